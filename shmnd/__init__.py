@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A NetworkDirect provider between the processes of one host, over shared memory.
+
+Start with `open_adapter()`. The names of the interface are kept, one class per interface; a
+failing status is an `NdError`, an overlapped operation is an `Overlapped`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from shmnd.info import AdapterInfo
+from shmnd.status import (
+    AdapterFlag,
+    CqNotify,
+    MrFlag,
+    NdError,
+    OpFlag,
+    RequestType,
+    Status,
+)
+
+if TYPE_CHECKING:
+    from shmnd.adapter import Adapter
+    from shmnd.connector import Connector
+    from shmnd.listener import Listener
+    from shmnd.memory import MemoryRegion, MemoryWindow, Sge
+    from shmnd.overlapped import Overlapped, OverlappedFile
+    from shmnd.provider import Provider, open_adapter
+    from shmnd.queues import CompletionQueue, QueuePair, Result, SharedReceiveQueue
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Adapter",
+    "AdapterFlag",
+    "AdapterInfo",
+    "CompletionQueue",
+    "Connector",
+    "CqNotify",
+    "Listener",
+    "MemoryRegion",
+    "MemoryWindow",
+    "MrFlag",
+    "NdError",
+    "OpFlag",
+    "Overlapped",
+    "OverlappedFile",
+    "Provider",
+    "QueuePair",
+    "RequestType",
+    "Result",
+    "Sge",
+    "SharedReceiveQueue",
+    "Status",
+    "__version__",
+    "open_adapter",
+]
+
+# Loaded at first use: the broker and the command line are part of this package too, and should
+# not pay for numpy and the data plane.
+_HOME: Final = {
+    "Adapter": "shmnd.adapter",
+    "CompletionQueue": "shmnd.queues",
+    "Connector": "shmnd.connector",
+    "Listener": "shmnd.listener",
+    "MemoryRegion": "shmnd.memory",
+    "MemoryWindow": "shmnd.memory",
+    "Overlapped": "shmnd.overlapped",
+    "OverlappedFile": "shmnd.overlapped",
+    "Provider": "shmnd.provider",
+    "QueuePair": "shmnd.queues",
+    "Result": "shmnd.queues",
+    "Sge": "shmnd.memory",
+    "SharedReceiveQueue": "shmnd.queues",
+    "open_adapter": "shmnd.provider",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load an object of the interface when it is first asked for."""
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = import_module(home)
+    except ImportError as exc:
+        raise _explain(exc) from exc
+    value: object = getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Name what is exported, loaded or not."""
+    return sorted({*globals(), *__all__})
+
+
+def _explain(exc: ImportError) -> ImportError:
+    """Say what to run when it is the compiled part that is missing."""
+    if not (exc.name or "").startswith("shmnd.ring"):
+        return exc
+    folder = __path__[0]
+    return ImportError(
+        f"the compiled part of shmnd is missing in {folder} ({exc}). Build it with "
+        f"'pip install .' in the source tree (needs a C compiler and Python's headers); to use "
+        f"shmnd from within the source tree, build it in place: 'pip install -e .'",
+        name=exc.name,
+        path=exc.path,
+    )

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an adapter reports about itself, and the exact bytes of ND2_ADAPTER_INFO."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from typing import TYPE_CHECKING, Final
+
+from shmnd.status import AdapterFlag, Status, error
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer  # collections.abc has it from Python 3.12 on
+
+__all__ = [
+    "ADAPTER_INFO32_SIZE",
+    "ADAPTER_INFO_SIZE",
+    "INFO_VERSIONS",
+    "LIMITS",
+    "ND_VERSION_1",
+    "ND_VERSION_2",
+    "AdapterInfo",
+]
+
+ND_VERSION_1: Final = 0x1
+ND_VERSION_2: Final = 0x20000
+
+INFO_VERSIONS: Final = (ND_VERSION_1, ND_VERSION_2)
+"""Accepted in InfoVersion, and echoed: the document says 1, programs pass 0x20000."""
+
+# InfoVersion, VendorId, DeviceId, AdapterId; two sizes; sixteen more 32-bit fields.
+_LAYOUT64: Final = struct.Struct("<IHHQ QQ 16I")
+_LAYOUT32: Final = struct.Struct("<IHHQ II 16I")
+
+ADAPTER_INFO_SIZE: Final = _LAYOUT64.size
+ADAPTER_INFO32_SIZE: Final = _LAYOUT32.size
+
+_U32_MAX: Final = 0xFFFFFFFF
+_NO_FLAGS: Final = AdapterFlag(0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterInfo:
+    """ND2_ADAPTER_INFO: one attribute per field, in the order of the structure."""
+
+    info_version: int = ND_VERSION_1
+    vendor_id: int = 0
+    device_id: int = 0
+    adapter_id: int = 0
+    max_registration_size: int = 0
+    max_window_size: int = 0
+    max_initiator_sge: int = 0
+    max_receive_sge: int = 0
+    max_read_sge: int = 0
+    max_transfer_length: int = 0
+    max_inline_data_size: int = 0
+    max_inbound_read_limit: int = 0
+    max_outbound_read_limit: int = 0
+    max_receive_queue_depth: int = 0
+    max_initiator_queue_depth: int = 0
+    max_shared_receive_queue_depth: int = 0
+    max_completion_queue_depth: int = 0
+    inline_request_threshold: int = 0
+    large_request_threshold: int = 0
+    max_caller_data: int = 0
+    max_callee_data: int = 0
+    adapter_flags: AdapterFlag = _NO_FLAGS
+
+    def pack(self) -> bytes:
+        """Give the 96 bytes of ND2_ADAPTER_INFO (64-bit, little-endian)."""
+        return self._pack(_LAYOUT64, "AdapterInfo.pack")
+
+    def pack32(self) -> bytes:
+        """Give the 88 bytes of ND2_ADAPTER_INFO32; the two sizes are clipped to 32 bits."""
+        clipped = dataclasses.replace(
+            self,
+            max_registration_size=min(self.max_registration_size, _U32_MAX),
+            max_window_size=min(self.max_window_size, _U32_MAX),
+        )
+        return clipped._pack(_LAYOUT32, "AdapterInfo.pack32")
+
+    def _pack(self, layout: struct.Struct, call: str) -> bytes:
+        values = [getattr(self, field.name) for field in dataclasses.fields(self)]
+        try:
+            return layout.pack(*values)
+        except struct.error as exc:
+            raise error(Status.INVALID_PARAMETER, call, f"a field is out of range: {exc}") from exc
+
+    @classmethod
+    def unpack(cls, data: Buffer) -> AdapterInfo:
+        """Read ND2_ADAPTER_INFO; bytes beyond the structure are a vendor's own and left out."""
+        return cls._unpack(_LAYOUT64, data, "AdapterInfo.unpack")
+
+    @classmethod
+    def unpack32(cls, data: Buffer) -> AdapterInfo:
+        """Read ND2_ADAPTER_INFO32."""
+        return cls._unpack(_LAYOUT32, data, "AdapterInfo.unpack32")
+
+    @classmethod
+    def _unpack(cls, layout: struct.Struct, data: Buffer, call: str) -> AdapterInfo:
+        with memoryview(data) as view, view.cast("B") as octets:
+            if octets.nbytes < layout.size:
+                raise error(
+                    Status.INVALID_BUFFER_SIZE,
+                    call,
+                    f"{octets.nbytes} bytes are fewer than the {layout.size} of the structure",
+                )
+            values = layout.unpack_from(octets)
+        names = (field.name for field in dataclasses.fields(cls))
+        fields = dict(zip(names, values, strict=True))
+        fields["adapter_flags"] = AdapterFlag(fields["adapter_flags"])
+        return cls(**fields)
+
+
+LIMITS: Final = AdapterInfo(
+    device_id=1,
+    max_registration_size=1 << 46,
+    max_window_size=1 << 46,
+    max_initiator_sge=16,
+    max_receive_sge=16,
+    max_read_sge=16,
+    max_transfer_length=0x80000000,
+    max_inline_data_size=1024,
+    max_inbound_read_limit=64,
+    max_outbound_read_limit=64,
+    max_receive_queue_depth=4096,
+    max_initiator_queue_depth=4096,
+    max_shared_receive_queue_depth=65536,
+    max_completion_queue_depth=65536,
+    # Starting points of the two thresholds; an adapter may replace them by measured ones.
+    inline_request_threshold=256,
+    large_request_threshold=65536,
+    max_caller_data=512,
+    max_callee_data=512,
+    adapter_flags=(
+        AdapterFlag.IN_ORDER_DMA_SUPPORTED
+        | AdapterFlag.MULTI_ENGINE_SUPPORTED
+        | AdapterFlag.CQ_RESIZE_SUPPORTED
+        | AdapterFlag.LOOPBACK_CONNECTIONS_SUPPORTED
+    ),
+)
+"""What every adapter of this provider can do, whatever the load."""
