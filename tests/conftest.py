@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds for every test: a broker of their own, and nothing left behind."""
+
+import gc
+import os
+import re
+import select
+import shutil
+import signal
+import socket
+import struct
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing import forkserver, resource_tracker
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pytest
+
+pytest_plugins = ["pytester"]
+
+GRACE: Final = 2.0
+"""Seconds that a test's leftovers may take to go (a process that is ending, a collected cycle)."""
+
+_FAILED: Final = pytest.StashKey[bool]()
+_SHM: Final = Path("/dev/shm")
+_MAPPED: Final = re.compile(r"^(\S+) .* ((?:/dev/shm/|/memfd:)\S*shmnd.*)$")
+_PEER_CREDENTIALS: Final = struct.Struct("3i")
+
+
+# -- a broker of their own ------------------------------------------------------------------------
+
+
+def _stop_broker(path: Path) -> None:
+    """End the process that listens at `path`, if there is one, and wait until it is gone."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return
+        packed = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
+        pid = _PEER_CREDENTIALS.unpack(packed)[0]
+    if pid == os.getpid():
+        return
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            signal.pidfd_send_signal(pidfd, number)
+            if select.select([pidfd], [], [], 5.0)[0]:
+                return
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(pidfd)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def runtime_dir() -> Iterator[Path]:
+    """Keep the tests away from the user's broker, and end the tests' own ones at the end."""
+    # Short, because the path of a Unix socket may have 107 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="shmnd-test-"))
+    patch = pytest.MonkeyPatch()
+    patch.setenv("SHMND_RUNTIME_DIR", str(folder))
+    patch.delenv("SHMND_NAMESPACE", raising=False)
+    yield folder
+    patch.undo()
+    for path in folder.glob("**/broker.sock"):
+        _stop_broker(path)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+# -- nothing left behind --------------------------------------------------------------------------
+
+
+def _shared_memory() -> set[str]:
+    """Names in /dev/shm that are ours; other programs of this machine may come and go."""
+    return {f"/dev/shm/{path.name}" for path in _SHM.iterdir() if "shmnd" in path.name}
+
+
+def _descriptors() -> set[str]:
+    """Open descriptors with what they lead to, without those of Python's own helpers."""
+    found = set()
+    helpers = {
+        resource_tracker._resource_tracker._fd,  # type: ignore[attr-defined]
+        forkserver._forkserver._forkserver_alive_fd,  # type: ignore[attr-defined]
+    }
+    for entry in Path("/proc/self/fd").iterdir():
+        if int(entry.name) in helpers:
+            continue
+        try:
+            found.add(f"descriptor {entry.name} -> {entry.readlink()}")
+        except FileNotFoundError:  # the one that lists the folder
+            continue
+    return found
+
+
+def _children() -> set[str]:
+    """Processes below this one, without Python's own helpers."""
+    helpers = {
+        resource_tracker._resource_tracker._pid,  # type: ignore[attr-defined]
+        forkserver._forkserver._forkserver_pid,  # type: ignore[attr-defined]
+    }
+    found = set()
+    for child in psutil.Process().children(recursive=True):
+        if child.pid in helpers:
+            continue
+        try:
+            # Listed by pid and start time, since a pid may come back.
+            found.add(f"process {child.pid} {child.name()} of {child.create_time()}")
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def _mappings() -> set[str]:
+    """Ranges of this process that map shared memory of ours."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {f"mapping {m[1]} of {m[2]}" for m in map(_MAPPED.match, lines) if m}
+
+
+_LOOKS: Final[tuple[Callable[[], set[str]], ...]] = (
+    _shared_memory,
+    _descriptors,
+    _children,
+    _mappings,
+)
+
+
+def _census() -> set[str]:
+    return set[str]().union(*(look() for look in _LOOKS))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Any:
+    report = yield
+    if report.failed:
+        item.stash[_FAILED] = True
+    return report
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves shared memory, descriptors, processes or mappings behind.
+
+    Fixtures of a wider scope are set up before this one, so what they hold is not counted. After
+    a failure nothing is checked: the traceback itself keeps the test's objects alive.
+    """
+    before = _census()
+    yield
+    if request.node.stash.get(_FAILED, False):
+        return
+    deadline = time.monotonic() + GRACE
+    while left := _census() - before:
+        gc.collect()
+        if time.monotonic() > deadline:
+            pytest.fail("left behind:\n  " + "\n  ".join(sorted(left)), pytrace=False)
+        time.sleep(0.01)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+import ast
+import subprocess
+import sys
+import tomllib
+from importlib import metadata, resources
+from pathlib import Path
+
+import pytest
+
+import shmnd
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_exported_name_is_there() -> None:
+    assert list(shmnd.__all__) == sorted(shmnd.__all__, key=lambda n: (n.islower(), n))
+    for name in shmnd.__all__:
+        assert getattr(shmnd, name) is not None
+        assert name in dir(shmnd)
+
+
+def test_what_tools_see_is_what_runs() -> None:
+    """The names under TYPE_CHECKING and the table for the running program are one list."""
+    tree = ast.parse(Path(shmnd.__file__).read_text())
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.name: node.module
+        for node in guarded.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == shmnd._HOME
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        shmnd.nonsense  # noqa: B018
+
+
+def test_importing_loads_no_heavy_parts() -> None:
+    """The broker lives in this package; it shall stay small."""
+    code = "import sys, shmnd; print(sorted({'numpy', 'shmnd.ring'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("missing", ["shmnd.ring", "shmnd.ring._core"])
+def test_a_missing_compiled_part_says_what_to_run(missing: str) -> None:
+    code = f"import sys, shmnd; sys.modules['{missing}'] = None; shmnd.open_adapter"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: the compiled part of shmnd is missing in ")
+    assert "pip install ." in last
+
+
+def test_the_package_is_marked_as_typed() -> None:
+    assert resources.files("shmnd").joinpath("py.typed").is_file()
+
+
+def test_the_installed_version_is_this_one() -> None:
+    assert metadata.version("shmnd") == shmnd.__version__
+
+
+def test_every_source_of_the_data_plane_is_declared() -> None:
+    """An sdist holds only what pyproject.toml names; what it lacks shows on another machine."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    modules = settings["tool"]["setuptools"]["ext-modules"]
+    named = {path for module in modules for path in (*module["sources"], *module["depends"])}
+    folder = ROOT / "shmnd" / "ring"
+    there = {
+        str(path.relative_to(ROOT))
+        for pattern in ("*.h", "*.pxd", "*.pyx")
+        for path in folder.glob(pattern)
+    }
+    assert there
+    assert named == there
+    for module in modules:
+        stem = Path(module["sources"][0])
+        assert module["name"] == ".".join(stem.with_suffix("").parts)
+        assert (ROOT / stem.with_suffix(".pyi")).is_file(), f"{stem} has no stub"
+
+
+def test_every_source_file_names_its_licence() -> None:
+    sources = [
+        path
+        for folder in ("shmnd", "tools", "bench", "tests")
+        for pattern in ("*.py", "*.pyi", "*.pyx", "*.pxd", "*.h", "*.c")
+        for path in (ROOT / folder).rglob(pattern)
+        if not (path.suffix == ".c" and path.with_suffix(".pyx").exists())
+    ]
+    assert sources
+    bare = [p for p in sources if "SPDX-License-Identifier: Apache-2.0" not in p.read_text()[:200]]
+    assert not bare
