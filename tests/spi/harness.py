@@ -1,0 +1,558 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two ends of a connection, in this process or with one of them in a child, behind one face.
+
+A test is written against an `End` for the active and one for the passive side. `End` objects and
+everything they hand out either live here or are reached through a `Proxy`; a test cannot tell,
+except by identity. Contexts of the local end are therefore the place to look at `is`.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+import shmnd
+from shmnd import MrFlag, NdError, OpFlag, RequestType, Status
+
+WAIT = 5.0
+"""No wait in this suite is longer than this many seconds, unless it says so."""
+
+LOCAL = MrFlag.ALLOW_LOCAL_WRITE
+REMOTE = MrFlag.ALLOW_REMOTE_READ | MrFlag.ALLOW_REMOTE_WRITE
+NOBODY = "192.0.2.1"
+"""A documentation address: no host has it, so no adapter serves it."""
+
+FILL = 0xA5
+"""What fresh memory holds, so that a byte that was not moved can be told from a zero."""
+
+
+class Late(AssertionError):
+    """Something that had to happen did not happen in time."""
+
+
+class Completion(NamedTuple):
+    """The fields of a Result, as plain data."""
+
+    status: Status
+    bytes_transferred: int
+    queue_pair_context: Any
+    request_context: Any
+    request_type: RequestType
+
+    @classmethod
+    def of(cls, result: Any) -> "Completion":
+        return cls(*(getattr(result, name) for name in cls._fields))
+
+
+def statuses(completions: list[Completion]) -> list[Status]:
+    return [Status(completion.status) for completion in completions]
+
+
+def contexts(completions: list[Completion]) -> list[Any]:
+    return [completion.request_context for completion in completions]
+
+
+@contextlib.contextmanager
+def nd_error(status: Status, match: str | None = None) -> Iterator[Any]:
+    """The block raises NdError with exactly this status (and a message that matches)."""
+    with pytest.raises(NdError, match=match) as caught:
+        yield caught
+    assert caught.value.status == status, f"{caught.value.status!r}: {caught.value}"
+
+
+def outcome(call: Callable[..., Any], *args: Any, **options: Any) -> Status:
+    """The status that a call ends with, whether it shows at once or through its Overlapped."""
+    try:
+        overlapped = call(*args, **options)
+        if overlapped is not None:
+            overlapped.result(timeout=WAIT)
+    except NdError as error:
+        return Status(error.status)
+    return Status.SUCCESS
+
+
+def final(overlapped: Any) -> Status:
+    """The final status of a pending operation."""
+    return outcome(lambda: overlapped)
+
+
+def wait_completion(cq: Any, count: int = 1, timeout: float = WAIT) -> list[Completion]:
+    """Take exactly `count` completions from a queue that nobody else reaps."""
+    deadline = time.monotonic() + timeout
+    taken: list[Completion] = []
+    while len(taken) < count:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise Late(f"{len(taken)} of {count} completions after {timeout} s: {taken}")
+        taken += map(Completion.of, cq.wait(max=count - len(taken), timeout=left))
+    return taken
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout: float = WAIT) -> None:
+    """Look again and again, for states that nothing announces."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise Late(f"not within {timeout} s: {what}")
+        time.sleep(0)
+
+
+class Buffer:
+    """Registered memory of one end."""
+
+    def __init__(self, adapter: Any, nbytes: int, flags: int, *, private: bool = False) -> None:
+        self.memory: Any = bytearray(nbytes) if private else adapter.allocate(nbytes)
+        self.view = memoryview(self.memory).cast("B")
+        self.view[:] = bytes([FILL]) * nbytes
+        self.mr = adapter.create_memory_region()
+        self.mr.register(self.memory, flags).result(timeout=WAIT)
+
+    @property
+    def address(self) -> int:
+        return int(self.mr.address)
+
+    @property
+    def length(self) -> int:
+        return int(self.mr.length)
+
+    @property
+    def local_token(self) -> int:
+        return int(self.mr.local_token)
+
+    @property
+    def remote_token(self) -> int:
+        return int(self.mr.remote_token)
+
+    def sge(self, offset: int = 0, length: int | None = None) -> Any:
+        return self.mr.sge(offset, length)
+
+    def raw_sge(self, offset: int, length: int, token: int | None = None) -> Any:
+        """An entry that nobody checked: any address, length and token."""
+        return shmnd.Sge(
+            self.address + offset, length, self.local_token if token is None else token
+        )
+
+    def put(self, data: bytes, offset: int = 0) -> None:
+        self.view[offset : offset + len(data)] = data
+
+    def get(self, length: int | None = None, offset: int = 0) -> bytes:
+        end = len(self.view) if length is None else offset + length
+        return bytes(self.view[offset:end])
+
+    def spin_until(self, offset: int, value: int, timeout: float = WAIT) -> bytes:
+        """Watch a byte and make no call of the library meanwhile; all bytes as they are then."""
+        deadline = time.monotonic() + timeout
+        while self.view[offset] != value:
+            if time.monotonic() > deadline:
+                raise Late(f"byte {offset} is {self.view[offset]:#x}, not {value:#x}")
+        return self.get()
+
+
+class Side:
+    """Named signals between the two ends, for tests that run both at the same time."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = channel
+        self.seen: list[str] = []
+
+    @classmethod
+    def both(cls) -> tuple["Side", "Side"]:
+        one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        return cls(one), cls(other)
+
+    def signal(self, name: str) -> None:
+        self.channel.send(name.encode())
+
+    def await_signal(self, name: str, timeout: float = 2 * WAIT) -> None:
+        deadline = time.monotonic() + timeout
+        while name not in self.seen:
+            self.channel.settimeout(max(deadline - time.monotonic(), 0.001))
+            try:
+                message = self.channel.recv(256)
+            except TimeoutError:
+                raise Late(f"the other end never signalled {name!r}, only {self.seen}") from None
+            if not message:
+                raise Late(f"the other end is gone and never signalled {name!r}")
+            self.seen.append(message.decode())
+        self.seen.remove(name)
+
+    def drain(self) -> None:
+        self.seen.clear()
+        self.channel.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while self.channel.recv(256):
+                pass
+
+    def close(self) -> None:
+        self.channel.close()
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What an End is made of."""
+
+    host: str = "127.0.0.1"
+    depth: int = 64
+    sge: int = 4
+    inline: int = 0
+    cq_depth: int = 256
+    srq: bool = False
+    srq_depth: int = 64
+    srq_threshold: int = 0
+    separate_cqs: bool = False
+    context: Any = None
+    rnr_timeout: float = 2.0
+
+
+class End:
+    """One side of a connection: an adapter and one object of each kind, made when first used."""
+
+    def __init__(self, options: Options, side: Side | None = None) -> None:
+        self.options = options
+        self.side = side
+        self.completions: list[Completion] = []
+        self.adapter: Any = shmnd.open_adapter(options.host, rnr_timeout=options.rnr_timeout)
+
+    @property
+    def host(self) -> str:
+        return self.options.host
+
+    @functools.cached_property
+    def info(self) -> Any:
+        return self.adapter.query()
+
+    @functools.cached_property
+    def file(self) -> Any:
+        return self.adapter.create_overlapped_file()
+
+    @functools.cached_property
+    def cq(self) -> Any:
+        return self.new_cq()
+
+    @functools.cached_property
+    def receive_cq(self) -> Any:
+        return self.new_cq() if self.options.separate_cqs else self.cq
+
+    @functools.cached_property
+    def srq(self) -> Any:
+        return self.adapter.create_shared_receive_queue(
+            self.options.srq_depth,
+            self.options.sge,
+            self.options.srq_threshold,
+            overlapped_file=self.file,
+        )
+
+    @functools.cached_property
+    def qp(self) -> Any:
+        return self.new_qp()
+
+    @functools.cached_property
+    def connector(self) -> Any:
+        return self.new_connector()
+
+    @functools.cached_property
+    def listener(self) -> Any:
+        return self.adapter.create_listener(overlapped_file=self.file)
+
+    def new_cq(self, depth: int | None = None) -> Any:
+        return self.adapter.create_completion_queue(
+            depth or self.options.cq_depth, overlapped_file=self.file
+        )
+
+    def new_connector(self) -> Any:
+        return self.adapter.create_connector(overlapped_file=self.file)
+
+    def new_qp(self, **changes: Any) -> Any:
+        """A queue pair as the options want it, changed here and there."""
+        options = self.options
+        receive_cq = changes.pop("receive_cq") if "receive_cq" in changes else self.receive_cq
+        initiator_cq = changes.pop("initiator_cq") if "initiator_cq" in changes else self.cq
+        wanted: dict[str, Any] = {
+            "context": options.context,
+            "initiator_depth": options.depth,
+            "max_initiator_sge": options.sge,
+            "inline_size": options.inline,
+        }
+        if options.srq:
+            return self.adapter.create_queue_pair_with_srq(
+                receive_cq, initiator_cq, self.srq, **(wanted | changes)
+            )
+        wanted |= {"receive_depth": options.depth, "max_receive_sge": options.sge}
+        return self.adapter.create_queue_pair(receive_cq, initiator_cq, **(wanted | changes))
+
+    def memory(self, nbytes: int, flags: int = LOCAL, *, private: bool = False) -> Buffer:
+        return Buffer(self.adapter, nbytes, flags, private=private)
+
+    def garbage_sge(self, length: int = 1) -> Any:
+        """An entry with a token that was never given out."""
+        return shmnd.Sge(0x1000, length, 0xFFFFFFFE)
+
+    def listen(self, backlog: int = 0, port: int = 0) -> tuple[str, int]:
+        self.listener.bind((self.host, port))
+        self.listener.listen(backlog)
+        host, port = self.listener.get_local_address()
+        return host, port
+
+    def receiver(self) -> Any:
+        """What takes Receives: the shared queue or the queue pair itself."""
+        return self.srq if self.options.srq else self.qp
+
+    def gather(self, timeout: float = 0.0) -> int:
+        """Take what the completion queue has into `completions`, which tests reap from."""
+        results = self.cq.wait(timeout=timeout) if timeout else self.cq.get_results()
+        self.completions += map(Completion.of, results)
+        return len(self.completions)
+
+    def take(self, count: int | None = None) -> list[Completion]:
+        count = len(self.completions) if count is None else count
+        taken, self.completions = self.completions[:count], self.completions[count:]
+        return taken
+
+    def reap(self, count: int = 1, timeout: float = WAIT) -> list[Completion]:
+        """Exactly the next `count` completions; the other end makes no call meanwhile."""
+        deadline = time.monotonic() + timeout
+        while len(self.completions) < count:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise Late(f"{len(self.completions)} of {count} completions: {self.completions}")
+            self.gather(left)
+        return self.take(count)
+
+    def leftover(self) -> list[Completion]:
+        """Completions that are there now, taken."""
+        self.gather()
+        return self.take()
+
+    def still_pending(self, overlapped: Any) -> bool:
+        """Drive everything once, then tell whether the operation is unfinished."""
+        self.file.poll()
+        return not overlapped.done() and overlapped.status == Status.PENDING
+
+    def fill_initiator_queue(self) -> int:
+        """Post Sends that wait for a Receive until the queue is full; how many fitted."""
+        for count in range(1 << 20):
+            try:
+                self.qp.send(None, context=count)
+            except NdError as error:
+                if error.status == Status.NO_MORE_ENTRIES:
+                    return count
+                raise
+        raise AssertionError("a million Sends are outstanding and the queue is not full")
+
+    def run(self, role: Callable[..., Any], *args: Any) -> Any:
+        """Run one side of a scenario here."""
+        return role(self, *args)
+
+    def drop(self, name: str) -> None:
+        """Forget an object without closing it: its end of life must do."""
+        vars(self).pop(name)
+
+    def signal(self, name: str) -> None:
+        assert self.side is not None
+        self.side.signal(name)
+
+    def await_signal(self, name: str, timeout: float = 2 * WAIT) -> None:
+        assert self.side is not None
+        self.side.await_signal(name, timeout)
+
+    def close(self) -> None:
+        self.adapter.close()
+
+
+class Pair:
+    """Two ends and the steps that connect them."""
+
+    def __init__(self, active: End, passive: End, *, in_one_process: bool) -> None:
+        self.active = active
+        self.passive = passive
+        self.in_one_process = in_one_process
+        self.address: tuple[str, int] = (passive.host, 0)
+        self.limits = (8, 8)
+        self.connecting: Any = None
+        self.accepting: Any = None
+        self.completing: Any = None
+
+    def other(self, end: End) -> End:
+        return self.passive if end is self.active else self.active
+
+    # The dance, step by step. States are those of the tables, named by the active side.
+
+    def listen(self, backlog: int = 0) -> None:
+        self.address = self.passive.listen(backlog)
+
+    def bind(self) -> None:
+        self.active.connector.bind((self.active.host, 0))
+
+    def request(self, private_data: bytes = b"") -> Any:
+        """Connect, without a look at the answer."""
+        self.connecting = self.active.connector.connect(
+            self.active.qp, self.address, *self.limits, private_data
+        )
+        return self.connecting
+
+    def offered(self) -> None:
+        """GetConnectionRequest for the connector of the passive end."""
+        connector = self.passive.connector
+        self.passive.listener.get_connection_request(connector).result(timeout=WAIT)
+
+    def offer(self, private_data: bytes = b"") -> None:
+        """A2 and P2: asked, and the passive side knows."""
+        if self.address[1] == 0:
+            self.listen()
+        self.request(private_data)
+        self.offered()
+
+    def accept(self, private_data: bytes = b"") -> None:
+        """A3 and P3: accepted by the passive side, and the active side knows."""
+        self.accepting = self.passive.connector.accept(self.passive.qp, *self.limits, private_data)
+        self.connecting.result(timeout=WAIT)
+
+    def complete(self) -> None:
+        """A4 and P4: connected."""
+        self.completing = self.active.connector.complete_connect()
+        self.accepting.result(timeout=WAIT)
+        self.completing.result(timeout=WAIT)
+
+    def connect(self) -> "Pair":
+        self.offer()
+        self.accept()
+        self.complete()
+        return self
+
+    def hang_up(self, end: End) -> None:
+        """One end disconnects, and the other one has heard of it (A5 or P5 there)."""
+        heard = self.other(end).connector.notify_disconnect()
+        end.connector.disconnect().result(timeout=WAIT)
+        heard.result(timeout=WAIT)
+
+    def to(self, state: str) -> "Pair":
+        """Bring the active connector to a state A0 to A6, the passive one where that leads."""
+        steps: list[Callable[[], Any]] = [
+            self.listen,
+            self.bind,
+            self.offer,
+            self.accept,
+            self.complete,
+            lambda: self.hang_up(self.passive),
+        ]
+        if state == "A6":
+            self.to("A4")
+            self.hang_up(self.active)
+            return self
+        for step in steps[: int(state[1]) + 1]:
+            step()
+        return self
+
+    def to_passive(self, state: str) -> "Pair":
+        """Bring the passive connector to a state P0 or P2 to P6."""
+        if state == "P5":
+            self.to("A4")
+            self.hang_up(self.active)
+        elif state == "P6":
+            self.to("A4")
+            self.hang_up(self.passive)
+        else:
+            self.to(f"A{state[1]}")
+        return self
+
+    # What a connected pair does.
+
+    def reap(self, end: End, count: int = 1, timeout: float = WAIT) -> list[Completion]:
+        """The next completions of one end, while the other one polls as a living program does."""
+        deadline = time.monotonic() + timeout
+        while end.gather(0.002) < count:
+            self.other(end).gather()
+            if time.monotonic() > deadline:
+                raise Late(f"{count} completions wanted, only {end.take()}")
+        return end.take(count)
+
+    def settle(self, overlapped: Any, end: End, timeout: float = WAIT) -> Status:
+        """The final status of an operation of one end, while both ends poll."""
+        deadline = time.monotonic() + timeout
+        while not overlapped.done():
+            end.gather()
+            self.other(end).gather()
+            if time.monotonic() > deadline:
+                raise Late(f"still pending after {timeout} s")
+        return final(overlapped)
+
+    def exchange(self, data: bytes = b"a proof of life") -> None:
+        """One message each way, checked byte for byte: the connection works."""
+        for source, sink in ((self.active, self.passive), (self.passive, self.active)):
+            outgoing, incoming = source.memory(len(data)), sink.memory(len(data))
+            outgoing.put(data)
+            sink.receiver().receive(incoming.sge(), "proof received")
+            source.qp.send(outgoing.sge(), "proof sent")
+            sent = self.reap(source)[0]
+            assert sent.status == Status.SUCCESS, sent
+            assert (sent.request_context, sent.request_type) == ("proof sent", RequestType.SEND)
+            received = self.reap(sink)[0]
+            assert received.status == Status.SUCCESS, received
+            assert received.bytes_transferred == len(data)
+            assert received.request_context == "proof received"
+            assert incoming.get() == data
+            for buffer in (outgoing, incoming):
+                buffer.mr.deregister().result(timeout=WAIT)
+
+    def window(self, owner: End, buffer: Buffer, flags: int, length: int | None = None) -> Any:
+        """A window over the first bytes of a buffer, bound and reaped."""
+        window = owner.adapter.create_memory_window()
+        length = buffer.length if length is None else length
+        owner.qp.bind(buffer.mr, window, buffer.address, length, "bound", flags)
+        bound = self.reap(owner)[0]
+        assert (bound.status, bound.request_type) == (Status.SUCCESS, RequestType.BIND), bound
+        return window
+
+    def play(
+        self,
+        active: Callable[..., Any],
+        passive: Callable[..., Any],
+        active_args: tuple[Any, ...] = (),
+        passive_args: tuple[Any, ...] = (),
+    ) -> tuple[Any, Any]:
+        """Run both roles of a scenario at the same time; what they return."""
+        running = [
+            in_background(self.passive.run, passive, *passive_args),
+            in_background(self.active.run, active, *active_args),
+        ]
+        ended = [role.wait() for role in running]
+        for error in sorted((e for e in ended if e), key=lambda e: isinstance(e, Late)):
+            raise error
+        return running[1].value, running[0].value
+
+
+class in_background:  # noqa: N801 - reads as a verb where it is used
+    """A call that runs in a thread of its own until it ends."""
+
+    def __init__(self, call: Callable[..., Any], *args: Any) -> None:
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, args=(call, *args), daemon=True)
+        self.thread.start()
+
+    def _run(self, call: Callable[..., Any], *args: Any) -> None:
+        try:
+            self.value = call(*args)
+        except BaseException as error:  # handed to whoever waits
+            self.error = error
+
+    def wait(self, timeout: float = 5 * WAIT) -> BaseException | None:
+        self.thread.join(timeout)
+        return Late("a role did not end") if self.thread.is_alive() else self.error
+
+    def result(self, timeout: float = 5 * WAIT) -> Any:
+        error = self.wait(timeout)
+        if error is not None:
+            raise error
+        return self.value
+
+
+SEND_FLAGS = (
+    OpFlag.SILENT_SUCCESS | OpFlag.READ_FENCE | OpFlag.SEND_AND_SOLICIT_EVENT | OpFlag.INLINE
+)

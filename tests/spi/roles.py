@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one end does while the other one does something else; run in whichever process it is in."""
+
+from shmnd import OpFlag, RequestType, Status
+from spi.harness import Buffer, End, statuses
+
+
+def ask(end: End, rounds: int) -> list[RequestType]:
+    """Send and wait for the answer; the kinds of completions in the order of the queue."""
+    order: list[RequestType] = []
+    for _ in range(rounds):
+        end.qp.receive(None)
+        end.qp.send(None)
+        completions = end.reap(2)
+        assert statuses(completions) == [Status.SUCCESS] * 2
+        order += [RequestType(completion.request_type) for completion in completions]
+    return order
+
+
+def answer(end: End, rounds: int) -> None:
+    """Answer each message as soon as it is there."""
+    end.qp.receive(None)
+    for left in reversed(range(rounds)):
+        assert statuses(end.reap()) == [Status.SUCCESS]
+        if left:
+            end.qp.receive(None)
+        end.qp.send(None, flags=OpFlag.SILENT_SUCCESS)
+
+
+def write_numbers(end: End, source: Buffer, address: int, token: int, last: int) -> None:
+    """Write 1, 2, … all over the target, each after the watcher saw the one before."""
+    for number in range(1, last + 1):
+        source.put(bytes([number]) * source.length)
+        end.qp.write(source.sge(), address, token)
+        assert statuses(end.reap()) == [Status.SUCCESS]
+        end.await_signal(f"saw {number}")
+
+
+def watch_numbers(end: End, sink: Buffer, last: int) -> None:
+    """Watch the numbers arrive, without a call of the library."""
+    for number in range(1, last + 1):
+        seen = sink.spin_until(sink.length - 1, number)
+        assert seen == bytes([number]) * len(seen), "the last byte appears last"
+        end.signal(f"saw {number}")

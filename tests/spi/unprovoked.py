@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Documented statuses that nothing a program does can provoke on this provider, and why."""
+
+_NO_MEMORY = (
+    "ordinary memory of this process: Linux overcommits, and a process whose allocations fail "
+    "gets MemoryError out of the interpreter before the library is asked"
+)
+_NO_LIMIT = (
+    "only process-private memory is used for this, and no count is limited; shared memory that "
+    "runs out is tested at allocate"
+)
+_NO_POINTER = "an out-parameter cannot be a bad pointer: results are return values"
+_BUFFER_PROTOCOL = "the data is a bytes-like object, whose memory the interpreter guarantees"
+_AFFINITY = "the real affinity is always reported, as the documents prefer"
+_NO_OVERRUN = "a completion queue cannot overrun: entries always have room"
+_NO_FAULT = "the status of a broken device; a queue in shared memory has no such fault"
+_CHECKED_AT_ONCE = "too much data is refused by the call with BUFFER_OVERFLOW (ambiguity 23)"
+_REMOTE_FAULT = "a fault at the target is reported as ACCESS_VIOLATION (ambiguity 12)"
+_MALFORMED = "a malformed request of this kind is refused by the call itself"
+_ONLY_INITIATOR = (
+    "after a death or fault the oldest initiator request carries the status, Receives are CANCELED"
+)
+_DONE_AT_ONCE = (
+    "Reads and Writes are done when they are posted; only one behind a waiting Send can be "
+    "outstanding when the peer dies, and the Send then carries the status"
+)
+_NO_TIMEOUT = "nothing times out because a program is late (ambiguity 27)"
+_PLAIN_ADDRESS = "an address is returned as a tuple, there is no buffer to be too small"
+_SYNCHRONOUS = "Disconnect has ended when it returns, so no release can come in between"
+
+UNPROVOKED: dict[tuple[str, str, str], str] = {
+    ("provider", "resolve_address", "NO_MEMORY"): _NO_MEMORY,
+    ("provider", "open_adapter", "NO_MEMORY"): _NO_MEMORY,
+    ("overlapped", "cancel_overlapped_requests", "UNSUCCESSFUL"): (
+        "every pending operation of this provider can be canceled"
+    ),
+    ("adapter", "create_overlapped_file", "NO_MEMORY"): _NO_MEMORY,
+    ("adapter", "create_completion_queue", "NO_MEMORY"): _NO_MEMORY,
+    ("adapter", "create_completion_queue", "INSUFFICIENT_RESOURCES"): _NO_LIMIT,
+    ("adapter", "create_memory_region", "NO_MEMORY"): _NO_MEMORY,
+    ("adapter", "create_memory_region", "INSUFFICIENT_RESOURCES"): _NO_LIMIT,
+    ("adapter", "create_memory_window", "INSUFFICIENT_RESOURCES"): _NO_LIMIT,
+    ("adapter", "create_shared_receive_queue", "NO_MEMORY"): _NO_MEMORY,
+    ("adapter", "create_shared_receive_queue", "INSUFFICIENT_RESOURCES"): _NO_LIMIT,
+    ("adapter", "create_shared_receive_queue", "NOT_SUPPORTED"): (
+        "shared receive queues are always there"
+    ),
+    ("adapter", "create_queue_pair", "INSUFFICIENT_RESOURCES"): _NO_LIMIT,
+    ("adapter", "create_queue_pair_with_srq", "NOT_SUPPORTED"): (
+        "shared receive queues are always there"
+    ),
+    ("adapter", "create_queue_pair_with_srq", "INSUFFICIENT_RESOURCES"): _NO_LIMIT,
+    ("adapter", "create_connector", "NO_MEMORY"): _NO_MEMORY,
+    ("adapter", "create_connector", "INSUFFICIENT_RESOURCES"): _NO_LIMIT,
+    ("adapter", "create_listener", "NO_MEMORY"): _NO_MEMORY,
+    ("adapter", "create_listener", "INSUFFICIENT_RESOURCES"): _NO_LIMIT,
+    ("completion_queue", "get_notify_affinity", "INSUFFICIENT_RESOURCES"): _NO_LIMIT,
+    ("completion_queue", "get_notify_affinity", "INVALID_PARAMETER"): _NO_POINTER,
+    ("completion_queue", "get_notify_affinity", "NOT_SUPPORTED"): _AFFINITY,
+    ("completion_queue", "resize", "INSUFFICIENT_RESOURCES"): _NO_LIMIT,
+    ("completion_queue", "resize", "NOT_SUPPORTED"): "the adapter has CQ_RESIZE_SUPPORTED",
+    ("completion_queue", "notify", "INTERNAL_ERROR"): _NO_FAULT,
+    ("completion_queue", "notify", "BUFFER_OVERFLOW"): _NO_OVERRUN,
+    ("completion_queue", "notify", "INSUFFICIENT_RESOURCES"): _NO_LIMIT,
+    ("shared_receive_queue", "get_notify_affinity", "INSUFFICIENT_RESOURCES"): _NO_LIMIT,
+    ("shared_receive_queue", "get_notify_affinity", "INVALID_PARAMETER"): _NO_POINTER,
+    ("shared_receive_queue", "get_notify_affinity", "NOT_SUPPORTED"): _AFFINITY,
+    ("shared_receive_queue", "modify", "INSUFFICIENT_RESOURCES"): _NO_LIMIT,
+    ("shared_receive_queue", "notify", "INTERNAL_ERROR"): _NO_FAULT,
+    ("shared_receive_queue", "notify", "INSUFFICIENT_RESOURCES"): _NO_LIMIT,
+    ("memory_region", "register", "INSUFFICIENT_RESOURCES"): (
+        "the token table grows with the registrations, far beyond what a test can register"
+    ),
+    ("queue_pair", "read", "REMOTE_ERROR"): _REMOTE_FAULT,
+    ("queue_pair", "send_completes", "DATA_OVERRUN"): _CHECKED_AT_ONCE,
+    ("queue_pair", "send_completes", "INVALID_DEVICE_REQUEST"): _MALFORMED,
+    ("queue_pair", "send_completes", "INTERNAL_ERROR"): _NO_FAULT,
+    ("queue_pair", "receive_completes", "INVALID_DEVICE_REQUEST"): _MALFORMED,
+    ("queue_pair", "receive_completes", "INTERNAL_ERROR"): _NO_FAULT,
+    ("queue_pair", "receive_completes", "IO_TIMEOUT"): _ONLY_INITIATOR,
+    ("queue_pair", "receive_completes", "REMOTE_ERROR"): _ONLY_INITIATOR,
+    ("queue_pair", "bind_completes", "INTERNAL_ERROR"): _NO_FAULT,
+    ("queue_pair", "invalidate_completes", "INTERNAL_ERROR"): _NO_FAULT,
+    ("queue_pair", "read_completes", "DATA_OVERRUN"): _CHECKED_AT_ONCE,
+    ("queue_pair", "read_completes", "INTERNAL_ERROR"): _NO_FAULT,
+    ("queue_pair", "read_completes", "IO_TIMEOUT"): _DONE_AT_ONCE,
+    ("queue_pair", "read_completes", "REMOTE_ERROR"): _REMOTE_FAULT,
+    ("queue_pair", "write_completes", "DATA_OVERRUN"): _CHECKED_AT_ONCE,
+    ("queue_pair", "write_completes", "INVALID_DEVICE_REQUEST"): _MALFORMED,
+    ("queue_pair", "write_completes", "INTERNAL_ERROR"): _NO_FAULT,
+    ("queue_pair", "write_completes", "IO_TIMEOUT"): _DONE_AT_ONCE,
+    ("queue_pair", "write_completes", "REMOTE_ERROR"): _REMOTE_FAULT,
+    ("connector", "bind", "CANCELED"): "Bind names no queue pair and ends within the call",
+    ("connector", "bind", "ADDRESS_ALREADY_EXISTS"): (
+        "a 4-tuple needs both addresses, and while one end of a connection holds its port, "
+        "binding to it is SHARING_VIOLATION"
+    ),
+    ("connector", "connect", "NETWORK_UNREACHABLE"): (
+        "there is no network in between: an address nobody here serves is HOST_UNREACHABLE"
+    ),
+    ("connector", "connect", "IO_TIMEOUT"): _NO_TIMEOUT,
+    ("connector", "connect", "ACCESS_VIOLATION"): _BUFFER_PROTOCOL,
+    ("connector", "complete_connect", "IO_TIMEOUT"): _NO_TIMEOUT,
+    ("connector", "accept", "ACCESS_VIOLATION"): _BUFFER_PROTOCOL,
+    ("connector", "accept", "IO_TIMEOUT"): _NO_TIMEOUT,
+    ("connector", "reject", "PENDING"): "Reject is synchronous (ambiguity 24)",
+    ("connector", "reject", "ACCESS_VIOLATION"): _BUFFER_PROTOCOL,
+    ("connector", "get_read_limits", "UNSUCCESSFUL"): _NO_FAULT,
+    ("connector", "get_private_data", "UNSUCCESSFUL"): _NO_FAULT,
+    ("connector", "get_private_data_into", "UNSUCCESSFUL"): _NO_FAULT,
+    ("connector", "get_local_address", "BUFFER_OVERFLOW"): _PLAIN_ADDRESS,
+    ("connector", "get_peer_address", "BUFFER_OVERFLOW"): _PLAIN_ADDRESS,
+    ("connector", "disconnect", "CANCELED"): _SYNCHRONOUS,
+    ("listener", "bind", "INSUFFICIENT_RESOURCES"): _NO_LIMIT,
+    ("listener", "listen", "INSUFFICIENT_RESOURCES"): _NO_LIMIT,
+    ("listener", "get_local_address", "BUFFER_OVERFLOW"): _PLAIN_ADDRESS,
+}
