@@ -6,6 +6,8 @@ failing status is an `NdError`, an overlapped operation is an `Overlapped`.
 """
 
 from importlib import import_module
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from shmnd.info import AdapterInfo
@@ -76,6 +78,31 @@ _HOME: Final = {
 }
 
 
+def _build_hint(what: str) -> str:
+    """Say what to run when the compiled part cannot be used."""
+    return (
+        f"the compiled part of shmnd {what} in {__path__[0]}; build it with 'pip install .' in the "
+        "source tree (needs a C compiler and Python's headers), or, to use shmnd from within the "
+        "source tree, in place with 'pip install -e .'"
+    )
+
+
+def _require_compiled_part() -> None:
+    """Raise ImportError unless each module that has a stub in the data plane is there."""
+    ring = Path(__path__[0], "ring")
+    for stub in sorted(ring.glob("*.pyi")):
+        if PathFinder.find_spec(stub.stem, [str(ring)]) is None:
+            raise ImportError(
+                _build_hint(f"(ring/{stub.stem}, for this Python) is missing"),
+                name=f"{__name__}.ring.{stub.stem}",
+                path=str(ring),
+            )
+
+
+# Not loaded yet, only looked for: the error that a new user meets first shall come at once.
+_require_compiled_part()
+
+
 def __getattr__(name: str) -> object:
     """Load an object of the interface when it is first asked for."""
     home = _HOME.get(name)
@@ -84,7 +111,10 @@ def __getattr__(name: str) -> object:
     try:
         module = import_module(home)
     except ImportError as exc:
-        raise _explain(exc) from exc
+        if (exc.name or "").startswith(f"{__name__}.ring"):
+            hint = _build_hint(f"cannot be loaded ({exc})")
+            raise ImportError(hint, name=exc.name, path=exc.path) from exc
+        raise
     value: object = getattr(module, name)
     globals()[name] = value
     return value
@@ -93,17 +123,3 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     """Name what is exported, loaded or not."""
     return sorted({*globals(), *__all__})
-
-
-def _explain(exc: ImportError) -> ImportError:
-    """Say what to run when it is the compiled part that is missing."""
-    if not (exc.name or "").startswith("shmnd.ring"):
-        return exc
-    folder = __path__[0]
-    return ImportError(
-        f"the compiled part of shmnd is missing in {folder} ({exc}). Build it with "
-        f"'pip install .' in the source tree (needs a C compiler and Python's headers); to use "
-        f"shmnd from within the source tree, build it in place: 'pip install -e .'",
-        name=exc.name,
-        path=exc.path,
-    )

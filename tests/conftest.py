@@ -16,6 +16,7 @@ from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any, Final
 
+import hypothesis
 import psutil
 import pytest
 
@@ -23,6 +24,10 @@ pytest_plugins = ["pytester"]
 
 GRACE: Final = 2.0
 """Seconds that a test's leftovers may take to go (a process that is ending, a collected cycle)."""
+
+# How long an example takes says nothing on a machine that others use too.
+hypothesis.settings.register_profile("shmnd", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("shmnd")
 
 _FAILED: Final = pytest.StashKey[bool]()
 _SHM: Final = Path("/dev/shm")

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 import ast
+import shutil
 import subprocess
 import sys
 import tomllib
 from importlib import metadata, resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,14 +47,30 @@ def test_importing_loads_no_heavy_parts() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("missing", ["shmnd.ring", "shmnd.ring._core"])
-def test_a_missing_compiled_part_says_what_to_run(missing: str) -> None:
-    code = f"import sys, shmnd; sys.modules['{missing}'] = None; shmnd.open_adapter"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("ImportError: the compiled part of shmnd is missing in ")
-    assert "pip install ." in last
+def last_line_of_failing(code: str, **options: Any) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, **options
+    )
+    assert done.returncode == 1, done.stdout
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_a_missing_compiled_part_says_what_to_run(tmp_path: Path) -> None:
+    def unbuilt(folder: str, names: list[str]) -> list[str]:
+        return [name for name in names if name.endswith(".so")]
+
+    shutil.copytree(Path(shmnd.__file__).parent, tmp_path / "shmnd", ignore=unbuilt)
+    last = last_line_of_failing("import shmnd", cwd=tmp_path)
+    assert last.startswith("ImportError: the compiled part of shmnd (ring/")
+    assert f"is missing in {tmp_path / 'shmnd'}; build it with 'pip install .'" in last
+
+
+@pytest.mark.parametrize("module", ["shmnd.ring", "shmnd.ring._core"])
+def test_a_compiled_part_that_does_not_load_says_what_to_run(module: str) -> None:
+    code = f"import sys, shmnd; sys.modules['{module}'] = None; shmnd.open_adapter"
+    last = last_line_of_failing(code)
+    assert last.startswith("ImportError: the compiled part of shmnd cannot be loaded (import of ")
+    assert "build it with 'pip install .'" in last
 
 
 def test_the_package_is_marked_as_typed() -> None:
