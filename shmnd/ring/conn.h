@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The life of a connected queue pair: noticing what the other side did, going
+ * down, flushing.
+ *
+ * Going down takes what arrived first (delivered is delivered), then cancels
+ * the rest, then shows the new state to the other side. It may take several
+ * steps: a copy of another thread, or of the other side, is waited for, never
+ * interrupted. A dead process is waited for in nothing.
+ */
+#ifndef SHMND_CONN_H
+#define SHMND_CONN_H
+
+#include "rx.h"
+
+static inline enum shmnd_link_state shmnd_their_state(const struct shmnd_qp *qp)
+{
+    if (qp->peer->dead)
+        return SHMND_LINK_DEAD;
+    /* SYNC state: acquire, pairs with release in shmnd_show_state() */
+    uint32_t s = shmnd_acquire32(&qp->link.theirs->state);
+    return s <= SHMND_LINK_FAULT ? (enum shmnd_link_state)s : SHMND_LINK_FAULT;
+}
+
+static inline void shmnd_show_state(struct shmnd_qp *qp, enum shmnd_link_state state)
+{
+    /* SYNC state: release, pairs with acquire in shmnd_their_state() */
+    shmnd_release32(&qp->link.mine->state, state);
+    shmnd_store_then_load();
+    shmnd_bell_mark(qp->link.receive_bell, qp->link.receive_bit);
+    shmnd_bell_mark(qp->link.initiator_bell, qp->link.initiator_bit);
+    shmnd_ring_doorbell(qp->peer->doorbell);
+}
+
+/* ---- going down ---------------------------------------------------------------------------- */
+
+static inline void shmnd_qp_go_down(struct shmnd_qp *qp, enum shmnd_link_state state,
+                                    uint32_t head_status)
+{
+    if (qp->state != SHMND_QP_CONNECTED)
+        return;
+    qp->state = SHMND_QP_DOWN;
+    qp->going_down = true;
+    qp->down_state = state;
+    qp->down_status = head_status;
+    shmnd_put32(&qp->link.mine->closing, 1);
+    /* SYNC closing: fence, pairs with the fence in shmnd_notify_receiver() */
+    shmnd_store_then_load();
+    shmnd_qp_activate(qp);
+}
+
+/* Takes what arrived into the receive queue's ring. SHMND_IDLE: all taken. */
+static inline enum shmnd_progress shmnd_down_drain(struct shmnd_qp *qp)
+{
+    struct shmnd_cqe e;
+    while (shmnd_receives_outstanding(qp->receives) || qp->rx_open) {
+        if (!shmnd_rx_poll(qp, &e, 1))
+            break;
+        shmnd_cq_push(qp->receive_cq, &e);
+    }
+    if (qp->rx_fault)
+        return SHMND_IDLE;
+    if (qp->rx_needs_segment)
+        return SHMND_NEEDS_MAP;
+    return qp->rx_job.kind != SHMND_JOB_NONE ? SHMND_RUN : SHMND_IDLE;
+}
+
+/* No chunk of the large message we were sending is being read over there, and
+ * none will be. False: the other side is in the middle of one. */
+static inline bool shmnd_down_withdraw_large(struct shmnd_qp *qp)
+{
+    if (!qp->large_in_flight || qp->peer->dead)
+        return true;
+    struct shmnd_wqe *w = NULL;
+    for (uint64_t i = qp->wq_head; i != qp->wq_next; i++)
+        if (qp->wqes[i & qp->wq_mask].large && qp->wqes[i & qp->wq_mask].state == SHMND_WQE_SENT)
+            w = &qp->wqes[i & qp->wq_mask];
+    if (!w || w->moved)
+        return true;
+    struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
+    if (shmnd_chunks_finished(qp->link.mine, &c))
+        return true;
+    /* Claim the rest without copying: nobody begins another chunk. The bits of
+     * those are never set, so the message can not look finished. */
+    for (uint32_t i = 0; i < c.count && shmnd_chunks_claim(qp->link.mine, &c) >= 0; i++)
+        qp->withheld++;
+    uint64_t done = shmnd_acquire64(&qp->link.mine->done) & c.all;
+    return (uint32_t)__builtin_popcountll(done) + qp->withheld >= c.count;
+}
+
+static inline void shmnd_down_cancel_requests(struct shmnd_qp *qp)
+{
+    uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
+    uint32_t fault = shmnd_relaxed32(&qp->link.theirs->fault);
+    uint32_t status = qp->down_status;
+    for (; qp->wq_head != qp->wq_tail; qp->wq_head++) {
+        struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+        bool sent = w->type == SHMND_SEND && w->state == SHMND_WQE_SENT;
+        if (sent && w->message < taken && taken <= qp->messages) {
+            w->status = SHMND_SUCCESS;
+        } else if (w->state == SHMND_WQE_DONE &&
+                   (w->status == SHMND_SUCCESS || w->status == SHMND_CANCELED)) {
+            /* ended before, only not told yet */
+        } else {
+            bool refused = sent && w->message == taken && fault == SHMND_REMOTE_ERROR;
+            w->status = refused && status == SHMND_CANCELED ? SHMND_REMOTE_ERROR : status;
+            status = SHMND_CANCELED;
+        }
+        shmnd_tx_complete(qp, w);
+    }
+    qp->wq_next = qp->wq_head;
+    qp->large_in_flight = false;
+}
+
+static inline void shmnd_cancel_receives(struct shmnd_qp *qp, uint64_t up_to)
+{
+    if (qp->shared)
+        return;
+    while (qp->own.matched != up_to) {
+        struct shmnd_rqe *e = &qp->own.entries[qp->own.matched & qp->own.mask];
+        struct shmnd_cqe c = {e->context, qp->context, SHMND_CANCELED, 0, SHMND_RECEIVE, 0};
+        shmnd_rx_unpin(qp, e, shmnd_rqe_sges(&qp->own, qp->own.matched));
+        qp->own.matched++;
+        shmnd_cq_push(qp->receive_cq, &c);
+    }
+}
+
+/* One step of going down; SHMND_IDLE with going_down still set means: later. */
+static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp)
+{
+    if (qp->tx_busy || qp->rx_busy)
+        return SHMND_IDLE;
+    /* SYNC placing: `closing` was stored and fenced; look for a push under way. */
+    if (!qp->peer->dead && !shmnd_hazard_clear_of(&qp->link.theirs->hazard, SHMND_HAZARD_PUSH))
+        return SHMND_IDLE;
+    enum shmnd_progress drain = shmnd_down_drain(qp);
+    if (drain != SHMND_IDLE)
+        return drain;
+    bool theirs_go_on = !qp->peer->dead && shmnd_their_state(qp) <= SHMND_LINK_OPEN;
+    if (qp->rx_open && !qp->rx_fault && qp->rx_kind != SHMND_KIND_PART && theirs_go_on)
+        return SHMND_IDLE; /* its sender is in the middle of a chunk */
+    if (!shmnd_down_withdraw_large(qp) && theirs_go_on)
+        return SHMND_IDLE;
+    shmnd_down_cancel_requests(qp);
+    if (qp->rx_open) {
+        struct shmnd_cqe e;
+        shmnd_rx_cqe(qp, SHMND_CANCELED, 0, &e);
+        shmnd_cq_push(qp->receive_cq, &e);
+        qp->rx_open = false;
+    }
+    shmnd_cancel_receives(qp, qp->own.posted);
+    qp->going_down = false;
+    qp->flush_pending = false;
+    qp->rx_stalled = false;
+    shmnd_show_state(qp, qp->down_state);
+    shmnd_cq_leave(qp->receive_cq, qp);
+    shmnd_cq_leave(qp->initiator_cq, qp);
+    return SHMND_IDLE;
+}
+
+/* ---- Flush ------------------------------------------------------------------------------------ */
+
+static inline void shmnd_flush_requests(struct shmnd_qp *qp)
+{
+    for (uint64_t i = qp->wq_head; i != qp->wq_tail; i++) {
+        struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
+        /* What the other side may be reading, or a copy of ours is using, ends
+         * in its own time; the rest is cancelled behind it, in order. */
+        bool running = qp->tx_busy && i == qp->wq_next;
+        if (w->state == SHMND_WQE_DONE || w->large || w->moved || running)
+            continue;
+        shmnd_tx_fail(w, SHMND_CANCELED);
+    }
+}
+
+static inline enum shmnd_progress shmnd_flush_step(struct shmnd_qp *qp)
+{
+    if (qp->rx_busy || !shmnd_rx_withdraw(qp))
+        return SHMND_IDLE;
+    enum shmnd_progress drain = shmnd_down_drain(qp);
+    if (drain != SHMND_IDLE || qp->rx_open || qp->rx_fault)
+        return drain;
+    uint64_t before = qp->own.matched;
+    if (qp->own.matched < qp->flush_receives)
+        shmnd_cancel_receives(qp, qp->flush_receives);
+    qp->cancelled += qp->own.matched - before;
+    shmnd_put64(&qp->link.mine->cancelled, qp->cancelled);
+    qp->flush_pending = false;
+    shmnd_rx_reoffer(qp);
+    return SHMND_IDLE;
+}
+
+/* Cancels what is posted now. On a live connection call shmnd_qp_progress() on. */
+static inline void shmnd_qp_flush(struct shmnd_qp *qp)
+{
+    if (qp->state != SHMND_QP_CONNECTED) {
+        if (qp->state != SHMND_QP_ATTACHED && !qp->going_down)
+            shmnd_cancel_receives(qp, qp->own.posted);
+        if (qp->state != SHMND_QP_ATTACHED)
+            return;
+    }
+    shmnd_flush_requests(qp);
+    qp->flush_pending = true;
+    qp->flush_receives = qp->own.posted;
+    shmnd_qp_activate(qp);
+}
+
+/* ---- progress ----------------------------------------------------------------------------------- */
+
+/* Notices what the other side did. */
+static inline void shmnd_qp_look(struct shmnd_qp *qp)
+{
+    enum shmnd_link_state s = shmnd_their_state(qp);
+    if (s == SHMND_LINK_OPEN && qp->state == SHMND_QP_ATTACHED)
+        qp->state = SHMND_QP_CONNECTED;
+    if (s <= SHMND_LINK_OPEN || qp->state != SHMND_QP_CONNECTED)
+        return;
+    shmnd_qp_go_down(qp, SHMND_LINK_CLOSED,
+                     s == SHMND_LINK_DEAD ? SHMND_IO_TIMEOUT : SHMND_CANCELED);
+}
+
+/* Everything but taking messages. The caller runs or maps as told and calls
+ * again. */
+static inline enum shmnd_progress shmnd_qp_progress(struct shmnd_qp *qp, uint64_t now_ns)
+{
+    if (!qp->link.theirs)
+        return SHMND_IDLE;
+    shmnd_qp_look(qp);
+    if (qp->rx_fault && !qp->going_down)
+        shmnd_qp_go_down(qp, SHMND_LINK_FAULT, SHMND_CANCELED);
+    enum shmnd_progress p = SHMND_IDLE;
+    if (qp->flush_pending && !qp->going_down)
+        p = shmnd_flush_step(qp);
+    if (p == SHMND_IDLE && qp->wq_head != qp->wq_tail) {
+        p = shmnd_tx_advance(qp);
+        if (p == SHMND_IDLE)
+            shmnd_tx_check_time(qp, now_ns);
+    }
+    if (p == SHMND_IDLE && qp->going_down)
+        p = shmnd_down_step(qp);
+    return p;
+}
+
+#endif

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A completion queue: a private ring of completions, and the sets of queue
+ * pairs that its owner looks at.
+ *
+ * Completions of requests go into the ring when they happen; those of receives
+ * are made when the owner polls, straight from the link, and pass through the
+ * ring only where order or a Notify asks for it. The ring holds `limit` ordinary
+ * completions and, beyond them, everything that the queue pairs can still have
+ * outstanding, so a flush always finds room (invariant 5).
+ */
+#ifndef SHMND_CQ_H
+#define SHMND_CQ_H
+
+#include "engine.h"
+
+static inline uint64_t shmnd_cq_count(const struct shmnd_cq *cq)
+{
+    return cq->write_pos - cq->read_pos;
+}
+
+static inline bool shmnd_cq_has_room(const struct shmnd_cq *cq)
+{
+    return shmnd_cq_count(cq) < cq->limit;
+}
+
+static inline void shmnd_cq_push(struct shmnd_cq *cq, const struct shmnd_cqe *e)
+{
+    cq->ring[cq->write_pos++ & cq->mask] = *e;
+}
+
+static inline uint32_t shmnd_cq_pop(struct shmnd_cq *cq, struct shmnd_cqe *out, uint32_t max)
+{
+    uint32_t n = 0;
+    while (n < max && cq->read_pos != cq->write_pos)
+        out[n++] = cq->ring[cq->read_pos++ & cq->mask];
+    return n;
+}
+
+static inline bool shmnd_cqe_satisfies(const struct shmnd_cqe *e, uint32_t mode)
+{
+    if (e->flags & SHMND_CQE_SILENT)
+        return false;
+    return mode == SHMND_ARMED_ANY || e->status != SHMND_SUCCESS ||
+           (e->flags & SHMND_CQE_SOLICITED);
+}
+
+/* Does an unretrieved completion, newer than the last trigger, satisfy `mode`?
+ * If so it becomes the trigger: it will satisfy no later Notify. */
+static inline bool shmnd_cq_trigger(struct shmnd_cq *cq, uint32_t mode)
+{
+    uint64_t pos = cq->triggered_pos > cq->read_pos ? cq->triggered_pos : cq->read_pos;
+    for (; pos != cq->write_pos; pos++) {
+        if (shmnd_cqe_satisfies(&cq->ring[pos & cq->mask], mode)) {
+            cq->triggered_pos = cq->write_pos;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- which queue pairs to look at ---------------------------------------------- */
+
+static inline bool *shmnd_cq_active_flag(const struct shmnd_cq *cq, struct shmnd_qp *qp)
+{
+    return cq == qp->receive_cq ? &qp->active_at_receive : &qp->active_at_initiator;
+}
+
+static inline void shmnd_cq_activate(struct shmnd_cq *cq, struct shmnd_qp *qp)
+{
+    bool *flag = shmnd_cq_active_flag(cq, qp);
+    if (*flag)
+        return;
+    *flag = true;
+    cq->active[cq->active_count++] = qp;
+}
+
+static inline void shmnd_cq_deactivate(struct shmnd_cq *cq, struct shmnd_qp *qp)
+{
+    bool *flag = shmnd_cq_active_flag(cq, qp);
+    if (!*flag)
+        return;
+    *flag = false;
+    for (uint32_t i = 0; i < cq->active_count; i++) {
+        if (cq->active[i] == qp) {
+            cq->active[i] = cq->active[--cq->active_count];
+            return;
+        }
+    }
+}
+
+static inline uint32_t shmnd_qp_bit(const struct shmnd_cq *cq, const struct shmnd_qp *qp)
+{
+    return cq == qp->receive_cq ? qp->receive_bit : qp->initiator_bit;
+}
+
+/* From now on the queue looks at `qp`. The arrays have room (the caller's). */
+static inline void shmnd_cq_join(struct shmnd_cq *cq, struct shmnd_qp *qp)
+{
+    for (uint32_t i = 0; i < cq->link_count; i++)
+        if (cq->links[i] == qp)
+            return;
+    cq->links[cq->link_count++] = qp;
+    cq->by_bit[shmnd_qp_bit(cq, qp)] = qp;
+    uint32_t words = shmnd_qp_bit(cq, qp) / 64 + 1;
+    cq->bit_words = words > cq->bit_words ? words : cq->bit_words;
+    if (cq->link_count == SHMND_DIRECT_LINKS + 1)
+        shmnd_bell_use_bitmap(cq->arming.bell, true);
+    cq->empty_polls = UINT32_MAX / 2; /* sweep at the next poll */
+}
+
+static inline void shmnd_cq_leave(struct shmnd_cq *cq, struct shmnd_qp *qp)
+{
+    shmnd_cq_deactivate(cq, qp);
+    for (uint32_t i = 0; i < SHMND_HOT_LINKS; i++)
+        if (cq->hot[i] == qp)
+            cq->hot[i] = NULL;
+    if (cq->by_bit && cq->by_bit[shmnd_qp_bit(cq, qp)] == qp)
+        cq->by_bit[shmnd_qp_bit(cq, qp)] = NULL;
+    for (uint32_t i = 0; i < cq->link_count; i++) {
+        if (cq->links[i] == qp) {
+            cq->links[i] = cq->links[--cq->link_count];
+            break;
+        }
+    }
+    if (cq->link_count <= SHMND_DIRECT_LINKS && shmnd_relaxed32(&cq->arming.bell->use_bitmap))
+        shmnd_bell_use_bitmap(cq->arming.bell, false);
+}
+
+/* It has something that only polling finishes. */
+static inline bool shmnd_qp_wants_polls(const struct shmnd_qp *qp)
+{
+    return qp->wq_head != qp->wq_tail || qp->rx_stalled || qp->rx_open || qp->going_down ||
+           qp->flush_pending;
+}
+
+static inline void shmnd_qp_activate(struct shmnd_qp *qp)
+{
+    shmnd_cq_activate(qp->receive_cq, qp);
+    shmnd_cq_activate(qp->initiator_cq, qp);
+}
+
+#endif

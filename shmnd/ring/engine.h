@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The private state of the data plane's objects. Nothing here is shared with
+ * another process; the pointers into shared memory are named in `struct
+ * shmnd_link_end`.
+ *
+ * Threads. All functions on a queue pair or completion queue are called by one
+ * thread at a time (under the interpreter's lock), except shmnd_tx_run() and
+ * shmnd_rx_run(), which copy much and run without it: `tx_busy` and `rx_busy`
+ * stand for them, and every other function leaves what they guard alone.
+ *
+ * Memory is the caller's: no function allocates. A completion queue's ring has
+ * room for all that the queue pairs on it can still complete, so no completion
+ * is ever lost for want of room (invariant 5).
+ */
+#ifndef SHMND_ENGINE_H
+#define SHMND_ENGINE_H
+
+#include "bell.h"
+#include "slots.h"
+#include "spans.h"
+#include "tokens.h"
+#include "vm.h"
+
+/* ---- statuses (the numbers of the interface) ---------------------------------- */
+
+enum shmnd_status {
+    SHMND_SUCCESS = 0x00000000,
+    SHMND_PENDING = 0x00000103,
+};
+#define SHMND_BUFFER_OVERFLOW 0x80000005u
+#define SHMND_NO_MORE_ENTRIES 0x8000001Au
+#define SHMND_ACCESS_VIOLATION 0xC0000005u
+#define SHMND_INVALID_DEVICE_REQUEST 0xC0000010u
+#define SHMND_DATA_OVERRUN 0xC000003Cu
+#define SHMND_IO_TIMEOUT 0xC00000B5u
+#define SHMND_INTERNAL_ERROR 0xC00000E5u
+#define SHMND_INVALID_PARAMETER_4 0xC00000F2u
+#define SHMND_INVALID_PARAMETER_6 0xC00000F4u
+#define SHMND_CANCELED 0xC0000120u
+#define SHMND_REMOTE_ERROR 0xC000013Du
+#define SHMND_CONNECTION_INVALID 0xC000023Au
+
+enum shmnd_op_flag {
+    SHMND_OP_SILENT_SUCCESS = 0x01,
+    SHMND_OP_READ_FENCE = 0x02,
+    SHMND_OP_SOLICIT = 0x04,
+    SHMND_OP_INLINE = 0x20,
+};
+
+enum shmnd_request {
+    SHMND_RECEIVE = 0,
+    SHMND_SEND,
+    SHMND_BIND,
+    SHMND_INVALIDATE,
+    SHMND_READ,
+    SHMND_WRITE,
+};
+
+/* ---- completions --------------------------------------------------------------- */
+
+enum shmnd_cqe_flag {
+    SHMND_CQE_SILENT = 1,    /* only carries its context back; nobody is told */
+    SHMND_CQE_SOLICITED = 2, /* satisfies a SOLICITED notify */
+};
+
+struct shmnd_cqe {
+    void *context;
+    void *qp_context;
+    uint32_t status;
+    uint32_t bytes;
+    uint32_t type;
+    uint32_t flags;
+};
+
+struct shmnd_qp;
+
+#define SHMND_HOT_LINKS 4u
+/* Polling each link beats the bitmap up to about here. */
+#define SHMND_DIRECT_LINKS 4u
+
+struct shmnd_cq {
+    struct shmnd_cqe *ring;
+    uint64_t mask;
+    uint64_t write_pos;
+    uint64_t read_pos;
+    uint64_t limit; /* requests stop completing here; what a flush completes does not */
+    uint64_t triggered_pos; /* entries before it have woken somebody already */
+    struct shmnd_arming arming;
+    struct shmnd_qp **links; /* connected queue pairs, polled by this queue */
+    uint32_t link_count;
+    struct shmnd_qp **active; /* those that want every poll: waiting requests, going down */
+    uint32_t active_count;
+    struct shmnd_qp **by_bit;
+    struct shmnd_qp *hot[SHMND_HOT_LINKS]; /* polled although the bitmap is in use */
+    uint32_t hot_next;
+    uint32_t bit_words;   /* words of the bitmap in use */
+    uint32_t empty_polls; /* since the last sweep */
+};
+
+/* ---- what a queue pair knows of the other side ---------------------------------- */
+
+struct shmnd_mapping {
+    uint8_t *base;
+    uint64_t bytes;
+};
+
+#define SHMND_PEER_SEGMENTS 4096u
+
+struct shmnd_peer {
+    struct shmnd_mapping *data; /* SHMND_PEER_SEGMENTS of them */
+    struct shmnd_mapping tables[SHMND_TABLE_SEGMENTS];
+    int doorbell;
+    pid_t pid;
+    bool vm; /* its private memory was reached by a real copy */
+    bool dead;
+};
+
+/* The two sides of a link as seen from one end. */
+struct shmnd_link_end {
+    struct shmnd_side *mine;
+    struct shmnd_side *theirs;
+    uint8_t *my_posted; /* receives published by this end */
+    uint32_t my_posted_mask, my_posted_stride, my_extents;
+    const uint8_t *their_posted;
+    uint32_t their_posted_mask, their_posted_stride, their_extents;
+    struct shmnd_bell *receive_bell; /* of the peer's queues; NULL until attached */
+    struct shmnd_bell *initiator_bell;
+    uint32_t receive_bit, initiator_bit;
+    uint64_t receive_rung, initiator_rung;
+    uint64_t connection;
+    bool their_srq;
+};
+
+/* ---- requests -------------------------------------------------------------------- */
+
+enum shmnd_wqe_state {
+    SHMND_WQE_QUEUED = 0,
+    SHMND_WQE_SENT, /* a Send that waits for the other side */
+    SHMND_WQE_DONE,
+};
+
+struct shmnd_wqe {
+    void *context;
+    uint64_t length;
+    uint64_t message; /* its number, once issued */
+    uint64_t moved;   /* bytes of it already sent in parts */
+    uint64_t remote_address;
+    uint64_t since_ns; /* waiting for a receive since; 0: not waiting */
+    uint32_t remote_token;
+    uint32_t status;
+    uint16_t sges;
+    uint8_t type;
+    uint8_t flags;
+    uint8_t state;
+    bool large;
+};
+
+struct shmnd_rqe {
+    void *context;
+    uint64_t capacity;
+    uint32_t sges;
+    bool pinned; /* published for pushing: its regions count it in `posted` */
+};
+
+/* A receive queue: of one queue pair, or shared by several. */
+struct shmnd_receives {
+    struct shmnd_rqe *entries;
+    struct shmnd_sge *sges; /* `stride` a receive */
+    uint32_t mask, depth, stride;
+    uint64_t posted;
+    uint64_t matched;
+};
+
+/* A copy that is prepared under the lock and run without it. */
+enum shmnd_job_kind { SHMND_JOB_NONE = 0, SHMND_JOB_RDMA, SHMND_JOB_PLACE, SHMND_JOB_CHUNKS };
+
+struct shmnd_job {
+    enum shmnd_job_kind kind;
+    struct shmnd_spans to, from;
+    const struct shmnd_grant *grant; /* RDMA */
+    uint32_t token;
+    uint64_t revision; /* PLACE and sender's CHUNKS: of the receives it relies on */
+    uint64_t index;    /* PLACE: the receive */
+    struct shmnd_chunks chunks;
+    uint32_t result; /* a status; SHMND_PENDING: try again later */
+};
+
+enum shmnd_qp_state {
+    SHMND_QP_IDLE = 0,
+    SHMND_QP_CONNECTING,
+    SHMND_QP_ATTACHED,
+    SHMND_QP_CONNECTED,
+    SHMND_QP_DOWN,
+    SHMND_QP_CLOSED,
+};
+
+struct shmnd_qp {
+    /* identity */
+    void *owner; /* the Python object, borrowed */
+    void *context;
+    struct shmnd_registry *registry;
+    struct shmnd_cq *receive_cq, *initiator_cq;
+    struct shmnd_peer *peer;
+    struct shmnd_link_end link;
+    enum shmnd_qp_state state;
+    uint32_t receive_bit, initiator_bit; /* of ours, in our queues' bells */
+    uint32_t max_transfer, inline_size, max_read_sge;
+    uint32_t outbound_read_limit;
+    uint64_t rnr_ns;
+
+    /* sending */
+    struct shmnd_slots_writer out;
+    uint64_t messages;        /* sent so far */
+    uint64_t credit;          /* messages that have a receive, by the last look */
+    uint64_t capacity;        /* every receive in view up to `credit` holds this much */
+    uint64_t viewed;          /* published entries already looked at */
+    struct shmnd_wqe *wqes;
+    struct shmnd_sge *wqe_sges;
+    uint8_t *wqe_inline; /* `inline_size` a request */
+    uint32_t wq_mask, wq_depth, wq_stride;
+    uint64_t wq_head, wq_next, wq_tail; /* oldest, first not issued, end */
+    struct shmnd_job tx_job;
+    bool tx_busy;
+    bool large_in_flight;
+
+    /* receiving */
+    struct shmnd_slots_reader in;
+    uint64_t taken;
+    struct shmnd_receives own;
+    struct shmnd_receives *receives; /* &own, or the shared queue's */
+    bool shared;
+    struct shmnd_job rx_job;
+    bool rx_busy;
+    bool rx_stalled;       /* a message waits for a receive */
+    bool rx_open;            /* a message is matched and not finished */
+    bool rx_needs_segment;   /* of the peer, to read it */
+    bool rx_fault;           /* it broke a rule: go down after its completion is out */
+    uint8_t rx_kind, rx_flags; /* of that message */
+    uint64_t rx_got;         /* bytes of it so far, for one in parts */
+    uint64_t posted_base;    /* position of the receive that is published as entry 0 */
+    struct shmnd_rqe rx_rqe; /* its receive */
+    struct shmnd_sge rx_sges[SHMND_MAX_SGE];
+    struct shmnd_spans rx_to;
+
+    /* going down, flushing */
+    uint32_t down_status; /* for the oldest initiator request */
+    enum shmnd_link_state down_state; /* what the other side will read */
+    bool going_down;                  /* not yet flushed */
+    bool flush_pending;
+    uint64_t flush_receives; /* cancel up to this receive */
+    uint64_t cancelled;      /* receives cancelled by a Flush so far */
+    uint64_t revision;       /* as published */
+    uint32_t withheld;       /* chunks of a large message that nobody will copy */
+
+    /* membership in the queues */
+    bool active_at_receive, active_at_initiator;
+};
+
+#endif

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every byte that processes share: what lies where, and who writes it.
+ *
+ * No pointer stands here, only offsets and positions. Positions are 64-bit
+ * counts that only grow; they are masked at the access to a slot and nowhere
+ * else. Lines written by different processes lie two cache lines apart, for
+ * the prefetcher fetches in pairs.
+ */
+#ifndef SHMND_LAYOUT_H
+#define SHMND_LAYOUT_H
+
+#include "atomics.h"
+
+#define SHMND_LAYOUT_VERSION 1u
+#define SHMND_LINK_MAGIC 0x6b6e696c646e6d73ull /* "smndlink" */
+
+/* ---- the slot ring: one per direction of a link ------------------------- */
+
+#define SHMND_SLOT_BYTES 64u
+#define SHMND_HEAD_PAYLOAD 48u
+#define SHMND_TAIL_PAYLOAD 56u
+#define SHMND_RING_SLOTS 256u
+/* A message that fits in a quarter of the ring can always be written in full
+ * once the reader, who returns space a quarter at a time, has caught up. */
+#define SHMND_EAGER_MAX (SHMND_HEAD_PAYLOAD + 63u * SHMND_TAIL_PAYLOAD)
+
+enum shmnd_kind {
+    SHMND_KIND_EAGER = 1, /* payload in the slots */
+    SHMND_KIND_PLACED,    /* already in the memory of the receive it names */
+    SHMND_KIND_LARGE,     /* extents of the source; copied by whoever claims a chunk */
+    SHMND_KIND_PART,      /* a piece of a message that neither side can reach at the other's */
+};
+
+enum shmnd_slot_flag {
+    SHMND_SLOT_SOLICITED = 1, /* SEND_AND_SOLICIT_EVENT */
+    SHMND_SLOT_ACK = 2,       /* its sender waits for `taken`: wake it */
+    SHMND_SLOT_LAST = 4,      /* of a message in parts */
+};
+
+/* The first slot of a message. Written by the sender of this direction. */
+struct shmnd_slot {
+    shmnd_word64 ready_pos; /* position + 1 once the message may be read */
+    uint32_t length;        /* bytes of the message (of the part) */
+    uint8_t kind;
+    uint8_t flags;
+    uint16_t reserved;
+    uint8_t payload[SHMND_HEAD_PAYLOAD];
+};
+
+/* The further slots of a message. `ready_pos` is 0, which no reader waits for:
+ * payload left from an earlier lap can never look like a published message. */
+struct shmnd_tail_slot {
+    shmnd_word64 ready_pos;
+    uint8_t payload[SHMND_TAIL_PAYLOAD];
+};
+
+_Static_assert(sizeof(struct shmnd_slot) == SHMND_SLOT_BYTES, "one cache line");
+_Static_assert(sizeof(struct shmnd_tail_slot) == SHMND_SLOT_BYTES, "one cache line");
+_Static_assert(offsetof(struct shmnd_slot, payload) == 16, "48 bytes of payload");
+
+/* ---- posted receives, published for a sender that pushes ----------------- */
+
+#define SHMND_PRIVATE_MEMORY 0xffffffffu /* `segment` of memory outside every segment */
+
+/* A stretch of memory as the other side may reach it. In shared memory it is
+ * kept as two words, since a Flush may reuse an entry that a sender is reading
+ * (it then finds `revision` changed and forgets what it read). */
+struct shmnd_extent {
+    uint64_t offset; /* in the segment, or the address in private memory */
+    uint32_t segment;
+    uint32_t length;
+};
+
+struct shmnd_shared_extent {
+    shmnd_word64 offset;
+    shmnd_word64 place; /* segment << 32 | length */
+};
+
+/* Followed by the extents; the stride is fixed when the link is made. */
+struct shmnd_posted {
+    shmnd_word64 capacity;
+    shmnd_word64 extents; /* 0: not for pushing, its owner pulls */
+};
+
+_Static_assert(sizeof(struct shmnd_extent) == 16, "ABI of a large message");
+_Static_assert(sizeof(struct shmnd_shared_extent) == 16, "ABI of the link");
+_Static_assert(sizeof(struct shmnd_posted) == 16, "ABI of the link");
+
+/* ---- one side of a link: written by the process of that side ------------- */
+
+enum shmnd_link_state {
+    SHMND_LINK_ATTACHED = 0,
+    SHMND_LINK_OPEN,
+    SHMND_LINK_REJECTED,
+    SHMND_LINK_CLOSED,
+    SHMND_LINK_FAULT,
+    SHMND_LINK_DEAD, /* never stored: how a dead process's side is read */
+};
+
+struct shmnd_side {
+    /* line 0: quiet. The other side reads it with every message. */
+    shmnd_word32 state;        /* enum shmnd_link_state */
+    shmnd_word32 closing;      /* set before the last look at the ring */
+    shmnd_word32 wants_credit; /* a request here waits for a receive or for ring space */
+    shmnd_word32 fault;        /* why the first untaken message failed: a status, or 0 */
+    shmnd_word32 reaches;      /* 1: this process can read and write the other's private memory */
+    uint8_t pad0[108];
+    /* line 2: what this side, as a reader, has given back. */
+    shmnd_word64 read_pos; /* ring positions whose slots may be written again */
+    shmnd_word64 taken;    /* messages matched to a receive */
+    uint8_t pad1[112];
+    /* line 4: receives posted here. */
+    shmnd_word64 posted;    /* entries ever published */
+    shmnd_word64 cancelled; /* of these, cancelled before a message met them */
+    shmnd_word64 revision;  /* odd while a Flush decides; grows with each */
+    uint8_t pad2[104];
+    /* line 6: what this side's engine touches at the other right now. */
+    shmnd_word64 hazard; /* 0, a token, or SHMND_HAZARD_PUSH */
+    uint8_t pad3[120];
+    /* line 8: the large message this side is sending; both sides claim chunks. */
+    shmnd_word64 claim; /* low half of the message number << 32 | next chunk */
+    shmnd_word64 done;  /* one bit a chunk */
+    uint8_t pad4[112];
+};
+
+#define SHMND_HAZARD_PUSH (1ull << 32)
+
+_Static_assert(offsetof(struct shmnd_side, read_pos) == 128, "lines two apart");
+_Static_assert(offsetof(struct shmnd_side, posted) == 256, "lines two apart");
+_Static_assert(offsetof(struct shmnd_side, hazard) == 384, "lines two apart");
+_Static_assert(offsetof(struct shmnd_side, claim) == 512, "lines two apart");
+_Static_assert(sizeof(struct shmnd_side) == 640, "ABI of the link");
+
+/* ---- the link segment ---------------------------------------------------- */
+
+/* Written by the passive side, which creates the segment, before the active
+ * side can map it. Both ends were told the same numbers at rendezvous and use
+ * those; the header is only compared with them. */
+struct shmnd_link_header {
+    uint64_t magic;
+    uint64_t bytes;
+    uint32_t receives[2]; /* published entries of the active, the passive side */
+    uint32_t extents[2];  /* per entry */
+    shmnd_word32 version; /* stored last */
+    uint8_t pad[92];
+};
+
+_Static_assert(sizeof(struct shmnd_link_header) == 128, "ABI of the link");
+
+enum { SHMND_ACTIVE = 0, SHMND_PASSIVE = 1 };
+
+struct shmnd_link_map {
+    uint64_t side_off[2];
+    uint64_t ring_off[2]; /* messages sent by that side */
+    uint64_t posted_off[2];
+    uint32_t posted_mask[2];
+    uint32_t posted_stride[2];
+    uint64_t bytes;
+};
+
+static inline uint32_t shmnd_posted_stride(uint32_t extents)
+{
+    return (uint32_t)(sizeof(struct shmnd_posted) + extents * sizeof(struct shmnd_shared_extent));
+}
+
+static inline uint32_t shmnd_pow2_at_least(uint32_t n)
+{
+    uint32_t p = 1;
+    while (p < n)
+        p <<= 1;
+    return p;
+}
+
+/* Where everything lies, from the four numbers both ends agreed on. */
+static inline struct shmnd_link_map shmnd_link_map(const uint32_t receives[2],
+                                                   const uint32_t extents[2])
+{
+    struct shmnd_link_map map;
+    uint64_t at = sizeof(struct shmnd_link_header);
+    for (int side = 0; side < 2; side++) {
+        map.side_off[side] = at;
+        at += sizeof(struct shmnd_side) + 128; /* and a gap, so sides never share a pair of lines */
+    }
+    for (int side = 0; side < 2; side++) {
+        map.ring_off[side] = at;
+        at += (uint64_t)SHMND_RING_SLOTS * SHMND_SLOT_BYTES;
+    }
+    for (int side = 0; side < 2; side++) {
+        uint32_t entries = shmnd_pow2_at_least(receives[side] ? receives[side] : 1);
+        map.posted_off[side] = at;
+        map.posted_mask[side] = entries - 1;
+        map.posted_stride[side] = shmnd_posted_stride(extents[side]);
+        at += ((uint64_t)entries * map.posted_stride[side] + 127) & ~127ull;
+    }
+    map.bytes = (at + 4095) & ~4095ull;
+    return map;
+}
+
+/* ---- the bell of a completion queue: how producers reach its owner -------- */
+
+#define SHMND_READY_WORDS 64u
+#define SHMND_READY_BITS (SHMND_READY_WORDS * 64u)
+
+enum shmnd_armed {
+    SHMND_ARMED_NOT = 0,
+    SHMND_ARMED_ANY = 1,
+    SHMND_ARMED_SOLICITED = 2,
+    SHMND_ARMED_MASK = 3,
+};
+
+/* In a segment of the consumer's adapter. */
+struct shmnd_bell {
+    /* line 0: written by the consumer, read by producers after each message. */
+    shmnd_word64 armed;      /* arming number << 2 | enum shmnd_armed */
+    shmnd_word32 use_bitmap; /* too many links to poll each: producers set a bit */
+    uint8_t pad[116];
+    /* lines 2 to 9: bits set by producers, taken by the consumer. */
+    shmnd_word64 ready[SHMND_READY_WORDS];
+};
+
+_Static_assert(offsetof(struct shmnd_bell, ready) == 128, "lines two apart");
+_Static_assert(sizeof(struct shmnd_bell) == 640, "ABI of the bell");
+
+/* ---- the token table: what peers may touch -------------------------------- */
+
+#define SHMND_TOKEN_INDEX_BITS 18u
+#define SHMND_TOKEN_INDEX_MASK ((1u << SHMND_TOKEN_INDEX_BITS) - 1)
+#define SHMND_TABLE_ENTRIES 4096u /* per segment */
+#define SHMND_TABLE_SEGMENTS ((1u << SHMND_TOKEN_INDEX_BITS) / SHMND_TABLE_ENTRIES)
+
+#define SHMND_ALLOW_READ 0x08u
+#define SHMND_ALLOW_WRITE 0x10u
+
+/* Written by the owner of the memory; peers hold it read-only. Valid while
+ * `token` equals the token presented; every use has a new token, so a reader
+ * that sees the same token before and after its reads has read one version. */
+struct shmnd_grant {
+    shmnd_word32 token;  /* 0: nothing granted */
+    shmnd_word32 rights; /* SHMND_ALLOW_* */
+    shmnd_word64 base;   /* address in the owner's process */
+    shmnd_word64 length;
+    shmnd_word64 offset; /* in the segment */
+    shmnd_word32 segment;
+    uint32_t reserved;
+    shmnd_word64 connection; /* the one connection a window is bound to, or 0 */
+    uint64_t reserved2[2];
+};
+
+_Static_assert(sizeof(struct shmnd_grant) == 64, "one cache line");
+
+#endif

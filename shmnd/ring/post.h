@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Posting: the immediate checks of the interface, in its order (flags, SGE
+ * count, length, connection, depth), and the short way of a small Send.
+ *
+ * A call that fails has changed nothing. `*kept_p` says whether the context
+ * was taken over: a silent success on the short way needs none.
+ */
+#ifndef SHMND_POST_H
+#define SHMND_POST_H
+
+#include "poll.h"
+
+static inline uint64_t shmnd_total(const struct shmnd_sge *sges, uint32_t n)
+{
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < n; i++)
+        total += sges[i].length;
+    return total;
+}
+
+/* ND_SUCCESS: go on; anything else is the call's status. */
+static inline uint32_t shmnd_check_data(const struct shmnd_qp *qp, uint32_t n, uint32_t most,
+                                        uint64_t total, uint32_t flags)
+{
+    bool inlined = flags & SHMND_OP_INLINE;
+    if (!inlined && n > most)
+        return SHMND_DATA_OVERRUN;
+    if (total > (inlined ? qp->inline_size : qp->max_transfer))
+        return SHMND_BUFFER_OVERFLOW;
+    return SHMND_SUCCESS;
+}
+
+static inline uint32_t shmnd_check_connected(struct shmnd_qp *qp)
+{
+    if (qp->state == SHMND_QP_ATTACHED)
+        shmnd_qp_look(qp);
+    if (qp->state != SHMND_QP_CONNECTED && qp->state != SHMND_QP_DOWN)
+        return SHMND_CONNECTION_INVALID;
+    if (qp->wq_tail - qp->wq_head >= qp->wq_depth)
+        return SHMND_NO_MORE_ENTRIES;
+    /* On a dead connection requests complete as they are posted, so only the
+     * completion queue bounds them. */
+    if (qp->state == SHMND_QP_DOWN && !qp->going_down &&
+        (qp->wq_depth == 0 || !shmnd_cq_has_room(qp->initiator_cq)))
+        return SHMND_NO_MORE_ENTRIES;
+    return SHMND_SUCCESS;
+}
+
+/* Queues a request. The caller advances the queue. */
+static inline struct shmnd_wqe *shmnd_enqueue(struct shmnd_qp *qp, void *context, uint8_t type,
+                                              const struct shmnd_sge *sges, uint32_t n,
+                                              uint64_t total, uint32_t flags)
+{
+    struct shmnd_wqe *w = &qp->wqes[qp->wq_tail & qp->wq_mask];
+    *w = (struct shmnd_wqe){.context = context, .length = total, .type = type,
+                            .flags = (uint8_t)flags};
+    if (flags & SHMND_OP_INLINE) {
+        uint8_t *to = shmnd_wqe_inline(qp, qp->wq_tail);
+        for (uint32_t i = 0; i < n; i++) {
+            memcpy(to, (const void *)(uintptr_t)sges[i].address, sges[i].length);
+            to += sges[i].length;
+        }
+    } else {
+        w->sges = (uint16_t)n;
+        for (uint32_t i = 0; i < n; i++)
+            shmnd_wqe_sges(qp, qp->wq_tail)[i] = sges[i];
+    }
+    qp->wq_tail++;
+    if (qp->state == SHMND_QP_DOWN && !qp->going_down) {
+        w->status = SHMND_CANCELED;
+        shmnd_tx_complete(qp, w);
+        qp->wq_head = qp->wq_next = qp->wq_tail;
+    } else {
+        shmnd_qp_activate(qp);
+    }
+    return w;
+}
+
+/* A Send that fits in the ring, with nothing before it and a receive posted:
+ * done when this returns. False: go the long way. */
+static inline bool shmnd_send_now(struct shmnd_qp *qp, void *context, const struct shmnd_sge *sges,
+                                  uint32_t n, uint32_t length, uint32_t flags, bool *kept_p)
+{
+    if (qp->wq_head != qp->wq_tail || qp->state != SHMND_QP_CONNECTED || length >= SHMND_PLACE_MIN ||
+        qp->link.their_srq || !shmnd_cq_has_room(qp->initiator_cq))
+        return false;
+    if (!(flags & SHMND_OP_INLINE))
+        for (uint32_t i = 0; i < n; i++)
+            if (!shmnd_sge_region(qp->registry, &sges[i], 0))
+                return false;
+    if (!shmnd_slots_room(&qp->out, shmnd_slots_for(length)) ||
+        !shmnd_tx_proven(qp, qp->messages, length))
+        return false;
+    uint64_t message = qp->messages;
+    shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false));
+    shmnd_notify_receiver(qp, flags & SHMND_OP_SOLICIT);
+    bool closed_upon = shmnd_relaxed32(&qp->link.theirs->closing);
+    if (!closed_upon && (flags & SHMND_OP_SILENT_SUCCESS))
+        return true;
+    *kept_p = true;
+    struct shmnd_wqe w = {.context = context, .message = message, .length = length,
+                          .type = SHMND_SEND, .flags = (uint8_t)flags, .state = SHMND_WQE_SENT};
+    if (!closed_upon) {
+        shmnd_tx_complete(qp, &w);
+        return true;
+    }
+    /* It may or may not have been taken; `taken` will tell. */
+    qp->wqes[qp->wq_tail++ & qp->wq_mask] = w;
+    qp->wq_next = qp->wq_tail;
+    shmnd_qp_activate(qp);
+    return true;
+}
+
+static inline uint32_t shmnd_post_send(struct shmnd_qp *qp, void *context,
+                                       const struct shmnd_sge *sges, uint32_t n, uint32_t flags,
+                                       bool *kept_p)
+{
+    *kept_p = false;
+    if (flags & ~0x27u)
+        return SHMND_INVALID_PARAMETER_4;
+    uint64_t total = shmnd_total(sges, n);
+    uint32_t status = shmnd_check_data(qp, n, qp->wq_stride, total, flags);
+    if (status == SHMND_SUCCESS)
+        status = shmnd_check_connected(qp);
+    if (status != SHMND_SUCCESS || shmnd_send_now(qp, context, sges, n, (uint32_t)total, flags, kept_p))
+        return status;
+    *kept_p = true;
+    shmnd_enqueue(qp, context, SHMND_SEND, sges, n, total, flags);
+    return SHMND_SUCCESS;
+}
+
+static inline uint32_t shmnd_post_rdma(struct shmnd_qp *qp, void *context, uint8_t type,
+                                       const struct shmnd_sge *sges, uint32_t n, uint64_t address,
+                                       uint32_t token, uint32_t flags, bool *kept_p)
+{
+    *kept_p = false;
+    if (flags & ~(type == SHMND_READ ? 0x03u : 0x23u))
+        return SHMND_INVALID_PARAMETER_6;
+    uint64_t total = shmnd_total(sges, n);
+    uint32_t most = type == SHMND_READ && qp->max_read_sge < qp->wq_stride ? qp->max_read_sge
+                                                                          : qp->wq_stride;
+    uint32_t status = shmnd_check_data(qp, n, most, total, flags);
+    if (status == SHMND_SUCCESS)
+        status = shmnd_check_connected(qp);
+    if (status != SHMND_SUCCESS)
+        return status;
+    *kept_p = true;
+    struct shmnd_wqe *w = shmnd_enqueue(qp, context, type, sges, n, total, flags);
+    w->remote_address = address;
+    w->remote_token = token;
+    return SHMND_SUCCESS;
+}
+
+/* Bind and Invalidate take effect before they are queued; `outcome` is what
+ * they complete with, `token` what Invalidate took away. */
+static inline uint32_t shmnd_post_window(struct shmnd_qp *qp, void *context, uint8_t type,
+                                         uint32_t token, uint32_t outcome, uint32_t flags)
+{
+    struct shmnd_wqe *w = shmnd_enqueue(qp, context, type, NULL, 0, 0, flags);
+    w->remote_token = token;
+    if (w->status == SHMND_SUCCESS)
+        w->status = outcome;
+    return SHMND_SUCCESS;
+}
+
+/* ---- receives ------------------------------------------------------------------------------------ */
+
+static inline uint32_t shmnd_check_receive(const struct shmnd_qp *qp,
+                                           const struct shmnd_receives *r,
+                                           const struct shmnd_sge *sges, uint32_t n)
+{
+    if (n > r->stride)
+        return SHMND_DATA_OVERRUN;
+    if (shmnd_total(sges, n) > qp->max_transfer)
+        return SHMND_BUFFER_OVERFLOW;
+    if (qp->state == SHMND_QP_CLOSED)
+        return SHMND_CONNECTION_INVALID;
+    if (shmnd_receives_outstanding(r) >= r->depth)
+        return SHMND_NO_MORE_ENTRIES;
+    return SHMND_SUCCESS;
+}
+
+static inline void shmnd_receives_add(struct shmnd_receives *r, void *context,
+                                      const struct shmnd_sge *sges, uint32_t n)
+{
+    r->entries[r->posted & r->mask] =
+        (struct shmnd_rqe){context, shmnd_total(sges, n), n, false};
+    struct shmnd_sge *to = shmnd_rqe_sges(r, r->posted);
+    for (uint32_t i = 0; i < n; i++)
+        to[i] = sges[i];
+    r->posted++;
+}
+
+static inline uint32_t shmnd_post_receive(struct shmnd_qp *qp, void *context,
+                                          const struct shmnd_sge *sges, uint32_t n)
+{
+    uint32_t status = shmnd_check_receive(qp, &qp->own, sges, n);
+    if (status != SHMND_SUCCESS)
+        return status;
+    bool down = qp->state == SHMND_QP_DOWN && !qp->going_down;
+    if (down && !shmnd_cq_has_room(qp->receive_cq))
+        return SHMND_NO_MORE_ENTRIES;
+    shmnd_receives_add(&qp->own, context, sges, n);
+    if (down) {
+        shmnd_cancel_receives(qp, qp->own.posted);
+    } else if (qp->link.mine) {
+        shmnd_rx_publish(qp, qp->own.posted - 1);
+        shmnd_notify_waiting_sender(qp);
+    }
+    return SHMND_SUCCESS;
+}
+
+#endif

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The receiving half of a queue pair: publishing receives, matching messages to
+ * them, taking the data.
+ *
+ * Message k meets receive k (plus what a Flush cancelled), so matching needs no
+ * search and no contest. Whatever a slot says is checked against the receive it
+ * meets; a message that breaks a rule ends the connection and nothing else.
+ * Nothing here waits: a message without a receive, or a large one whose sender
+ * still copies, is left for the next poll.
+ */
+#ifndef SHMND_RX_H
+#define SHMND_RX_H
+
+#include "tx.h"
+
+static inline struct shmnd_sge *shmnd_rqe_sges(struct shmnd_receives *r, uint64_t pos)
+{
+    return &r->sges[(pos & r->mask) * r->stride];
+}
+
+static inline uint32_t shmnd_receives_outstanding(const struct shmnd_receives *r)
+{
+    return (uint32_t)(r->posted - r->matched);
+}
+
+/* ---- publishing ------------------------------------------------------------------------ */
+
+static inline void shmnd_rx_unpin(struct shmnd_qp *qp, struct shmnd_rqe *e, struct shmnd_sge *sges)
+{
+    if (!e->pinned)
+        return;
+    e->pinned = false;
+    for (uint32_t i = 0; i < e->sges; i++) {
+        struct shmnd_region *region = shmnd_region_of(qp->registry, sges[i].token);
+        if (region && region->posted)
+            region->posted--;
+    }
+}
+
+static inline struct shmnd_posted *shmnd_my_posted(struct shmnd_qp *qp, uint64_t idx)
+{
+    return (struct shmnd_posted *)(qp->link.my_posted +
+                                   (idx & qp->link.my_posted_mask) * qp->link.my_posted_stride);
+}
+
+/* Writes the extents of a receive, when they are few enough and valid. */
+static inline uint32_t shmnd_rx_publish_extents(struct shmnd_qp *qp, struct shmnd_shared_extent *x,
+                                                const struct shmnd_sge *sges, uint32_t n)
+{
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct shmnd_region *r = shmnd_sge_region(qp->registry, &sges[i], SHMND_MR_LOCAL_WRITE);
+        if (!r)
+            return 0;
+        if (sges[i].length == 0)
+            continue;
+        if (used == qp->link.my_extents)
+            return 0;
+        bool shared = r->segment != SHMND_PRIVATE_MEMORY;
+        shmnd_put64(&x[used].offset,
+                    shared ? r->offset + (sges[i].address - r->base) : sges[i].address);
+        shmnd_put64(&x[used].place, (uint64_t)r->segment << 32 | sges[i].length);
+        used++;
+    }
+    return used;
+}
+
+/* Shows the receive at `pos` to the sender. */
+static inline void shmnd_rx_publish(struct shmnd_qp *qp, uint64_t pos)
+{
+    struct shmnd_rqe *e = &qp->own.entries[pos & qp->own.mask];
+    struct shmnd_sge *sges = shmnd_rqe_sges(&qp->own, pos);
+    struct shmnd_posted *entry = shmnd_my_posted(qp, pos - qp->posted_base);
+    uint32_t extents =
+        shmnd_rx_publish_extents(qp, (struct shmnd_shared_extent *)(entry + 1), sges, e->sges);
+    shmnd_put64(&entry->capacity, e->capacity);
+    shmnd_put64(&entry->extents, extents);
+    if (extents) {
+        e->pinned = true;
+        for (uint32_t i = 0; i < e->sges; i++)
+            shmnd_region_of(qp->registry, sges[i].token)->posted++;
+    }
+    /* SYNC posted: release, pairs with acquire in shmnd_tx_look() */
+    shmnd_release64(&qp->link.mine->posted, pos - qp->posted_base + 1);
+}
+
+/* Makes `revision` odd: no push begins from here on. True when none is under
+ * way either; otherwise ask again. */
+static inline bool shmnd_rx_withdraw(struct shmnd_qp *qp)
+{
+    if (!(qp->revision & 1)) {
+        qp->revision++;
+        shmnd_put64(&qp->link.mine->revision, qp->revision);
+        /* SYNC placing: fence, pairs with the fence in shmnd_push_enter() */
+        shmnd_store_then_load();
+    }
+    return qp->peer->dead ||
+           shmnd_hazard_clear_of(&qp->link.theirs->hazard, SHMND_HAZARD_PUSH);
+}
+
+static inline void shmnd_rx_reoffer(struct shmnd_qp *qp)
+{
+    qp->revision++;
+    shmnd_release64(&qp->link.mine->revision, qp->revision);
+    shmnd_notify_waiting_sender(qp);
+}
+
+/* For Deregister: no published receive names `token` any more. False: later. */
+static inline bool shmnd_rx_forget_region(struct shmnd_qp *qp, uint32_t token)
+{
+    if (qp->flush_pending || qp->going_down)
+        return false;
+    if (qp->shared || (qp->state != SHMND_QP_CONNECTED && qp->state != SHMND_QP_ATTACHED))
+        return true;
+    if (!shmnd_rx_withdraw(qp))
+        return false;
+    for (uint64_t pos = qp->own.matched; pos != qp->own.posted; pos++) {
+        struct shmnd_rqe *e = &qp->own.entries[pos & qp->own.mask];
+        struct shmnd_sge *sges = shmnd_rqe_sges(&qp->own, pos);
+        bool names = false;
+        for (uint32_t i = 0; i < e->sges; i++)
+            names = names || sges[i].token == token;
+        if (names && e->pinned) {
+            shmnd_put64(&shmnd_my_posted(qp, pos - qp->posted_base)->extents, 0);
+            shmnd_rx_unpin(qp, e, sges);
+        }
+    }
+    shmnd_rx_reoffer(qp);
+    return true;
+}
+
+/* ---- matching ---------------------------------------------------------------------------- */
+
+/* Takes the next receive for the message at the front, into rx_rqe/rx_sges. */
+static inline bool shmnd_rx_match(struct shmnd_qp *qp)
+{
+    struct shmnd_receives *r = qp->receives;
+    if (r->matched == r->posted)
+        return false;
+    struct shmnd_rqe *e = &r->entries[r->matched & r->mask];
+    struct shmnd_sge *sges = shmnd_rqe_sges(r, r->matched);
+    shmnd_rx_unpin(qp, e, sges);
+    qp->rx_rqe = *e;
+    memcpy(qp->rx_sges, sges, e->sges * sizeof sges[0]);
+    r->matched++;
+    return true;
+}
+
+static inline void shmnd_rx_cqe(struct shmnd_qp *qp, uint32_t status, uint64_t bytes,
+                                struct shmnd_cqe *out)
+{
+    *out = (struct shmnd_cqe){qp->rx_rqe.context, qp->context,   status,
+                              (uint32_t)bytes,    SHMND_RECEIVE, 0};
+    if (qp->rx_flags & SHMND_SLOT_SOLICITED)
+        out->flags = SHMND_CQE_SOLICITED;
+}
+
+/* The message met its receive and is done with: tell its sender. */
+static inline void shmnd_rx_took(struct shmnd_qp *qp)
+{
+    qp->taken++;
+    /* SYNC taken: release, pairs with acquire in shmnd_tx_retire() */
+    shmnd_release64(&qp->link.mine->taken, qp->taken);
+    if (qp->rx_flags & SHMND_SLOT_ACK)
+        shmnd_notify_waiting_sender(qp);
+}
+
+static inline void shmnd_rx_step_over(struct shmnd_qp *qp, uint32_t slots)
+{
+    if (shmnd_slots_pop(&qp->in, slots))
+        shmnd_notify_waiting_sender(qp);
+}
+
+/* The receive fails, the Send with it (REMOTE_ERROR), and the connection. */
+static inline void shmnd_rx_refuse(struct shmnd_qp *qp, uint32_t status, struct shmnd_cqe *out)
+{
+    shmnd_rx_cqe(qp, status, 0, out);
+    shmnd_put32(&qp->link.mine->fault, SHMND_REMOTE_ERROR);
+    qp->rx_open = false;
+    qp->rx_fault = true;
+}
+
+static inline void shmnd_rx_finish(struct shmnd_qp *qp, uint64_t bytes, struct shmnd_cqe *out)
+{
+    shmnd_rx_cqe(qp, SHMND_SUCCESS, bytes, out);
+    qp->rx_open = false;
+    shmnd_rx_took(qp);
+}
+
+/* May the matched receive take `length` bytes? Else it is refused. */
+static inline bool shmnd_rx_accepts(struct shmnd_qp *qp, uint64_t length, struct shmnd_cqe *out)
+{
+    if (!shmnd_local_spans(qp->registry, qp->rx_sges, qp->rx_rqe.sges, SHMND_MR_LOCAL_WRITE,
+                           &qp->rx_to)) {
+        shmnd_rx_refuse(qp, SHMND_ACCESS_VIOLATION, out);
+        return false;
+    }
+    if (length > qp->rx_rqe.capacity) {
+        shmnd_rx_refuse(qp, SHMND_BUFFER_OVERFLOW, out);
+        return false;
+    }
+    return true;
+}
+
+/* Slots to memory, from `off` bytes into the receive. */
+static inline void shmnd_rx_copy_out(struct shmnd_qp *qp, uint64_t off, uint32_t length)
+{
+    struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in);
+    if (qp->rx_to.count && off + length <= qp->rx_to.v[0].length) {
+        shmnd_slots_get(&drain, (void *)(uintptr_t)(qp->rx_to.v[0].at + off), length);
+        return;
+    }
+    struct shmnd_spans part;
+    shmnd_spans_cut(&qp->rx_to, off, length, &part);
+    for (uint32_t i = 0; i < part.count; i++)
+        shmnd_slots_get(&drain, (void *)(uintptr_t)part.v[i].at, (uint32_t)part.v[i].length);
+}
+
+/* ---- large messages -------------------------------------------------------------------------- */
+
+/* Reads the extents of a large message. False: they make no sense. A source
+ * that cannot be read from here is left to its sender (`from` stays empty). */
+static inline bool shmnd_rx_large_source(struct shmnd_qp *qp, const struct shmnd_arrival *a)
+{
+    uint32_t head[2];
+    struct shmnd_extent x[SHMND_MAX_SGE];
+    struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in);
+    struct shmnd_spans *from = &qp->rx_job.from;
+    shmnd_slots_get(&drain, head, sizeof head);
+    if (head[0] > SHMND_MAX_SGE ||
+        shmnd_slots_for(8 + head[0] * (uint32_t)sizeof x[0]) != a->slots)
+        return false;
+    shmnd_slots_get(&drain, x, head[0] * (uint32_t)sizeof x[0]);
+    shmnd_spans_clear(from);
+    uint64_t total = 0;
+    qp->rx_needs_segment = false;
+    for (uint32_t i = 0; i < head[0]; i++) {
+        total += x[i].length;
+        int got = shmnd_peer_span(qp->peer, x[i].segment, x[i].offset, x[i].length, from);
+        if (got == 0)
+            qp->rx_needs_segment = true;
+        if (got < 0 && x[i].segment != SHMND_PRIVATE_MEMORY)
+            return false;
+    }
+    if (from->total != total)
+        shmnd_spans_clear(from);
+    return total == a->length;
+}
+
+/* Starts on the large message whose receive was matched. */
+static inline void shmnd_rx_large_begin(struct shmnd_qp *qp, const struct shmnd_arrival *a)
+{
+    struct shmnd_job *job = &qp->rx_job;
+    job->chunks = shmnd_chunks_of(a->length, qp->taken);
+    shmnd_spans_cut(&qp->rx_to, 0, a->length, &job->to);
+    job->kind = job->from.total == a->length ? SHMND_JOB_CHUNKS : SHMND_JOB_NONE;
+    qp->rx_open = true;
+}
+
+/* Copies chunks, without the interpreter's lock. */
+static inline void shmnd_rx_run(struct shmnd_qp *qp)
+{
+    qp->rx_job.result = shmnd_run_chunks(qp->link.theirs, qp->peer, &qp->rx_job);
+}
+
+static inline void shmnd_rx_ran(struct shmnd_qp *qp)
+{
+    qp->rx_busy = false;
+    qp->rx_job.kind = SHMND_JOB_NONE;
+}
+
+/* ---- polling ------------------------------------------------------------------------------------ */
+
+/* A message that is open: is it finished now? */
+static inline bool shmnd_rx_continue(struct shmnd_qp *qp, struct shmnd_cqe *out)
+{
+    struct shmnd_job *job = &qp->rx_job;
+    if (qp->rx_kind == SHMND_KIND_PART)
+        return false;
+    if (job->result != SHMND_SUCCESS && job->result != SHMND_PENDING) {
+        shmnd_rx_refuse(qp, job->result, out);
+        return true;
+    }
+    if (!shmnd_chunks_finished(qp->link.theirs, &job->chunks))
+        return false;
+    shmnd_rx_finish(qp, job->chunks.length, out);
+    return true;
+}
+
+/* One more piece of a message in parts. True when `out` was filled. */
+static inline bool shmnd_rx_part(struct shmnd_qp *qp, const struct shmnd_arrival *a,
+                                 struct shmnd_cqe *out)
+{
+    if (!shmnd_rx_accepts(qp, qp->rx_got + a->length, out))
+        return true;
+    shmnd_rx_copy_out(qp, qp->rx_got, a->length);
+    qp->rx_got += a->length;
+    qp->rx_open = !(a->flags & SHMND_SLOT_LAST);
+    shmnd_rx_step_over(qp, a->slots);
+    if (qp->rx_open)
+        return false;
+    shmnd_rx_finish(qp, qp->rx_got, out);
+    return true;
+}
+
+/* A message at the front whose receive is matched. True when `out` was filled. */
+static inline bool shmnd_rx_take(struct shmnd_qp *qp, const struct shmnd_arrival *a,
+                                 struct shmnd_cqe *out)
+{
+    if (a->kind == SHMND_KIND_PART)
+        return shmnd_rx_part(qp, a, out);
+    if (!shmnd_rx_accepts(qp, a->length, out))
+        return true;
+    if (a->kind == SHMND_KIND_LARGE) {
+        shmnd_rx_large_begin(qp, a);
+        shmnd_rx_step_over(qp, a->slots);
+        return false;
+    }
+    if (a->kind == SHMND_KIND_EAGER)
+        shmnd_rx_copy_out(qp, 0, a->length);
+    shmnd_rx_step_over(qp, a->slots);
+    shmnd_rx_finish(qp, a->length, out);
+    return true;
+}
+
+/* Does the message make sense, as far as it names what it meets? */
+static inline bool shmnd_rx_sensible(struct shmnd_qp *qp, const struct shmnd_arrival *a)
+{
+    if (qp->rx_open)
+        return a->kind == SHMND_KIND_PART;
+    if (a->kind == SHMND_KIND_PLACED) {
+        uint64_t index;
+        struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in);
+        shmnd_slots_get(&drain, &index, sizeof index);
+        return !qp->shared && index == qp->own.matched - qp->posted_base;
+    }
+    return a->kind != SHMND_KIND_LARGE || shmnd_rx_large_source(qp, a);
+}
+
+/* Takes up to `max` messages. Stops at one that needs a job (rx_job.kind), a
+ * segment (rx_needs_segment) or a receive (rx_stalled). */
+static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out, uint32_t max)
+{
+    uint32_t n = 0;
+    qp->rx_stalled = false;
+    /* No longer than once through the ring, whatever is written meanwhile. */
+    for (uint32_t turn = 0; turn < SHMND_RING_SLOTS && n < max; turn++) {
+        if (qp->rx_busy || qp->rx_fault)
+            break;
+        struct shmnd_arrival a;
+        if (qp->rx_open && qp->rx_kind != SHMND_KIND_PART) {
+            if (qp->rx_job.kind != SHMND_JOB_NONE || !shmnd_rx_continue(qp, &out[n]))
+                break;
+            n++;
+            continue;
+        }
+        enum shmnd_peek peek = shmnd_slots_peek(&qp->in, &a);
+        if (peek == SHMND_PEEK_NONE)
+            break;
+        if (peek == SHMND_PEEK_NONSENSE || !shmnd_rx_sensible(qp, &a)) {
+            qp->rx_fault = true;
+            break;
+        }
+        if (qp->rx_needs_segment)
+            break;
+        if (!qp->rx_open && !shmnd_rx_match(qp)) {
+            qp->rx_stalled = true;
+            break;
+        }
+        if (!qp->rx_open)
+            qp->rx_got = 0;
+        qp->rx_kind = a.kind;
+        qp->rx_flags = a.flags;
+        qp->rx_job.result = SHMND_SUCCESS;
+        if (shmnd_rx_take(qp, &a, &out[n]))
+            n++;
+    }
+    return n;
+}
+
+#endif

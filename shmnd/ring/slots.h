@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The slot ring: messages of one direction of one link.
+ *
+ * One writer process, one reader process, each serialising its own threads.
+ * shmnd_slots_*() of the writer never wait and fail only for want of room; those
+ * of the reader never wait and never trust a length.
+ *
+ * Argument. A slot is written only while its position is below the reader's
+ * `read_pos` plus the ring size, so nobody reads it (SYNC slot-free). It is read
+ * only once its `ready_pos` equals its position plus one, which the writer
+ * stores after all payload (SYNC slot-ready). Positions never repeat within
+ * 2^64 messages, so a value left from an earlier lap is never mistaken.
+ *
+ * A death at any instruction: of the writer, before the store of `ready_pos`,
+ * leaves a message that never was; of the reader leaves slots that are never
+ * given back. Neither disturbs another link. Serves invariants 1, 2 and 3.
+ */
+#ifndef SHMND_SLOTS_H
+#define SHMND_SLOTS_H
+
+#include <string.h>
+
+#include "layout.h"
+
+struct shmnd_slots_writer {
+    uint8_t *ring;
+    const shmnd_word64 *read_pos; /* on the reader's side of the link */
+    uint64_t write_pos;
+    uint64_t room_pos; /* write_pos may grow up to here, by the last look at read_pos */
+};
+
+struct shmnd_slots_reader {
+    const uint8_t *ring;
+    shmnd_word64 *read_pos_shared; /* on our side of the link */
+    uint64_t read_pos;
+    uint64_t returned_pos;
+};
+
+static inline struct shmnd_slot *shmnd_slot_at(uint8_t *ring, uint64_t pos)
+{
+    return (struct shmnd_slot *)(ring + (pos & (SHMND_RING_SLOTS - 1)) * SHMND_SLOT_BYTES);
+}
+
+static inline const struct shmnd_slot *shmnd_slot_peek_at(const uint8_t *ring, uint64_t pos)
+{
+    return (const struct shmnd_slot *)(ring + (pos & (SHMND_RING_SLOTS - 1)) * SHMND_SLOT_BYTES);
+}
+
+/* Slots that `bytes` of payload take; `bytes` is at most SHMND_EAGER_MAX. */
+static inline uint32_t shmnd_slots_for(uint32_t bytes)
+{
+    if (bytes <= SHMND_HEAD_PAYLOAD)
+        return 1;
+    return 1 + (bytes - SHMND_HEAD_PAYLOAD + SHMND_TAIL_PAYLOAD - 1) / SHMND_TAIL_PAYLOAD;
+}
+
+/* ---- writer --------------------------------------------------------------- */
+
+static inline bool shmnd_slots_room(struct shmnd_slots_writer *w, uint32_t slots)
+{
+    if (w->write_pos + slots <= w->room_pos)
+        return true;
+    /* SYNC slot-free: acquire, pairs with release in shmnd_slots_return() */
+    uint64_t read_pos = shmnd_acquire64(w->read_pos);
+    /* A reader that claims to have read more than was written, or less than it
+     * said before, lies; it gains nothing but that its link stands still. */
+    if (read_pos > w->write_pos || read_pos + SHMND_RING_SLOTS < w->room_pos)
+        return false;
+    w->room_pos = read_pos + SHMND_RING_SLOTS;
+    return w->write_pos + slots <= w->room_pos;
+}
+
+/* Copies payload into the slots of the message that is being written: a message
+ * of several pieces is built by several calls. */
+struct shmnd_slots_fill {
+    struct shmnd_slots_writer *w;
+    uint64_t pos; /* slot being filled */
+    uint8_t *at;
+    uint32_t left; /* in that slot */
+};
+
+static inline struct shmnd_slots_fill shmnd_slots_begin(struct shmnd_slots_writer *w)
+{
+    struct shmnd_slot *head = shmnd_slot_at(w->ring, w->write_pos);
+    return (struct shmnd_slots_fill){w, w->write_pos, head->payload, SHMND_HEAD_PAYLOAD};
+}
+
+static inline void shmnd_slots_add(struct shmnd_slots_fill *f, const void *data, uint32_t bytes)
+{
+    const uint8_t *from = data;
+    while (bytes > f->left) {
+        memcpy(f->at, from, f->left);
+        from += f->left;
+        bytes -= f->left;
+        f->pos++;
+        struct shmnd_tail_slot *tail = (struct shmnd_tail_slot *)shmnd_slot_at(f->w->ring, f->pos);
+        shmnd_put64(&tail->ready_pos, 0); /* relaxed: ordered by the head's release */
+        f->at = tail->payload;
+        f->left = SHMND_TAIL_PAYLOAD;
+    }
+    memcpy(f->at, from, bytes);
+    f->at += bytes;
+    f->left -= bytes;
+}
+
+static inline void shmnd_slots_publish(struct shmnd_slots_writer *w, uint32_t length, uint8_t kind,
+                                       uint8_t flags, uint32_t slots)
+{
+    struct shmnd_slot *head = shmnd_slot_at(w->ring, w->write_pos);
+    head->length = length;
+    head->kind = kind;
+    head->flags = flags;
+    /* SYNC slot-ready: release, pairs with acquire in shmnd_slots_peek() */
+    shmnd_release64(&head->ready_pos, w->write_pos + 1);
+    w->write_pos += slots;
+}
+
+/* ---- reader --------------------------------------------------------------- */
+
+/* A message as it was found, its header read once. */
+struct shmnd_arrival {
+    uint32_t length;
+    uint32_t slots;
+    uint8_t kind;
+    uint8_t flags;
+};
+
+enum shmnd_peek { SHMND_PEEK_NONE = 0, SHMND_PEEK_MESSAGE, SHMND_PEEK_NONSENSE };
+
+/* Bytes in the slots of a message, which for the kinds that carry extents or an
+ * index is not its length; 0xffffffff for what no writer of ours publishes. */
+static inline uint32_t shmnd_slots_payload(uint8_t kind, uint32_t length, uint32_t extents)
+{
+    switch (kind) {
+    case SHMND_KIND_EAGER:
+    case SHMND_KIND_PART:
+        return length <= SHMND_EAGER_MAX ? length : 0xffffffffu;
+    case SHMND_KIND_PLACED:
+        return sizeof(uint64_t);
+    case SHMND_KIND_LARGE:
+        return extents <= 16 ? 8 + extents * (uint32_t)sizeof(struct shmnd_extent) : 0xffffffffu;
+    default:
+        return 0xffffffffu;
+    }
+}
+
+static inline bool shmnd_slots_ready(const struct shmnd_slots_reader *r)
+{
+    const struct shmnd_slot *head = shmnd_slot_peek_at(r->ring, r->read_pos);
+    /* relaxed: only a hint, shmnd_slots_peek() looks again */
+    return shmnd_relaxed64(&head->ready_pos) == r->read_pos + 1;
+}
+
+static inline enum shmnd_peek shmnd_slots_peek(const struct shmnd_slots_reader *r,
+                                               struct shmnd_arrival *a)
+{
+    const struct shmnd_slot *head = shmnd_slot_peek_at(r->ring, r->read_pos);
+    /* SYNC slot-ready: acquire, pairs with release in shmnd_slots_publish() */
+    if (shmnd_acquire64(&head->ready_pos) != r->read_pos + 1)
+        return SHMND_PEEK_NONE;
+    /* Read once, through volatile: a lying writer may change them meanwhile. */
+    const volatile struct shmnd_slot *once = head;
+    a->length = once->length;
+    a->kind = once->kind;
+    a->flags = once->flags;
+    uint32_t extents = a->kind == SHMND_KIND_LARGE ? *(const volatile uint32_t *)head->payload : 0;
+    uint32_t payload = shmnd_slots_payload(a->kind, a->length, extents);
+    if (payload == 0xffffffffu)
+        return SHMND_PEEK_NONSENSE;
+    a->slots = shmnd_slots_for(payload);
+    return SHMND_PEEK_MESSAGE;
+}
+
+/* Copies payload out of the message at the front, piece by piece. */
+struct shmnd_slots_drain {
+    const struct shmnd_slots_reader *r;
+    uint64_t pos;
+    const uint8_t *at;
+    uint32_t left;
+};
+
+static inline struct shmnd_slots_drain shmnd_slots_open(const struct shmnd_slots_reader *r)
+{
+    const struct shmnd_slot *head = shmnd_slot_peek_at(r->ring, r->read_pos);
+    return (struct shmnd_slots_drain){r, r->read_pos, head->payload, SHMND_HEAD_PAYLOAD};
+}
+
+static inline void shmnd_slots_get(struct shmnd_slots_drain *d, void *data, uint32_t bytes)
+{
+    uint8_t *to = data;
+    while (bytes > d->left) {
+        memcpy(to, d->at, d->left);
+        to += d->left;
+        bytes -= d->left;
+        d->pos++;
+        d->at = ((const struct shmnd_tail_slot *)shmnd_slot_peek_at(d->r->ring, d->pos))->payload;
+        d->left = SHMND_TAIL_PAYLOAD;
+    }
+    memcpy(to, d->at, bytes);
+    d->at += bytes;
+    d->left -= bytes;
+}
+
+static inline void shmnd_slots_return(struct shmnd_slots_reader *r)
+{
+    r->returned_pos = r->read_pos;
+    /* SYNC slot-free: release, pairs with acquire in shmnd_slots_room() */
+    shmnd_release64(r->read_pos_shared, r->read_pos);
+}
+
+/* Steps over the message at the front. True when a quarter of the ring was
+ * given back by it, so that a writer out of room may want to know. */
+static inline bool shmnd_slots_pop(struct shmnd_slots_reader *r, uint32_t slots)
+{
+    r->read_pos += slots;
+    if (r->read_pos - r->returned_pos < SHMND_RING_SLOTS / 4)
+        return false;
+    shmnd_slots_return(r);
+    return true;
+}
+
+#endif

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Copying between scattered memory, whole or in chunks that two processes claim.
+ *
+ * A `shmnd_spans` is a list of stretches whose bounds were checked when it was
+ * made; one side of a copy may lie in another process's private memory, which
+ * vm.h reaches. Chunks: the sender of a large message publishes a claim word,
+ * tagged with the message; each side takes chunks by compare-and-swap and sets
+ * a bit when the chunk is copied.
+ *
+ * Argument. A claim succeeds only while the word carries the message's tag, so
+ * a helper that is late for one message can never claim in the next. A message
+ * is finished when all its bits are set, and nobody reads its source or writes
+ * its sink after that, for every claimed chunk has set its bit (SYNC chunk-done).
+ * A death with a chunk claimed leaves the message unfinished; the connection
+ * is ended then. Serves invariants 2 and 3.
+ */
+#ifndef SHMND_SPANS_H
+#define SHMND_SPANS_H
+
+#include <string.h>
+
+#include "layout.h"
+
+#define SHMND_MAX_SGE 16u
+#define SHMND_CHUNK_MIN (64u << 10)
+#define SHMND_CHUNKS_MAX 64u
+
+struct shmnd_span {
+    uint64_t at; /* a pointer here, or an address in the peer's process */
+    uint64_t length;
+};
+
+struct shmnd_spans {
+    struct shmnd_span v[SHMND_MAX_SGE];
+    uint32_t count;
+    bool remote; /* addresses of the peer's process: by vm.h only */
+    uint64_t total;
+};
+
+static inline void shmnd_spans_clear(struct shmnd_spans *s)
+{
+    s->count = 0;
+    s->remote = false;
+    s->total = 0;
+}
+
+static inline void shmnd_spans_add(struct shmnd_spans *s, uint64_t at, uint64_t length)
+{
+    if (length == 0)
+        return;
+    s->v[s->count].at = at;
+    s->v[s->count].length = length;
+    s->count++;
+    s->total += length;
+}
+
+/* The part of `s` from `off` on, `length` bytes, which must lie within it. */
+static inline void shmnd_spans_cut(const struct shmnd_spans *s, uint64_t off, uint64_t length,
+                                   struct shmnd_spans *part)
+{
+    shmnd_spans_clear(part);
+    part->remote = s->remote;
+    for (uint32_t i = 0; i < s->count && length; i++) {
+        if (off >= s->v[i].length) {
+            off -= s->v[i].length;
+            continue;
+        }
+        uint64_t take = s->v[i].length - off < length ? s->v[i].length - off : length;
+        shmnd_spans_add(part, s->v[i].at + off, take);
+        length -= take;
+        off = 0;
+    }
+}
+
+static inline void shmnd_spans_copy_mapped(const struct shmnd_spans *to,
+                                           const struct shmnd_spans *from)
+{
+    uint32_t i = 0, j = 0;
+    uint64_t done_i = 0, done_j = 0;
+    while (i < to->count && j < from->count) {
+        uint64_t left_i = to->v[i].length - done_i, left_j = from->v[j].length - done_j;
+        uint64_t n = left_i < left_j ? left_i : left_j;
+        memmove((void *)(uintptr_t)(to->v[i].at + done_i),
+                (const void *)(uintptr_t)(from->v[j].at + done_j), n);
+        done_i += n;
+        done_j += n;
+        if (done_i == to->v[i].length) {
+            i++;
+            done_i = 0;
+        }
+        if (done_j == from->v[j].length) {
+            j++;
+            done_j = 0;
+        }
+    }
+}
+
+/* ---- chunks ------------------------------------------------------------------ */
+
+struct shmnd_chunks {
+    uint64_t length;
+    uint64_t size;
+    uint64_t all; /* the bits of a finished message */
+    uint32_t count;
+    uint32_t tag;
+};
+
+static inline struct shmnd_chunks shmnd_chunks_of(uint64_t length, uint64_t message)
+{
+    uint64_t size = (length + SHMND_CHUNKS_MAX - 1) / SHMND_CHUNKS_MAX;
+    size = size < SHMND_CHUNK_MIN ? SHMND_CHUNK_MIN : (size + 4095) & ~4095ull;
+    uint32_t count = (uint32_t)((length + size - 1) / size);
+    uint64_t all = count >= 64 ? ~0ull : (1ull << count) - 1;
+    return (struct shmnd_chunks){length, size, all, count, (uint32_t)message};
+}
+
+static inline void shmnd_chunks_offer(struct shmnd_side *sender, const struct shmnd_chunks *c)
+{
+    /* relaxed: ordered by the release that publishes the message's slot */
+    shmnd_put64(&sender->done, 0);
+    shmnd_put64(&sender->claim, (uint64_t)c->tag << 32);
+}
+
+/* The next chunk nobody has claimed, or -1. */
+static inline int shmnd_chunks_claim(struct shmnd_side *sender, const struct shmnd_chunks *c)
+{
+    uint64_t word = shmnd_acquire64(&sender->claim);
+    /* Two honest sides collide at most once a chunk; a peer that scribbles on
+     * the word must not keep us here. */
+    for (uint32_t tries = 0; tries < 2 * SHMND_CHUNKS_MAX; tries++) {
+        uint32_t next = (uint32_t)word;
+        if ((uint32_t)(word >> 32) != c->tag || next >= c->count)
+            return -1;
+        if (shmnd_swap64(&sender->claim, &word, word + 1))
+            return (int)next;
+    }
+    return -1;
+}
+
+static inline void shmnd_chunks_set_done(struct shmnd_side *sender, int chunk)
+{
+    /* SYNC chunk-done: release, pairs with acquire in shmnd_chunks_finished() */
+    shmnd_set_bits(&sender->done, 1ull << chunk);
+}
+
+static inline bool shmnd_chunks_finished(const struct shmnd_side *sender,
+                                         const struct shmnd_chunks *c)
+{
+    /* SYNC chunk-done: acquire, pairs with release in shmnd_chunks_set_done() */
+    return (shmnd_acquire64(&sender->done) & c->all) == c->all;
+}
+
+static inline uint64_t shmnd_chunk_bytes(const struct shmnd_chunks *c, int chunk)
+{
+    uint64_t off = (uint64_t)chunk * c->size;
+    return c->length - off < c->size ? c->length - off : c->size;
+}
+
+#endif
