@@ -211,7 +211,8 @@ static inline void shmnd_qp_flush(struct shmnd_qp *qp)
 static inline void shmnd_qp_look(struct shmnd_qp *qp)
 {
     enum shmnd_link_state s = shmnd_their_state(qp);
-    if (s == SHMND_LINK_OPEN && qp->state == SHMND_QP_ATTACHED)
+    /* An end that opened and closed before we looked did connect. */
+    if (qp->state == SHMND_QP_ATTACHED && shmnd_relaxed32(&qp->link.theirs->opened))
         qp->state = SHMND_QP_CONNECTED;
     if (s <= SHMND_LINK_OPEN || qp->state != SHMND_QP_CONNECTED)
         return;

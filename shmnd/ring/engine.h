@@ -105,10 +105,9 @@ struct shmnd_mapping {
     uint64_t bytes;
 };
 
-#define SHMND_PEER_SEGMENTS 4096u
-
 struct shmnd_peer {
-    struct shmnd_mapping *data; /* SHMND_PEER_SEGMENTS of them */
+    struct shmnd_mapping *data;
+    uint32_t data_count;
     struct shmnd_mapping tables[SHMND_TABLE_SEGMENTS];
     int doorbell;
     pid_t pid;
@@ -222,6 +221,7 @@ struct shmnd_qp {
     uint64_t wq_head, wq_next, wq_tail; /* oldest, first not issued, end */
     struct shmnd_job tx_job;
     bool tx_busy;
+    uint64_t tx_runs; /* jobs begun: a Deregister waits for the one it met */
     bool large_in_flight;
 
     /* receiving */
@@ -232,6 +232,7 @@ struct shmnd_qp {
     bool shared;
     struct shmnd_job rx_job;
     bool rx_busy;
+    uint64_t rx_runs;
     bool rx_stalled;       /* a message waits for a receive */
     bool rx_open;            /* a message is matched and not finished */
     bool rx_needs_segment;   /* of the peer, to read it */

@@ -105,7 +105,8 @@ struct shmnd_side {
     shmnd_word32 wants_credit; /* a request here waits for a receive or for ring space */
     shmnd_word32 fault;        /* why the first untaken message failed: a status, or 0 */
     shmnd_word32 reaches;      /* 1: this process can read and write the other's private memory */
-    uint8_t pad0[108];
+    shmnd_word32 opened;       /* it was OPEN once, whatever `state` says now */
+    uint8_t pad0[104];
     /* line 2: what this side, as a reader, has given back. */
     shmnd_word64 read_pos; /* ring positions whose slots may be written again */
     shmnd_word64 taken;    /* messages matched to a receive */
@@ -223,6 +224,10 @@ _Static_assert(offsetof(struct shmnd_bell, ready) == 128, "lines two apart");
 _Static_assert(sizeof(struct shmnd_bell) == 640, "ABI of the bell");
 
 /* ---- the token table: what peers may touch -------------------------------- */
+
+/* Numbers of segments: data from 0 on, never reused; then bells; then tables. */
+#define SHMND_FIRST_BELL_SEGMENT (1u << 29)
+#define SHMND_FIRST_TABLE_SEGMENT (1u << 30)
 
 #define SHMND_TOKEN_INDEX_BITS 18u
 #define SHMND_TOKEN_INDEX_MASK ((1u << SHMND_TOKEN_INDEX_BITS) - 1)

@@ -36,7 +36,6 @@ struct shmnd_region {
     uint32_t segment;
     uint32_t token;  /* 0: free */
     uint32_t rights; /* MR flags */
-    uint32_t pins;   /* copies in progress in this process */
     uint32_t posted; /* receives published for pushing that name it */
 };
 

@@ -148,7 +148,7 @@ static inline uint8_t *shmnd_wqe_inline(struct shmnd_qp *qp, uint64_t pos)
 }
 
 /* The stretches that `sges` name, if all lie in registered memory with one of
- * `rights`; false otherwise. Pins their regions when `pin`. */
+ * `rights`; false otherwise. */
 static inline bool shmnd_local_spans(struct shmnd_registry *registry, const struct shmnd_sge *sges,
                                      uint32_t n, uint32_t rights, struct shmnd_spans *out)
 {
@@ -159,16 +159,6 @@ static inline bool shmnd_local_spans(struct shmnd_registry *registry, const stru
         shmnd_spans_add(out, sges[i].address, sges[i].length);
     }
     return true;
-}
-
-static inline void shmnd_pin(struct shmnd_registry *registry, const struct shmnd_sge *sges,
-                             uint32_t n, int by)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        struct shmnd_region *region = shmnd_region_of(registry, sges[i].token);
-        if (region)
-            region->pins += (uint32_t)by;
-    }
 }
 
 /* ---- the peer's memory ------------------------------------------------------------------ */
@@ -185,11 +175,11 @@ static inline int shmnd_peer_span(const struct shmnd_peer *peer, uint32_t segmen
         shmnd_spans_add(out, offset, length);
         return 1;
     }
-    if (segment >= SHMND_PEER_SEGMENTS || out->remote)
+    if (segment >= SHMND_FIRST_BELL_SEGMENT || out->remote)
         return -1;
-    const struct shmnd_mapping *m = &peer->data[segment];
-    if (!m->base)
+    if (segment >= peer->data_count || !peer->data[segment].base)
         return 0;
+    const struct shmnd_mapping *m = &peer->data[segment];
     if (!shmnd_within(offset, length, 0, m->bytes))
         return -1;
     shmnd_spans_add(out, (uint64_t)(uintptr_t)m->base + offset, length);
