@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m shmnd.broker`: run a broker, as a daemon or in the foreground.
+
+Clients start it by themselves, as a file and without site packages; by hand it is wanted under a
+service manager (`--foreground`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+from pathlib import Path
+
+if not __package__:
+    # Run as a file by an interpreter in isolated mode, which does not know where shmnd lies. Last
+    # in the path, so that nothing beside the package hides a module of the standard library.
+    sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from shmnd.broker.place import Place, place_of
+from shmnd.broker.server import Server
+from shmnd.status import NdError
+
+_LOCK_SECONDS = 2.0  # an earlier broker may be just about to leave
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a broker; the exit code says whether one is there."""
+    options = _options(arguments)
+    os.umask(0o077)
+    try:
+        place = Place(Path(options.directory)) if options.directory else place_of(options.namespace)
+        lock = _lock(place) if options.lock_fd is None else place.adopt(options.lock_fd)
+        if lock is None:
+            print(f"a broker for {place.directory} is running already", file=sys.stderr)
+            return 1 if options.foreground else 0
+        return (
+            _foreground(place, lock, options)
+            if options.foreground
+            else _daemon(place, lock, options)
+        )
+    except (NdError, OSError) as exc:
+        print(exc, file=sys.stderr)
+        return 1
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m shmnd.broker", description="Run a broker.")
+    parser.add_argument("--namespace", help="which one (default: SHMND_NAMESPACE, or 'default')")
+    parser.add_argument(
+        "--idle",
+        type=float,
+        metavar="SECONDS",
+        help="leave after so long without clients (default: 10; in the foreground: never)",
+    )
+    parser.add_argument("--foreground", action="store_true", help="stay, and log to stderr")
+    # Between spawn.py and here: the directory is made and checked, the lock is taken.
+    parser.add_argument("--directory", help=argparse.SUPPRESS)
+    parser.add_argument("--lock-fd", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.idle is not None and not 0 <= options.idle < 1e9:
+        parser.error(f"--idle {options.idle}: must be 0 (never) or more")
+    return options
+
+
+def _lock(place: Place) -> int | None:
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        lock = place.try_lock()
+        if lock is not None or time.monotonic() > deadline:
+            return lock
+        sock = place.connect()
+        if sock is not None:  # alive and well
+            sock.close()
+            return None
+        time.sleep(0.01)
+
+
+def _foreground(place: Place, lock: int, options: argparse.Namespace) -> int:
+    server = Server(place, lock, idle=options.idle or 0.0, log=_log)
+    server.catch_signals()
+    _log(f"pid {os.getpid()} serves {place.socket}")
+    server.run()
+    return 0
+
+
+def _log(text: str) -> None:
+    print(f"shmnd broker: {text}", file=sys.stderr, flush=True)
+
+
+def _daemon(place: Place, lock: int, options: argparse.Namespace) -> int:
+    """Serve from a child in a session of its own; end when it listens, or with its complaint."""
+    ready, tell = os.pipe()
+    if os.fork():
+        os.close(tell)
+        return 0 if os.read(ready, 1) else 1
+    os.close(ready)
+    os.setsid()
+    os.chdir("/")
+    # Listening must begin in this process: its id is what clients see at the socket.
+    server = Server(place, lock, idle=10.0 if options.idle is None else options.idle)
+    server.catch_signals()
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    os.close(null)
+    with contextlib.suppress(OSError):  # who waited is gone; others will come
+        os.write(tell, b"+")
+    os.close(tell)
+    server.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,461 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections, from connect to the end of both sides, and their replay after a restart.
+
+A connect waits in the listener's backlog (queued) until a connector asks for it, then it lies with
+the passive side (offered) until that accepts or rejects. From accept on the broker only remembers
+that the two belong together: whether the active side completed, and who disconnects, they see in
+the memory that they share.
+
+A process that loses the broker while it holds an accepted connection leaves its end *vacant*: if
+it comes back (or if a new broker hears of the connection first from the other side), it claims
+the end again. When it has told everything it holds and did not name a connection, its end is over,
+and an active end that is over after accept means to the passive side that it was abandoned.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Mapping
+
+from shmnd.broker.ports import PortSpace, covers
+from shmnd.broker.protocol import Address, Descriptor, Fields, Refusal
+from shmnd.broker.records import (
+    Adapter,
+    Bound,
+    Connection,
+    End,
+    Limits,
+    Outbox,
+    Process,
+    Stage,
+)
+from shmnd.status import Status
+
+__all__ = ["Connections"]
+
+
+class Connections:
+    """All connections that the broker knows of."""
+
+    def __init__(
+        self,
+        ports: PortSpace[Bound],
+        adapters: Mapping[str, Adapter],
+        outbox: Outbox,
+        limits: Limits,
+    ) -> None:
+        self.by_number: dict[int, Connection] = {}
+        self._tuples: dict[tuple[int, Address, Address], Connection] = {}
+        self._vacant: dict[str, dict[int, Connection]] = {}
+        self._ports = ports
+        self._adapters = adapters
+        self._outbox = outbox
+        self._limits = limits
+        # Numbers stay unique across brokers, so that both sides can name a connection to the next.
+        self._numbers = itertools.count((random.getrandbits(30) + 1) << 32)
+
+    # --- requests of the active side -----------------------------------------------------------
+
+    def connect(self, process: Process, source: Bound, fields: Fields) -> int:
+        """Queue or offer a connect to whoever listens there."""
+        listener = self._listener_for(source, fields)
+        connection = Connection(
+            number=next(n for n in self._numbers if n not in self.by_number),
+            stage=Stage.QUEUED,
+            protocol=source.protocol,
+            active=End(source.adapter.uid, fields["local"], process),
+            passive=End(listener.adapter.uid, (fields["host"], fields["port"])),
+            source=source,
+            listener=listener,
+            private=fields["private"],
+            offer=fields["offer"],
+        )
+        connection.weight = len(connection.private) + _weight(connection.offer)
+        self._check_room(process, connection)
+        process.waiting_bytes += connection.weight
+        source.connection = connection
+        self.by_number[connection.number] = connection
+        self._tuples[connection.key] = connection
+        self._occupy(connection, connection.active, source.adapter)
+        listener.queue[connection.number] = connection
+        self.match(listener)
+        return connection.number
+
+    def abandon(self, process: Process, number: int) -> None:
+        """Give up a connect whose answer was not taken; harmless when it is over already."""
+        connection = self.by_number.get(number)
+        if connection is not None and connection.active.process is process:
+            self._abandon(connection)
+
+    # --- requests of the passive side ----------------------------------------------------------
+
+    def match(self, listener: Bound) -> None:
+        """Hand the oldest requests of a listener to the connectors that wait for them."""
+        while listener.armed and listener.queue:
+            connector = next(iter(listener.armed))
+            del listener.armed[connector]
+            number = next(iter(listener.queue))
+            self._offer(listener.queue[number], listener, connector)
+
+    def accept(self, process: Process, fields: Fields, link: Descriptor) -> None:
+        """Bring the answer and the link to the active side."""
+        connection = self._offered_to(process, fields["connection"])
+        connection.stage = Stage.ACCEPTED
+        active = connection.active.process
+        self._introduce(self._adapters[connection.passive.adapter], active)
+        self._outbox.event(
+            active,
+            "accepted",
+            [link],
+            connection=connection.number,
+            peer_adapter=connection.passive.adapter,
+            private=fields["private"],
+            answer=fields["answer"],
+            size=fields["size"],
+        )
+
+    def reject(self, process: Process, fields: Fields) -> None:
+        """Bring the refusal and its private data to the active side."""
+        self._refuse(self._offered_to(process, fields["connection"]), fields["private"])
+
+    # --- both sides ----------------------------------------------------------------------------
+
+    def closed(self, process: Process, number: int) -> None:
+        """One end is over. (Within one process the first word is for the active end.)"""
+        connection = self.by_number.get(number)
+        if connection is None:
+            return
+        for end in (connection.active, connection.passive):
+            if end.process is process and not end.over:
+                self._end(connection, end)
+                return
+
+    def forget_bound(self, bound: Bound) -> None:
+        """A listener or connector is closed: what is still undecided through it ends."""
+        for connection in list(bound.queue.values()):
+            self._refuse(connection, "")
+        connection_of = bound.connection
+        if connection_of is not None:
+            connection_of.source = None
+            if connection_of.stage is not Stage.ACCEPTED:
+                self._abandon(connection_of)
+        bound.connection = None
+
+    def forget_adapter(self, adapter: Adapter, *, lost: bool) -> None:
+        """An adapter is gone: closed by its process, or lost together with the process."""
+        for end, connection in list(adapter.ends.items()):
+            if end not in adapter.ends:
+                continue  # the other end of one connection within this adapter took it along
+            if connection.stage is Stage.ACCEPTED and lost:
+                self._vacate(connection, end)
+            elif end is connection.active:
+                self._abandon(connection)
+            elif connection.stage is Stage.ACCEPTED:
+                self._end(connection, end)
+            else:
+                self._refuse(connection, "")
+
+    def share_segment(self, adapter: Adapter) -> None:
+        """Give a new segment to everybody across a connection who knows the adapter."""
+        for end, connection in adapter.ends.items():
+            other = connection.other(end)
+            if other.process is not None and not other.over and adapter.uid in other.process.knows:
+                self._introduce(adapter, other.process)
+
+    # --- replay --------------------------------------------------------------------------------
+
+    def hold(self, process: Process, held: Fields) -> None:
+        """Take note of a connection that was made through an earlier broker."""
+        adapter = process.adapters.get(held["adapter"])
+        if adapter is None:
+            raise Refusal(
+                Status.INVALID_HANDLE, f"adapter {held['adapter']} is none of this process"
+            )
+        connection = self.by_number.get(held["connection"]) or _from_held(held)
+        end = connection.active if held["role"] == "active" else connection.passive
+        other = connection.other(end)
+        if end.process is process and end.adapter == adapter.uid:
+            return  # told twice
+        parties = (adapter.uid, held["peer_adapter"])
+        if (
+            connection.stage is not Stage.ACCEPTED
+            or end.process is not None
+            or (end.adapter, other.adapter) != parties
+        ):
+            raise Refusal(
+                Status.INVALID_PARAMETER,
+                f"connection {held['connection']}: its {held['role']} end is not vacant for"
+                f" adapter {parties[0]} towards {parties[1]}",
+            )
+        if len(process.connections) >= self._limits.connections:
+            raise Refusal(
+                Status.INSUFFICIENT_RESOURCES,
+                f"{len(process.connections)} connections; that is the limit of a process",
+            )
+        if end.over:
+            return  # settled already; its closing word follows and finds it over
+        self.by_number[connection.number] = connection
+        self._tuples.setdefault(connection.key, connection)
+        self._occupy(connection, end, adapter)
+        self._reunite(connection, other)
+
+    def settle(self, process: Process) -> None:
+        """A process has told everything it holds: what it did not name is over for it."""
+        process.settled = True
+        for uid in process.adapters:
+            for connection in list(self._vacant.get(uid, {}).values()):
+                for end in (connection.active, connection.passive):
+                    if end.adapter == uid and end.process is None and not end.over:
+                        self._unheld(connection, end)
+
+    def _reunite(self, connection: Connection, other: End) -> None:
+        if other.over:
+            return
+        if other.process is not None:
+            # Each may have declared segments while there was no broker: tell both everything.
+            self._introduce(self._adapters[connection.active.adapter], connection.passive.process)
+            self._introduce(self._adapters[connection.passive.adapter], connection.active.process)
+            return
+        self._vacant.setdefault(other.adapter, {})[connection.number] = connection
+        owner = self._adapters.get(other.adapter)
+        if owner is not None and owner.process.settled:
+            self._unheld(connection, other)
+
+    def _unheld(self, connection: Connection, end: End) -> None:
+        if end is connection.active:
+            self._abandon(connection)
+        else:
+            self._end(connection, end)
+
+    # --- steps ---------------------------------------------------------------------------------
+
+    def _listener_for(self, source: Bound, fields: Fields) -> Bound:
+        """Find the listener of a connect that may go ahead."""
+        if source.connection is not None:
+            raise Refusal(
+                Status.CONNECTION_ACTIVE,
+                f"object {source.number} already has connection {source.connection.number}",
+            )
+        host, port = local = fields["local"]
+        if port != source.port or not covers(source.host, host):
+            raise Refusal(
+                Status.INVALID_ADDRESS,
+                f"local address {local} is not the bound one, {(source.host, source.port)}",
+            )
+        peer = (fields["host"], fields["port"])
+        if fields["protocol"] != source.protocol:
+            raise Refusal(
+                Status.INVALID_PARAMETER,
+                f"protocol {fields['protocol']}; object {source.number} is bound for"
+                f" {source.protocol}",
+            )
+        if (source.protocol, local, peer) in self._tuples:
+            raise Refusal(
+                Status.ADDRESS_ALREADY_EXISTS, f"a connection from {local} to {peer} exists"
+            )
+        listener = self._ports.find(source.protocol, *peer)
+        if listener is None or not listener.listening:
+            raise Refusal(Status.CONNECTION_REFUSED, f"nobody listens at {peer}")
+        if not listener.armed and len(listener.queue) >= listener.backlog:
+            raise Refusal(
+                Status.CONNECTION_REFUSED,
+                f"the backlog of {peer} is full ({listener.backlog} requests)",
+            )
+        return listener
+
+    def _check_room(self, process: Process, connection: Connection) -> None:
+        if len(process.connections) >= self._limits.connections:
+            raise Refusal(
+                Status.INSUFFICIENT_RESOURCES,
+                f"{len(process.connections)} connections; that is the limit of a process",
+            )
+        if process.waiting_bytes + connection.weight > self._limits.waiting_bytes:
+            raise Refusal(
+                Status.INSUFFICIENT_RESOURCES,
+                f"{process.waiting_bytes} bytes of private data and offers wait in backlogs;"
+                f" the limit of a process is {self._limits.waiting_bytes}",
+            )
+
+    def _offered_to(self, process: Process, number: int) -> Connection:
+        """Find a connection that lies with this process for its answer."""
+        connection = self.by_number.get(number)
+        if (
+            connection is None
+            or connection.passive.process is not process
+            or connection.stage is Stage.QUEUED
+        ):
+            raise Refusal(
+                Status.CONNECTION_ABORTED, f"connection {number}: the active side has given up"
+            )
+        if connection.stage is not Stage.OFFERED:
+            raise Refusal(
+                Status.INVALID_DEVICE_STATE, f"connection {number} is {connection.stage.value}"
+            )
+        return connection
+
+    def _offer(self, connection: Connection, listener: Bound, connector: int) -> None:
+        self._unqueue(connection)
+        connection.stage = Stage.OFFERED
+        passive = listener.adapter.process
+        self._occupy(connection, connection.passive, listener.adapter)
+        self._introduce(self._adapters[connection.active.adapter], passive)
+        self._outbox.event(
+            passive,
+            "offer",
+            object=listener.number,
+            connector=connector,
+            connection=connection.number,
+            local=list(connection.passive.address),
+            peer=list(connection.active.address),
+            peer_adapter=connection.active.adapter,
+            private=connection.private,
+            offer=connection.offer,
+        )
+        connection.private, connection.offer = "", {}  # delivered; nobody asks for them again
+
+    def _introduce(self, adapter: Adapter, to: Process | None) -> None:
+        """Tell a process of an adapter and of those of its segments that it has not got yet."""
+        if to is None:
+            return
+        owner = adapter.process
+        if adapter.uid not in to.knows:
+            to.knows[adapter.uid] = set()
+            adapter.known_by[to.uid] = to
+            owner.met[to.uid] = to
+            to.met[owner.uid] = owner
+            self._outbox.event(
+                to,
+                "peer",
+                [owner.doorbell, owner.pidfd],
+                adapter=adapter.uid,
+                process=owner.uid,
+                pid=owner.pid,
+                table=adapter.table,
+            )
+        given = to.knows[adapter.uid]
+        for number, segment in adapter.segments.items():
+            if number not in given:
+                given.add(number)
+                self._outbox.event(
+                    to,
+                    "segment",
+                    [segment.fd],
+                    adapter=adapter.uid,
+                    seg=number,
+                    size=segment.size,
+                    writable=segment.writable,
+                )
+
+    def _refuse(self, connection: Connection, private: str) -> None:
+        active = connection.active.process
+        self._remove(connection)
+        self._outbox.event(
+            active,
+            "refused",
+            connection=connection.number,
+            status=int(Status.CONNECTION_REFUSED),
+            private=private,
+        )
+
+    def _abandon(self, connection: Connection) -> None:
+        """The active side is not there any more; the passive one may have to know."""
+        passive = None if connection.passive.over else connection.passive.process
+        if connection.stage is Stage.ACCEPTED:
+            self._end(connection, connection.active)
+        else:
+            self._remove(connection)
+        self._outbox.event(passive, "abandoned", connection=connection.number)
+
+    def _end(self, connection: Connection, end: End) -> None:
+        """One end of an accepted connection is over; the second takes the record with it."""
+        other = connection.other(end)
+        if connection.stage is not Stage.ACCEPTED:
+            # Not what a careful client says here, but what it means is clear.
+            if end is connection.active:
+                self._abandon(connection)
+            else:
+                self._refuse(connection, "")
+            return
+        end.over = True
+        self._leave(connection, end)
+        self._release_tuple(connection)
+        if end is connection.active:
+            self._unsource(connection)
+        if other.over or other.process is None:
+            self._remove(connection)
+
+    def _vacate(self, connection: Connection, end: End) -> None:
+        """A process lost the broker; its end waits for it as long as the other end lives."""
+        other = connection.other(end)
+        self._leave(connection, end)
+        end.process = None
+        self._release_tuple(connection)
+        if other.over or other.process is None:
+            self._remove(connection)
+        else:
+            self._vacant.setdefault(end.adapter, {})[connection.number] = connection
+
+    def _occupy(self, connection: Connection, end: End, adapter: Adapter) -> None:
+        end.process = adapter.process
+        adapter.ends[end] = connection
+        adapter.process.connections[connection.number] = connection
+        self._fill(connection, end)
+
+    def _leave(self, connection: Connection, end: End) -> None:
+        """Take one end out of the lists of its process and adapter."""
+        adapter = self._adapters.get(end.adapter)
+        if adapter is not None:
+            adapter.ends.pop(end, None)
+        other = connection.other(end)
+        if end.process is not None and (other.process is not end.process or other.over):
+            end.process.connections.pop(connection.number, None)
+        self._fill(connection, end)
+
+    def _fill(self, connection: Connection, end: End) -> None:
+        """Nobody needs to look for a claimant of this end any more."""
+        vacant = self._vacant.get(end.adapter)
+        if vacant is not None:
+            vacant.pop(connection.number, None)
+            if not vacant:
+                del self._vacant[end.adapter]
+
+    def _unqueue(self, connection: Connection) -> None:
+        listener, connection.listener = connection.listener, None
+        if listener is not None:
+            listener.queue.pop(connection.number, None)
+            active = connection.active.process
+            assert active is not None, "a connect is queued only as long as its process is there"
+            active.waiting_bytes -= connection.weight
+
+    def _unsource(self, connection: Connection) -> None:
+        """Free the active side's connector for another attempt."""
+        source, connection.source = connection.source, None
+        if source is not None:
+            source.connection = None
+
+    def _release_tuple(self, connection: Connection) -> None:
+        if self._tuples.get(connection.key) is connection:
+            del self._tuples[connection.key]
+
+    def _remove(self, connection: Connection) -> None:
+        self._unqueue(connection)
+        self._release_tuple(connection)
+        self._unsource(connection)
+        for end in (connection.active, connection.passive):
+            end.over = True
+            self._leave(connection, end)
+        self.by_number.pop(connection.number, None)
+
+
+def _weight(offer: Fields) -> int:
+    """Estimate what an offer takes, from its keys and values written out."""
+    return len(repr(offer)) if offer else 0
+
+
+def _from_held(held: Fields) -> Connection:
+    """Make the record of a connection that the broker hears of from one side only."""
+    mine = End(held["adapter"], held["local"])
+    theirs = End(held["peer_adapter"], held["peer"])
+    active, passive = (mine, theirs) if held["role"] == "active" else (theirs, mine)
+    return Connection(held["connection"], Stage.ACCEPTED, held["protocol"], active, passive)

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes over the broker's socket: JSON text, one message per datagram, descriptors beside it.
+
+A request `{"op": …, "id": n, …}` gets one reply `{"re": n, "status": u32, "message": str, …}`; a
+request without an id gets none. An event `{"ev": …}` comes unasked. Bytes that come from a client
+may be anything at all: reading them raises `BadMessage` at worst, and no received descriptor stays
+open behind.
+"""
+
+from __future__ import annotations
+
+import array
+import binascii
+import json
+import math
+import os
+import socket
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from shmnd.status import Status
+
+__all__ = [
+    "MAX_FDS",
+    "MAX_MESSAGE",
+    "VERSION",
+    "Address",
+    "BadMessage",
+    "Datagram",
+    "Descriptor",
+    "Fields",
+    "Refusal",
+    "decode",
+    "decode_private",
+    "encode",
+    "encode_private",
+    "receive",
+    "send",
+    "show",
+    "text_of",
+]
+
+VERSION: Final = 1
+"""Both ends must speak the same; an upgrade that changes a message raises it."""
+
+MAX_MESSAGE: Final = 32768
+"""Bytes of one datagram, in both directions."""
+MAX_FDS: Final = 4
+"""Descriptors beside one message; no request carries more than two."""
+MAX_DEPTH: Final = 16
+"""Nesting of a message. The JSON parser recurses, so this also bounds the encoder's stack."""
+
+_DIGITS_MAX: Final = 20
+_SHOWN: Final = 64
+
+Address = tuple[str, int]
+Fields = dict[str, Any]
+
+
+class BadMessage(Exception):
+    """Bytes that cannot even be answered; their sender is dropped."""
+
+
+class Refusal(Exception):
+    """A request that is answered with a status other than success."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class Descriptor:
+    """A file descriptor that is closed when the last one who refers to it lets go.
+
+    The same doorbell or segment may lie in many outgoing queues at once, so nobody else could say
+    when to close it.
+    """
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def fileno(self) -> int:
+        """Give the number; it stays valid as long as this object lives."""
+        return self.fd
+
+    def kind(self) -> str:
+        """Name what it refers to, as the kernel calls it; empty where /proc does not tell."""
+        try:
+            return str(Path(f"/proc/self/fd/{self.fd}").readlink())
+        except OSError:
+            return ""
+
+    def size(self) -> int:
+        """Give the bytes of a regular file (shared memory is one), -1 for anything else."""
+        try:
+            found = os.fstat(self.fd)
+        except OSError:
+            return -1
+        return found.st_size if stat.S_ISREG(found.st_mode) else -1
+
+    def detach(self) -> int:
+        """Give the number away; from now on somebody else closes it."""
+        fd, self.fd = self.fd, -1
+        return fd
+
+    def close(self) -> None:
+        """Close it now; harmless when it is closed already."""
+        fd = self.detach()
+        if fd >= 0:
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # nothing sensible is left to do
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Datagram(NamedTuple):
+    """One received message; `cut` when the kernel had to leave out bytes or descriptors."""
+
+    data: bytes
+    fds: list[Descriptor]
+    cut: bool
+
+
+# --- datagrams ---------------------------------------------------------------------------------
+
+
+def receive(sock: socket.socket) -> Datagram:
+    """Take one datagram without waiting. No data means that the other side is gone.
+
+    BlockingIOError when there is none, OSError when the socket is broken.
+    """
+    item = array.array("i").itemsize
+    data, ancillary, flags, _ = sock.recvmsg(
+        MAX_MESSAGE,
+        socket.CMSG_SPACE(MAX_FDS * item),
+        socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC,
+    )
+    fds: list[Descriptor] = []
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            numbers = array.array("i")
+            numbers.frombytes(content[: len(content) - len(content) % item])
+            fds.extend(Descriptor(fd) for fd in numbers)
+    return Datagram(data, fds, bool(flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC)))
+
+
+def send(sock: socket.socket, data: bytes, fds: Sequence[int] = ()) -> None:
+    """Put one datagram on its way without waiting; OSError says why it could not be."""
+    rights = (
+        [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds).tobytes())] if fds else []
+    )
+    sock.sendmsg([data], rights, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+
+def encode(message: Mapping[str, object]) -> bytes:
+    """Give the bytes of a message. ValueError when it has no JSON form or is too long."""
+    data = text_of(message).encode("ascii")
+    if len(data) > MAX_MESSAGE:
+        raise ValueError(f"a message of {len(data)} bytes; the limit is {MAX_MESSAGE}")
+    return data
+
+
+def decode(data: bytes) -> Fields:
+    """Read the bytes of a message; BadMessage when they are none."""
+    try:
+        message = json.loads(
+            data.decode("utf-8"),
+            parse_int=_parse_int,
+            parse_float=_parse_float,
+            parse_constant=_parse_constant,
+        )
+    except (ValueError, RecursionError) as exc:
+        raise BadMessage(f"not a JSON message: {show(str(exc))}") from None
+    if not isinstance(message, dict):
+        raise BadMessage(f"a JSON {type(message).__name__} where an object was expected")
+    if _deeper_than(message, MAX_DEPTH):
+        raise BadMessage(f"nested deeper than {MAX_DEPTH}")
+    return message
+
+
+def text_of(value: object) -> str:
+    """Write a value as JSON, the way it travels."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def _parse_int(text: str) -> int:
+    if len(text) > _DIGITS_MAX:
+        raise ValueError(f"an integer of {len(text)} digits; the limit is {_DIGITS_MAX}")
+    return int(text)
+
+
+def _parse_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {show(text)} is out of range")
+    return value
+
+
+def _parse_constant(text: str) -> float:
+    raise ValueError(f"{text} is no JSON number")
+
+
+def _deeper_than(value: object, limit: int) -> bool:
+    """Tell whether containers nest deeper than the limit; by levels, without recursion."""
+    level: list[object] = [value]
+    for _ in range(limit + 1):
+        below: list[object] = []
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(item.values())
+            elif isinstance(item, list):
+                below.extend(item)
+        if not below:
+            return False
+        level = below
+    return True
+
+
+def show(value: object) -> str:
+    """Write any value for a message, shortened."""
+    text = value if isinstance(value, str) else repr(value)
+    text = text.encode("ascii", "backslashreplace").decode("ascii")
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+# --- private data ------------------------------------------------------------------------------
+
+
+def encode_private(data: bytes) -> str:
+    """Give private data the form in which it travels."""
+    return binascii.b2a_base64(data, newline=False).decode("ascii")
+
+
+def decode_private(text: str) -> bytes:
+    """Read private data back; ValueError when it is not in that form."""
+    return binascii.a2b_base64(text, strict_mode=True) if text else b""

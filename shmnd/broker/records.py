@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the broker knows: processes, their adapters and bound objects, and connections.
+
+Records only; who may change what, and when, is in `rendezvous.py` and `connections.py`. Every
+record is compared by identity. Limits bound what one process can make the broker remember.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shmnd.broker.protocol import Address, Descriptor, Fields
+
+__all__ = [
+    "Adapter",
+    "Bound",
+    "Connection",
+    "End",
+    "Limits",
+    "Outbox",
+    "Outgoing",
+    "Process",
+    "Segment",
+    "Stage",
+]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one process may make the broker keep; beyond it: INSUFFICIENT_RESOURCES."""
+
+    adapters: int = 1024
+    segments: int = 4096
+    objects: int = 65536
+    connections: int = 65536
+    waiting_bytes: int = 16 << 20
+    """Private data and offers of its connects that wait in backlogs."""
+    backlog: int = 4096
+    """Of one listener; larger backlogs, and 0 (no limit), are silently clamped to this."""
+    armed: int = 65536
+    """Outstanding GetConnectionRequest calls of one listener."""
+
+
+class Outgoing(NamedTuple):
+    """A message on its way to a client; without one, the client is to be dropped."""
+
+    client: int
+    message: Fields | None
+    fds: tuple[Descriptor, ...] = ()
+
+
+class Outbox:
+    """Collects what a step of the broker says, in order, for whoever has the sockets."""
+
+    def __init__(self) -> None:
+        self.items: deque[Outgoing] = deque()
+
+    def event(
+        self, to: Process | None, name: str, fds: Sequence[Descriptor] = (), **fields: object
+    ) -> None:
+        """Tell a process something, if it is still there."""
+        if to is not None and to.present:
+            self.items.append(Outgoing(to.client, {"ev": name, **fields}, tuple(fds)))
+
+
+@dataclass(eq=False, slots=True)
+class Process:
+    """A client that has said hello."""
+
+    client: int
+    uid: str
+    pid: int
+    trusted_pid: int
+    """As the kernel reported it for the socket, in the broker's PID namespace; 0 if outside."""
+    doorbell: Descriptor
+    pidfd: Descriptor
+    settled: bool
+    """It has told everything that it still holds from an earlier broker."""
+    present: bool = True
+    adapters: dict[str, Adapter] = field(default_factory=dict)
+    objects: dict[int, Bound] = field(default_factory=dict)
+    connections: dict[int, Connection] = field(default_factory=dict)
+    knows: dict[str, set[int]] = field(default_factory=dict)
+    """Adapters it was told about, and which of their segments it was given."""
+    met: dict[str, Process] = field(default_factory=dict)
+    """Processes that shared a connection, or an attempt at one, with it."""
+    segments: int = 0
+    waiting_bytes: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Segment:
+    """A piece of shared memory of an adapter."""
+
+    size: int
+    writable: bool
+    fd: Descriptor
+
+
+@dataclass(eq=False, slots=True)
+class Adapter:
+    """An opened adapter of a process."""
+
+    uid: str
+    process: Process
+    table: Fields
+    segments: dict[int, Segment] = field(default_factory=dict)
+    known_by: dict[str, Process] = field(default_factory=dict)
+    ends: dict[End, Connection] = field(default_factory=dict)
+    """Its ends of connections. (A connection within one adapter has two.)"""
+
+
+@dataclass(eq=False, slots=True)
+class Bound:
+    """A listener or connector that holds a port."""
+
+    number: int
+    adapter: Adapter
+    kind: str
+    protocol: int
+    host: str
+    port: int
+    # of a listener
+    listening: bool = False
+    backlog: int = 0
+    armed: dict[int, None] = field(default_factory=dict)
+    """Connectors that wait for a request, oldest first."""
+    queue: dict[int, Connection] = field(default_factory=dict)
+    """Requests that wait for a connector, oldest first."""
+    # of a connector
+    connection: Connection | None = None
+
+
+class Stage(enum.Enum):
+    """How far a connection has come, as far as the broker sees."""
+
+    QUEUED = "queued"
+    OFFERED = "offered"
+    ACCEPTED = "accepted"
+
+
+@dataclass(eq=False, slots=True)
+class End:
+    """One side of a connection.
+
+    `process` is None while it is vacant: its process has lost the broker (or the other end was
+    replayed first) and may still come to claim it. Once it is over it stays over.
+    """
+
+    adapter: str
+    address: Address
+    process: Process | None = None
+    over: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Connection:
+    """From connect until both ends are over."""
+
+    number: int
+    stage: Stage
+    protocol: int
+    active: End
+    passive: End
+    source: Bound | None = None
+    """The active side's connector, as long as it is not closed."""
+    listener: Bound | None = None
+    """While queued."""
+    private: str = ""
+    offer: Fields = field(default_factory=dict)
+    weight: int = 0
+    """Bytes charged to the active process while queued."""
+
+    def other(self, end: End) -> End:
+        """Give the end across."""
+        return self.passive if end is self.active else self.active
+
+    @property
+    def key(self) -> tuple[int, Address, Address]:
+        """Give what may exist only once at a time."""
+        return self.protocol, self.active.address, self.passive.address

@@ -1,0 +1,374 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every request that the broker answers, without any socket.
+
+`Rendezvous.handle` takes one decoded message and puts the reply and the events that follow from it
+into the outbox; `leave` does the same for a client that is gone. Whoever has the sockets carries
+them out. A request that is refused changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from shmnd.broker.connections import Connections
+from shmnd.broker.ports import PortSpace
+from shmnd.broker.protocol import (
+    VERSION,
+    Descriptor,
+    Fields,
+    Refusal,
+)
+from shmnd.broker.records import (
+    Adapter,
+    Bound,
+    Limits,
+    Outbox,
+    Outgoing,
+    Process,
+    Segment,
+)
+from shmnd.broker.report import report
+from shmnd.broker.shapes import read_request, request_id
+from shmnd.status import Status
+
+__all__ = ["Rendezvous"]
+
+_DOORBELL_KINDS = ("anon_inode:[eventfd]",)
+_PIDFD_KINDS = ("anon_inode:[pidfd]", "pidfd:")
+
+
+class Rendezvous:
+    """The whole state of a broker, and the requests that change it."""
+
+    def __init__(self, *, limits: Limits | None = None, first_port: int | None = None) -> None:
+        self.uid = os.urandom(16).hex()
+        self.outbox = Outbox()
+        self.processes: dict[str, Process] = {}
+        self.adapters: dict[str, Adapter] = {}
+        self._limits = limits or Limits()
+        self._ports: PortSpace[Bound] = PortSpace(first=first_port)
+        self._clients: dict[int, Process] = {}
+        self._trusted_pids: dict[int, int] = {}
+        self.connections = Connections(self._ports, self.adapters, self.outbox, self._limits)
+        self._handlers: dict[str, Callable[[Process, Fields, Sequence[Descriptor]], Fields]] = {
+            "adapter": self._adapter,
+            "adapter_close": self._adapter_close,
+            "segment": self._segment,
+            "segment_close": self._segment_close,
+            "bind": self._bind,
+            "listen": self._listen,
+            "request": self._request,
+            "cancel_request": self._cancel_request,
+            "connect": self._connect,
+            "abandon": self._abandon,
+            "accept": self._accept,
+            "reject": self._reject,
+            "close": self._close,
+            "closed": self._closed,
+            "holds": self._holds,
+            "sync": self._sync,
+        }
+
+    # --- clients -------------------------------------------------------------------------------
+
+    def admit(self, client: int, trusted_pid: int) -> None:
+        """Take note of a new client, with the process id that the kernel knows it by."""
+        self._trusted_pids[client] = trusted_pid
+
+    def greeted(self, client: int) -> bool:
+        """Tell whether a client has said hello."""
+        return client in self._clients
+
+    def leave(self, client: int) -> None:
+        """Forget a client that is gone, and tell those whom it concerns."""
+        self._trusted_pids.pop(client, None)
+        process = self._clients.pop(client, None)
+        if process is None:
+            return
+        process.present = False
+        del self.processes[process.uid]
+        for bound in list(process.objects.values()):
+            self._unbind(bound)
+        for adapter in list(process.adapters.values()):
+            self._forget(adapter, lost=True)
+        for uid in process.knows:
+            self.adapters[uid].known_by.pop(process.uid, None)
+        for other in process.met.values():
+            other.met.pop(process.uid, None)
+            self.outbox.event(other, "gone", process=process.uid)
+        # Records refer to each other in circles; their descriptors are to be closed now.
+        process.adapters.clear()
+        process.objects.clear()
+        process.met.clear()
+        process.doorbell, process.pidfd = Descriptor(-1), Descriptor(-1)
+
+    def handle(self, client: int, message: Fields, fds: Sequence[Descriptor]) -> None:
+        """Answer one message. BadMessage when it cannot even be answered."""
+        ident = request_id(message)
+        mark = len(self.outbox.items)
+        status, text, reply = Status.SUCCESS, "", Fields()
+        try:
+            op, fields = read_request(message, len(fds))
+            reply = self._dispatch(client, op, fields, fds)
+        except Refusal as refusal:
+            status, text = refusal.status, refusal.message
+        if ident is not None:
+            answer = {"re": ident, "status": int(status), "message": text, **reply}
+            # Before the events that follow from it.
+            self.outbox.items.insert(mark, Outgoing(client, answer))
+
+    def _dispatch(self, client: int, op: str, fields: Fields, fds: Sequence[Descriptor]) -> Fields:
+        if op == "hello":
+            return self._hello(client, fields, fds)
+        if op == "status":  # for tools, which need not say hello
+            return self._status(fields)
+        process = self._clients.get(client)
+        if process is None:
+            raise Refusal(Status.INVALID_DEVICE_STATE, f"{op}: hello must come first")
+        return self._handlers[op](process, fields, fds)
+
+    def _hello(self, client: int, fields: Fields, fds: Sequence[Descriptor]) -> Fields:
+        if fields["version"] != VERSION:
+            raise Refusal(
+                Status.NOT_SUPPORTED,
+                f"this broker (pid {os.getpid()}) speaks version {VERSION} of the protocol, the"
+                f" client version {fields['version']}; end the processes of the older release",
+            )
+        if client in self._clients:
+            raise Refusal(Status.INVALID_DEVICE_STATE, "hello: it was said before")
+        _require_kind(fds[0], "doorbell", _DOORBELL_KINDS)
+        _require_kind(fds[1], "pidfd", _PIDFD_KINDS)
+        trusted_pid = self._trusted_pids.get(client, 0)
+        self._replace(fields["process"], trusted_pid)
+        process = Process(
+            client=client,
+            uid=fields["process"],
+            pid=fields["pid"],
+            trusted_pid=trusted_pid,
+            doorbell=fds[0],
+            pidfd=fds[1],
+            settled=not fields["holds"],
+        )
+        self._clients[client] = self.processes[process.uid] = process
+        return {"version": VERSION, "broker": self.uid, "pid": os.getpid()}
+
+    def _replace(self, uid: str, trusted_pid: int) -> None:
+        """A process that comes back before its old socket was seen closed takes its own place."""
+        old = self.processes.get(uid)
+        if old is None:
+            return
+        if trusted_pid == 0 or old.trusted_pid != trusted_pid:
+            raise Refusal(Status.SHARING_VIOLATION, f"process {uid} is here already")
+        client = old.client
+        self.leave(client)
+        self.outbox.items.append(Outgoing(client, None))
+
+    # --- adapters and segments -----------------------------------------------------------------
+
+    def _adapter(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        uid = fields["adapter"]
+        known = self.adapters.get(uid)
+        if known is not None and known.process is not process:
+            raise Refusal(Status.SHARING_VIOLATION, f"adapter {uid} belongs to another process")
+        if known is not None:
+            known.table = fields["table"]
+            return {}
+        _require_room(len(process.adapters), self._limits.adapters, "adapters of a process")
+        adapter = Adapter(uid, process, fields["table"])
+        self.adapters[uid] = process.adapters[uid] = adapter
+        return {}
+
+    def _adapter_close(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        adapter = process.adapters.get(fields["adapter"])
+        if adapter is not None:
+            for bound in list(process.objects.values()):
+                if bound.adapter is adapter:
+                    self._unbind(bound)
+            self._forget(adapter, lost=False)
+        return {}
+
+    def _forget(self, adapter: Adapter, *, lost: bool) -> None:
+        self.connections.forget_adapter(adapter, lost=lost)
+        process = adapter.process
+        process.segments -= len(adapter.segments)
+        adapter.segments.clear()
+        for other in adapter.known_by.values():
+            other.knows.pop(adapter.uid, None)
+            if not lost:  # else it hears that the whole process is gone
+                self.outbox.event(other, "adapter_gone", adapter=adapter.uid)
+        adapter.known_by.clear()
+        del self.adapters[adapter.uid], process.adapters[adapter.uid]
+
+    def _segment(self, process: Process, fields: Fields, fds: Sequence[Descriptor]) -> Fields:
+        adapter = _own_adapter(process, fields["adapter"])
+        size = fields["size"]
+        if not 0 < size <= fds[0].size():
+            raise Refusal(
+                Status.INVALID_BUFFER_SIZE,
+                f"segment {fields['seg']}: {size} bytes announced, but the descriptor's file has"
+                f" {max(fds[0].size(), 0)}",
+            )
+        old = adapter.segments.get(fields["seg"])
+        if old is not None:
+            if (old.size, old.writable) == (size, fields["writable"]):
+                return {}  # told again after a restart
+            raise Refusal(
+                Status.SHARING_VIOLATION, f"segment {fields['seg']} exists with {old.size} bytes"
+            )
+        _require_room(process.segments, self._limits.segments, "segments of a process")
+        adapter.segments[fields["seg"]] = Segment(size, fields["writable"], fds[0])
+        process.segments += 1
+        self.connections.share_segment(adapter)
+        return {}
+
+    def _segment_close(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        adapter = _own_adapter(process, fields["adapter"])
+        number = fields["seg"]
+        if adapter.segments.pop(number, None) is not None:
+            process.segments -= 1
+            for other in adapter.known_by.values():
+                if number in other.knows[adapter.uid]:
+                    other.knows[adapter.uid].discard(number)
+                    self.outbox.event(other, "segment_gone", adapter=adapter.uid, seg=number)
+        return {}
+
+    # --- listeners and connectors --------------------------------------------------------------
+
+    def _bind(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        adapter = _own_adapter(process, fields["adapter"])
+        number = fields["object"]
+        if number in process.objects:
+            raise Refusal(Status.ADDRESS_ALREADY_ASSOCIATED, f"object {number} is bound already")
+        _require_room(len(process.objects), self._limits.objects, "bound objects of a process")
+        bound = Bound(
+            number, adapter, fields["kind"], fields["protocol"], fields["host"], fields["port"]
+        )
+        bound.port = self._ports.bind(bound.protocol, bound.host, bound.port, bound)
+        process.objects[number] = bound
+        return {"port": bound.port}
+
+    def _listen(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        listener = _own_object(process, fields["object"], "listener")
+        if listener.listening:
+            raise Refusal(Status.INVALID_DEVICE_STATE, f"object {listener.number} listens already")
+        limit = self._limits.backlog
+        listener.backlog = min(fields["backlog"] or limit, limit)
+        listener.listening = True
+        return {}
+
+    def _request(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        listener = _own_listening(process, fields["object"])
+        connector = fields["connector"]
+        if connector in listener.armed:
+            raise Refusal(
+                Status.INVALID_PARAMETER_1, f"connector {connector} waits for a request already"
+            )
+        _require_room(len(listener.armed), self._limits.armed, "outstanding requests of a listener")
+        listener.armed[connector] = None
+        self.connections.match(listener)
+        return {}
+
+    def _cancel_request(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        listener = _own_listening(process, fields["object"])
+        waiting = fields["connector"] in listener.armed
+        listener.armed.pop(fields["connector"], None)
+        return {"cancelled": waiting}
+
+    def _close(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        bound = process.objects.get(fields["object"])
+        if bound is not None:
+            self._unbind(bound)
+        return {}
+
+    def _unbind(self, bound: Bound) -> None:
+        bound.listening = False
+        bound.armed.clear()
+        self._ports.release(bound.protocol, bound.host, bound.port)
+        del bound.adapter.process.objects[bound.number]
+        self.connections.forget_bound(bound)
+
+    # --- connections ---------------------------------------------------------------------------
+
+    def _connect(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        source = _own_object(process, fields["object"], "connector")
+        if source.adapter.uid != fields["adapter"]:
+            raise Refusal(
+                Status.INVALID_HANDLE,
+                f"object {source.number} is of adapter {source.adapter.uid}, not"
+                f" {fields['adapter']}",
+            )
+        return {"connection": self.connections.connect(process, source, fields)}
+
+    def _abandon(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        self.connections.abandon(process, fields["connection"])
+        return {}
+
+    def _accept(self, process: Process, fields: Fields, fds: Sequence[Descriptor]) -> Fields:
+        if not 0 < fields["size"] <= fds[0].size():
+            raise Refusal(
+                Status.INVALID_BUFFER_SIZE,
+                f"link of {fields['size']} bytes, but the descriptor's file has"
+                f" {max(fds[0].size(), 0)}",
+            )
+        self.connections.accept(process, fields, fds[0])
+        return {}
+
+    def _reject(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        self.connections.reject(process, fields)
+        return {}
+
+    def _closed(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        self.connections.closed(process, fields["connection"])
+        return {}
+
+    def _holds(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        refused = []
+        for held in fields["connections"]:
+            try:
+                self.connections.hold(process, held)
+            except Refusal as refusal:
+                refused.append([held["connection"], refusal.message[:120]])
+        if fields["done"]:
+            self.connections.settle(process)
+        return {"refused": refused}
+
+    def _sync(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        return {}
+
+    def _status(self, fields: Fields) -> Fields:
+        found = report(self.processes, self.adapters, self.connections.by_number, fields)
+        return {"broker": self.uid, "version": VERSION, "pid": os.getpid(), **found}
+
+
+def _own_adapter(process: Process, uid: str) -> Adapter:
+    adapter = process.adapters.get(uid)
+    if adapter is None:
+        raise Refusal(Status.INVALID_HANDLE, f"adapter {uid} is none of this process")
+    return adapter
+
+
+def _own_object(process: Process, number: int, kind: str) -> Bound:
+    bound = process.objects.get(number)
+    if bound is None or bound.kind != kind:
+        raise Refusal(Status.INVALID_HANDLE, f"object {number} is no bound {kind} of this process")
+    return bound
+
+
+def _own_listening(process: Process, number: int) -> Bound:
+    listener = _own_object(process, number, "listener")
+    if not listener.listening:
+        raise Refusal(Status.INVALID_DEVICE_STATE, f"object {number} does not listen")
+    return listener
+
+
+def _require_room(used: int, limit: int, what: str) -> None:
+    if used >= limit:
+        raise Refusal(Status.INSUFFICIENT_RESOURCES, f"the limit of {limit} {what} is reached")
+
+
+def _require_kind(fd: Descriptor, name: str, kinds: tuple[str, ...]) -> None:
+    """A doorbell that is a full pipe would block whoever rings it; so look what it is."""
+    kind = fd.kind()
+    if kind and not kind.startswith(kinds):
+        raise Refusal(Status.INVALID_PARAMETER, f"hello: the {name} is a {kind}, not {kinds[0]}")

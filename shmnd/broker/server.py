@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The broker's sockets and its loop: one thread, one epoll, nothing that ever blocks.
+
+What a client sends is answered, or the client is dropped. What is sent to a client waits in a
+bounded queue of its own as long as it does not read; meanwhile nothing more is read from it, so a
+client that only talks holds itself up and nobody else. A queue that overflows costs its client
+the connection (it comes back and tells what it holds).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import selectors
+import signal
+import socket
+import struct
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from shmnd.broker.place import Place
+from shmnd.broker.protocol import (
+    BadMessage,
+    Descriptor,
+    Fields,
+    decode,
+    encode,
+    receive,
+    send,
+)
+from shmnd.broker.records import Limits
+from shmnd.broker.rendezvous import Rendezvous
+from shmnd.broker.shapes import request_id
+from shmnd.status import Status
+
+__all__ = ["Server", "ServerLimits"]
+
+Log = Callable[[str], None]
+
+_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
+_TRANSIENT: Final = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_RETRY: Final = 0.02
+"""Seconds until a send is tried again that the kernel had no room for."""
+_LOOK_AFTER_PLACE: Final = 5.0
+"""Seconds between looks whether lock and socket are still the ones that others find."""
+_DESCRIPTORS_PER_CLIENT: Final = 8
+"""A socket, a doorbell, a pidfd, and some segments; more clients than fit are turned away."""
+_SPARE_DESCRIPTORS: Final = 64
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """How much patience and memory one client may take."""
+
+    clients: int = 4096
+    sockets_per_process: int = 64
+    """A process needs one; processes that the kernel shows no id of are not counted."""
+    queued_bytes: int = 8 << 20
+    queued_messages: int = 65536
+    hello_seconds: float = 5.0
+    batch: int = 16
+    """Requests taken from one client before the others have their turn."""
+
+
+@dataclass(eq=False, slots=True)
+class _Client:
+    """One connected socket."""
+
+    number: int
+    pid: int
+    sock: socket.socket
+    hello_before: float
+    queue: deque[tuple[bytes, tuple[Descriptor, ...]]] = field(default_factory=deque)
+    queued_bytes: int = 0
+    retry_at: float = 0.0
+    interest: int = 0
+
+
+class Server:
+    """A broker at its place; the caller holds the lock and gives it along."""
+
+    def __init__(
+        self,
+        place: Place,
+        lock: int,
+        *,
+        idle: float = 10.0,
+        limits: ServerLimits | None = None,
+        state_limits: Limits | None = None,
+        log: Log = lambda text: None,
+    ) -> None:
+        self._place = place
+        self._lock = lock
+        self._idle = idle
+        self._limits = limits or ServerLimits()
+        self._log = log
+        descriptors = _raise_descriptor_limit()
+        self._max_clients = min(self._limits.clients, descriptors // _DESCRIPTORS_PER_CLIENT)
+        own = state_limits or Limits()
+        self._state = Rendezvous(limits=replace(own, segments=min(own.segments, descriptors // 4)))
+        self._sockets: Counter[int] = Counter()
+        self._clients: dict[int, _Client] = {}
+        self._greeting: dict[int, _Client] = {}
+        self._retrying: dict[int, _Client] = {}
+        self._doomed: dict[int, str] = {}
+        self._next_number = 1
+        self._stop_reason = ""
+        self._accept_again_at = 0.0
+        self._empty_since = time.monotonic()
+        self._look_at = self._empty_since + _LOOK_AFTER_PLACE
+        self._selector = selectors.EpollSelector()
+        self._wake_receiver, self._wake_sender = socket.socketpair()
+        self._wake_receiver.setblocking(False)
+        self._wake_sender.setblocking(False)
+        self._listener = place.listen()
+        self._socket_stat = place.socket.lstat()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._wake_receiver, selectors.EVENT_READ)
+
+    # --- life ----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Serve until told to stop, or until nobody has been here for a while."""
+        try:
+            while not self._stop_reason:
+                self._turn()
+        finally:
+            self._log(f"leaving: {self._stop_reason or 'failed'}")
+            self._close()
+
+    def stop(self, reason: str) -> None:
+        """Leave at the next turn; may be called from a signal handler or another thread."""
+        self._stop_reason = self._stop_reason or reason
+        try:
+            self._wake_sender.send(b"\0")
+        except OSError:
+            pass  # it is full, so the loop wakes anyway; or closed, so there is no loop
+
+    def catch_signals(self) -> None:
+        """Leave in order at SIGTERM and SIGINT; main thread only."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda n, _: self.stop(signal.Signals(n).name))
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def _turn(self) -> None:
+        for key, events in self._selector.select(self._timeout()):
+            if key.fileobj is self._listener:
+                self._accept()
+            elif key.fileobj is self._wake_receiver:
+                self._wake_receiver.recv(4096)
+            else:
+                self._serve(key.data, events)
+        now = time.monotonic()
+        self._timers(now)
+        self._bury()
+        if self._clients:
+            self._empty_since = now
+        elif self._idle and now - self._empty_since >= self._idle:
+            self._leave_when_nobody_comes()
+
+    def _timeout(self) -> float:
+        """Seconds until the next thing that comes by itself."""
+        moments = [self._look_at]
+        moments.extend(client.retry_at for client in self._retrying.values())
+        if self._accept_again_at:
+            moments.append(self._accept_again_at)
+        if self._greeting:  # in order of arrival, so the first is the first due
+            moments.append(next(iter(self._greeting.values())).hello_before)
+        if self._idle and not self._clients:
+            moments.append(self._empty_since + self._idle)
+        return max(0.0, min(moments) - time.monotonic())
+
+    def _timers(self, now: float) -> None:
+        for client in list(self._greeting.values()):
+            if client.hello_before > now:
+                break
+            self._doom(client, "it did not say hello in time")
+        for client in [c for c in self._retrying.values() if c.retry_at <= now]:
+            del self._retrying[client.number]
+            self._flush(client)
+        if self._accept_again_at and now >= self._accept_again_at:
+            self._accept_again_at = 0.0
+            self._selector.register(self._listener, selectors.EVENT_READ)
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_AFTER_PLACE
+            if not self._at_home():
+                # Clients come back to whoever is found there now, and tell it what they hold.
+                self.stop("the lock or the socket was removed")
+
+    def _at_home(self) -> bool:
+        return self._place.holds(self._lock) and self._owns_socket()
+
+    def _owns_socket(self) -> bool:
+        try:
+            return os.path.samestat(self._socket_stat, self._place.socket.lstat())
+        except OSError:
+            return False
+
+    def _leave_when_nobody_comes(self) -> None:
+        """A client that connected in time is served; one that is late finds no socket.
+
+        Between the two lies the moment of removal: who connected just before it finds its
+        connection closed without a reply to hello, and tries again.
+        """
+        self._accept()
+        if not self._clients:
+            self.stop(f"nobody was here for {self._idle:g} s")
+
+    def _close(self) -> None:
+        # As long as the lock is ours, nobody else can have made a socket there.
+        if self._place.holds(self._lock) and self._owns_socket():
+            self._place.socket.unlink(missing_ok=True)
+        self._listener.close()
+        for client in self._clients.values():
+            client.sock.close()
+            client.queue.clear()
+        self._clients.clear()
+        self._selector.close()
+        self._wake_receiver.close()
+        self._wake_sender.close()
+        os.close(self._lock)
+
+    # --- clients come and go -------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        for _ in range(self._limits.batch):
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                continue
+            except OSError as exc:
+                if exc.errno not in _NO_DESCRIPTOR:
+                    raise
+                self._log(f"no new clients for now: {exc.strerror}")
+                if not self._accept_again_at:
+                    self._selector.unregister(self._listener)
+                self._accept_again_at = time.monotonic() + 0.1
+                return
+            self._welcome(sock)
+
+    def _welcome(self, sock: socket.socket) -> None:
+        packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, uid, _ = _CREDENTIALS.unpack(packed)
+        if uid != os.geteuid():
+            status, why = Status.ACCESS_VIOLATION, f"this broker serves uid {os.geteuid()} only"
+        elif len(self._clients) >= self._max_clients:
+            status = Status.INSUFFICIENT_RESOURCES
+            why = f"{len(self._clients)} processes are here already; that is the broker's limit"
+        elif pid and self._sockets[pid] >= self._limits.sockets_per_process:
+            status = Status.INSUFFICIENT_RESOURCES
+            why = f"process {pid} has {self._sockets[pid]} connections to the broker already"
+        else:
+            sock.setblocking(False)
+            hello_before = time.monotonic() + self._limits.hello_seconds
+            client = _Client(self._next_number, pid, sock, hello_before)
+            self._next_number += 1
+            self._sockets[pid] += 1
+            self._clients[client.number] = self._greeting[client.number] = client
+            self._state.admit(client.number, pid)
+            self._watch(client)
+            self._log(f"client {client.number}: came, pid {pid}")
+            return
+        self._log(f"turned away uid {uid} pid {pid}: {why}")
+        try:
+            send(sock, encode({"re": 0, "status": int(status), "message": why}))
+        except OSError:
+            pass  # it did not wait for the answer
+        sock.close()
+
+    def _doom(self, client: _Client, why: str) -> None:
+        """Drop a client at the end of this step; nothing more is read from or sent to it."""
+        if client.number in self._clients:
+            self._doomed.setdefault(client.number, why)
+
+    def _bury(self) -> None:
+        """Take the doomed out, and what follows from that, which may doom others."""
+        while self._doomed:
+            number, why = self._doomed.popitem()
+            client = self._clients.pop(number)
+            self._greeting.pop(number, None)
+            self._retrying.pop(number, None)
+            if client.interest:
+                self._selector.unregister(client.sock)
+            client.sock.close()
+            client.queue.clear()
+            self._sockets[client.pid] -= 1
+            if not self._sockets[client.pid]:
+                del self._sockets[client.pid]
+            self._log(f"client {number}: {why}")
+            self._state.leave(number)
+            self._deliver()
+
+    # --- messages ------------------------------------------------------------------------------
+
+    def _serve(self, client: _Client, events: int) -> None:
+        if client.number not in self._clients or client.number in self._doomed:
+            return
+        if client.queue:
+            if events & selectors.EVENT_WRITE:
+                self._flush(client)
+            return
+        for _ in range(self._limits.batch):
+            if not self._take(client) or client.queue or client.number in self._doomed:
+                return
+
+    def _take(self, client: _Client) -> bool:
+        """Take and answer one request; False when there is none, or never will be."""
+        try:
+            datagram = receive(client.sock)
+        except BlockingIOError:
+            return False
+        except OSError as exc:
+            self._doom(client, f"its socket failed: {exc.strerror}")
+            return False
+        if not datagram.data:
+            self._doom(client, "went")
+            return False
+        try:
+            message = decode(datagram.data)
+            if datagram.cut:
+                self._say_cut(client, message)
+            else:
+                self._state.handle(client.number, message, datagram.fds)
+        except BadMessage as exc:
+            self._doom(client, f"dropped: {exc}")
+        except Exception as exc:
+            # A mistake of ours; only the client that met it shall pay for it.
+            self._log(f"internal error: {exc!r}")
+            self._doom(client, "dropped after an internal error")
+        self._deliver()
+        if client.number in self._greeting and self._state.greeted(client.number):
+            del self._greeting[client.number]
+        return True
+
+    def _say_cut(self, client: _Client, message: Fields) -> None:
+        text = "descriptors were lost: too many of them, or the broker has no room for more"
+        ident = request_id(message)
+        if ident is not None:
+            status = int(Status.INSUFFICIENT_RESOURCES)
+            self._push(client, {"re": ident, "status": status, "message": text}, ())
+
+    def _deliver(self) -> None:
+        """Carry out what the state wants said."""
+        items = self._state.outbox.items
+        while items:
+            number, message, fds = items.popleft()
+            client = self._clients.get(number)
+            if client is None or number in self._doomed:
+                continue
+            if message is None:
+                self._doom(client, "came back on another socket")
+            else:
+                self._push(client, message, fds)
+
+    def _push(self, client: _Client, message: Fields, fds: tuple[Descriptor, ...]) -> None:
+        try:
+            data = encode(message)
+        except ValueError as exc:
+            self._doom(client, f"dropped: no message for it: {exc}")
+            return
+        if not client.queue and self._try_send(client, data, fds):
+            return
+        client.queue.append((data, fds))
+        client.queued_bytes += len(data)
+        limits = self._limits
+        if client.queued_bytes > limits.queued_bytes or len(client.queue) > limits.queued_messages:
+            self._doom(client, f"dropped: it does not read ({client.queued_bytes} bytes wait)")
+        else:
+            self._watch(client)
+
+    def _flush(self, client: _Client) -> None:
+        while client.queue and client.number not in self._doomed:
+            data, fds = client.queue[0]
+            if not self._try_send(client, data, fds):
+                break
+            client.queue.popleft()
+            client.queued_bytes -= len(data)
+        self._watch(client)
+
+    def _try_send(self, client: _Client, data: bytes, fds: tuple[Descriptor, ...]) -> bool:
+        """Send one message; False when it has to wait, or when the client is doomed."""
+        try:
+            send(client.sock, data, [fd.fileno() for fd in fds])
+            return True
+        except BlockingIOError:
+            pass  # its socket is full: wait until it has read something
+        except OSError as exc:
+            if exc.errno in _TRANSIENT:
+                client.retry_at = time.monotonic() + _RETRY
+                self._retrying[client.number] = client
+            else:
+                self._doom(client, f"its socket failed: {exc.strerror}")
+        return False
+
+    def _watch(self, client: _Client) -> None:
+        """Listen for requests, or while something waits for it, only for room to send that."""
+        if client.number in self._doomed:
+            return
+        if not client.queue:
+            interest = selectors.EVENT_READ
+        elif client.number in self._retrying:
+            interest = 0
+        else:
+            interest = selectors.EVENT_WRITE
+        if interest == client.interest:
+            return
+        if not client.interest:
+            self._selector.register(client.sock, interest, client)
+        elif not interest:
+            self._selector.unregister(client.sock)
+        else:
+            self._selector.modify(client.sock, interest, client)
+        client.interest = interest
+
+
+def _raise_descriptor_limit() -> int:
+    """Allow as many descriptors as the system lets us, and give the number left for clients."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        hard = 1 << 20
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return max(soft, hard, 2 * _SPARE_DESCRIPTORS) - _SPARE_DESCRIPTORS

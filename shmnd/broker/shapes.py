@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a well-formed request looks like: its descriptors, its fields, their types and limits.
+
+Everything that a client says is checked here before anything else sees it.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from shmnd.broker.protocol import (
+    Address,
+    BadMessage,
+    Fields,
+    Refusal,
+    decode_private,
+    show,
+    text_of,
+)
+from shmnd.status import Status
+
+__all__ = ["MAX_OPAQUE", "MAX_PRIVATE", "REQUESTS", "Shape", "read_request", "request_id"]
+
+MAX_PRIVATE: Final = 8192
+"""Bytes of private data, before base64; well above what any adapter advertises."""
+MAX_OPAQUE: Final = 16384
+"""Bytes of an opaque object (a table, an offer, an answer) as JSON text."""
+MAX_HELD: Final = 128
+"""Connections named by one `holds` request; more take more requests."""
+
+_ID_MAX: Final = 2**53 - 1  # any JSON reader can hold it
+_U31: Final = 2**31 - 1
+_CONNECTION_MAX: Final = 2**63 - 1
+_SIZE_MAX: Final = 2**56
+
+_UID: Final = re.compile(r"[0-9a-f]{32}")
+
+# A check takes what stands in the message and gives what the broker works with, or raises
+# ValueError with the limit that was broken.
+
+Check = Callable[[object], object]
+
+
+def _integer(low: int, high: int) -> Check:
+    def check(value: object) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise ValueError(f"must be an integer from {low} to {high}")
+        return value
+
+    return check
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+def _uid(value: object) -> str:
+    if not isinstance(value, str) or not _UID.fullmatch(value):
+        raise ValueError("must be 32 lower-case hexadecimal digits")
+    return value
+
+
+def _choice(*words: str) -> Check:
+    def check(value: object) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise ValueError(f"must be one of {', '.join(words)}")
+        return value
+
+    return check
+
+
+def _host(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a numeric IPv4 or IPv6 address")
+    family = socket.AF_INET6 if ":" in value else socket.AF_INET
+    try:
+        return socket.inet_ntop(family, socket.inet_pton(family, value))
+    except (OSError, ValueError):  # ValueError: a NUL character inside
+        raise ValueError("must be a numeric IPv4 or IPv6 address") from None
+
+
+_port = _integer(0, 65535)
+_real_port = _integer(1, 65535)
+
+
+def _address(value: object) -> Address:
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError("must be a host and a port")
+    port = _real_port(value[1])
+    assert isinstance(port, int)
+    return _host(value[0]), port
+
+
+def _private(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be base64 text")
+    try:
+        size = len(decode_private(value))
+    except ValueError:
+        raise ValueError("must be base64 text") from None
+    if size > MAX_PRIVATE:
+        raise ValueError(f"must be at most {MAX_PRIVATE} bytes, not {size}")
+    return value
+
+
+def _opaque(value: object) -> Fields:
+    if not isinstance(value, dict):
+        raise ValueError("must be a JSON object")
+    size = len(text_of(value))
+    if size > MAX_OPAQUE:
+        raise ValueError(f"must be at most {MAX_OPAQUE} bytes of JSON, not {size}")
+    return value
+
+
+def _list(each: Check, limit: int) -> Check:
+    def check(value: object) -> list[object]:
+        if not isinstance(value, list) or len(value) > limit:
+            raise ValueError(f"must be a list of at most {limit} entries")
+        return [each(item) for item in value]
+
+    return check
+
+
+class _Default:
+    """Marks a field that may be left out."""
+
+    def __init__(self, check: Check, value: object) -> None:
+        self.check = check
+        self.value = value
+
+
+_Shape = Mapping[str, Check | _Default]
+
+
+def _fields(shape: _Shape, message: Mapping[str, object]) -> Fields:
+    """Take the fields of a shape out of a message; ValueError names the one that is wrong."""
+    taken: Fields = {}
+    for name, rule in shape.items():
+        if name in message:
+            check = rule.check if isinstance(rule, _Default) else rule
+            try:
+                taken[name] = check(message[name])
+            except ValueError as exc:
+                raise ValueError(f"{name} {show(message[name])}: {exc}") from None
+        elif isinstance(rule, _Default):
+            taken[name] = rule.value
+        else:
+            raise ValueError(f"{name} is missing")
+    return taken
+
+
+_HELD: Final[_Shape] = {
+    "connection": _integer(1, _CONNECTION_MAX),
+    "adapter": _uid,
+    "peer_adapter": _uid,
+    "local": _address,
+    "peer": _address,
+    "role": _choice("active", "passive"),
+    "protocol": _Default(_integer(0, 255), 6),
+}
+
+
+def _held(value: object) -> Fields:
+    if not isinstance(value, dict):
+        raise ValueError("must be JSON objects")
+    return _fields(_HELD, value)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a request must look like: the number of its descriptors, and its fields."""
+
+    fds: int
+    fields: _Shape
+
+
+_object = _integer(1, _ID_MAX)
+_connection = _integer(1, _CONNECTION_MAX)
+_protocol = _Default(_integer(0, 255), 6)
+_no_private = _Default(_private, "")
+
+REQUESTS: Final[Mapping[str, Shape]] = {
+    "hello": Shape(
+        2,
+        {
+            "version": _integer(0, _U31),
+            "process": _uid,
+            "pid": _integer(0, _U31),
+            "holds": _Default(_flag, False),
+        },
+    ),
+    "adapter": Shape(0, {"adapter": _uid, "table": _Default(_opaque, {})}),
+    "adapter_close": Shape(0, {"adapter": _uid}),
+    "segment": Shape(
+        1,
+        {
+            "adapter": _uid,
+            "seg": _integer(0, _ID_MAX),
+            "size": _integer(1, _SIZE_MAX),
+            "writable": _flag,
+        },
+    ),
+    "segment_close": Shape(0, {"adapter": _uid, "seg": _integer(0, _ID_MAX)}),
+    "bind": Shape(
+        0,
+        {
+            "adapter": _uid,
+            "object": _object,
+            "kind": _choice("listener", "connector"),
+            "host": _host,
+            "port": _port,
+            "protocol": _protocol,
+        },
+    ),
+    "listen": Shape(0, {"object": _object, "backlog": _integer(0, _U31)}),
+    "request": Shape(0, {"object": _object, "connector": _object}),
+    "cancel_request": Shape(0, {"object": _object, "connector": _object}),
+    "connect": Shape(
+        0,
+        {
+            "adapter": _uid,
+            "object": _object,
+            "local": _address,
+            "host": _host,
+            "port": _real_port,
+            "protocol": _protocol,
+            "private": _no_private,
+            "offer": _Default(_opaque, {}),
+        },
+    ),
+    "abandon": Shape(0, {"connection": _connection}),
+    "accept": Shape(
+        1,
+        {
+            "connection": _connection,
+            "private": _no_private,
+            "answer": _Default(_opaque, {}),
+            "size": _integer(1, _SIZE_MAX),
+        },
+    ),
+    "reject": Shape(0, {"connection": _connection, "private": _no_private}),
+    "close": Shape(0, {"object": _object}),
+    "closed": Shape(0, {"connection": _connection}),
+    "holds": Shape(
+        0,
+        {
+            "connections": _Default(_list(_held, MAX_HELD), ()),
+            "done": _Default(_flag, False),
+        },
+    ),
+    "sync": Shape(0, {}),
+    "status": Shape(
+        0,
+        {
+            "kind": _Default(
+                _choice("none", "processes", "adapters", "listeners", "connections"), "none"
+            ),
+            "after": _Default(_integer(0, _U31), 0),
+        },
+    ),
+}
+
+
+def request_id(message: Mapping[str, object]) -> int | None:
+    """Give the id of a request, None when no reply is wanted; BadMessage when it is unusable."""
+    ident = message.get("id")
+    if ident is None:
+        return None
+    try:
+        _object(ident)
+    except ValueError as exc:
+        raise BadMessage(f"id {show(ident)}: {exc}") from None
+    assert isinstance(ident, int)
+    return ident
+
+
+def read_request(message: Mapping[str, object], fds: int) -> tuple[str, Fields]:
+    """Give the name and the checked fields of a request; Refusal says what is wrong with it."""
+    op = message.get("op")
+    shape = REQUESTS.get(op) if isinstance(op, str) else None
+    if shape is None or not isinstance(op, str):
+        raise Refusal(Status.NOT_SUPPORTED, f"op {show(op)} is not one of {', '.join(REQUESTS)}")
+    if fds != shape.fds:
+        raise Refusal(
+            Status.INVALID_PARAMETER, f"{op}: {fds} descriptors came with it, not {shape.fds}"
+        )
+    try:
+        return op, _fields(shape.fields, message)
+    except ValueError as exc:
+        raise Refusal(Status.INVALID_PARAMETER, f"{op}: {exc}") from None
