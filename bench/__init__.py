@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Latency and bandwidth of shmnd, side by side with what else is installed on the machine.
+
+Every figure that the project claims comes from here. Nothing here asserts a time: a benchmark
+reports what it saw, how far it spread, and whether that reaches a target.
+
+This package must import without shmnd and without numpy: its worker processes also run in the
+Python environments of the peers.
+"""
+
+from typing import Final
+
+COMMANDS: Final = {
+    "core": "shmnd_bench.bench_core",
+    "compare": "shmnd_bench.bench_compare",
+}
+"""The verbs of `shmnd bench`, each with the module that holds HELP, configure() and run()."""

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast is it here? Two processes, started and pinned by this command, and a table."""
+
+import argparse
+import functools
+
+from .options import Report, add_common, perform, within
+from .own import Shmnd, ShmndNative
+from .question import Kind, Question
+from .rounds import Answer, Answers
+from .table import in_unit, number, render, unit
+from .targets import RATE, SEND, STREAMS, WRITE
+
+HELP = "latency and bandwidth of shmnd between two processes of this machine"
+
+_QUESTIONS = (SEND, WRITE, RATE, *STREAMS)
+_ENGINES = {"python": (Shmnd,), "native": (ShmndNative,), "both": (Shmnd, ShmndNative)}
+_LOOPS = {Shmnd.name: "Python", ShmndNative.name: "compiled"}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        *("-s", "--size"),
+        type=within(int, 1, 1 << 30),
+        help=f"bytes of the ping-pong, and of a Write (default {SEND.size})",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=tuple(_ENGINES),
+        default="python",
+        help="where the loop runs: in Python through the public interface, or compiled",
+    )
+    add_common(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print."""
+    subjects = [subject(args.namespace) for subject in _ENGINES[args.engine]]
+    questions = [*_QUESTIONS]
+    if args.size:
+        questions[:2] = [Question(Kind.PINGPONG, args.size), Question(Kind.WRITE, args.size)]
+    return perform(args, questions, subjects, _conclude)
+
+
+def _conclude(answers: Answers) -> Report:
+    headings = ("what", "loop", "median", "least..greatest", "")
+    rows = [_row(answer) for answer in answers]
+    failed = any(answer.error for answer in answers)
+    return Report(render(headings, rows, right="  rr"), {"command": "core"}, failed)
+
+
+def _row(answer: Answer) -> tuple[str, ...]:
+    question = answer.question
+    start = (question.label, _LOOPS[answer.subject])
+    if answer.spread is None:
+        return (*start, "-", "-", answer.error or "not measured")
+    spread = answer.spread.map(functools.partial(in_unit, question))
+    span = f"{number(spread.low)}..{number(spread.high)}"
+    return (*start, number(spread.median), span, unit(question))

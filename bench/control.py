@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a benchmark talks with its worker processes: JSON messages, one per line, on a socket.
+
+Between two rounds a worker sits in `Channel.receive()` and costs nothing, so the pairs of all
+transports can stay alive side by side while one of them is measured.
+"""
+
+import json
+import select
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any
+
+_CHUNK = 65536
+
+
+class ChannelClosed(Exception):
+    """The other end is gone."""
+
+
+class Channel:
+    """One end of a conversation."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._buffer = b""
+
+    def fileno(self) -> int:
+        """Give the socket's descriptor, for select."""
+        return self._sock.fileno()
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send one message; messages are small, so this does not wait in practice."""
+        try:
+            self._sock.sendall(json.dumps(message).encode() + b"\n")
+        except OSError as exc:
+            raise ChannelClosed(str(exc)) from exc
+
+    def receive(self, timeout: float | None = None) -> dict[str, Any]:
+        """Wait for one message: for ever without a timeout, else built-in TimeoutError."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while b"\n" not in self._buffer:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not select.select([self._sock], [], [], left)[0]:
+                raise TimeoutError(f"no message within {timeout:g} s")
+            self._fill()
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def _fill(self) -> None:
+        try:
+            chunk = self._sock.recv(_CHUNK)
+        except OSError as exc:
+            raise ChannelClosed(str(exc)) from exc
+        if not chunk:
+            raise ChannelClosed("end of file")
+        self._buffer += chunk
+
+    def close(self) -> None:
+        """End the conversation; the other end sees ChannelClosed."""
+        self._sock.close()

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The floor under every transport that copies once: memcpy of one core.
+
+`memcpy` copies between two areas of POSIX shared memory, the same kind of pages that messages
+move between. `memcpy private` copies between two ordinary arrays, which the kernel may back with
+huge pages. Both copy the same source to the same target again and again, as the streams do.
+"""
+
+import ctypes
+import mmap
+import os
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from ..harness import Stage, Workers
+from ..question import Kind, Question
+from ..subject import WorkerSubject
+from ..worker import CLIENT
+
+_PASSES = 3
+
+
+class Memcpy(WorkerSubject):
+    """One pinned process that copies between shared pages."""
+
+    name: ClassVar[str] = "memcpy"
+    end: ClassVar[str] = ".peers.memcpy:MemcpyEnd"
+    shared: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__({"shared": self.shared})
+
+    def launch(self, stage: Stage) -> Workers:
+        """Start one worker, not two."""
+        return Workers.start(stage, roles=(CLIENT,))
+
+    def answers(self, question: Question) -> bool:
+        """A copy is what a stream does to each message; below a few KiB the call is all of it."""
+        return question.kind is Kind.STREAM and question.size >= 4096
+
+
+class PrivateMemcpy(Memcpy):
+    """One pinned process that copies between private pages."""
+
+    name: ClassVar[str] = "memcpy private"
+    shared: ClassVar[bool] = False
+
+
+class MemcpyEnd:
+    """Copies; the way into C costs about a third of a microsecond and is taken off."""
+
+    def __init__(self, role: int, options: dict[str, Any]) -> None:
+        self._shared = bool(options["shared"])
+        self._areas: dict[int, list[mmap.mmap]] = {}
+
+    def describe(self) -> dict[str, str]:
+        """Name the C library, whose memcpy it is."""
+        return {"libc": os.confstr("CS_GNU_LIBC_VERSION") or "unknown"}
+
+    def offer(self, question: Question) -> dict[str, Any]:
+        """There is no other side."""
+        return {}
+
+    def join(self, question: Question, offer: dict[str, Any]) -> None:
+        """There is no other side."""
+
+    def run(self, question: Question, count: int) -> float:
+        """Copy `count` times; give the seconds that the copies themselves took."""
+        if question.size not in self._areas:
+            map_area = _map_shared if self._shared else _map_private
+            self._areas[question.size] = [map_area(question.size) for _ in ("target", "source")]
+        target, source = map(_touch, self._areas[question.size])
+        call = min(_time(target, source, 1, count) for _ in range(_PASSES))
+        return max(_time(target, source, question.size, count) - call, 1e-9)
+
+    def close(self) -> None:
+        """The mappings end with the process: ctypes still holds views of them."""
+
+
+def _map_shared(nbytes: int) -> mmap.mmap:
+    descriptor = os.open("/dev/shm", os.O_TMPFILE | os.O_RDWR, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, nbytes)
+        return mmap.mmap(descriptor, nbytes)
+    finally:
+        os.close(descriptor)
+
+
+def _map_private(nbytes: int) -> mmap.mmap:
+    area = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    area.madvise(mmap.MADV_HUGEPAGE)
+    return area
+
+
+def _touch(area: mmap.mmap) -> int:
+    """Write every page, so that each is there, and give the address."""
+    area[:] = bytes(len(area))
+    return ctypes.addressof(ctypes.c_char.from_buffer(area))
+
+
+def _time(target: int, source: int, nbytes: int, count: int) -> float:
+    copy: Callable[[int, int, int], object] = ctypes.memmove
+    start = time.perf_counter()
+    for _ in range(count):
+        copy(target, source, nbytes)
+    return time.perf_counter() - start

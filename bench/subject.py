@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured: shmnd itself, a peer, or a floor such as memcpy. One class for each.
+
+To add a peer, write one module in `peers/`: a `Subject` for the process that leads, and the
+class of its ends if it is driven from Python.
+"""
+
+import abc
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from .harness import HarnessError, Stage, Workers
+from .question import Question
+
+
+class Subject(abc.ABC):
+    """A transport, seen from the process that leads the run."""
+
+    name: ClassVar[str]
+    """What tables and reports call it."""
+    install: ClassVar[str] = ""
+    """The command that installs it."""
+
+    def missing(self) -> str | None:
+        """Say why it cannot be used here; None when it can."""
+        return None
+
+    @abc.abstractmethod
+    def answers(self, question: Question) -> bool:
+        """Tell whether this question has a meaning for it."""
+
+    @abc.abstractmethod
+    def start(self, stage: Stage) -> None:
+        """Start its processes, to stay for the whole run."""
+
+    @abc.abstractmethod
+    def measure(self, question: Question, count: int) -> float:
+        """Do `count` rounds; give seconds per message."""
+
+    def stop(self, *, orderly: bool = True) -> None:  # noqa: B027  # not all have something to end
+        """End its processes."""
+
+    def versions(self) -> dict[str, str]:
+        """Name what was measured, once it has started."""
+        return {}
+
+
+class WorkerSubject(Subject):
+    """A transport that is driven from Python, by worker processes that stay for the run."""
+
+    end: ClassVar[str]
+    """The class of its ends, as `module:class`."""
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        self._options = dict(options or {})
+        self._workers: Workers | None = None
+        self._connected: set[Question] = set()
+        self._versions: dict[str, str] = {}
+
+    def launch(self, stage: Stage) -> Workers:
+        """Start the worker processes; a pair, unless a subclass says otherwise."""
+        return Workers.start(stage)
+
+    def start(self, stage: Stage) -> None:
+        """Start the workers and have them load the transport."""
+        self._workers = self.launch(stage)
+        self._versions = self._workers.open(self.end, self._options)
+
+    def connect(self, question: Question) -> None:
+        """Connect for a question, unless that was done already."""
+        if question not in self._connected:
+            self._running().connect(question)
+            self._connected.add(question)
+
+    def measure(self, question: Question, count: int) -> float:
+        """Do `count` rounds at both ends."""
+        self.connect(question)
+        return self._running().run(question, count) / (count * question.ways)
+
+    def _running(self) -> Workers:
+        if self._workers is None:
+            raise HarnessError("is not running")
+        return self._workers
+
+    def stop(self, *, orderly: bool = True) -> None:
+        """End the workers."""
+        if self._workers is not None:
+            workers, self._workers = self._workers, None
+            self._connected.clear()
+            workers.stop(orderly=orderly)
+
+    def versions(self) -> dict[str, str]:
+        """Name what the workers loaded."""
+        return self._versions

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands as a whole: options, tables, JSON, and exit codes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmnd_bench import environment
+from shmnd_bench.environment import Environment, Noise, choose_cpus, listen, shared_memory_used
+from shmnd_tools.main import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["core", "--rounds", "0"], "'0' is not a number from 1 to 10000"),
+        (["core", "--rounds", "many"], "'many' is not a number from 1 to 10000"),
+        (["core", "-D", "nan"], "'nan' is not a number from 0.001 to 20"),
+        (["core", "--size", "-1"], "'-1' is not a number from 1 to"),
+        (["core", "--pin", "0,100000"], "--pin takes two of the CPUs"),
+        (["core", "--pin", "0"], "--pin takes two of the CPUs"),
+        (["core", "--pin", "a,b"], "invalid literal"),
+        (["core", "--engine", "steam"], "invalid choice: 'steam'"),
+        (["compare", "--peers", "pipe,telepathy"], "no peer 'telepathy'; there are mpi4py, "),
+        (["compare", "--idle", "9000"], "'9000' is not a number from 0 to 8000"),
+        (["nothing"], "invalid choice: 'nothing'"),
+        ([], "required"),
+    ],
+)
+def test_a_bad_option_is_one_line(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exited:
+        main(["bench", *arguments])
+    assert exited.value.code == 2
+    said = capsys.readouterr().err
+    assert complaint in said
+    assert said.count("\n") == 1
+    assert said.startswith("shmnd bench")
+
+
+@pytest.mark.slow
+def test_compare_writes_what_it_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "report.json"
+    options = ["--rounds", "2", "-D", "0.002", "--idle", "0", "--json", str(file)]
+    assert main(["bench", "compare", "--peers", "pipe", *options]) == 0
+    report: dict[str, Any] = json.loads(file.read_text())
+    assert report["schema"] == 1
+    assert report["command"] == "compare"
+    assert report["rounds"] == 2
+    assert report["environment"]["kernel"]
+    assert len(report["verdicts"]) == 12
+    piped = [answer for answer in report["answers"] if answer["subject"] == "Pipe"]
+    assert len(piped) == 5
+    assert all(len(answer["seconds_per_message"]) == 2 for answer in piped)
+    table = capsys.readouterr().out
+    # What could not be held against a peer that was left out is unknown, and no error.
+    assert "unknown" in table
+    assert "64 KiB stream" in table
+
+
+@pytest.mark.slow
+def test_json_output_is_nothing_but_json(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--rounds", "1", "-D", "0.001", "--idle", "0", "--format", "json"]
+    assert main(["bench", "compare", "--peers", "memcpy", *options]) == 0
+    assert json.loads(capsys.readouterr().out)["command"] == "compare"
+
+
+def test_cpus_are_the_first_two_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment.os, "sched_getaffinity", lambda _: {5, 3, 9})
+    assert choose_cpus([]) == [3, 5]
+    assert choose_cpus([9, 3]) == [9, 3]
+    with pytest.raises(ValueError, match="3, 5, 9, not 3,4"):
+        choose_cpus([3, 4])
+    monkeypatch.setattr(environment.os, "sched_getaffinity", lambda _: {7})
+    assert choose_cpus([]) == [7, 7]
+
+
+def test_listening_leaves_the_affinity_alone() -> None:
+    before = environment.os.sched_getaffinity(0)
+    noise = listen(min(before), seconds=0.01)
+    assert environment.os.sched_getaffinity(0) == before
+    assert 0 <= noise.lost <= 1
+    assert noise.timer_ns > 0
+
+
+def test_a_noisy_machine_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "listen", lambda cpu: Noise(cpu, 0.0, 10.0, 30.0))
+    assert Environment.collect([0, 1]).warnings() == []
+    monkeypatch.setattr(environment, "listen", lambda cpu: Noise(cpu, 0.2 * cpu, 90.0, 30.0))
+    (warning,) = Environment.collect([0, 1]).warnings()
+    assert warning.startswith("CPU 1 was taken away for 20.0% of the time")
+    assert "one CPU" in Environment.collect([0, 0]).warnings()[0]
+
+
+def test_shared_memory_without_a_name_counts() -> None:
+    nbytes = 64 << 20
+    before = shared_memory_used()
+    descriptor = environment.os.memfd_create("shmnd-test")
+    try:
+        environment.os.posix_fallocate(descriptor, 0, nbytes)
+        assert shared_memory_used() - before > nbytes // 2
+    finally:
+        environment.os.close(descriptor)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Medians, ratios and the way numbers are written."""
+
+import pytest
+
+from shmnd_bench.question import Kind, Question, format_size
+from shmnd_bench.spread import Spread
+from shmnd_bench.table import in_unit, number, render, unit
+
+
+def test_a_spread_is_the_median_and_the_range() -> None:
+    assert Spread.of([3.0, 1.0, 2.0]) == Spread(2.0, 1.0, 3.0)
+    assert Spread.of([4.0, 1.0, 2.0, 3.0]).median == 2.5
+
+
+def test_a_spread_of_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no median"):
+        Spread.of([])
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    # The machine became three times slower in the last round, for both.
+    assert Spread.of_ratios([1.0, 1.0, 3.0], [2.0, 2.0, 6.0]) == Spread(0.5, 0.5, 0.5)
+
+
+def test_ratios_need_as_many_rounds_on_both_sides() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        Spread.of_ratios([1.0, 2.0], [1.0])
+
+
+def test_a_unit_that_turns_the_order_keeps_low_below_high() -> None:
+    turned = Spread(2.0, 1.0, 4.0).map(lambda seconds: 1 / seconds)
+    assert turned == Spread(0.5, 0.25, 1.0)
+
+
+def test_a_spread_is_written_with_its_range() -> None:
+    assert Spread(0.25, 0.2, 0.5).format(number) == "0.250 (0.200..0.500)"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.001234, "0.00123"),
+        (0.2512, "0.251"),
+        (1, "1.00"),
+        (9.996, "10.00"),
+        (25.14, "25.1"),
+        (251.4, "251"),
+        (2514.0, "2,514"),
+        (-0.5, "-0.500"),
+        (float("inf"), "inf"),
+    ],
+)
+def test_numbers_have_three_digits_and_no_exponent(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [(1, "1 B"), (40, "40 B"), (1024, "1 KiB"), (1500, "1500 B"), (4 << 20, "4 MiB")],
+)
+def test_sizes_are_written_as_people_say_them(nbytes: int, text: str) -> None:
+    assert format_size(nbytes) == text
+
+
+def test_tables_line_up() -> None:
+    table = render(["what", "µs"], [["Send", "0.25"], ["a longer name", "12"]], right=" r")
+    assert table.splitlines() == [
+        "what             µs",
+        "-------------  ----",
+        "Send           0.25",
+        "a longer name    12",
+    ]
+
+
+def test_a_table_without_rows_is_its_heading() -> None:
+    assert render(["a", "b"], []).splitlines() == ["a  b", "-  -"]
+
+
+def test_answers_are_told_in_the_unit_of_the_question() -> None:
+    latency = Question(Kind.PINGPONG, 40)
+    assert (unit(latency), in_unit(latency, 2.5e-7)) == ("µs", pytest.approx(0.25))
+    rate = Question(Kind.STREAM, 8)
+    assert (unit(rate), in_unit(rate, 1e-7)) == ("M/s", pytest.approx(10.0))
+    bandwidth = Question(Kind.STREAM, 1 << 20)
+    assert (unit(bandwidth), in_unit(bandwidth, 1e-4)) == ("GB/s", pytest.approx(10.48576))
+
+
+def test_questions_survive_json() -> None:
+    question = Question(Kind.PINGPONG, 40, idle=1000)
+    assert Question.from_json(question.as_json()) == question
+    assert question.label == "40 B ping-pong, one way, 1,000 idle beside"
+    assert question.ways == 2

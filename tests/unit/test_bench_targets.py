@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts: which way round a ratio is, when it is sure, and what is said when it is missing."""
+
+import pytest
+
+from shmnd_bench.question import Kind, Question
+from shmnd_bench.rounds import Answers
+from shmnd_bench.targets import (
+    SEND,
+    Target,
+    core_targets,
+    judge,
+    judge_footprint,
+    summary,
+)
+
+STREAM = Question(Kind.STREAM, 1 << 20)
+
+
+def told(**values: list[float]) -> Answers:
+    """Make answers of subjects to the 40-byte ping-pong."""
+    answers = Answers()
+    for subject, rounds in values.items():
+        answers.expect(subject, SEND).values = rounds
+    return answers
+
+
+def test_a_latency_is_met_below_its_share_of_the_peer() -> None:
+    verdict = judge(Target("ours", SEND, 0.5, "peer"), told(ours=[1.0, 1.2, 1.4], peer=[4.0] * 3))
+    assert verdict.met
+    assert verdict.sure
+    assert verdict.word == "met"
+    assert verdict.value is not None
+    assert verdict.value.median == pytest.approx(0.3)
+
+
+def test_a_bound_within_the_range_makes_a_verdict_unsure() -> None:
+    verdict = judge(Target("ours", SEND, 0.5, "peer"), told(ours=[1.0, 1.2, 3.0], peer=[4.0] * 3))
+    assert verdict.word == "met (unsure)"
+    verdict = judge(Target("ours", SEND, 0.5, "peer"), told(ours=[1.0, 3.0, 3.0], peer=[4.0] * 3))
+    assert verdict.word == "missed (unsure)"
+
+
+def test_a_bandwidth_is_met_above_its_multiple_of_the_peer() -> None:
+    answers = Answers()
+    answers.expect("ours", STREAM).values = [1.0]
+    answers.expect("peer", STREAM).values = [1.5]
+    verdict = judge(Target("ours", STREAM, 1.3, "peer"), answers)
+    assert verdict.met
+    assert verdict.value is not None
+    assert verdict.value.median == pytest.approx(1.5)
+    assert verdict.bound == "≥ 1.3"
+    assert judge(Target("ours", STREAM, 1.6, "peer"), answers).met is False
+
+
+def test_an_absolute_rate_needs_no_peer() -> None:
+    rate = Question(Kind.STREAM, 8)
+    answers = Answers()
+    answers.expect("ours", rate).values = [4e-7, 4e-7]
+    verdict = judge(Target("ours", rate, 2.0), answers)
+    assert verdict.met
+    assert verdict.bound == "≥ 2 M/s"
+    assert verdict.ours == "2.50 M/s"
+
+
+def test_a_missing_peer_is_a_remark_with_what_installs_it() -> None:
+    answers = told(ours=[1.0])
+    answers.expect("peer", SEND).error = "no peer here: pip install peer"
+    verdict = judge(Target("ours", SEND, 0.5, "peer"), answers)
+    assert verdict.met is None
+    assert verdict.word == "unknown"
+    assert "no peer here: pip install peer" in verdict.cells()
+
+
+def test_a_figure_of_ours_that_failed_is_a_remark() -> None:
+    answers = told(peer=[1.0])
+    answers.expect("ours", SEND).error = "the server ended by SIGSEGV"
+    verdict = judge(Target("ours", SEND, 0.5, "peer"), answers)
+    assert verdict.met is None
+    assert verdict.remark == "the server ended by SIGSEGV"
+    assert judge(Target("nobody", SEND, 0.5, "peer"), answers).remark == "not measured in this run"
+
+
+def test_a_target_may_be_another_figure_of_the_same_subject() -> None:
+    write = Question(Kind.WRITE, 40)
+    answers = told(ours=[2.0])
+    answers.expect("ours", write).values = [1.0]
+    assert judge(Target("ours", write, 1.0, "ours", SEND), answers).met
+
+
+def test_memory_of_an_idle_connection() -> None:
+    assert judge_footprint(65536.0).met
+    assert judge_footprint(65537.0).met is False
+    assert judge_footprint(None).met is None
+
+
+def test_verdicts_are_counted() -> None:
+    verdicts = [judge_footprint(size) for size in (1.0, 2.0, 1e9, None)]
+    assert summary(verdicts) == "2 met, 1 missed, 1 unknown"
+
+
+def test_every_target_has_a_label_of_its_own() -> None:
+    targets = core_targets()
+    seen = [(target.label, target.against) for target in targets]
+    assert len(set(seen)) == len(seen)
+    assert len(core_targets(idle=0)) == len(targets) - 1

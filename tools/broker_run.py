@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A broker in the foreground, for service managers and for looking on."""
+
+import argparse
+
+from shmnd.broker.__main__ import main as serve
+
+HELP = "run the broker in the foreground, until SIGTERM or Ctrl-C"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--namespace", help="namespace to serve (default: the usual one)")
+    parser.add_argument(
+        "--idle",
+        type=_seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="leave when nobody was here for that long (default 0: stay)",
+    )
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve, and tell on stderr who comes and goes; 1 when another broker is there already."""
+    namespace = [] if args.namespace is None else ["--namespace", args.namespace]
+    return serve(["--foreground", "--idle", str(args.idle), *namespace])

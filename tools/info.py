@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can an adapter do here, and where do its parts lie?"""
+
+import argparse
+import dataclasses
+import os
+import platform
+from pathlib import Path
+
+import shmnd
+from shmnd.broker.place import namespace_name, runtime_dir
+
+from .output import add_format, show_facts
+
+HELP = "what the adapter can do, and where things are"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--host", default="127.0.0.1", help="address of the adapter")
+    parser.add_argument("--namespace", help="namespace of the adapter (default: the usual one)")
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what concerns the place first, then every field of the adapter's report."""
+    shm = os.statvfs("/dev/shm")
+    facts = {
+        "version": shmnd.__version__,
+        "folder": str(Path(shmnd.__file__).parent),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "namespace": namespace_name(args.namespace),
+        "runtime_directory": str(runtime_dir(args.namespace)),
+        "shm_bytes": shm.f_blocks * shm.f_frsize,
+        "shm_free_bytes": shm.f_bavail * shm.f_frsize,
+        "host": args.host,
+    }
+    with shmnd.open_adapter(args.host, namespace=args.namespace) as adapter:
+        info = dataclasses.asdict(adapter.query())
+    flags = info.pop("adapter_flags")
+    names = [flag.name for flag in shmnd.AdapterFlag if flag in flags]
+    listed = names if args.format == "json" else ", ".join(map(str, names))
+    show_facts(args, {**facts, **info, "adapter_flags": listed})
+    return 0

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two forms in which every verb can print what it found."""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shmnd_bench.table import render
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """Add the option that chooses the form."""
+    parser.add_argument(
+        "--format", choices=("table", "json"), default="table", help="form of the output"
+    )
+
+
+def show_facts(args: argparse.Namespace, facts: Mapping[str, Any]) -> None:
+    """Print named values."""
+    if args.format == "json":
+        print(json.dumps(facts, indent=1))
+        return
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        print(f"{name.replace('_', ' '):{width}}  {value}")
+
+
+def show_rows(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]], *names: str) -> None:
+    """Print things of one kind, one row each."""
+    if args.format == "json":
+        print(json.dumps(rows, indent=1))
+        return
+    headings = [name.replace("_", " ") for name in names]
+    print(render(headings, [[str(row[name]) for name in names] for row in rows]))
