@@ -15,7 +15,7 @@ from .peers.pipe import Pipe
 from .question import Question
 from .rounds import Answers
 from .subject import Subject
-from .table import in_unit, number, render, unit
+from .table import Notes, in_unit, number, render, unit
 from .targets import (
     HEADINGS,
     IDLE,
@@ -86,25 +86,25 @@ def run(args: argparse.Namespace) -> int:
         verdicts = [judge(target, answers) for target in core_targets(args.idle)]
         if args.idle:
             verdicts.append(judge_footprint(crowd.bytes_per_idle))
-        text = "\n\n".join(
-            [
-                render(HEADINGS, [verdict.cells() for verdict in verdicts], right=" r r"),
-                summary(verdicts),
-                _figures(answers, questions, [subject.name for subject in subjects]),
-                _versions(answers),
-            ]
-        )
+        notes = Notes()
+        parts = [
+            render(HEADINGS, [verdict.cells(notes) for verdict in verdicts], right=" r r"),
+            summary(verdicts),
+            _figures(answers, questions, [subject.name for subject in subjects], notes),
+            *filter(None, ["\n".join(notes.lines())]),
+            _versions(answers),
+        ]
         data = {
             "command": "compare",
             "verdicts": [verdict.as_json() for verdict in verdicts],
             "bytes_per_idle_connection": crowd.bytes_per_idle,
         }
-        return Report(text, data)
+        return Report("\n\n".join(parts), data)
 
     return perform(args, questions, subjects, conclude)
 
 
-def _figures(answers: Answers, questions: list[Question], subjects: list[str]) -> str:
+def _figures(answers: Answers, questions: list[Question], subjects: list[str], notes: Notes) -> str:
     rows = []
     for question in questions:
         for subject in subjects:
@@ -112,7 +112,7 @@ def _figures(answers: Answers, questions: list[Question], subjects: list[str]) -
             if answer is None:
                 continue
             if answer.spread is None:
-                rows.append([question.label, subject, answer.error or "not measured", ""])
+                rows.append([question.label, subject, notes.refer(answer.reason), ""])
                 continue
             spread = answer.spread.map(functools.partial(in_unit, question))
             rows.append([question.label, subject, spread.format(number), unit(question)])

@@ -8,7 +8,7 @@ from .options import Report, add_common, perform, within
 from .own import Shmnd, ShmndNative
 from .question import Kind, Question
 from .rounds import Answer, Answers
-from .table import in_unit, number, render, unit
+from .table import Notes, in_unit, number, render, unit
 from .targets import RATE, SEND, STREAMS, WRITE
 
 HELP = "latency and bandwidth of shmnd between two processes of this machine"
@@ -44,17 +44,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _conclude(answers: Answers) -> Report:
+    notes = Notes()
     headings = ("what", "loop", "median", "least..greatest", "")
-    rows = [_row(answer) for answer in answers]
+    rows = [_row(answer, notes) for answer in answers]
+    text = "\n".join([render(headings, rows, right="  rr"), *notes.lines()])
     failed = any(answer.error for answer in answers)
-    return Report(render(headings, rows, right="  rr"), {"command": "core"}, failed)
+    return Report(text, {"command": "core"}, failed)
 
 
-def _row(answer: Answer) -> tuple[str, ...]:
+def _row(answer: Answer, notes: Notes) -> tuple[str, ...]:
     question = answer.question
     start = (question.label, _LOOPS[answer.subject])
     if answer.spread is None:
-        return (*start, "-", "-", answer.error or "not measured")
+        return (*start, notes.refer(answer.reason), "", "")
     spread = answer.spread.map(functools.partial(in_unit, question))
     span = f"{number(spread.low)}..{number(spread.high)}"
     return (*start, number(spread.median), span, unit(question))

@@ -127,7 +127,9 @@ class Lane:
         return _PRIVATE.pack(self.inbox_address, self.region.remote_token)
 
     def _learn(self) -> None:
-        self.remote_address, self.remote_token = _PRIVATE.unpack(self.connector.get_private_data())
+        self.remote_address, self.remote_token = _PRIVATE.unpack_from(
+            self.connector.get_private_data()
+        )
 
     def connect(self, host: str, address: tuple[str, int]) -> None:
         """Active side."""

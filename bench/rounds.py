@@ -38,6 +38,11 @@ class Answer:
         """Median and range of the rounds; None if it failed."""
         return Spread.of(self.values) if self.values and self.error is None else None
 
+    @property
+    def reason(self) -> str:
+        """Say why there is no figure."""
+        return f"{self.subject}: {self.error or 'no round was measured'}"
+
     def as_json(self) -> dict[str, Any]:
         """Give the form for reports."""
         return {

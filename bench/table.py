@@ -27,6 +27,23 @@ def render(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: str
     return "\n".join(line(cells) for cells in [headings, ruler, *rows])
 
 
+class Notes:
+    """Long texts that a table refers to by number; each is told once, below it."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def refer(self, text: str) -> str:
+        """Give the reference to a text."""
+        if text not in self._texts:
+            self._texts.append(text)
+        return f"- [{self._texts.index(text) + 1}]"
+
+    def lines(self) -> list[str]:
+        """Give the texts with their numbers."""
+        return [f"[{place}] {text}" for place, text in enumerate(self._texts, 1)]
+
+
 def number(value: float) -> str:
     """Write three significant digits, and never an exponent."""
     if not math.isfinite(value):

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from .question import Kind, Question
-from .rounds import Answer, Answers
+from .rounds import Answers
 from .spread import Spread
-from .table import in_unit, number, unit
+from .table import Notes, in_unit, number, unit
 
 SEND: Final = Question(Kind.PINGPONG, 40)
 WRITE: Final = Question(Kind.WRITE, 40)
@@ -22,6 +22,8 @@ RATE: Final = Question(Kind.STREAM, 8)
 STREAMS: Final = tuple(Question(Kind.STREAM, size) for size in (64 << 10, 1 << 20, 4 << 20))
 IDLE: Final = 1000
 IDLE_BYTES: Final = 64 << 10
+
+_NOT_ASKED: Final = "not part of this run"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,9 +77,9 @@ class Verdict:
             return "unknown"
         return ("met" if self.met else "missed") + ("" if self.sure else " (unsure)")
 
-    def cells(self) -> list[str]:
-        """Give a row for the table of verdicts."""
-        value = self.value.format(number) if self.value else self.remark
+    def cells(self, notes: Notes) -> list[str]:
+        """Give a row for the table of verdicts; why there is no value goes to the notes."""
+        value = self.value.format(number) if self.value else notes.refer(self.remark)
         return [self.label, self.ours, self.against, self.theirs, value, self.bound, self.word]
 
     def as_json(self) -> dict[str, Any]:
@@ -112,7 +114,7 @@ def judge(target: Target, answers: Answers) -> Verdict:
     base = Verdict(target.label, target.bound_label, against=target.against or "")
     ours = answers.get(target.subject, target.question)
     if ours is None or ours.spread is None:
-        return dataclasses.replace(base, remark=_reason(ours))
+        return dataclasses.replace(base, remark=ours.reason if ours else _NOT_ASKED)
     base = dataclasses.replace(base, ours=_figure(target.question, ours.spread))
     if target.against is None:
         value = ours.spread.map(functools.partial(in_unit, target.question))
@@ -120,7 +122,7 @@ def judge(target: Target, answers: Answers) -> Verdict:
     other = target.against_question or target.question
     theirs = answers.get(target.against, other)
     if theirs is None or theirs.spread is None:
-        return dataclasses.replace(base, remark=_reason(theirs))
+        return dataclasses.replace(base, remark=theirs.reason if theirs else _NOT_ASKED)
     base = dataclasses.replace(base, theirs=_figure(other, theirs.spread))
     # Times are divided as they are; rates are one over times.
     pair = (ours.values, theirs.values)
@@ -132,7 +134,7 @@ def judge_footprint(bytes_per_idle: float | None) -> Verdict:
     """Hold the memory of an idle connection against its bound."""
     base = Verdict("shared memory per idle connection", f"≤ {IDLE_BYTES >> 10} KiB")
     if bytes_per_idle is None:
-        return dataclasses.replace(base, remark=_reason(None))
+        return dataclasses.replace(base, remark=_NOT_ASKED)
     kib = Spread.of([bytes_per_idle / 1024])
     base = dataclasses.replace(base, ours=f"{number(kib.median)} KiB")
     return _weigh(base, kib, IDLE_BYTES / 1024, at_least=False)
@@ -154,7 +156,3 @@ def _weigh(base: Verdict, value: Spread, bound: float, *, at_least: bool) -> Ver
 
 def _figure(question: Question, spread: Spread) -> str:
     return f"{number(in_unit(question, spread.median))} {unit(question)}"
-
-
-def _reason(answer: Answer | None) -> str:
-    return (answer and answer.error) or "not measured in this run"

@@ -5,7 +5,7 @@ import pytest
 
 from shmnd_bench.question import Kind, Question, format_size
 from shmnd_bench.spread import Spread
-from shmnd_bench.table import in_unit, number, render, unit
+from shmnd_bench.table import Notes, in_unit, number, render, unit
 
 
 def test_a_spread_is_the_median_and_the_range() -> None:
@@ -72,6 +72,12 @@ def test_tables_line_up() -> None:
         "Send           0.25",
         "a longer name    12",
     ]
+
+
+def test_a_long_text_is_told_once_below_the_table() -> None:
+    notes = Notes()
+    assert [notes.refer(text) for text in ("a", "b", "a")] == ["- [1]", "- [2]", "- [1]"]
+    assert notes.lines() == ["[1] a", "[2] b"]
 
 
 def test_a_table_without_rows_is_its_heading() -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from shmnd_bench.question import Kind, Question
 from shmnd_bench.rounds import Answers
+from shmnd_bench.table import Notes
 from shmnd_bench.targets import (
     SEND,
     Target,
@@ -69,7 +70,9 @@ def test_a_missing_peer_is_a_remark_with_what_installs_it() -> None:
     verdict = judge(Target("ours", SEND, 0.5, "peer"), answers)
     assert verdict.met is None
     assert verdict.word == "unknown"
-    assert "no peer here: pip install peer" in verdict.cells()
+    notes = Notes()
+    assert "- [1]" in verdict.cells(notes)
+    assert notes.lines() == ["[1] peer: no peer here: pip install peer"]
 
 
 def test_a_figure_of_ours_that_failed_is_a_remark() -> None:
@@ -77,8 +80,8 @@ def test_a_figure_of_ours_that_failed_is_a_remark() -> None:
     answers.expect("ours", SEND).error = "the server ended by SIGSEGV"
     verdict = judge(Target("ours", SEND, 0.5, "peer"), answers)
     assert verdict.met is None
-    assert verdict.remark == "the server ended by SIGSEGV"
-    assert judge(Target("nobody", SEND, 0.5, "peer"), answers).remark == "not measured in this run"
+    assert verdict.remark == "ours: the server ended by SIGSEGV"
+    assert judge(Target("nobody", SEND, 0.5, "peer"), answers).remark == "not part of this run"
 
 
 def test_a_target_may_be_another_figure_of_the_same_subject() -> None:
