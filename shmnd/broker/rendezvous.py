@@ -94,7 +94,7 @@ class Rendezvous:
             self._forget(adapter, lost=True)
         for uid in process.knows:
             self.adapters[uid].known_by.pop(process.uid, None)
-        for other in process.met.values():
+        for other in list(process.met.values()):  # it may have met itself
             other.met.pop(process.uid, None)
             self.outbox.event(other, "gone", process=process.uid)
         # Records refer to each other in circles; their descriptors are to be closed now.

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A broker's state without sockets, and parties that talk to it directly."""
+
+import itertools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from shmnd.broker.protocol import Descriptor, decode, encode
+from shmnd.broker.records import Limits
+from shmnd.broker.rendezvous import Rendezvous
+from shmnd.status import Status
+
+
+class Fake(Descriptor):
+    """A descriptor that refers to nothing, of any kind and size."""
+
+    __slots__ = ("_kind", "_size", "closed")
+
+    def __init__(self, kind: str = "", size: int = 1 << 20) -> None:
+        super().__init__(-1)
+        self._kind = kind
+        self._size = size
+
+    def kind(self) -> str:
+        return self._kind
+
+    def size(self) -> int:
+        return self._size
+
+
+class World:
+    """A broker, its clients, and what it said to each of them."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.state = Rendezvous(limits=limits, first_port=50000)
+        self.said: dict[int, list[tuple[dict[str, Any], tuple[Descriptor, ...]]]] = {}
+        self.dropped: list[int] = []
+        self._numbers = itertools.count(1)
+
+    def deliver(self) -> None:
+        items = self.state.outbox.items
+        while items:
+            client, message, fds = items.popleft()
+            if message is None:
+                self.dropped.append(client)
+            else:
+                # Over the wire, so that what has no wire form or is too long fails here.
+                self.said.setdefault(client, []).append((decode(encode(message)), fds))
+
+    def party(
+        self, *, uid: str | None = None, holds: bool = False, pid: int = 0, adapter: bool = True
+    ) -> "Party":
+        return Party(self, next(self._numbers), uid or os.urandom(16).hex(), holds, pid, adapter)
+
+
+class Party:
+    """One process, as the broker sees it."""
+
+    def __init__(
+        self, world: World, number: int, uid: str, holds: bool, pid: int, adapter: bool
+    ) -> None:
+        self.world = world
+        self.number = number
+        self.uid = uid
+        self.doorbell = Fake()
+        self.pidfd = Fake()
+        self.adapter = os.urandom(16).hex()
+        self._ids = itertools.count(1)
+        self._objects = itertools.count(1)
+        world.state.admit(number, pid)
+        self.hello = self.raw(
+            "hello", [self.doorbell, self.pidfd], version=1, process=uid, pid=77, holds=holds
+        )
+        if adapter:
+            self.ask("adapter", adapter=self.adapter, table={"of": self.uid})
+
+    def raw(self, op: str, fds: Sequence[Descriptor] = (), **fields: Any) -> dict[str, Any]:
+        """Give the reply, whatever it says."""
+        ident = next(self._ids)
+        message = decode(encode({"op": op, "id": ident, **fields}))
+        self.world.state.handle(self.number, message, list(fds))
+        self.world.deliver()
+        box = self.world.said[self.number]
+        found = [(m, i) for i, (m, _) in enumerate(box) if m.get("re") == ident]
+        assert len(found) == 1, f"{len(found)} replies"
+        del box[found[0][1]]
+        return found[0][0]
+
+    def ask(self, op: str, fds: Sequence[Descriptor] = (), **fields: Any) -> dict[str, Any]:
+        """Give the reply to a request that must succeed."""
+        reply = self.raw(op, fds, **fields)
+        assert reply["status"] == Status.SUCCESS, reply
+        return reply
+
+    def refused(self, op: str, fds: Sequence[Descriptor] = (), **fields: Any) -> Status:
+        """Give the status of a request that must fail, and must say why."""
+        reply = self.raw(op, fds, **fields)
+        assert reply["status"] != Status.SUCCESS, reply
+        assert reply["message"]
+        return Status(reply["status"])
+
+    def take(self) -> list[tuple[dict[str, Any], tuple[Descriptor, ...]]]:
+        """Give the events since the last look, with descriptors."""
+        self.world.deliver()
+        return self.world.said.pop(self.number, [])
+
+    def events(self) -> list[dict[str, Any]]:
+        """Give the events since the last look."""
+        return [message for message, _ in self.take()]
+
+    def names(self) -> list[str]:
+        """Give the names of the events since the last look."""
+        return [event["ev"] for event in self.events()]
+
+    def leave(self) -> None:
+        self.world.state.leave(self.number)
+        self.world.deliver()
+
+    # --- the usual ---
+
+    def bind(self, kind: str, port: int = 0, host: str = "127.0.0.1", **more: Any) -> int:
+        """Bind a new object and give its number."""
+        number = next(self._objects)
+        self.ask(
+            "bind", adapter=self.adapter, object=number, kind=kind, host=host, port=port, **more
+        )
+        return number
+
+    def listen(self, port: int, backlog: int = 0, host: str = "127.0.0.1") -> int:
+        number = self.bind("listener", port, host)
+        self.ask("listen", object=number, backlog=backlog)
+        return number
+
+    def arm(self, listener: int, connector: int = 1000) -> None:
+        self.ask("request", object=listener, connector=connector)
+
+    def connect_fields(self, port: int, host: str = "127.0.0.1", **more: Any) -> dict[str, Any]:
+        number = next(self._objects)
+        reply = self.ask(
+            "bind", adapter=self.adapter, object=number, kind="connector", host=host, port=0
+        )
+        return {
+            "adapter": self.adapter,
+            "object": number,
+            "local": [host, reply["port"]],
+            "host": host,
+            "port": port,
+            **more,
+        }
+
+    def connect(self, port: int, **more: Any) -> int:
+        """Connect from a new connector and give the number of the connection."""
+        reply = self.ask("connect", **self.connect_fields(port, **more))
+        assert isinstance(reply["connection"], int)
+        return reply["connection"]
+
+    def accept(self, connection: int, link: Descriptor | None = None, **more: Any) -> None:
+        self.ask("accept", [link or Fake()], connection=connection, size=4096, **more)
+
+    def segment(self, seg: int, fd: Descriptor | None = None, size: int = 4096) -> None:
+        self.ask(
+            "segment", [fd or Fake()], adapter=self.adapter, seg=seg, size=size, writable=False
+        )
+
+
+def connected(world: World, port: int = 5000) -> tuple["Party", "Party", int]:
+    """Give an active and a passive party and their accepted connection, all events taken."""
+    active, passive = world.party(), world.party()
+    passive.arm(passive.listen(port))
+    connection = active.connect(port)
+    passive.accept(connection)
+    active.take()
+    passive.take()
+    return active, passive, connection
