@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures of the interface tests: a namespace of their own, ends, pairs, and a look at leaks."""
+"""Fixtures of the interface tests: ends, pairs, and the child process that holds one of them.
 
-import os
-import select
-import shutil
-import signal
-import socket
-import struct
-import tempfile
+What every test must not leave behind in this process is checked for all tests one folder up; here
+the same is asked of the child.
+"""
+
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from spi.harness import End, Pair
-from spi.remote import Ends, RemoteDied, RemoteProcess, holdings
+from spi.remote import Ends, RemoteDied, RemoteProcess
 
-HERE = Path(__file__).parent
-PASSED = pytest.StashKey[bool]()
+HERE: Final = Path(__file__).parent
+PASSED: Final = pytest.StashKey[bool]()
+REMOTE: Final = RemoteProcess()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,6 +24,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE) and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(60))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Have the child before the test begins, so that it does not count as left behind."""
+    if item.path.is_relative_to(HERE):
+        REMOTE.start()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -36,74 +41,26 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
     return report
 
 
-def _stop_broker(directory: Path) -> None:
-    """End the broker of a directory, whose process the kernel names at the other end."""
-    for path in directory.rglob("broker.sock"):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:
-            try:
-                channel.connect(str(path))
-            except OSError:  # it has left already
-                continue
-            credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        pid = struct.unpack("3i", credentials)[0]
-        pidfd = os.pidfd_open(pid)
-        try:
-            for number in (signal.SIGTERM, signal.SIGKILL):
-                signal.pidfd_send_signal(pidfd, number)
-                if select.select([pidfd], [], [], 5)[0]:
-                    break
-        finally:
-            os.close(pidfd)
-
-
-@pytest.fixture(scope="session")
-def _own_namespace() -> Iterator[None]:
-    """A broker that serves this run and nobody else, gone when the run is over."""
-    directory = Path(tempfile.mkdtemp(prefix="shmnd-spi-"))
-    patch = pytest.MonkeyPatch()
-    patch.setenv("SHMND_RUNTIME_DIR", str(directory))
-    patch.setenv("SHMND_NAMESPACE", f"spi-{os.getpid()}")
-    try:
-        yield
-    finally:
-        _stop_broker(directory)
-        patch.undo()
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-@pytest.fixture(scope="session")
-def _remote_process(_own_namespace: None) -> Iterator[RemoteProcess]:
-    remote = RemoteProcess()
-    yield remote
-    remote.kill()
-
-
-def _names() -> set[str]:
-    return {entry.name for entry in Path("/dev/shm").iterdir() if "shmnd" in entry.name}
+def pytest_sessionfinish() -> None:
+    REMOTE.kill()
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(
-    request: pytest.FixtureRequest, _own_namespace: None, _remote_process: RemoteProcess
-) -> Iterator[None]:
-    """Everything is closed after each test; one that passed has left nothing behind either."""
-    _remote_process.start()
-    held, names = holdings(), _names()
+def _child_holds_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Close all that the child opened; after a test that passed, nothing of it may be left."""
     yield
     try:
-        left_there = _remote_process.reset()
+        left = REMOTE.reset()
     except RemoteDied:
-        left_there = {}
+        left = {}
     if request.node.stash.get(PASSED, False):
-        assert not left_there, f"held by the child: {left_there}"
-        left_here = holdings() - held
-        assert not left_here, f"held here: {dict(left_here)}"
-        assert not _names() - names, "names in /dev/shm"
+        assert not left, f"held by the child: {left}"
 
 
 @pytest.fixture
-def ends(nothing_left: None, _remote_process: RemoteProcess) -> Iterator[Ends]:
-    maker = Ends(_remote_process)
+def ends(_child_holds_nothing: None) -> Iterator[Ends]:
+    """Make ends and pairs, closed when the test is over."""
+    maker = Ends(REMOTE)
     yield maker
     maker.close()
 
@@ -122,6 +79,8 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def make_pair(ends: Ends, mode: str) -> Callable[..., Pair]:
+    """Two ends that have not met, with options."""
+
     def make(**options: Any) -> Pair:
         return ends.pair(mode, **options)
 
@@ -153,6 +112,6 @@ def impatient(make_pair: Callable[..., Pair]) -> Pair:
 
 
 @pytest.fixture
-def kill(_remote_process: RemoteProcess) -> Callable[[], int]:
+def kill() -> Callable[[], int]:
     """End the child at once, as a crash would."""
-    return _remote_process.kill
+    return REMOTE.kill

@@ -217,6 +217,7 @@ class End:
         self.options = options
         self.side = side
         self.completions: list[Completion] = []
+        self.kept: list[Any] = []
         self.adapter: Any = shmnd.open_adapter(options.host, rnr_timeout=options.rnr_timeout)
 
     @property
@@ -352,6 +353,12 @@ class End:
     def drop(self, name: str) -> None:
         """Forget an object without closing it: its end of life must do."""
         vars(self).pop(name)
+
+    def forget(self, name: str) -> None:
+        """Close an object if there is one; the next use makes another."""
+        made = vars(self).pop(name, None)
+        if made is not None:
+            made.close()
 
     def signal(self, name: str) -> None:
         assert self.side is not None
@@ -556,3 +563,25 @@ class in_background:  # noqa: N801 - reads as a verb where it is used
 SEND_FLAGS = (
     OpFlag.SILENT_SUCCESS | OpFlag.READ_FENCE | OpFlag.SEND_AND_SOLICIT_EVENT | OpFlag.INLINE
 )
+
+
+def exhaust_ports(end: End) -> set[int]:
+    """Bind one connector after the other to port 0 until none is left; the ports that were given.
+
+    Only what is connecting or listening tells its port, so listeners are used.
+    """
+    ports = set()
+    for _ in range(1 << 16):
+        listener = end.adapter.create_listener()
+        try:
+            listener.bind((end.host, 0))
+        except NdError as error:
+            if error.status == Status.TOO_MANY_ADDRESSES:
+                return ports
+            raise
+        listener.listen()
+        port = listener.get_local_address()[1]
+        assert port not in ports
+        ports.add(port)
+        end.kept.append(listener)
+    raise AssertionError("more ports than there are")

@@ -11,6 +11,7 @@ import enum
 import gc
 import io
 import json
+import os
 import pickle
 import signal
 import socket
@@ -158,7 +159,8 @@ class _Child:
     def do_call(self, obj: Any, name: str, args: Any, options: Any) -> Any:
         return getattr(obj, name)(*args, **options)
 
-    def do_open(self, options: Options) -> End:
+    def do_open(self, options: Options, environment: dict[str, str]) -> End:
+        os.environ.update(environment)
         end = End(options, self.side)
         self.ends.append(end)
         return end
@@ -289,7 +291,9 @@ class RemoteProcess:
 
     def open(self, options: Options) -> End:
         self.start()
-        return cast("End", self.request("open", options))
+        # The place of the broker was not settled yet when the child was started.
+        environment = {k: v for k, v in os.environ.items() if k.startswith("SHMND_")}
+        return cast("End", self.request("open", options, environment))
 
     def reset(self) -> dict[str, int]:
         """Close all that the child opened; what it still holds."""

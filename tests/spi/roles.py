@@ -2,7 +2,7 @@
 """What one end does while the other one does something else; run in whichever process it is in."""
 
 from shmnd import OpFlag, RequestType, Status
-from spi.harness import Buffer, End, statuses
+from spi.harness import Buffer, End, statuses, wait_until
 
 
 def ask(end: End, rounds: int) -> list[RequestType]:
@@ -42,3 +42,28 @@ def watch_numbers(end: End, sink: Buffer, last: int) -> None:
         seen = sink.spin_until(sink.length - 1, number)
         assert seen == bytes([number]) * len(seen), "the last byte appears last"
         end.signal(f"saw {number}")
+
+
+def hammer(end: End, source: Buffer, address: int, token: int) -> Status:
+    """Write without a pause until it fails; how it failed."""
+    end.signal("hammering")
+    number = 0
+    while True:
+        number = number % 250 + 1
+        source.put(bytes([number]) * source.length)
+        end.qp.write(source.sge(), address, token)
+        (completion,) = end.reap()
+        if completion.status != Status.SUCCESS:
+            return Status(completion.status)
+
+
+def invalidate_under_fire(end: End, target: Buffer, window: object) -> bool:
+    """Invalidate while the other end hammers; whether no byte moved afterwards."""
+    end.await_signal("hammering")
+    before = target.get()
+    wait_until(lambda: target.get() != before, "the first Write arrived")
+    end.qp.invalidate(window, "invalidated")
+    while "invalidated" not in [c.request_context for c in end.reap()]:
+        continue
+    frozen = target.get()
+    return all(target.get() == frozen for _ in range(200))

@@ -1540,6 +1540,8 @@ def test_close_twice_is_harmless_and_a_with_block_closes(end: End) -> None:
 def test_end_of_life_does_what_close_does(patient: Pair) -> None:
     notice = watched(patient.active)
     patient.passive.qp.receive(None, "theirs")
+    patient.accepting = None
+    patient.passive.file.poll()
     patient.passive.drop("qp")
     saw_the_end(patient, patient.active, notice)
     assert contexts(patient.passive.reap()) == ["theirs"]
