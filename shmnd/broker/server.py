@@ -219,6 +219,8 @@ class Server:
         for client in self._clients.values():
             client.sock.close()
             client.queue.clear()
+            self._state.leave(client.number)  # gives its descriptors back
+        self._state.outbox.items.clear()
         self._clients.clear()
         self._selector.close()
         self._wake_receiver.close()

@@ -194,7 +194,10 @@ JSON = st.recursive(
 @given(st.sampled_from(sorted(REQUESTS)), st.data())
 def test_any_values_are_a_request_or_refused(op: str, data: st.DataObject) -> None:
     shape = REQUESTS[op]
-    message = {"op": op, **{name: data.draw(JSON, label=name) for name in shape.fields}}
+    message: dict[str, Any] = {
+        "op": op,
+        **{name: data.draw(JSON, label=name) for name in shape.fields},
+    }
     status, text = Status.SUCCESS, ""
     try:
         read_request(message, shape.fds)
