@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel descriptors with one owner each: plain ones, counters and timers.
+
+Each closes itself when nobody refers to it any more; closing twice is harmless, and what is
+called after the end does nothing. So the order in which objects are released never matters.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from typing import Final
+
+__all__ = ["Descriptor", "EventCount", "Timer"]
+
+
+class Descriptor:
+    """An open file descriptor that belongs to this object alone."""
+
+    __slots__ = ("__weakref__", "_fd")
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def fileno(self) -> int:
+        """Give the number; -1 after the end."""
+        return self._fd
+
+    def close(self) -> None:
+        """Give it back to the kernel."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # the number is gone either way, and nothing was buffered
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class EventCount(Descriptor):
+    """An eventfd: readable from `add` until `drain`."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+
+    def add(self) -> None:
+        """Make it readable."""
+        try:
+            os.eventfd_write(self._fd, 1)
+        except OSError:
+            pass  # full means readable already; closed means that nobody looks any more
+
+    def drain(self) -> None:
+        """Make it unreadable again."""
+        try:
+            os.eventfd_read(self._fd)
+        except OSError:
+            pass  # it was not readable
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class _Itimerspec(ctypes.Structure):
+    _fields_ = (("interval", _Timespec), ("value", _Timespec))
+
+
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)  # os.timerfd_create came with Python 3.13
+_TFD_TIMER_ABSTIME: Final = 1
+_NANOSECONDS: Final = 1_000_000_000
+
+
+def _timerfd() -> int:
+    fd: int = _LIBC.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+    if fd < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"timerfd_create: {os.strerror(number)}")
+    return fd
+
+
+class Timer(Descriptor):
+    """A timerfd: readable from a moment of `time.monotonic()` on."""
+
+    __slots__ = ("_due",)
+
+    def __init__(self) -> None:
+        super().__init__(_timerfd())
+        self._due = float("inf")
+
+    def set(self, when: float) -> None:
+        """Become readable at `when`, unless an earlier moment is already set."""
+        if when >= self._due or self._fd < 0:
+            return
+        self._due = when
+        whole = max(int(when * _NANOSECONDS), 1)  # zero would switch the timer off
+        spec = _Itimerspec(value=_Timespec(*divmod(whole, _NANOSECONDS)))
+        _LIBC.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, ctypes.byref(spec), None)
+
+    def drain(self) -> None:
+        """Make it unreadable again; the moment is over."""
+        self._due = float("inf")
+        try:
+            os.read(self._fd, 8)
+        except OSError:
+            pass  # it was not readable

@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Overlapped operations: what a call returns that ends later, and where its end is delivered.
+
+An operation ends once, whoever ends it: its own step, an event, a cancel, or the release of its
+object. From the moment the call returned it, its end is delivered exactly once through the
+overlapped file of its object, also when it was over at once (rule G1 of the interface).
+
+References point one way: an object keeps its pending operations, an operation keeps its file and
+its hub, and knows its object only weakly. So the last reference to an object releases it at once,
+pending operations or not, and those end with CANCELED.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from shmnd.status import NdError, Status, error, failed
+from shmnd.watch import Readiness
+
+if TYPE_CHECKING:
+    from shmnd.hub import Hub
+    from shmnd.protocols import AdapterLike
+
+__all__ = [
+    "Overlapped",
+    "OverlappedFile",
+    "OverlappedObject",
+    "Readiness",
+    "detail_of",
+    "is_count",
+    "require_file",
+]
+
+Step = Callable[[], Status | None]
+Cancel = Callable[["Overlapped"], bool]
+_Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
+
+_REASONS: Final = {
+    Status.CANCELED: "canceled",
+    Status.CONNECTION_REFUSED: "the peer refused or gave up",
+    Status.CONNECTION_ABORTED: "the peer gave up",
+    Status.DEVICE_REMOVED: "the adapter is gone, or was opened before fork()",
+}
+
+
+class Overlapped:
+    """An operation that was accepted and may still be pending. Use it in a way that suits:
+
+    `result()` waits; `done()` and `status` only look; `await` gives way to other tasks; and the
+    overlapped file of its object delivers it. Cancelling a task that awaits it does not cancel
+    the operation; `cancel_overlapped_requests` of its object does.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_cancel_hook",
+        "_claim",
+        "_detail",
+        "_file",
+        "_final",
+        "_hub",
+        "_owner",
+        "_step",
+        "_waiters",
+        "_waits_for",
+        "call",
+    )
+
+    def __init__(
+        self,
+        hub: Hub,
+        owner: OverlappedObject | None,
+        file: OverlappedFile | None,
+        call: str,
+        step: Step | None = None,
+        cancel: Cancel | None = None,
+    ) -> None:
+        self.call = call
+        self._hub = hub
+        self._owner = None if owner is None else weakref.ref(owner)
+        self._file = file
+        self._step = _without_owner(step)
+        self._cancel_hook = _without_owner(cancel)
+        self._final: Status | None = None
+        self._detail = ""
+        self._waits_for = ""
+        self._waiters: list[_Waiter] = []
+        # Whoever pops the one entry ends the operation. A lock would do as well, but not inside
+        # a finaliser that interrupts its holder.
+        self._claim = [None]
+        if step is not None:
+            hub.add_ticker(self)
+
+    # -- what programs use --
+
+    @property
+    def status(self) -> Status:
+        """PENDING until the operation is over, then its final status. Reading drives it on."""
+        if self._final is None and self._hub.alive:
+            self._hub.progress()
+        return self._seen()
+
+    def done(self) -> bool:
+        """Tell whether the operation is over. Asking drives it on."""
+        return self.status is not Status.PENDING
+
+    def result(self, timeout: float | None = None) -> None:
+        """Wait until the operation is over; NdError when it failed.
+
+        Built-in TimeoutError when `timeout` seconds end first; the operation stays pending then.
+        """
+        if not self._wait(timeout):
+            what = f", waiting for {self._waits_for}" if self._waits_for else ""
+            raise TimeoutError(f"{self.call}: still pending after {timeout} s{what}")
+        self._raise_if_failed()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if not self.done():
+            yield from self._wait_in_loop().__await__()
+        self._raise_if_failed()
+
+    def __repr__(self) -> str:
+        return f"<Overlapped {self.call} {self._seen().name}>"
+
+    # -- what the library uses --
+
+    def _complete(self, status: Status, detail: str = "") -> bool:
+        """End the operation, unless it is over: tell whether this call did. Delivers and wakes."""
+        try:
+            self._claim.pop()
+        except IndexError:
+            return False
+        self._detail = detail
+        self._final = status
+        self._hub.remove_ticker(self)
+        owner = None if self._owner is None else self._owner()
+        if owner is not None:
+            owner._forget(self)
+        if self._file is not None:
+            self._file._deliver(self)
+        for waiter in list(self._waiters):
+            _wake(*waiter)
+        self._hub.news()
+        return True
+
+    def tick(self) -> None:
+        """Take the operation's next step, as the hub does whenever it looks at things."""
+        if self._step is None or self._final is not None:
+            return
+        try:
+            status = self._step()
+        except NdError as err:
+            self._complete(err.status, detail_of(err))
+            return
+        if status is not None:
+            self._complete(status)
+
+    def _cancel(self) -> None:
+        """End it with CANCELED; an operation whose hook says no goes on."""
+        if self._cancel_hook is None or self._cancel_hook(self):
+            self._complete(Status.CANCELED)
+
+    def _seen(self) -> Status:
+        if self._final is not None:
+            return self._final
+        return Status.PENDING if self._hub.alive else Status.DEVICE_REMOVED
+
+    def _over(self) -> bool:
+        return self._final is not None
+
+    def _wait(self, timeout: float | None) -> bool:
+        """Wait until it is over or the time ends; tell whether it is over."""
+        return self._over() or not self._hub.alive or self._hub.wait(self._over, timeout)
+
+    async def _wait_in_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        waiter = (loop, loop.create_future())
+        with self._hub.readable_in(loop):
+            self._waiters.append(waiter)
+            try:
+                # Another thread may have ended it before it could see the waiter.
+                if not self._over():
+                    await waiter[1]
+            finally:
+                self._waiters.remove(waiter)
+
+    def _raise_if_failed(self) -> None:
+        status = self._seen()
+        if failed(status):
+            raise error(status, self.call, self._detail or _REASONS.get(status, "failed"))
+
+
+def is_count(value: object) -> bool:
+    """Tell whether a value that a program gave is an integer from zero on."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def detail_of(err: NdError) -> str:
+    """Give the message of an error without the call before it and the status behind it."""
+    _, _, detail = str(err).partition(": ")
+    return detail.removesuffix(f" [{err.status.name}]") or str(err)
+
+
+def _without_owner(hook: Any) -> Any:
+    """Hold a bound method without its object; what has lost its object does nothing."""
+    if not isinstance(hook, types.MethodType):
+        return hook
+    method = weakref.WeakMethod(hook)
+
+    def call(*args: object) -> object:
+        bound = method()
+        return None if bound is None else bound(*args)
+
+    return call
+
+
+def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    try:
+        loop.call_soon_threadsafe(_resolve, future)
+    except RuntimeError:
+        pass  # the loop is closed: nobody waits in it any more
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class OverlappedObject:
+    """Base of what has overlapped operations: completion queues, regions, connectors, …"""
+
+    _hub: Hub
+    _file: OverlappedFile | None
+
+    def __init__(self, hub: Hub, file: OverlappedFile | None = None) -> None:
+        self._hub = hub
+        self._file = file
+        self._pending: dict[Overlapped, None] = {}  # in the order of submission
+
+    def cancel_overlapped_requests(self) -> None:
+        """End every pending operation of this object with CANCELED, in order of submission.
+
+        They are delivered when this returns. UNSUCCESSFUL when one could not be canceled.
+        """
+        call = f"{type(self).__name__}.cancel_overlapped_requests"
+        self._hub.check(call)
+        for overlapped in list(self._pending):
+            overlapped._cancel()
+        left = [overlapped.call for overlapped in self._pending]
+        if left:
+            raise error(Status.UNSUCCESSFUL, call, f"too late to cancel {', '.join(left)}")
+
+    def get_overlapped_result(self, overlapped: Overlapped, wait: bool = False) -> Status:
+        """Give the final status of an operation, of this object or any other.
+
+        PENDING while it is not over; with `wait` this blocks instead. A failure is returned, not
+        raised.
+        """
+        if not isinstance(overlapped, Overlapped):
+            raise error(
+                Status.INVALID_PARAMETER_1,
+                f"{type(self).__name__}.get_overlapped_result",
+                f"{type(overlapped).__name__} object is no Overlapped",
+            )
+        if wait:
+            overlapped._wait(None)
+        return overlapped.status
+
+    def close(self) -> None:
+        """Release the object; what is pending ends with CANCELED. Harmless when it was before."""
+        self._cancel_pending()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except Exception:
+            pass  # half-made, or the interpreter is ending: there is nobody to tell
+
+    def _start(
+        self,
+        call: str,
+        step: Step | None = None,
+        cancel: Cancel | None = None,
+        waits_for: str = "",
+    ) -> Overlapped:
+        """Accept an operation: from here on it is delivered exactly once, whatever happens.
+
+        `step` is called now and whenever the hub looks at things; the status that it gives ends
+        the operation. `cancel` undoes what was begun and tells whether it could. Bound methods of
+        the object do not keep it alive. `waits_for` is named when somebody waits in vain.
+        """
+        overlapped = Overlapped(self._hub, self, self._file, call, step, cancel)
+        overlapped._waits_for = waits_for
+        self._pending[overlapped] = None
+        overlapped.tick()
+        return overlapped
+
+    def _forget(self, overlapped: Overlapped) -> None:
+        self._pending.pop(overlapped, None)
+
+    def _cancel_pending(self) -> None:
+        """End what is pending without asking anybody, as a release does."""
+        for overlapped in list(self._pending):
+            overlapped._complete(Status.CANCELED, "its object was released")
+
+
+class OverlappedFile:
+    """Where the operations of the objects made with it come out when they are over."""
+
+    def __init__(self, adapter: AdapterLike) -> None:
+        self.adapter: Final = adapter
+        self._queue: deque[Overlapped] = deque()
+        self._readiness = Readiness(adapter.hub)
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """True after `close()`."""
+        return self._closed
+
+    def fileno(self) -> int:
+        """Give a descriptor that is readable when there may be something to `poll`.
+
+        For `select`, `selectors` and asyncio. A `poll` that it led to may find nothing.
+        """
+        self._check("OverlappedFile.fileno")
+        return self._readiness.fileno()
+
+    def poll(self, max: int | None = None) -> list[Overlapped]:
+        """Take what is over since the last time, at most `max`, in the order in which it ended.
+
+        Never waits. Every operation of every object made with this file comes out exactly once.
+        """
+        call = "OverlappedFile.poll"
+        self._check(call)
+        if max is not None and not is_count(max):
+            raise error(Status.INVALID_PARAMETER_1, call, f"max {max!r} is no count")
+        self.adapter.hub.progress()
+        self._readiness.clear()
+        taken: list[Overlapped] = []
+        try:
+            while self._queue and (max is None or len(taken) < max):
+                taken.append(self._queue.popleft())
+        except IndexError:
+            pass  # another thread took the last one
+        except BaseException:
+            self._queue.extendleft(reversed(taken))  # Ctrl-C: the next poll gives them
+            raise
+        finally:
+            if self._queue:
+                self._readiness.set()
+        return taken
+
+    def close(self) -> None:
+        """Close the file. Objects made with it live on; nothing of theirs is delivered any more."""
+        self._closed = True
+        self._queue.clear()
+        self._readiness.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except Exception:
+            pass  # half-made, or the interpreter is ending
+
+    def _check(self, call: str) -> None:
+        if self._closed:
+            raise error(Status.INVALID_HANDLE, call, "the overlapped file is closed")
+        self.adapter.hub.check(call)
+
+    def _deliver(self, overlapped: Overlapped) -> None:
+        if not self._closed:
+            self._queue.append(overlapped)
+            self._readiness.set()
+
+
+def require_file(file: object, adapter: AdapterLike, call: str) -> OverlappedFile | None:
+    """Let pass None and an open file of this adapter; INVALID_HANDLE for anything else."""
+    if file is None:
+        return None
+    if not isinstance(file, OverlappedFile):
+        raise error(Status.INVALID_HANDLE, call, f"{type(file).__name__} is no OverlappedFile")
+    if file.closed:
+        raise error(Status.INVALID_HANDLE, call, "the overlapped file is closed")
+    if file.adapter is not adapter:
+        raise error(Status.INVALID_HANDLE, call, "the overlapped file is of another adapter")
+    return file

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process sleeps on: one doorbell, one epoll, and an order among its sleeping threads.
+
+Several threads may wait at once, but only one of them, the leader, sleeps in the kernel; the
+others sleep on a condition. An epoll that several threads sleep on wakes just one of them, and
+that may be one whose work is not there. Here whoever finds something tells everybody, by a new
+`generation`; a thread that read the generation before it looked at its own work cannot miss it.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+from typing import Protocol
+
+from shmnd.descriptors import EventCount, Timer
+
+__all__ = ["Readiness", "Watch"]
+
+
+class Watch:
+    """The descriptors of one process, and its sleeping threads."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._doorbell = EventCount()
+        self._timer = Timer()
+        self._nudge = EventCount()  # wakes the leader; unlike the doorbell it is no news
+        self._cond = threading.Condition()  # its lock may be taken again by a finaliser
+        self._generation = 0
+        self._leading = False
+        self._epoll.register(self._doorbell.fileno(), select.EPOLLIN)
+        self._epoll.register(self._timer.fileno(), select.EPOLLIN)
+        self._epoll.register(self._nudge.fileno(), select.EPOLLIN)
+
+    @property
+    def doorbell_fd(self) -> int:
+        """What peers write to."""
+        return self._doorbell.fileno()
+
+    @property
+    def epoll_fd(self) -> int:
+        """Readable when anything below is."""
+        return self._epoll.fileno()
+
+    @property
+    def generation(self) -> int:
+        """Changes whenever somebody found or finished something."""
+        return self._generation
+
+    def include(self, fd: int) -> None:
+        """Wake for this descriptor too."""
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def exclude(self, fd: int) -> None:
+        """Wake for it no longer; must come before it is closed."""
+        try:
+            self._epoll.unregister(fd)
+        except (OSError, ValueError):
+            pass  # it was closed before, or the epoll was
+
+    def ready(self) -> list[int]:
+        """Give the descriptors that are readable now, the doorbell and the timer drained."""
+        found = []
+        for fd, _ in self._epoll.poll(0):
+            if fd == self._doorbell.fileno():
+                self._doorbell.drain()
+            elif fd == self._timer.fileno():
+                self._timer.drain()
+            elif fd == self._nudge.fileno():
+                continue  # for the leader, who may still be about to see it
+            found.append(fd)
+        return found
+
+    def ring(self) -> None:
+        """Make the epoll readable, as a peer would."""
+        self._doorbell.add()
+
+    def wake_at(self, when: float) -> None:
+        """Make the epoll readable at a moment of `time.monotonic()`."""
+        self._timer.set(when)
+
+    def news(self) -> None:
+        """Something was found or finished: every sleeping thread looks again."""
+        with self._cond:
+            self._generation += 1
+            self._cond.notify_all()
+            if self._leading:
+                self._nudge.add()
+
+    def sleep(self, seen: int, timeout: float) -> None:
+        """Block until there is news after generation `seen`, or a descriptor is readable."""
+        leader = False
+        try:
+            with self._cond:
+                if self._generation != seen:
+                    return
+                if self._leading:
+                    self._cond.wait(timeout)
+                    return
+                leader = self._leading = True
+            self._epoll.poll(timeout, 1)
+        finally:
+            if leader:
+                with self._cond:
+                    self._nudge.drain()
+                    self._leading = False
+                    self._cond.notify_all()  # one of the others leads from here on
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        self._epoll.close()
+        self._doorbell.close()
+        self._timer.close()
+        self._nudge.close()
+
+    def close_in_child(self) -> None:
+        """Give the copies back that fork() made; what the parent sleeps on stays as it is."""
+        self._cond = threading.Condition()  # a thread that is not here may have held the old one
+        self.close()
+
+
+class _Watched(Protocol):
+    @property
+    def epoll_fd(self) -> int: ...
+
+
+class Readiness:
+    """A descriptor for `select`, `selectors` and asyncio: readable when its owner has something.
+
+    It is readable too when the process has to look at something (the hub's descriptor is in it),
+    since only a look can tell for whom that is. Descriptors are made at the first `fileno()`.
+    """
+
+    def __init__(self, hub: _Watched) -> None:
+        self._hub = hub
+        self._making = threading.Lock()
+        self._ready = False
+        self._closed = False
+        self._event: EventCount | None = None
+        self._epoll: select.epoll | None = None
+
+    def fileno(self) -> int:
+        """Give the descriptor. ValueError after `close()`."""
+        with self._making:
+            if self._closed:
+                raise ValueError("fileno() of something closed")
+            if self._epoll is None:
+                self._epoll = self._make()
+            return self._epoll.fileno()
+
+    def _make(self) -> select.epoll:
+        event = EventCount()
+        epoll = select.epoll()
+        try:
+            epoll.register(event.fileno(), select.EPOLLIN)
+            epoll.register(self._hub.epoll_fd, select.EPOLLIN)
+        except BaseException:
+            epoll.close()
+            raise
+        # First shown, then looked: set() does it the other way round, so one of the two adds.
+        self._event = event
+        if self._ready:
+            event.add()
+        return epoll
+
+    def set(self) -> None:
+        """There is something."""
+        self._ready = True
+        event = self._event
+        if event is not None:
+            event.add()
+
+    def clear(self) -> None:
+        """There is nothing any more. Call it before the last look, never after."""
+        self._ready = False
+        event = self._event
+        if event is not None:
+            event.drain()
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        self._closed = True
+        epoll, self._epoll = self._epoll, None
+        event, self._event = self._event, None
+        if epoll is not None:
+            epoll.close()
+        if event is not None:
+            event.close()
