@@ -1,0 +1,511 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hub: what the adapters of one process and namespace share, and where all waiting happens.
+
+It speaks with the broker, knows the other processes, and drives everything on when somebody looks
+or waits; there is no thread behind it. One look (`progress`) drains the doorbell, sorts what the
+broker said, notices dead processes, and then ticks everything that has affairs pending.
+
+Locks. `rpc` is held while this process asks the broker something, and while what it said is
+sorted; nothing of an object is called under it. Events that concern objects are delivered one at a
+time under `_delivering`, and objects take their own locks inside. So an object may ask the broker
+under its own lock, but must not look or wait there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+
+from shmnd.ledger import Ledger
+from shmnd.peers import Peers
+from shmnd.status import NdError, Status, error
+from shmnd.watch import Watch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shmnd.protocols import AdapterLike, BrokerLike, DataPlaneLike, Event, PeerLike, Ticker
+
+__all__ = ["EventTarget", "Hub"]
+
+_LONGEST_SLEEP: Final = 1.0
+"""Seconds after which a sleeper looks anyway; everything that happens wakes it before."""
+_LINGER_PAUSE: Final = 0.001
+"""Seconds between two looks at what ends without ringing anybody."""
+_REJOIN_PAUSE: Final = 1.0
+"""Seconds between two attempts to find a new broker for listeners that nobody calls."""
+
+_FORKED: Final = "was opened before fork(); open a new adapter in the child"
+_CLOSED: Final = "its adapter is closed"
+
+
+class EventTarget(Protocol):
+    """A connector or listener that the broker has something to say to."""
+
+    def on_event(self, event: Event, fds: list[int]) -> None:
+        """Take an event; descriptors that are not taken out of the list are closed."""
+
+
+class Hub:
+    """One per process and namespace; lives from the first adapter to the last."""
+
+    _hubs: ClassVar[dict[Path, Hub]] = {}
+    _registry: ClassVar[threading.RLock] = threading.RLock()
+
+    @classmethod
+    def of(cls, namespace: str | None = None) -> Hub:
+        """Give the hub of a namespace, connected to its broker.
+
+        Every hub that is taken this way is given back by one `unregister_adapter`.
+        """
+        from shmnd.broker.client import BrokerClient
+        from shmnd.broker.place import place_of
+        from shmnd.data_plane import DataPlane
+
+        key = place_of(namespace).directory
+        with cls._registry:
+            hub = cls._hubs.get(key)
+            if hub is None:
+                hub = cls(
+                    lambda new: BrokerClient(
+                        namespace,
+                        process=new.process,
+                        doorbell_fd=new.doorbell_fd,
+                        on_reconnect=new.on_reconnect,
+                    ),
+                    DataPlane(),
+                )
+                hub._key = key
+                cls._hubs[key] = hub
+            hub._users += 1
+            return hub
+
+    def __init__(self, join: Callable[[Hub], BrokerLike], data_plane: DataPlaneLike) -> None:
+        self.process: Final = os.urandom(16).hex()
+        self.data_plane: Final = data_plane
+        self.ledger: Final = Ledger()
+        self.attempts = threading.RLock()
+        """Held while a connector looks whether a queue pair is free and takes it."""
+        self._key: Path | None = None
+        self._users = 0
+        self._ended = ""
+        self._watch = Watch()
+        self._peers = Peers(data_plane, self._watch)
+        self._numbers = itertools.count(1)
+
+        self.rpc = threading.RLock()
+        """Held while the broker is asked. Who changes the ledger by what was answered holds it
+        over both, so that a replay finds either neither or both."""
+        self._mail: deque[tuple[Event, list[int]]] = deque()
+        self._delivering = threading.RLock()
+        self._ends: dict[tuple[str, int], weakref.ref[EventTarget]] = {}
+        self._objects: dict[int, weakref.ref[EventTarget]] = {}
+
+        self._looking: set[int] = set()
+        self._tickers: dict[int, weakref.ref[Ticker]] = {}
+        self._lingering: dict[int, Callable[[], bool]] = {}
+        self._loops: dict[asyncio.AbstractEventLoop, int] = {}
+
+        self._rejoin_after = 0.0
+        try:
+            self.client = join(self)
+        except BaseException:
+            self._watch.close()
+            raise
+        self._watch.include(self.client.fileno())
+        _all_hubs.add(self)
+
+    # -- state and descriptors --
+
+    @property
+    def alive(self) -> bool:
+        """False after the end, and in a process that was forked off."""
+        return not self._ended
+
+    @property
+    def doorbell_fd(self) -> int:
+        """What peers write to."""
+        return self._watch.doorbell_fd
+
+    @property
+    def epoll_fd(self) -> int:
+        """Readable when there is something to look at."""
+        return self._watch.epoll_fd
+
+    def check(self, call: str) -> None:
+        """DEVICE_REMOVED after the end, and in a process that was forked off."""
+        if self._ended:
+            raise error(Status.DEVICE_REMOVED, call, self._ended)
+
+    def new_number(self) -> int:
+        """Give a number that no other object of this process has had."""
+        return next(self._numbers)
+
+    # -- looking and waiting --
+
+    def progress(self) -> None:
+        """Look at everything once; never waits."""
+        me = threading.get_ident()
+        if self._ended or me in self._looking:
+            return
+        self._looking.add(me)
+        try:
+            readable = self._watch.ready()
+            if readable:
+                self._look_at(readable)
+            if self._mail:
+                self._deliver()
+            self._tick()
+        except ValueError:
+            if self.alive:
+                raise  # else another thread has just closed the hub
+        else:
+            if readable:
+                self._watch.news()
+        finally:
+            self._looking.discard(me)
+
+    def wait(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Look, and sleep in the kernel between looks, until the predicate holds.
+
+        False when `timeout` seconds end first. Ctrl-C ends it, as any signal handler that raises.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self.check("wait")
+            seen = self._watch.generation
+            self.progress()
+            if predicate():
+                return True
+            pause = _LONGEST_SLEEP
+            if deadline is not None:
+                pause = min(pause, deadline - time.monotonic())
+                if pause <= 0:
+                    return False
+            try:
+                self._watch.sleep(seen, pause)
+            except ValueError:
+                if self.alive:
+                    raise
+
+    def news(self) -> None:
+        """Something ended: threads that sleep look whether it is what they wait for."""
+        self._watch.news()
+
+    def ring(self) -> None:
+        """Something happened: somebody is to look at it, who sleeps or selects by now."""
+        self._watch.ring()
+
+    def wake_at(self, when: float) -> None:
+        """Have everybody look again at a moment of `time.monotonic()`."""
+        self._watch.wake_at(when)
+
+    def add_ticker(self, obj: Ticker) -> None:
+        """Have an object look at its affairs at every look. It is held weakly."""
+        key = id(obj)
+        self._tickers[key] = weakref.ref(obj, lambda _: self._tickers.pop(key, None))
+
+    def remove_ticker(self, obj: Ticker) -> None:
+        """It has no affairs any more; harmless when it had none."""
+        self._tickers.pop(id(obj), None)
+
+    def linger(self, step: Callable[[], bool]) -> None:
+        """Call a function at every look until it says True, whoever else is gone by then."""
+        if not step():
+            self._lingering[id(step)] = step
+            self.wake_at(time.monotonic() + _LINGER_PAUSE)
+
+    @contextmanager
+    def readable_in(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """Have an event loop look whenever there is something to look at."""
+        fd = self.epoll_fd
+        if loop not in self._loops:
+            loop.add_reader(fd, self.progress)
+        self._loops[loop] = self._loops.get(loop, 0) + 1
+        try:
+            yield
+        finally:
+            self._loops[loop] -= 1
+            if not self._loops[loop]:
+                del self._loops[loop]
+                try:
+                    loop.remove_reader(fd)
+                except RuntimeError:
+                    pass  # the loop is closed
+
+    # -- speaking with the broker --
+
+    def call(
+        self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
+    ) -> dict[str, Any]:
+        """Ask the broker and wait for its reply; NdError, naming `caller`, when it is no success.
+
+        A broker that is gone is replaced first, and told what this process holds.
+        """
+        self.check(caller or op)
+        with self.rpc:
+            return self.client.call(op, fds, caller=caller, **fields)
+
+    def post(self, op: str, **fields: Any) -> None:
+        """Tell the broker something that needs no reply. Never waits and never raises."""
+        if self.alive:
+            self.client.post(op, **fields)
+
+    def connect(self, end: EventTarget, caller: str, **fields: Any) -> int:
+        """Ask for a connection; what is said of it from then on goes to `end`."""
+        with self.rpc:  # no other thread takes an answer before it is known whom it is for
+            connection: int = self.call("connect", caller=caller, **fields)["connection"]
+            self.follow("active", connection, end)
+            return connection
+
+    def sync(self) -> None:
+        """Ask and wait, so that every segment announced to us before is mapped."""
+        with self.rpc:
+            self.call("sync")
+            self._intake()
+        if self._mail:
+            self._watch.ring()  # the rest of what came is for somebody who may sleep
+
+    # -- what the broker says --
+
+    def follow(self, role: str, connection: int, end: EventTarget) -> None:
+        """What is said of a connection goes to this object."""
+        self._ends[role, connection] = weakref.ref(end)
+
+    def unfollow(self, role: str, connection: int) -> None:
+        """The end is over, or is a matter of the link alone."""
+        self._ends.pop((role, connection), None)
+
+    def follow_object(self, number: int, obj: EventTarget) -> None:
+        """What is said of a bound or waiting object goes to this one."""
+        self._objects[number] = weakref.ref(obj)
+
+    def unfollow_object(self, number: int) -> None:
+        """It is bound no more, or waits no more."""
+        self._objects.pop(number, None)
+
+    def _look_at(self, readable: list[int]) -> None:
+        for peer in self._peers.take_dead(readable):
+            peer.mark_dead()
+        # Another thread that is speaking with the broker leaves the events readable for later.
+        if self.client.fileno() in readable and self.rpc.acquire(blocking=False):
+            try:
+                self._intake()
+            finally:
+                self.rpc.release()
+        if not self.client.alive and self.ledger.listens:
+            self._rejoin()
+
+    def _intake(self) -> None:
+        """Sort what came from the broker; tables at once, the rest into the mail."""
+        for event, fds in self.client.events():
+            change = self._TABLE_EVENTS.get(event["ev"])
+            if change is None:
+                self._mail.append((event, fds))
+                continue
+            if not event.get("fds_lost"):  # else no descriptor was free: as if never heard of
+                change(self, event, fds)
+            _close(fds)
+        if not self.client.alive:
+            self._lose_broker()
+
+    def _peer(self, event: Event, fds: list[int]) -> None:
+        self._peers.meet(event, fds)
+
+    def _segment(self, event: Event, fds: list[int]) -> None:
+        self._peers.add_segment(event, fds)
+
+    def _segment_gone(self, event: Event, fds: list[int]) -> None:
+        self._peers.remove_segment(event)
+
+    def _adapter_gone(self, event: Event, fds: list[int]) -> None:
+        self._peers.forget(event["adapter"])
+
+    def _process_gone(self, event: Event, fds: list[int]) -> None:
+        self._peers.forget_process(event["process"])
+
+    _TABLE_EVENTS: ClassVar[Mapping[str, Callable[[Hub, Event, list[int]], None]]] = {
+        "peer": _peer,
+        "segment": _segment,
+        "segment_gone": _segment_gone,
+        "adapter_gone": _adapter_gone,
+        "gone": _process_gone,
+    }
+
+    def _deliver(self) -> None:
+        """Hand the mail to the objects that it is for, in order, by one thread at a time."""
+        with self._delivering:
+            while self._mail:
+                event, fds = self._mail[0]
+                try:
+                    for target in self._targets(event):
+                        target.on_event(event, fds)
+                finally:
+                    self._mail.popleft()
+                    _close(fds)
+        self._watch.news()
+
+    def _targets(self, event: Event) -> Iterable[EventTarget]:
+        name = event["ev"]
+        if name == "offer":
+            found = [self._objects.get(event["connector"])]
+            self.ledger.armed.pop((event["object"], event["connector"]), None)
+        elif name == "port_lost":
+            found = [self._objects.get(event["object"])]
+        elif name == "broker_lost":
+            found = [self._ends.get(key) for key in event["ends"]]
+        else:
+            role = "passive" if name == "abandoned" else "active"
+            found = [self._ends.get((role, event["connection"]))]
+        targets = [target for ref in found if ref is not None and (target := ref()) is not None]
+        if name == "offer" and not targets:
+            self.post("reject", connection=event["connection"])  # it waits no more
+        return targets
+
+    # -- when the broker dies --
+
+    def _lose_broker(self) -> None:
+        """The broker is gone: what is undecided through it fails, and nothing else."""
+        if self._ends:
+            self._mail.append(({"ev": "broker_lost", "ends": list(self._ends)}, []))
+
+    def on_reconnect(self, client: BrokerLike) -> None:
+        """Tell a new broker what this process holds. The client calls this."""
+        self._intake()  # the last words of the old one
+        self._lose_broker()
+        for number in self.ledger.replay(client):
+            self._mail.append(({"ev": "port_lost", "object": number}, []))
+        if self._mail:
+            self._watch.ring()
+
+    def _rejoin(self) -> None:
+        """Find a new broker for listeners, who are to be found by others."""
+        now = time.monotonic()
+        if now < self._rejoin_after:
+            return
+        self._rejoin_after = now + _REJOIN_PAUSE
+        self.wake_at(self._rejoin_after)  # to try again, should it fail
+        try:
+            with self.rpc:
+                self.client.reconnect()
+        except NdError:
+            pass
+
+    # -- adapters --
+
+    def register_adapter(self, adapter: AdapterLike, table: Mapping[str, Any]) -> None:
+        """Make an adapter and its segments known."""
+        with self.rpc:
+            self.call("adapter", caller="open_adapter", adapter=adapter.uid, table=table)
+            self.ledger.adapters[adapter.uid] = weakref.ref(adapter), table
+        for segment in adapter.segments():
+            self.announce_segment(adapter, *segment)
+
+    def announce_segment(
+        self, adapter: AdapterLike, seg: int, size: int, fd: int, writable: bool
+    ) -> None:
+        """Share a segment with everybody who has a connection with its adapter."""
+        self.call(
+            "segment",
+            [fd],
+            caller="Adapter.allocate",
+            adapter=adapter.uid,
+            seg=seg,
+            size=size,
+            writable=writable,
+        )
+
+    def withdraw_segment(self, adapter: AdapterLike, seg: int) -> None:
+        """Nobody needs a segment any more."""
+        self.post("segment_close", adapter=adapter.uid, seg=seg)
+
+    def peer_adapter(self, uid: str) -> PeerLike | None:
+        """Give what is known of an adapter of another process, or of this one."""
+        return self._peers.get(uid)
+
+    def unregister_adapter(self, adapter: AdapterLike) -> None:
+        """An adapter is closed, or could not be opened; the last one takes the hub along."""
+        if self.ledger.adapters.pop(adapter.uid, None) is not None:
+            self.post("adapter_close", adapter=adapter.uid)
+        with self._registry:
+            self._users -= 1
+            if self._users > 0 or not self.alive:
+                return
+            if self._key is not None:
+                self._hubs.pop(self._key, None)
+            self.close()
+
+    # -- the end --
+
+    def close(self) -> None:
+        """Leave the broker and give everything back."""
+        if not self.alive:
+            return
+        for step in list(self._lingering.values()):
+            step()
+        self._lingering.clear()
+        self._ended = _CLOSED
+        self._watch.news()
+        self.client.close()
+        self._peers.close()
+        self._watch.close()
+        self._drop_mail()
+
+    def _drop_mail(self) -> None:
+        while self._mail:
+            _close(self._mail.popleft()[1])
+
+    def end_in_child(self) -> None:
+        """The process was forked off: touch nothing that is the parent's, refuse everything."""
+        self._ended = _FORKED
+        self.rpc = threading.RLock()
+        self._delivering = threading.RLock()
+        self.attempts = threading.RLock()
+        self._lingering.clear()
+        self._tickers.clear()
+        self._loops.clear()
+        # The epoll first: it is the parent's too, and must not be changed through this copy.
+        self._watch.close_in_child()
+        self.client.close()
+        self._peers.close()
+        self._drop_mail()
+
+    def _tick(self) -> None:
+        for ref in list(self._tickers.values()):
+            ticker = ref()
+            if ticker is not None:
+                ticker.tick()
+        for key, step in list(self._lingering.items()):
+            if step():
+                self._lingering.pop(key, None)
+        if self._lingering:
+            self.wake_at(time.monotonic() + _LINGER_PAUSE)
+
+
+def _close(fds: list[int]) -> None:
+    while fds:
+        try:
+            os.close(fds.pop())
+        except OSError:
+            pass
+
+
+_all_hubs: weakref.WeakSet[Hub] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    Hub._registry = threading.RLock()
+    Hub._hubs.clear()
+    for hub in list(_all_hubs):
+        hub.end_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The other processes: their adapters, their segments, their doorbells, and their deaths.
+
+A process is watched by its pidfd, which the kernel makes readable when it ends; neither the
+broker nor a socket is needed for that. What is known of an adapter lives as long as a queue pair
+refers to it, also after the broker said that the adapter is closed; the doorbell and the pidfd of
+its process live as long.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from shmnd.descriptors import Descriptor
+from shmnd.status import NdError
+
+if TYPE_CHECKING:
+    from shmnd.protocols import DataPlaneLike, Event, PeerLike
+    from shmnd.watch import Watch
+
+__all__ = ["Peers"]
+
+
+class _Process:
+    """A process that has, or had, adapters that this one knows."""
+
+    def __init__(self, uid: str, doorbell: Descriptor, pidfd: Descriptor, watch: Watch) -> None:
+        self.uid = uid
+        self.doorbell = doorbell
+        self.introduced: set[str] = set()
+        self.known: weakref.WeakValueDictionary[str, PeerLike] = weakref.WeakValueDictionary()
+        self._pidfd = pidfd
+        self._living = 0
+        self._watch = watch
+        watch.include(pidfd.fileno())
+
+    @property
+    def watched_fd(self) -> int:
+        return self._pidfd.fileno()
+
+    def adopt(self, peer: PeerLike) -> None:
+        self.known[peer.uid] = peer
+        self._living += 1
+        # The finalizer refers to this process, and so keeps the doorbell open for the peer.
+        weakref.finalize(peer, self._left).atexit = False
+
+    def _left(self) -> None:
+        self._living -= 1
+        self.unwatch_if_unused()
+
+    def unwatch_if_unused(self) -> None:
+        if self._living == 0:
+            self.unwatch()
+
+    def unwatch(self) -> None:
+        if self._pidfd.fileno() >= 0:
+            self._watch.exclude(self._pidfd.fileno())
+            self._pidfd.close()
+
+
+class Peers:
+    """Every remote adapter that the broker has introduced to this process."""
+
+    def __init__(self, data_plane: DataPlaneLike, watch: Watch) -> None:
+        self._data_plane = data_plane
+        self._watch = watch
+        self._lock = threading.RLock()
+        # Those that are introduced now. Others live on as long as queue pairs refer to them.
+        self._adapters: dict[str, tuple[PeerLike, _Process]] = {}
+        self._processes: weakref.WeakValueDictionary[str, _Process] = weakref.WeakValueDictionary()
+        self._segments: weakref.WeakKeyDictionary[PeerLike, set[int]] = weakref.WeakKeyDictionary()
+
+    def get(self, uid: str) -> PeerLike | None:
+        """Give what is known of an adapter."""
+        found = self._adapters.get(uid)
+        return None if found is None else found[0]
+
+    def meet(self, event: Event, fds: list[int]) -> None:
+        """Take note of an adapter; from a new broker, of one that is known. Takes the fds."""
+        with self._lock:
+            self._meet(event, fds)
+
+    def _meet(self, event: Event, fds: list[int]) -> None:
+        doorbell, pidfd = (Descriptor(fds.pop(0)) for _ in range(2))
+        process = self._processes.get(event["process"])
+        if process is None or process.watched_fd < 0:
+            process = _Process(event["process"], doorbell, pidfd, self._watch)
+            self._processes[process.uid] = process
+        uid = event["adapter"]
+        peer = process.known.get(uid)
+        if peer is None:
+            try:
+                peer = self._data_plane.peer_adapter(
+                    uid, event["pid"], process.doorbell.fileno(), event["table"]
+                )
+            except NdError:  # its table makes no sense: whoever needs it will find it missing
+                process.unwatch_if_unused()
+                return
+            process.adopt(peer)
+        process.introduced.add(uid)
+        self._adapters[uid] = peer, process
+
+    def add_segment(self, event: Event, fds: list[int]) -> None:
+        """Map a segment of an adapter, unless it is mapped already. Takes the fd."""
+        with self._lock:
+            self._add_segment(event, fds)
+
+    def _add_segment(self, event: Event, fds: list[int]) -> None:
+        peer = self.get(event["adapter"])
+        if peer is None:
+            return
+        numbers = self._segments.setdefault(peer, set())
+        if event["seg"] in numbers:
+            return
+        try:
+            segment = self._data_plane.attach_segment(fds.pop(0), event["size"], event["writable"])
+        except NdError:
+            return  # not what its owner announced: references to it will fail, that is all
+        peer.add_segment(event["seg"], segment)
+        numbers.add(event["seg"])
+
+    def remove_segment(self, event: Event) -> None:
+        """Its owner gave a segment up."""
+        with self._lock:
+            peer = self.get(event["adapter"])
+            if peer is not None and event["seg"] in self._segments.get(peer, ()):
+                self._segments[peer].remove(event["seg"])
+                peer.remove_segment(event["seg"])
+
+    def forget(self, uid: str) -> None:
+        """An adapter is closed. Queue pairs that are not through with it keep what they have."""
+        with self._lock:
+            found = self._adapters.pop(uid, None)
+            if found is not None:
+                found[1].introduced.discard(uid)
+
+    def forget_process(self, uid: str) -> None:
+        """A process has left the broker: it is dead, or through with us, or will come back."""
+        with self._lock:
+            process = self._processes.get(uid)
+            for adapter in list(process.introduced) if process is not None else ():
+                self.forget(adapter)
+
+    def take_dead(self, readable: list[int]) -> list[PeerLike]:
+        """Give the adapters whose processes ended, by the descriptors that became readable."""
+        dead: list[PeerLike] = []
+        with self._lock:
+            for process in list(self._processes.values()):
+                if process.watched_fd in readable:
+                    dead += process.known.values()
+                    process.unwatch()
+                    self.forget_process(process.uid)
+        return dead
+
+    def close(self) -> None:
+        """Forget everybody."""
+        self._lock = threading.RLock()  # in a forked child its holder is not here
+        for process in list(self._processes.values()):
+            process.unwatch()
+        self._processes.clear()
+        self._adapters.clear()

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the objects need of the rooms around them, as types.
+
+The connection dance is written against these, not against the compiled data plane or the broker's
+socket, so that its every state can be tested without either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from shmnd.hub import Hub
+    from shmnd.info import AdapterInfo
+
+__all__ = [
+    "AdapterLike",
+    "BrokerLike",
+    "DataPlaneLike",
+    "Description",
+    "Event",
+    "LinkLike",
+    "PeerLike",
+    "QueuePairLike",
+    "SegmentLike",
+    "Ticker",
+]
+
+Description = Mapping[str, Any]
+"""What the other end must know of a queue pair or an adapter; JSON."""
+
+Event = Mapping[str, Any]
+"""A message of the broker."""
+
+
+class Ticker(Protocol):
+    """Something that looks at its affairs when it is told to."""
+
+    def tick(self) -> None:
+        """Look; never wait."""
+
+
+class AdapterLike(Protocol):
+    """An adapter, as its connectors and listeners see it."""
+
+    @property
+    def hub(self) -> Hub:
+        """The hub of this process."""
+
+    @property
+    def uid(self) -> str:
+        """32 hexadecimal digits."""
+
+    @property
+    def host(self) -> str:
+        """The address that it was opened with, normalised."""
+
+    @property
+    def limits(self) -> AdapterInfo:
+        """What it can do."""
+
+    def check_open(self, call: str) -> None:
+        """DEVICE_REMOVED when it is closed."""
+
+    def segments(self) -> Iterable[tuple[int, int, int, bool]]:
+        """All its shared segments: number, bytes, descriptor, whether peers may write."""
+
+
+class LinkLike(Protocol):
+    """The memory that two connected queue pairs share."""
+
+    @property
+    def fd(self) -> int:
+        """Its descriptor, on the side that made it."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+
+    def close_fd(self) -> None:
+        """Close the descriptor; the memory stays."""
+
+
+class PeerLike(Protocol):
+    """What this process knows of one adapter of another."""
+
+    @property
+    def uid(self) -> str:
+        """32 hexadecimal digits."""
+
+    def add_segment(self, seg: int, segment: Any) -> None:
+        """Take a segment over."""
+
+    def remove_segment(self, seg: int) -> None:
+        """The owner gave it up."""
+
+    def mark_dead(self) -> None:
+        """Its process is dead: everything outstanding with it ends."""
+
+
+class SegmentLike(Protocol):
+    """A mapped piece of shared memory."""
+
+    def close(self) -> None:
+        """Unmap it."""
+
+
+class QueuePairLike(Protocol):
+    """A queue pair, as a connector sees it. States are those of `shmnd.tie.QpState`."""
+
+    @property
+    def adapter(self) -> AdapterLike:
+        """The adapter that it was made by."""
+
+    @property
+    def state(self) -> int:
+        """How far it is; changes by `progress` and by posting and polling."""
+
+    @property
+    def peer_state(self) -> int:
+        """What the other side has written into the link."""
+
+    def describe(self) -> dict[str, Any]:
+        """Tell what the other end must know."""
+
+    def begin_connect(self) -> None:
+        """It belongs to an attempt now."""
+
+    def end_connect(self) -> None:
+        """The attempt failed before there was a link."""
+
+    def set_read_limits(self, inbound: int, outbound: int) -> None:
+        """Fix what was negotiated; comes before `attach`."""
+
+    def attach(self, link: Any, peer: Any, remote: Description, active: bool) -> None:
+        """Bind it to a link."""
+
+    def open(self) -> None:
+        """The active side completes: both ends are connected."""
+
+    def abandon(self, rejected: bool) -> None:
+        """Tell the other side through the link that nothing comes of it."""
+
+    def detach(self) -> None:
+        """Let go of the link of a failed attempt; posted Receives stay."""
+
+    def disconnect(self) -> bool:
+        """End the connection; True when nothing of it is left to do."""
+
+    def disconnect_step(self) -> bool:
+        """Go on with that; True when nothing is left to do."""
+
+    def progress(self) -> None:
+        """Look at the link once."""
+
+    def on_release(self, callback: Callable[[], None] | None) -> None:
+        """Have a function called once when the queue pair is closed or dies."""
+
+
+class DataPlaneLike(Protocol):
+    """The data plane."""
+
+    def create_link(self, local: Description, remote: Description) -> LinkLike:
+        """Make the link of a connection, on the passive side."""
+
+    def attach_link(self, fd: int, size: int, local: Description, remote: Description) -> LinkLike:
+        """Map a link that the other side made; takes the descriptor in any case."""
+
+    def peer_adapter(self, uid: str, pid: int, doorbell_fd: int, table: Description) -> PeerLike:
+        """Make the record of an adapter of another process."""
+
+    def attach_segment(self, fd: int, size: int, writable: bool) -> SegmentLike:
+        """Map a segment of another process; takes the descriptor in any case."""
+
+
+class BrokerLike(Protocol):
+    """The broker's client."""
+
+    @property
+    def alive(self) -> bool:
+        """False after the broker was found gone, until a call or `reconnect` finds a new one."""
+
+    def fileno(self) -> int:
+        """Give a descriptor that is readable when there are events; the same for life."""
+
+    def call(
+        self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
+    ) -> dict[str, Any]:
+        """Ask and wait for the reply; NdError when it is no success."""
+
+    def post(self, op: str, **fields: Any) -> None:
+        """Say something that needs no reply; never waits, never raises for a broker gone."""
+
+    def events(self) -> list[tuple[dict[str, Any], list[int]]]:
+        """Take what came unasked, without waiting; the descriptors belong to the caller."""
+
+    def reconnect(self) -> None:
+        """Find or start another broker and tell it what this process holds."""
+
+    def close(self) -> None:
+        """Hang up."""
