@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connector: one connection, from either side, as programs make and end it.
+
+Each call checks what it was given, looks where the connector stands by now, and then either does
+its part or refuses with the status that the state tables of the interface name. How a connector
+moves without being called is in `dance.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from shmnd.address import into, is_any, is_local, pack_sockaddr, parse
+from shmnd.attempt import Attempt, ReadLimits, State, Terms, private_bytes
+from shmnd.broker.protocol import encode_private
+from shmnd.dance import Dance, written
+from shmnd.overlapped import Overlapped, detail_of
+from shmnd.port import Port, source_address, source_host
+from shmnd.status import NdError, Status, error
+from shmnd.tie import Tie, own_queue_pair
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from shmnd.address import Address
+    from shmnd.protocols import QueuePairLike
+
+__all__ = ["Connector"]
+
+_HAS_LIMITS: Final = frozenset(
+    {State.ACCEPTED, State.OFFERED, State.ACCEPTING, State.CONNECTED, State.DOWN}
+)
+_HAS_ADDRESSES: Final = _HAS_LIMITS | {State.CONNECTING}
+
+
+class Connector(Dance):
+    """Makes one connection: `connect` and `complete_connect`, or a request and `accept`."""
+
+    # -- the active side --
+
+    def bind(self, address: tuple[str, int]) -> None:
+        """Choose the local address and port; port 0 lets the provider choose a free one."""
+        call = "Connector.bind"
+        self._check(call)
+        wanted = parse(address, call, 1)
+        with self._lock:
+            self._look()
+            if self._state is State.CLOSED:
+                raise self._invalid(call)
+            if self._state is not State.NEW:
+                raise error(
+                    Status.ADDRESS_ALREADY_ASSOCIATED, call, f"the connector is {self._state.value}"
+                )
+            self._port = Port(self.adapter, self, "connector", wanted, self.protocol, call)
+            self._state = State.BOUND
+
+    def connect(
+        self,
+        qp: QueuePairLike,
+        address: tuple[str, int],
+        inbound_read_limit: int = 0,
+        outbound_read_limit: int = 0,
+        private_data: Buffer = b"",
+    ) -> Overlapped:
+        """Ask the listener at an address for a connection with this queue pair.
+
+        Over when the peer has accepted (`complete_connect` comes next) or refused. A refused
+        connector is as new, but has what the peer sent along.
+        """
+        call = "Connector.connect"
+        self._check(call)
+        pair = own_queue_pair(qp, self.adapter, call)
+        peer = parse(address, call, 2)
+        limits = ReadLimits.given(inbound_read_limit, outbound_read_limit, call, 4)
+        most = self.adapter.limits.max_caller_data
+        private = private_bytes(private_data, most, "MaxCallerData", call)
+        with self._lock:
+            self._look()
+            if self._state is State.CLOSED:
+                raise self._invalid(call)
+            if self._state not in (State.NEW, State.BOUND):
+                raise error(Status.CONNECTION_ACTIVE, call, f"the connector is {self._state.value}")
+            _require_reachable(peer[0], call)
+            tie = Tie(self._hub, pair, call)
+            offer = Terms(limits.capped(self.adapter.limits), tie.describe())
+            try:
+                return self._ask(call, tie, peer, offer, private)
+            except BaseException:
+                tie.give_up()
+                raise
+
+    def _ask(self, call: str, tie: Tie, peer: Address, offer: Terms, private: bytes) -> Overlapped:
+        """Send the offer. A refusal is the end of the operation; other errors are raised."""
+        port = self._port
+        if port is None:
+            local = source_host(self.adapter, peer[0]), 0
+            port = Port(self.adapter, self, "connector", local, self.protocol, call)
+        try:
+            local = source_address(port, self.adapter, peer, call)
+            connection = self._send_offer(call, port, local, peer, offer, private)
+        except BaseException as exc:
+            if isinstance(exc, NdError) and exc.status is Status.CONNECTION_REFUSED:
+                self._port, self._tie = port, tie
+                self._deciding = overlapped = self._start(call)
+                self._fail_connect(detail_of(exc), None)
+                return overlapped
+            if port is not self._port:
+                port.release()
+            raise
+        self._port, self._tie = port, tie
+        self._attempt = Attempt("active", connection, local, peer, mine=offer)
+        self._private = None
+        self._state = State.CONNECTING
+        return self._await_decision(self._start(call, None, self._cancel_connect, written(peer)))
+
+    def _send_offer(
+        self, call: str, port: Port, local: Address, peer: Address, offer: Terms, private: bytes
+    ) -> int:
+        if peer[1] == 0:
+            raise error(Status.CONNECTION_REFUSED, call, f"{written(peer)}: nobody has port 0")
+        return self._hub.connect(
+            self,
+            call,
+            adapter=self.adapter.uid,
+            object=port.object,
+            local=list(local),
+            host=peer[0],
+            port=peer[1],
+            protocol=self.protocol,
+            private=encode_private(private),
+            offer=offer.wire(),
+        )
+
+    def complete_connect(self) -> Overlapped:
+        """Take the connection that the peer has accepted; both sides are connected then."""
+        call = "Connector.complete_connect"
+        self._check(call)
+        with self._lock:
+            self._look()
+            if self._state is not State.ACCEPTED:
+                raise self._invalid(call)
+            assert self._tie is not None
+            self._tie.open()
+            self._state = State.CONNECTED
+            overlapped = self._start(call)
+            overlapped._complete(Status.SUCCESS)
+            return overlapped
+
+    # -- the passive side --
+
+    def accept(
+        self,
+        qp: QueuePairLike,
+        inbound_read_limit: int = 0,
+        outbound_read_limit: int = 0,
+        private_data: Buffer = b"",
+    ) -> Overlapped:
+        """Accept the request that this connector holds, with this queue pair.
+
+        Over when the active side has completed the connection, or given up. It may take its time.
+        """
+        call = "Connector.accept"
+        self._check(call)
+        pair = own_queue_pair(qp, self.adapter, call)
+        limits = ReadLimits.given(inbound_read_limit, outbound_read_limit, call, 2)
+        private = self._callee_data(private_data, call)
+        with self._lock:
+            self._look()
+            self._require_acceptable(call)
+            attempt = self._attempt
+            assert attempt is not None
+            assert attempt.theirs is not None
+            tie = Tie(self._hub, pair, call)
+            limits = limits.capped(self.adapter.limits).meeting(attempt.theirs.limits)
+            attempt.mine = Terms(limits, tie.describe())
+            try:
+                with self._hub.rpc:
+                    self._send_answer(call, tie, attempt, private)
+                    self._record_live()
+            except BaseException as exc:
+                tie.give_up()
+                self._finish_if_aborted(exc)
+                raise
+            self._tie, self._limits = tie, limits
+            self._state = State.ACCEPTING
+            waits_for = written(attempt.peer)
+            return self._await_decision(self._start(call, None, self._cancel_accept, waits_for))
+
+    def _require_acceptable(self, call: str) -> None:
+        self._require_not_aborted(call)
+        if self._state in (State.ACCEPTING, State.CONNECTED, State.DOWN):
+            raise error(Status.CONNECTION_ACTIVE, call, f"the connector is {self._state.value}")
+        if self._state is not State.OFFERED:
+            raise self._invalid(call)
+
+    def _send_answer(self, call: str, tie: Tie, attempt: Attempt, private: bytes) -> None:
+        """Make the link and send it, so that the active side can use it at once."""
+        peer = self._hub.peer_adapter(attempt.peer_adapter)
+        if peer is None:
+            raise error(Status.CONNECTION_ABORTED, call, "the active side's process is gone")
+        assert attempt.mine is not None
+        link = tie.answer(attempt, peer, attempt.mine.limits)
+        try:
+            self._hub.call(
+                "accept",
+                [link.fd],
+                caller=call,
+                connection=attempt.connection,
+                private=encode_private(private),
+                answer=attempt.mine.wire(),
+                size=link.size,
+            )
+        finally:
+            link.close_fd()
+
+    def reject(self, private_data: Buffer = b"") -> None:
+        """Say no: to a request instead of Accept, or to an answer instead of CompleteConnect."""
+        call = "Connector.reject"
+        self._check(call)
+        private = self._callee_data(private_data, call)
+        with self._lock:
+            self._look()
+            self._require_not_aborted(call)
+            if self._state is State.ACCEPTED:
+                assert self._tie is not None
+                self._tie.give_up(rejected=True)
+            elif self._state is State.OFFERED:
+                self._send_refusal(private, call)
+            else:
+                raise self._invalid(call)
+            self._finish()
+
+    def _send_refusal(self, private: bytes, call: str) -> None:
+        assert self._attempt is not None
+        connection, data = self._attempt.connection, encode_private(private)
+        try:
+            self._hub.call("reject", caller=call, connection=connection, private=data)
+        except NdError as exc:
+            self._finish_if_aborted(exc)
+            raise
+
+    # -- what is known of the peer --
+
+    def get_read_limits(self) -> tuple[int, int]:
+        """Give the (inbound, outbound) read limits that the peer offered, or that are agreed."""
+        call = "Connector.get_read_limits"
+        self._check(call)
+        with self._lock:
+            self._look()
+            if self._state not in _HAS_LIMITS:
+                raise self._invalid(call)
+            return self._limits.inbound, self._limits.outbound
+
+    def get_private_data(self) -> bytes:
+        """Give the private data that came from the peer, exactly as long as it was sent."""
+        return self._private_data("Connector.get_private_data")
+
+    def get_private_data_into(self, buffer: Buffer | None) -> int:
+        """Fill a buffer with the private data; give its length.
+
+        BUFFER_OVERFLOW when it does not fit: what fits is filled, `.required` is the length.
+        """
+        call = "Connector.get_private_data_into"
+        return into(call, buffer, self._private_data(call), partial=True)
+
+    def _private_data(self, call: str) -> bytes:
+        self._check(call)
+        with self._lock:
+            self._look()
+            if self._private is None:
+                raise self._invalid(call)
+            return self._private
+
+    def get_local_address(self) -> tuple[str, int]:
+        """Give the address of this end, while it has a peer."""
+        return self._attempt_now("Connector.get_local_address").local
+
+    def get_local_address_into(self, buffer: Buffer | None) -> int:
+        """Fill a buffer with the sockaddr of this end; BUFFER_OVERFLOW when it does not fit."""
+        call = "Connector.get_local_address_into"
+        return into(call, buffer, pack_sockaddr(self._attempt_now(call).local))
+
+    def get_peer_address(self) -> tuple[str, int]:
+        """Give the address of the other end, from Connect or the request on."""
+        return self._attempt_now("Connector.get_peer_address").peer
+
+    def get_peer_address_into(self, buffer: Buffer | None) -> int:
+        """Fill a buffer with the sockaddr of the other end; BUFFER_OVERFLOW when it is short."""
+        call = "Connector.get_peer_address_into"
+        return into(call, buffer, pack_sockaddr(self._attempt_now(call).peer))
+
+    def _attempt_now(self, call: str) -> Attempt:
+        self._check(call)
+        with self._lock:
+            self._look()
+            if self._state not in _HAS_ADDRESSES or self._attempt is None:
+                raise self._invalid(call)
+            return self._attempt
+
+    # -- the end of a connection --
+
+    def notify_disconnect(self) -> Overlapped:
+        """Be told when the connection ends, whoever ends it; at once when it has ended."""
+        call = "Connector.notify_disconnect"
+        self._check(call)
+        with self._lock:
+            self._look()
+            if self._state not in (State.CONNECTED, State.DOWN):
+                raise self._invalid(call)
+            overlapped = self._start(call, cancel=self._cancel_notify)
+            self._notifying[overlapped] = None
+            if self._state is State.DOWN:
+                self._notify()
+            else:
+                self._hub.add_ticker(self)
+            return overlapped
+
+    def disconnect(self) -> Overlapped:
+        """End the connection; what is outstanding on the queue pair ends with CANCELED."""
+        call = "Connector.disconnect"
+        self._check(call)
+        with self._lock:
+            self._look()
+            if self._state not in (State.CONNECTED, State.DOWN):
+                raise self._invalid(call)
+            overlapped = self._start(call, cancel=_too_late)
+            self._disconnecting = overlapped
+            self._hang_up(overlapped)
+            return overlapped
+
+    def close(self) -> None:
+        """Release the connector: it withdraws, gives up, or disconnects, as its state wants it.
+
+        Safe at any moment and twice. Pending operations end with CANCELED, except that
+        NotifyDisconnect is told that the connection ended, and a Disconnect goes on to its end.
+        """
+        if self._hub.alive:
+            with self._lock:
+                self._look()
+                self._release()
+        self._cancel_pending()
+
+    def _release(self) -> None:
+        if self._state is State.CONNECTING:
+            self._withdraw()
+        elif self._state is State.WAITING:
+            assert self._request is not None
+            overlapped, listener = self._request
+            self._forget_request(listener)
+            self._hub.post("cancel_request", object=listener, connector=self.number)
+            overlapped._complete(Status.CANCELED, "the connector was released")
+        elif self._state is State.OFFERED:
+            assert self._attempt is not None
+            self._hub.post("reject", connection=self._attempt.connection)
+        elif self._state in (State.ACCEPTED, State.ACCEPTING):
+            assert self._tie is not None
+            self._tie.give_up()
+        elif self._state in (State.CONNECTED, State.DOWN):
+            self._hang_up()
+        self._finish()
+
+    def _cancel_pending(self) -> None:
+        for overlapped in list(self._pending):
+            if overlapped is not self._disconnecting:
+                overlapped._complete(Status.CANCELED, "the connector was released")
+
+    # -- steps of several calls --
+
+    def _check(self, call: str) -> None:
+        self._hub.check(call)
+        self.adapter.check_open(call)
+
+    def _callee_data(self, data: Buffer, call: str) -> bytes:
+        return private_bytes(data, self.adapter.limits.max_callee_data, "MaxCalleeData", call)
+
+    def _invalid(self, call: str) -> NdError:
+        return error(Status.CONNECTION_INVALID, call, f"the connector is {self._state.value}")
+
+    def _require_not_aborted(self, call: str) -> None:
+        if self._aborted:
+            raise error(Status.CONNECTION_ABORTED, call, "the active side has given up")
+
+    def _finish_if_aborted(self, exc: BaseException) -> None:
+        """The broker knows that the active side is gone before its event has come."""
+        if isinstance(exc, NdError) and exc.status is Status.CONNECTION_ABORTED:
+            self._finish(aborted=True)
+
+    def _await_decision(self, overlapped: Overlapped) -> Overlapped:
+        """The peer decides from here on, or the release of the queue pair does."""
+        assert self._tie is not None
+        self._deciding = overlapped
+        self._tie.when_released(self._tell_released)
+        self._hub.add_ticker(self)
+        self._look()  # it may have decided already
+        return overlapped
+
+
+def _too_late(overlapped: Overlapped) -> bool:
+    """Nobody can take a disconnect back."""
+    return False
+
+
+def _require_reachable(host: str, call: str) -> None:
+    if is_any(host):
+        raise error(Status.BAD_NETWORK_NAME, call, f"{host} is no address to connect to")
+    if not is_local(host):
+        raise error(
+            Status.HOST_UNREACHABLE, call, f"{host} is no address of this host, the only one served"
+        )

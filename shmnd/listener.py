@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The listener: an address where connection requests arrive."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING, Final
+
+from shmnd.address import into, pack_sockaddr, parse
+from shmnd.connector import Connector
+from shmnd.overlapped import Overlapped, OverlappedFile, OverlappedObject, is_count
+from shmnd.port import TCP, Port
+from shmnd.status import NdError, Status, error
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from shmnd.protocols import AdapterLike, Event
+
+__all__ = ["Listener"]
+
+_BACKLOG_MAX: Final = 2**31 - 1
+"""More is silently taken for this."""
+
+
+class Listener(OverlappedObject):
+    """Waits at an address, and hands each connection request to a connector."""
+
+    def __init__(
+        self,
+        adapter: AdapterLike,
+        overlapped_file: OverlappedFile | None = None,
+        *,
+        protocol: int = TCP,
+    ) -> None:
+        super().__init__(adapter.hub, overlapped_file)
+        self.adapter: Final = adapter
+        self.protocol = protocol
+        self._hub = adapter.hub
+        self._lock = threading.RLock()
+        self._port: Port | None = None
+        self._listening = False
+        self._closed = False
+        self._connectors: weakref.WeakKeyDictionary[Overlapped, weakref.ref[Connector]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def bind(self, address: tuple[str, int]) -> None:
+        """Choose the address and port; the any-address stands for all, port 0 for a free one."""
+        call = "Listener.bind"
+        self._check(call)
+        wanted = parse(address, call, 1)
+        with self._lock:
+            self._require_open(call)
+            if self._port is not None:
+                raise error(
+                    Status.ADDRESS_ALREADY_ASSOCIATED, call, f"bound to {self._port.address}"
+                )
+            self._port = Port(self.adapter, self, "listener", wanted, self.protocol, call)
+
+    def listen(self, backlog: int = 0) -> None:
+        """Let requests arrive; so many may wait for `get_connection_request` (0: no limit)."""
+        call = "Listener.listen"
+        self._check(call)
+        if not is_count(backlog):
+            raise error(Status.INVALID_PARAMETER_1, call, f"backlog {backlog!r} is no count")
+        with self._lock:
+            self._require_open(call)
+            if self._port is None:
+                raise error(Status.INVALID_DEVICE_STATE, call, "the listener is not bound")
+            if self._listening:
+                raise error(
+                    Status.INVALID_DEVICE_STATE, call, f"listening at {self._port.address} already"
+                )
+            self._port.listen(min(backlog, _BACKLOG_MAX), call)
+            self._listening = True
+
+    def get_local_address(self) -> tuple[str, int]:
+        """Give the address where it listens, with the port that was chosen."""
+        return self._require_listening("Listener.get_local_address").address
+
+    def get_local_address_into(self, buffer: Buffer | None) -> int:
+        """Fill a buffer with the sockaddr where it listens; BUFFER_OVERFLOW when it is short."""
+        call = "Listener.get_local_address_into"
+        return into(call, buffer, pack_sockaddr(self._require_listening(call).address))
+
+    def get_connection_request(self, connector: Connector) -> Overlapped:
+        """Have a new connector take the next request; over when it holds one."""
+        call = "Listener.get_connection_request"
+        self._check(call)
+        if not isinstance(connector, Connector):
+            raise error(
+                Status.INVALID_PARAMETER_1, call, f"{type(connector).__name__} is no Connector"
+            )
+        if connector.adapter is not self.adapter:
+            raise error(Status.INVALID_PARAMETER_1, call, "the connector is of another adapter")
+        with self._lock:
+            port = self._require_listening(call)
+            overlapped = Overlapped(self._hub, self, self._file, call, cancel=self._cancel_request)
+            connector.expect_request(overlapped, port.object)
+            self._connectors[overlapped] = weakref.ref(connector)
+            self._pending[overlapped] = None
+            try:
+                with self._hub.rpc:
+                    self._hub.call(
+                        "request", caller=call, object=port.object, connector=connector.number
+                    )
+                    self._hub.ledger.armed[port.object, connector.number] = None
+            except BaseException:
+                connector.stop_expecting(overlapped)
+                self._forget(overlapped)
+                raise
+            return overlapped
+
+    def _cancel_request(self, overlapped: Overlapped) -> bool:
+        """Take a request back; one whose offer is on its way ends with that instead."""
+        connector = self._connector_of(overlapped)
+        if connector is None:
+            return True
+        if not self._disarm(connector):
+            self._hub.progress()  # the offer came before the reply
+        # One that still waits is free again. One that has got its offer has completed it.
+        return connector.stop_expecting(overlapped)
+
+    def _disarm(self, connector: Connector) -> bool:
+        """Have the broker offer this connector nothing; False when it has already."""
+        with self._lock:  # a request that is being made is made first
+            if self._port is None:
+                return True
+            try:
+                reply = self._hub.call(
+                    "cancel_request",
+                    caller="Listener.cancel_overlapped_requests",
+                    object=self._port.object,
+                    connector=connector.number,
+                )
+            except NdError:
+                return True  # no broker, or one that was never told
+            return bool(reply["cancelled"])
+
+    def _connector_of(self, overlapped: Overlapped) -> Connector | None:
+        ref = self._connectors.get(overlapped)
+        return None if ref is None else ref()
+
+    def close(self) -> None:
+        """Release the listener: what waits is cancelled, and requests not handed out refused.
+
+        Connectors that hold a request, and connections, are not affected.
+        """
+        if not self._hub.alive:
+            self._closed = True
+            self._cancel_pending()
+            return
+        with self._lock:
+            self._closed = True
+            self._listening = False
+            if self._port is not None:
+                self._port.release()
+            self._port = None
+            for overlapped in list(self._pending):
+                connector = self._connector_of(overlapped)
+                if connector is None or connector.stop_expecting(overlapped):
+                    overlapped._complete(Status.CANCELED, "the listener was released")
+
+    def on_event(self, event: Event, fds: list[int]) -> None:
+        """Another process took the port while there was no broker: nobody will come here."""
+        if event["ev"] == "port_lost":
+            self.close()
+
+    def _check(self, call: str) -> None:
+        self._hub.check(call)
+        self.adapter.check_open(call)
+
+    def _require_open(self, call: str) -> None:
+        if self._closed:
+            raise error(Status.INVALID_DEVICE_STATE, call, "the listener is closed")
+
+    def _require_listening(self, call: str) -> Port:
+        self._check(call)
+        with self._lock:
+            self._require_open(call)
+            if self._port is None or not self._listening:
+                raise error(Status.INVALID_DEVICE_STATE, call, "the listener does not listen")
+            return self._port
+
+    def __repr__(self) -> str:
+        where = "closed" if self._closed else "unbound" if self._port is None else "bound"
+        return f"<Listener {'listening' if self._listening else where}>"

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ports: what a listener or a connector is bound to, kept by the broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from shmnd.address import family, is_any, require_local
+from shmnd.ledger import Bound
+from shmnd.status import Status, error
+
+if TYPE_CHECKING:
+    from shmnd.address import Address
+    from shmnd.hub import EventTarget, Hub
+    from shmnd.protocols import AdapterLike
+
+__all__ = ["TCP", "Port", "source_address", "source_host"]
+
+TCP: Final = 6
+"""The protocol that everything of version 2 has; version 1 may use others."""
+
+
+class Port:
+    """An address and port that nobody else has, until it is released."""
+
+    def __init__(
+        self,
+        adapter: AdapterLike,
+        owner: EventTarget,
+        kind: str,
+        wanted: Address,
+        protocol: int,
+        call: str,
+    ) -> None:
+        """Bind; port 0 lets the broker choose. NdError says why it cannot be."""
+        host, number = wanted
+        if not is_any(host):
+            require_local(host, call)
+        self._hub: Final[Hub] = adapter.hub
+        self.object: Final = self._hub.new_number()
+        """What the broker knows it by."""
+        with self._hub.rpc:
+            reply = self._hub.call(
+                "bind",
+                caller=call,
+                adapter=adapter.uid,
+                object=self.object,
+                kind=kind,
+                host=host,
+                port=number,
+                protocol=protocol,
+            )
+            self._record = Bound(adapter.uid, kind, host, reply["port"], protocol)
+            self._hub.ledger.bound[self.object] = self._record
+        self.address: Final[Address] = host, reply["port"]
+        self._hub.follow_object(self.object, owner)
+
+    def listen(self, backlog: int, call: str) -> None:
+        """Have others find it."""
+        with self._hub.rpc:
+            self._hub.call("listen", caller=call, object=self.object, backlog=backlog)
+            self._record.backlog = backlog
+
+    def release(self) -> None:
+        """Give it back; it is free for others at once."""
+        if self._hub.ledger.bound.pop(self.object, None) is not None:
+            self._hub.unfollow_object(self.object)
+            self._hub.post("close", object=self.object)
+
+
+def source_address(port: Port, adapter: AdapterLike, peer: Address, call: str) -> Address:
+    """Give the local address of a connection from a bound port to a peer."""
+    host, number = port.address
+    if is_any(host):
+        host = source_host(adapter, peer[0]) if _covers(host, peer[0]) else host
+    if family(host) != family(peer[0]):
+        raise error(
+            Status.NETWORK_UNREACHABLE,
+            call,
+            f"bound to {host}, from where no way leads to {peer[0]}; bind to its family",
+        )
+    return host, number
+
+
+def source_host(adapter: AdapterLike, peer_host: str) -> str:
+    """Choose the local host of a connection that nobody chose: the adapter's own, if it fits."""
+    return adapter.host if family(adapter.host) == family(peer_host) else peer_host
+
+
+def _covers(any_host: str, host: str) -> bool:
+    """`::` stands for the addresses of both families, `0.0.0.0` for its own."""
+    return any_host == "::" or family(any_host) == family(host)

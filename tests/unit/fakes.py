@@ -1,0 +1,473 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two processes in one, without sockets and without the compiled part.
+
+The broker is the real one behind its socket (`Rendezvous`), with every message through its JSON
+form, so what the objects say to it is checked as strictly as in earnest. The data plane is a fake:
+queue pairs that share a record of who has opened, rejected or closed a link.
+"""
+
+import contextlib
+import os
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from shmnd.broker.protocol import Descriptor, decode, encode
+from shmnd.broker.rendezvous import Rendezvous
+from shmnd.hub import Hub
+from shmnd.info import LIMITS
+from shmnd.status import Status, error
+from shmnd.tie import LinkState, QpState
+
+UID_DIGITS = 32
+
+
+# -- the broker -----------------------------------------------------------------------------------
+
+
+class FakeBroker:
+    """A broker whose clients are objects of this process; it may die and another one come."""
+
+    def __init__(self) -> None:
+        self.rendezvous = Rendezvous()
+        self.clients: dict[int, FakeClient] = {}
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.fail: dict[str, Status] = {}
+        """Requests that the next time are answered with this status instead."""
+        self._last = 0
+
+    def admit(self, client: "FakeClient") -> int:
+        self._last += 1
+        self.clients[self._last] = client
+        self.rendezvous.admit(self._last, os.getpid())
+        return self._last
+
+    def handle(self, number: int, message: Mapping[str, Any], fds: Sequence[int]) -> None:
+        op = message["op"]
+        self.calls.append((op, {k: v for k, v in message.items() if k not in ("op", "id")}))
+        if op in self.fail:
+            answer = {"re": message["id"], "status": int(self.fail.pop(op)), "message": "faked"}
+            self.clients[number].inbox.append((answer, []))
+            return
+        held = [Descriptor(os.dup(fd)) for fd in fds]
+        self.rendezvous.handle(number, decode(encode(dict(message))), held)
+        del held
+        self.pump()
+
+    def pump(self) -> None:
+        """Carry out what the broker says."""
+        items = self.rendezvous.outbox.items
+        while items:
+            item = items.popleft()
+            client = self.clients.get(item.client)
+            if client is not None and item.message is not None:
+                copies = [os.dup(fd.fileno()) for fd in item.fds]
+                client.inbox.append((decode(encode(item.message)), copies))
+                client.wake()
+
+    def leave(self, number: int) -> None:
+        if self.clients.pop(number, None) is not None:
+            self.rendezvous.leave(number)
+            self.pump()
+
+    def die(self) -> None:
+        """Everybody loses the session; what was said before is still to be read."""
+        clients, self.clients = self.clients, {}
+        for number, client in clients.items():
+            client.alive = False
+            client.wake()
+            self.rendezvous.leave(number)
+        self.rendezvous.outbox.items.clear()
+        self.rendezvous = Rendezvous()
+
+    def ops(self, *wanted: str) -> list[str]:
+        return [op for op, _ in self.calls if not wanted or op in wanted]
+
+
+class FakeClient:
+    """What BrokerClient is, for a FakeBroker."""
+
+    def __init__(self, broker: FakeBroker, hub: Hub) -> None:
+        self.broker = broker
+        self.hub = hub
+        self.alive = False
+        self.inbox: deque[tuple[dict[str, Any], list[int]]] = deque()
+        self._event = os.eventfd(0, os.EFD_NONBLOCK)
+        self._pidfd = os.pidfd_open(os.getpid())
+        self._next_id = 0
+        self._replaying = False
+        self._open = True
+        self._hello(holds=False)
+
+    def _hello(self, *, holds: bool) -> None:
+        self.number = self.broker.admit(self)
+        self.alive = True
+        self._ask(
+            "hello",
+            (self.hub.doorbell_fd, self._pidfd),
+            {"version": 1, "process": self.hub.process, "pid": os.getpid(), "holds": holds},
+        )
+
+    def fileno(self) -> int:
+        return self._event
+
+    def wake(self) -> None:
+        if self._open:
+            os.eventfd_write(self._event, 1)
+
+    def call(
+        self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
+    ) -> dict[str, Any]:
+        assert self._open, "a call after close()"
+        self.reconnect()
+        reply = self._ask(op, fds, fields)
+        if reply["status"]:
+            raise error(reply["status"], caller or op, reply["message"])
+        return reply
+
+    def _ask(self, op: str, fds: Sequence[int], fields: Mapping[str, Any]) -> dict[str, Any]:
+        self._next_id += 1
+        self.broker.handle(self.number, {"op": op, "id": self._next_id, **fields}, fds)
+        for item in list(self.inbox):
+            if item[0].get("re") == self._next_id:
+                self.inbox.remove(item)
+                return item[0]
+        raise AssertionError(f"no reply to {op}")
+
+    def post(self, op: str, **fields: Any) -> None:
+        if self.alive and self._open:
+            self.broker.handle(self.number, {"op": op, **fields}, ())
+
+    def events(self) -> list[tuple[dict[str, Any], list[int]]]:
+        if self._open:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._event)
+        taken = [item for item in self.inbox if "ev" in item[0]]
+        for item in taken:
+            self.inbox.remove(item)
+        return taken
+
+    def reconnect(self) -> None:
+        if self.alive or self._replaying:
+            return
+        self._hello(holds=True)
+        self._replaying = True
+        try:
+            self.hub.on_reconnect(self)
+            self._ask("holds", (), {"done": True})
+        finally:
+            self._replaying = False
+
+    def close(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        self.broker.leave(self.number)
+        for _, fds in self.inbox:
+            for fd in fds:
+                os.close(fd)
+        self.inbox.clear()
+        os.close(self._event)
+        os.close(self._pidfd)
+
+
+# -- the data plane -------------------------------------------------------------------------------
+
+
+class Memory:
+    """What the two sides of a link share."""
+
+    def __init__(self) -> None:
+        self.state = {True: LinkState.ATTACHED, False: LinkState.ATTACHED}
+        self.opened = {True: False, False: False}
+
+
+class FakeLink:
+    memories: dict[int, Memory] = {}  # noqa: RUF012 - stands for the kernel's table of files
+
+    def __init__(self, fd: int, size: int, active: bool) -> None:
+        self.fd = fd
+        self.size = size
+        self.memory = self.memories.setdefault(os.fstat(fd).st_ino, Memory())
+        if active:
+            self.close_fd()
+
+    def close_fd(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close_fd()
+
+
+class FakeSegment:
+    def __init__(self, fd: int, size: int, writable: bool) -> None:
+        os.close(fd)
+        self.size = size
+        self.writable = writable
+
+    def close(self) -> None:
+        pass
+
+
+class FakePeer:
+    def __init__(self, uid: str, pid: int, doorbell_fd: int, table: Mapping[str, Any]) -> None:
+        self.uid = uid
+        self.pid = pid
+        self.doorbell_fd = doorbell_fd
+        self.table = table
+        self.dead = False
+        self.segments: dict[int, FakeSegment] = {}
+
+    def add_segment(self, seg: int, segment: FakeSegment) -> None:
+        self.segments[seg] = segment
+
+    def remove_segment(self, seg: int) -> None:
+        del self.segments[seg]
+
+    def mark_dead(self) -> None:
+        self.dead = True
+
+
+class FakeDataPlane:
+    """The four makers of the data plane; any of them can be told to fail."""
+
+    def __init__(self) -> None:
+        self.fail: dict[str, Status] = {}
+
+    def _maybe_fail(self, what: str) -> None:
+        if what in self.fail:
+            raise error(self.fail.pop(what), what, "faked")
+
+    def create_link(self, local: Mapping[str, Any], remote: Mapping[str, Any]) -> FakeLink:
+        self._maybe_fail("create_link")
+        assert local["qp"]
+        assert remote["qp"]
+        fd = os.memfd_create("link")
+        os.ftruncate(fd, 4096)
+        return FakeLink(fd, 4096, active=False)
+
+    def attach_link(
+        self, fd: int, size: int, local: Mapping[str, Any], remote: Mapping[str, Any]
+    ) -> FakeLink:
+        try:
+            self._maybe_fail("attach_link")
+            assert local["qp"] != remote["qp"]
+        except BaseException:
+            os.close(fd)
+            raise
+        return FakeLink(fd, size, active=True)
+
+    def peer_adapter(self, uid: str, pid: int, doorbell_fd: int, table: Mapping[str, Any]) -> Any:
+        self._maybe_fail("peer_adapter")
+        return FakePeer(uid, pid, doorbell_fd, table)
+
+    def attach_segment(self, fd: int, size: int, writable: bool) -> FakeSegment:
+        if "attach_segment" in self.fail:
+            os.close(fd)
+        self._maybe_fail("attach_segment")
+        return FakeSegment(fd, size, writable)
+
+
+class FakeQueuePair:
+    """A queue pair with the states and the manners of the real one, and no queues."""
+
+    made = 0
+
+    def __init__(self, adapter: "FakeAdapter") -> None:
+        FakeQueuePair.made += 1
+        self.name = FakeQueuePair.made
+        self.adapter = adapter
+        self._state = QpState.IDLE
+        self.limits: tuple[int, int] | None = None
+        self.attached_limits: tuple[int, int] | None = None
+        self.steps_to_disconnect = 0
+        """How many steps a disconnect takes besides the first."""
+        self._link: FakeLink | None = None
+        self._peer: FakePeer | None = None
+        self._active = False
+        self._released: Callable[[], None] | None = None
+
+    # what a connector uses
+
+    @property
+    def state(self) -> int:
+        return self._state
+
+    @property
+    def peer_state(self) -> int:
+        assert self._link is not None
+        assert self._peer is not None
+        if self._peer.dead:
+            return LinkState.DEAD
+        return self._link.memory.state[not self._active]
+
+    def describe(self) -> dict[str, Any]:
+        return {"qp": self.name}
+
+    def begin_connect(self) -> None:
+        assert self._state is QpState.IDLE
+        self._state = QpState.CONNECTING
+
+    def end_connect(self) -> None:
+        assert self._state is QpState.CONNECTING
+        self._state = QpState.IDLE
+
+    def set_read_limits(self, inbound: int, outbound: int) -> None:
+        assert self._state is QpState.CONNECTING
+        self.limits = inbound, outbound
+
+    def attach(
+        self, link: FakeLink, peer: FakePeer, remote: Mapping[str, Any], active: bool
+    ) -> None:
+        assert self._state is QpState.CONNECTING
+        assert remote["qp"]
+        self._link, self._peer, self._active = link, peer, active
+        self.attached_limits = self.limits
+        self._state = QpState.ATTACHED
+
+    def open(self) -> None:
+        assert self._active
+        assert self._state is QpState.ATTACHED
+        assert self._link is not None
+        self._link.memory.opened[True] = True
+        self._state = QpState.CONNECTED
+        self._show(LinkState.OPEN)
+
+    def abandon(self, rejected: bool) -> None:
+        assert self._state is QpState.ATTACHED
+        self._show(LinkState.REJECTED if rejected else LinkState.CLOSED)
+
+    def detach(self) -> None:
+        assert self._state is QpState.ATTACHED
+        self._link = self._peer = None
+        self._state = QpState.IDLE
+
+    def disconnect(self) -> bool:
+        assert self._state in (QpState.CONNECTED, QpState.DOWN)
+        self._state = QpState.CLOSED
+        return self.disconnect_step()
+
+    def disconnect_step(self) -> bool:
+        if self.steps_to_disconnect:
+            self.steps_to_disconnect -= 1
+            return False
+        self._show(LinkState.CLOSED)
+        return True
+
+    def progress(self) -> None:
+        if self._link is None:
+            return
+        opened = self._link.memory.opened[True]
+        if self._state is QpState.ATTACHED and not self._active and opened:
+            self._state = QpState.CONNECTED
+        if self._state is QpState.CONNECTED and self.peer_state > LinkState.OPEN:
+            self._state = QpState.DOWN
+
+    def on_release(self, callback: Callable[[], None] | None) -> None:
+        self._released = callback
+
+    # what tests use
+
+    def fault(self) -> None:
+        """A request of this side ended with an error."""
+        self._state = QpState.DOWN
+        self._show(LinkState.FAULT)
+
+    def close(self) -> None:
+        released, self._released = self._released, None
+        if released is not None:
+            released()
+        if self._state in (QpState.ATTACHED, QpState.CONNECTED, QpState.DOWN):
+            self._show(LinkState.CLOSED)
+        self._state = QpState.CLOSED
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _show(self, state: LinkState) -> None:
+        assert self._link is not None
+        assert self._peer is not None
+        self._link.memory.state[self._active] = state
+        try:
+            os.eventfd_write(self._peer.doorbell_fd, 1)
+        except OSError:
+            pass  # the other hub is gone
+
+
+# -- the ends -------------------------------------------------------------------------------------
+
+
+class FakeAdapter:
+    """An adapter with a host, limits and as many segments as a test wants."""
+
+    def __init__(self, hub: Hub, host: str = "127.0.0.1", limits: Any = LIMITS) -> None:
+        self.hub = hub
+        self.host = host
+        self.limits = limits
+        self.uid = os.urandom(UID_DIGITS // 2).hex()
+        self.owned: list[tuple[int, int, int, bool]] = []
+        self.open = True
+        hub._users += 1
+        hub.register_adapter(self, {"made": "for a test"})
+
+    def segments(self) -> list[tuple[int, int, int, bool]]:
+        return self.owned
+
+    def add_segment(self, seg: int, size: int = 4096, writable: bool = True) -> None:
+        fd = os.memfd_create("segment")
+        os.ftruncate(fd, size)
+        self.owned.append((seg, size, fd, writable))
+        self.hub.announce_segment(self, seg, size, fd, writable)
+
+    def check_open(self, call: str) -> None:
+        if not self.open:
+            raise error(Status.DEVICE_REMOVED, call, "the adapter is closed")
+
+    def queue_pair(self) -> FakeQueuePair:
+        return FakeQueuePair(self)
+
+    def close(self) -> None:
+        if self.open:
+            self.open = False
+            self.hub.unregister_adapter(self)
+            for _, _, fd, _ in self.owned:
+                os.close(fd)
+
+
+class World:
+    """A broker and as many processes as a test wants; closed at the end of the test."""
+
+    def __init__(self) -> None:
+        self.broker = FakeBroker()
+        self.planes: list[FakeDataPlane] = []
+        self._adapters: list[weakref.ref[FakeAdapter]] = []
+        self._hubs: list[Hub] = []
+
+    def hub(self) -> Hub:
+        plane = FakeDataPlane()
+        hub = Hub(lambda new: FakeClient(self.broker, new), plane)
+        self.planes.append(plane)
+        self._hubs.append(hub)
+        return hub
+
+    def adapter(self, hub: Hub | None = None, **options: Any) -> FakeAdapter:
+        """An adapter of a process of its own, or of one that is there."""
+        adapter = FakeAdapter(hub or self.hub(), **options)
+        self._adapters.append(weakref.ref(adapter))
+        return adapter
+
+    def progress(self) -> None:
+        for hub in self._hubs:
+            hub.progress()
+
+    def close(self) -> None:
+        for ref in self._adapters:
+            adapter = ref()
+            if adapter is not None:
+                adapter.close()
+        for hub in self._hubs:
+            hub.close()
+        FakeLink.memories.clear()
