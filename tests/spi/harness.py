@@ -570,7 +570,7 @@ def exhaust_ports(end: End) -> set[int]:
 
     Only what is connecting or listening tells its port, so listeners are used.
     """
-    ports = set()
+    ports: set[int] = set()
     for _ in range(1 << 16):
         listener = end.adapter.create_listener()
         try:

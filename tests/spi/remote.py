@@ -285,9 +285,9 @@ class RemoteProcess:
         good, value = _ParentUnpickler(io.BytesIO(reply), self).load()
         if good:
             return value
-        error, trace = value
-        error.add_note(f"raised in process {self.pid}:\n{trace}")
-        raise error
+        failure, trace = value
+        failure.add_note(f"raised in process {self.pid}:\n{trace}")
+        raise failure
 
     def open(self, options: Options) -> End:
         self.start()

@@ -78,8 +78,8 @@ def test_query_into_buffer_overflow_when_too_small(end: End, size: int) -> None:
     before = bytes(buffer)
     with nd_error(Status.BUFFER_OVERFLOW, match=str(INFO_SIZE)) as caught:
         end.adapter.query_into(buffer)
-    assert isinstance(caught.value, BufferError)
     assert caught.value.required == INFO_SIZE
+    assert isinstance(caught.value, BufferError)
     assert buffer == before, "unmodified"
 
 

@@ -283,7 +283,7 @@ def test_connect_connection_refused_when_the_listener_is_bound_but_not_listening
 
 def refused(pair: Pair, address: tuple[str, int]) -> bool:
     status = outcome(pair.active.connector.connect, pair.active.qp, address)
-    return status == Status.CONNECTION_REFUSED
+    return bool(status == Status.CONNECTION_REFUSED)
 
 
 def test_connect_connection_refused_when_the_backlog_is_full(pair: Pair) -> None:
