@@ -80,6 +80,12 @@ static inline bool shmnd_swap64(shmnd_word64 *w, uint64_t *expected, uint64_t v)
                                                    memory_order_acquire);
 }
 
+/* A byte that another process may be writing. */
+static inline uint8_t shmnd_byte_at(const void *at)
+{
+    return atomic_load_explicit((const _Atomic uint8_t *)at, memory_order_acquire);
+}
+
 /* Orders an earlier store before a later load: the half of every "I publish,
  * then I look at you; you announce, then you look at me" that C11 gives no
  * other name. Both sides of such a pair call it, under one SYNC label. */

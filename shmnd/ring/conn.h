@@ -32,6 +32,13 @@ static inline void shmnd_show_state(struct shmnd_qp *qp, enum shmnd_link_state s
     shmnd_ring_doorbell(qp->peer->doorbell);
 }
 
+/* After `closing`: does the other side touch nothing of ours any more? */
+static inline bool shmnd_quiet(const struct shmnd_qp *qp)
+{
+    /* SYNC hazard-clear: acquire, pairs with release in shmnd_hazard_leave() */
+    return qp->peer->dead || shmnd_acquire64(&qp->link.theirs->hazard) == 0;
+}
+
 /* ---- going down ---------------------------------------------------------------------------- */
 
 static inline void shmnd_qp_go_down(struct shmnd_qp *qp, enum shmnd_link_state state,
@@ -130,8 +137,9 @@ static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp)
 {
     if (qp->tx_busy || qp->rx_busy)
         return SHMND_IDLE;
-    /* SYNC placing: `closing` was stored and fenced; look for a push under way. */
-    if (!qp->peer->dead && !shmnd_hazard_clear_of(&qp->link.theirs->hazard, SHMND_HAZARD_PUSH))
+    /* SYNC closing, SYNC placing: `closing` was stored and fenced; let a copy
+     * into or out of our memory that is under way come to its end. */
+    if (!shmnd_quiet(qp))
         return SHMND_IDLE;
     enum shmnd_progress drain = shmnd_down_drain(qp);
     if (drain != SHMND_IDLE)
@@ -203,6 +211,44 @@ static inline void shmnd_qp_flush(struct shmnd_qp *qp)
     qp->flush_pending = true;
     qp->flush_receives = qp->own.posted;
     shmnd_qp_activate(qp);
+}
+
+/* ---- attempts that come to nothing ---------------------------------------------------------------- */
+
+/* Before both ends were open: no push begins from here on. */
+static inline void shmnd_close_unopened(struct shmnd_qp *qp, enum shmnd_link_state state)
+{
+    shmnd_put32(&qp->link.mine->closing, 1);
+    /* SYNC closing, SYNC placing: fence, as in shmnd_qp_go_down() */
+    shmnd_store_then_load();
+    shmnd_show_state(qp, state);
+}
+
+static inline void shmnd_unpublish_all(struct shmnd_qp *qp)
+{
+    for (uint64_t pos = qp->own.matched; pos != qp->own.posted; pos++)
+        shmnd_rx_unpin(qp, &qp->own.entries[pos & qp->own.mask], shmnd_rqe_sges(&qp->own, pos));
+}
+
+/* The peer names a segment that it never announced: what names it fails. */
+static inline void shmnd_fail_unmapped(struct shmnd_qp *qp, bool receiving)
+{
+    if (receiving) {
+        qp->rx_needs_segment = false;
+        qp->rx_fault = true;
+        return;
+    }
+    struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
+    if (qp->wq_next == qp->wq_tail)
+        w = &qp->wqes[qp->wq_head & qp->wq_mask]; /* a large message already announced */
+    else
+        qp->wq_next++;
+    shmnd_tx_fail(w, SHMND_ACCESS_VIOLATION);
+}
+
+static inline shmnd_word64 *shmnd_read_pos_of(struct shmnd_side *side)
+{
+    return &side->read_pos;
 }
 
 /* ---- progress ----------------------------------------------------------------------------------- */

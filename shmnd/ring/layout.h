@@ -143,8 +143,9 @@ struct shmnd_link_header {
     uint64_t bytes;
     uint32_t receives[2]; /* published entries of the active, the passive side */
     uint32_t extents[2];  /* per entry */
+    uint64_t connection;  /* random; names this connection in grants */
     shmnd_word32 version; /* stored last */
-    uint8_t pad[92];
+    uint8_t pad[84];
 };
 
 _Static_assert(sizeof(struct shmnd_link_header) == 128, "ABI of the link");

@@ -37,6 +37,14 @@ static inline uint64_t shmnd_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
 }
 
+/* Cheap and some milliseconds coarse. */
+static inline uint64_t shmnd_coarse_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
 static inline void shmnd_todo_set(struct shmnd_todo *todo, struct shmnd_qp *qp,
                                   enum shmnd_progress what, bool receiving)
 {

@@ -578,6 +578,11 @@ static inline uint32_t shmnd_run_rdma(struct shmnd_qp *qp, struct shmnd_job *job
 {
     if (!shmnd_hazard_enter(&qp->link.mine->hazard, job->grant, job->token))
         return SHMND_ACCESS_VIOLATION;
+    /* SYNC closing: the fence in shmnd_hazard_enter() pairs with the closer's */
+    if (shmnd_relaxed32(&qp->link.theirs->closing)) {
+        shmnd_hazard_leave(&qp->link.mine->hazard);
+        return SHMND_CANCELED;
+    }
     uint32_t status = job->to.remote || job->from.remote
                           ? shmnd_move(qp->peer, &job->to, &job->from)
                           : shmnd_move_in_order(qp->peer, &job->to, &job->from);

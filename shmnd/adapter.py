@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The adapter: makes everything else, and owns the memory that its peers share."""
+
+from __future__ import annotations
+
+import os
+import uuid
+import weakref
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+
+from shmnd.address import address_list_into, host_addresses, into, parse_host, require_local
+from shmnd.bells import Bells
+from shmnd.connector import Connector
+from shmnd.hub import Hub
+from shmnd.info import INFO_VERSIONS, LIMITS, AdapterInfo
+from shmnd.listener import Listener
+from shmnd.memory import MemoryRegion, MemoryWindow
+from shmnd.overlapped import OverlappedFile, require_file
+from shmnd.queues import CompletionQueue, QueuePair, SharedReceiveQueue
+from shmnd.ring import Arena, Registry, Segment
+from shmnd.ring.peer import Probe
+from shmnd.status import Status, error
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from typing_extensions import Buffer
+
+__all__ = ["Adapter"]
+
+_DEPTH: Final = 64
+"""Default depth of a queue pair's queues."""
+
+
+class Adapter:
+    """An open adapter. Two adapters are independent, also of one address in one process.
+
+    Closing it ends everything made from it; arrays of `allocate` stay valid.
+    """
+
+    def __init__(
+        self, host: str = "127.0.0.1", *, namespace: str | None = None, rnr_timeout: float = 2.0
+    ) -> None:
+        call = "open_adapter"
+        self.host: Final = parse_host(host, call, 1)
+        require_local(self.host, call)
+        if not 0 < rnr_timeout < 1e6:
+            raise error(
+                Status.INVALID_PARAMETER_3, call, f"rnr_timeout {rnr_timeout} is outside 0..1e6 s"
+            )
+        self.rnr_timeout: Final = float(rnr_timeout)
+        self.uid: Final = uuid.uuid4().hex
+        self.limits: Final[AdapterInfo] = replace(LIMITS, adapter_id=uuid.getnode())
+        self._closed = False
+        self._known = False
+        self._given_back: deque[int] = deque()
+        self._pairs: weakref.WeakSet[QueuePair] = weakref.WeakSet()
+        self._objects: weakref.WeakSet[Any] = weakref.WeakSet()
+        announce = weakref.WeakMethod(self._announce)
+        self.registry: Final = Registry(lambda *new: _called(announce, *new))
+        self.bells: Final = Bells(lambda *new: _called(announce, *new))
+        self.arena: Final = Arena(lambda *new: _called(announce, *new), self._given_back.append)
+        self._probe: Final = Probe()
+        self.hub: Final = Hub.of(namespace)
+        try:
+            self.hub.register_adapter(self, {"probe": [self._probe.address, self._probe.nonce]})
+        except BaseException:
+            self._closed = True
+            self.hub.unregister_adapter(self)
+            raise
+        self._known = True
+
+    # -- what the hub and the objects ask --
+
+    def check_open(self, call: str) -> None:
+        """DEVICE_REMOVED when the adapter is closed, or was opened before fork()."""
+        if self._closed:
+            raise error(Status.DEVICE_REMOVED, call, "the adapter is closed")
+        self.hub.check(call)
+
+    def segments(self) -> list[tuple[int, int, int, bool]]:
+        """All shared segments: number, bytes, the descriptor for peers, whether they may write."""
+        every = [*self.bells.segments(), *self.arena.segments()]
+        shared = [(seg, segment.size, segment.fd, True) for seg, segment in every]
+        return shared + [
+            (seg, segment.size, segment.readonly_fd(), False)
+            for seg, segment in self.registry.tables()
+        ]
+
+    def _announce(self, seg: int, segment: Segment) -> None:
+        """Tell the peers of a new segment, before anything in it can be named to them."""
+        while self._given_back:
+            self.hub.withdraw_segment(self, self._given_back.popleft())
+        table = seg >= 1 << 30
+        fd = segment.readonly_fd() if table else segment.fd
+        self.hub.announce_segment(self, seg, segment.size, fd, not table)
+
+    # -- what it is --
+
+    def query(self) -> AdapterInfo:
+        """Give what this adapter can do."""
+        self.check_open("Adapter.query")
+        return replace(self.limits, info_version=INFO_VERSIONS[-1])
+
+    def query_into(self, buffer: Buffer | None) -> int:
+        """Fill a buffer with ND2_ADAPTER_INFO, whose InfoVersion the caller has set in it."""
+        call = "Adapter.query_into"
+        self.check_open(call)
+        version = INFO_VERSIONS[-1]
+        if buffer is not None:
+            with memoryview(buffer) as view:
+                octets = view.cast("B")
+                if octets.nbytes >= 4:
+                    version = int.from_bytes(octets[:4], "little")
+                    if octets.nbytes >= len(self.limits.pack()) and version not in INFO_VERSIONS:
+                        known = ", ".join(f"{v:#x}" for v in INFO_VERSIONS)
+                        raise error(
+                            Status.INVALID_PARAMETER_1,
+                            call,
+                            f"InfoVersion {version:#x} is none of {known}",
+                        )
+        return into(call, buffer, replace(self.limits, info_version=version).pack())
+
+    def query_address_list(self) -> list[tuple[str, int]]:
+        """Give the addresses of this adapter, with port 0."""
+        self.check_open("Adapter.query_address_list")
+        return [(host, 0) for host in host_addresses()]
+
+    def query_address_list_into(self, buffer: Buffer | None) -> int:
+        """Fill a buffer with a SOCKET_ADDRESS_LIST; BUFFER_OVERFLOW when it does not fit."""
+        call = "Adapter.query_address_list_into"
+        self.check_open(call)
+        return address_list_into(call, buffer, self.query_address_list())
+
+    # -- memory --
+
+    def allocate(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Give zeroed shared memory: what is registered in it moves without a copy in between.
+
+        It is freed when the last view of it is gone, also after the adapter is closed.
+        """
+        call = "Adapter.allocate"
+        self.check_open(call)
+        most = self.limits.max_registration_size
+        if not 1 <= nbytes <= most:
+            raise error(Status.INVALID_PARAMETER_1, call, f"{nbytes} bytes, outside 1..{most}")
+        return np.frombuffer(self.arena.allocate(nbytes), dtype=np.uint8)
+
+    def create_memory_region(
+        self, *, overlapped_file: OverlappedFile | None = None
+    ) -> MemoryRegion:
+        """Make a region, to register a buffer with."""
+        call = "Adapter.create_memory_region"
+        self.check_open(call)
+        return self._kept(MemoryRegion(self, require_file(overlapped_file, self, call)))
+
+    def create_memory_window(self) -> MemoryWindow:
+        """Make a window, to let one peer read or write a part of a region."""
+        self.check_open("Adapter.create_memory_window")
+        return MemoryWindow(self)
+
+    # -- queues --
+
+    def create_overlapped_file(self) -> OverlappedFile:
+        """Make a file through which operations are delivered when they are over."""
+        self.check_open("Adapter.create_overlapped_file")
+        return OverlappedFile(self)
+
+    def create_completion_queue(
+        self,
+        depth: int,
+        *,
+        overlapped_file: OverlappedFile | None = None,
+        group: int = 0,
+        affinity: int = 0,
+    ) -> CompletionQueue:
+        """Make a completion queue for `depth` results. An affinity is a wish that has no effect."""
+        call = "Adapter.create_completion_queue"
+        self.check_open(call)
+        file = require_file(overlapped_file, self, call)
+        most = self.limits.max_completion_queue_depth
+        if not 1 <= depth <= most:
+            raise error(Status.INVALID_PARAMETER_3, call, f"depth {depth} is outside 1..{most}")
+        return self._kept(CompletionQueue(self, depth, file))
+
+    def create_shared_receive_queue(
+        self,
+        depth: int,
+        max_request_sge: int = 1,
+        notify_threshold: int = 0,
+        *,
+        overlapped_file: OverlappedFile | None = None,
+        group: int = 0,
+        affinity: int = 0,
+    ) -> SharedReceiveQueue:
+        """Make a queue of receives that several queue pairs share."""
+        call = "Adapter.create_shared_receive_queue"
+        self.check_open(call)
+        file = require_file(overlapped_file, self, call)
+        _within(call, 3, "depth", depth, 1, self.limits.max_shared_receive_queue_depth)
+        _within(call, 4, "max_request_sge", max_request_sge, 0, self.limits.max_receive_sge)
+        most = self.limits.max_shared_receive_queue_depth
+        _within(call, 5, "notify_threshold", notify_threshold, 0, most)
+        sge = max(4, max_request_sge)
+        return self._kept(SharedReceiveQueue(self, depth, sge, notify_threshold, file))
+
+    def create_queue_pair(
+        self,
+        receive_cq: CompletionQueue,
+        initiator_cq: CompletionQueue,
+        *,
+        context: object = None,
+        receive_depth: int = _DEPTH,
+        initiator_depth: int = _DEPTH,
+        max_receive_sge: int = 1,
+        max_initiator_sge: int = 1,
+        inline_size: int = 0,
+    ) -> QueuePair:
+        """Make a queue pair. More scatter/gather elements may be granted than are asked for."""
+        call = "Adapter.create_queue_pair"
+        self.check_open(call)
+        self._own_queue(call, 2, receive_cq, CompletionQueue)
+        self._own_queue(call, 3, initiator_cq, CompletionQueue)
+        limits = self.limits
+        _within(call, 5, "receive_depth", receive_depth, 0, limits.max_receive_queue_depth)
+        _within(call, 6, "initiator_depth", initiator_depth, 0, limits.max_initiator_queue_depth)
+        _within(call, 7, "max_receive_sge", max_receive_sge, 0, limits.max_receive_sge)
+        _within(call, 8, "max_initiator_sge", max_initiator_sge, 0, limits.max_initiator_sge)
+        _within(call, 9, "inline_size", inline_size, 0, limits.max_inline_data_size)
+        depths = {
+            "receive_depth": receive_depth,
+            "initiator_depth": initiator_depth,
+            "max_receive_sge": max_receive_sge,
+            "max_initiator_sge": max_initiator_sge,
+            "inline_size": inline_size,
+        }
+        return self._pair(receive_cq, initiator_cq, None, context, depths)
+
+    def create_queue_pair_with_srq(
+        self,
+        receive_cq: CompletionQueue,
+        initiator_cq: CompletionQueue,
+        srq: SharedReceiveQueue,
+        *,
+        context: object = None,
+        initiator_depth: int = _DEPTH,
+        max_initiator_sge: int = 1,
+        inline_size: int = 0,
+    ) -> QueuePair:
+        """Make a queue pair that takes its receives from a shared receive queue."""
+        call = "Adapter.create_queue_pair_with_srq"
+        self.check_open(call)
+        self._own_queue(call, 2, receive_cq, CompletionQueue)
+        self._own_queue(call, 3, initiator_cq, CompletionQueue)
+        self._own_queue(call, 4, srq, SharedReceiveQueue)
+        limits = self.limits
+        _within(call, 6, "initiator_depth", initiator_depth, 0, limits.max_initiator_queue_depth)
+        _within(call, 7, "max_initiator_sge", max_initiator_sge, 0, limits.max_initiator_sge)
+        _within(call, 8, "inline_size", inline_size, 0, limits.max_inline_data_size)
+        depths = {
+            "receive_depth": 0,
+            "initiator_depth": initiator_depth,
+            "max_receive_sge": 0,
+            "max_initiator_sge": max_initiator_sge,
+            "inline_size": inline_size,
+        }
+        return self._pair(receive_cq, initiator_cq, srq, context, depths)
+
+    def _pair(
+        self,
+        receive_cq: CompletionQueue,
+        initiator_cq: CompletionQueue,
+        srq: SharedReceiveQueue | None,
+        context: object,
+        depths: dict[str, int],
+    ) -> QueuePair:
+        pair = QueuePair(self, self.registry, receive_cq, initiator_cq, srq, context, depths)
+        self._pairs.add(pair)
+        return pair
+
+    def _own_queue(self, call: str, parameter: int, queue: object, kind: type) -> None:
+        status = Status[f"INVALID_PARAMETER_{parameter}"]
+        if not isinstance(queue, kind):
+            raise error(status, call, f"{type(queue).__name__} is no {kind.__name__}")
+        if queue.adapter is not self:  # type: ignore[attr-defined]
+            raise error(status, call, f"the {kind.__name__} is of another adapter")
+        if queue.closed:  # type: ignore[attr-defined]
+            raise error(status, call, f"the {kind.__name__} is closed")
+
+    # -- connections --
+
+    def create_connector(self, *, overlapped_file: OverlappedFile | None = None) -> Connector:
+        """Make a connector, for one connection of one queue pair."""
+        call = "Adapter.create_connector"
+        self.check_open(call)
+        return self._kept(Connector(self, require_file(overlapped_file, self, call)))
+
+    def create_listener(self, *, overlapped_file: OverlappedFile | None = None) -> Listener:
+        """Make a listener, to get connection requests from."""
+        call = "Adapter.create_listener"
+        self.check_open(call)
+        return self._kept(Listener(self, require_file(overlapped_file, self, call)))
+
+    # -- the end --
+
+    def _kept(self, made: Any) -> Any:
+        self._objects.add(made)
+        return made
+
+    def close(self) -> None:
+        """Close the adapter: connections end, what is pending is cancelled."""
+        if self._closed:
+            return
+        self._closed = True
+        if self.hub.alive:
+            for pair in list(self._pairs):
+                pair.close()
+            for made in sorted(self._objects, key=lambda made: isinstance(made, CompletionQueue)):
+                made.close()
+        self.arena.close()
+        self.hub.unregister_adapter(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except Exception:
+            pass  # half-made, or the interpreter is ending
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open"
+        return f"<Adapter {self.host} {state} in process {os.getpid()}>"
+
+
+def _called(method: weakref.WeakMethod[Any], *new: Any) -> None:
+    bound = method()
+    if bound is not None:
+        bound(*new)
+
+
+def _within(call: str, parameter: int, name: str, value: int, least: int, most: int) -> None:
+    if not isinstance(value, int) or not least <= value <= most:
+        raise error(
+            Status[f"INVALID_PARAMETER_{parameter}"],
+            call,
+            f"{name} {value!r} is outside {least}..{most}",
+        )

@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory regions and windows: what of a process's memory is registered, and what of it is shared.
+
+The rules of access are the data plane's (`shmnd.ring`); here is the life of the two objects: what
+may be registered, what keeps a registration busy, and when a deregistration is over.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from typing import TYPE_CHECKING, Final
+
+from shmnd.overlapped import Overlapped, OverlappedFile, OverlappedObject
+from shmnd.ring import Sge
+from shmnd.ring.memory import HeldBuffer, is_mapped
+from shmnd.ring.peer import private_memory_is_reachable
+from shmnd.status import MrFlag, OpFlag, Status, error
+from shmnd.tie import QpState
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from shmnd.adapter import Adapter
+    from shmnd.ring import QueuePair
+
+__all__ = ["MemoryRegion", "MemoryWindow", "Sge"]
+
+_KNOWN: Final = int(
+    MrFlag.ALLOW_LOCAL_WRITE
+    | MrFlag.ALLOW_REMOTE_READ
+    | MrFlag.ALLOW_REMOTE_WRITE
+    | MrFlag.RDMA_READ_SINK
+    | MrFlag.DO_NOT_SECURE_VM
+)
+_WRITES: Final = int(MrFlag.ALLOW_LOCAL_WRITE | MrFlag.RDMA_READ_SINK)
+_REMOTE: Final = int(MrFlag.ALLOW_REMOTE_READ) | (int(MrFlag.ALLOW_REMOTE_WRITE) & ~1)
+_PAUSE: Final = 0.001
+"""Seconds between two looks whether a copy under way has ended."""
+
+
+class _Bare:
+    """Memory given as (address, length): whoever gives it keeps it alive."""
+
+    readonly = False
+
+    def __init__(self, address: int, nbytes: int) -> None:
+        self.address = address
+        self.nbytes = nbytes
+
+    def release(self) -> None:
+        """Nothing was held."""
+
+
+class MemoryRegion(OverlappedObject):
+    """One registered buffer at a time. Any buffer, of any alignment, 1 byte to many GiB."""
+
+    def __init__(self, adapter: Adapter, file: OverlappedFile | None) -> None:
+        super().__init__(adapter.hub, file)
+        self._adapter: Final = adapter
+        self._token = 0
+        self._held: HeldBuffer | _Bare | None = None
+        self._leaving = False
+        self._windows: weakref.WeakSet[MemoryWindow] = weakref.WeakSet()
+        self._revoked: list[int] = []  # window tokens that a peer may still be copying by
+        self._waits: list[tuple[int, int | None, int | None]] = []
+
+    # -- registering --
+
+    def register(self, buffer: Buffer | tuple[int, int] | None, flags: int = 0) -> Overlapped:
+        """Register a buffer, or the memory at (address, length), which the caller keeps alive.
+
+        A buffer is held until it is deregistered. Without ALLOW_LOCAL_WRITE or RDMA_READ_SINK it
+        may be read-only and serves as a source.
+        """
+        call = "MemoryRegion.register"
+        self._adapter.check_open(call)
+        flags = _checked_flags(flags, call)
+        if self._token:
+            raise error(Status.INVALID_DEVICE_STATE, call, "a buffer is registered here already")
+        held = _hold(buffer, call)
+        try:
+            self._check_size(held, flags, call)
+            place = self._adapter.arena.locate(held.address, held.nbytes)
+            if place is None and flags & _REMOTE and not private_memory_is_reachable():
+                raise error(
+                    Status.ACCESS_VIOLATION,
+                    call,
+                    f"{held.nbytes} bytes of private memory for remote access, but the kernel "
+                    "does not let processes copy each other's memory (process_vm_readv); use "
+                    "memory from Adapter.allocate",
+                )
+            registry = self._adapter.registry
+            self._token = registry.register(held.address, held.nbytes, flags, place)
+        except BaseException:
+            held.release()
+            raise
+        self._held = held
+        self._leaving = False
+        overlapped = self._start(call)
+        overlapped._complete(Status.SUCCESS)
+        return overlapped
+
+    def _check_size(self, held: HeldBuffer | _Bare, flags: int, call: str) -> None:
+        most = self._adapter.limits.max_registration_size
+        if held.nbytes == 0:
+            raise error(Status.INVALID_BUFFER_SIZE, call, "a buffer of 0 bytes, at least 1 needed")
+        if held.nbytes > most:
+            raise error(Status.INVALID_PARAMETER, call, f"{held.nbytes} bytes, at most {most}")
+        if isinstance(held, _Bare) and not (
+            held.address and is_mapped(held.address, held.nbytes)
+        ):
+            raise error(
+                Status.ACCESS_VIOLATION,
+                call,
+                f"{held.nbytes} bytes at {held.address:#x} are not all memory of this process",
+            )
+        if held.readonly and flags & _WRITES:
+            raise error(
+                Status.ACCESS_VIOLATION,
+                call,
+                f"flags {flags:#x} ask for writing, the buffer of {held.nbytes} bytes is read-only",
+            )
+
+    # -- deregistering --
+
+    def deregister(self) -> Overlapped:
+        """Give the registration back. Over when nothing touches the memory any more."""
+        call = "MemoryRegion.deregister"
+        self._adapter.check_open(call)
+        if not self._token or self._leaving:
+            raise error(Status.INVALID_DEVICE_STATE, call, "no buffer is registered here")
+        bound = [window for window in list(self._windows) if window._is_bound()]
+        if bound:
+            raise error(
+                Status.DEVICE_BUSY, call, f"{len(bound)} windows are bound to it; invalidate them"
+            )
+        self._withdraw()
+        return self._start(call, self._settled, self._too_late, "a copy under way to end")
+
+    def _withdraw(self) -> None:
+        for window in list(self._windows):
+            window._drop()
+        self._leaving = True
+        self._waits = self._adapter.registry.withdraw(self._token)
+
+    def _settled(self) -> Status | None:
+        if not self._let_go():
+            self._hub.wake_at(time.monotonic() + _PAUSE)
+            return None
+        return Status.SUCCESS
+
+    def _too_late(self, overlapped: Overlapped) -> bool:
+        return False
+
+    def _let_go(self) -> bool:
+        """Release the buffer, if nothing touches it any more; tell whether it is released."""
+        if not self._leaving:
+            return True
+        registry = self._adapter.registry
+        self._revoked = [token for token in self._revoked if not registry.settled(token, [])]
+        if self._revoked or not registry.settled(self._token, self._waits):
+            return False
+        registry.release(self._token)
+        held, self._held = self._held, None
+        self._token = 0
+        self._leaving = False
+        if held is not None:
+            held.release()
+        return True
+
+    # -- what is registered --
+
+    @property
+    def local_token(self) -> int:
+        """The token for scatter/gather elements."""
+        return self._registered("MemoryRegion.local_token")
+
+    @property
+    def remote_token(self) -> int:
+        """The token for any connected peer's Read and Write, as the flags allow."""
+        return self._registered("MemoryRegion.remote_token")
+
+    @property
+    def address(self) -> int:
+        """Where the buffer begins, in this process."""
+        self._registered("MemoryRegion.address")
+        assert self._held is not None
+        return self._held.address
+
+    @property
+    def length(self) -> int:
+        """How many bytes are registered."""
+        self._registered("MemoryRegion.length")
+        assert self._held is not None
+        return self._held.nbytes
+
+    def sge(self, offset: int = 0, length: int | None = None) -> Sge:
+        """Give a scatter/gather element of this region; to its end when no length is given.
+
+        What lies outside the region fails when a request uses it, not here.
+        """
+        address = self.address + offset
+        return Sge(address, self.length - offset if length is None else length, self._token)
+
+    def _registered(self, call: str) -> int:
+        if not self._token or self._leaving:
+            raise error(Status.INVALID_DEVICE_STATE, call, "no buffer is registered here")
+        return self._token
+
+    # -- the end --
+
+    def close(self) -> None:
+        """Release the region; what is registered is deregistered, now or as soon as it can be."""
+        super().close()
+        if not self._token:
+            return
+        if not self._leaving:
+            self._withdraw()
+        if not self._let_go() and self._hub.alive:
+            self._hub.linger(self._let_go)
+
+
+def _checked_flags(flags: int, call: str) -> int:
+    if not isinstance(flags, int):
+        raise TypeError(f"{call}: flags must be an int, not {type(flags).__name__}")
+    if flags & ~_KNOWN:
+        raise error(Status.INVALID_PARAMETER_3, call, f"flags {flags:#x} outside {_KNOWN:#x}")
+    return int(flags)
+
+
+def _hold(buffer: Buffer | tuple[int, int] | None, call: str) -> HeldBuffer | _Bare:
+    if buffer is None:
+        raise error(Status.INVALID_PARAMETER, call, "no buffer (None)")
+    if isinstance(buffer, tuple):
+        address, nbytes = buffer
+        if address == 0 and nbytes == 0:
+            raise error(Status.INVALID_PARAMETER, call, "no buffer (address 0, 0 bytes)")
+        if not 0 <= address < 1 << 64 or nbytes < 0:
+            raise error(Status.ACCESS_VIOLATION, call, f"{nbytes} bytes at {address:#x}: no memory")
+        return _Bare(address, nbytes)
+    try:
+        return HeldBuffer(buffer)
+    except BufferError as exc:
+        raise error(Status.ACCESS_VIOLATION, call, f"the buffer is not contiguous: {exc}") from exc
+
+
+class MemoryWindow:
+    """A part of a region that one connected peer may read or write, until it is invalidated."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter: Final = adapter
+        self._token = 0
+        self._given = 0  # the last token there was: what `remote_token` shows
+        self._address = 0
+        self._length = 0
+        self._region: MemoryRegion | None = None
+        self._qp: weakref.ref[QueuePair] | None = None
+
+    @property
+    def remote_token(self) -> int:
+        """The token for the peer, as soon as Bind returned; 0 before the first."""
+        return self._given
+
+    @property
+    def address(self) -> int:
+        """Where the bound range begins, in this process."""
+        return self._address
+
+    @property
+    def length(self) -> int:
+        """How long the bound range is."""
+        return self._length
+
+    # -- called by QueuePair.bind and .invalidate --
+
+    def _check_bind(
+        self, qp: QueuePair, region: MemoryRegion, address: int, length: int, flags: int
+    ) -> None:
+        call = "QueuePair.bind"
+        if not isinstance(region, MemoryRegion) or region._adapter is not qp.adapter:
+            raise error(Status.INVALID_PARAMETER_2, call, "the region is of another adapter")
+        self._check_adapter(qp, call, Status.INVALID_PARAMETER_3)
+        if not region._token or region._leaving:
+            raise error(Status.ACCESS_VIOLATION, call, "the region has no registered buffer")
+        if length < 0 or not qp.adapter.registry.covers(region._token, address, length):
+            raise error(
+                Status.ACCESS_VIOLATION,
+                call,
+                f"{length} bytes at {address:#x} are not all within the region of "
+                f"{region.length} bytes at {region.address:#x}",
+            )
+        rights = qp.adapter.registry.rights(region._token)
+        if flags & OpFlag.ALLOW_WRITE and not rights & MrFlag.ALLOW_LOCAL_WRITE:
+            raise error(
+                Status.ACCESS_VIOLATION, call, "ALLOW_WRITE on a region without ALLOW_LOCAL_WRITE"
+            )
+
+    def _check_invalidate(self, qp: QueuePair) -> None:
+        self._check_adapter(qp, "QueuePair.invalidate", Status.INVALID_PARAMETER_2)
+
+    def _check_adapter(self, qp: QueuePair, call: str, status: Status) -> None:
+        if self._adapter is not qp.adapter:
+            raise error(status, call, "the window is of another adapter")
+
+    def _bind(
+        self, qp: QueuePair, region: MemoryRegion, address: int, length: int, flags: int
+    ) -> tuple[int, int]:
+        """Bind it now; give what the request completes with, and the token."""
+        if self._is_bound():
+            return Status.INVALID_DEVICE_REQUEST, self._token
+        self._drop()
+        if qp.state != QpState.CONNECTED:
+            return Status.SUCCESS, 0  # the request ends with CANCELED, nothing is bound
+        rights = flags & int(OpFlag.ALLOW_READ | OpFlag.ALLOW_WRITE)
+        registry = self._adapter.registry
+        self._token = self._given = registry.bind(
+            region._token, address, length, rights, qp.connection
+        )
+        self._address, self._length = address, length
+        self._region, self._qp = region, weakref.ref(qp)
+        region._windows.add(self)
+        return Status.SUCCESS, self._token
+
+    def _invalidate(self, qp: QueuePair) -> tuple[int, int]:
+        """Take the peer's access away; give what the request completes with, and the token."""
+        if not self._is_bound() or self._qp is None or self._qp() is not qp:
+            return Status.INVALID_DEVICE_REQUEST, 0
+        token = self._token
+        self._drop()
+        return Status.SUCCESS, token
+
+    # -- bound or not --
+
+    def _is_bound(self) -> bool:
+        """A window bound to a connection that is over is not bound any more."""
+        qp = self._qp() if self._qp is not None else None
+        return bool(self._token) and qp is not None and qp.state == QpState.CONNECTED
+
+    def _drop(self) -> None:
+        """Withdraw the token. The region waits for a copy that may be under way by it."""
+        token, self._token = self._token, 0
+        region, self._region, self._qp = self._region, None, None
+        if not token or region is None:
+            return
+        region._windows.discard(self)
+        region._revoked.append(token)
+        if len(region._revoked) > 64:
+            settled = self._adapter.registry.settled
+            region._revoked = [old for old in region._revoked if not settled(old, [])]
+        self._adapter.registry.withdraw(token)
+        self._adapter.registry.release(token)
+
+    def close(self) -> None:
+        """Release the window; the peer's access ends."""
+        self._drop()
+
+    def __enter__(self) -> MemoryWindow:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except Exception:
+            pass  # half-made, or the interpreter is ending

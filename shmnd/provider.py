@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The provider: which addresses this host serves, and adapters to use them."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from shmnd.adapter import Adapter
+from shmnd.address import address_list_into, host_addresses, parse_host, require_local
+from shmnd.status import Status, error
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["Provider", "open_adapter"]
+
+
+def _adapter_id() -> int:
+    """The id of this host's one adapter: all its addresses share memory and so one adapter."""
+    return uuid.getnode()
+
+
+class Provider:
+    """Entry to the interface. May be dropped once an adapter is open."""
+
+    def query_address_list(self) -> list[tuple[str, int]]:
+        """Give all local addresses, with port 0."""
+        return [(host, 0) for host in host_addresses()]
+
+    def query_address_list_into(self, buffer: Buffer | None) -> int:
+        """Fill a buffer with a SOCKET_ADDRESS_LIST; BUFFER_OVERFLOW when it does not fit."""
+        return address_list_into(
+            "Provider.query_address_list_into", buffer, self.query_address_list()
+        )
+
+    def resolve_address(self, host: str | tuple[str, int]) -> int:
+        """Give the id of the adapter that serves a local address; a port is ignored."""
+        call = "Provider.resolve_address"
+        if isinstance(host, tuple):
+            host = host[0]
+        require_local(parse_host(host, call, 1), call)
+        return _adapter_id()
+
+    def open_adapter(self, adapter_id: int) -> Adapter:
+        """Open the adapter of this id; each call gives an adapter of its own."""
+        call = "Provider.open_adapter"
+        if adapter_id != _adapter_id():
+            raise error(Status.INVALID_PARAMETER, call, f"adapter id {adapter_id!r} is unknown")
+        return Adapter("127.0.0.1")
+
+
+def open_adapter(
+    host: str = "127.0.0.1", *, namespace: str | None = None, rnr_timeout: float = 2.0
+) -> Adapter:
+    """Open the adapter that serves a local address; starts the broker when there is none.
+
+    `namespace` separates worlds that are not to meet. `rnr_timeout` is how many seconds a Send
+    waits for a Receive.
+    """
+    return Adapter(host, namespace=namespace, rnr_timeout=rnr_timeout)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Completion queues and shared receive queues: their overlapped operations and their limits.
+
+Posting and polling are the data plane's (`shmnd.ring`); here is what happens now and then: Notify,
+Resize, Modify, and the end.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Final
+
+from shmnd.overlapped import Overlapped, OverlappedFile, OverlappedObject, Readiness
+from shmnd.ring import CompletionCore, QueuePair, ReceiveCore, Result
+from shmnd.status import CqNotify, Status, error
+
+if TYPE_CHECKING:
+    from shmnd.adapter import Adapter
+
+__all__ = ["CompletionQueue", "QueuePair", "Result", "SharedReceiveQueue"]
+
+_ANY: Final = 1
+_SOLICITED: Final = 2
+_RETRY: Final = 0.002
+"""Seconds after which a queue with requests in progress is looked at again."""
+
+
+def _affinity() -> tuple[int, int]:
+    """The processor group and mask that notifications come from: those this thread may run on."""
+    mask = 0
+    for cpu in os.sched_getaffinity(0):
+        mask |= 1 << cpu
+    return 0, mask & 0xFFFFFFFFFFFFFFFF
+
+
+class CompletionQueue(CompletionCore, OverlappedObject):
+    """Where requests of any number of queue pairs complete.
+
+    `spin` is how many seconds `wait` looks before it sleeps; 0 sleeps at once.
+    """
+
+    def __init__(self, adapter: Adapter, depth: int, file: OverlappedFile | None) -> None:
+        OverlappedObject.__init__(self, adapter.hub, file)
+        self._place = adapter.bells.take()
+        self._readiness: Readiness | None = None
+        self._waiting: dict[Overlapped, CqNotify] = {}
+        CompletionCore.__init__(
+            self, adapter, depth, self._place.where, self._place.segment, adapter.hub.doorbell_fd
+        )
+
+    # -- Notify --
+
+    def notify(self, type: int = CqNotify.ANY) -> Overlapped:
+        """Ask to be told of the next completion; over when there is one.
+
+        ANY: any completion. SOLICITED: a Receive whose Send asked for it, or an error. ERRORS: a
+        failure of the queue itself. One event completes all that wait.
+        """
+        call = "CompletionQueue.notify"
+        self.adapter.check_open(call)
+        try:
+            kind = CqNotify(type)
+        except ValueError as exc:
+            raise error(
+                Status.INVALID_PARAMETER_1, call, f"type {type!r} is not ERRORS, ANY or SOLICITED"
+            ) from exc
+        self._check_usable(call)
+        overlapped = self._start(call, None, self._forget_notify, "a completion")
+        self._waiting[overlapped] = kind
+        self._arm()
+        self._hub.add_ticker(self)
+        self.tick()
+        return overlapped
+
+    def _arm(self) -> None:
+        kinds = self._waiting.values()
+        strongest = 0
+        if CqNotify.ANY in kinds:
+            strongest = _ANY
+        elif CqNotify.SOLICITED in kinds:
+            strongest = _SOLICITED
+        self.arm_for(strongest)
+
+    def _forget_notify(self, overlapped: Overlapped) -> bool:
+        self._waiting.pop(overlapped, None)
+        self._arm()
+        return True
+
+    def tick(self) -> None:
+        """Look whether a completion satisfies those who wait for one."""
+        if not self.notify_mode:
+            return
+        self.gather()
+        if self.triggered(self.notify_mode):
+            waiting, self._waiting = list(self._waiting), {}
+            self._arm()
+            self._hub.remove_ticker(self)
+            for overlapped in waiting:
+                overlapped._complete(Status.SUCCESS)
+            if self._readiness is not None and waiting:
+                self._readiness.set()
+        elif self.busy:
+            self._hub.wake_at(time.monotonic() + _RETRY)
+
+    def fileno(self) -> int:
+        """Give a descriptor that is readable after an armed Notify completed.
+
+        It stays readable until `get_results` is called.
+        """
+        self._check_usable("CompletionQueue.fileno")
+        if self._readiness is None:
+            self._readiness = Readiness(self._hub)
+        return self._readiness.fileno()
+
+    def get_results(self, max: int = 64) -> list[Result]:
+        """Take up to `max` completions, oldest first. Never waits."""
+        if self._readiness is not None:
+            self._readiness.clear()
+        return super().get_results(max)
+
+    # -- the rest --
+
+    def resize(self, depth: int) -> None:
+        """Change how many results the queue holds. Nothing is lost; traffic may go on."""
+        call = "CompletionQueue.resize"
+        self.adapter.check_open(call)
+        most = self.adapter.limits.max_completion_queue_depth
+        if not 1 <= depth <= most:
+            raise error(Status.INVALID_PARAMETER, call, f"depth {depth} is outside 1..{most}")
+        queued = self.gather()
+        if depth < queued:
+            raise error(
+                Status.BUFFER_OVERFLOW, call, f"{queued} results are queued, more than {depth}"
+            )
+        self.set_depth(depth)
+
+    def get_notify_affinity(self) -> tuple[int, int]:
+        """Give the processor group and mask that notifications come from."""
+        self.adapter.check_open("CompletionQueue.get_notify_affinity")
+        return _affinity()
+
+    def _check_usable(self, call: str) -> None:
+        if self.closed:
+            raise error(Status.INVALID_HANDLE, call, "the completion queue is closed")
+
+    def close(self) -> None:
+        """Release it: pending Notify requests end with CANCELED.
+
+        Queue pairs that use it live on; results that are here stay readable.
+        """
+        if self.closed:
+            return
+        self.shut()
+        self._waiting.clear()
+        self.arm_for(0)
+        self._hub.remove_ticker(self)
+        OverlappedObject.close(self)
+        if self._readiness is not None:
+            self._readiness.close()
+            self._readiness = None
+
+
+class SharedReceiveQueue(ReceiveCore, OverlappedObject):
+    """Receives that several queue pairs take from, in the order in which messages come."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        depth: int,
+        max_request_sge: int,
+        notify_threshold: int,
+        file: OverlappedFile | None,
+    ) -> None:
+        OverlappedObject.__init__(self, adapter.hub, file)
+        ReceiveCore.__init__(
+            self, adapter, adapter.registry, depth, max_request_sge, adapter.hub.doorbell_fd
+        )
+        self._threshold = notify_threshold
+
+    def modify(self, depth: int = 0, notify_threshold: int = 0) -> None:
+        """Change the depth, the threshold, or both; 0 leaves one as it is."""
+        call = "SharedReceiveQueue.modify"
+        self.adapter.check_open(call)
+        most = self.adapter.limits.max_shared_receive_queue_depth
+        for name, value in (("depth", depth), ("notify_threshold", notify_threshold)):
+            if not 0 <= value <= most:
+                raise error(
+                    Status.INVALID_PARAMETER, call, f"{name} {value} is outside 0..{most}"
+                )
+        if depth and depth < self.outstanding:
+            raise error(
+                Status.BUFFER_OVERFLOW,
+                call,
+                f"{self.outstanding} receives are outstanding, more than depth {depth}",
+            )
+        if depth:
+            self.set_depth(depth)
+        if notify_threshold:
+            self._threshold = notify_threshold
+        self.tick()
+
+    def notify(self) -> Overlapped:
+        """Ask to be told when fewer receives than the threshold are outstanding."""
+        call = "SharedReceiveQueue.notify"
+        self.adapter.check_open(call)
+        if self.closed:
+            raise error(Status.INVALID_HANDLE, call, "the shared receive queue is closed")
+        return self._start(call, self._below, None, "receives to be used up")
+
+    def _below(self) -> Status | None:
+        return Status.SUCCESS if self.outstanding < self._threshold else None
+
+    def tick(self) -> None:
+        """Receives were used up: look whether those who wait for it are to be told."""
+        for overlapped in list(self._pending):
+            overlapped.tick()
+
+    def get_notify_affinity(self) -> tuple[int, int]:
+        """Give the processor group and mask that notifications come from."""
+        self.adapter.check_open("SharedReceiveQueue.get_notify_affinity")
+        return _affinity()
+
+    def close(self) -> None:
+        """Release it: what is posted is dropped without completions."""
+        if self.closed:
+            return
+        self.shut()
+        OverlappedObject.close(self)

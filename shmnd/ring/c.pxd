@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+# Names of the C headers that the compiled classes use. Only what they touch is declared.
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from posix.types cimport pid_t
+
+
+cdef extern from "post.h" nogil:
+    ctypedef uint32_t word32 "shmnd_word32"
+    ctypedef uint64_t word64 "shmnd_word64"
+    ctypedef bint cbool "bool"
+
+    uint64_t SHMND_LINK_MAGIC
+    uint32_t SHMND_LAYOUT_VERSION, SHMND_READY_BITS, SHMND_PRIVATE_MEMORY, SHMND_MAX_SGE
+    uint32_t SHMND_FIRST_BELL_SEGMENT, SHMND_FIRST_TABLE_SEGMENT
+    uint32_t SHMND_TOKEN_INDEX_BITS, SHMND_TOKEN_INDEX_MASK
+    uint32_t SHMND_TABLE_ENTRIES, SHMND_TABLE_SEGMENTS
+    uint32_t SHMND_ALLOW_READ, SHMND_ALLOW_WRITE
+    uint32_t SHMND_ARMED_NOT, SHMND_ARMED_ANY, SHMND_ARMED_SOLICITED
+    uint32_t SHMND_MR_LOCAL_WRITE, SHMND_MR_REMOTE_READ, SHMND_MR_REMOTE_WRITE
+    uint32_t SHMND_SHORT_COPY
+    uint32_t SHMND_SUCCESS, SHMND_PENDING, SHMND_ACCESS_VIOLATION, SHMND_INVALID_DEVICE_REQUEST
+    uint32_t SHMND_CANCELED, SHMND_INTERNAL_ERROR
+    uint32_t SHMND_OP_INLINE, SHMND_OP_SOLICIT
+    uint32_t SHMND_RECEIVE, SHMND_SEND, SHMND_BIND, SHMND_INVALIDATE, SHMND_READ, SHMND_WRITE
+    uint32_t SHMND_CQE_SILENT, SHMND_CQE_SOLICITED
+    uint32_t SHMND_LINK_ATTACHED, SHMND_LINK_OPEN, SHMND_LINK_REJECTED, SHMND_LINK_CLOSED
+    uint32_t SHMND_LINK_DEAD
+    uint32_t SHMND_QP_IDLE, SHMND_QP_CONNECTING, SHMND_QP_ATTACHED, SHMND_QP_CONNECTED
+    uint32_t SHMND_QP_DOWN, SHMND_QP_CLOSED
+    uint32_t SHMND_IDLE, SHMND_RUN, SHMND_NEEDS_MAP
+    uint32_t SHMND_JOB_NONE
+    uint32_t SHMND_ACTIVE, SHMND_PASSIVE
+    uint32_t SHMND_DIRECT_LINKS, SHMND_RING_SLOTS, SHMND_EAGER_MAX
+
+    struct shmnd_slot:
+        word64 ready_pos
+
+    struct shmnd_side:
+        word32 state
+        word32 opened
+        word32 reaches
+        word64 hazard
+
+    struct shmnd_link_header:
+        uint64_t magic
+        uint64_t bytes
+        uint32_t receives[2]
+        uint32_t extents[2]
+        uint64_t connection
+        word32 version
+
+    struct shmnd_link_map_t "shmnd_link_map":
+        uint64_t side_off[2]
+        uint64_t ring_off[2]
+        uint64_t posted_off[2]
+        uint32_t posted_mask[2]
+        uint32_t posted_stride[2]
+        uint64_t bytes
+
+    shmnd_link_map_t shmnd_link_map(const uint32_t *receives, const uint32_t *extents)
+    uint32_t shmnd_pow2_at_least(uint32_t n)
+
+    struct shmnd_bell:
+        word64 armed
+
+    struct shmnd_grant:
+        word32 token
+
+    struct shmnd_region:
+        uint64_t base
+        uint64_t length
+        uint64_t offset
+        uint32_t segment
+        uint32_t token
+        uint32_t rights
+        uint32_t posted
+
+    struct shmnd_registry:
+        shmnd_region *regions
+        uint32_t count
+        shmnd_grant *tables[64]
+
+    struct shmnd_sge:
+        uint64_t address
+        uint32_t length
+        uint32_t token
+
+    shmnd_region *shmnd_region_of(const shmnd_registry *r, uint32_t token)
+    shmnd_grant *shmnd_grant_slot(const shmnd_registry *r, uint32_t token)
+    void shmnd_grant_publish(shmnd_grant *g, const shmnd_region *region, uint32_t rights,
+                             uint64_t connection)
+    void shmnd_grant_revoke(shmnd_grant *g)
+    bint shmnd_hazard_clear_of(const word64 *hazard, uint64_t what)
+
+    struct shmnd_spans:
+        uint32_t count
+        cbool remote
+        uint64_t total
+
+    void shmnd_spans_clear(shmnd_spans *s)
+    void shmnd_spans_add(shmnd_spans *s, uint64_t at, uint64_t length)
+    int shmnd_vm_copy(pid_t pid, const shmnd_spans *to, const shmnd_spans *from_)
+    void shmnd_ring_doorbell(int fd)
+
+    struct shmnd_cqe:
+        void *context
+        void *qp_context
+        uint32_t status
+        uint32_t bytes
+        uint32_t type
+        uint32_t flags
+
+    struct shmnd_arming:
+        shmnd_bell *bell
+        uint64_t number
+        uint32_t mode
+
+    struct shmnd_cq:
+        shmnd_cqe *ring
+        uint64_t mask
+        uint64_t write_pos
+        uint64_t read_pos
+        uint64_t limit
+        uint64_t triggered_pos
+        shmnd_arming arming
+        shmnd_qp **links
+        uint32_t link_count
+        shmnd_qp **active
+        uint32_t active_count
+        shmnd_qp **by_bit
+
+    struct shmnd_mapping:
+        uint8_t *base
+        uint64_t bytes
+
+    struct shmnd_peer:
+        shmnd_mapping *data
+        uint32_t data_count
+        shmnd_mapping tables[64]
+        int doorbell
+        pid_t pid
+        cbool vm
+        cbool dead
+
+    struct shmnd_link_end:
+        shmnd_side *mine
+        shmnd_side *theirs
+        uint8_t *my_posted
+        uint32_t my_posted_mask
+        uint32_t my_posted_stride
+        uint32_t my_extents
+        const uint8_t *their_posted
+        uint32_t their_posted_mask
+        uint32_t their_posted_stride
+        uint32_t their_extents
+        shmnd_bell *receive_bell
+        shmnd_bell *initiator_bell
+        uint32_t receive_bit
+        uint32_t initiator_bit
+        uint64_t receive_rung
+        uint64_t initiator_rung
+        uint64_t connection
+        cbool their_srq
+
+    struct shmnd_wqe:
+        void *context
+        uint64_t length
+
+    struct shmnd_rqe:
+        void *context
+
+    struct shmnd_receives:
+        shmnd_rqe *entries
+        shmnd_sge *sges
+        uint32_t mask
+        uint32_t depth
+        uint32_t stride
+        uint64_t posted
+        uint64_t matched
+
+    struct shmnd_chunks:
+        uint64_t length
+
+    struct shmnd_job:
+        uint32_t kind
+        shmnd_spans to
+        shmnd_spans from_ "from"
+        shmnd_chunks chunks
+        uint32_t result
+
+    struct shmnd_slots_writer:
+        uint8_t *ring
+        const word64 *read_pos
+        uint64_t write_pos
+        uint64_t room_pos
+
+    struct shmnd_slots_reader:
+        const uint8_t *ring
+        word64 *read_pos_shared
+        uint64_t read_pos
+        uint64_t returned_pos
+
+    struct shmnd_qp:
+        void *owner
+        void *context
+        shmnd_registry *registry
+        shmnd_cq *receive_cq
+        shmnd_cq *initiator_cq
+        shmnd_peer *peer
+        shmnd_link_end link
+        uint32_t state
+        uint32_t receive_bit
+        uint32_t initiator_bit
+        uint32_t max_transfer
+        uint32_t inline_size
+        uint32_t max_read_sge
+        uint32_t outbound_read_limit
+        uint64_t rnr_ns
+        shmnd_slots_writer out
+        uint64_t messages
+        uint64_t credit
+        uint64_t capacity
+        uint64_t viewed
+        shmnd_wqe *wqes
+        shmnd_sge *wqe_sges
+        uint8_t *wqe_inline
+        uint32_t wq_mask
+        uint32_t wq_depth
+        uint32_t wq_stride
+        uint64_t wq_head
+        uint64_t wq_next
+        uint64_t wq_tail
+        shmnd_job tx_job
+        cbool tx_busy
+        uint64_t tx_runs
+        shmnd_slots_reader in_ "in"
+        uint64_t taken
+        shmnd_receives own
+        shmnd_receives *receives
+        cbool shared
+        shmnd_job rx_job
+        cbool rx_busy
+        uint64_t rx_runs
+        cbool rx_stalled
+        cbool rx_open
+        cbool rx_needs_segment
+        cbool rx_fault
+        uint64_t posted_base
+        cbool going_down
+        cbool flush_pending
+        uint64_t cancelled
+        uint64_t revision
+
+    struct shmnd_todo:
+        shmnd_qp *qp
+        uint32_t what
+        cbool receiving
+
+    uint64_t shmnd_now_ns()
+    uint64_t shmnd_coarse_ns()
+    uint64_t shmnd_relaxed64(const word64 *w)
+    uint64_t shmnd_acquire64(const word64 *w)
+    uint32_t shmnd_relaxed32(const word32 *w)
+    void shmnd_put32(word32 *w, uint32_t v)
+    void shmnd_release32(word32 *w, uint32_t v)
+    uint32_t shmnd_acquire32(const word32 *w)
+    void shmnd_pause()
+    uint8_t shmnd_byte_at(const void *at)
+    const shmnd_slot *shmnd_slot_peek_at(const uint8_t *ring, uint64_t pos)
+
+    void shmnd_bell_arm(shmnd_arming *a, uint32_t mode)
+    void shmnd_bell_disarm(shmnd_arming *a)
+
+    uint64_t shmnd_cq_count(const shmnd_cq *cq)
+    uint32_t shmnd_cq_pop(shmnd_cq *cq, shmnd_cqe *out, uint32_t max)
+    uint32_t shmnd_cq_poll(shmnd_cq *cq, shmnd_cqe *out, uint32_t max, shmnd_todo *todo)
+    void shmnd_cq_gather(shmnd_cq *cq, shmnd_todo *todo)
+    bint shmnd_cq_trigger(shmnd_cq *cq, uint32_t mode)
+    void shmnd_cq_join(shmnd_cq *cq, shmnd_qp *qp)
+    void shmnd_cq_leave(shmnd_cq *cq, shmnd_qp *qp)
+    void shmnd_qp_activate(shmnd_qp *qp)
+
+    uint32_t shmnd_tx_advance(shmnd_qp *qp)
+    void shmnd_tx_run(shmnd_qp *qp)
+    void shmnd_tx_ran(shmnd_qp *qp)
+    void shmnd_rx_run(shmnd_qp *qp)
+    void shmnd_rx_ran(shmnd_qp *qp)
+    bint shmnd_rx_forget_region(shmnd_qp *qp, uint32_t token)
+    void shmnd_rx_publish(shmnd_qp *qp, uint64_t pos)
+    uint32_t shmnd_receives_outstanding(const shmnd_receives *r)
+
+    uint32_t shmnd_their_state(const shmnd_qp *qp)
+    void shmnd_show_state(shmnd_qp *qp, uint32_t state)
+    void shmnd_qp_go_down(shmnd_qp *qp, uint32_t state, uint32_t head_status)
+    void shmnd_qp_flush(shmnd_qp *qp)
+    void shmnd_qp_look(shmnd_qp *qp)
+    void shmnd_qp_tend(shmnd_qp *qp, uint64_t now_ns, shmnd_todo *todo)
+    uint32_t shmnd_qp_progress(shmnd_qp *qp, uint64_t now_ns)
+    void shmnd_close_unopened(shmnd_qp *qp, uint32_t state)
+    bint shmnd_quiet(const shmnd_qp *qp)
+    void shmnd_unpublish_all(shmnd_qp *qp)
+    void shmnd_fail_unmapped(shmnd_qp *qp, bint receiving)
+    word64 *shmnd_read_pos_of(shmnd_side *side)
+    void shmnd_cancel_receives(shmnd_qp *qp, uint64_t up_to)
+
+    uint32_t shmnd_post_send(shmnd_qp *qp, void *context, const shmnd_sge *sges, uint32_t n,
+                             uint32_t flags, cbool *kept_p)
+    uint32_t shmnd_post_rdma(shmnd_qp *qp, void *context, uint8_t type, const shmnd_sge *sges,
+                             uint32_t n, uint64_t address, uint32_t token, uint32_t flags,
+                             cbool *kept_p)
+    uint32_t shmnd_check_connected(shmnd_qp *qp)
+    uint32_t shmnd_post_window(shmnd_qp *qp, void *context, uint8_t type, uint32_t token,
+                               uint32_t outcome, uint32_t flags)
+    uint32_t shmnd_check_receive(const shmnd_qp *qp, const shmnd_receives *r,
+                                 const shmnd_sge *sges, uint32_t n)
+    void shmnd_receives_add(shmnd_receives *r, void *context, const shmnd_sge *sges, uint32_t n)
+    uint32_t shmnd_post_receive(shmnd_qp *qp, void *context, const shmnd_sge *sges, uint32_t n)
+
+cdef extern from "sys/prctl.h" nogil:
+    int PR_SET_PTRACER
+    unsigned long PR_SET_PTRACER_ANY
+    int prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d)
+
+cdef extern from "sys/wait.h" nogil:
+    pid_t waitpid(pid_t pid, int *status, int options)
+
+cdef extern from "unistd.h" nogil:
+    pid_t fork()
+    pid_t getpid()
+    void _exit(int status)
+
+cdef extern from "errno.h" nogil:
+    int errno
+    int EINTR

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+
+from shmnd.ring cimport c
+
+
+cdef class Sge:
+    cdef c.shmnd_sge raw
+    cdef object owner
+
+
+cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) except -1
+
+
+cdef class Registry:
+    cdef c.shmnd_registry raw
+    cdef uint16_t *_generations
+    cdef object _free
+    cdef list _tables
+    cdef object _announce
+    cdef c.shmnd_qp **_qps
+    cdef uint32_t _qp_count, _qp_room
+
+    cdef add_qp(self, c.shmnd_qp *qp)
+    cdef void remove_qp(self, c.shmnd_qp *qp) noexcept
+    cdef uint32_t _new_token(self) except 0
+    cdef c.shmnd_region *_take(self, uint64_t address, uint64_t length, uint32_t rights,
+                               uint32_t segment, uint64_t offset) except NULL
+    cdef c.shmnd_grant *_grant_of(self, uint32_t token) except NULL

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Registered memory: tokens, what they stand for, and what of it peers may touch.
+
+The registry is private to an adapter; of the entries with remote rights a grant is published in
+table segments that peers can only read. See tokens.h for the argument.
+"""
+
+import random
+from collections import deque
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from libc.stdlib cimport calloc, free
+from libc.stdint cimport UINT64_MAX
+from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
+
+from shmnd.ring cimport c
+from shmnd.ring.segment cimport Segment
+
+from shmnd.status import Status, error
+
+cdef uint32_t _MOST = 1u << c.SHMND_TOKEN_INDEX_BITS
+# An index rests until this many others are free, so that a token value does not return soon.
+cdef int _REST = 4096
+_PRIVATE = int(c.SHMND_PRIVATE_MEMORY)
+
+
+cdef class Sge:
+    """A stretch of registered memory, for scatter/gather lists. Immutable."""
+
+    def __init__(self, buffer_or_address, length, token) -> None:
+        cdef Py_buffer view
+        address = buffer_or_address
+        if not isinstance(address, int):
+            PyObject_GetBuffer(buffer_or_address, &view, PyBUF_SIMPLE)
+            address = <size_t>view.buf
+            if length is None:
+                length = view.len
+            PyBuffer_Release(&view)
+            self.owner = buffer_or_address
+        if not 0 <= length <= 0xFFFFFFFF:
+            raise error(Status.INVALID_PARAMETER_2, "Sge", f"length {length} is outside 0..2**32-1")
+        if not 0 <= address <= 0xFFFFFFFFFFFFFFFF:
+            raise error(Status.INVALID_PARAMETER_1, "Sge", f"{address} is no address")
+        if not 0 <= token <= 0xFFFFFFFF:
+            raise error(Status.INVALID_PARAMETER_3, "Sge", f"token {token} is outside 0..2**32-1")
+        self.raw.address = address
+        self.raw.length = length
+        self.raw.token = token
+
+    @property
+    def address(self) -> int:
+        """Where it begins."""
+        return self.raw.address
+
+    @property
+    def length(self) -> int:
+        """How many bytes."""
+        return self.raw.length
+
+    @property
+    def token(self) -> int:
+        """The local token of the region that covers it."""
+        return self.raw.token
+
+    def __eq__(self, other):
+        if not isinstance(other, Sge):
+            return NotImplemented
+        cdef Sge that = other
+        return (self.raw.address == that.raw.address and self.raw.length == that.raw.length
+                and self.raw.token == that.raw.token)
+
+    def __hash__(self):
+        return hash((self.raw.address, self.raw.length, self.raw.token))
+
+    def __repr__(self) -> str:
+        return f"Sge({self.raw.address:#x}, {self.raw.length}, {self.raw.token:#x})"
+
+
+cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) except -1:
+    """Write a scatter/gather list to `out`, which holds 16; give its length."""
+    cdef uint32_t n = 0
+    if type(sge) is Sge:
+        out[0] = (<Sge>sge).raw
+        return 1
+    if sge is None:
+        return 0
+    if not isinstance(sge, (list, tuple)):
+        raise TypeError(f"{call}: sge must be an Sge, a list or tuple of them, or None, "
+                        f"not {type(sge).__name__}")
+    if len(sge) > 16:
+        raise error(Status.DATA_OVERRUN, call,
+                    f"{len(sge)} scatter/gather elements, at most {most} are granted")
+    for item in sge:
+        if not isinstance(item, Sge):
+            raise TypeError(f"{call}: a scatter/gather list holds Sge, not {type(item).__name__}")
+        out[n] = (<Sge>item).raw
+        n += 1
+    return n
+
+
+cdef class HeldBuffer:
+    """A caller's buffer, held for as long as it is registered."""
+
+    cdef Py_buffer _view
+    cdef readonly bint held
+
+    def __init__(self, buffer) -> None:
+        PyObject_GetBuffer(buffer, &self._view, PyBUF_SIMPLE)
+        self.held = True
+
+    @property
+    def address(self) -> int:
+        """Where it begins."""
+        return <size_t>self._view.buf
+
+    @property
+    def nbytes(self) -> int:
+        """How long it is."""
+        return self._view.len
+
+    @property
+    def readonly(self) -> bool:
+        """Whether its owner allows no writing."""
+        return bool(self._view.readonly)
+
+    def release(self) -> None:
+        """Let it go; harmless when it was let go before."""
+        if self.held:
+            self.held = False
+            PyBuffer_Release(&self._view)
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self._view)
+
+
+def is_mapped(address: int, nbytes: int) -> bool:
+    """Is this range of memory of this process readable, page by page?"""
+    cdef c.shmnd_spans to, from_
+    cdef unsigned char byte
+    page = address & ~4095
+    while page < address + nbytes:
+        c.shmnd_spans_clear(&to)
+        c.shmnd_spans_clear(&from_)
+        c.shmnd_spans_add(&to, <size_t>&byte, 1)
+        c.shmnd_spans_add(&from_, max(page, address), 1)
+        from_.remote = True
+        if c.shmnd_vm_copy(c.getpid(), &to, &from_) != 0:
+            return False
+        page += 4096
+    return True
+
+
+cdef class Registry:
+    """The regions and windows of one adapter. `announce(seg, segment)` publishes a table."""
+
+    def __cinit__(self):
+        # Reserved whole, so that an entry never moves; pages come with use.
+        cdef void *at = mmap(NULL, _MOST * sizeof(c.shmnd_region), PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+        if at == MAP_FAILED:
+            raise error(Status.INSUFFICIENT_RESOURCES, "open_adapter",
+                        f"no address space for a registry of {_MOST} regions (ulimit -v)")
+        self.raw.regions = <c.shmnd_region *>at
+        self._generations = <uint16_t *>calloc(_MOST, sizeof(uint16_t))
+        if self._generations == NULL:
+            raise MemoryError
+
+    def __init__(self, announce):
+        self._announce = announce
+        self._free = deque()
+        self._tables = []
+
+    def __dealloc__(self):
+        if self.raw.regions != NULL:
+            munmap(self.raw.regions, _MOST * sizeof(c.shmnd_region))
+        free(self._generations)
+        PyMem_RawFree(self._qps)
+
+    # -- queue pairs: whose hazard words an owner must look at --
+
+    cdef add_qp(self, c.shmnd_qp *qp):
+        cdef void *grown
+        if self._qp_count == self._qp_room:
+            grown = PyMem_RawRealloc(self._qps, (self._qp_room * 2 + 16) * sizeof(self._qps[0]))
+            if grown == NULL:
+                raise MemoryError
+            self._qps = <c.shmnd_qp **>grown
+            self._qp_room = self._qp_room * 2 + 16
+        self._qps[self._qp_count] = qp
+        self._qp_count += 1
+
+    cdef void remove_qp(self, c.shmnd_qp *qp) noexcept:
+        cdef uint32_t i
+        for i in range(self._qp_count):
+            if self._qps[i] == qp:
+                self._qp_count -= 1
+                self._qps[i] = self._qps[self._qp_count]
+                return
+
+    # -- entries --
+
+    cdef uint32_t _new_token(self) except 0:
+        cdef uint32_t index
+        if len(self._free) > _REST or self.raw.count == _MOST:
+            if not self._free:
+                raise error(Status.INSUFFICIENT_RESOURCES, "register",
+                            f"all {_MOST} registrations of this adapter are in use")
+            index = self._free.popleft()
+        else:
+            index = self.raw.count
+            self._generations[index] = random.randrange(1 << 14)
+            self.raw.count += 1
+        cdef uint32_t generation = (self._generations[index] + 1) & 0x3FFF
+        self._generations[index] = generation if generation else 1
+        return <uint32_t>self._generations[index] << c.SHMND_TOKEN_INDEX_BITS | index
+
+    cdef c.shmnd_region *_take(self, uint64_t address, uint64_t length, uint32_t rights,
+                               uint32_t segment, uint64_t offset) except NULL:
+        cdef uint32_t token = self._new_token()
+        cdef c.shmnd_region *region = &self.raw.regions[token & c.SHMND_TOKEN_INDEX_MASK]
+        region.base = address
+        region.length = length
+        region.offset = offset
+        region.segment = segment
+        region.token = token
+        region.rights = rights
+        region.posted = 0
+        return region
+
+    cdef c.shmnd_grant *_grant_of(self, uint32_t token) except NULL:
+        """The place of a grant, in a table that peers know."""
+        cdef uint32_t table = (token & c.SHMND_TOKEN_INDEX_MASK) // c.SHMND_TABLE_ENTRIES
+        if self.raw.tables[table] == NULL:
+            segment = Segment.create(c.SHMND_TABLE_ENTRIES * sizeof(c.shmnd_grant), label="table")
+            self._announce(c.SHMND_FIRST_TABLE_SEGMENT + table, segment)
+            self._tables.append((c.SHMND_FIRST_TABLE_SEGMENT + table, segment))
+            self.raw.tables[table] = <c.shmnd_grant *>(<Segment>segment).base
+        return c.shmnd_grant_slot(&self.raw, token)
+
+    def tables(self) -> list:
+        """The table segments, as (number, Segment)."""
+        return list(self._tables)
+
+    def register(self, address: int, length: int, rights: int, place: tuple | None) -> int:
+        """Enter memory and publish its remote rights; give its token."""
+        cdef uint32_t segment = place[0] if place else c.SHMND_PRIVATE_MEMORY
+        cdef uint64_t offset = place[1] if place else 0
+        cdef c.shmnd_region *region = self._take(address, length, rights, segment, offset)
+        cdef uint32_t allowed = 0
+        if rights & c.SHMND_MR_REMOTE_READ:
+            allowed |= c.SHMND_ALLOW_READ
+        if (rights & c.SHMND_MR_REMOTE_WRITE) == c.SHMND_MR_REMOTE_WRITE:
+            allowed |= c.SHMND_ALLOW_WRITE
+        if allowed:
+            try:
+                c.shmnd_grant_publish(self._grant_of(region.token), region, allowed, 0)
+            except BaseException:
+                self._release(region.token)
+                raise
+        return region.token
+
+    def withdraw(self, token: int) -> list:
+        """First half of Deregister: nothing new begins with this token.
+
+        Gives what `settled` must be asked with until it says yes.
+        """
+        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
+        cdef c.shmnd_grant *grant = c.shmnd_grant_slot(&self.raw, token)
+        cdef uint32_t i
+        cdef c.shmnd_qp *qp
+        if region == NULL:
+            return []
+        # The token still finds the entry, for what has to let go of it; no SGE lies in it.
+        region.base = UINT64_MAX
+        region.length = 0
+        if grant != NULL and c.shmnd_relaxed32(&grant.token) == <uint32_t>token:
+            c.shmnd_grant_revoke(grant)
+        waits = []
+        for i in range(self._qp_count):
+            qp = self._qps[i]
+            if qp.tx_busy or qp.rx_busy:
+                waits.append((<size_t>qp, qp.tx_runs if qp.tx_busy else None,
+                              qp.rx_runs if qp.rx_busy else None))
+        return waits
+
+    def settled(self, token: int, waits: list) -> bool:
+        """Does nobody touch the memory of a withdrawn token any more? Asks each time anew."""
+        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
+        cdef uint32_t i
+        cdef c.shmnd_qp *qp
+        for i in range(self._qp_count):
+            qp = self._qps[i]
+            if qp.going_down:
+                return False
+            if region != NULL and region.posted and not c.shmnd_rx_forget_region(qp, token):
+                return False
+            if qp.link.theirs != NULL and not qp.peer.dead \
+                    and not c.shmnd_hazard_clear_of(&qp.link.theirs.hazard, token):
+                return False
+            for at, tx_run, rx_run in waits:
+                if at == <size_t>qp and ((qp.tx_busy and tx_run == qp.tx_runs)
+                                         or (qp.rx_busy and rx_run == qp.rx_runs)):
+                    return False
+        return True
+
+    def release(self, token: int) -> None:
+        """Second half of Deregister: the entry may be used again."""
+        self._release(token)
+
+    def _release(self, token: int) -> None:
+        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
+        if region != NULL:
+            region.token = 0
+            self._free.append(token & c.SHMND_TOKEN_INDEX_MASK)
+
+    def bind(self, region_token: int, address: int, length: int, rights: int,
+             connection: int) -> int:
+        """Publish a window on a region for one connection; give its token."""
+        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, region_token)
+        cdef uint64_t offset = region.offset + (<uint64_t>address - region.base)
+        cdef c.shmnd_region *window = self._take(address, length, 0, region.segment, offset)
+        try:
+            c.shmnd_grant_publish(self._grant_of(window.token), window, rights, connection)
+        except BaseException:
+            self._release(window.token)
+            raise
+        # A window's token is for peers; as an SGE's it covers nothing.
+        window.base = UINT64_MAX
+        window.length = 0
+        return window.token
+
+    def rights(self, token: int) -> int:
+        """The flags that a region was registered with."""
+        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
+        return 0 if region == NULL else region.rights
+
+    def covers(self, token: int, address: int, length: int) -> bool:
+        """Does the region of a token hold this range?"""
+        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
+        return (region != NULL and region.base <= address
+                and address - region.base + length <= region.length)

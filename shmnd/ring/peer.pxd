@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from shmnd.ring cimport c
+from shmnd.ring.segment cimport Segment
+
+
+cdef class PeerAdapter:
+    cdef c.shmnd_peer raw
+    cdef readonly str uid
+    cdef readonly int pid
+    cdef dict _segments
+    cdef list _retired
+    cdef int jobs
+    cdef object __weakref__
+
+    cdef c.shmnd_bell *bell(self, object place) except NULL
+    cdef _add_table(self, uint64_t table, c.shmnd_mapping mapping)
+    cdef _add_data(self, uint64_t seg, c.shmnd_mapping mapping)
+
+
+cdef class Link:
+    cdef Segment segment
+    cdef c.shmnd_link_map_t map
+    cdef readonly int me
+    cdef uint64_t connection

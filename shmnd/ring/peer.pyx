@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""What this process knows of a remote adapter, and the link to one of its queue pairs."""
+
+import secrets
+
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from libc.string cimport memset
+
+from shmnd.ring cimport c
+from shmnd.ring.segment cimport Segment
+
+from shmnd.status import Status, error
+
+_PROBE_BYTES = 16
+
+
+def doorbell_ring(fd: int) -> None:
+    """Wake the process whose eventfd this is."""
+    c.shmnd_ring_doorbell(fd)
+
+
+def _reaches(pid: int, probe: object) -> bool:
+    """Find out by copying whether this process may copy another's private memory."""
+    cdef c.shmnd_spans to, from_
+    cdef unsigned char got[16]
+    if not isinstance(probe, (list, tuple)) or len(probe) != 2:
+        return False
+    address, nonce = probe
+    if not isinstance(address, int) or not isinstance(nonce, str) or not 0 < address < 1 << 63:
+        return False
+    memset(got, 0, sizeof(got))
+    c.shmnd_spans_clear(&to)
+    c.shmnd_spans_clear(&from_)
+    c.shmnd_spans_add(&to, <size_t>&got[0], sizeof(got))
+    c.shmnd_spans_add(&from_, address, sizeof(got))
+    from_.remote = True
+    if c.shmnd_vm_copy(pid, &to, &from_) != 0:
+        return False
+    return bytes(got[:_PROBE_BYTES]).hex() == nonce
+
+
+cdef class PeerAdapter:
+    """A remote adapter: its segments mapped here, its doorbell, whether it lives."""
+
+    def __cinit__(self):
+        self._segments = {}
+        self._retired = []
+        self.raw.doorbell = -1
+
+    def __init__(self, uid: str, pid: int, doorbell_fd: int, table: dict) -> None:
+        self.uid = uid
+        self.pid = pid
+        self.raw.pid = pid
+        self.raw.doorbell = doorbell_fd
+        self.raw.vm = _reaches(pid, table.get("probe"))
+
+    @property
+    def dead(self) -> bool:
+        """Its process has died."""
+        return self.raw.dead
+
+    @property
+    def vm(self) -> bool:
+        """Its private memory was reached from here, by a real copy."""
+        return self.raw.vm
+
+    def add_segment(self, seg: int, segment: Segment) -> None:
+        """Take a segment of it over."""
+        cdef c.shmnd_mapping mapping
+        mapping.base = (<Segment>segment).base
+        mapping.bytes = (<Segment>segment).size
+        if seg in self._segments:
+            raise error(Status.INTERNAL_ERROR, "PeerAdapter.add_segment",
+                        f"segment {seg} of adapter {self.uid} came twice")
+        if seg >= c.SHMND_FIRST_TABLE_SEGMENT:
+            self._add_table(seg - c.SHMND_FIRST_TABLE_SEGMENT, mapping)
+        elif seg < c.SHMND_FIRST_BELL_SEGMENT:
+            self._add_data(seg, mapping)
+        self._segments[seg] = segment
+
+    cdef _add_table(self, uint64_t table, c.shmnd_mapping mapping):
+        if table >= c.SHMND_TABLE_SEGMENTS \
+                or mapping.bytes < c.SHMND_TABLE_ENTRIES * sizeof(c.shmnd_grant):
+            raise error(Status.INTERNAL_ERROR, "PeerAdapter.add_segment",
+                        f"table {table} of {mapping.bytes} bytes makes no sense")
+        self.raw.tables[table] = mapping
+
+    cdef _add_data(self, uint64_t seg, c.shmnd_mapping mapping):
+        cdef uint32_t count = self.raw.data_count
+        cdef void *grown
+        if seg >= count:
+            if seg > <uint64_t>count + (1 << 20):
+                raise error(Status.INTERNAL_ERROR, "PeerAdapter.add_segment",
+                            f"segment number {seg} makes no sense")
+            count = <uint32_t>seg + 16
+            grown = PyMem_RawRealloc(self.raw.data, count * sizeof(mapping))
+            if grown == NULL:
+                raise MemoryError
+            self.raw.data = <c.shmnd_mapping *>grown
+            memset(&self.raw.data[self.raw.data_count], 0,
+                   (count - self.raw.data_count) * sizeof(mapping))
+            self.raw.data_count = count
+        self.raw.data[seg] = mapping
+
+    def remove_segment(self, seg: int) -> None:
+        """The owner gave it back. It is unmapped once no copy of ours may be in it."""
+        segment = self._segments.pop(seg, None)
+        if segment is None or seg >= c.SHMND_FIRST_BELL_SEGMENT:
+            return
+        self.raw.data[<uint64_t>seg].base = NULL
+        self._retired.append(segment)
+        if self.jobs == 0:
+            self._retired.clear()
+
+    def mark_dead(self) -> None:
+        """Its process is dead: whatever waits for it ends."""
+        self.raw.dead = True
+
+    cdef c.shmnd_bell *bell(self, object place) except NULL:
+        """The bell that a description of the other end names, checked."""
+        seg, offset = place[0], place[1]
+        segment = self._segments.get(seg)
+        if segment is None or not c.SHMND_FIRST_BELL_SEGMENT <= seg < c.SHMND_FIRST_TABLE_SEGMENT:
+            raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
+                        f"the peer names bell segment {seg}, which it did not announce")
+        if offset % 64 or not 0 <= offset <= (<Segment>segment).size - sizeof(c.shmnd_bell):
+            raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
+                        f"the peer names a bell at {offset} of {(<Segment>segment).size} bytes")
+        return <c.shmnd_bell *>((<Segment>segment).base + <size_t>offset)
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.raw.data)
+
+
+def _numbers(local: dict, remote: dict, active: bool) -> tuple:
+    """The four numbers that fix a link's layout, in the order active, passive; checked."""
+    pair = (local, remote) if active else (remote, local)
+    numbers = []
+    for key, most in (("receives", 1 << 16), ("extents", int(c.SHMND_MAX_SGE))):
+        for side in pair:
+            value = side.get(key)
+            if not isinstance(value, int) or not 0 <= value <= most:
+                raise error(Status.INTERNAL_ERROR, "Link",
+                            f"the peer describes itself with {key}={value!r}, at most {most}")
+            numbers.append(value)
+    return tuple(numbers)
+
+
+cdef class Link:
+    """The segment that two connected queue pairs share."""
+
+    @staticmethod
+    def create(local: dict, remote: dict) -> Link:
+        """Make it: the passive side, when it accepts."""
+        cdef Link self = Link.__new__(Link)
+        cdef uint32_t receives[2]
+        cdef uint32_t extents[2]
+        receives[0], receives[1], extents[0], extents[1] = _numbers(local, remote, False)
+        self.me = c.SHMND_PASSIVE
+        self.map = c.shmnd_link_map(receives, extents)
+        self.segment = Segment.create(self.map.bytes, label="link")
+        cdef c.shmnd_link_header *header = <c.shmnd_link_header *>self.segment.base
+        header.magic = c.SHMND_LINK_MAGIC
+        header.bytes = self.map.bytes
+        header.connection = self.connection = secrets.randbits(63) | 1
+        header.receives[0], header.receives[1] = receives[0], receives[1]
+        header.extents[0], header.extents[1] = extents[0], extents[1]
+        # SYNC link-made: release, pairs with acquire in Link.attach()
+        c.shmnd_release32(&header.version, c.SHMND_LAYOUT_VERSION)
+        return self
+
+    @staticmethod
+    def attach(fd: int, size: int, local: dict, remote: dict) -> Link:
+        """Map it: the active side. Takes the descriptor over, also when it fails."""
+        cdef Link self = Link.__new__(Link)
+        cdef uint32_t receives[2]
+        cdef uint32_t extents[2]
+        self.segment = Segment.attach(fd, size, writable=True)
+        receives[0], receives[1], extents[0], extents[1] = _numbers(local, remote, True)
+        self.me = c.SHMND_ACTIVE
+        self.map = c.shmnd_link_map(receives, extents)
+        cdef c.shmnd_link_header *header = <c.shmnd_link_header *>self.segment.base
+        if self.segment.size < self.map.bytes:
+            raise error(Status.INTERNAL_ERROR, "Link.attach",
+                        f"the peer's link has {self.segment.size} bytes, {self.map.bytes} needed")
+        # SYNC link-made: acquire, pairs with release in Link.create()
+        version = c.shmnd_acquire32(&header.version)
+        if header.magic != c.SHMND_LINK_MAGIC or version != c.SHMND_LAYOUT_VERSION:
+            raise error(Status.INTERNAL_ERROR, "Link.attach",
+                        f"the peer's link has layout {version}, this process has "
+                        f"{c.SHMND_LAYOUT_VERSION}: run the same shmnd in both")
+        self.connection = header.connection
+        return self
+
+    @property
+    def fd(self) -> int:
+        """The descriptor, on the side that made it."""
+        return self.segment.fd
+
+    @property
+    def size(self) -> int:
+        """Bytes of shared memory."""
+        return self.segment.size
+
+    def close_fd(self) -> None:
+        """Close the descriptor; the memory stays mapped."""
+        self.segment.close_fd()
+
+
+cdef class Probe:
+    """Bytes in private memory by which another process finds out whether it reaches ours."""
+
+    cdef unsigned char _bytes[16]
+
+    def __init__(self) -> None:
+        cdef int i
+        nonce = secrets.token_bytes(_PROBE_BYTES)
+        for i in range(16):
+            self._bytes[i] = nonce[i]
+
+    @property
+    def address(self) -> int:
+        """Where they lie."""
+        return <size_t>&self._bytes[0]
+
+    @property
+    def nonce(self) -> str:
+        """What they are, in hexadecimal."""
+        return bytes(self._bytes[:_PROBE_BYTES]).hex()
+
+
+cdef object _reachable = None
+
+
+def private_memory_is_reachable() -> bool:
+    """Does the kernel let other processes of this user copy our private memory? Tried once.
+
+    A child that is no debugger of ours tries, as a peer would. Where a security module asks for
+    the consent of the process that is copied from, it is given here: whoever registers private
+    memory for remote access wants it.
+    """
+    global _reachable
+    if _reachable is None:
+        c.prctl(c.PR_SET_PTRACER, c.PR_SET_PTRACER_ANY, 0, 0, 0)
+        _reachable = _try_in_child()
+    return _reachable
+
+
+cdef bint _try_in_child():
+    cdef unsigned char secret[16]
+    cdef unsigned char got[16]
+    cdef c.shmnd_spans to, from_
+    cdef c.pid_t parent = c.getpid(), child
+    cdef int status = 0
+    memset(secret, 0x5A, sizeof(secret))
+    c.shmnd_spans_clear(&to)
+    c.shmnd_spans_clear(&from_)
+    c.shmnd_spans_add(&to, <size_t>&got[0], sizeof(got))
+    c.shmnd_spans_add(&from_, <size_t>&secret[0], sizeof(secret))
+    from_.remote = True
+    with nogil:
+        child = c.fork()
+        if child == 0:  # nothing here but system calls
+            memset(got, 0, sizeof(got))
+            c._exit(0 if c.shmnd_vm_copy(parent, &to, &from_) == 0 and got[15] == 0x5A else 1)
+        while child > 0 and c.waitpid(child, &status, 0) < 0 and c.errno == c.EINTR:
+            pass
+    return child > 0 and status == 0

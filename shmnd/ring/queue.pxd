@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from shmnd.ring cimport c
+from shmnd.ring.memory cimport Registry
+from shmnd.ring.segment cimport Segment
+
+
+cdef class Result:
+    cdef readonly object status
+    cdef readonly object queue_pair_context
+    cdef readonly object request_context
+    cdef readonly object request_type
+    cdef uint32_t bytes
+
+
+# What the queues know of a queue pair.
+cdef class PairCore:
+    cdef c.shmnd_qp q
+    cdef object link
+    cdef readonly CompletionCore receive_cq
+    cdef readonly CompletionCore initiator_cq
+    cdef object __weakref__
+
+    cdef int serve(self, uint32_t what, bint receiving) except -1
+
+
+cdef class CompletionCore:
+    cdef c.shmnd_cq raw
+    cdef Segment _bell_segment
+    cdef readonly tuple bell_place
+    cdef readonly int depth
+    cdef uint64_t reserved
+    cdef uint32_t rooms
+    cdef list _free_bits
+    cdef uint32_t _next_bit
+    cdef list _keep
+    cdef int doorbell
+    cdef readonly bint closed
+    cdef readonly object adapter
+    cdef public double spin
+    cdef uint32_t _spin_misses
+    cdef int sleepers
+    cdef readonly uint32_t notify_mode
+    cdef list after_poll
+    cdef uint64_t _looked_ns
+
+    cdef reserve(self, uint64_t entries)
+    cdef unreserve(self, uint64_t entries)
+    cdef uint32_t take_bit(self) except? 0xffffffff
+    cdef give_bit(self, uint32_t bit)
+    cdef keep(self, object context)
+    cdef int poll(self, c.shmnd_cqe *out, uint32_t most) except -1
+    cdef _rearm(self)
+    cdef void pushed(self) noexcept
+    cdef list _spin(self, Py_ssize_t max, object timeout)
+    cdef bint _something(self) noexcept
+    cdef _watch(self, uint64_t end)
+    cdef _look_around(self)
+
+
+cdef class ReceiveCore:
+    cdef c.shmnd_receives raw
+    cdef c.shmnd_qp limits
+    cdef Registry registry
+    cdef readonly object adapter
+    cdef list members
+    cdef int doorbell
+    cdef readonly bint closed
+
+    cdef _arrived(self)

@@ -1,0 +1,498 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3, freelist=256
+"""Completion queues and shared receive queues: what is done at the speed of a message.
+
+Arming, resizing and the overlapped operations around them are in `shmnd.queues`.
+"""
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from shmnd.ring cimport c
+from shmnd.ring.memory cimport Registry, gather_sges
+from shmnd.ring.segment cimport Segment
+
+from shmnd.status import RequestType, Status, error
+
+cdef object _SUCCESS = Status.SUCCESS
+cdef object _RECEIVE = RequestType.RECEIVE
+cdef tuple _TYPES = tuple(RequestType)
+# More entries than were asked for: programs outrun an exact depth by a few.
+cdef uint64_t _SLACK = 16
+# A first look with the interpreter's lock held, before other threads are let in.
+cdef uint64_t _KEEP_LOCK_NS = 3000
+# How often a queue that is polled in vain looks for dead peers.
+cdef uint64_t _LOOK_NS = 10000000
+# After so many waits in vain the spin window shrinks to an eighth.
+cdef uint32_t _MISSES = 8
+
+
+@cython.freelist(256)
+@cython.final
+cdef class Result:
+    """How a request ended."""
+
+    @property
+    def bytes_transferred(self) -> int:
+        """Bytes received, for a successful Receive; otherwise 0."""
+        return self.bytes
+
+    def __repr__(self) -> str:
+        return (f"<Result {self.request_type.name} {self.status.name} "
+                f"{self.bytes} bytes context={self.request_context!r}>")
+
+
+cdef inline Result _result(const c.shmnd_cqe *e):
+    """Hand a completion over: the reference to its context moves along."""
+    cdef Result r = Result.__new__(Result)
+    r.status = _SUCCESS if e.status == 0 else Status(e.status)
+    r.bytes = e.bytes
+    r.request_type = _RECEIVE if e.type == 0 else _TYPES[e.type]
+    r.queue_pair_context = <object>e.qp_context
+    r.request_context = <object>e.context
+    Py_DECREF(<object>e.context)
+    return r
+
+
+cdef class PairCore:
+    """What a completion queue asks of a queue pair: to run what a poll could not."""
+
+    cdef int serve(self, uint32_t what, bint receiving) except -1:
+        raise AssertionError("a queue pair serves itself")
+
+
+cdef class CompletionCore:
+    """A completion queue's polling side."""
+
+    def __cinit__(self, *args, **kwargs):
+        self._free_bits = []
+        self._keep = []
+        self.after_poll = []
+        self.doorbell = -1
+
+    def __init__(self, adapter, int depth, tuple bell_place, Segment bell_segment, int doorbell):
+        self.adapter = adapter
+        self.depth = depth
+        self.doorbell = doorbell
+        self.bell_place = bell_place
+        self._bell_segment = bell_segment
+        self.spin = 50e-6
+        self.raw.arming.bell = <c.shmnd_bell *>(bell_segment.base + <size_t>bell_place[1])
+        memset(self.raw.arming.bell, 0, sizeof(c.shmnd_bell))
+        self.raw.limit = depth + _SLACK
+        self.raw.by_bit = <c.shmnd_qp **>calloc(c.SHMND_READY_BITS, sizeof(void *))
+        if self.raw.by_bit == NULL:
+            raise error(Status.NO_MEMORY, "Adapter.create_completion_queue", "out of memory")
+        self.reserve(0)
+
+    # -- room --
+
+    cdef reserve(self, uint64_t entries):
+        """Make room for all that a new queue pair can have outstanding."""
+        cdef uint64_t count = c.shmnd_cq_count(&self.raw)
+        cdef uint64_t need = max(count, self.raw.limit) + self.raw.limit + self.reserved + entries
+        cdef uint64_t size = 64
+        cdef uint64_t pos
+        cdef c.shmnd_cqe *ring
+        while size < need:
+            size *= 2
+        if self.raw.ring == NULL or size > self.raw.mask + 1:
+            ring = <c.shmnd_cqe *>PyMem_RawMalloc(size * sizeof(c.shmnd_cqe))
+            if ring == NULL:
+                raise error(Status.INSUFFICIENT_RESOURCES, "CompletionQueue",
+                            f"no memory for {need} completions")
+            pos = self.raw.read_pos
+            while pos != self.raw.write_pos:
+                ring[pos & (size - 1)] = self.raw.ring[pos & self.raw.mask]
+                pos += 1
+            PyMem_RawFree(self.raw.ring)
+            self.raw.ring = ring
+            self.raw.mask = size - 1
+        self.reserved += entries
+
+    cdef unreserve(self, uint64_t entries):
+        self.reserved -= entries
+
+    cdef uint32_t take_bit(self) except? 0xffffffff:
+        """A number for a link of this queue, and room for it in the lists."""
+        cdef void *grown
+        if not self._free_bits and self._next_bit == c.SHMND_READY_BITS:
+            raise error(Status.INSUFFICIENT_RESOURCES, "Adapter.create_queue_pair",
+                        f"a completion queue serves {c.SHMND_READY_BITS} queue pairs at most")
+        if self.rooms == self._next_bit:
+            self.rooms = self.rooms * 2 + 8
+            grown = PyMem_RawRealloc(self.raw.links, self.rooms * sizeof(void *))
+            if grown == NULL:
+                raise MemoryError
+            self.raw.links = <c.shmnd_qp **>grown
+            grown = PyMem_RawRealloc(self.raw.active, self.rooms * sizeof(void *))
+            if grown == NULL:
+                raise MemoryError
+            self.raw.active = <c.shmnd_qp **>grown
+        if self._free_bits:
+            return self._free_bits.pop()
+        self._next_bit += 1
+        return self._next_bit - 1
+
+    cdef give_bit(self, uint32_t bit):
+        self._free_bits.append(bit)
+
+    cdef keep(self, object context):
+        """The queue pair goes; completions with its context may still be here."""
+        if c.shmnd_cq_count(&self.raw):
+            self._keep.append(context)
+
+    # -- polling --
+
+    cdef int poll(self, c.shmnd_cqe *out, uint32_t most) except -1:
+        """Poll until there is a completion or nothing left to do; jobs are run here."""
+        cdef c.shmnd_todo todo
+        cdef uint32_t n
+        while True:
+            n = c.shmnd_cq_poll(&self.raw, out, most, &todo)
+            if todo.what == c.SHMND_IDLE:
+                return <int>n
+            (<PairCore>todo.qp.owner).serve(todo.what, todo.receiving)
+            if n:
+                return <int>n
+
+    def get_results(self, Py_ssize_t max=64) -> list:
+        """Take up to `max` completions, oldest first. Never waits."""
+        cdef c.shmnd_cqe out[64]
+        cdef list results = []
+        cdef int n, i
+        cdef uint32_t most
+        if self.notify_mode:
+            self.adapter.hub.progress()  # a Notify sees every completion before it is taken
+        while max > 0:
+            most = <uint32_t>(max if max < 64 else 64)
+            n = self.poll(out, most)
+            for i in range(n):
+                if out[i].flags & c.SHMND_CQE_SILENT:
+                    Py_DECREF(<object>out[i].context)
+                else:
+                    results.append(_result(&out[i]))
+                    max -= 1
+            if n < <int>most and (n == 0 or c.shmnd_cq_count(&self.raw) == 0):
+                break
+        if not results:
+            self._look_around()
+        if self._keep and c.shmnd_cq_count(&self.raw) == 0:
+            self._keep.clear()
+        if results and self.after_poll:
+            for ticker in list(self.after_poll):
+                ticker.tick()
+        return results
+
+    cdef _look_around(self):
+        """Who only polls still learns, soon enough, that a peer has died."""
+        cdef uint64_t now = c.shmnd_coarse_ns()
+        if now - self._looked_ns > _LOOK_NS:
+            self._looked_ns = now
+            if self.adapter.hub.alive:
+                self.adapter.hub.progress()
+
+    def wait(self, Py_ssize_t max=64, timeout=None) -> list:
+        """Take completions; when there is none, wait for one.
+
+        Looks for `spin` seconds, then sleeps in the kernel. Returns [] when `timeout` seconds end
+        first. Ctrl-C interrupts it.
+        """
+        cdef list results = self.get_results(max)
+        cdef uint64_t began
+        if results or max <= 0:
+            return results
+        if timeout is not None and timeout <= 0:
+            return results
+        began = c.shmnd_now_ns()
+        results = self._spin(max, timeout)
+        if results:
+            self._spin_misses = 0
+            return results
+        self._spin_misses += 1
+        if timeout is not None:
+            timeout -= (c.shmnd_now_ns() - began) * 1e-9
+            if timeout <= 0:
+                return results
+        return self._sleep(max, timeout)
+
+    cdef list _spin(self, Py_ssize_t max, object timeout):
+        """Look for the spin window, without the interpreter's lock but for the start."""
+        cdef double window = self.spin if self._spin_misses < _MISSES else self.spin / 8
+        cdef uint64_t start = c.shmnd_now_ns()
+        cdef uint64_t end, now
+        cdef int i
+        cdef list results
+        if timeout is not None and timeout < window:
+            window = timeout
+        end = start + <uint64_t>(window * 1e9)
+        while True:
+            for i in range(64):
+                if self._something():
+                    results = self.get_results(max)
+                    if results:
+                        return results
+                c.shmnd_pause()
+            results = self.get_results(max)
+            now = c.shmnd_now_ns()
+            if results or now >= end:
+                return results
+            if now - start > _KEEP_LOCK_NS:
+                PyErr_CheckSignals()
+                self._watch(end)
+
+    cdef bint _something(self) noexcept:
+        """A cheap look, under the lock: is it worth a poll?"""
+        cdef uint32_t i
+        cdef c.shmnd_qp *qp
+        if self.raw.active_count or c.shmnd_cq_count(&self.raw):
+            return True
+        if self.raw.link_count > c.SHMND_DIRECT_LINKS:
+            return True
+        for i in range(self.raw.link_count):
+            qp = self.raw.links[i]
+            if c.shmnd_relaxed64(&c.shmnd_slot_peek_at(qp.in_.ring, qp.in_.read_pos).ready_pos) \
+                    == qp.in_.read_pos + 1:
+                return True
+        return False
+
+    cdef _watch(self, uint64_t end):
+        """Look at the next slots of a few links with the lock released, up to 20 µs.
+
+        Their memory is held by references meanwhile; what was seen is a hint for a real poll.
+        """
+        cdef const c.word64 *ready[4]
+        cdef uint64_t expected[4]
+        cdef uint32_t n = 0, i
+        cdef uint64_t stop
+        cdef list held = []
+        cdef c.shmnd_qp *qp
+        if self.raw.active_count or self.raw.link_count > 4:
+            with nogil:
+                c.shmnd_pause()
+            return
+        for i in range(self.raw.link_count):
+            qp = self.raw.links[i]
+            held.append((<PairCore>qp.owner).link)
+            ready[n] = &c.shmnd_slot_peek_at(qp.in_.ring, qp.in_.read_pos).ready_pos
+            expected[n] = qp.in_.read_pos + 1
+            n += 1
+        with nogil:
+            stop = c.shmnd_now_ns() + 20000
+            if stop > end:
+                stop = end
+            while c.shmnd_now_ns() < stop:
+                for i in range(n):
+                    if c.shmnd_relaxed64(ready[i]) == expected[i]:
+                        stop = 0
+                c.shmnd_pause()
+
+    def _sleep(self, max, timeout):
+        """Sleep in the kernel until something is there."""
+        cdef list results = []
+
+        def found():
+            self._rearm()
+            results.extend(self.get_results(max))
+            return bool(results) or self.closed
+
+        self.sleepers += 1
+        try:
+            self.adapter.hub.wait(found, timeout)
+        finally:
+            self.sleepers -= 1
+            self._rearm()
+        return results
+
+    # -- waking --
+
+    cdef _rearm(self):
+        """Arm for the strongest of those who sleep and those who wait for a Notify."""
+        cdef uint32_t mode = self.notify_mode
+        if self.sleepers:
+            mode = c.SHMND_ARMED_ANY
+        if mode:
+            c.shmnd_bell_arm(&self.raw.arming, mode)
+        elif self.raw.arming.mode:
+            c.shmnd_bell_disarm(&self.raw.arming)
+
+    cdef void pushed(self) noexcept:
+        """A thread of ours completed something: others of ours may sleep for it."""
+        if self.raw.arming.mode:
+            c.shmnd_ring_doorbell(self.doorbell)
+
+    def arm_for(self, mode: int) -> None:
+        """Arm for Notify requests: 1 any completion, 2 solicited ones and errors, 0 none."""
+        self.notify_mode = mode
+        self._rearm()
+
+    def gather(self) -> int:
+        """Take all that arrived into the queue's own ring; tell how many results it holds."""
+        cdef c.shmnd_todo todo
+        cdef uint64_t pos
+        cdef int i, n = 0
+        for i in range(1024):
+            c.shmnd_cq_gather(&self.raw, &todo)
+            if todo.what == c.SHMND_IDLE:
+                break
+            (<PairCore>todo.qp.owner).serve(todo.what, todo.receiving)
+        for pos in range(self.raw.read_pos, self.raw.write_pos):
+            if not self.raw.ring[pos & self.raw.mask].flags & c.SHMND_CQE_SILENT:
+                n += 1
+        return n
+
+    def triggered(self, mode: int) -> bool:
+        """After `gather`: does a completion newer than the last trigger satisfy a Notify?"""
+        return c.shmnd_cq_trigger(&self.raw, mode)
+
+    @property
+    def busy(self) -> bool:
+        """Requests are in progress that only polling finishes."""
+        return self.raw.active_count != 0
+
+    def set_depth(self, depth: int) -> None:
+        """Hold `depth` results from now on."""
+        old = self.raw.limit
+        self.raw.limit = depth + _SLACK
+        try:
+            self.reserve(0)
+        except BaseException:
+            self.raw.limit = old
+            raise
+        self.depth = depth
+
+    def add_after_poll(self, ticker) -> None:
+        """Have `ticker.tick()` called after results were taken."""
+        self.after_poll.append(ticker)
+
+    def remove_after_poll(self, ticker) -> None:
+        """Undo `add_after_poll`."""
+        if ticker in self.after_poll:
+            self.after_poll.remove(ticker)
+
+    def shut(self) -> None:
+        """No more waiting; results that are here stay readable."""
+        self.closed = True
+
+    def __dealloc__(self):
+        cdef uint64_t pos
+        for pos in range(self.raw.read_pos, self.raw.write_pos):
+            Py_DECREF(<object>self.raw.ring[pos & self.raw.mask].context)
+        PyMem_RawFree(self.raw.ring)
+        PyMem_RawFree(self.raw.links)
+        PyMem_RawFree(self.raw.active)
+        free(self.raw.by_bit)
+
+
+cdef class ReceiveCore:
+    """A shared receive queue's posting side."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.members = []
+
+    def __init__(self, adapter, Registry registry, int depth, int max_sge, int doorbell):
+        self.adapter = adapter
+        self.registry = registry
+        self.doorbell = doorbell
+        self.limits.max_transfer = adapter.limits.max_transfer_length
+        self.raw.stride = max_sge
+        self._room(depth)
+
+    def _room(self, uint32_t depth):
+        cdef uint32_t size = c.shmnd_pow2_at_least(depth if depth else 1)
+        cdef c.shmnd_rqe *entries = <c.shmnd_rqe *>calloc(size, sizeof(c.shmnd_rqe))
+        cdef c.shmnd_sge *sges = <c.shmnd_sge *>calloc(size * self.raw.stride, sizeof(c.shmnd_sge))
+        cdef uint64_t pos
+        cdef uint32_t i
+        if entries == NULL or sges == NULL:
+            free(entries)
+            free(sges)
+            raise error(Status.INSUFFICIENT_RESOURCES, "SharedReceiveQueue",
+                        f"no memory for {depth} receives")
+        for pos in range(self.raw.matched, self.raw.posted):
+            entries[pos & (size - 1)] = self.raw.entries[pos & self.raw.mask]
+            for i in range(self.raw.stride):
+                sges[(pos & (size - 1)) * self.raw.stride + i] = \
+                    self.raw.sges[(pos & self.raw.mask) * self.raw.stride + i]
+        free(self.raw.entries)
+        free(self.raw.sges)
+        self.raw.entries = entries
+        self.raw.sges = sges
+        self.raw.mask = size - 1
+        self.raw.depth = depth
+
+    @property
+    def outstanding(self) -> int:
+        """Receives posted and not yet met by a message."""
+        return c.shmnd_receives_outstanding(&self.raw)
+
+    @property
+    def depth(self) -> int:
+        """How many may be outstanding."""
+        return self.raw.depth
+
+    def set_depth(self, depth: int) -> None:
+        """Allow `depth` outstanding receives; at least as many as there are."""
+        if depth > <int>self.raw.mask + 1:
+            self._room(depth)
+        self.raw.depth = depth
+
+    def receive(self, sge, context=None) -> None:
+        """Post a receive for whichever member gets a message first."""
+        cdef c.shmnd_sge list_[16]
+        cdef uint32_t n
+        cdef uint32_t status
+        if self.closed:
+            raise error(Status.INVALID_HANDLE, "SharedReceiveQueue.receive",
+                        "the shared receive queue is closed")
+        n = gather_sges(sge, list_, "SharedReceiveQueue.receive", self.raw.stride)
+        status = c.shmnd_check_receive(&self.limits, &self.raw, list_, n)
+        if status:
+            raise error(status, "SharedReceiveQueue.receive", self._why(status, sge))
+        Py_INCREF(context)
+        c.shmnd_receives_add(&self.raw, <void *>context, list_, n)
+        if self.members:
+            self._arrived()
+
+    cdef _arrived(self):
+        """Messages may have waited for this receive."""
+        cdef PairCore member
+        for reference in self.members:
+            member = reference()
+            if member is not None and member.q.rx_stalled:
+                c.shmnd_qp_activate(&member.q)
+                member.receive_cq.pushed()
+
+    def _why(self, status, sge):
+        return _receive_reason(status, sge, self.raw.stride, self.raw.depth, self.limits.max_transfer)
+
+    def shut(self) -> None:
+        """Drop what is posted, without completions."""
+        cdef uint64_t pos
+        self.closed = True
+        for pos in range(self.raw.matched, self.raw.posted):
+            Py_DECREF(<object>self.raw.entries[pos & self.raw.mask].context)
+        self.raw.matched = self.raw.posted
+
+    def __dealloc__(self):
+        cdef uint64_t pos
+        for pos in range(self.raw.matched, self.raw.posted):
+            Py_DECREF(<object>self.raw.entries[pos & self.raw.mask].context)
+        free(self.raw.entries)
+        free(self.raw.sges)
+
+
+def _receive_reason(status, sge, stride, depth, most):
+    """What was wrong with a Receive, with the limit it broke."""
+    if status == Status.DATA_OVERRUN:
+        return f"{len(sge)} scatter/gather elements, at most {stride} are granted"
+    if status == Status.BUFFER_OVERFLOW:
+        total = sum(s.length for s in (sge if isinstance(sge, (list, tuple)) else [sge]))
+        return f"{total} bytes of buffers, at most {most} a request"
+    if status == Status.NO_MORE_ENTRIES:
+        return f"{depth} receives are outstanding, as many as the queue holds"
+    return "the queue pair was disconnected"
