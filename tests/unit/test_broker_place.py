@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The directory, the lock and the socket: who may come in, and who is the broker."""
+
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shmnd.broker.place import Place, namespace_name, place_of, runtime_dir
+from shmnd.status import NdError, Status
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SHMND_RUNTIME_DIR", "XDG_RUNTIME_DIR", "SHMND_NAMESPACE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return place_of("test", str(tmp_path))
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o7777
+
+
+# --- names ---
+
+
+def test_the_namespace_is_the_argument_the_variable_or_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert namespace_name(None) == "default"
+    monkeypatch.setenv("SHMND_NAMESPACE", "from.environment")
+    assert namespace_name(None) == "from.environment"
+    assert namespace_name("mine-1_") == "mine-1_"
+    assert namespace_name("x" * 64) == "x" * 64
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "x" * 65, "a\n", "a\0"])
+def test_a_name_that_could_lead_elsewhere_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="namespace") as caught:
+        place_of(name, str(tmp_path))
+    assert isinstance(caught.value, NdError)
+    assert caught.value.status is Status.INVALID_PARAMETER
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- where ---
+
+
+def test_an_argument_or_variable_names_the_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHMND_RUNTIME_DIR", str(tmp_path / "variable"))
+    assert runtime_dir("n") == tmp_path / "variable" / "n"
+    assert runtime_dir("n", str(tmp_path / "argument")) == tmp_path / "argument" / "n"
+
+
+def test_the_users_runtime_directory_is_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert runtime_dir() == tmp_path / "shmnd" / "default"
+    assert mode(tmp_path / "shmnd") == 0o700
+
+
+@pytest.mark.parametrize("xdg", ["", "relative", "/no/such/directory"])
+def test_without_it_the_directory_for_temporary_files(
+    xdg: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", xdg)
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    directory = runtime_dir("n")
+    assert directory == tmp_path / f"shmnd-{os.geteuid()}" / "n"
+    assert mode(directory) == mode(directory.parent) == 0o700
+
+
+def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
+    for umask in (0, 0o277):
+        old = os.umask(umask)
+        try:
+            directory = runtime_dir(f"n{umask}", str(tmp_path))
+        finally:
+            os.umask(old)
+        assert mode(directory) == 0o700
+
+
+# --- who ---
+
+
+def refusal(tmp_path: Path) -> str:
+    with pytest.raises(PermissionError) as caught:
+        place_of("n", str(tmp_path))
+    assert isinstance(caught.value, NdError)
+    assert caught.value.status is Status.ACCESS_VIOLATION
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("wide", [0o750, 0o701, 0o777, 0o704])
+def test_a_directory_open_to_others_is_refused_by_name(tmp_path: Path, wide: int) -> None:
+    directory = tmp_path / "n"
+    directory.mkdir()
+    directory.chmod(wide)
+    text = refusal(tmp_path)
+    assert str(directory) in text
+    assert f"{wide:04o}" in text
+    assert "0700" in text
+    assert mode(directory) == wide
+
+
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives a directory away; only root can")
+
+
+@only_root
+def test_a_directory_of_another_user_is_refused_by_name(tmp_path: Path) -> None:
+    directory = tmp_path / "n"
+    directory.mkdir(mode=0o700)
+    os.chown(directory, 12345, -1)
+    text = refusal(tmp_path)
+    assert str(directory) in text
+    assert "12345" in text
+
+
+def test_a_link_or_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "n").symlink_to(tmp_path / "elsewhere")
+    assert "not a directory" in refusal(tmp_path)
+    (tmp_path / "n").unlink()
+    (tmp_path / "n").write_text("")
+    assert "not a directory" in refusal(tmp_path)
+
+
+def test_a_base_where_others_could_swap_directories_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    assert "not sticky" in refusal(tmp_path)
+    tmp_path.chmod(0o1777)
+    place_of("n", str(tmp_path))
+
+
+@only_root
+def test_the_runtime_directory_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.chown(tmp_path, 12345, -1)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with pytest.raises(PermissionError, match="inherited from another user"):
+        place_of("n")
+    os.chown(tmp_path, 0, -1)
+
+
+def test_a_base_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    with pytest.raises(NdError, match="No such file") as caught:
+        place_of("n", str(tmp_path / "no" / "such"))
+    assert caught.value.status is Status.DEVICE_NOT_READY
+    with pytest.raises(NdError) as caught:
+        place_of("n", "/proc/shmnd")
+    assert "/proc/shmnd" in str(caught.value)
+
+
+# --- lock ---
+
+
+def test_one_has_the_lock(place: Place) -> None:
+    lock = place.try_lock()
+    assert lock is not None
+    assert place.try_lock() is None
+    assert place.holds(lock)
+    assert mode(place.lock) == 0o600
+    os.close(lock)
+    again = place.try_lock()
+    assert again is not None
+    os.close(again)
+
+
+def test_a_lock_file_that_was_removed_is_not_the_lock(place: Place) -> None:
+    lock = place.try_lock()
+    assert lock is not None
+    place.lock.unlink()
+    assert not place.holds(lock)
+    other = place.try_lock()
+    assert other is not None
+    assert place.holds(other)
+    assert not place.holds(lock)
+    with pytest.raises(OSError, match="not the lock"):
+        place.adopt(lock)
+    os.close(lock)
+    os.close(other)
+
+
+def test_a_lock_is_adopted_only_by_who_inherits_it(place: Place) -> None:
+    lock = place.try_lock()
+    assert lock is not None
+    os.set_inheritable(lock, True)
+    assert place.adopt(lock) == lock
+    assert not os.get_inheritable(lock)
+    stranger = os.open(place.lock, os.O_RDWR)
+    with pytest.raises(BlockingIOError):
+        place.adopt(stranger)
+    os.close(stranger)
+    os.close(lock)
+
+
+def test_a_lock_that_is_a_link_is_refused(place: Place, tmp_path: Path) -> None:
+    place.lock.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(NdError, match="lock"):
+        place.try_lock()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+# --- socket ---
+
+
+@pytest.fixture
+def listening(place: Place) -> Iterator[socket.socket]:
+    with place.listen() as sock:
+        yield sock
+
+
+def test_nobody_there_is_none(place: Place) -> None:
+    assert place.connect() is None
+    place.listen().close()  # a stale one
+    assert place.socket.exists()
+    assert place.connect() is None
+
+
+def test_a_stale_socket_is_replaced(place: Place) -> None:
+    place.listen().close()
+    with place.listen():
+        assert mode(place.socket) == 0o600
+        sock = place.connect()
+        assert sock is not None
+        sock.close()
+
+
+def test_a_broker_that_takes_nobody_is_none(place: Place, listening: socket.socket) -> None:
+    listening.listen(0)
+    socks = []
+    while (sock := place.connect()) is not None:
+        socks.append(sock)
+        assert len(socks) < 100
+    for sock in socks:
+        sock.close()
+
+
+def test_paths_of_any_length(tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 100) / ("y" * 100)
+    deep.mkdir(parents=True, mode=0o700)
+    place = place_of("z" * 64, str(deep))
+    with place.listen():
+        assert place.socket.exists()
+        sock = place.connect()
+        assert sock is not None
+        sock.close()
+
+
+def test_a_socket_that_is_something_else_is_told(place: Place) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+        stream.bind(str(place.socket))
+        stream.listen(1)
+        with pytest.raises(NdError, match=r"broker\.sock"):
+            place.connect()
