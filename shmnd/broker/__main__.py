@@ -95,7 +95,8 @@ def _daemon(place: Place, lock: int, options: argparse.Namespace) -> int:
     ready, tell = os.pipe()
     if os.fork():
         os.close(tell)
-        return 0 if os.read(ready, 1) else 1
+        sys.stderr.flush()
+        os._exit(0 if os.read(ready, 1) else 1)  # at once: somebody waits
     os.close(ready)
     os.setsid()
     os.chdir("/")

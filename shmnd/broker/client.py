@@ -259,6 +259,7 @@ class BrokerClient:
             except _Lost:
                 if time.monotonic() >= deadline:
                     raise self._no_answer("open_adapter") from None
+                time.sleep(0.002)
                 continue
             except BaseException:
                 self._hang_up()

@@ -137,6 +137,15 @@ def receive(sock: socket.socket) -> Datagram:
 
     BlockingIOError when there is none, OSError when the socket is broken.
     """
+    try:
+        return _receive(sock)
+    except ConnectionResetError:
+        # It left without reading all that was sent to it. The kernel says so once, and before the
+        # last words of the other side, which are still there.
+        return _receive(sock)
+
+
+def _receive(sock: socket.socket) -> Datagram:
     item = array.array("i").itemsize
     data, ancillary, flags, _ = sock.recvmsg(
         MAX_MESSAGE,

@@ -48,6 +48,8 @@ _RETRY: Final = 0.02
 """Seconds until a send is tried again that the kernel had no room for."""
 _LOOK_AFTER_PLACE: Final = 5.0
 """Seconds between looks whether lock and socket are still the ones that others find."""
+_FIRST_CLIENT: Final = 1.0
+"""Seconds that whoever started it has at least to come."""
 _DESCRIPTORS_PER_CLIENT: Final = 8
 """A socket, a doorbell, a pidfd, and some segments; more clients than fit are turned away."""
 _SPARE_DESCRIPTORS: Final = 64
@@ -160,8 +162,12 @@ class Server:
         self._bury()
         if self._clients:
             self._empty_since = now
-        elif self._idle and now - self._empty_since >= self._idle:
+        elif self._idle and now >= self._leave_at():
             self._leave_when_nobody_comes()
+
+    def _leave_at(self) -> float:
+        patience = self._idle if self._next_number > 1 else max(self._idle, _FIRST_CLIENT)
+        return self._empty_since + patience
 
     def _timeout(self) -> float:
         """Seconds until the next thing that comes by itself."""
@@ -172,7 +178,7 @@ class Server:
         if self._greeting:  # in order of arrival, so the first is the first due
             moments.append(next(iter(self._greeting.values())).hello_before)
         if self._idle and not self._clients:
-            moments.append(self._empty_since + self._idle)
+            moments.append(self._leave_at())
         return max(0.0, min(moments) - time.monotonic())
 
     def _timers(self, now: float) -> None:

@@ -96,10 +96,7 @@ class Wire:
     def read(self) -> tuple[dict[str, Any], list[Descriptor]]:
         """Give the next message; EOFError when the broker hung up."""
         self._wait(select.POLLIN)
-        try:
-            datagram = receive(self.sock)
-        except ConnectionResetError:
-            raise EOFError from None
+        datagram = receive(self.sock)
         if not datagram.data:
             raise EOFError
         assert not datagram.cut

@@ -438,6 +438,18 @@ def test_who_is_turned_away_hears_why(make: Make, place: Place) -> None:
             making.result(PATIENCE)
 
 
+@pytest.mark.parametrize("unread", [False, True])
+def test_what_was_said_before_a_loss_is_heard(make: Make, place: Place, unread: bool) -> None:
+    with greeted(place, make) as (broker, client):
+        broker.say(ev="gone", process="0" * 32)
+        if unread:
+            client.post("close", object=1)
+        broker.hang_up()
+        assert [event["ev"] for event, _ in client.events()] == ["gone"]
+        client.events()
+        assert not client.alive
+
+
 def test_another_version_is_told(make: Make, place: Place) -> None:
     with puppet(place) as broker, ThreadPoolExecutor(1) as pool:
         making = pool.submit(make)

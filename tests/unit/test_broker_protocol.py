@@ -112,6 +112,14 @@ def test_no_data_means_gone(pair: tuple[socket.socket, socket.socket]) -> None:
         send(pair[1], b"x")
 
 
+def test_last_words_are_heard(pair: tuple[socket.socket, socket.socket]) -> None:
+    pair[1].send(b"nobody reads this")
+    pair[0].send(b"last words")
+    pair[0].close()
+    assert receive(pair[1]).data == b"last words"
+    assert receive(pair[1]).data == b""
+
+
 def test_a_descriptor_can_be_given_away() -> None:
     kept = Descriptor(os.open(os.devnull, os.O_RDONLY))
     number = kept.detach()

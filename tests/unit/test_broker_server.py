@@ -324,9 +324,10 @@ def test_no_descriptor_for_a_new_client_is_no_end(
 # --- leaving ---
 
 
-def test_it_leaves_when_nobody_is_there(place: Place) -> None:
+def test_it_leaves_when_nobody_is_there(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = place.try_lock()
     assert lock is not None
+    monkeypatch.setattr(server_module, "_FIRST_CLIENT", 0.0)
     server = Server(place, lock, idle=0.05)
     server.run()
     assert not place.socket.exists()
