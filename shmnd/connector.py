@@ -369,6 +369,7 @@ class Connector(Dance):
     def _check(self, call: str) -> None:
         self._hub.check(call)
         self.adapter.check_open(call)
+        self._hub.progress()  # what the broker has said by now counts
 
     def _callee_data(self, data: Buffer, call: str) -> bytes:
         return private_bytes(data, self.adapter.limits.max_callee_data, "MaxCalleeData", call)

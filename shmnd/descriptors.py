@@ -52,14 +52,14 @@ class EventCount(Descriptor):
         """Make it readable."""
         try:
             os.eventfd_write(self._fd, 1)
-        except OSError:
+        except (OSError, ValueError):
             pass  # full means readable already; closed means that nobody looks any more
 
     def drain(self) -> None:
         """Make it unreadable again."""
         try:
             os.eventfd_read(self._fd)
-        except OSError:
+        except (OSError, ValueError):
             pass  # it was not readable
 
 
@@ -107,5 +107,5 @@ class Timer(Descriptor):
         self._due = float("inf")
         try:
             os.read(self._fd, 8)
-        except OSError:
+        except (OSError, ValueError):
             pass  # it was not readable

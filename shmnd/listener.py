@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from typing import TYPE_CHECKING, Final
 
 from shmnd.address import into, pack_sockaddr, parse
@@ -42,9 +41,7 @@ class Listener(OverlappedObject):
         self._port: Port | None = None
         self._listening = False
         self._closed = False
-        self._connectors: weakref.WeakKeyDictionary[Overlapped, weakref.ref[Connector]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._numbers: dict[Overlapped, int] = {}  # of the connectors that wait
 
     def bind(self, address: tuple[str, int]) -> None:
         """Choose the address and port; the any-address stands for all, port 0 for a free one."""
@@ -99,7 +96,7 @@ class Listener(OverlappedObject):
             port = self._require_listening(call)
             overlapped = Overlapped(self._hub, self, self._file, call, cancel=self._cancel_request)
             connector.expect_request(overlapped, port.object)
-            self._connectors[overlapped] = weakref.ref(connector)
+            self._numbers[overlapped] = connector.number
             self._pending[overlapped] = None
             try:
                 with self._hub.rpc:
@@ -139,9 +136,13 @@ class Listener(OverlappedObject):
                 return True  # no broker, or one that was never told
             return bool(reply["cancelled"])
 
+    def _forget(self, overlapped: Overlapped) -> None:
+        self._numbers.pop(overlapped, None)
+        super()._forget(overlapped)
+
     def _connector_of(self, overlapped: Overlapped) -> Connector | None:
-        ref = self._connectors.get(overlapped)
-        return None if ref is None else ref()
+        found = self._hub.object(self._numbers.get(overlapped, 0))
+        return found if isinstance(found, Connector) else None
 
     def close(self) -> None:
         """Release the listener: what waits is cancelled, and requests not handed out refused.

@@ -8,6 +8,7 @@ releases it. The queue pair tells the tie when that happens.
 from __future__ import annotations
 
 import enum
+import itertools
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
@@ -64,6 +65,12 @@ def own_queue_pair(qp: object, adapter: AdapterLike, call: str) -> QueuePairLike
     return pair
 
 
+# Not in the ties themselves: when a circle of garbage is collected, the weak references inside it
+# are cleared before the finalisers run, and a connector could not disconnect any more.
+_pairs: dict[int, weakref.ref[QueuePairLike]] = {}
+_numbers = itertools.count()
+
+
 class Tie:
     """A queue pair that belongs to one attempt of one connector."""
 
@@ -74,7 +81,8 @@ class Tie:
                 raise _not_free(qp.state, call)
             qp.begin_connect()
         self._hub = hub
-        self._qp = weakref.ref(qp)
+        self._number = number = next(_numbers)
+        _pairs[number] = weakref.ref(qp, lambda _: _pairs.pop(number, None))
         self._attached = False
         self._released = False
         self._listener: weakref.WeakMethod[Callable[[], None]] | None = None
@@ -93,7 +101,8 @@ class Tie:
 
     @property
     def _living(self) -> QueuePairLike | None:
-        return None if self._released else self._qp()
+        pair = _pairs.get(self._number)
+        return None if self._released or pair is None else pair()
 
     def describe(self) -> dict[str, Any]:
         """Tell what the other end must know."""
@@ -195,6 +204,7 @@ class Tie:
         qp = self._living
         if qp is not None:
             qp.on_release(None)
+        _pairs.pop(self._number, None)
         return qp
 
 
