@@ -189,7 +189,7 @@ class Side:
             while self.channel.recv(256):
                 pass
 
-    def close(self) -> None:
+    def dispose(self) -> None:
         self.channel.close()
 
 
@@ -234,11 +234,11 @@ class End:
 
     @functools.cached_property
     def cq(self) -> Any:
-        return self.new_cq()
+        return self._make_cq()
 
     @functools.cached_property
     def receive_cq(self) -> Any:
-        return self.new_cq() if self.options.separate_cqs else self.cq
+        return self._make_cq() if self.options.separate_cqs else self.cq
 
     @functools.cached_property
     def srq(self) -> Any:
@@ -251,26 +251,42 @@ class End:
 
     @functools.cached_property
     def qp(self) -> Any:
-        return self.new_qp()
+        return self._make_qp()
 
     @functools.cached_property
     def connector(self) -> Any:
-        return self.new_connector()
+        return self._make_connector()
 
     @functools.cached_property
     def listener(self) -> Any:
         return self.adapter.create_listener(overlapped_file=self.file)
 
+    # More of a kind. They are kept until the test is over, as a program would keep them: the end
+    # of life of an object ends what it does.
+
     def new_cq(self, depth: int | None = None) -> Any:
+        return self._keep(self._make_cq(depth))
+
+    def new_connector(self) -> Any:
+        return self._keep(self._make_connector())
+
+    def new_qp(self, **changes: Any) -> Any:
+        """A queue pair as the options want it, changed here and there."""
+        return self._keep(self._make_qp(**changes))
+
+    def _keep(self, made: Any) -> Any:
+        self.kept.append(made)
+        return made
+
+    def _make_cq(self, depth: int | None = None) -> Any:
         return self.adapter.create_completion_queue(
             depth or self.options.cq_depth, overlapped_file=self.file
         )
 
-    def new_connector(self) -> Any:
+    def _make_connector(self) -> Any:
         return self.adapter.create_connector(overlapped_file=self.file)
 
-    def new_qp(self, **changes: Any) -> Any:
-        """A queue pair as the options want it, changed here and there."""
+    def _make_qp(self, **changes: Any) -> Any:
         options = self.options
         receive_cq = changes.pop("receive_cq") if "receive_cq" in changes else self.receive_cq
         initiator_cq = changes.pop("initiator_cq") if "initiator_cq" in changes else self.cq
@@ -371,6 +387,13 @@ class End:
     def close(self) -> None:
         self.adapter.close()
 
+    def dispose(self) -> None:
+        """Close everything and forget it, when the test is over."""
+        adapter = vars(self).pop("adapter", None)
+        if adapter is not None:
+            adapter.close()
+        vars(self).clear()
+
 
 class Pair:
     """Two ends and the steps that connect them."""
@@ -384,6 +407,10 @@ class Pair:
         self.connecting: Any = None
         self.accepting: Any = None
         self.completing: Any = None
+
+    def dispose(self) -> None:
+        """Forget the operations of the dance, which keep their files alive."""
+        self.connecting = self.accepting = self.completing = None
 
     def other(self, end: End) -> End:
         return self.passive if end is self.active else self.active

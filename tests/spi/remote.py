@@ -167,9 +167,8 @@ class _Child:
 
     def do_reset(self) -> dict[str, int]:
         """Close everything; what is still held afterwards, beyond what was held at first."""
-        for end in self.ends:
-            end.close()
-        self.ends.clear()
+        while self.ends:
+            self.ends.pop().dispose()
         self.table = _Table()
         self.side.drain()
         return dict(holdings() - self.baseline)
@@ -264,7 +263,7 @@ class RemoteProcess:
         command = [sys.executable, "-c", boot, json.dumps(sys.path), __name__, *map(str, fds)]
         self.child = subprocess.Popen(command, pass_fds=fds, stdin=subprocess.DEVNULL)
         theirs.close()
-        their_side.close()
+        their_side.dispose()
         self.channel = Connection(ours.detach())
 
     def request(self, operation: str, *args: Any) -> Any:
@@ -315,7 +314,7 @@ class RemoteProcess:
         assert self.channel is not None
         assert self.side is not None
         self.channel.close()
-        self.side.close()
+        self.side.dispose()
         self.child = self.channel = self.side = None
         self.session += 1
         self.drops = []
@@ -361,13 +360,15 @@ class Ends:
                 remote: self.there(**wanted[remote]),
                 local: self.here(self.remote.side, **wanted[local]),
             }
-        return Pair(ends["active"], ends["passive"], in_one_process=mode == "one")
+        pair = Pair(ends["active"], ends["passive"], in_one_process=mode == "one")
+        self.opened.append(pair)
+        return pair
 
     def close(self) -> None:
         errors = []
         while self.opened:
             try:
-                self.opened.pop().close()
+                self.opened.pop().dispose()
             except Exception as error:
                 errors.append(error)
         if errors:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """IND2Listener: addresses and ports, the backlog, requests and who gets them."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -122,7 +123,7 @@ def test_listen_success_with_backlog_zero_has_no_limit(pair: Pair) -> None:
     waiting = [knock(pair, b"%d" % number) for number in range(40)]
     assert all(pair.active.still_pending(overlapped) for overlapped in waiting)
     for number in range(40):
-        with pair.passive.new_connector() as connector:
+        with contextlib.closing(pair.passive.new_connector()) as connector:
             pair.passive.listener.get_connection_request(connector).result(timeout=WAIT)
             assert connector.get_private_data() == b"%d" % number, "oldest first"
 

@@ -81,6 +81,7 @@ def test_register_success_of_read_only_memory_as_a_source(connected: Pair) -> No
     connected.passive.qp.receive(sink.sge())
     end.qp.send(mr.sge())
     assert statuses(connected.reap(end)) == [Status.SUCCESS]
+    assert statuses(connected.reap(connected.passive)) == [Status.SUCCESS]
     assert sink.get() == data
 
 
@@ -257,9 +258,10 @@ def test_deregister_device_busy_while_a_window_is_bound(connected: Pair) -> None
 def test_deregister_device_busy_leaves_the_region_registered(connected: Pair) -> None:
     end = connected.active
     buffer = end.memory(64)
-    connected.window(end, buffer, OpFlag.ALLOW_READ)
+    window = connected.window(end, buffer, OpFlag.ALLOW_READ)
     with nd_error(Status.DEVICE_BUSY):
         buffer.mr.deregister()
+    assert window.length == 64
     connected.passive.qp.receive(connected.passive.memory(64).sge())
     end.qp.send(buffer.sge())
     assert statuses(connected.reap(end)) == [Status.SUCCESS]

@@ -27,8 +27,8 @@ def opened() -> Iterator[list[Any]]:
     """Adapters to close when the test is over."""
     adapters: list[Any] = []
     yield adapters
-    for adapter in adapters:
-        adapter.close()
+    while adapters:
+        adapters.pop().close()
 
 
 def unpack_address_list(buffer: bytearray) -> list[tuple[str, int]]:

@@ -6,7 +6,7 @@ Iterations are fewer than theirs and sleeps are signals; calls, orders and statu
 
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -152,9 +152,11 @@ def test_nd_write_violation(narrow: Pair) -> None:
 
 
 @pytest.fixture
-def queues(end: End) -> list[Any]:
+def queues(end: End) -> Iterator[list[Any]]:
     """Two completion queues of the greatest depth on one overlapped file."""
-    return [end.new_cq(end.info.max_completion_queue_depth) for _ in range(2)]
+    made = [end.new_cq(end.info.max_completion_queue_depth) for _ in range(2)]
+    yield made
+    made.clear()
 
 
 def canceled(end: End, expected: list[tuple[Any, Any]]) -> None:

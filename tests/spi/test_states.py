@@ -6,6 +6,7 @@ shown by going on from it: a connector that is still in A1 to A4 finishes the da
 messages, one in A0 connects again, one in A5 can be disconnected, one in A6 is good for nothing.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -284,7 +285,7 @@ def test_active_connect_with_a_queue_pair_in_use_changes_nothing(pair: Pair, sta
     busy.connect(qp, pair.address)
     with_used = outcome(pair.active.connector.connect, qp, pair.address)
     assert with_used == Status.CONNECTION_ACTIVE
-    with pair.passive.new_connector() as partner:
+    with contextlib.closing(pair.passive.new_connector()) as partner:
         pair.passive.listener.get_connection_request(partner).result(timeout=WAIT)
         partner.reject()
     GOES_ON[state](pair)
