@@ -85,13 +85,14 @@ static inline bool shmnd_down_withdraw_large(struct shmnd_qp *qp)
     if (!w || w->moved)
         return true;
     struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
-    if (shmnd_chunks_finished(qp->link.mine, &c))
+    struct shmnd_share *share = &qp->link.mine->shares[w->share];
+    if (shmnd_chunks_finished(share, &c))
         return true;
     /* Claim the rest without copying: nobody begins another chunk. The bits of
      * those are never set, so the message can not look finished. */
-    for (uint32_t i = 0; i < c.count && shmnd_chunks_claim(qp->link.mine, &c) >= 0; i++)
+    for (uint32_t i = 0; i < c.count && shmnd_chunks_claim(share, &c) >= 0; i++)
         qp->withheld++;
-    uint64_t done = shmnd_acquire64(&qp->link.mine->done) & c.all;
+    uint64_t done = shmnd_acquire64(&share->done) & c.all;
     return (uint32_t)__builtin_popcountll(done) + qp->withheld >= c.count;
 }
 

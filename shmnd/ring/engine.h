@@ -152,6 +152,7 @@ struct shmnd_wqe {
     uint8_t type;
     uint8_t flags;
     uint8_t state;
+    uint8_t share; /* of a large message */
     bool large;
 };
 
@@ -182,6 +183,7 @@ struct shmnd_job {
     uint64_t revision; /* PLACE and sender's CHUNKS: of the receives it relies on */
     uint64_t index;    /* PLACE: the receive */
     struct shmnd_chunks chunks;
+    struct shmnd_share *share; /* of the chunks */
     uint32_t result; /* a status; SHMND_PENDING: try again later */
 };
 
@@ -222,7 +224,9 @@ struct shmnd_qp {
     struct shmnd_job tx_job;
     bool tx_busy;
     uint64_t tx_runs; /* jobs begun: a Deregister waits for the one it met */
-    bool large_in_flight;
+    bool large_in_flight;     /* a large Send has not completed */
+    uint64_t larges;          /* announced so far, each with the next share */
+    uint64_t share_message[SHMND_SHARES]; /* that used it last */
 
     /* receiving */
     struct shmnd_slots_reader in;

@@ -98,6 +98,14 @@ enum shmnd_link_state {
     SHMND_LINK_DEAD, /* never stored: how a dead process's side is read */
 };
 
+/* The chunks of one large message. */
+struct shmnd_share {
+    shmnd_word64 claim; /* low half of the message number << 32 | next chunk */
+    shmnd_word64 done;  /* one bit a chunk */
+};
+
+#define SHMND_SHARES 8u
+
 struct shmnd_side {
     /* line 0: quiet. The other side reads it with every message. */
     shmnd_word32 state;        /* enum shmnd_link_state */
@@ -119,10 +127,9 @@ struct shmnd_side {
     /* line 6: what this side's engine touches at the other right now. */
     shmnd_word64 hazard; /* 0, a token, or SHMND_HAZARD_PUSH */
     uint8_t pad3[120];
-    /* line 8: the large message this side is sending; both sides claim chunks. */
-    shmnd_word64 claim; /* low half of the message number << 32 | next chunk */
-    shmnd_word64 done;  /* one bit a chunk */
-    uint8_t pad4[112];
+    /* line 8: the large messages this side has announced and the other has not
+     * yet taken; both sides claim chunks of them. */
+    struct shmnd_share shares[SHMND_SHARES];
 };
 
 #define SHMND_HAZARD_PUSH (1ull << 32)
@@ -130,7 +137,7 @@ struct shmnd_side {
 _Static_assert(offsetof(struct shmnd_side, read_pos) == 128, "lines two apart");
 _Static_assert(offsetof(struct shmnd_side, posted) == 256, "lines two apart");
 _Static_assert(offsetof(struct shmnd_side, hazard) == 384, "lines two apart");
-_Static_assert(offsetof(struct shmnd_side, claim) == 512, "lines two apart");
+_Static_assert(offsetof(struct shmnd_side, shares) == 512, "lines two apart");
 _Static_assert(sizeof(struct shmnd_side) == 640, "ABI of the link");
 
 /* ---- the link segment ---------------------------------------------------- */

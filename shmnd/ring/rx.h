@@ -228,11 +228,12 @@ static inline bool shmnd_rx_large_source(struct shmnd_qp *qp, const struct shmnd
     struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in);
     struct shmnd_spans *from = &qp->rx_job.from;
     shmnd_slots_get(&drain, head, sizeof head);
-    if (head[0] > SHMND_MAX_SGE ||
+    if (head[0] > SHMND_MAX_SGE || head[1] >= SHMND_SHARES ||
         shmnd_slots_for(8 + head[0] * (uint32_t)sizeof x[0]) != a->slots)
         return false;
     shmnd_slots_get(&drain, x, head[0] * (uint32_t)sizeof x[0]);
     shmnd_spans_clear(from);
+    qp->rx_job.share = &qp->link.theirs->shares[head[1]];
     uint64_t total = 0;
     qp->rx_needs_segment = false;
     for (uint32_t i = 0; i < head[0]; i++) {
@@ -261,7 +262,7 @@ static inline void shmnd_rx_large_begin(struct shmnd_qp *qp, const struct shmnd_
 /* Copies chunks, without the interpreter's lock. */
 static inline void shmnd_rx_run(struct shmnd_qp *qp)
 {
-    qp->rx_job.result = shmnd_run_chunks(qp->link.theirs, qp->peer, &qp->rx_job);
+    qp->rx_job.result = shmnd_run_chunks(qp->peer, &qp->rx_job);
 }
 
 static inline void shmnd_rx_ran(struct shmnd_qp *qp)
@@ -282,7 +283,7 @@ static inline bool shmnd_rx_continue(struct shmnd_qp *qp, struct shmnd_cqe *out)
         shmnd_rx_refuse(qp, job->result, out);
         return true;
     }
-    if (!shmnd_chunks_finished(qp->link.theirs, &job->chunks))
+    if (!shmnd_chunks_finished(job->share, &job->chunks))
         return false;
     shmnd_rx_finish(qp, job->chunks.length, out);
     return true;

@@ -12,6 +12,8 @@
  * a helper that is late for one message can never claim in the next. A message
  * is finished when all its bits are set, and nobody reads its source or writes
  * its sink after that, for every claimed chunk has set its bit (SYNC chunk-done).
+ * The words of a message are used again only when its receiver has taken it: a
+ * sender that is done first must not wipe out what tells the receiver so.
  * A death with a chunk claimed leaves the message unfinished; the connection
  * is ended then. Serves invariants 2 and 3.
  */
@@ -115,40 +117,40 @@ static inline struct shmnd_chunks shmnd_chunks_of(uint64_t length, uint64_t mess
     return (struct shmnd_chunks){length, size, all, count, (uint32_t)message};
 }
 
-static inline void shmnd_chunks_offer(struct shmnd_side *sender, const struct shmnd_chunks *c)
+static inline void shmnd_chunks_offer(struct shmnd_share *share, const struct shmnd_chunks *c)
 {
     /* relaxed: ordered by the release that publishes the message's slot */
-    shmnd_put64(&sender->done, 0);
-    shmnd_put64(&sender->claim, (uint64_t)c->tag << 32);
+    shmnd_put64(&share->done, 0);
+    shmnd_put64(&share->claim, (uint64_t)c->tag << 32);
 }
 
 /* The next chunk nobody has claimed, or -1. */
-static inline int shmnd_chunks_claim(struct shmnd_side *sender, const struct shmnd_chunks *c)
+static inline int shmnd_chunks_claim(struct shmnd_share *share, const struct shmnd_chunks *c)
 {
-    uint64_t word = shmnd_acquire64(&sender->claim);
+    uint64_t word = shmnd_acquire64(&share->claim);
     /* Two honest sides collide at most once a chunk; a peer that scribbles on
      * the word must not keep us here. */
     for (uint32_t tries = 0; tries < 2 * SHMND_CHUNKS_MAX; tries++) {
         uint32_t next = (uint32_t)word;
         if ((uint32_t)(word >> 32) != c->tag || next >= c->count)
             return -1;
-        if (shmnd_swap64(&sender->claim, &word, word + 1))
+        if (shmnd_swap64(&share->claim, &word, word + 1))
             return (int)next;
     }
     return -1;
 }
 
-static inline void shmnd_chunks_set_done(struct shmnd_side *sender, int chunk)
+static inline void shmnd_chunks_set_done(struct shmnd_share *share, int chunk)
 {
     /* SYNC chunk-done: release, pairs with acquire in shmnd_chunks_finished() */
-    shmnd_set_bits(&sender->done, 1ull << chunk);
+    shmnd_set_bits(&share->done, 1ull << chunk);
 }
 
-static inline bool shmnd_chunks_finished(const struct shmnd_side *sender,
+static inline bool shmnd_chunks_finished(const struct shmnd_share *share,
                                          const struct shmnd_chunks *c)
 {
     /* SYNC chunk-done: acquire, pairs with release in shmnd_chunks_set_done() */
-    return (shmnd_acquire64(&sender->done) & c->all) == c->all;
+    return (shmnd_acquire64(&share->done) & c->all) == c->all;
 }
 
 static inline uint64_t shmnd_chunk_bytes(const struct shmnd_chunks *c, int chunk)

@@ -207,7 +207,7 @@ static inline bool shmnd_tx_send_finished(struct shmnd_qp *qp, struct shmnd_wqe 
     if (!w->large)
         return shmnd_tx_proven(qp, w->message, w->length);
     struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
-    return w->moved == 0 && shmnd_chunks_finished(qp->link.mine, &c);
+    return w->moved == 0 && shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
 }
 
 /* Completes what is finished, oldest first, in order. */
@@ -307,8 +307,20 @@ static inline int shmnd_tx_aim(struct shmnd_qp *qp, uint64_t message, uint64_t l
     return 1;
 }
 
+/* Words for the chunks of one more large message: those whose last message was
+ * taken. NULL: the other side has that many still to take. */
+static inline struct shmnd_share *shmnd_tx_free_share(const struct shmnd_qp *qp)
+{
+    uint32_t i = (uint32_t)(qp->larges % SHMND_SHARES);
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
+    if (qp->larges >= SHMND_SHARES &&
+        shmnd_acquire64(&qp->link.theirs->taken) <= qp->share_message[i])
+        return NULL;
+    return &qp->link.mine->shares[i];
+}
+
 /* Announces a large message: the extents of its source, for a reader that helps.
- * The payload is {u32 extents, u32 0, extents...}. */
+ * The payload is {u32 extents, u32 share, extents...}. */
 static inline void shmnd_tx_write_large(struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                         const struct shmnd_sge *sges)
 {
@@ -324,7 +336,7 @@ static inline void shmnd_tx_write_large(struct shmnd_qp *qp, const struct shmnd_
         x[n].length = sges[i].length;
         n++;
     }
-    uint32_t head[2] = {n, 0};
+    uint32_t head[2] = {n, w->share};
     struct shmnd_slots_fill fill = shmnd_slots_begin(&qp->out);
     shmnd_slots_add(&fill, head, sizeof head);
     shmnd_slots_add(&fill, x, n * (uint32_t)sizeof x[0]);
@@ -403,6 +415,21 @@ static inline enum shmnd_progress shmnd_tx_issue_parts(struct shmnd_qp *qp, stru
     return SHMND_IDLE;
 }
 
+static inline void shmnd_tx_announce(struct shmnd_qp *qp, struct shmnd_wqe *w,
+                                     const struct shmnd_sge *sges, struct shmnd_share *share)
+{
+    qp->tx_job.chunks = shmnd_chunks_of(w->length, qp->messages);
+    shmnd_chunks_offer(share, &qp->tx_job.chunks);
+    w->share = (uint8_t)(qp->larges++ % SHMND_SHARES);
+    qp->share_message[w->share] = qp->messages;
+    w->message = qp->messages;
+    shmnd_tx_write_large(qp, w, sges);
+    qp->messages++;
+    shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
+    shmnd_tx_sent(qp, w, true);
+    qp->tx_job.share = share;
+}
+
 static inline enum shmnd_progress shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     const struct shmnd_sge *sges = shmnd_wqe_sges(qp, qp->wq_next);
@@ -425,7 +452,8 @@ static inline enum shmnd_progress shmnd_tx_issue_send(struct shmnd_qp *qp, struc
         return SHMND_NEEDS_MAP;
     if (aim < 0 && w->length <= SHMND_EAGER_MAX)
         return shmnd_tx_issue_eager(qp, w, sges);
-    if (aim > 0 && w->length < SHMND_SHARE_MIN) {
+    struct shmnd_share *share = shmnd_tx_free_share(qp);
+    if (aim > 0 && (w->length < SHMND_SHARE_MIN || !share)) {
         job->kind = SHMND_JOB_PLACE;
         qp->tx_busy = true;
         return SHMND_RUN;
@@ -436,13 +464,9 @@ static inline enum shmnd_progress shmnd_tx_issue_send(struct shmnd_qp *qp, struc
             return SHMND_IDLE;
         return shmnd_tx_issue_parts(qp, w, &job->from);
     }
-    job->chunks = shmnd_chunks_of(w->length, qp->messages);
-    shmnd_chunks_offer(qp->link.mine, &job->chunks);
-    w->message = qp->messages;
-    shmnd_tx_write_large(qp, w, sges);
-    qp->messages++;
-    shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
-    shmnd_tx_sent(qp, w, true);
+    if (!share)
+        return SHMND_IDLE; /* until the other side has taken more */
+    shmnd_tx_announce(qp, w, sges, share);
     if (aim < 0)
         return SHMND_IDLE;
     job->kind = SHMND_JOB_CHUNKS;
@@ -459,7 +483,8 @@ static inline enum shmnd_progress shmnd_tx_push_late(struct shmnd_qp *qp)
         qp->link.their_srq)
         return SHMND_IDLE;
     job->chunks = shmnd_chunks_of(w->length, w->message);
-    if ((uint32_t)shmnd_relaxed64(&qp->link.mine->claim) >= job->chunks.count)
+    job->share = &qp->link.mine->shares[w->share];
+    if ((uint32_t)shmnd_relaxed64(&job->share->claim) >= job->chunks.count)
         return SHMND_IDLE;
     int aim = shmnd_tx_aim(qp, w->message, w->length, job);
     if (aim <= 0)
@@ -607,12 +632,11 @@ static inline uint32_t shmnd_run_place(struct shmnd_qp *qp, struct shmnd_job *jo
 }
 
 /* Claims and copies chunks until none is left. Used by both sides. */
-static inline uint32_t shmnd_run_chunks(struct shmnd_side *sender, const struct shmnd_peer *peer,
-                                        struct shmnd_job *job)
+static inline uint32_t shmnd_run_chunks(const struct shmnd_peer *peer, struct shmnd_job *job)
 {
     uint32_t status = SHMND_SUCCESS;
     for (uint32_t i = 0; i < job->chunks.count; i++) {
-        int chunk = shmnd_chunks_claim(sender, &job->chunks);
+        int chunk = shmnd_chunks_claim(job->share, &job->chunks);
         if (chunk < 0)
             break;
         struct shmnd_spans to, from;
@@ -623,7 +647,7 @@ static inline uint32_t shmnd_run_chunks(struct shmnd_side *sender, const struct 
         uint32_t now = shmnd_move(peer, &to, &from);
         if (now != SHMND_SUCCESS)
             return now; /* the chunk stays claimed and undone; the connection ends */
-        shmnd_chunks_set_done(sender, chunk);
+        shmnd_chunks_set_done(job->share, chunk);
     }
     return status;
 }
@@ -645,7 +669,7 @@ static inline void shmnd_tx_run(struct shmnd_qp *qp)
             job->result = SHMND_PENDING;
             break;
         }
-        job->result = shmnd_run_chunks(qp->link.mine, qp->peer, job);
+        job->result = shmnd_run_chunks(qp->peer, job);
         shmnd_hazard_leave(&qp->link.mine->hazard);
         break;
     default:
