@@ -195,6 +195,7 @@ class BrokerClient:
     @contextlib.contextmanager
     def _exclusive(self, who: str, deadline: float) -> Iterator[None]:
         """Hold the lock; afterwards see to what others left for its holder."""
+        self._require_own()  # in a forked child nobody may be left to release it
         if not self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise self._no_answer(who)
         try:
@@ -209,14 +210,17 @@ class BrokerClient:
         """Tell whether this is a forked child, where the session belongs to the parent."""
         return os.getpid() != self._pid
 
-    def _ready(self) -> None:
-        """See that there is a session, a new one if need be."""
+    def _require_own(self) -> None:
         if self._closed or self._inherited():
             why = "belongs to the parent process" if self._inherited() else "is closed"
             raise error(Status.DEVICE_REMOVED, "broker", f"the session with {self.path} {why}")
+
+    def _ready(self) -> None:
+        """See that there is a session, a new one if need be."""
         for _ in range(_ATTEMPTS + 1):
             if self.alive:
                 return
+            self._require_own()
             if self._replaying:
                 raise _Lost  # whoever replays tries again from the beginning
             try:
@@ -415,10 +419,14 @@ class BrokerClient:
 
     def _wait(self, what: int, who: str, deadline: float) -> None:
         """Wait for the socket; IO_TIMEOUT at the deadline."""
-        if self._sock is None:
+        sock = self._sock
+        if sock is None:
             raise _Lost
         poll = select.poll()
-        poll.register(self._sock, what)
+        try:
+            poll.register(sock, what)
+        except ValueError:
+            raise _Lost from None  # another thread has closed the client
         left = deadline - time.monotonic()
         if left <= 0 or not poll.poll(left * 1000):
             raise self._no_answer(who)

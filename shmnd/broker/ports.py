@@ -35,6 +35,7 @@ class PortSpace(Generic[Holder]):
 
     def __init__(self, *, first: int | None = None) -> None:
         self._holders: dict[tuple[int, int], dict[str, Holder]] = {}
+        self._exhausted: set[tuple[int, str]] = set()
         # A new broker starts at random: ports that clients still hold from an earlier one, and
         # have not yet claimed again, are then seldom given away.
         self._next = random.choice(EPHEMERAL) if first is None else first
@@ -56,6 +57,7 @@ class PortSpace(Generic[Holder]):
         del holders[host]
         if not holders:
             del self._holders[protocol, port]
+        self._exhausted.clear()
 
     def find(self, protocol: int, host: str, port: int) -> Holder | None:
         """Give the one who answers for an address."""
@@ -70,11 +72,14 @@ class PortSpace(Generic[Holder]):
         return not any(covers(bound, host) or covers(host, bound) for bound in holders)
 
     def _choose(self, protocol: int, host: str) -> int:
-        for _ in EPHEMERAL:
-            port = self._next
-            self._next = port + 1 if port + 1 in EPHEMERAL else EPHEMERAL[0]
-            if self._free(protocol, host, port):
-                return port
+        if (protocol, host) not in self._exhausted:
+            for _ in EPHEMERAL:
+                port = self._next
+                self._next = port + 1 if port + 1 in EPHEMERAL else EPHEMERAL[0]
+                if self._free(protocol, host, port):
+                    return port
+            # Whoever asks again and again shall not make the others wait for each search.
+            self._exhausted.add((protocol, host))
         raise Refusal(
             Status.TOO_MANY_ADDRESSES,
             f"no port from {EPHEMERAL[0]} to {EPHEMERAL[-1]} is free on {host}",

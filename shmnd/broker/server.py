@@ -194,6 +194,7 @@ class Server:
             self._selector.register(self._listener, selectors.EVENT_READ)
         if now >= self._look_at:
             self._look_at = now + _LOOK_AFTER_PLACE
+            os.utime(self._lock)  # whoever clears old files away shall see that it is in use
             if not self._at_home():
                 # Clients come back to whoever is found there now, and tell it what they hold.
                 self.stop("the lock or the socket was removed")
@@ -302,7 +303,10 @@ class Server:
             if not self._sockets[client.pid]:
                 del self._sockets[client.pid]
             self._log(f"client {number}: {why}")
-            self._state.leave(number)
+            try:
+                self._state.leave(number)
+            except Exception as exc:
+                self._log(f"internal error: {exc!r}")  # ours; the others have to go on
             self._deliver()
 
     # --- messages ------------------------------------------------------------------------------
