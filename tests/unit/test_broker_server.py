@@ -172,6 +172,20 @@ def test_who_does_not_say_hello_is_dropped(place: Place) -> None:
         good.ask("sync")
 
 
+def test_another_user_is_turned_away_with_the_reason(
+    place: Place, broker: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Wire(place).hello() as good:
+        with monkeypatch.context() as patch:
+            patch.setattr(server_module.os, "geteuid", lambda: 12345)
+            with Wire(place) as other:
+                reply, _ = other.read()
+                assert (reply["re"], reply["status"]) == (0, Status.ACCESS_VIOLATION)
+                assert "12345" in reply["message"]
+                assert other.hung_up()
+        good.ask("sync")
+
+
 def test_too_many_clients_are_turned_away_with_the_reason(place: Place) -> None:
     with serving(place, limits=ServerLimits(clients=2)), Wire(place).hello() as one:
         with Wire(place).hello(), Wire(place) as third:
