@@ -87,17 +87,21 @@ static inline uint64_t shmnd_tx_look(struct shmnd_qp *qp, uint64_t *cancelled_p)
 {
     const struct shmnd_side *theirs = qp->link.theirs;
     uint64_t revision = shmnd_acquire64(&theirs->revision);
-    uint64_t cancelled = shmnd_relaxed64(&theirs->cancelled);
+    /* acquire: whoever sees a new count sees that `revision` moved on */
+    uint64_t cancelled = shmnd_acquire64(&theirs->cancelled);
     /* SYNC posted: acquire, pairs with release in shmnd_rx_publish() */
     uint64_t posted = shmnd_acquire64(&theirs->posted);
     uint64_t credit = posted - cancelled;
+    uint64_t first = qp->messages + cancelled; /* receive that the next message meets */
     *cancelled_p = cancelled;
-    if ((revision & 1) || cancelled > posted ||
-        credit > qp->messages + qp->link.their_posted_mask + 1) {
+    /* All entries, and the receive of a message in parts, which is met before
+     * the message is counted here: more would be a lie. */
+    uint64_t most = qp->messages + qp->link.their_posted_mask + 2;
+    if ((revision & 1) || shmnd_relaxed64(&theirs->revision) != revision || cancelled > posted ||
+        first < cancelled || credit > most) {
         qp->credit = qp->messages < qp->credit ? qp->messages : qp->credit;
         return revision | 1;
     }
-    uint64_t first = qp->messages + cancelled; /* receive that the next message meets */
     uint64_t from = qp->viewed > first ? qp->viewed : first;
     uint64_t least = qp->viewed > first ? qp->capacity : UINT64_MAX;
     for (uint64_t i = from; i < posted; i++) {
