@@ -94,6 +94,12 @@ static inline void shmnd_store_then_load(void)
     atomic_thread_fence(memory_order_seq_cst);
 }
 
+/* Orders all earlier relaxed loads before a later one. */
+static inline void shmnd_loads_before(void)
+{
+    atomic_thread_fence(memory_order_acquire);
+}
+
 /* Orders all earlier plain stores before a later relaxed one. */
 static inline void shmnd_stores_before(void)
 {

@@ -154,6 +154,7 @@ struct shmnd_wqe {
     uint8_t state;
     uint8_t share; /* of a large message */
     bool large;
+    bool proven; /* a receive that holds it was posted */
 };
 
 struct shmnd_rqe {

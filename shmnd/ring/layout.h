@@ -77,9 +77,12 @@ struct shmnd_shared_extent {
     shmnd_word64 place; /* segment << 32 | length */
 };
 
-/* Followed by the extents; the stride is fixed when the link is made. */
+/* Followed by the extents; the stride is fixed when the link is made. An entry is
+ * used again once its receive was met, perhaps under the eyes of a sender: the
+ * number in `capacity` is written first, so one who finds it the same before and
+ * after has read one receive. */
 struct shmnd_posted {
-    shmnd_word64 capacity;
+    shmnd_word64 capacity; /* low half of the receive's number + 1 << 32 | bytes it holds */
     shmnd_word64 extents; /* 0: not for pushing, its owner pulls */
 };
 

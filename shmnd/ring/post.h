@@ -90,7 +90,7 @@ static inline bool shmnd_send_now(struct shmnd_qp *qp, void *context, const stru
             if (!shmnd_sge_region(qp->registry, &sges[i], 0))
                 return false;
     if (!shmnd_slots_room(&qp->out, shmnd_slots_for(length)) ||
-        !shmnd_tx_proven(qp, qp->messages, length))
+        !shmnd_tx_proven(qp, length))
         return false;
     uint64_t message = qp->messages;
     shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false));
@@ -204,7 +204,7 @@ static inline uint32_t shmnd_post_receive(struct shmnd_qp *qp, void *context,
     shmnd_receives_add(&qp->own, context, sges, n);
     if (down) {
         shmnd_cancel_receives(qp, qp->own.posted);
-    } else if (qp->link.mine) {
+    } else if (qp->link.mine && !qp->rx_fault && !qp->going_down) {
         shmnd_rx_publish(qp, qp->own.posted - 1);
         shmnd_notify_waiting_sender(qp);
     }

@@ -72,9 +72,11 @@ static inline void shmnd_rx_publish(struct shmnd_qp *qp, uint64_t pos)
     struct shmnd_rqe *e = &qp->own.entries[pos & qp->own.mask];
     struct shmnd_sge *sges = shmnd_rqe_sges(&qp->own, pos);
     struct shmnd_posted *entry = shmnd_my_posted(qp, pos - qp->posted_base);
+    shmnd_put64(&entry->capacity, (pos - qp->posted_base + 1) << 32 | (uint32_t)e->capacity);
+    /* SYNC entry: fence, pairs with acquire in shmnd_their_capacity() */
+    shmnd_stores_before();
     uint32_t extents =
         shmnd_rx_publish_extents(qp, (struct shmnd_shared_extent *)(entry + 1), sges, e->sges);
-    shmnd_put64(&entry->capacity, e->capacity);
     shmnd_put64(&entry->extents, extents);
     if (extents) {
         e->pinned = true;

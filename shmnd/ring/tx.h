@@ -81,6 +81,17 @@ static inline const struct shmnd_posted *shmnd_their_posted(const struct shmnd_q
                                          (idx & l->their_posted_mask) * l->their_posted_stride);
 }
 
+/* How much the receive with this number holds; false when its entry holds another
+ * one: it was met, or is not posted yet. */
+static inline bool shmnd_their_capacity(const struct shmnd_qp *qp, uint64_t idx,
+                                        uint64_t *capacity_p)
+{
+    /* SYNC entry: acquire, pairs with the fence in shmnd_rx_publish() */
+    uint64_t word = shmnd_acquire64(&shmnd_their_posted(qp, idx)->capacity);
+    *capacity_p = (uint32_t)word;
+    return (uint32_t)(word >> 32) == (uint32_t)(idx + 1);
+}
+
 /* Looks again which receives are posted over there. Returns the revision the
  * view belongs to; odd while the other side flushes, and then grants nothing. */
 static inline uint64_t shmnd_tx_look(struct shmnd_qp *qp, uint64_t *cancelled_p)
@@ -105,8 +116,9 @@ static inline uint64_t shmnd_tx_look(struct shmnd_qp *qp, uint64_t *cancelled_p)
     uint64_t from = qp->viewed > first ? qp->viewed : first;
     uint64_t least = qp->viewed > first ? qp->capacity : UINT64_MAX;
     for (uint64_t i = from; i < posted; i++) {
-        uint64_t capacity = shmnd_relaxed64(&shmnd_their_posted(qp, i)->capacity);
-        least = capacity < least ? capacity : least;
+        uint64_t capacity;
+        if (shmnd_their_capacity(qp, i, &capacity) && capacity < least)
+            least = capacity;
     }
     qp->viewed = posted;
     qp->capacity = least;
@@ -114,20 +126,21 @@ static inline uint64_t shmnd_tx_look(struct shmnd_qp *qp, uint64_t *cancelled_p)
     return revision;
 }
 
-/* Is a receive that holds `length` known to be posted for message `message`? */
-static inline bool shmnd_tx_proven(struct shmnd_qp *qp, uint64_t message, uint64_t length)
+/* Is a receive that holds `length` posted for message `message`, sent or the next? */
+static inline bool shmnd_tx_met(struct shmnd_qp *qp, uint64_t message, uint64_t length)
 {
-    uint64_t cancelled;
-    if (message < qp->credit && length <= qp->capacity)
-        return true;
-    if (qp->link.their_srq)
+    uint64_t cancelled, capacity;
+    if (qp->link.their_srq || (shmnd_tx_look(qp, &cancelled) & 1) || message >= qp->credit)
         return false;
-    if (shmnd_tx_look(qp, &cancelled) & 1)
-        return false;
-    if (message >= qp->credit)
-        return false;
-    return length <= qp->capacity ||
-           length <= shmnd_relaxed64(&shmnd_their_posted(qp, message + cancelled)->capacity);
+    return shmnd_their_capacity(qp, message + cancelled, &capacity) && length <= capacity;
+}
+
+/* The same for the next message, without a look when the cached view suffices
+ * (it says nothing about messages before the next). */
+static inline bool shmnd_tx_proven(struct shmnd_qp *qp, uint64_t length)
+{
+    return (qp->messages < qp->credit && length <= qp->capacity) ||
+           shmnd_tx_met(qp, qp->messages, length);
 }
 
 static inline void shmnd_tx_want_credit(struct shmnd_qp *qp, bool want)
@@ -208,8 +221,10 @@ static inline bool shmnd_tx_send_finished(struct shmnd_qp *qp, struct shmnd_wqe 
     /* One that was closed upon is finished only by `taken`. */
     if (shmnd_relaxed32(&qp->link.theirs->closing))
         return false;
-    if (!w->large)
-        return shmnd_tx_proven(qp, w->message, w->length);
+    if (!w->large) {
+        w->proven = w->proven || shmnd_tx_met(qp, w->message, w->length);
+        return w->proven;
+    }
     struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
     return w->moved == 0 && shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
 }
@@ -287,11 +302,12 @@ static inline int shmnd_tx_aim(struct shmnd_qp *qp, uint64_t message, uint64_t l
     uint64_t cancelled, revision = shmnd_tx_look(qp, &cancelled);
     if ((revision & 1) || message >= qp->credit)
         return -1;
-    uint64_t index = message + cancelled;
+    uint64_t index = message + cancelled, capacity;
     const struct shmnd_posted *entry = shmnd_their_posted(qp, index);
+    if (!shmnd_their_capacity(qp, index, &capacity) || length > capacity)
+        return -1;
     uint64_t extents = shmnd_relaxed64(&entry->extents);
-    if (length > shmnd_relaxed64(&entry->capacity) || extents == 0 ||
-        extents > qp->link.their_extents)
+    if (extents == 0 || extents > qp->link.their_extents)
         return -1;
     const struct shmnd_shared_extent *x = (const struct shmnd_shared_extent *)(entry + 1);
     struct shmnd_spans all;
@@ -303,7 +319,9 @@ static inline int shmnd_tx_aim(struct shmnd_qp *qp, uint64_t message, uint64_t l
         if (got <= 0)
             return got;
     }
-    if (all.total < length)
+    /* SYNC entry: fence, pairs with the fence in shmnd_rx_publish() */
+    shmnd_loads_before();
+    if (!shmnd_their_capacity(qp, index, &capacity) || all.total < length)
         return -1;
     shmnd_spans_cut(&all, 0, length, &job->to);
     job->revision = revision;
@@ -381,12 +399,12 @@ static inline enum shmnd_progress shmnd_tx_issue_eager(struct shmnd_qp *qp, stru
     uint32_t length = (uint32_t)w->length;
     if (!shmnd_slots_room(&qp->out, shmnd_slots_for(length)))
         return SHMND_IDLE;
-    bool proven = shmnd_tx_proven(qp, qp->messages, length);
+    w->proven = shmnd_tx_proven(qp, length);
     const uint8_t *inlined =
         w->flags & SHMND_OP_INLINE ? shmnd_wqe_inline(qp, qp->wq_next) : NULL;
     w->message = qp->messages;
     shmnd_tx_write_eager(qp, sges, w->sges, inlined, length,
-                         shmnd_tx_slot_flags(w->flags, !proven));
+                         shmnd_tx_slot_flags(w->flags, !w->proven));
     shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
     shmnd_tx_sent(qp, w, false);
     return SHMND_IDLE;
@@ -464,7 +482,7 @@ static inline enum shmnd_progress shmnd_tx_issue_send(struct shmnd_qp *qp, struc
     }
     if (aim < 0 && !shmnd_tx_pullable(qp, sges, w->sges)) {
         /* Wait for a receive: it may be one that can be written from here. */
-        if (!qp->link.their_srq && !shmnd_tx_proven(qp, qp->messages, w->length))
+        if (!qp->link.their_srq && !shmnd_tx_proven(qp, w->length))
             return SHMND_IDLE;
         return shmnd_tx_issue_parts(qp, w, &job->from);
     }
@@ -701,6 +719,7 @@ static inline void shmnd_tx_ran(struct shmnd_qp *qp)
             return; /* the receive was withdrawn: issued anew */
         if (job->result == SHMND_SUCCESS) {
             w->message = qp->messages++;
+            w->proven = true;
             shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
             shmnd_tx_sent(qp, w, false);
             return;
