@@ -481,8 +481,9 @@ static inline enum shmnd_progress shmnd_tx_issue_send(struct shmnd_qp *qp, struc
         return SHMND_RUN;
     }
     if (aim < 0 && !shmnd_tx_pullable(qp, sges, w->sges)) {
-        /* Wait for a receive: it may be one that can be written from here. */
-        if (!qp->link.their_srq && !shmnd_tx_proven(qp, w->length))
+        /* Wait for a receive, which may be one that can be written from here. One
+         * that is too small is for its owner to refuse. */
+        if (!qp->link.their_srq && qp->messages >= qp->credit)
             return SHMND_IDLE;
         return shmnd_tx_issue_parts(qp, w, &job->from);
     }
