@@ -112,7 +112,7 @@ class Hub:
         self._looking: set[int] = set()
         self._tickers: dict[int, weakref.ref[Ticker]] = {}
         self._lingering: dict[int, Callable[[], bool]] = {}
-        self._loops: dict[asyncio.AbstractEventLoop, int] = {}
+        self._loops: dict[asyncio.AbstractEventLoop, dict[int, Callable[[], None]]] = {}
 
         self._rejoin_after = 0.0
         try:
@@ -224,22 +224,32 @@ class Hub:
             self.wake_at(time.monotonic() + _LINGER_PAUSE)
 
     @contextmanager
-    def readable_in(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-        """Have an event loop look whenever there is something to look at."""
-        fd = self.epoll_fd
+    def readable_in(
+        self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]
+    ) -> Iterator[None]:
+        """Have an event loop look whenever there is something to look at.
+
+        `wake` is called should the hub be closed meanwhile.
+        """
         if loop not in self._loops:
-            loop.add_reader(fd, self.progress)
-        self._loops[loop] = self._loops.get(loop, 0) + 1
+            loop.add_reader(self.epoll_fd, self.progress)
+            self._loops[loop] = {}
+        waiting = self._loops[loop]
+        waiting[id(wake)] = wake
         try:
             yield
         finally:
-            self._loops[loop] -= 1
-            if not self._loops[loop]:
-                del self._loops[loop]
-                try:
-                    loop.remove_reader(fd)
-                except RuntimeError:
-                    pass  # the loop is closed
+            del waiting[id(wake)]
+            if not waiting and self._loops.pop(loop, None) is not None:
+                _remove_reader(loop, self.epoll_fd)
+
+    def _leave_loops(self) -> None:
+        """Take the descriptor out of all event loops, before it is closed."""
+        for loop, waiting in list(self._loops.items()):
+            self._loops.pop(loop, None)
+            _remove_reader(loop, self.epoll_fd)
+            for wake in list(waiting.values()):
+                wake()
 
     # -- speaking with the broker --
 
@@ -371,9 +381,12 @@ class Hub:
             role = "passive" if name == "abandoned" else "active"
             found = [self._ends.get((role, event["connection"]))]
         targets = [target for ref in found if ref is not None and (target := ref()) is not None]
-        if name == "offer" and not targets:
-            self.post("reject", connection=event["connection"])  # it waits no more
+        if not targets and name in self._FOR_NOBODY:
+            self.post(self._FOR_NOBODY[name], connection=event["connection"])
         return targets
+
+    _FOR_NOBODY: ClassVar[Mapping[str, str]] = {"offer": "reject", "accepted": "abandon"}
+    """What is said for an object that is gone, so that the other side need not wait for it."""
 
     # -- when the broker dies --
 
@@ -459,6 +472,7 @@ class Hub:
         self._lingering.clear()
         self._ended = _CLOSED
         self._watch.news()
+        self._leave_loops()
         self.client.close()
         self._peers.close()
         self._watch.close()
@@ -493,6 +507,20 @@ class Hub:
                 self._lingering.pop(key, None)
         if self._lingering:
             self.wake_at(time.monotonic() + _LINGER_PAUSE)
+
+
+def _remove_reader(loop: asyncio.AbstractEventLoop, fd: int) -> None:
+    try:
+        here = asyncio.get_running_loop() is loop
+    except RuntimeError:
+        here = False  # no loop runs in this thread
+    try:
+        if here:
+            loop.remove_reader(fd)
+        else:
+            loop.call_soon_threadsafe(loop.remove_reader, fd)
+    except RuntimeError:
+        pass  # that loop is closed
 
 
 def _close(fds: list[int]) -> None:

@@ -38,7 +38,6 @@ __all__ = [
 
 Step = Callable[[], Status | None]
 Cancel = Callable[["Overlapped"], bool]
-_Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 _REASONS: Final = {
     Status.CANCELED: "canceled",
@@ -89,7 +88,7 @@ class Overlapped:
         self._final: Status | None = None
         self._detail = ""
         self._waits_for = ""
-        self._waiters: list[_Waiter] = []
+        self._waiters: list[Callable[[], None]] = []
         # Whoever pops the one entry ends the operation. A lock would do as well, but not inside
         # a finaliser that interrupts its holder.
         self._claim = [None]
@@ -143,8 +142,8 @@ class Overlapped:
             owner._forget(self)
         if self._file is not None:
             self._file._deliver(self)
-        for waiter in list(self._waiters):
-            _wake(*waiter)
+        for wake in list(self._waiters):
+            wake()
         self._hub.news()
         return True
 
@@ -179,15 +178,19 @@ class Overlapped:
 
     async def _wait_in_loop(self) -> None:
         loop = asyncio.get_running_loop()
-        waiter = (loop, loop.create_future())
-        with self._hub.readable_in(loop):
-            self._waiters.append(waiter)
+        future = loop.create_future()
+
+        def wake() -> None:
+            _wake(loop, future)
+
+        with self._hub.readable_in(loop, wake):
+            self._waiters.append(wake)
             try:
                 # Another thread may have ended it before it could see the waiter.
                 if not self._over():
-                    await waiter[1]
+                    await future
             finally:
-                self._waiters.remove(waiter)
+                self._waiters.remove(wake)
 
     def _raise_if_failed(self) -> None:
         status = self._seen()

@@ -90,12 +90,12 @@ class Dancers:
     def bind(self) -> None:
         self.active.connector.bind(("127.0.0.1", 0))
 
-    def connect(self, private: bytes = b"the offer") -> Overlapped:
+    def connect(self, private: Any = b"the offer") -> Any:
         end = self.active
         self.connecting = end.connector.connect(end.qp, self.address, 5, 7, private)
         return self.connecting
 
-    def request(self) -> Overlapped:
+    def request(self) -> Any:
         self.requesting = self.listener.get_connection_request(self.passive.connector)
         return self.requesting
 
@@ -105,7 +105,7 @@ class Dancers:
         self.request()
         assert self.requesting.status is Status.SUCCESS
 
-    def accept(self, private: bytes = b"the answer") -> Overlapped:
+    def accept(self, private: Any = b"the answer") -> Any:
         end = self.passive
         self.accepting = end.connector.accept(end.qp, 9, 3, private)
         return self.accepting

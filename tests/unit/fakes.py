@@ -8,6 +8,7 @@ queue pairs that share a record of who has opened, rejected or closed a link.
 
 import contextlib
 import os
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +37,7 @@ class FakeBroker:
         self.fail: dict[str, Status] = {}
         """Requests that the next time are answered with this status instead."""
         self._last = 0
+        self.lock = threading.RLock()
 
     def admit(self, client: "FakeClient") -> int:
         self._last += 1
@@ -44,6 +46,10 @@ class FakeBroker:
         return self._last
 
     def handle(self, number: int, message: Mapping[str, Any], fds: Sequence[int]) -> None:
+        with self.lock:  # the real one has one thread
+            self._handle(number, message, fds)
+
+    def _handle(self, number: int, message: Mapping[str, Any], fds: Sequence[int]) -> None:
         op = message["op"]
         self.calls.append((op, {k: v for k, v in message.items() if k not in ("op", "id")}))
         if op in self.fail:
@@ -67,6 +73,10 @@ class FakeBroker:
                 client.wake()
 
     def leave(self, number: int) -> None:
+        with self.lock:
+            self._leave(number)
+
+    def _leave(self, number: int) -> None:
         if self.clients.pop(number, None) is not None:
             self.rendezvous.leave(number)
             self.pump()
@@ -94,11 +104,14 @@ class FakeClient:
         self.alive = False
         self.inbox: deque[tuple[dict[str, Any], list[int]]] = deque()
         self._event = os.eventfd(0, os.EFD_NONBLOCK)
-        self._pidfd = os.pidfd_open(os.getpid())
+        self._pidfd = self._pidfd_of()
         self._next_id = 0
         self._replaying = False
         self._open = True
         self._hello(holds=False)
+
+    def _pidfd_of(self) -> int:
+        return os.pidfd_open(os.getpid())
 
     def _hello(self, *, holds: bool) -> None:
         self.number = self.broker.admit(self)
@@ -129,11 +142,17 @@ class FakeClient:
     def _ask(self, op: str, fds: Sequence[int], fields: Mapping[str, Any]) -> dict[str, Any]:
         self._next_id += 1
         self.broker.handle(self.number, {"op": op, "id": self._next_id, **fields}, fds)
-        for item in list(self.inbox):
-            if item[0].get("re") == self._next_id:
+        (reply,) = self._take(lambda message: message.get("re") == self._next_id)
+        return reply[0]
+
+    def _take(
+        self, wanted: Callable[[dict[str, Any]], bool]
+    ) -> list[tuple[dict[str, Any], list[int]]]:
+        with self.broker.lock:
+            taken = [item for item in self.inbox if wanted(item[0])]
+            for item in taken:
                 self.inbox.remove(item)
-                return item[0]
-        raise AssertionError(f"no reply to {op}")
+            return taken
 
     def post(self, op: str, **fields: Any) -> None:
         if self.alive and self._open:
@@ -143,10 +162,7 @@ class FakeClient:
         if self._open:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._event)
-        taken = [item for item in self.inbox if "ev" in item[0]]
-        for item in taken:
-            self.inbox.remove(item)
-        return taken
+        return self._take(lambda message: "ev" in message)
 
     def reconnect(self) -> None:
         if self.alive or self._replaying:
