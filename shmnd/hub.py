@@ -164,7 +164,7 @@ class Hub:
             if self._mail:
                 self._deliver()
             self._tick()
-        except ValueError:
+        except (ValueError, OSError):
             if self.alive:
                 raise  # else another thread has just closed the hub
         else:
@@ -179,22 +179,30 @@ class Hub:
         False when `timeout` seconds end first. Ctrl-C ends it, as any signal handler that raises.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            self.check("wait")
-            seen = self._watch.generation
+        try:
             self.progress()
-            if predicate():
-                return True
-            pause = _LONGEST_SLEEP
-            if deadline is not None:
-                pause = min(pause, deadline - time.monotonic())
-                if pause <= 0:
-                    return False
-            try:
-                self._watch.sleep(seen, pause)
-            except ValueError:
-                if self.alive:
-                    raise
+            while True:
+                self.check("wait")
+                seen = self._watch.generation
+                if predicate():
+                    return True
+                pause = _LONGEST_SLEEP
+                if deadline is not None:
+                    pause = min(pause, deadline - time.monotonic())
+                    if pause <= 0:
+                        return False
+                if self._sleep(seen, pause):
+                    self.progress()
+        finally:
+            self._watch.leave()
+
+    def _sleep(self, seen: int, pause: float) -> bool:
+        try:
+            return self._watch.sleep(seen, pause)
+        except (ValueError, OSError):
+            if self.alive:
+                raise
+            return False  # another thread has just closed the hub
 
     def news(self) -> None:
         """Something ended: threads that sleep look whether it is what they wait for."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import select
 import threading
+import time
 from typing import Protocol
 
 from shmnd.descriptors import EventCount, Timer
@@ -28,7 +29,8 @@ class Watch:
         self._nudge = EventCount()  # wakes the leader; unlike the doorbell it is no news
         self._cond = threading.Condition()  # its lock may be taken again by a finaliser
         self._generation = 0
-        self._leading = False
+        self._leader: int | None = None
+        self._polling = False
         self._epoll.register(self._doorbell.fileno(), select.EPOLLIN)
         self._epoll.register(self._timer.fileno(), select.EPOLLIN)
         self._epoll.register(self._nudge.fileno(), select.EPOLLIN)
@@ -81,31 +83,50 @@ class Watch:
         self._timer.set(when)
 
     def news(self) -> None:
-        """Something was found or finished: every sleeping thread looks again."""
+        """Something was found or finished: every sleeping thread looks whether it is for it."""
         with self._cond:
             self._generation += 1
             self._cond.notify_all()
-            if self._leading:
+            if self._polling:
                 self._nudge.add()
 
-    def sleep(self, seen: int, timeout: float) -> None:
-        """Block until there is news after generation `seen`, or a descriptor is readable."""
-        leader = False
+    def sleep(self, seen: int, timeout: float) -> bool:
+        """Block until there is news after generation `seen`, at most so many seconds.
+
+        True for the leader, who slept in the kernel and has to look at what is readable now. It
+        leads until it says `leave`; the others hear its news.
+        """
+        if not self._lead(seen, timeout):
+            return False
         try:
-            with self._cond:
-                if self._generation != seen:
-                    return
-                if self._leading:
-                    self._cond.wait(timeout)
-                    return
-                leader = self._leading = True
             self._epoll.poll(timeout, 1)
         finally:
-            if leader:
-                with self._cond:
-                    self._nudge.drain()
-                    self._leading = False
-                    self._cond.notify_all()  # one of the others leads from here on
+            with self._cond:
+                self._polling = False
+                self._nudge.drain()
+        return True
+
+    def _lead(self, seen: int, timeout: float) -> bool:
+        """Become the leader, or stay it; False when there was news, or the time is over."""
+        me = threading.get_ident()
+        deadline = time.monotonic() + timeout
+        with self._cond:
+            while self._generation == seen:
+                if self._leader in (None, me):
+                    self._leader = me
+                    self._polling = True
+                    return True
+                if not self._cond.wait(deadline - time.monotonic()):
+                    break
+        return False
+
+    def leave(self) -> None:
+        """Lead no longer, if this thread did; one of those who sleep will."""
+        if self._leader != threading.get_ident():
+            return
+        with self._cond:
+            self._leader = None
+            self._cond.notify_all()
 
     def close(self) -> None:
         """Give the descriptors back."""
@@ -117,6 +138,8 @@ class Watch:
     def close_in_child(self) -> None:
         """Give the copies back that fork() made; what the parent sleeps on stays as it is."""
         self._cond = threading.Condition()  # a thread that is not here may have held the old one
+        self._leader = None
+        self._polling = False
         self.close()
 
 

@@ -541,7 +541,7 @@ def test_fork_while_another_thread_waits(dancers: Dancers) -> None:
     notice = dancers.active.connector.notify_disconnect()
     thread = threading.Thread(target=notice.result, args=(WAIT,))
     thread.start()
-    while not dancers.active.hub._watch._leading:
+    while not dancers.active.hub._watch._polling:
         time.sleep(0)
 
     def child() -> str:

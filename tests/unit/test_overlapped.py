@@ -315,7 +315,7 @@ def test_ctrl_c_ends_a_wait(adapter: FakeAdapter) -> None:
             pending.result(WAIT)
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert not adapter.hub._watch._leading
+    assert not adapter.hub._watch._polling
     assert pending.status is PENDING
     pending._complete(SUCCESS)
     pending.result(WAIT)
@@ -326,7 +326,7 @@ def test_ctrl_c_ends_the_wait_of_a_follower(adapter: FakeAdapter) -> None:
     one, two = thing.start(), thing.start()
     leader = threading.Thread(target=one.result, args=(WAIT,))
     leader.start()
-    while not adapter.hub._watch._leading:
+    while not adapter.hub._watch._polling:
         time.sleep(0)
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
@@ -720,7 +720,7 @@ def test_a_thread_that_waits_while_the_hub_is_closed(adapter: FakeAdapter) -> No
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while not adapter.hub._watch._leading:
+    while not adapter.hub._watch._polling:
         time.sleep(0)
     adapter.close()
     thread.join(WAIT)
