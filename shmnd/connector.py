@@ -174,9 +174,7 @@ class Connector(Dance):
             limits = limits.capped(self.adapter.limits).meeting(attempt.theirs.limits)
             attempt.mine = Terms(limits, tie.describe())
             try:
-                with self._hub.rpc:
-                    self._send_answer(call, tie, attempt, private)
-                    self._record_live()
+                self._send_answer(call, tie, attempt, private)
             except BaseException as exc:
                 tie.give_up()
                 self._finish_if_aborted(exc)
@@ -201,15 +199,17 @@ class Connector(Dance):
         assert attempt.mine is not None
         link = tie.answer(attempt, peer, attempt.mine.limits)
         try:
-            self._hub.call(
-                "accept",
-                [link.fd],
-                caller=call,
-                connection=attempt.connection,
-                private=encode_private(private),
-                answer=attempt.mine.wire(),
-                size=link.size,
-            )
+            with self._hub.rpc:
+                self._hub.call(
+                    "accept",
+                    [link.fd],
+                    caller=call,
+                    connection=attempt.connection,
+                    private=encode_private(private),
+                    answer=attempt.mine.wire(),
+                    size=link.size,
+                )
+                self._record_live()
         finally:
             link.close_fd()
 
