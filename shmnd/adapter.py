@@ -321,6 +321,8 @@ class Adapter:
             for made in sorted(self._objects, key=lambda made: isinstance(made, CompletionQueue)):
                 made.close()
         self.arena.close()
+        for _, segment in [*self.bells.segments(), *self.registry.tables()]:
+            segment.close_fd()  # mapped as long as something refers to it
         self.hub.unregister_adapter(self)
 
     def __enter__(self) -> Self:

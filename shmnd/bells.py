@@ -50,7 +50,9 @@ class Bells:
         return bell
 
     def _grow(self) -> None:
-        segment = Segment.create(_SEGMENT_BYTES, label="bell")
+        segment = Segment.create(
+            _SEGMENT_BYTES, label="bell", call="Adapter.create_completion_queue"
+        )
         seg = _FIRST_SEGMENT + len(self._segments)
         self._announce(seg, segment)
         self._segments.append((seg, segment))

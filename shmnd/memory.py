@@ -107,9 +107,7 @@ class MemoryRegion(OverlappedObject):
             raise error(Status.INVALID_BUFFER_SIZE, call, "a buffer of 0 bytes, at least 1 needed")
         if held.nbytes > most:
             raise error(Status.INVALID_PARAMETER, call, f"{held.nbytes} bytes, at most {most}")
-        if isinstance(held, _Bare) and not (
-            held.address and is_mapped(held.address, held.nbytes)
-        ):
+        if not (held.address and is_mapped(held.address, held.nbytes)):
             raise error(
                 Status.ACCESS_VIOLATION,
                 call,

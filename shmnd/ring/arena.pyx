@@ -116,7 +116,7 @@ cdef class Arena:
         return block
 
     cdef int _new_segment(self, size_t nbytes) except -1:
-        segment = Segment.create(nbytes, label="data")
+        segment = Segment.create(nbytes, label="data", call="Adapter.allocate")
         seg = self._next_seg
         self._announce(seg, segment)
         self._next_seg += 1

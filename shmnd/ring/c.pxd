@@ -196,7 +196,7 @@ cdef extern from "post.h" nogil:
         uint64_t room_pos
 
     struct shmnd_slots_reader:
-        const uint8_t *ring
+        uint8_t *ring
         word64 *read_pos_shared
         uint64_t read_pos
         uint64_t returned_pos
@@ -220,7 +220,8 @@ cdef extern from "post.h" nogil:
         shmnd_slots_writer out
         uint64_t messages
         uint64_t credit
-        uint64_t capacity
+        uint64_t below
+        uint64_t recalled
         uint64_t viewed
         shmnd_wqe *wqes
         shmnd_sge *wqe_sges
@@ -286,6 +287,7 @@ cdef extern from "post.h" nogil:
     void shmnd_tx_ran(shmnd_qp *qp)
     void shmnd_rx_run(shmnd_qp *qp)
     void shmnd_rx_ran(shmnd_qp *qp)
+    bint shmnd_tx_forget_region(shmnd_qp *qp, uint32_t token)
     bint shmnd_rx_forget_region(shmnd_qp *qp, uint32_t token)
     void shmnd_rx_publish(shmnd_qp *qp, uint64_t pos)
     uint32_t shmnd_receives_outstanding(const shmnd_receives *r)
@@ -321,6 +323,9 @@ cdef extern from "sys/prctl.h" nogil:
     int PR_SET_PTRACER
     unsigned long PR_SET_PTRACER_ANY
     int prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d)
+
+cdef extern from "sys/mman.h" nogil:
+    int mincore(void *at, size_t nbytes, unsigned char *pages)
 
 cdef extern from "sys/wait.h" nogil:
     pid_t waitpid(pid_t pid, int *status, int options)

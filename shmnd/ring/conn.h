@@ -96,6 +96,22 @@ static inline bool shmnd_down_withdraw_large(struct shmnd_qp *qp)
     return (uint32_t)__builtin_popcountll(done) + qp->withheld >= c.count;
 }
 
+/* Takes back what waits for a receive, so that both sides agree on it. False: the
+ * other side has met one and not said so yet. */
+static inline bool shmnd_down_recall(struct shmnd_qp *qp)
+{
+    uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
+    for (uint64_t i = qp->wq_next; i-- != qp->wq_head;) {
+        struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
+        if (w->state != SHMND_WQE_SENT || w->large || w->message < taken)
+            continue;
+        if (!shmnd_tx_recall(qp, w))
+            return w->proven || shmnd_acquire64(&qp->link.theirs->taken) > w->message;
+        shmnd_tx_fail(w, SHMND_CANCELED);
+    }
+    return true;
+}
+
 static inline void shmnd_down_cancel_requests(struct shmnd_qp *qp)
 {
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
@@ -148,7 +164,7 @@ static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp)
     bool theirs_go_on = !qp->peer->dead && shmnd_their_state(qp) <= SHMND_LINK_OPEN;
     if (qp->rx_open && !qp->rx_fault && qp->rx_kind != SHMND_KIND_PART && theirs_go_on)
         return SHMND_IDLE; /* its sender is in the middle of a chunk */
-    if (!shmnd_down_withdraw_large(qp) && theirs_go_on)
+    if (theirs_go_on && (!shmnd_down_recall(qp) || !shmnd_down_withdraw_large(qp)))
         return SHMND_IDLE;
     shmnd_down_cancel_requests(qp);
     if (qp->rx_open) {
@@ -171,14 +187,16 @@ static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp)
 
 static inline void shmnd_flush_requests(struct shmnd_qp *qp)
 {
-    for (uint64_t i = qp->wq_head; i != qp->wq_tail; i++) {
+    /* Newest first: what is sent is recalled in that order. */
+    for (uint64_t i = qp->wq_tail; i-- != qp->wq_head;) {
         struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
-        /* What the other side may be reading, or a copy of ours is using, ends
-         * in its own time; the rest is cancelled behind it, in order. */
-        bool running = qp->tx_busy && i == qp->wq_next;
-        if (w->state == SHMND_WQE_DONE || w->large || w->moved || running)
+        bool running = qp->tx_busy && (i == qp->wq_next || w->large);
+        /* What has met a receive, or a copy of ours is using, ends in its own
+         * time; the rest is cancelled behind it, in order. */
+        if (w->state == SHMND_WQE_DONE || w->moved || running)
             continue;
-        shmnd_tx_fail(w, SHMND_CANCELED);
+        if (w->state == SHMND_WQE_QUEUED || shmnd_tx_recall(qp, w))
+            shmnd_tx_fail(w, SHMND_CANCELED);
     }
 }
 

@@ -155,6 +155,8 @@ struct shmnd_wqe {
     uint8_t share; /* of a large message */
     bool large;
     bool proven; /* a receive that holds it was posted */
+    uint64_t slot_pos; /* where its message begins in the ring */
+    uint64_t recalled; /* messages recalled before it: they met no receive */
 };
 
 struct shmnd_rqe {
@@ -214,8 +216,9 @@ struct shmnd_qp {
     /* sending */
     struct shmnd_slots_writer out;
     uint64_t messages;        /* sent so far */
+    uint64_t recalled;        /* of these, taken back */
     uint64_t credit;          /* messages that have a receive, by the last look */
-    uint64_t capacity;        /* every receive in view up to `credit` holds this much */
+    uint64_t below;           /* every receive in view up to `credit` holds less than this */
     uint64_t viewed;          /* published entries already looked at */
     struct shmnd_wqe *wqes;
     struct shmnd_sge *wqe_sges;

@@ -38,6 +38,11 @@ enum shmnd_slot_flag {
     SHMND_SLOT_LAST = 4,      /* of a message in parts */
 };
 
+/* Of a message with SHMND_SLOT_ACK, one of the two wins: its reader, who has a
+ * receive for it, or its sender, who takes it back. */
+#define SHMND_POS_CLAIMED (1ull << 62)
+#define SHMND_POS_RECALLED (1ull << 63)
+
 /* The first slot of a message. Written by the sender of this direction. */
 struct shmnd_slot {
     shmnd_word64 ready_pos; /* position + 1 once the message may be read */
@@ -82,7 +87,8 @@ struct shmnd_shared_extent {
  * number in `capacity` is written first, so one who finds it the same before and
  * after has read one receive. */
 struct shmnd_posted {
-    shmnd_word64 capacity; /* low half of the receive's number + 1 << 32 | bytes it holds */
+    shmnd_word64 capacity; /* low half of the receive's number + 1 << 32 | bytes it holds + 1, or 0 when
+                               its owner will refuse any message */
     shmnd_word64 extents; /* 0: not for pushing, its owner pulls */
 };
 

@@ -137,19 +137,18 @@ cdef class HeldBuffer:
 
 
 def is_mapped(address: int, nbytes: int) -> bool:
-    """Is this range of memory of this process readable, page by page?"""
-    cdef c.shmnd_spans to, from_
-    cdef unsigned char byte
-    page = address & ~4095
-    while page < address + nbytes:
-        c.shmnd_spans_clear(&to)
-        c.shmnd_spans_clear(&from_)
-        c.shmnd_spans_add(&to, <size_t>&byte, 1)
-        c.shmnd_spans_add(&from_, max(page, address), 1)
-        from_.remote = True
-        if c.shmnd_vm_copy(c.getpid(), &to, &from_) != 0:
+    """Is this range memory of this process? Asks the kernel, a quarter GiB at a time."""
+    cdef unsigned char[::1] pages = bytearray(65536)
+    cdef uint64_t at = <uint64_t>address & ~<uint64_t>4095
+    cdef uint64_t end = <uint64_t>address + <uint64_t>nbytes
+    cdef uint64_t piece
+    if end < at or end >= <uint64_t>1 << 63:
+        return False
+    while at < end:
+        piece = min(end - at, <uint64_t>65536 * 4096)
+        if c.mincore(<void *><size_t>at, <size_t>piece, &pages[0]) != 0:
             return False
-        page += 4096
+        at += piece
     return True
 
 
@@ -234,7 +233,8 @@ cdef class Registry:
         """The place of a grant, in a table that peers know."""
         cdef uint32_t table = (token & c.SHMND_TOKEN_INDEX_MASK) // c.SHMND_TABLE_ENTRIES
         if self.raw.tables[table] == NULL:
-            segment = Segment.create(c.SHMND_TABLE_ENTRIES * sizeof(c.shmnd_grant), label="table")
+            segment = Segment.create(c.SHMND_TABLE_ENTRIES * sizeof(c.shmnd_grant), label="table",
+                                     call="MemoryRegion.register")
             self._announce(c.SHMND_FIRST_TABLE_SEGMENT + table, segment)
             self._tables.append((c.SHMND_FIRST_TABLE_SEGMENT + table, segment))
             self.raw.tables[table] = <c.shmnd_grant *>(<Segment>segment).base
@@ -294,6 +294,8 @@ cdef class Registry:
         for i in range(self._qp_count):
             qp = self._qps[i]
             if qp.going_down:
+                return False
+            if region != NULL and not c.shmnd_tx_forget_region(qp, token):
                 return False
             if region != NULL and region.posted and not c.shmnd_rx_forget_region(qp, token):
                 return False

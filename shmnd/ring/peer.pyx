@@ -159,7 +159,7 @@ cdef class Link:
         receives[0], receives[1], extents[0], extents[1] = _numbers(local, remote, False)
         self.me = c.SHMND_PASSIVE
         self.map = c.shmnd_link_map(receives, extents)
-        self.segment = Segment.create(self.map.bytes, label="link")
+        self.segment = Segment.create(self.map.bytes, label="link", call="Connector.accept")
         cdef c.shmnd_link_header *header = <c.shmnd_link_header *>self.segment.base
         header.magic = c.SHMND_LINK_MAGIC
         header.bytes = self.map.bytes

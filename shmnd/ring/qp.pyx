@@ -25,6 +25,9 @@ from shmnd.status import Status, error
 
 # No fewer scatter/gather elements are granted: programs ask for one and use two.
 cdef uint32_t _LEAST_SGE = 4
+cdef uint32_t _FLAGS_SEND = 0x27
+cdef uint32_t _FLAGS_READ = 0x03
+cdef uint32_t _FLAGS_WRITE = 0x23
 cdef uint32_t _FLAGS_BIND = 0x1B
 cdef uint32_t _FLAGS_INVALIDATE = 0x03
 
@@ -147,6 +150,8 @@ cdef class QueuePair(PairCore):
         cdef c.cbool kept
         cdef uint32_t flag = _flags(flags)
         cdef uint32_t n, status
+        if flag & ~_FLAGS_SEND:
+            self.refuse("send", Status.INVALID_PARAMETER_4, None, flags)
         if flag & c.SHMND_OP_INLINE:
             sge = self._inline(sge, "QueuePair.send")
         n = gather_sges(sge, list_, "QueuePair.send", self.q.wq_stride)
@@ -198,7 +203,9 @@ cdef class QueuePair(PairCore):
             address, token = 0, 0
         else:
             address, token = remote_address, remote_token
-        if flag & c.SHMND_OP_INLINE and type_ == c.SHMND_WRITE:
+        if flag & ~(_FLAGS_READ if type_ == c.SHMND_READ else _FLAGS_WRITE):
+            self.refuse(method, Status.INVALID_PARAMETER_6, None, flags)
+        if flag & c.SHMND_OP_INLINE:
             sge = self._inline(sge, "QueuePair.write")
         n = gather_sges(sge, list_, f"QueuePair.{method}", self.q.wq_stride)
         status = c.shmnd_post_rdma(&self.q, <void *>context, <unsigned char>type_, list_, n,
@@ -443,7 +450,7 @@ cdef class QueuePair(PairCore):
         self.q.in_.read_pos_shared = c.shmnd_read_pos_of(end.mine)
         self.q.in_.read_pos = self.q.in_.returned_pos = 0
         self.q.messages = self.q.credit = self.q.viewed = self.q.taken = 0
-        self.q.capacity = 0
+        self.q.below = self.q.recalled = 0
         self.q.cancelled = self.q.revision = 0
         self.q.posted_base = self.q.own.matched
         self.q.peer = &peer.raw

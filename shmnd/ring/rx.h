@@ -72,7 +72,11 @@ static inline void shmnd_rx_publish(struct shmnd_qp *qp, uint64_t pos)
     struct shmnd_rqe *e = &qp->own.entries[pos & qp->own.mask];
     struct shmnd_sge *sges = shmnd_rqe_sges(&qp->own, pos);
     struct shmnd_posted *entry = shmnd_my_posted(qp, pos - qp->posted_base);
-    shmnd_put64(&entry->capacity, (pos - qp->posted_base + 1) << 32 | (uint32_t)e->capacity);
+    struct shmnd_spans valid;
+    uint64_t below = 0;
+    if (shmnd_local_spans(qp->registry, sges, e->sges, SHMND_MR_LOCAL_WRITE, &valid))
+        below = e->capacity + 1;
+    shmnd_put64(&entry->capacity, (pos - qp->posted_base + 1) << 32 | below);
     /* SYNC entry: fence, pairs with acquire in shmnd_their_capacity() */
     shmnd_stores_before();
     uint32_t extents =
@@ -124,7 +128,9 @@ static inline bool shmnd_rx_forget_region(struct shmnd_qp *qp, uint32_t token)
         for (uint32_t i = 0; i < e->sges; i++)
             names = names || sges[i].token == token;
         if (names && e->pinned) {
-            shmnd_put64(&shmnd_my_posted(qp, pos - qp->posted_base)->extents, 0);
+            struct shmnd_posted *entry = shmnd_my_posted(qp, pos - qp->posted_base);
+            shmnd_put64(&entry->extents, 0);
+            shmnd_put64(&entry->capacity, (pos - qp->posted_base + 1) << 32);
             shmnd_rx_unpin(qp, e, sges);
         }
     }
@@ -135,18 +141,15 @@ static inline bool shmnd_rx_forget_region(struct shmnd_qp *qp, uint32_t token)
 /* ---- matching ---------------------------------------------------------------------------- */
 
 /* Takes the next receive for the message at the front, into rx_rqe/rx_sges. */
-static inline bool shmnd_rx_match(struct shmnd_qp *qp)
+static inline void shmnd_rx_match(struct shmnd_qp *qp)
 {
     struct shmnd_receives *r = qp->receives;
-    if (r->matched == r->posted)
-        return false;
     struct shmnd_rqe *e = &r->entries[r->matched & r->mask];
     struct shmnd_sge *sges = shmnd_rqe_sges(r, r->matched);
     shmnd_rx_unpin(qp, e, sges);
     qp->rx_rqe = *e;
     memcpy(qp->rx_sges, sges, e->sges * sizeof sges[0]);
     r->matched++;
-    return true;
 }
 
 static inline void shmnd_rx_cqe(struct shmnd_qp *qp, uint32_t status, uint64_t bytes,
@@ -341,6 +344,15 @@ static inline bool shmnd_rx_sensible(struct shmnd_qp *qp, const struct shmnd_arr
     return a->kind != SHMND_KIND_LARGE || shmnd_rx_large_source(qp, a);
 }
 
+/* A message that its sender took back meets no receive, but has its number. */
+static inline void shmnd_rx_skip(struct shmnd_qp *qp, const struct shmnd_arrival *a)
+{
+    qp->rx_needs_segment = false;
+    qp->rx_flags = 0;
+    shmnd_rx_step_over(qp, a->slots);
+    shmnd_rx_took(qp);
+}
+
 /* Takes up to `max` messages. Stops at one that needs a job (rx_job.kind), a
  * segment (rx_needs_segment) or a receive (rx_stalled). */
 static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out, uint32_t max)
@@ -361,16 +373,28 @@ static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out,
         enum shmnd_peek peek = shmnd_slots_peek(&qp->in, &a);
         if (peek == SHMND_PEEK_NONE)
             break;
+        if (peek == SHMND_PEEK_RECALLED && !qp->rx_open) {
+            shmnd_rx_skip(qp, &a);
+            continue;
+        }
         if (peek == SHMND_PEEK_NONSENSE || !shmnd_rx_sensible(qp, &a)) {
             qp->rx_fault = true;
             break;
         }
         if (qp->rx_needs_segment)
             break;
-        if (!qp->rx_open && !shmnd_rx_match(qp)) {
+        if (!qp->rx_open && !shmnd_receives_outstanding(qp->receives)) {
             qp->rx_stalled = true;
             break;
         }
+        /* A message that could be recalled is claimed before it costs a receive. */
+        if (!qp->rx_open && (a.flags & SHMND_SLOT_ACK) && a.kind != SHMND_KIND_PART &&
+            !shmnd_slots_claim(&qp->in)) {
+            shmnd_rx_skip(qp, &a);
+            continue;
+        }
+        if (!qp->rx_open)
+            shmnd_rx_match(qp);
         if (!qp->rx_open)
             qp->rx_got = 0;
         qp->rx_kind = a.kind;

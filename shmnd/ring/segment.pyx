@@ -22,7 +22,7 @@ from shmnd.status import Status, error
 _TRIES = 16
 
 
-def _create_unlinked(label: str, nbytes: int) -> tuple:
+def _create_unlinked(label: str, nbytes: int, call: str) -> tuple:
     """A new empty shared file of mode 0600: a descriptor to write it, one to read it."""
     for _ in range(_TRIES):
         name = f"/shmnd-{os.getuid()}-{label}-{secrets.token_hex(16)}"
@@ -32,7 +32,7 @@ def _create_unlinked(label: str, nbytes: int) -> tuple:
             continue
         except OSError as err:
             raise error(
-                Status.INSUFFICIENT_RESOURCES, "Segment.create",
+                Status.INSUFFICIENT_RESOURCES, call,
                 f"cannot create a shared segment of {nbytes} bytes: {err.strerror or err}",
             ) from err
         try:
@@ -45,14 +45,14 @@ def _create_unlinked(label: str, nbytes: int) -> tuple:
         finally:
             posix_ipc.unlink_shared_memory(name)
         return made.fd, readonly
-    raise error(Status.INSUFFICIENT_RESOURCES, "Segment.create", f"{_TRIES} random names were taken")
+    raise error(Status.INSUFFICIENT_RESOURCES, call, f"{_TRIES} random names were taken")
 
 
-def _commit(fd: int, offset: int, nbytes: int) -> None:
+def _commit(fd: int, nbytes: int, call: str) -> None:
     """Take the memory now: a full /dev/shm is an error here, not a signal later."""
     while True:
         try:
-            os.posix_fallocate(fd, offset, nbytes)
+            os.posix_fallocate(fd, 0, nbytes)
             return
         except InterruptedError:
             continue
@@ -60,7 +60,7 @@ def _commit(fd: int, offset: int, nbytes: int) -> None:
             shm = os.statvfs("/dev/shm")
             free = shm.f_bavail * shm.f_frsize
             raise error(
-                Status.INSUFFICIENT_RESOURCES, "Segment.create",
+                Status.INSUFFICIENT_RESOURCES, call,
                 f"{nbytes} bytes of shared memory wanted, {free} free in /dev/shm "
                 f"({err.strerror}); free some, or enlarge it: mount -o remount,size=… /dev/shm, "
                 "docker --shm-size, or a memory-backed volume at /dev/shm",
@@ -76,17 +76,17 @@ cdef class Segment:
         self.base = NULL
 
     @staticmethod
-    def create(nbytes: int, *, label: str) -> Segment:
+    def create(nbytes: int, *, label: str, call: str = "Segment.create") -> Segment:
         """Make a segment of `nbytes` zeros, committed, mapped, without a name."""
         cdef Segment self = Segment.__new__(Segment)
         if nbytes <= 0 or nbytes > 1 << 46:
             raise error(
-                Status.INSUFFICIENT_RESOURCES, "Segment.create",
+                Status.INSUFFICIENT_RESOURCES, call,
                 f"{nbytes} bytes wanted; a segment has 1 to {1 << 46}",
             )
-        self.fd, self._readonly = _create_unlinked(label, nbytes)
+        self.fd, self._readonly = _create_unlinked(label, nbytes, call)
         try:
-            _commit(self.fd, 0, nbytes)
+            _commit(self.fd, nbytes, call)
             self._map(nbytes, True)
         except BaseException:
             self.close()

@@ -31,7 +31,7 @@ struct shmnd_slots_writer {
 };
 
 struct shmnd_slots_reader {
-    const uint8_t *ring;
+    uint8_t *ring; /* written only to claim a message */
     shmnd_word64 *read_pos_shared; /* on our side of the link */
     uint64_t read_pos;
     uint64_t returned_pos;
@@ -116,6 +116,15 @@ static inline void shmnd_slots_publish(struct shmnd_slots_writer *w, uint32_t le
     w->write_pos += slots;
 }
 
+/* Takes back the message that begins at `pos`. False: its reader was first. */
+static inline bool shmnd_slots_recall(struct shmnd_slots_writer *w, uint64_t pos)
+{
+    uint64_t ready = pos + 1;
+    /* SYNC recall: compare-and-swap, pairs with the one in shmnd_slots_claim() */
+    return shmnd_swap64(&shmnd_slot_at(w->ring, pos)->ready_pos, &ready,
+                        ready | SHMND_POS_RECALLED);
+}
+
 /* ---- reader --------------------------------------------------------------- */
 
 /* A message as it was found, its header read once. */
@@ -126,7 +135,12 @@ struct shmnd_arrival {
     uint8_t flags;
 };
 
-enum shmnd_peek { SHMND_PEEK_NONE = 0, SHMND_PEEK_MESSAGE, SHMND_PEEK_NONSENSE };
+enum shmnd_peek {
+    SHMND_PEEK_NONE = 0,
+    SHMND_PEEK_MESSAGE,
+    SHMND_PEEK_RECALLED, /* a message that its sender took back */
+    SHMND_PEEK_NONSENSE,
+};
 
 /* Bytes in the slots of a message, which for the kinds that carry extents or an
  * index is not its length; 0xffffffff for what no writer of ours publishes. */
@@ -157,7 +171,8 @@ static inline enum shmnd_peek shmnd_slots_peek(const struct shmnd_slots_reader *
 {
     const struct shmnd_slot *head = shmnd_slot_peek_at(r->ring, r->read_pos);
     /* SYNC slot-ready: acquire, pairs with release in shmnd_slots_publish() */
-    if (shmnd_acquire64(&head->ready_pos) != r->read_pos + 1)
+    uint64_t ready_pos = shmnd_acquire64(&head->ready_pos);
+    if ((ready_pos & ~SHMND_POS_RECALLED) != r->read_pos + 1)
         return SHMND_PEEK_NONE;
     /* Read once, through volatile: a lying writer may change them meanwhile. */
     const volatile struct shmnd_slot *once = head;
@@ -169,7 +184,16 @@ static inline enum shmnd_peek shmnd_slots_peek(const struct shmnd_slots_reader *
     if (payload == 0xffffffffu)
         return SHMND_PEEK_NONSENSE;
     a->slots = shmnd_slots_for(payload);
-    return SHMND_PEEK_MESSAGE;
+    return ready_pos & SHMND_POS_RECALLED ? SHMND_PEEK_RECALLED : SHMND_PEEK_MESSAGE;
+}
+
+/* Makes the message at the front the reader's for good. False: it was recalled. */
+static inline bool shmnd_slots_claim(struct shmnd_slots_reader *r)
+{
+    uint64_t ready = r->read_pos + 1;
+    /* SYNC recall: compare-and-swap, pairs with the one in shmnd_slots_recall() */
+    return shmnd_swap64(&shmnd_slot_at(r->ring, r->read_pos)->ready_pos, &ready,
+                        ready | SHMND_POS_CLAIMED);
 }
 
 /* Copies payload out of the message at the front, piece by piece. */

@@ -81,19 +81,19 @@ static inline const struct shmnd_posted *shmnd_their_posted(const struct shmnd_q
                                          (idx & l->their_posted_mask) * l->their_posted_stride);
 }
 
-/* How much the receive with this number holds; false when its entry holds another
- * one: it was met, or is not posted yet. */
-static inline bool shmnd_their_capacity(const struct shmnd_qp *qp, uint64_t idx,
-                                        uint64_t *capacity_p)
+/* The receive with this number holds messages shorter than `*below_p`. False when
+ * its entry holds another one: it was met, or is not posted yet. */
+static inline bool shmnd_their_capacity(const struct shmnd_qp *qp, uint64_t idx, uint64_t *below_p)
 {
     /* SYNC entry: acquire, pairs with the fence in shmnd_rx_publish() */
     uint64_t word = shmnd_acquire64(&shmnd_their_posted(qp, idx)->capacity);
-    *capacity_p = (uint32_t)word;
+    *below_p = (uint32_t)word;
     return (uint32_t)(word >> 32) == (uint32_t)(idx + 1);
 }
 
-/* Looks again which receives are posted over there. Returns the revision the
- * view belongs to; odd while the other side flushes, and then grants nothing. */
+/* Looks again which receives are posted over there: receive numbers below
+ * `qp->viewed`. Returns the revision the view belongs to; odd while the other
+ * side flushes, and then grants nothing. */
 static inline uint64_t shmnd_tx_look(struct shmnd_qp *qp, uint64_t *cancelled_p)
 {
     const struct shmnd_side *theirs = qp->link.theirs;
@@ -102,45 +102,48 @@ static inline uint64_t shmnd_tx_look(struct shmnd_qp *qp, uint64_t *cancelled_p)
     uint64_t cancelled = shmnd_acquire64(&theirs->cancelled);
     /* SYNC posted: acquire, pairs with release in shmnd_rx_publish() */
     uint64_t posted = shmnd_acquire64(&theirs->posted);
-    uint64_t credit = posted - cancelled;
-    uint64_t first = qp->messages + cancelled; /* receive that the next message meets */
+    uint64_t met = qp->messages - qp->recalled;
+    uint64_t first = met + cancelled; /* receive that the next message meets */
     *cancelled_p = cancelled;
     /* All entries, and the receive of a message in parts, which is met before
      * the message is counted here: more would be a lie. */
-    uint64_t most = qp->messages + qp->link.their_posted_mask + 2;
+    uint64_t most = met + qp->link.their_posted_mask + 2;
     if ((revision & 1) || shmnd_relaxed64(&theirs->revision) != revision || cancelled > posted ||
-        first < cancelled || credit > most) {
+        first < cancelled || posted - cancelled > most) {
         qp->credit = qp->messages < qp->credit ? qp->messages : qp->credit;
         return revision | 1;
     }
     uint64_t from = qp->viewed > first ? qp->viewed : first;
-    uint64_t least = qp->viewed > first ? qp->capacity : UINT64_MAX;
+    uint64_t least = qp->viewed > first ? qp->below : UINT64_MAX;
     for (uint64_t i = from; i < posted; i++) {
-        uint64_t capacity;
-        if (shmnd_their_capacity(qp, i, &capacity) && capacity < least)
-            least = capacity;
+        uint64_t below;
+        if (shmnd_their_capacity(qp, i, &below) && below < least)
+            least = below;
     }
     qp->viewed = posted;
-    qp->capacity = least;
-    qp->credit = credit;
+    qp->below = least;
+    qp->credit = posted - cancelled + qp->recalled;
     return revision;
 }
 
-/* Is a receive that holds `length` posted for message `message`, sent or the next? */
-static inline bool shmnd_tx_met(struct shmnd_qp *qp, uint64_t message, uint64_t length)
+/* Is a receive that holds `length` posted for message `message`, sent or the next?
+ * `recalled` is how many before it met no receive. */
+static inline bool shmnd_tx_met(struct shmnd_qp *qp, uint64_t message, uint64_t recalled,
+                                uint64_t length)
 {
-    uint64_t cancelled, capacity;
-    if (qp->link.their_srq || (shmnd_tx_look(qp, &cancelled) & 1) || message >= qp->credit)
+    uint64_t cancelled, below;
+    if (qp->link.their_srq || (shmnd_tx_look(qp, &cancelled) & 1))
         return false;
-    return shmnd_their_capacity(qp, message + cancelled, &capacity) && length <= capacity;
+    uint64_t index = message - recalled + cancelled;
+    return index < qp->viewed && shmnd_their_capacity(qp, index, &below) && length < below;
 }
 
 /* The same for the next message, without a look when the cached view suffices
  * (it says nothing about messages before the next). */
 static inline bool shmnd_tx_proven(struct shmnd_qp *qp, uint64_t length)
 {
-    return (qp->messages < qp->credit && length <= qp->capacity) ||
-           shmnd_tx_met(qp, qp->messages, length);
+    return (qp->messages < qp->credit && length < qp->below) ||
+           shmnd_tx_met(qp, qp->messages, qp->recalled, length);
 }
 
 static inline void shmnd_tx_want_credit(struct shmnd_qp *qp, bool want)
@@ -222,7 +225,7 @@ static inline bool shmnd_tx_send_finished(struct shmnd_qp *qp, struct shmnd_wqe 
     if (shmnd_relaxed32(&qp->link.theirs->closing))
         return false;
     if (!w->large) {
-        w->proven = w->proven || shmnd_tx_met(qp, w->message, w->length);
+        w->proven = w->proven || shmnd_tx_met(qp, w->message, w->recalled, w->length);
         return w->proven;
     }
     struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
@@ -271,6 +274,27 @@ static inline void shmnd_tx_fail(struct shmnd_wqe *w, uint32_t status)
 
 /* ---- carrying out: Send -------------------------------------------------------------------- */
 
+/* The request gets the next message's number and place. */
+static inline void shmnd_tx_number(const struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
+    w->message = qp->messages;
+    w->recalled = qp->recalled;
+    w->slot_pos = qp->out.write_pos;
+}
+
+/* Takes a Send back that waits for a receive: it is as if it was never sent.
+ * False: it has met one, or may have. Later ones must be taken back before
+ * earlier ones, so that what stays keeps its number of receives. */
+static inline bool shmnd_tx_recall(struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
+    if (w->state != SHMND_WQE_SENT || w->proven || w->moved)
+        return false;
+    if (!shmnd_slots_recall(&qp->out, w->slot_pos))
+        return false;
+    qp->recalled++;
+    return true;
+}
+
 /* Puts a whole message into the ring. The caller saw that there is room. */
 static inline void shmnd_tx_write_eager(struct shmnd_qp *qp, const struct shmnd_sge *sges,
                                         uint32_t n, const uint8_t *inlined, uint32_t length,
@@ -294,17 +318,17 @@ static inline uint8_t shmnd_tx_slot_flags(uint32_t op_flags, bool ack)
                      (ack ? SHMND_SLOT_ACK : 0));
 }
 
-/* Can the receive that message `qp->messages` meets be written from here? Fills
- * the job's target. 1 yes, 0 a segment is missing, -1 no. */
-static inline int shmnd_tx_aim(struct shmnd_qp *qp, uint64_t message, uint64_t length,
-                               struct shmnd_job *job)
+/* Can the receive that a message meets, sent or the next, be written from here?
+ * Fills the job's target. 1 yes, 0 a segment is missing, -1 no. */
+static inline int shmnd_tx_aim(struct shmnd_qp *qp, uint64_t message, uint64_t recalled,
+                               uint64_t length, struct shmnd_job *job)
 {
-    uint64_t cancelled, revision = shmnd_tx_look(qp, &cancelled);
-    if ((revision & 1) || message >= qp->credit)
+    uint64_t cancelled, below, revision = shmnd_tx_look(qp, &cancelled);
+    uint64_t index = message - recalled + cancelled;
+    if ((revision & 1) || index >= qp->viewed)
         return -1;
-    uint64_t index = message + cancelled, capacity;
     const struct shmnd_posted *entry = shmnd_their_posted(qp, index);
-    if (!shmnd_their_capacity(qp, index, &capacity) || length > capacity)
+    if (!shmnd_their_capacity(qp, index, &below) || length >= below)
         return -1;
     uint64_t extents = shmnd_relaxed64(&entry->extents);
     if (extents == 0 || extents > qp->link.their_extents)
@@ -321,7 +345,7 @@ static inline int shmnd_tx_aim(struct shmnd_qp *qp, uint64_t message, uint64_t l
     }
     /* SYNC entry: fence, pairs with the fence in shmnd_rx_publish() */
     shmnd_loads_before();
-    if (!shmnd_their_capacity(qp, index, &capacity) || all.total < length)
+    if (!shmnd_their_capacity(qp, index, &below) || all.total < length)
         return -1;
     shmnd_spans_cut(&all, 0, length, &job->to);
     job->revision = revision;
@@ -402,7 +426,7 @@ static inline enum shmnd_progress shmnd_tx_issue_eager(struct shmnd_qp *qp, stru
     w->proven = shmnd_tx_proven(qp, length);
     const uint8_t *inlined =
         w->flags & SHMND_OP_INLINE ? shmnd_wqe_inline(qp, qp->wq_next) : NULL;
-    w->message = qp->messages;
+    shmnd_tx_number(qp, w);
     shmnd_tx_write_eager(qp, sges, w->sges, inlined, length,
                          shmnd_tx_slot_flags(w->flags, !w->proven));
     shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
@@ -444,7 +468,7 @@ static inline void shmnd_tx_announce(struct shmnd_qp *qp, struct shmnd_wqe *w,
     shmnd_chunks_offer(share, &qp->tx_job.chunks);
     w->share = (uint8_t)(qp->larges++ % SHMND_SHARES);
     qp->share_message[w->share] = qp->messages;
-    w->message = qp->messages;
+    shmnd_tx_number(qp, w);
     shmnd_tx_write_large(qp, w, sges);
     qp->messages++;
     shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
@@ -469,7 +493,7 @@ static inline enum shmnd_progress shmnd_tx_issue_send(struct shmnd_qp *qp, struc
         return shmnd_tx_issue_parts(qp, w, &job->from);
     if (qp->large_in_flight || !shmnd_slots_room(&qp->out, SHMND_RING_SLOTS / 4))
         return SHMND_IDLE;
-    int aim = qp->link.their_srq ? -1 : shmnd_tx_aim(qp, qp->messages, w->length, job);
+    int aim = qp->link.their_srq ? -1 : shmnd_tx_aim(qp, qp->messages, qp->recalled, w->length, job);
     if (aim == 0)
         return SHMND_NEEDS_MAP;
     if (aim < 0 && w->length <= SHMND_EAGER_MAX)
@@ -509,7 +533,7 @@ static inline enum shmnd_progress shmnd_tx_push_late(struct shmnd_qp *qp)
     job->share = &qp->link.mine->shares[w->share];
     if ((uint32_t)shmnd_relaxed64(&job->share->claim) >= job->chunks.count)
         return SHMND_IDLE;
-    int aim = shmnd_tx_aim(qp, w->message, w->length, job);
+    int aim = shmnd_tx_aim(qp, w->message, w->recalled, w->length, job);
     if (aim <= 0)
         return aim == 0 ? SHMND_NEEDS_MAP : SHMND_IDLE;
     if (!shmnd_local_spans(qp->registry, shmnd_wqe_sges(qp, qp->wq_head), w->sges, 0, &job->from))
@@ -648,7 +672,7 @@ static inline uint32_t shmnd_run_place(struct shmnd_qp *qp, struct shmnd_job *jo
         struct shmnd_slots_fill fill = shmnd_slots_begin(&qp->out);
         shmnd_slots_add(&fill, &job->index, sizeof job->index);
         shmnd_slots_publish(&qp->out, (uint32_t)w->length, SHMND_KIND_PLACED,
-                            shmnd_tx_slot_flags(w->flags, true), 1);
+                            shmnd_tx_slot_flags(w->flags, false), 1);
     }
     shmnd_hazard_leave(&qp->link.mine->hazard);
     return status;
@@ -719,7 +743,8 @@ static inline void shmnd_tx_ran(struct shmnd_qp *qp)
         if (job->result == SHMND_PENDING)
             return; /* the receive was withdrawn: issued anew */
         if (job->result == SHMND_SUCCESS) {
-            w->message = qp->messages++;
+            shmnd_tx_number(qp, w);
+            qp->messages++;
             w->proven = true;
             shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
             shmnd_tx_sent(qp, w, false);
@@ -794,6 +819,29 @@ static inline enum shmnd_progress shmnd_tx_advance(struct shmnd_qp *qp)
     return SHMND_IDLE;
 }
 
+/* The oldest Send has waited too long: it fails, unless it has just met a receive.
+ * What was sent after it is taken back first, and sent anew if it did. */
+static inline void shmnd_tx_time_out(struct shmnd_qp *qp, struct shmnd_wqe *oldest)
+{
+    while (qp->wq_next - qp->wq_head > 1) {
+        struct shmnd_wqe *w = &qp->wqes[(qp->wq_next - 1) & qp->wq_mask];
+        if (w->state == SHMND_WQE_SENT && !shmnd_tx_recall(qp, w))
+            return;
+        if (w->state == SHMND_WQE_SENT) {
+            w->state = SHMND_WQE_QUEUED;
+            qp->large_in_flight = qp->large_in_flight && !w->large;
+            w->large = false;
+        }
+        qp->wq_next--;
+    }
+    if (oldest->state == SHMND_WQE_SENT && !shmnd_tx_recall(qp, oldest))
+        return;
+    shmnd_tx_fail(oldest, SHMND_IO_TIMEOUT);
+    if (qp->wq_next == qp->wq_head)
+        qp->wq_next++;
+    shmnd_tx_retire(qp);
+}
+
 /* The oldest Send waits for a receive: since when, and is that too long? */
 static inline void shmnd_tx_check_time(struct shmnd_qp *qp, uint64_t now_ns)
 {
@@ -803,18 +851,38 @@ static inline void shmnd_tx_check_time(struct shmnd_qp *qp, uint64_t now_ns)
     shmnd_tx_want_credit(qp, true);
     if (w->type != SHMND_SEND || w->state == SHMND_WQE_DONE || qp->link.their_srq)
         return;
-    uint64_t cancelled, message = w->state == SHMND_WQE_SENT ? w->message : qp->messages;
-    shmnd_tx_look(qp, &cancelled);
-    if (message < qp->credit) {
+    uint64_t cancelled;
+    bool sent = w->state == SHMND_WQE_SENT;
+    uint64_t met = sent ? w->message - w->recalled : qp->messages - qp->recalled;
+    if (!(shmnd_tx_look(qp, &cancelled) & 1) && met + cancelled < qp->viewed)
         w->since_ns = 0; /* a receive is there; the rest is a matter of copying */
-    } else if (w->since_ns == 0) {
+    else if (w->since_ns == 0)
         w->since_ns = now_ns;
-    } else if (now_ns - w->since_ns > qp->rnr_ns) {
-        shmnd_tx_fail(w, SHMND_IO_TIMEOUT);
-        if (qp->wq_next == qp->wq_head)
-            qp->wq_next++;
-        shmnd_tx_retire(qp);
+    else if (now_ns - w->since_ns > qp->rnr_ns)
+        shmnd_tx_time_out(qp, w);
+}
+
+/* For Deregister: no message under way has its source in `token`. One that waits
+ * for a receive fails; one that met it is waited for (false: ask again). */
+static inline bool shmnd_tx_forget_region(struct shmnd_qp *qp, uint32_t token)
+{
+    bool settled = true;
+    if (!qp->large_in_flight || qp->state != SHMND_QP_CONNECTED)
+        return true;
+    for (uint64_t i = qp->wq_head; i != qp->wq_next; i++) {
+        struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
+        bool names = false;
+        for (uint32_t k = 0; w->large && w->state == SHMND_WQE_SENT && k < w->sges; k++)
+            names = names || shmnd_wqe_sges(qp, i)[k].token == token;
+        if (!names || w->moved)
+            continue;
+        if (!qp->tx_busy && shmnd_tx_recall(qp, w))
+            shmnd_tx_fail(w, SHMND_ACCESS_VIOLATION);
+        else
+            settled = false;
     }
+    shmnd_tx_retire(qp);
+    return settled;
 }
 
 #endif
