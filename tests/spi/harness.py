@@ -304,7 +304,8 @@ class End:
         return self.adapter.create_queue_pair(receive_cq, initiator_cq, **(wanted | changes))
 
     def memory(self, nbytes: int, flags: int = LOCAL, *, private: bool = False) -> Buffer:
-        return Buffer(self.adapter, nbytes, flags, private=private)
+        buffer: Buffer = self._keep(Buffer(self.adapter, nbytes, flags, private=private))
+        return buffer
 
     def garbage_sge(self, length: int = 1) -> Any:
         """An entry with a token that was never given out."""

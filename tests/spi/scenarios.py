@@ -247,10 +247,11 @@ def mr_deregister_server(end: End) -> None:
     listen(end)
     get_connection_request(end)
     accept(end, 1, 1)
-    bind_window(end, buffer, MAX, 0)
+    window = bind_window(end, buffer, MAX, 0)  # a dropped window is an unbound one
     assert outcome(buffer.mr.deregister) == Status.DEVICE_BUSY
     end.signal("busy")
     shut(end, buffer)
+    window.close()
 
 
 def mr_deregister_client(end: End) -> None:

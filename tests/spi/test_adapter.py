@@ -614,6 +614,7 @@ def test_close_in_any_order(connected: Pair, order: list[str], how: str) -> None
         end.file.poll()
         for name in ("cq", "receive_cq", "qp", "connector", "file", "adapter"):
             end.drop(name)
+        end.kept.clear()
         del buffer, window
         for name in order:
             del objects[name]

@@ -224,8 +224,7 @@ def test_entries_stay_posted_when_the_process_of_a_sender_dies(
     kill()
     assert final(notice) == Status.SUCCESS
     assert dying.passive.leftover() == []
-    heir = End(dying.active.options)
-    ends.opened.append(heir)
+    heir = ends.here()
     connector, partner = heir.connector, dying.passive.new_connector()
     connecting = connector.connect(heir.qp, dying.address)
     dying.passive.listener.get_connection_request(partner).result(timeout=WAIT)
