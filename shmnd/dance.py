@@ -177,12 +177,13 @@ class Dance(OverlappedObject):
         )
 
     def _on_offer(self, event: Event, fds: list[int]) -> None:
-        request, self._request = self._request, None
-        if self._state is not State.WAITING or request is None:
+        request = self._request
+        if request is None or request[1] != event["object"]:
+            # It was for a request to another listener, which was closed meanwhile.
             self._hub.post("reject", connection=event["connection"])
             return
-        self._hub.unfollow_object(self.number)
-        overlapped, _ = request
+        overlapped, listener = request
+        self._forget_request(listener)
         theirs = Terms.read(event["offer"])
         self._attempt = Attempt(
             "passive",

@@ -380,7 +380,6 @@ class Hub:
         name = event["ev"]
         if name == "offer":
             found = [self._objects.get(event["connector"])]
-            self.ledger.armed.pop((event["object"], event["connector"]), None)
         elif name == "port_lost":
             found = [self._objects.get(event["object"])]
         elif name == "broker_lost":

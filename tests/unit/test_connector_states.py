@@ -558,6 +558,23 @@ def test_p1_listener_is_released_with_an_offer_on_its_way(dancers: Dancers) -> N
     dancers.assert_nothing_undecided()
 
 
+def test_p1_an_offer_of_a_listener_that_was_closed_is_not_taken_for_another(
+    dancers: Dancers,
+) -> None:
+    dancers.to("P1")
+    dancers.connect(b"for the first")
+    dancers.listener.close()
+    dancers.listener = dancers.passive.new_listener()
+    dancers.listener.bind(dancers.address)
+    dancers.listener.listen()
+    again = dancers.request()
+    assert again.status is PENDING
+    assert dancers.connecting.status is REFUSED
+    dancers.connect(b"for the second")
+    assert again.status is OK
+    assert dancers.passive.connector.get_private_data() == b"for the second"
+
+
 @pytest.mark.parametrize("how", RELEASES)
 @pytest.mark.parametrize("offered", [True, False])
 def test_p1_connector_is_released(dancers: Dancers, how: str, offered: bool) -> None:
