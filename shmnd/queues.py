@@ -43,7 +43,6 @@ class CompletionQueue(CompletionCore, OverlappedObject):
     def __init__(self, adapter: Adapter, depth: int, file: OverlappedFile | None) -> None:
         OverlappedObject.__init__(self, adapter.hub, file)
         self._place = adapter.bells.take()
-        self._readiness: Readiness | None = None
         self._waiting: dict[Overlapped, CqNotify] = {}
         CompletionCore.__init__(
             self, adapter, depth, self._place.where, self._place.segment, adapter.hub.doorbell_fd
@@ -98,8 +97,8 @@ class CompletionQueue(CompletionCore, OverlappedObject):
             self._hub.remove_ticker(self)
             for overlapped in waiting:
                 overlapped._complete(Status.SUCCESS)
-            if self._readiness is not None and waiting:
-                self._readiness.set()
+            if self.readiness is not None and waiting:
+                self.readiness.set()
         elif self.busy:
             self._hub.wake_at(time.monotonic() + _RETRY)
 
@@ -109,15 +108,9 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         It stays readable until `get_results` is called.
         """
         self._check_usable("CompletionQueue.fileno")
-        if self._readiness is None:
-            self._readiness = Readiness(self._hub)
-        return self._readiness.fileno()
-
-    def get_results(self, max: int = 64) -> list[Result]:
-        """Take up to `max` completions, oldest first. Never waits."""
-        if self._readiness is not None:
-            self._readiness.clear()
-        return super().get_results(max)
+        if self.readiness is None:
+            self.readiness = Readiness(self._hub)
+        return self.readiness.fileno()
 
     # -- the rest --
 
@@ -156,9 +149,9 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         self.arm_for(0)
         self._hub.remove_ticker(self)
         OverlappedObject.close(self)
-        if self._readiness is not None:
-            self._readiness.close()
-            self._readiness = None
+        readiness, self.readiness = self.readiness, None
+        if readiness is not None:
+            readiness.close()
 
 
 class SharedReceiveQueue(ReceiveCore, OverlappedObject):

@@ -166,10 +166,10 @@ def stream_receive(QueuePair qp, CompletionCore receive_cq, Sge receive, uint64_
 
 
 def write_pingpong(QueuePair qp, CompletionCore initiator_cq, Sge source, uint64_t remote_address,
-                   uint32_t remote_token, watch, uint64_t count, bint first) -> float:
+                   uint32_t remote_token, watch, uint64_t mark, uint64_t count, bint first) -> float:
     """Write, and spin on `watch` until the other side's Write shows; `count` times.
 
-    The last byte of `source` carries the number of the round.
+    The last byte of `source` carries `mark`, `mark` + 1, … 255, 1, …
     """
     cdef c.shmnd_cqe out[8]
     cdef c.cbool kept
@@ -188,7 +188,7 @@ def write_pingpong(QueuePair qp, CompletionCore initiator_cq, Sge source, uint64
             todo.qp = &qp.q
             todo.receiving = False
             for i in range(count):
-                expected = <uint8_t>(i % 255 + 1)
+                expected = <uint8_t>((mark - 1 + i) % 255 + 1)
                 for turn in range(2):
                     if (turn == 0) == first:
                         last[0] = expected

@@ -32,8 +32,13 @@ cdef uint32_t _FLAGS_BIND = 0x1B
 cdef uint32_t _FLAGS_INVALIDATE = 0x03
 
 
+cdef object _NO_FLAGS = 0
+
+
 cdef inline uint32_t _flags(object flags) except? 0xffffffff:
     """Flags as the engine takes them; what is no 32-bit number is no legal flag either."""
+    if flags is _NO_FLAGS:
+        return 0
     if type(flags) is not int and not isinstance(flags, int):
         raise TypeError(f"flags must be an int, not {type(flags).__name__}")
     if flags < 0 or flags > 0xFFFFFFFF:

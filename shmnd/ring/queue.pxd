@@ -44,6 +44,7 @@ cdef class CompletionCore:
     cdef int sleepers
     cdef readonly uint32_t notify_mode
     cdef list after_poll
+    cdef public object readiness
     cdef uint64_t _looked_ns
 
     cdef reserve(self, uint64_t entries)
@@ -54,6 +55,7 @@ cdef class CompletionCore:
     cdef int poll(self, c.shmnd_cqe *out, uint32_t most) except -1
     cdef _rearm(self)
     cdef void pushed(self) noexcept
+    cdef list take(self, Py_ssize_t max)
     cdef list _spin(self, Py_ssize_t max, object timeout)
     cdef bint _something(self) noexcept
     cdef _watch(self, uint64_t end)

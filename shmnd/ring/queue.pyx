@@ -162,12 +162,22 @@ cdef class CompletionCore:
 
     def get_results(self, Py_ssize_t max=64) -> list:
         """Take up to `max` completions, oldest first. Never waits."""
+        cdef list results
+        if self.notify_mode:
+            self.adapter.hub.progress()  # a Notify sees every completion before it is taken
+        if self.readiness is not None:
+            self.readiness.clear()
+        results = self.take(max)
+        if not results:
+            self._look_around()
+        return results
+
+    cdef list take(self, Py_ssize_t max):
+        """Make results of the completions that a poll finds."""
         cdef c.shmnd_cqe out[64]
         cdef list results = []
         cdef int n, i
         cdef uint32_t most
-        if self.notify_mode:
-            self.adapter.hub.progress()  # a Notify sees every completion before it is taken
         while max > 0:
             most = <uint32_t>(max if max < 64 else 64)
             n = self.poll(out, most)
@@ -179,11 +189,9 @@ cdef class CompletionCore:
                     max -= 1
             if n < <int>most and (n == 0 or c.shmnd_cq_count(&self.raw) == 0):
                 break
-        if not results:
-            self._look_around()
         if self._keep and c.shmnd_cq_count(&self.raw) == 0:
             self._keep.clear()
-        if results and self.after_poll:
+        if self.after_poll and results:
             for ticker in list(self.after_poll):
                 ticker.tick()
         return results
@@ -233,7 +241,7 @@ cdef class CompletionCore:
         while True:
             for i in range(64):
                 if self._something():
-                    results = self.get_results(max)
+                    results = self.take(max)
                     if results:
                         return results
                 c.shmnd_pause()
