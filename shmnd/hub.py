@@ -306,7 +306,7 @@ class Hub:
         """What is said of a bound or waiting object goes to this one."""
         self._objects[number] = weakref.ref(obj)
 
-    def object(self, number: int) -> EventTarget | None:
+    def followed_object(self, number: int) -> EventTarget | None:
         """Give the object that is followed by a number."""
         ref = self._objects.get(number)
         return None if ref is None else ref()

@@ -141,7 +141,7 @@ class Listener(OverlappedObject):
         super()._forget(overlapped)
 
     def _connector_of(self, overlapped: Overlapped) -> Connector | None:
-        found = self._hub.object(self._numbers.get(overlapped, 0))
+        found = self._hub.followed_object(self._numbers.get(overlapped, 0))
         return found if isinstance(found, Connector) else None
 
     def close(self) -> None:
