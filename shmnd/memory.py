@@ -211,8 +211,8 @@ class MemoryRegion(OverlappedObject):
     def close(self) -> None:
         """Release the region; what is registered is deregistered, now or as soon as it can be."""
         super().close()
-        if not self._token:
-            return
+        if not self._token or not self._hub.alive:
+            return  # nothing is registered, or it is the parent's
         if not self._leaving:
             self._withdraw()
         if not self._let_go() and self._hub.alive:
@@ -351,7 +351,8 @@ class MemoryWindow:
 
     def close(self) -> None:
         """Release the window; the peer's access ends."""
-        self._drop()
+        if self._adapter.hub.alive:  # else it is the parent's
+            self._drop()
 
     def __enter__(self) -> MemoryWindow:
         return self

@@ -8,6 +8,7 @@ Resize, Modify, and the end.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -44,6 +45,8 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         OverlappedObject.__init__(self, adapter.hub, file)
         self._place = adapter.bells.take()
         self._waiting: dict[Overlapped, CqNotify] = {}
+        # Taken again by a finaliser that interrupts its holder.
+        self._notifies = threading.RLock()
         CompletionCore.__init__(
             self, adapter, depth, self._place.where, self._place.segment, adapter.hub.doorbell_fd
         )
@@ -66,13 +69,14 @@ class CompletionQueue(CompletionCore, OverlappedObject):
             ) from exc
         self._check_usable(call)
         overlapped = self._start(call, None, self._forget_notify, "a completion")
-        self._waiting[overlapped] = kind
-        self._arm()
-        self._hub.add_ticker(self)
+        with self._notifies:
+            self._waiting[overlapped] = kind
+            self._arm()
         self.tick()
         return overlapped
 
     def _arm(self) -> None:
+        """Arm for the strongest kind that waits, and be looked at as long as any does."""
         kinds = self._waiting.values()
         strongest = 0
         if CqNotify.ANY in kinds:
@@ -80,10 +84,15 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         elif CqNotify.SOLICITED in kinds:
             strongest = _SOLICITED
         self.arm_for(strongest)
+        if strongest:
+            self._hub.add_ticker(self)
+        else:
+            self._hub.remove_ticker(self)
 
     def _forget_notify(self, overlapped: Overlapped) -> bool:
-        self._waiting.pop(overlapped, None)
-        self._arm()
+        with self._notifies:
+            self._waiting.pop(overlapped, None)
+            self._arm()
         return True
 
     def tick(self) -> None:
@@ -91,15 +100,17 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         if not self.notify_mode:
             return
         self.gather()
-        if self.triggered(self.notify_mode):
-            waiting, self._waiting = list(self._waiting), {}
-            self._arm()
-            self._hub.remove_ticker(self)
-            for overlapped in waiting:
-                overlapped._complete(Status.SUCCESS)
-            if self.readiness is not None and waiting:
-                self.readiness.set()
-        elif self.busy:
+        with self._notifies:
+            told = list(self._waiting) if self.triggered(self.notify_mode) else []
+            for overlapped in told:
+                del self._waiting[overlapped]
+            if told:
+                self._arm()
+        for overlapped in told:
+            overlapped._complete(Status.SUCCESS)
+        if told and self.readiness is not None:
+            self.readiness.set()
+        if self.notify_mode and self.busy:
             self._hub.wake_at(time.monotonic() + _RETRY)
 
     def fileno(self) -> int:
@@ -145,9 +156,9 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         if self.closed:
             return
         self.shut()
-        self._waiting.clear()
-        self.arm_for(0)
-        self._hub.remove_ticker(self)
+        with self._notifies:
+            self._waiting.clear()
+            self._arm()
         OverlappedObject.close(self)
         readiness, self.readiness = self.readiness, None
         if readiness is not None:

@@ -80,6 +80,12 @@ static inline bool shmnd_swap64(shmnd_word64 *w, uint64_t *expected, uint64_t v)
                                                    memory_order_acquire);
 }
 
+/* It will be read soon. */
+static inline void shmnd_prefetch(const void *at)
+{
+    __builtin_prefetch(at);
+}
+
 /* A byte that another process may be writing. */
 static inline uint8_t shmnd_byte_at(const void *at)
 {

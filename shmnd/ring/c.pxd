@@ -223,6 +223,8 @@ cdef extern from "post.h" nogil:
         uint64_t below
         uint64_t recalled
         uint64_t viewed
+        uint64_t seen_revision
+        uint64_t seen_cancelled
         shmnd_wqe *wqes
         shmnd_sge *wqe_sges
         uint8_t *wqe_inline

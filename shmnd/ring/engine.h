@@ -220,6 +220,8 @@ struct shmnd_qp {
     uint64_t credit;          /* messages that have a receive, by the last look */
     uint64_t below;           /* every receive in view up to `credit` holds less than this */
     uint64_t viewed;          /* published entries already looked at */
+    uint64_t seen_revision;   /* of that view, and how many were cancelled in it */
+    uint64_t seen_cancelled;
     struct shmnd_wqe *wqes;
     struct shmnd_sge *wqe_sges;
     uint8_t *wqe_inline; /* `inline_size` a request */

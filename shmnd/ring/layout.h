@@ -123,16 +123,16 @@ struct shmnd_side {
     shmnd_word32 fault;        /* why the first untaken message failed: a status, or 0 */
     shmnd_word32 reaches;      /* 1: this process can read and write the other's private memory */
     shmnd_word32 opened;       /* it was OPEN once, whatever `state` says now */
-    uint8_t pad0[104];
+    shmnd_word64 cancelled;    /* posted receives that were cancelled before a message met them */
+    shmnd_word64 revision;     /* of the posted receives: odd while a Flush decides */
+    uint8_t pad0[88];
     /* line 2: what this side, as a reader, has given back. */
     shmnd_word64 read_pos; /* ring positions whose slots may be written again */
     shmnd_word64 taken;    /* messages matched to a receive */
     uint8_t pad1[112];
     /* line 4: receives posted here. */
-    shmnd_word64 posted;    /* entries ever published */
-    shmnd_word64 cancelled; /* of these, cancelled before a message met them */
-    shmnd_word64 revision;  /* odd while a Flush decides; grows with each */
-    uint8_t pad2[104];
+    shmnd_word64 posted; /* entries ever published */
+    uint8_t pad2[120];
     /* line 6: what this side's engine touches at the other right now. */
     shmnd_word64 hazard; /* 0, a token, or SHMND_HAZARD_PUSH */
     uint8_t pad3[120];

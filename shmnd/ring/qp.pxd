@@ -20,6 +20,7 @@ cdef class QueuePair(PairCore):
     cdef bint released
     cdef bint joined
     cdef object release_callback
+    cdef uint32_t born
 
     cdef _rdma(self, uint32_t type_, str method, object sge, object remote_address,
                object remote_token, object context, object flags)
@@ -30,4 +31,5 @@ cdef class QueuePair(PairCore):
     cdef run_rx(self)
     cdef settle(self)
     cdef _leave(self)
+    cdef _refuse_in_child(self, str method)
     cdef refuse(self, str method, uint32_t status, object sge, object flags)

@@ -18,13 +18,15 @@ from libc.string cimport memset
 from shmnd.ring cimport c
 from shmnd.ring.memory cimport Registry, Sge, gather_sges
 from shmnd.ring.peer cimport Link, PeerAdapter
-from shmnd.ring.queue cimport CompletionCore, PairCore, ReceiveCore
+from shmnd.ring.queue cimport CompletionCore, PairCore, ReceiveCore, forks
 
-from shmnd.ring.queue import _receive_reason
+from shmnd.ring.queue import IN_CHILD, _receive_reason
 from shmnd.status import Status, error
 
 # No fewer scatter/gather elements are granted: programs ask for one and use two.
 cdef uint32_t _LEAST_SGE = 4
+# A copy of this length holds other threads up; a shorter one takes a few microseconds.
+cdef uint64_t _LONG_COPY = 128 << 10
 cdef uint32_t _FLAGS_SEND = 0x27
 cdef uint32_t _FLAGS_READ = 0x03
 cdef uint32_t _FLAGS_WRITE = 0x23
@@ -77,6 +79,7 @@ cdef class QueuePair(PairCore):
 
     def __cinit__(self, *args, **kwargs):
         self.q.owner = <void *>self
+        self.born = forks()
 
     def __init__(self, adapter, Registry registry, CompletionCore receive_cq,
                  CompletionCore initiator_cq, ReceiveCore srq, context, dict depths) -> None:
@@ -155,6 +158,8 @@ cdef class QueuePair(PairCore):
         cdef c.cbool kept
         cdef uint32_t flag = _flags(flags)
         cdef uint32_t n, status
+        if self.born != forks():
+            self._refuse_in_child("send")
         if flag & ~_FLAGS_SEND:
             self.refuse("send", Status.INVALID_PARAMETER_4, None, flags)
         if flag & c.SHMND_OP_INLINE:
@@ -173,6 +178,8 @@ cdef class QueuePair(PairCore):
         """Post a receive: the next message without one goes into its buffers."""
         cdef c.shmnd_sge list_[16]
         cdef uint32_t n, status
+        if self.born != forks():
+            self._refuse_in_child("receive")
         if self.q.shared:
             raise error(Status.INVALID_DEVICE_REQUEST, "QueuePair.receive",
                         "this queue pair takes from a shared receive queue: post there")
@@ -203,6 +210,8 @@ cdef class QueuePair(PairCore):
         cdef uint32_t flag = _flags(flags)
         cdef uint32_t n, status, token
         cdef uint64_t address
+        if self.born != forks():
+            self._refuse_in_child(method)
         if not 0 <= remote_address <= UINT64_MAX or not 0 <= remote_token <= 0xFFFFFFFF:
             # No memory has such an address or token: the request fails as any remote fault does.
             address, token = 0, 0
@@ -256,7 +265,10 @@ cdef class QueuePair(PairCore):
         self._window(c.SHMND_INVALIDATE, token, outcome, context, flag)
 
     def _checked_connected(self, method):
-        cdef uint32_t status = c.shmnd_check_connected(&self.q)
+        cdef uint32_t status
+        if self.born != forks():
+            self._refuse_in_child(method)
+        status = c.shmnd_check_connected(&self.q)
         if status:
             self.refuse(method, status, None, 0)
 
@@ -269,11 +281,16 @@ cdef class QueuePair(PairCore):
 
     def flush(self) -> None:
         """Cancel all outstanding requests of both queues. What has arrived is delivered first."""
+        if self.born != forks():
+            self._refuse_in_child("flush")
         c.shmnd_qp_flush(&self.q)
         if self.q.link.mine != NULL:
             self.settle()
         self.initiator_cq.pushed()
         self.receive_cq.pushed()
+
+    cdef _refuse_in_child(self, str method):
+        raise error(Status.DEVICE_REMOVED, f"QueuePair.{method}", IN_CHILD)
 
     cdef refuse(self, str method, uint32_t status, object sge, object flags):
         """Raise for a call that was refused, naming the value and the limit it broke."""
@@ -320,7 +337,7 @@ cdef class QueuePair(PairCore):
 
     cdef run_tx(self):
         """Run a prepared copy; a long one without the interpreter's lock."""
-        cdef bint long_ = (self.q.tx_job.to.total > c.SHMND_SHORT_COPY
+        cdef bint long_ = (self.q.tx_job.to.total >= _LONG_COPY
                            or self.q.tx_job.to.remote or self.q.tx_job.from_.remote)
         if not self.q.tx_busy:
             return
@@ -455,6 +472,7 @@ cdef class QueuePair(PairCore):
         self.q.in_.read_pos_shared = c.shmnd_read_pos_of(end.mine)
         self.q.in_.read_pos = self.q.in_.returned_pos = 0
         self.q.messages = self.q.credit = self.q.viewed = self.q.taken = 0
+        self.q.seen_revision = self.q.seen_cancelled = 0
         self.q.below = self.q.recalled = 0
         self.q.cancelled = self.q.revision = 0
         self.q.posted_base = self.q.own.matched
@@ -536,6 +554,9 @@ cdef class QueuePair(PairCore):
         if self.released or not self.joined:
             return
         self.released = True
+        if self.born != forks():
+            self.release_callback = None  # the connection is the parent's
+            return
         callback, self.release_callback = self.release_callback, None
         if self.q.state == c.SHMND_QP_ATTACHED:
             self.detach()

@@ -15,6 +15,9 @@ cdef class Result:
     cdef uint32_t bytes
 
 
+cdef uint32_t forks() noexcept nogil
+
+
 # What the queues know of a queue pair.
 cdef class PairCore:
     cdef c.shmnd_qp q
@@ -45,6 +48,7 @@ cdef class CompletionCore:
     cdef readonly uint32_t notify_mode
     cdef list after_poll
     cdef public object readiness
+    cdef uint32_t born
     cdef uint64_t _looked_ns
 
     cdef reserve(self, uint64_t entries)
@@ -70,5 +74,6 @@ cdef class ReceiveCore:
     cdef list members
     cdef int doorbell
     cdef readonly bint closed
+    cdef uint32_t born
 
     cdef _arrived(self)

@@ -5,6 +5,8 @@
 Arming, resizing and the overlapped operations around them are in `shmnd.queues`.
 """
 
+import os
+
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
@@ -29,6 +31,24 @@ cdef uint64_t _KEEP_LOCK_NS = 3000
 cdef uint64_t _LOOK_NS = 10000000
 # After so many waits in vain the spin window shrinks to an eighth.
 cdef uint32_t _MISSES = 8
+
+
+# How many forks lie between this process and the one that was started: what was made before the
+# last one belongs to the parent.
+cdef uint32_t _forks = 0
+IN_CHILD = "was opened before fork(); open a new adapter in the child"
+
+
+cdef uint32_t forks() noexcept nogil:
+    return _forks
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 @cython.freelist(256)
@@ -69,6 +89,7 @@ cdef class CompletionCore:
     """A completion queue's polling side."""
 
     def __cinit__(self, *args, **kwargs):
+        self.born = forks()
         self._free_bits = []
         self._keep = []
         self.after_poll = []
@@ -163,6 +184,8 @@ cdef class CompletionCore:
     def get_results(self, Py_ssize_t max=64) -> list:
         """Take up to `max` completions, oldest first. Never waits."""
         cdef list results
+        if self.born != forks():
+            raise error(Status.DEVICE_REMOVED, "CompletionQueue.get_results", IN_CHILD)
         if self.notify_mode:
             self.adapter.hub.progress()  # a Notify sees every completion before it is taken
         if self.readiness is not None:
@@ -321,6 +344,8 @@ cdef class CompletionCore:
     cdef _rearm(self):
         """Arm for the strongest of those who sleep and those who wait for a Notify."""
         cdef uint32_t mode = self.notify_mode
+        if self.born != forks():
+            return
         if self.sleepers:
             mode = c.SHMND_ARMED_ANY
         if mode:
@@ -330,7 +355,7 @@ cdef class CompletionCore:
 
     cdef void pushed(self) noexcept:
         """A thread of ours completed something: others of ours may sleep for it."""
-        if self.raw.arming.mode:
+        if self.born == forks() and self.raw.arming.mode:
             c.shmnd_ring_doorbell(self.doorbell)
 
     def arm_for(self, mode: int) -> None:
@@ -400,6 +425,7 @@ cdef class ReceiveCore:
     """A shared receive queue's posting side."""
 
     def __cinit__(self, *args, **kwargs):
+        self.born = forks()
         self.members = []
 
     def __init__(self, adapter, Registry registry, int depth, int max_sge, int doorbell):
@@ -454,6 +480,8 @@ cdef class ReceiveCore:
         cdef c.shmnd_sge list_[16]
         cdef uint32_t n
         cdef uint32_t status
+        if self.born != forks():
+            raise error(Status.DEVICE_REMOVED, "SharedReceiveQueue.receive", IN_CHILD)
         if self.closed:
             raise error(Status.INVALID_HANDLE, "SharedReceiveQueue.receive",
                         "the shared receive queue is closed")

@@ -121,6 +121,8 @@ static inline uint64_t shmnd_tx_look(struct shmnd_qp *qp, uint64_t *cancelled_p)
             least = below;
     }
     qp->viewed = posted;
+    qp->seen_revision = revision;
+    qp->seen_cancelled = cancelled;
     qp->below = least;
     qp->credit = posted - cancelled + qp->recalled;
     return revision;
@@ -323,11 +325,18 @@ static inline uint8_t shmnd_tx_slot_flags(uint32_t op_flags, bool ack)
 static inline int shmnd_tx_aim(struct shmnd_qp *qp, uint64_t message, uint64_t recalled,
                                uint64_t length, struct shmnd_job *job)
 {
-    uint64_t cancelled, below, revision = shmnd_tx_look(qp, &cancelled);
+    uint64_t below, cancelled = qp->seen_cancelled, revision = qp->seen_revision;
     uint64_t index = message - recalled + cancelled;
-    if ((revision & 1) || index >= qp->viewed)
-        return -1;
+    /* The view in hand serves as long as nothing was withdrawn; this spares the
+     * line that the other side writes with every receive. */
+    if (index >= qp->viewed || shmnd_relaxed64(&qp->link.theirs->revision) != revision) {
+        revision = shmnd_tx_look(qp, &cancelled);
+        index = message - recalled + cancelled;
+        if ((revision & 1) || index >= qp->viewed)
+            return -1;
+    }
     const struct shmnd_posted *entry = shmnd_their_posted(qp, index);
+    shmnd_prefetch(shmnd_their_posted(qp, index + 1));
     if (!shmnd_their_capacity(qp, index, &below) || length >= below)
         return -1;
     uint64_t extents = shmnd_relaxed64(&entry->extents);
