@@ -236,6 +236,7 @@ cdef extern from "post.h" nogil:
         uint64_t wq_tail
         shmnd_job tx_job
         cbool tx_busy
+        cbool tx_started
         uint64_t tx_runs
         shmnd_slots_reader in_ "in"
         uint64_t taken

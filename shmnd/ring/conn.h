@@ -294,6 +294,9 @@ static inline enum shmnd_progress shmnd_qp_progress(struct shmnd_qp *qp, uint64_
     shmnd_qp_look(qp);
     if (qp->rx_fault && !qp->going_down)
         shmnd_qp_go_down(qp, SHMND_LINK_FAULT, SHMND_CANCELED);
+    /* A poll tells of one job; another that it prepared is told of now. */
+    if (qp->tx_busy && !qp->tx_started)
+        return SHMND_RUN;
     enum shmnd_progress p = SHMND_IDLE;
     if (qp->flush_pending && !qp->going_down)
         p = shmnd_flush_step(qp);

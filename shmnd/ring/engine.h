@@ -229,6 +229,7 @@ struct shmnd_qp {
     uint64_t wq_head, wq_next, wq_tail; /* oldest, first not issued, end */
     struct shmnd_job tx_job;
     bool tx_busy;
+    bool tx_started;  /* the prepared job is running; else whoever polls next runs it */
     uint64_t tx_runs; /* jobs begun: a Deregister waits for the one it met */
     bool large_in_flight;     /* a large Send has not completed */
     uint64_t larges;          /* announced so far, each with the next share */

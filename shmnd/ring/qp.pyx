@@ -339,8 +339,9 @@ cdef class QueuePair(PairCore):
         """Run a prepared copy; a long one without the interpreter's lock."""
         cdef bint long_ = (self.q.tx_job.to.total >= _LONG_COPY
                            or self.q.tx_job.to.remote or self.q.tx_job.from_.remote)
-        if not self.q.tx_busy:
+        if not self.q.tx_busy or self.q.tx_started:
             return
+        self.q.tx_started = True
         self.q.tx_runs += 1
         self.map_tries = 0
         if long_:
@@ -382,9 +383,6 @@ cdef class QueuePair(PairCore):
             todo.what = c.SHMND_IDLE
             c.shmnd_qp_tend(&self.q, c.shmnd_now_ns(), &todo)
             if todo.what == c.SHMND_IDLE:
-                return
-            if (self.q.tx_busy and not todo.receiving) and todo.what == c.SHMND_RUN \
-                    and self.q.tx_job.kind == c.SHMND_JOB_NONE:
                 return
             self.serve(todo.what, todo.receiving)
 

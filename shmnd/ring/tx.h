@@ -738,7 +738,7 @@ static inline void shmnd_tx_ran(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->tx_job;
     enum shmnd_job_kind kind = job->kind;
-    qp->tx_busy = false;
+    qp->tx_busy = qp->tx_started = false;
     job->kind = SHMND_JOB_NONE;
     if (kind == SHMND_JOB_CHUNKS) {
         struct shmnd_wqe *head = &qp->wqes[qp->wq_head & qp->wq_mask];
@@ -798,6 +798,8 @@ static inline bool shmnd_tx_issue_window(struct shmnd_qp *qp, struct shmnd_wqe *
  * shmnd_tx_ran) and call again; SHMND_NEEDS_MAP: map and call again. */
 static inline enum shmnd_progress shmnd_tx_advance(struct shmnd_qp *qp)
 {
+    if (qp->tx_busy)
+        return qp->tx_started ? SHMND_IDLE : SHMND_RUN;
     while (!qp->tx_busy && qp->state == SHMND_QP_CONNECTED && !qp->going_down) {
         shmnd_tx_retire(qp);
         if (qp->state != SHMND_QP_CONNECTED || qp->wq_head == qp->wq_tail)
