@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import uuid
 import weakref
-from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -56,13 +55,15 @@ class Adapter:
         self.limits: Final[AdapterInfo] = replace(LIMITS, adapter_id=uuid.getnode())
         self._closed = False
         self._known = False
-        self._given_back: deque[int] = deque()
         self._pairs: weakref.WeakSet[QueuePair] = weakref.WeakSet()
         self._objects: weakref.WeakSet[Any] = weakref.WeakSet()
         announce = weakref.WeakMethod(self._announce)
         self.registry: Final = Registry(lambda *new: _called(announce, *new))
         self.bells: Final = Bells(lambda *new: _called(announce, *new))
-        self.arena: Final = Arena(lambda *new: _called(announce, *new), self._given_back.append)
+        withdraw = weakref.WeakMethod(self._withdraw)
+        self.arena: Final = Arena(
+            lambda *new: _called(announce, *new), lambda seg: _called(withdraw, seg)
+        )
         self._probe: Final = Probe()
         self.hub: Final = Hub.of(namespace)
         try:
@@ -92,11 +93,14 @@ class Adapter:
 
     def _announce(self, seg: int, segment: Segment) -> None:
         """Tell the peers of a new segment, before anything in it can be named to them."""
-        while self._given_back:
-            self.hub.withdraw_segment(self, self._given_back.popleft())
         table = seg >= 1 << 30
         fd = segment.readonly_fd() if table else segment.fd
         self.hub.announce_segment(self, seg, segment.size, fd, not table)
+
+    def _withdraw(self, seg: int) -> None:
+        """A segment is gone. Comes from finalisers, so it only posts."""
+        if not self._closed:
+            self.hub.withdraw_segment(self, seg)
 
     # -- what it is --
 

@@ -56,8 +56,8 @@ cdef class Arena:
     """The shared data memory of one adapter.
 
     `announce(seg, segment)` is called with each new segment before a piece of it is given out,
-    and `withdraw(seg)` when one was given back to the system; it may come from any finaliser, so
-    it must take no lock.
+    and `withdraw(seg)` when one was given back to the system; that may come from any finaliser, so
+    it must not wait.
     """
 
     cdef object _announce, _withdraw
