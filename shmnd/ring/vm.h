@@ -7,6 +7,7 @@
 #define SHMND_VM_H
 
 #include <errno.h>
+#include <poll.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -46,13 +47,16 @@ static inline int shmnd_vm_copy(pid_t pid, const struct shmnd_spans *to,
     return 0;
 }
 
-/* Never waits: a counter that is full is a consumer that was rung already. */
+/* A counter that is full is a consumer that was rung already; its owner may have
+ * made it one that blocks its writers, so look first. */
 static inline void shmnd_ring_doorbell(int fd)
 {
     uint64_t one = 1;
-    if (fd >= 0)
-        while (write(fd, &one, sizeof one) < 0 && errno == EINTR)
-            ;
+    struct pollfd room = {.fd = fd, .events = POLLOUT};
+    if (fd < 0 || poll(&room, 1, 0) != 1 || !(room.revents & POLLOUT))
+        return;
+    while (write(fd, &one, sizeof one) < 0 && errno == EINTR)
+        ;
 }
 
 #endif
