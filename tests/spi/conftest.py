@@ -5,13 +5,15 @@ What every test must not leave behind in this process is checked for all tests o
 the same is asked of the child.
 """
 
+import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from spi.harness import End, Pair
+from spi import roles
+from spi.harness import End, Options, Pair
 from spi.remote import Ends, RemoteDied, RemoteProcess
 
 HERE: Final = Path(__file__).parent
@@ -115,3 +117,26 @@ def impatient(make_pair: Callable[..., Pair]) -> Pair:
 def kill() -> Callable[[], int]:
     """End the child at once, as a crash would."""
     return REMOTE.kill
+
+
+@pytest.fixture
+def starving(_child_holds_nothing: None) -> Iterator[Callable[..., None]]:
+    """An end in a process of its own, whose calls are made when nothing more is to be had.
+
+    `starving(owner, call, *args)` makes the call with no memory left, and again with memory.
+    """
+    process = RemoteProcess()
+    end = process.open(Options())
+    for name in ("cq", "srq", "qp"):
+        getattr(end, name)
+
+    def call(owner: str, name: str, *args: Any, limit: int = resource.RLIMIT_AS) -> None:
+        room = 1 << 18 if limit == resource.RLIMIT_AS else 0
+        method = getattr(getattr(end, owner), name)
+        try:
+            end.run(roles.call_under, limit, room, owner, name, *args)
+        finally:
+            method(*args)
+
+    yield call
+    process.kill()

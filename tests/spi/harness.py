@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import shmnd
+import shmnd.hub
 from shmnd import MrFlag, NdError, OpFlag, RequestType, Status
 
 WAIT = 5.0
@@ -30,6 +31,12 @@ NOBODY = "192.0.2.1"
 
 FILL = 0xA5
 """What fresh memory holds, so that a byte that was not moved can be told from a zero."""
+
+
+# A sleeping thread looks again each second even if nothing woke it, so that a lost wake-up would
+# pass for a slow one. Not here: it sleeps until the wait of the test is over.
+assert hasattr(shmnd.hub, "_LONGEST_SLEEP")
+setattr(shmnd.hub, "_LONGEST_SLEEP", 3600.0)  # noqa: B010 - it is Final
 
 
 class Late(AssertionError):
@@ -273,6 +280,27 @@ class End:
     def new_qp(self, **changes: Any) -> Any:
         """A queue pair as the options want it, changed here and there."""
         return self._keep(self._make_qp(**changes))
+
+    @property
+    def self(self) -> "End":
+        return self
+
+    def new_deepest_qp(self, srq: bool) -> None:
+        """A queue pair at the advertised maxima, and its end."""
+        info = self.info
+        limits = {
+            "initiator_depth": info.max_initiator_queue_depth,
+            "max_initiator_sge": info.max_initiator_sge,
+            "inline_size": info.max_inline_data_size,
+        }
+        if srq:
+            self.adapter.create_queue_pair_with_srq(self.cq, self.cq, self.srq, **limits).close()
+        else:
+            limits |= {
+                "receive_depth": info.max_receive_queue_depth,
+                "max_receive_sge": info.max_receive_sge,
+            }
+            self.adapter.create_queue_pair(self.cq, self.cq, **limits).close()
 
     def _keep(self, made: Any) -> Any:
         self.kept.append(made)
@@ -557,8 +585,11 @@ class Pair:
             in_background(self.active.run, active, *active_args),
         ]
         ended = [role.wait() for role in running]
-        for error in sorted((e for e in ended if e), key=lambda e: isinstance(e, Late)):
-            raise error
+        errors = sorted((e for e in ended if e), key=lambda e: isinstance(e, Late))
+        for error in errors[1:]:  # what failed on one side often follows from the other
+            errors[0].add_note(f"the other side: {error!r}")
+        if errors:
+            raise errors[0]
         return running[1].value, running[0].value
 
 

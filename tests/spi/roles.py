@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one end does while the other one does something else; run in whichever process it is in."""
 
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
 from shmnd import OpFlag, RequestType, Status
-from spi.harness import Buffer, End, statuses, wait_until
+from spi.harness import WAIT, Buffer, End, statuses, wait_until
 
 
 def ask(end: End, rounds: int) -> list[RequestType]:
@@ -67,3 +72,61 @@ def invalidate_under_fire(end: End, target: Buffer, window: object) -> bool:
         continue
     frozen = target.get()
     return all(target.get() == frozen for _ in range(200))
+
+
+def stream(end: End, size: int, count: int) -> None:
+    """Send many messages of one size, several in flight, and wait for each by Notify."""
+    source = end.memory(size)
+    end.await_signal("posted")
+    sent = done = 0
+    while done < count:
+        while sent < count and sent - done < 16:
+            end.qp.send(source.sge(), sent)
+            sent += 1
+        done += len(results_by_notify(end))
+
+
+def take_stream(end: End, size: int, count: int) -> None:
+    """Take them with few Receives, so that the sender often has to wait, and sleep in Notify."""
+    sink = end.memory(size)
+    for number in range(4):
+        end.qp.receive(sink.sge(), number)
+    end.signal("posted")
+    taken = 0
+    while taken < count:
+        for result in results_by_notify(end):
+            assert result.bytes_transferred == size
+            assert result.request_context == taken
+            end.qp.receive(sink.sge(), taken + 4)
+            taken += 1
+    end.qp.flush()
+
+
+def results_by_notify(end: End) -> list[Any]:
+    """Successful results, after a sleep in Notify when there was none."""
+    while not (results := end.cq.get_results()):
+        end.cq.notify().result(timeout=WAIT)
+    assert {result.status for result in results} == {Status.SUCCESS}, results
+    return list(results)
+
+
+def call_under(end: End, limit: int, room: int, owner: str, call: str, *args: Any) -> None:
+    """Make a call while this process may have no more than it has of something.
+
+    For a process of its own only: one that has freed memory before can use it again.
+    """
+    method = getattr(getattr(end, owner), call)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    descriptors = max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
+    spare = [os.open("/dev/null", os.O_RDONLY)]
+    while spare[-1] < descriptors:  # no gap may be left below the limit
+        spare.append(os.open("/dev/null", os.O_RDONLY))
+    used = {resource.RLIMIT_AS: pages * resource.getpagesize(), resource.RLIMIT_NOFILE: spare[-1]}
+    before = resource.getrlimit(limit)
+    resource.setrlimit(limit, (used[limit] + room, before[1]))
+    try:
+        method(*args)
+    finally:
+        resource.setrlimit(limit, before)
+        for fd in spare:
+            os.close(fd)

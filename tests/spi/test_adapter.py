@@ -4,6 +4,7 @@
 import dataclasses
 import gc
 import itertools
+import resource
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -204,6 +205,14 @@ def test_create_completion_queue_invalid_parameter_3_when_the_depth_is_not_suppo
     assert str(depth) in str(caught.value)
 
 
+def test_create_completion_queue_insufficient_resources_when_memory_is_used_up(
+    starving: Callable[..., None], end: End
+) -> None:
+    with nd_error(Status.INSUFFICIENT_RESOURCES) as caught:
+        starving("adapter", "create_completion_queue", end.info.max_completion_queue_depth)
+    assert isinstance(caught.value, MemoryError)
+
+
 def test_create_completion_queue_invalid_handle_when_the_file_is_none_of_ours(
     end: End, ends: Ends
 ) -> None:
@@ -291,6 +300,14 @@ def test_create_shared_receive_queue_invalid_parameter_4_when_the_sge_are_above_
     limit = end.info.max_receive_sge
     with nd_error(Status.INVALID_PARAMETER_4, match=str(limit + 1)):
         end.adapter.create_shared_receive_queue(8, limit + 1)
+
+
+def test_create_shared_receive_queue_insufficient_resources_when_memory_is_used_up(
+    starving: Callable[..., None], end: End
+) -> None:
+    depth, sge = end.info.max_shared_receive_queue_depth, end.info.max_receive_sge
+    with nd_error(Status.INSUFFICIENT_RESOURCES):
+        starving("adapter", "create_shared_receive_queue", depth, sge)
 
 
 def test_create_shared_receive_queue_invalid_handle_when_the_file_is_none_of_ours(
@@ -426,6 +443,13 @@ def test_create_queue_pair_invalid_parameter_9_when_the_inline_size_is_above_the
     above(end, "inline_size", Status.INVALID_PARAMETER_9)
 
 
+def test_create_queue_pair_insufficient_resources_when_memory_is_used_up(
+    starving: Callable[..., None], end: End
+) -> None:
+    with nd_error(Status.INSUFFICIENT_RESOURCES, match="create_queue_pair"):
+        starving("self", "new_deepest_qp", False)
+
+
 def test_create_queue_pair_device_removed_when_the_adapter_is_closed(end: End) -> None:
     cq = end.cq
     device_removed(end, lambda: end.adapter.create_queue_pair(cq, cq))
@@ -489,6 +513,13 @@ def test_create_queue_pair_with_srq_invalid_parameter_8_when_the_inline_size_is_
     above_with_srq(end, "inline_size", Status.INVALID_PARAMETER_8)
 
 
+def test_create_queue_pair_with_srq_insufficient_resources_when_memory_is_used_up(
+    starving: Callable[..., None], end: End
+) -> None:
+    with nd_error(Status.INSUFFICIENT_RESOURCES, match="create_queue_pair"):
+        starving("self", "new_deepest_qp", True)
+
+
 def test_create_queue_pair_with_srq_device_removed_when_the_adapter_is_closed(end: End) -> None:
     cq, srq = end.cq, end.srq
     device_removed(end, lambda: end.adapter.create_queue_pair_with_srq(cq, cq, srq))
@@ -543,6 +574,20 @@ def test_allocate_insufficient_resources_when_shared_memory_is_full(end: End) ->
     assert "/dev/shm" in str(caught.value), "where"
     assert set(Path("/dev/shm").iterdir()) <= names
     assert end.adapter.allocate(64).nbytes == 64
+
+
+def test_allocate_insufficient_resources_when_no_descriptor_is_free(
+    starving: Callable[..., None],
+) -> None:
+    with nd_error(Status.INSUFFICIENT_RESOURCES, match="allocate"):
+        starving("adapter", "allocate", 1 << 24, limit=resource.RLIMIT_NOFILE)
+
+
+def test_allocate_insufficient_resources_when_no_address_space_is_left(
+    starving: Callable[..., None],
+) -> None:
+    with nd_error(Status.INSUFFICIENT_RESOURCES, match="allocate"):
+        starving("adapter", "allocate", 1 << 26)
 
 
 def test_allocate_device_removed_when_the_adapter_is_closed(end: End) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shmnd import CqNotify, NdError, OpFlag, Status
+from spi import roles
 from spi.harness import (
     WAIT,
     End,
@@ -218,6 +219,13 @@ def test_notify_success_never_loses_a_wake_up(connected: Pair) -> None:
         assert [r.request_context for r in seen] == [number]
 
 
+@pytest.mark.parametrize("size", [100, 5000, 60_000, 1 << 20])
+def test_notify_success_never_loses_a_wake_up_in_a_stream(make_pair: MakePair, size: int) -> None:
+    pair = make_pair(rnr_timeout=30.0).connect()
+    count = 400 if size < 1 << 20 else 150
+    pair.play(roles.stream, roles.take_stream, (size, count), (size, count))
+
+
 def test_notify_pending_of_solicited_until_a_solicited_message(connected: Pair) -> None:
     end = connected.active
     notice = end.cq.notify(CqNotify.SOLICITED)
@@ -412,6 +420,13 @@ def test_resize_buffer_overflow_when_more_results_are_queued(end: End) -> None:
         end.cq.resize(4)
     assert contexts(end.reap(5)) == list(range(5))
     end.cq.resize(4)
+
+
+def test_resize_insufficient_resources_when_memory_is_used_up(
+    starving: Callable[..., None], end: End
+) -> None:
+    with nd_error(Status.INSUFFICIENT_RESOURCES):
+        starving("cq", "resize", end.info.max_completion_queue_depth)
 
 
 def test_resize_device_removed_when_the_adapter_is_closed(end: End) -> None:

@@ -133,6 +133,22 @@ def test_register_pending_until_it_is_taken_from_the_file(end: End) -> None:
     assert end.file.poll() == []
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_register_insufficient_resources_when_every_token_is_in_use(end: End) -> None:
+    buffer, regions = bytearray(64), []
+    with nd_error(Status.INSUFFICIENT_RESOURCES, match="register") as caught:
+        for _ in range(1 << 24):
+            regions.append(end.adapter.create_memory_region())
+            regions[-1].register(buffer, LOCAL)
+    assert isinstance(caught.value, MemoryError)
+    held = len(regions) - 1
+    assert held >= 100_000
+    assert str(held)[:2] in str(caught.value), "the limit is named"
+    regions[0].deregister().result(timeout=WAIT)
+    assert final(regions[-1].register(buffer, LOCAL)) == Status.SUCCESS, "there is room again"
+
+
 def test_register_device_removed_when_the_adapter_is_closed(end: End) -> None:
     mr = region(end)
     end.close()

@@ -572,19 +572,22 @@ def test_send_completes_access_violation_when_the_region_was_deregistered(
     saw_the_end(connected, connected.passive, notice)
 
 
+@pytest.mark.parametrize("size", [4000, 100_000, 1 << 20])
+@pytest.mark.parametrize("private", [False, True])
 def test_send_completes_access_violation_when_the_region_is_deregistered_meanwhile(
-    patient: Pair,
+    patient: Pair, size: int, private: bool
 ) -> None:
-    buffer = patient.active.memory(100_000)
+    buffer = patient.active.memory(size, private=private)
     patient.active.qp.send(buffer.sge(), "pulled away")
     buffer.mr.deregister().result(timeout=WAIT)
-    sink = patient.passive.memory(100_000)
+    buffer.put(bytes(size))
+    sink = patient.passive.memory(size)
     patient.passive.qp.receive(sink.sge(), "unserved")
     (completion,) = patient.reap(patient.active)
     assert completion.request_context == "pulled away"
     assert completion.status == Status.ACCESS_VIOLATION
     assert statuses(patient.reap(patient.passive)) == [Status.CANCELED]
-    assert sink.get() == bytes([FILL]) * 100_000
+    assert sink.get() == bytes([FILL]) * size
 
 
 def test_send_completes_canceled_when_flushed(patient: Pair) -> None:

@@ -378,6 +378,13 @@ def test_modify_buffer_overflow_when_more_are_outstanding(end: End) -> None:
     assert fill(srq) >= 50, "unchanged"
 
 
+def test_modify_insufficient_resources_when_memory_is_used_up(
+    starving: Callable[..., None], end: End
+) -> None:
+    with nd_error(Status.INSUFFICIENT_RESOURCES):
+        starving("srq", "modify", end.info.max_shared_receive_queue_depth)
+
+
 def test_modify_device_removed_when_the_adapter_is_closed(end: End) -> None:
     srq = new_srq(end)
     end.close()
