@@ -9,7 +9,7 @@
 #ifndef SHMND_POST_H
 #define SHMND_POST_H
 
-#include "poll.h"
+#include "polling.h"
 
 static inline uint64_t shmnd_total(const struct shmnd_sge *sges, uint32_t n)
 {

@@ -14,8 +14,8 @@
  * links, each message is taken only after the waiting requests were looked at
  * once more, and all completions go through the ring.
  */
-#ifndef SHMND_POLL_H
-#define SHMND_POLL_H
+#ifndef SHMND_POLLING_H
+#define SHMND_POLLING_H
 
 #include <time.h>
 
