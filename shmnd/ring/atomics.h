@@ -86,6 +86,12 @@ static inline void shmnd_prefetch(const void *at)
     __builtin_prefetch(at);
 }
 
+/* It will be written soon. */
+static inline void shmnd_prefetch_to_write(const void *at)
+{
+    __builtin_prefetch(at, 1);
+}
+
 /* A byte that another process may be writing. */
 static inline uint8_t shmnd_byte_at(const void *at)
 {

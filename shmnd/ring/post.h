@@ -130,6 +130,29 @@ static inline uint32_t shmnd_post_send(struct shmnd_qp *qp, void *context,
     return SHMND_SUCCESS;
 }
 
+/* A short Read or Write with nothing before it: done when this returns. False: go
+ * the long way, which also finds out what is wrong. */
+static inline bool shmnd_rdma_now(struct shmnd_qp *qp, struct shmnd_wqe *w,
+                                  const struct shmnd_sge *sges, bool *kept_p)
+{
+    struct shmnd_job *job = &qp->tx_job;
+    if (qp->wq_head != qp->wq_tail || qp->state != SHMND_QP_CONNECTED || qp->tx_busy ||
+        w->length > SHMND_SHORT_COPY || (w->flags & SHMND_OP_INLINE) ||
+        !shmnd_cq_has_room(qp->initiator_cq))
+        return false;
+    if (shmnd_tx_aim_rdma(qp, w, sges, NULL, job) != SHMND_SUCCESS)
+        return false;
+    bool here = !job->to.remote && !job->from.remote;
+    bool done = job->kind == SHMND_JOB_NONE ||
+                (here && shmnd_run_rdma(qp, job) == SHMND_SUCCESS);
+    job->kind = SHMND_JOB_NONE;
+    if (!done || (w->flags & SHMND_OP_SILENT_SUCCESS))
+        return done;
+    *kept_p = true;
+    shmnd_tx_complete(qp, w);
+    return true;
+}
+
 static inline uint32_t shmnd_post_rdma(struct shmnd_qp *qp, void *context, uint8_t type,
                                        const struct shmnd_sge *sges, uint32_t n, uint64_t address,
                                        uint32_t token, uint32_t flags, bool *kept_p)
@@ -145,6 +168,11 @@ static inline uint32_t shmnd_post_rdma(struct shmnd_qp *qp, void *context, uint8
         status = shmnd_check_connected(qp);
     if (status != SHMND_SUCCESS)
         return status;
+    struct shmnd_wqe now = {.context = context, .length = total, .remote_address = address,
+                            .remote_token = token, .sges = (uint16_t)n, .type = type,
+                            .flags = (uint8_t)flags};
+    if (shmnd_rdma_now(qp, &now, sges, kept_p))
+        return SHMND_SUCCESS;
     *kept_p = true;
     struct shmnd_wqe *w = shmnd_enqueue(qp, context, type, sges, n, total, flags);
     w->remote_address = address;

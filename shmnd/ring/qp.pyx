@@ -6,6 +6,7 @@ Everything is done under the interpreter's lock but copies that are long enough 
 engine.h for what other threads may do meanwhile.
 """
 
+import operator
 import time
 import weakref
 
@@ -46,6 +47,19 @@ cdef inline uint32_t _flags(object flags) except? 0xffffffff:
     if flags < 0 or flags > 0xFFFFFFFF:
         return 0x80000000
     return flags
+
+
+cdef inline uint64_t _number(object value, uint64_t most) except? 0:
+    """A remote address or token. What cannot be one is 0, which no memory has: the request fails
+    as it does for any remote fault."""
+    cdef unsigned long long number
+    if type(value) is not int:
+        value = operator.index(value)
+    try:
+        number = value
+    except OverflowError:
+        return 0
+    return number if number <= most else 0
 
 
 cdef _copy_of_inline(object sge, str call):
@@ -212,11 +226,8 @@ cdef class QueuePair(PairCore):
         cdef uint64_t address
         if self.born != forks():
             self._refuse_in_child(method)
-        if not 0 <= remote_address <= UINT64_MAX or not 0 <= remote_token <= 0xFFFFFFFF:
-            # No memory has such an address or token: the request fails as any remote fault does.
-            address, token = 0, 0
-        else:
-            address, token = remote_address, remote_token
+        address = _number(remote_address, UINT64_MAX)
+        token = <uint32_t>_number(remote_token, 0xFFFFFFFF)
         if flag & ~(_FLAGS_READ if type_ == c.SHMND_READ else _FLAGS_WRITE):
             self.refuse(method, Status.INVALID_PARAMETER_6, None, flags)
         if flag & c.SHMND_OP_INLINE:
@@ -226,8 +237,10 @@ cdef class QueuePair(PairCore):
                                    address, token, flag, &kept)
         if status:
             self.refuse(method, status, sge, flags)
-        Py_INCREF(context)
-        self.advance()
+        if kept:
+            Py_INCREF(context)
+        if self.q.wq_head != self.q.wq_tail:
+            self.advance()
         self.initiator_cq.pushed()
 
     def _inline(self, sge, call):

@@ -676,6 +676,8 @@ static inline uint32_t shmnd_run_place(struct shmnd_qp *qp, struct shmnd_job *jo
 {
     if (!shmnd_push_enter(qp, job->revision))
         return SHMND_PENDING;
+    /* The line that the reader watches comes over while the copy runs. */
+    shmnd_prefetch_to_write(shmnd_slot_at(qp->out.ring, qp->out.write_pos));
     uint32_t status = shmnd_move(qp->peer, &job->to, &job->from);
     if (status == SHMND_SUCCESS) {
         struct shmnd_slots_fill fill = shmnd_slots_begin(&qp->out);
