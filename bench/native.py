@@ -17,18 +17,16 @@ if TYPE_CHECKING:
 
 def pingpong(lane: Lane, count: int, first: bool) -> None:
     """Send and Receive to and fro."""
-    loops.pingpong(
-        *(lane.qp, lane.receive_cq, lane.initiator_cq),
-        *(lane.outgoing, lane.incoming, count, first),
-    )
+    queues = lane.receive_cq, lane.initiator_cq
+    loops.pingpong(lane.qp, *queues, lane.outgoing, lane.incoming, count, first)
 
 
 def write_pingpong(lane: Lane, count: int, first: bool) -> None:
     """Write to and fro."""
-    loops.write_pingpong(
-        *(lane.qp, lane.initiator_cq, lane.outgoing, lane.remote_address, lane.remote_token),
-        *(lane.inbox[-1:], lane.first_mark(count), count, first),
-    )
+    target = lane.remote_address, lane.remote_token
+    watch, mark = lane.inbox[-1:], lane.first_mark(count)
+    source = lane.outgoing
+    loops.write_pingpong(lane.qp, lane.initiator_cq, source, *target, watch, mark, count, first)
 
 
 def stream(lane: Lane, count: int, first: bool) -> None:

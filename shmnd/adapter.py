@@ -7,7 +7,7 @@ import os
 import uuid
 import weakref
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from shmnd.hub import Hub
 from shmnd.info import INFO_VERSIONS, LIMITS, AdapterInfo
 from shmnd.listener import Listener
 from shmnd.memory import MemoryRegion, MemoryWindow
-from shmnd.overlapped import OverlappedFile, require_file
+from shmnd.overlapped import OverlappedFile, OverlappedObject, require_file
 from shmnd.queues import CompletionQueue, QueuePair, SharedReceiveQueue
 from shmnd.ring import Arena, Registry, Segment
 from shmnd.ring.peer import Probe
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = ["Adapter"]
+
+_Made = TypeVar("_Made", bound=OverlappedObject)
 
 _DEPTH: Final = 64
 """Default depth of a queue pair's queues."""
@@ -151,7 +153,7 @@ class Adapter:
         most = self.limits.max_registration_size
         if not 1 <= nbytes <= most:
             raise error(Status.INVALID_PARAMETER_1, call, f"{nbytes} bytes, outside 1..{most}")
-        return np.frombuffer(self.arena.allocate(nbytes), dtype=np.uint8)
+        return np.frombuffer(memoryview(self.arena.allocate(nbytes)), dtype=np.uint8)
 
     def create_memory_region(
         self, *, overlapped_file: OverlappedFile | None = None
@@ -310,7 +312,7 @@ class Adapter:
 
     # -- the end --
 
-    def _kept(self, made: Any) -> Any:
+    def _kept(self, made: _Made) -> _Made:
         self._objects.add(made)
         return made
 
@@ -352,7 +354,7 @@ def _called(method: weakref.WeakMethod[Any], *new: Any) -> None:
         bound(*new)
 
 
-def _within(call: str, parameter: int, name: str, value: int, least: int, most: int) -> None:
+def _within(call: str, parameter: int, name: str, value: object, least: int, most: int) -> None:
     if not isinstance(value, int) or not least <= value <= most:
         raise error(
             Status[f"INVALID_PARAMETER_{parameter}"],

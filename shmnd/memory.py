@@ -19,10 +19,16 @@ from shmnd.status import MrFlag, OpFlag, Status, error
 from shmnd.tie import QpState
 
 if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+    import numpy.typing as npt
     from typing_extensions import Buffer
 
     from shmnd.adapter import Adapter
     from shmnd.ring import QueuePair
+
+    # numpy tells type checkers of its buffers only from Python 3.12 on.
+    AnyBuffer: TypeAlias = Buffer | npt.NDArray[Any]
 
 __all__ = ["MemoryRegion", "MemoryWindow", "Sge"]
 
@@ -67,7 +73,7 @@ class MemoryRegion(OverlappedObject):
 
     # -- registering --
 
-    def register(self, buffer: Buffer | tuple[int, int] | None, flags: int = 0) -> Overlapped:
+    def register(self, buffer: AnyBuffer | tuple[int, int] | None, flags: int = 0) -> Overlapped:
         """Register a buffer, or the memory at (address, length), which the caller keeps alive.
 
         A buffer is held until it is deregistered. Without ALLOW_LOCAL_WRITE or RDMA_READ_SINK it
@@ -219,7 +225,7 @@ class MemoryRegion(OverlappedObject):
             self._hub.linger(self._let_go)
 
 
-def _checked_flags(flags: int, call: str) -> int:
+def _checked_flags(flags: object, call: str) -> int:
     if not isinstance(flags, int):
         raise TypeError(f"{call}: flags must be an int, not {type(flags).__name__}")
     if flags & ~_KNOWN:
@@ -227,7 +233,7 @@ def _checked_flags(flags: int, call: str) -> int:
     return int(flags)
 
 
-def _hold(buffer: Buffer | tuple[int, int] | None, call: str) -> HeldBuffer | _Bare:
+def _hold(buffer: AnyBuffer | tuple[int, int] | None, call: str) -> HeldBuffer | _Bare:
     if buffer is None:
         raise error(Status.INVALID_PARAMETER, call, "no buffer (None)")
     if isinstance(buffer, tuple):
@@ -273,7 +279,7 @@ class MemoryWindow:
     # -- called by QueuePair.bind and .invalidate --
 
     def _check_bind(
-        self, qp: QueuePair, region: MemoryRegion, address: int, length: int, flags: int
+        self, qp: QueuePair, region: object, address: int, length: int, flags: int
     ) -> None:
         call = "QueuePair.bind"
         if not isinstance(region, MemoryRegion) or region._adapter is not qp.adapter:

@@ -99,6 +99,8 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         """Look whether a completion satisfies those who wait for one."""
         if not self.notify_mode:
             return
+        with self._notifies:
+            self._arm()  # anew: a producer rings once an arming
         self.gather()
         with self._notifies:
             told = list(self._waiting) if self.triggered(self.notify_mode) else []
@@ -189,9 +191,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         most = self.adapter.limits.max_shared_receive_queue_depth
         for name, value in (("depth", depth), ("notify_threshold", notify_threshold)):
             if not 0 <= value <= most:
-                raise error(
-                    Status.INVALID_PARAMETER, call, f"{name} {value} is outside 0..{most}"
-                )
+                raise error(Status.INVALID_PARAMETER, call, f"{name} {value} is outside 0..{most}")
         if depth and depth < self.outstanding:
             raise error(
                 Status.BUFFER_OVERFLOW,

@@ -16,7 +16,7 @@ cdef class QueuePair(PairCore):
     cdef PeerAdapter peer
     cdef uint32_t extents
     cdef uint64_t reserved_receive, reserved_initiator
-    cdef int map_tries
+    cdef tuple map_place
     cdef bint released
     cdef bint joined
     cdef object release_callback

@@ -356,7 +356,6 @@ cdef class QueuePair(PairCore):
             return
         self.q.tx_started = True
         self.q.tx_runs += 1
-        self.map_tries = 0
         if long_:
             self.peer.jobs += 1
             with nogil:
@@ -372,7 +371,6 @@ cdef class QueuePair(PairCore):
             return
         self.q.rx_busy = True
         self.q.rx_runs += 1
-        self.map_tries = 0
         self.peer.jobs += 1
         with nogil:
             c.shmnd_rx_run(&self.q)
@@ -381,11 +379,12 @@ cdef class QueuePair(PairCore):
 
     def _map(self, receiving):
         """A segment of the peer is not mapped here: take what the broker sent, once."""
-        self.map_tries += 1
-        if self.map_tries == 1:
+        where = (receiving, self.q.wq_head, self.q.wq_next, self.q.in_.read_pos)
+        if where != self.map_place:
             self.adapter.hub.sync()
+            self.map_place = where
             return
-        self.map_tries = 0
+        self.map_place = None
         # The peer names memory that it never announced.
         c.shmnd_fail_unmapped(&self.q, receiving)
 
@@ -449,7 +448,7 @@ cdef class QueuePair(PairCore):
         """Fix what was negotiated; comes before `attach`."""
         self.q.outbound_read_limit = outbound
 
-    def attach(self, Link link, PeerAdapter peer, remote: dict, active: bool) -> None:
+    def attach(self, Link link, PeerAdapter peer, remote, active: bool) -> None:
         """Bind it to a link. Receives that are posted are shown to the other side."""
         cdef c.shmnd_link_end *end = &self.q.link
         cdef unsigned char *base = link.segment.base
