@@ -80,6 +80,12 @@ static inline bool shmnd_swap64(shmnd_word64 *w, uint64_t *expected, uint64_t v)
                                                    memory_order_acquire);
 }
 
+/* A byte that another process may be watching. */
+static inline void shmnd_put_byte(void *at, uint8_t v)
+{
+    atomic_store_explicit((_Atomic uint8_t *)at, v, memory_order_relaxed);
+}
+
 /* It will be read soon. */
 static inline void shmnd_prefetch(const void *at)
 {
@@ -100,7 +106,7 @@ static inline uint8_t shmnd_byte_at(const void *at)
 
 /* Orders an earlier store before a later load: the half of every "I publish,
  * then I look at you; you announce, then you look at me" that C11 gives no
- * other name. Both sides of such a pair call it, under one SYNC label. */
+ * other name. Both sides of such a pair call it, under one label. */
 static inline void shmnd_store_then_load(void)
 {
     atomic_thread_fence(memory_order_seq_cst);

@@ -41,21 +41,6 @@ static inline bool shmnd_quiet(const struct shmnd_qp *qp)
 
 /* ---- going down ---------------------------------------------------------------------------- */
 
-static inline void shmnd_qp_go_down(struct shmnd_qp *qp, enum shmnd_link_state state,
-                                    uint32_t head_status)
-{
-    if (qp->state != SHMND_QP_CONNECTED)
-        return;
-    qp->state = SHMND_QP_DOWN;
-    qp->going_down = true;
-    qp->down_state = state;
-    qp->down_status = head_status;
-    shmnd_put32(&qp->link.mine->closing, 1);
-    /* SYNC closing: fence, pairs with the fence in shmnd_notify_receiver() */
-    shmnd_store_then_load();
-    shmnd_qp_activate(qp);
-}
-
 /* Takes what arrived into the receive queue's ring. SHMND_IDLE: all taken. */
 static inline enum shmnd_progress shmnd_down_drain(struct shmnd_qp *qp)
 {

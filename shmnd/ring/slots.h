@@ -9,8 +9,13 @@
  * Argument. A slot is written only while its position is below the reader's
  * `read_pos` plus the ring size, so nobody reads it (SYNC slot-free). It is read
  * only once its `ready_pos` equals its position plus one, which the writer
- * stores after all payload (SYNC slot-ready). Positions never repeat within
- * 2^64 messages, so a value left from an earlier lap is never mistaken.
+ * stores after all payload (SYNC slot-ready). Positions never repeat: the upper
+ * two of the 64 bits are flags, and 2^62 slots are a century at one a
+ * nanosecond. So a value left from an earlier lap is never mistaken.
+ *
+ * A message with SHMND_SLOT_ACK has two who may end it: its reader, who claims it
+ * when a receive is there for it, and its writer, who may take it back until
+ * then. Both do so by compare-and-swap on `ready_pos`; one wins (SYNC recall).
  *
  * A death at any instruction: of the writer, before the store of `ready_pos`,
  * leaves a message that never was; of the reader leaves slots that are never

@@ -38,8 +38,23 @@ enum shmnd_progress {
     SHMND_NEEDS_MAP,  /* a segment of the peer must be mapped first */
 };
 
+/* ---- the beginning of the end -------------------------------------------------------- */
+
+/* The connection ends: nothing new begins, and conn.h goes on from here. */
 static inline void shmnd_qp_go_down(struct shmnd_qp *qp, enum shmnd_link_state state,
-                                    uint32_t head_status);
+                                    uint32_t head_status)
+{
+    if (qp->state != SHMND_QP_CONNECTED)
+        return;
+    qp->state = SHMND_QP_DOWN;
+    qp->going_down = true;
+    qp->down_state = state;
+    qp->down_status = head_status;
+    shmnd_put32(&qp->link.mine->closing, 1);
+    /* SYNC closing: fence, pairs with the fence in shmnd_notify_receiver() */
+    shmnd_store_then_load();
+    shmnd_qp_activate(qp);
+}
 
 /* ---- waking the other side --------------------------------------------------------- */
 
@@ -639,7 +654,7 @@ static inline uint32_t shmnd_move_in_order(const struct shmnd_peer *peer,
     uint8_t last = src[n - 1]; /* before, in case the two overlap */
     memmove(dst, src, n - 1);
     shmnd_stores_before();
-    atomic_store_explicit((_Atomic uint8_t *)(dst + n - 1), last, memory_order_relaxed);
+    shmnd_put_byte(dst + n - 1, last);
     return SHMND_SUCCESS;
 }
 

@@ -65,7 +65,7 @@ def test_a_missing_compiled_part_says_what_to_run(tmp_path: Path) -> None:
     assert f"is missing in {tmp_path / 'shmnd'}; build it with 'pip install .'" in last
 
 
-@pytest.mark.parametrize("module", ["shmnd.ring", "shmnd.ring._core"])
+@pytest.mark.parametrize("module", ["shmnd.ring", "shmnd.ring.queue"])
 def test_a_compiled_part_that_does_not_load_says_what_to_run(module: str) -> None:
     code = f"import sys, shmnd; sys.modules['{module}'] = None; shmnd.open_adapter"
     last = last_line_of_failing(code)

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Arming and ready bits, one step at a time; stress_bell.c runs them in threads,
+ * and tests/model/ through all interleavings.
+ */
+#include "bell.h"
+#include "check.h"
+
+static struct shmnd_arming arming_new(void)
+{
+    return (struct shmnd_arming){guard_alloc(sizeof(struct shmnd_bell)), 0, SHMND_ARMED_NOT};
+}
+
+static void unarmed_wants_nothing(void)
+{
+    struct shmnd_arming a = arming_new();
+    uint64_t rung = 0;
+    CHECK(!shmnd_bell_wants(a.bell, true, &rung));
+    shmnd_bell_arm(&a, SHMND_ARMED_ANY);
+    shmnd_bell_disarm(&a);
+    CHECK(!shmnd_bell_wants(a.bell, true, &rung));
+    guard_free_all();
+}
+
+/* Each producer rings once an arming; a new arming rings anew. */
+static void once_an_arming_and_producer(void)
+{
+    struct shmnd_arming a = arming_new();
+    uint64_t one = 0, two = 0;
+    for (int i = 0; i < 5; i++) {
+        shmnd_bell_arm(&a, SHMND_ARMED_ANY);
+        CHECK(shmnd_bell_wants(a.bell, false, &one));
+        CHECK(!shmnd_bell_wants(a.bell, false, &one));
+        CHECK(shmnd_bell_wants(a.bell, false, &two));
+        CHECK(!shmnd_bell_wants(a.bell, true, &two));
+    }
+    guard_free_all();
+}
+
+static void solicited(void)
+{
+    struct shmnd_arming a = arming_new();
+    uint64_t rung = 0;
+    shmnd_bell_arm(&a, SHMND_ARMED_SOLICITED);
+    CHECK(!shmnd_bell_wants(a.bell, false, &rung));
+    CHECK(shmnd_bell_wants(a.bell, true, &rung));
+    shmnd_bell_arm(&a, SHMND_ARMED_ANY); /* ANY beats what was rung for */
+    CHECK(shmnd_bell_wants(a.bell, false, &rung));
+    guard_free_all();
+}
+
+static void marks(void)
+{
+    struct shmnd_arming a = arming_new();
+    for (uint32_t bit = 0; bit < SHMND_READY_BITS; bit++) {
+        shmnd_bell_use_bitmap(a.bell, false);
+        shmnd_bell_mark(a.bell, bit);
+        EQUAL(shmnd_relaxed64(&a.bell->ready[bit / 64]), 0);
+        shmnd_bell_use_bitmap(a.bell, true);
+        shmnd_bell_mark(a.bell, bit);
+        shmnd_bell_mark(a.bell, bit);
+        EQUAL(shmnd_relaxed64(&a.bell->ready[bit / 64]), 1ull << bit % 64);
+        shmnd_bell_keep(a.bell, bit ^ 1);
+        shmnd_bell_take(a.bell, bit / 64, 1ull << bit % 64);
+        EQUAL(shmnd_relaxed64(&a.bell->ready[bit / 64]), 1ull << (bit ^ 1) % 64);
+        shmnd_bell_take(a.bell, bit / 64, ~0ull);
+    }
+    guard_free_all();
+}
+
+/* A bit number outside the bitmap stays inside the bell. */
+static void wild_bits(void)
+{
+    struct shmnd_arming a = arming_new();
+    shmnd_bell_use_bitmap(a.bell, true);
+    static const uint32_t bits[] = {SHMND_READY_BITS, 0x7fffffff, 0x80000000, 0xffffffff};
+    for (size_t i = 0; i < sizeof bits / sizeof bits[0]; i++) {
+        shmnd_bell_mark(a.bell, bits[i]);
+        shmnd_bell_keep(a.bell, bits[i]);
+    }
+    guard_free_all();
+}
+
+static const struct check_test tests[] = {
+    TEST(unarmed_wants_nothing), TEST(once_an_arming_and_producer), TEST(solicited),
+    TEST(marks), TEST(wild_bits),
+};
+MAIN(tests)

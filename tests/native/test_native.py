@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C headers of the data plane alone: compiled and run without an interpreter.
+
+Each `test_*.c` is a program of its own; it is built plain, and under the address and
+undefined-behaviour sanitizers, and those with threads under the thread sanitizer too. The headers'
+own promises about themselves (labels, memory orders, lengths) are checked on their text.
+"""
+
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+RING = HERE.parents[1] / "shmnd" / "ring"
+PROGRAMS = sorted(path.stem for path in HERE.glob("test_*.c"))
+HEADERS = sorted(RING.glob("*.h"))
+WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-function"]
+FLAVOURS = {
+    "plain": ["-O2"],
+    "sanitized": ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+    # The thread sanitizer does not model fences; the models in tests/model do.
+    "threads": ["-O1", "-fsanitize=thread", "-Wno-tsan"],
+}
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(PROGRAMS) >= 5
+    assert len(HEADERS) >= 14
+
+
+@pytest.mark.parametrize("flavour", list(FLAVOURS))
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program(program: str, flavour: str, tmp_path: Path) -> None:
+    binary = tmp_path / program
+    build = ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-g", *WARNINGS, *FLAVOURS[flavour]]
+    build += [f"-I{RING}", f"-I{HERE}", "-pthread", str(HERE / f"{program}.c"), "-o", str(binary)]
+    built = subprocess.run(build, capture_output=True, text=True, check=False, timeout=100)
+    assert built.returncode == 0, built.stderr
+    ran = subprocess.run([binary], capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.search(r"^[1-9]\d* tests passed$", ran.stdout, re.MULTILINE), ran.stdout
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=lambda path: path.name)
+def test_header_compiles_alone(header: Path, tmp_path: Path) -> None:
+    source = tmp_path / "alone.c"
+    source.write_text(f'#include "{header}"\nint main(void) {{ return 0; }}\n')
+    build = ["gcc", "-std=gnu11", "-D_GNU_SOURCE", *WARNINGS, "-Wno-unused-variable", f"-I{RING}"]
+    built = subprocess.run(
+        [*build, "-c", str(source), "-o", str(tmp_path / "alone.o")],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+
+
+def test_every_sync_label_has_both_sides() -> None:
+    labels: Counter[str] = Counter()
+    for path in [*HEADERS, *RING.glob("*.pyx")]:
+        labels.update(re.findall(r"SYNC ([a-z-]+)", path.read_text()))
+    assert labels
+    alone = [label for label, times in labels.items() if times < 2]
+    assert not alone
+
+
+def test_memory_orders_are_spelled_in_one_file() -> None:
+    spelled = {path.name for path in HEADERS if "memory_order_" in path.read_text()}
+    assert spelled <= {"atomics.h"}
+
+
+def test_functions_can_be_held_in_the_head() -> None:
+    long = []
+    for path in HEADERS:
+        start, name = 0, ""
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if re.match(r"static inline .*\w\(", line):
+                start, name = number, line
+            if line == "}" and start and number - start > 60:
+                long.append((path.name, name, number - start))
+                start = 0
+    assert not long

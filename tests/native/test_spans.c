@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Scattered copies of every shape against a plain reference, and the chunks of
+ * a large message: that they cover it, and that each is claimed once.
+ */
+#include <pthread.h>
+
+#include "check.h"
+#include "vm.h"
+
+#define BYTES 4096u
+
+/* A random scatter list of exactly `total` bytes in `memory`, in order. */
+static struct shmnd_spans scatter(struct chance *c, uint8_t *memory, uint32_t total)
+{
+    struct shmnd_spans s;
+    shmnd_spans_clear(&s);
+    uint32_t at = 0, left = total;
+    while (left) {
+        uint32_t n = s.count == SHMND_MAX_SGE - 1 ? left : 1 + (uint32_t)chance_below(c, left);
+        at += (uint32_t)chance_below(c, 3);
+        shmnd_spans_add(&s, (uint64_t)(uintptr_t)(memory + at), n);
+        at += n;
+        left -= n;
+    }
+    EQUAL(s.total, total);
+    return s;
+}
+
+static void collect(const struct shmnd_spans *s, uint8_t *out)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        memcpy(out, (const void *)(uintptr_t)s->v[i].at, s->v[i].length);
+        out += s->v[i].length;
+    }
+}
+
+static void copies(bool remote)
+{
+    struct chance c = {remote ? 3 : 4};
+    uint8_t *src = guard_alloc(2 * BYTES), *dst = guard_alloc(2 * BYTES);
+    uint8_t want[BYTES], got[BYTES];
+    for (int turn = 0; turn < 500; turn++) {
+        uint32_t total = (uint32_t)chance_below(&c, BYTES);
+        for (uint32_t i = 0; i < 2 * BYTES; i++)
+            src[i] = (uint8_t)chance_next(&c);
+        struct shmnd_spans from = scatter(&c, src, total), to = scatter(&c, dst, total);
+        uint64_t off = chance_below(&c, total + 1), n = chance_below(&c, total - off + 1);
+        struct shmnd_spans a, b;
+        collect(&from, want);
+        shmnd_spans_cut(&from, off, n, &a);
+        shmnd_spans_cut(&to, off, n, &b);
+        EQUAL(a.total, n);
+        EQUAL(b.total, n);
+        collect(&to, got);
+        memcpy(got + off, want + off, n);
+        if (remote) {
+            b.remote = true;
+            EQUAL(shmnd_vm_copy(getpid(), &b, &a), 0);
+        } else {
+            shmnd_spans_copy_mapped(&b, &a);
+        }
+        uint8_t now[BYTES];
+        collect(&to, now);
+        CHECK(memcmp(now, got, total) == 0);
+        guard_check();
+    }
+    guard_free_all();
+}
+
+static void mapped_copies(void)
+{
+    copies(false);
+}
+
+static void remote_copies(void)
+{
+    copies(true);
+}
+
+static void remote_failures(void)
+{
+    uint8_t *here = guard_alloc(64);
+    struct shmnd_spans mine, theirs;
+    shmnd_spans_clear(&mine);
+    shmnd_spans_clear(&theirs);
+    shmnd_spans_add(&mine, (uint64_t)(uintptr_t)here, 64);
+    shmnd_spans_add(&theirs, 16, 64);
+    theirs.remote = true;
+    EQUAL(shmnd_vm_copy(getpid(), &mine, &theirs), EFAULT);
+    EQUAL(shmnd_vm_copy(getpid(), &theirs, &mine), EFAULT);
+    EQUAL(shmnd_vm_copy(0x7ffffff0, &mine, &theirs), ESRCH);
+    guard_free_all();
+}
+
+/* The chunks of every length lie end to end and cover it. */
+static void chunks_cover(void)
+{
+    struct chance c = {9};
+    for (int turn = 0; turn < 20000; turn++) {
+        uint64_t length = 1 + chance_next(&c) % (1ull << (1 + chance_below(&c, 32)));
+        struct shmnd_chunks k = shmnd_chunks_of(length, (uint64_t)turn);
+        NOTE("%" PRIu64 " bytes", length);
+        CHECK(k.count >= 1 && k.count <= SHMND_CHUNKS_MAX);
+        uint64_t sum = 0;
+        for (uint32_t i = 0; i < k.count; i++) {
+            EQUAL(sum, i * k.size);
+            CHECK(shmnd_chunk_bytes(&k, (int)i) > 0);
+            sum += shmnd_chunk_bytes(&k, (int)i);
+        }
+        EQUAL(sum, length);
+        EQUAL((uint64_t)__builtin_popcountll(k.all), k.count);
+    }
+}
+
+static struct shmnd_share *share;
+static struct shmnd_chunks shared_chunks;
+static shmnd_word32 claims[SHMND_CHUNKS_MAX];
+static shmnd_word64 turn_number;
+
+#define CLAIM_TURNS 3000u
+
+static void *claimer(void *done_p)
+{
+    shmnd_word64 *done = done_p;
+    for (uint64_t turn = 1; turn <= CLAIM_TURNS; turn++) {
+        while (shmnd_acquire64(&turn_number) < turn)
+            shmnd_pause();
+        struct shmnd_chunks k = shmnd_chunks_of(64 * SHMND_CHUNK_MIN, turn);
+        for (int chunk; (chunk = shmnd_chunks_claim(share, &k)) >= 0;) {
+            shmnd_put32(&claims[chunk], shmnd_relaxed32(&claims[chunk]) + 1);
+            shmnd_chunks_set_done(share, chunk);
+        }
+        shmnd_release64(done, turn);
+    }
+    return NULL;
+}
+
+/* Two threads claim each chunk of each message once, none of an older message. */
+static void each_chunk_once(void)
+{
+    pthread_t thread;
+    shmnd_word64 *done = guard_alloc(8);
+    share = guard_alloc(sizeof *share);
+    CHECK(pthread_create(&thread, NULL, claimer, done) == 0);
+    for (uint64_t turn = 1; turn <= CLAIM_TURNS; turn++) {
+        shared_chunks = shmnd_chunks_of(64 * SHMND_CHUNK_MIN, turn);
+        for (uint32_t i = 0; i < SHMND_CHUNKS_MAX; i++)
+            shmnd_put32(&claims[i], 0);
+        shmnd_chunks_offer(share, &shared_chunks);
+        shmnd_release64(&turn_number, turn);
+        for (int chunk; (chunk = shmnd_chunks_claim(share, &shared_chunks)) >= 0;) {
+            shmnd_put32(&claims[chunk], shmnd_relaxed32(&claims[chunk]) + 1);
+            shmnd_chunks_set_done(share, chunk);
+        }
+        while (!shmnd_chunks_finished(share, &shared_chunks))
+            shmnd_pause();
+        for (uint32_t i = 0; i < SHMND_CHUNKS_MAX; i++)
+            EQUAL(shmnd_relaxed32(&claims[i]), 1);
+        struct shmnd_chunks late = shmnd_chunks_of(64 * SHMND_CHUNK_MIN, turn - 1);
+        EQUAL(shmnd_chunks_claim(share, &late), -1);
+        while (shmnd_acquire64(done) < turn)
+            shmnd_pause();
+    }
+    pthread_join(thread, NULL);
+    guard_free_all();
+}
+
+static const struct check_test tests[] = {
+    TEST(mapped_copies), TEST(remote_copies), TEST(remote_failures), TEST(chunks_cover),
+    TEST(each_chunk_once),
+};
+MAIN(tests)

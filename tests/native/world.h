@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Two processes' worth of data plane in one process: registries, segments,
+ * queues, queue pairs and links over guarded memory, driven as the compiled
+ * classes drive them. Everything is made anew by world_open() and checked and
+ * given back by world_close().
+ */
+#ifndef SHMND_TEST_WORLD_H
+#define SHMND_TEST_WORLD_H
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include "check.h"
+#include "post.h"
+
+#define W_QUEUES 8u
+#define W_PAIRS 96u
+#define W_REGIONS 256u
+#define W_INBOX 16384u
+#define W_SECOND 1000000000ull
+
+struct proc;
+
+struct queue {
+    struct shmnd_cq cq;
+    struct proc *proc;
+    uint64_t reserved;
+    uint32_t next_bit;
+    struct shmnd_cqe *inbox;
+    uint32_t got, taken;
+};
+
+struct pair {
+    struct shmnd_qp q;
+    struct proc *proc;
+    struct queue *receive, *initiator;
+    struct link *link;
+    uint32_t extents;
+};
+
+struct link {
+    uint8_t *memory;
+    struct shmnd_link_map map;
+    struct pair *end[2];
+};
+
+struct proc {
+    struct shmnd_registry registry;
+    struct shmnd_peer peer; /* what it knows of the other one */
+    struct shmnd_mapping hidden; /* the other's segment, until it is mapped */
+    uint16_t generations[W_REGIONS];
+    uint8_t *segment;
+    uint64_t segment_bytes, segment_used;
+    struct queue *queues[W_QUEUES];
+    uint32_t queue_count;
+    int doorbell;
+    struct world *world;
+};
+
+struct world {
+    struct proc p[2];
+    struct queue queues[W_QUEUES];
+    struct pair pairs[W_PAIRS];
+    struct link links[W_PAIRS / 2];
+    uint32_t queue_count, pair_count, link_count;
+};
+
+struct world_options {
+    uint64_t segment_bytes; /* 0: 1 MiB each */
+    bool no_vm;             /* neither reaches the other's private memory */
+    bool unmapped;          /* segments are mapped only when asked for */
+};
+
+/* ---- making --------------------------------------------------------------------- */
+
+static inline void world_open(struct world *w, struct world_options o)
+{
+    memset(w, 0, sizeof *w);
+    for (int i = 0; i < 2; i++) {
+        struct proc *p = &w->p[i];
+        p->world = w;
+        p->segment_bytes = o.segment_bytes ? o.segment_bytes : 1 << 20;
+        p->segment = guard_alloc(p->segment_bytes);
+        p->registry.regions = guard_alloc(W_REGIONS * sizeof(struct shmnd_region));
+        p->registry.count = 1; /* entry 0 is left out, so that no token is small */
+        p->registry.tables[0] = guard_alloc(SHMND_TABLE_ENTRIES * sizeof(struct shmnd_grant));
+        p->doorbell = eventfd(0, EFD_NONBLOCK);
+        CHECK(p->doorbell >= 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        struct shmnd_peer *peer = &w->p[i].peer;
+        struct proc *other = &w->p[1 - i];
+        w->p[i].hidden = (struct shmnd_mapping){other->segment, other->segment_bytes};
+        peer->data = guard_alloc(sizeof(struct shmnd_mapping));
+        peer->data_count = 1;
+        if (!o.unmapped)
+            peer->data[0] = w->p[i].hidden;
+        peer->tables[0].base = (uint8_t *)other->registry.tables[0];
+        peer->tables[0].bytes = SHMND_TABLE_ENTRIES * sizeof(struct shmnd_grant);
+        peer->doorbell = other->doorbell;
+        peer->pid = getpid();
+        peer->vm = !o.no_vm;
+    }
+}
+
+static inline struct queue *queue_new(struct proc *p, uint32_t depth)
+{
+    struct world *w = p->world;
+    CHECK(w->queue_count < W_QUEUES && p->queue_count < W_QUEUES);
+    struct queue *c = &w->queues[w->queue_count++];
+    c->proc = p;
+    c->cq.limit = depth;
+    c->cq.arming.bell = guard_alloc(sizeof(struct shmnd_bell));
+    c->cq.links = guard_alloc(W_PAIRS * sizeof(void *));
+    c->cq.active = guard_alloc(W_PAIRS * sizeof(void *));
+    c->cq.by_bit = guard_alloc(SHMND_READY_BITS * sizeof(void *));
+    c->inbox = guard_alloc(W_INBOX * sizeof c->inbox[0]);
+    p->queues[p->queue_count++] = c;
+    return c;
+}
+
+/* Room for `entries` more; called before the queue is used. */
+static inline void queue_reserve(struct queue *c, uint64_t entries)
+{
+    CHECK(shmnd_cq_count(&c->cq) == 0);
+    c->reserved += entries;
+    uint32_t size = shmnd_pow2_at_least((uint32_t)(c->cq.limit + c->reserved));
+    c->cq.ring = guard_alloc(size * sizeof(struct shmnd_cqe));
+    c->cq.mask = size - 1;
+}
+
+struct pair_options {
+    uint32_t receives, requests, sges, inline_size;
+    uint64_t rnr_ns;
+    struct shmnd_receives *srq;
+};
+
+static const struct pair_options pair_usual = {16, 16, 4, 128, 10 * W_SECOND, NULL};
+
+static inline void receives_make(struct shmnd_receives *r, uint32_t depth, uint32_t sges)
+{
+    uint32_t size = shmnd_pow2_at_least(depth ? depth : 1);
+    memset(r, 0, sizeof *r);
+    r->depth = depth;
+    r->mask = size - 1;
+    r->stride = sges;
+    r->entries = guard_alloc(size * sizeof(struct shmnd_rqe));
+    r->sges = guard_alloc(size * sges * sizeof(struct shmnd_sge));
+}
+
+static inline struct pair *pair_new(struct queue *receive, struct queue *initiator,
+                                    struct pair_options o)
+{
+    struct proc *p = receive->proc;
+    struct world *w = p->world;
+    CHECK(w->pair_count < W_PAIRS);
+    struct pair *e = &w->pairs[w->pair_count++];
+    struct shmnd_qp *q = &e->q;
+    e->proc = p;
+    e->receive = receive;
+    e->initiator = initiator;
+    e->extents = o.sges;
+    q->owner = e;
+    q->context = e;
+    q->registry = &p->registry;
+    q->receive_cq = &receive->cq;
+    q->initiator_cq = &initiator->cq;
+    q->receive_bit = receive->next_bit++;
+    q->initiator_bit = initiator == receive ? q->receive_bit : initiator->next_bit++;
+    q->max_transfer = 0x80000000u;
+    q->max_read_sge = 16;
+    q->outbound_read_limit = 16;
+    q->inline_size = o.inline_size;
+    q->rnr_ns = o.rnr_ns;
+    uint32_t size = shmnd_pow2_at_least(o.requests + 1);
+    q->wq_depth = o.requests;
+    q->wq_mask = size - 1;
+    q->wq_stride = o.sges;
+    q->wqes = guard_alloc(size * sizeof(struct shmnd_wqe));
+    q->wqe_sges = guard_alloc(size * o.sges * sizeof(struct shmnd_sge));
+    q->wqe_inline = guard_alloc(size * (o.inline_size ? o.inline_size : 1));
+    q->receives = &q->own;
+    if (o.srq) {
+        q->shared = true;
+        q->receives = o.srq;
+        queue_reserve(receive, SHMND_RING_SLOTS + 1);
+    } else {
+        receives_make(&q->own, o.receives, o.sges);
+        queue_reserve(receive, o.receives + 1);
+    }
+    queue_reserve(initiator, o.requests + 1);
+    return e;
+}
+
+static inline void pair_attach(struct pair *e, struct link *l, int me, struct pair *other)
+{
+    struct shmnd_qp *q = &e->q;
+    struct shmnd_link_end *end = &q->link;
+    int it = 1 - me;
+    end->mine = (struct shmnd_side *)(l->memory + l->map.side_off[me]);
+    end->theirs = (struct shmnd_side *)(l->memory + l->map.side_off[it]);
+    end->my_posted = l->memory + l->map.posted_off[me];
+    end->my_posted_mask = l->map.posted_mask[me];
+    end->my_posted_stride = l->map.posted_stride[me];
+    end->my_extents = e->extents;
+    end->their_posted = l->memory + l->map.posted_off[it];
+    end->their_posted_mask = l->map.posted_mask[it];
+    end->their_posted_stride = l->map.posted_stride[it];
+    end->their_extents = other->extents;
+    end->receive_bell = other->receive->cq.arming.bell;
+    end->initiator_bell = other->initiator->cq.arming.bell;
+    end->receive_bit = other->q.receive_bit;
+    end->initiator_bit = other->q.initiator_bit;
+    end->connection = 77 + (uint64_t)(l - e->proc->world->links);
+    end->their_srq = other->q.shared;
+    q->out = (struct shmnd_slots_writer){l->memory + l->map.ring_off[me], &end->theirs->read_pos,
+                                         0, SHMND_RING_SLOTS};
+    q->in = (struct shmnd_slots_reader){l->memory + l->map.ring_off[it], &end->mine->read_pos,
+                                        0, 0};
+    q->posted_base = q->own.matched;
+    q->peer = &e->proc->peer;
+    q->state = SHMND_QP_ATTACHED;
+    e->link = l;
+    l->end[me] = e;
+    shmnd_put32(&end->mine->reaches, q->peer->vm ? 1 : 2);
+    for (uint64_t pos = q->own.matched; pos != q->own.posted; pos++)
+        shmnd_rx_publish(q, pos);
+    shmnd_cq_join(&e->receive->cq, q);
+    shmnd_cq_join(&e->initiator->cq, q);
+}
+
+/* A link between two pairs; the passive one has not noticed yet when `open`. */
+static inline struct link *pair_link(struct pair *active, struct pair *passive)
+{
+    struct world *w = active->proc->world;
+    struct link *l = &w->links[w->link_count++];
+    uint32_t receives[2] = {active->q.own.depth, passive->q.own.depth};
+    uint32_t extents[2] = {active->extents, passive->extents};
+    l->map = shmnd_link_map(receives, extents);
+    l->memory = guard_alloc(l->map.bytes);
+    pair_attach(passive, l, SHMND_PASSIVE, active);
+    pair_attach(active, l, SHMND_ACTIVE, passive);
+    return l;
+}
+
+static inline void pair_open(struct pair *active)
+{
+    shmnd_put32(&active->q.link.mine->opened, 1);
+    active->q.state = SHMND_QP_CONNECTED;
+    shmnd_show_state(&active->q, SHMND_LINK_OPEN);
+}
+
+static inline void pair_connect(struct pair *active, struct pair *passive)
+{
+    pair_link(active, passive);
+    pair_open(active);
+    shmnd_qp_look(&passive->q);
+    EQUAL(passive->q.state, SHMND_QP_CONNECTED);
+}
+
+/* ---- memory ----------------------------------------------------------------------- */
+
+/* Memory in the process's shared segment. */
+static inline uint8_t *shared_bytes(struct proc *p, uint64_t bytes)
+{
+    CHECK(p->segment_used + bytes <= p->segment_bytes);
+    uint8_t *at = p->segment + p->segment_used;
+    p->segment_used += (bytes + 63) & ~63ull;
+    return at;
+}
+
+/* Registers memory; what lies in no segment is private. */
+static inline uint32_t region_new(struct proc *p, const void *at, uint64_t bytes, uint32_t rights)
+{
+    uint32_t idx = p->registry.count++;
+    CHECK(idx < W_REGIONS);
+    uint64_t base = (uint64_t)(uintptr_t)at, start = (uint64_t)(uintptr_t)p->segment;
+    bool shared = shmnd_within(base, bytes, start, p->segment_bytes);
+    struct shmnd_region *r = &p->registry.regions[idx];
+    *r = (struct shmnd_region){.base = base, .length = bytes, .rights = rights,
+                               .token = ++p->generations[idx] << SHMND_TOKEN_INDEX_BITS | idx,
+                               .offset = shared ? base - start : 0,
+                               .segment = shared ? 0 : SHMND_PRIVATE_MEMORY};
+    uint32_t allowed = (rights & SHMND_MR_REMOTE_READ ? SHMND_ALLOW_READ : 0) |
+                       ((rights & 5) == 5 ? SHMND_ALLOW_WRITE : 0);
+    if (allowed)
+        shmnd_grant_publish(shmnd_grant_slot(&p->registry, r->token), r, allowed, 0);
+    return r->token;
+}
+
+/* A window's grant on memory of `p`, for one connection. */
+static inline uint32_t window_new(struct proc *p, const void *at, uint64_t bytes, uint32_t allowed,
+                                  uint64_t connection)
+{
+    uint32_t token = region_new(p, at, bytes, 0);
+    struct shmnd_region *r = shmnd_region_of(&p->registry, token);
+    shmnd_grant_publish(shmnd_grant_slot(&p->registry, token), r, allowed, connection);
+    return token;
+}
+
+static inline struct shmnd_sge sge(const void *at, uint32_t length, uint32_t token)
+{
+    return (struct shmnd_sge){(uint64_t)(uintptr_t)at, length, token};
+}
+
+static inline void fill(uint8_t *at, uint64_t bytes, uint64_t salt)
+{
+    struct chance c = {salt};
+    uint64_t i = 0;
+    for (; i + 8 <= bytes; i += 8) {
+        uint64_t v = chance_next(&c);
+        memcpy(at + i, &v, 8);
+    }
+    for (; i < bytes; i++)
+        at[i] = (uint8_t)(salt + i);
+}
+
+static inline bool filled(const uint8_t *at, uint64_t bytes, uint64_t salt)
+{
+    struct chance c = {salt};
+    uint64_t i = 0;
+    for (; i + 8 <= bytes; i += 8) {
+        uint64_t v = chance_next(&c);
+        if (memcmp(at + i, &v, 8))
+            return false;
+    }
+    for (; i < bytes; i++)
+        if (at[i] != (uint8_t)(salt + i))
+            return false;
+    return true;
+}
+
+/* ---- driving ------------------------------------------------------------------------- */
+
+static inline void serve(struct shmnd_qp *q, enum shmnd_progress what, bool receiving)
+{
+    struct pair *e = q->owner;
+    if (what == SHMND_NEEDS_MAP) {
+        struct shmnd_mapping *m = &e->proc->peer.data[0];
+        if (!m->base && e->proc->hidden.base)
+            *m = e->proc->hidden;
+        else
+            shmnd_fail_unmapped(q, receiving);
+    } else if (receiving) {
+        CHECK(!q->rx_busy && q->rx_job.kind != SHMND_JOB_NONE);
+        q->rx_busy = true;
+        shmnd_rx_run(q);
+        shmnd_rx_ran(q);
+    } else {
+        CHECK(q->tx_busy && q->tx_job.kind != SHMND_JOB_NONE);
+        shmnd_tx_run(q);
+        shmnd_tx_ran(q);
+    }
+}
+
+/* What the compiled class does after posting. */
+static inline void advance(struct pair *e)
+{
+    for (int i = 0; i < 100000; i++) {
+        enum shmnd_progress p = shmnd_tx_advance(&e->q);
+        if (p == SHMND_IDLE)
+            return;
+        serve(&e->q, p, false);
+    }
+    CHECK(!"posting ends");
+}
+
+/* Everything one pair can do by itself now. */
+static inline void settle(struct pair *e)
+{
+    for (int i = 0; i < 100000; i++) {
+        struct shmnd_todo todo = {NULL, SHMND_IDLE, false};
+        shmnd_qp_tend(&e->q, shmnd_now_ns(), &todo);
+        if (todo.what == SHMND_IDLE)
+            return;
+        serve(todo.qp, todo.what, todo.receiving);
+    }
+    CHECK(!"settling ends");
+}
+
+static inline uint32_t queue_poll(struct queue *c, struct shmnd_cqe *out, uint32_t most)
+{
+    for (int i = 0; i < 100000; i++) {
+        struct shmnd_todo todo;
+        uint32_t n = shmnd_cq_poll(&c->cq, out, most, &todo);
+        CHECK(n <= most);
+        CHECK(shmnd_cq_count(&c->cq) <= c->cq.mask + 1);
+        if (todo.what != SHMND_IDLE)
+            serve(todo.qp, todo.what, todo.receiving);
+        if (n || todo.what == SHMND_IDLE)
+            return n;
+    }
+    CHECK(!"polling ends");
+    return 0;
+}
+
+/* Polls once; what comes goes to the inbox, without silent ones. */
+static inline uint32_t queue_turn(struct queue *c)
+{
+    struct shmnd_cqe out[32];
+    uint32_t n = queue_poll(c, out, 32), kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (out[i].flags & SHMND_CQE_SILENT)
+            continue;
+        CHECK(c->got < W_INBOX);
+        c->inbox[c->got++] = out[i];
+        kept++;
+    }
+    return kept;
+}
+
+static inline uint32_t proc_turn(struct proc *p)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->queue_count; i++)
+        n += queue_turn(p->queues[i]);
+    return n;
+}
+
+static inline void world_turns(struct world *w, uint32_t turns)
+{
+    for (uint32_t i = 0; i < turns; i++) {
+        proc_turn(&w->p[0]);
+        proc_turn(&w->p[1]);
+    }
+}
+
+/* The next completion of a queue, both processes polling meanwhile. */
+static inline struct shmnd_cqe next(struct queue *c)
+{
+    for (uint32_t i = 0; i < 20000 && c->taken == c->got; i++)
+        world_turns(c->proc->world, 1);
+    CHECK(c->taken < c->got);
+    struct shmnd_cqe e = c->inbox[c->taken++];
+    if (c->taken == c->got)
+        c->taken = c->got = 0;
+    return e;
+}
+
+static inline bool nothing(struct queue *c)
+{
+    world_turns(c->proc->world, 8);
+    return c->taken == c->got;
+}
+
+/* The next completion is this one. */
+#define EXPECT(queue, type_, context_, status_)                                                   \
+    do {                                                                                          \
+        struct shmnd_cqe e_ = next(queue);                                                        \
+        EQUAL(e_.type, type_);                                                                    \
+        EQUAL((uintptr_t)e_.context, context_);                                                   \
+        EQUAL(e_.status, status_);                                                                \
+    } while (0)
+
+#define EXPECT_RECEIVED(queue, context_, bytes_)                                                  \
+    do {                                                                                          \
+        struct shmnd_cqe e_ = next(queue);                                                        \
+        EQUAL(e_.type, SHMND_RECEIVE);                                                            \
+        EQUAL(e_.status, SHMND_SUCCESS);                                                          \
+        EQUAL((uintptr_t)e_.context, context_);                                                   \
+        EQUAL(e_.bytes, bytes_);                                                                  \
+    } while (0)
+
+static inline uint32_t post_send(struct pair *e, uint64_t context, const struct shmnd_sge *s,
+                                 uint32_t n, uint32_t flags)
+{
+    bool kept;
+    uint32_t status =
+        shmnd_post_send(&e->q, (void *)(uintptr_t)context, s, n, flags, &kept);
+    if (status == SHMND_SUCCESS && e->q.wq_head != e->q.wq_tail)
+        advance(e);
+    return status;
+}
+
+static inline uint32_t post_rdma(struct pair *e, uint64_t context, uint8_t type,
+                                 const struct shmnd_sge *s, uint32_t n, const void *address,
+                                 uint32_t token, uint32_t flags)
+{
+    bool kept;
+    uint32_t status = shmnd_post_rdma(&e->q, (void *)(uintptr_t)context, type, s, n,
+                                      (uint64_t)(uintptr_t)address, token, flags, &kept);
+    if (status == SHMND_SUCCESS)
+        advance(e);
+    return status;
+}
+
+static inline uint32_t post_receive(struct pair *e, uint64_t context, const struct shmnd_sge *s,
+                                    uint32_t n)
+{
+    return shmnd_post_receive(&e->q, (void *)(uintptr_t)context, s, n);
+}
+
+static inline void disconnect(struct pair *e)
+{
+    shmnd_qp_go_down(&e->q, SHMND_LINK_CLOSED, SHMND_CANCELED);
+    settle(e);
+}
+
+/* Marks the other process of `p` dead, as the hub does. */
+static inline void peer_dies(struct proc *p)
+{
+    struct world *w = p->world;
+    p->peer.dead = true;
+    for (uint32_t i = 0; i < w->pair_count; i++)
+        if (w->pairs[i].proc == p && w->pairs[i].q.link.mine)
+            settle(&w->pairs[i]);
+}
+
+/* ---- closing ---------------------------------------------------------------------------- */
+
+static inline void world_close(struct world *w)
+{
+    for (int i = 0; i < 2; i++)
+        close(w->p[i].doorbell);
+    guard_free_all();
+}
+
+/* The usual: one queue a side, one connected pair. */
+struct duo {
+    struct world w;
+    struct queue *qa, *qb;
+    struct pair *a, *b;
+    struct proc *pa, *pb;
+};
+
+static inline void duo_open_with(struct duo *d, struct world_options wo, struct pair_options ao,
+                                 struct pair_options bo)
+{
+    world_open(&d->w, wo);
+    d->pa = &d->w.p[0];
+    d->pb = &d->w.p[1];
+    d->qa = queue_new(d->pa, 64);
+    d->qb = queue_new(d->pb, 64);
+    d->a = pair_new(d->qa, d->qa, ao);
+    d->b = pair_new(d->qb, d->qb, bo);
+    pair_connect(d->a, d->b);
+}
+
+static inline void duo_open(struct duo *d)
+{
+    duo_open_with(d, (struct world_options){0}, pair_usual, pair_usual);
+}
+
+static inline void duo_close(struct duo *d)
+{
+    world_close(&d->w);
+}
+
+#endif
