@@ -22,7 +22,7 @@ def violated(run: Callable[[], int]) -> bool:
     return False
 
 
-# -- SYNC slot-ready, slot-free: two slots, three messages, so that a slot is used again ----------
+# -- SYNC slot-ready, slot-free: two slots, three messages, so that a slot is used again --
 
 
 def slots(order: bool, wait_for_room: bool) -> int:
@@ -62,7 +62,7 @@ def test_slots_need_their_order(order: bool, room: bool) -> None:
     assert violated(lambda: slots(order, room))
 
 
-# -- SYNC arm: no wake-up is lost, also when a producer dies on the way -----------------------------
+# -- SYNC arm: no wake-up is lost, also when a producer dies on the way --
 
 
 def arming(producer_fence: bool, consumer_fence: bool, dies: bool) -> int:
@@ -105,7 +105,7 @@ def test_arming_needs_both_fences(producer: bool, consumer: bool) -> None:
     assert violated(lambda: arming(producer, consumer, dies=True))
 
 
-# -- SYNC ready: a bit found set is left, and its message is found all the same --------------------
+# -- SYNC ready: a bit found set is left, and its message is found all the same --
 
 
 def ready_bits(consumer_fence: bool) -> int:
@@ -170,7 +170,7 @@ def test_hazards_need_both_fences(initiator: bool, owner: bool) -> None:
     assert violated(lambda: hazard(initiator, owner))
 
 
-# -- SYNC placing: no receive is written after a Flush gave it back ---------------------------------
+# -- SYNC placing: no receive is written after a Flush gave it back --
 
 
 def placing(sender_fence: bool, flusher_fence: bool) -> int:
@@ -203,7 +203,7 @@ def test_a_flush_and_a_push_never_share_a_receive() -> None:
     assert violated(lambda: placing(True, False))
 
 
-# -- SYNC closing: a Send that completed is taken by the side that closes ---------------------------
+# -- SYNC closing: a Send that completed is taken by the side that closes --
 
 
 def closing(sender_fence: bool, closer_fence: bool) -> int:
@@ -235,7 +235,7 @@ def test_delivered_is_delivered() -> None:
     assert violated(lambda: closing(True, False))
 
 
-# -- SYNC credit: a Send that waits and a receive that is posted find each other --------------------
+# -- SYNC credit: a Send that waits and a receive that is posted find each other --
 
 
 def credit(waiter_fence: bool, poster_fence: bool) -> int:
@@ -298,7 +298,7 @@ def test_a_message_is_received_or_taken_back() -> None:
     assert violated(lambda: recall(by_swap=False))
 
 
-# -- SYNC chunk-done: who finds all bits set finds all bytes copied --------------------------------
+# -- SYNC chunk-done: who finds all bits set finds all bytes copied --
 
 
 def chunks(order: bool) -> int:
