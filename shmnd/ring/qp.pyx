@@ -371,10 +371,13 @@ cdef class QueuePair(PairCore):
             return
         self.q.rx_busy = True
         self.q.rx_runs += 1
-        self.peer.jobs += 1
-        with nogil:
+        if self.q.rx_job.chunks.length >= _LONG_COPY or self.q.rx_job.from_.remote:
+            self.peer.jobs += 1
+            with nogil:
+                c.shmnd_rx_run(&self.q)
+            self.peer.jobs -= 1
+        else:
             c.shmnd_rx_run(&self.q)
-        self.peer.jobs -= 1
         c.shmnd_rx_ran(&self.q)
 
     def _map(self, receiving):

@@ -25,7 +25,10 @@
 #include "layout.h"
 
 #define SHMND_MAX_SGE 16u
+/* Chunks of 64 KiB cost the least; a message of a few chunks is better halved. */
 #define SHMND_CHUNK_MIN (64u << 10)
+#define SHMND_CHUNK_OF_SHORT (32u << 10)
+#define SHMND_SHORT_LARGE (256u << 10)
 #define SHMND_CHUNKS_MAX 64u
 
 struct shmnd_span {
@@ -111,7 +114,8 @@ struct shmnd_chunks {
 static inline struct shmnd_chunks shmnd_chunks_of(uint64_t length, uint64_t message)
 {
     uint64_t size = (length + SHMND_CHUNKS_MAX - 1) / SHMND_CHUNKS_MAX;
-    size = size < SHMND_CHUNK_MIN ? SHMND_CHUNK_MIN : (size + 4095) & ~4095ull;
+    uint64_t least = length < SHMND_SHORT_LARGE ? SHMND_CHUNK_OF_SHORT : SHMND_CHUNK_MIN;
+    size = size < least ? least : (size + 4095) & ~4095ull;
     uint32_t count = (uint32_t)((length + size - 1) / size);
     uint64_t all = count >= 64 ? ~0ull : (1ull << count) - 1;
     return (struct shmnd_chunks){length, size, all, count, (uint32_t)message};

@@ -30,7 +30,7 @@
 /* From here a message goes straight into its receive, when that is known. */
 #define SHMND_PLACE_MIN 1024u
 /* From here both sides may copy. */
-#define SHMND_SHARE_MIN (128u << 10)
+#define SHMND_SHARE_MIN (64u << 10)
 
 enum shmnd_progress {
     SHMND_IDLE = 0,   /* nothing to do here now */
