@@ -4,8 +4,8 @@
  *
  * Everything that two processes share is one of the three word types below and
  * is touched through these functions alone, so that each access says in its
- * name what it orders. `take_` helpers read a shared word once into a local:
- * what a peer wrote is checked and used from that local, never read again.
+ * name what it orders. Each load is made once and gives a local: what a peer
+ * wrote is checked and used from that local, never read again.
  *
  * Serves invariants 1 (read once) and 8 (C11 atomics, no x86 habits).
  */
