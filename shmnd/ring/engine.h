@@ -190,6 +190,13 @@ struct shmnd_job {
     uint32_t result; /* a status; SHMND_PENDING: try again later */
 };
 
+/* What is left to do after a step. */
+enum shmnd_progress {
+    SHMND_IDLE = 0,  /* nothing here now */
+    SHMND_RUN,       /* a job is prepared: call shmnd_tx_run() or shmnd_rx_run() */
+    SHMND_NEEDS_MAP, /* a segment of the peer must be mapped first */
+};
+
 enum shmnd_qp_state {
     SHMND_QP_IDLE = 0,
     SHMND_QP_CONNECTING,

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which memory a request may touch, here and at the peer, and the copies between.
+ *
+ * What is to be copied is checked here against the registry and against what is
+ * mapped; the copies trust the stretches they are given. A copy of another
+ * process's private memory is the one that may fail, and says why by a status.
+ * Serves invariant 1.
+ */
+#ifndef SHMND_REACH_H
+#define SHMND_REACH_H
+
+#include "engine.h"
+
+/* ---- local memory -------------------------------------------------------------------- */
+
+static inline struct shmnd_sge *shmnd_wqe_sges(struct shmnd_qp *qp, uint64_t pos)
+{
+    return &qp->wqe_sges[(pos & qp->wq_mask) * qp->wq_stride];
+}
+
+static inline uint8_t *shmnd_wqe_inline(struct shmnd_qp *qp, uint64_t pos)
+{
+    return qp->wqe_inline + (pos & qp->wq_mask) * (uint64_t)qp->inline_size;
+}
+
+/* The stretches that `sges` name, if all lie in registered memory with one of
+ * `rights`; false otherwise. */
+static inline bool shmnd_local_spans(struct shmnd_registry *registry, const struct shmnd_sge *sges,
+                                     uint32_t n, uint32_t rights, struct shmnd_spans *out)
+{
+    shmnd_spans_clear(out);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!shmnd_sge_region(registry, &sges[i], rights))
+            return false;
+        shmnd_spans_add(out, sges[i].address, sges[i].length);
+    }
+    return true;
+}
+
+/* ---- the peer's memory --------------------------------------------------------------- */
+
+/* Where the peer's `offset` in `segment` lies for us. 0: not mapped here yet;
+ * -1: not within what is mapped, or private and out of reach. */
+static inline int shmnd_peer_span(const struct shmnd_peer *peer, uint32_t segment, uint64_t offset,
+                                  uint64_t length, struct shmnd_spans *out)
+{
+    if (segment == SHMND_PRIVATE_MEMORY) {
+        if (!peer->vm || (out->count && !out->remote))
+            return -1;
+        out->remote = true;
+        shmnd_spans_add(out, offset, length);
+        return 1;
+    }
+    if (segment >= SHMND_FIRST_BELL_SEGMENT || out->remote)
+        return -1;
+    if (segment >= peer->data_count || !peer->data[segment].base)
+        return 0;
+    const struct shmnd_mapping *m = &peer->data[segment];
+    if (!shmnd_within(offset, length, 0, m->bytes))
+        return -1;
+    shmnd_spans_add(out, (uint64_t)(uintptr_t)m->base + offset, length);
+    return 1;
+}
+
+/* ---- copying ------------------------------------------------------------------------- */
+
+static inline uint32_t shmnd_copy_status(int error)
+{
+    return error == 0        ? SHMND_SUCCESS
+           : error == ESRCH  ? SHMND_IO_TIMEOUT
+           : error == EFAULT ? SHMND_ACCESS_VIOLATION
+                             : SHMND_INTERNAL_ERROR;
+}
+
+static inline uint32_t shmnd_move(const struct shmnd_peer *peer, const struct shmnd_spans *to,
+                                  const struct shmnd_spans *from)
+{
+    if (to->remote || from->remote)
+        return shmnd_copy_status(shmnd_vm_copy(peer->pid, to, from));
+    shmnd_spans_copy_mapped(to, from);
+    return SHMND_SUCCESS;
+}
+
+/* A Write whose target may be spun upon: its last byte becomes visible last. */
+static inline uint32_t shmnd_move_in_order(const struct shmnd_peer *peer,
+                                           const struct shmnd_spans *to,
+                                           const struct shmnd_spans *from)
+{
+    if (to->remote || from->count != 1 || to->count != 1)
+        return shmnd_move(peer, to, from);
+    uint8_t *dst = (uint8_t *)(uintptr_t)to->v[0].at;
+    const uint8_t *src = (const uint8_t *)(uintptr_t)from->v[0].at;
+    uint64_t n = to->v[0].length;
+    if (n == 8 && !(to->v[0].at & 7)) {
+        uint64_t word;
+        memcpy(&word, src, 8);
+        shmnd_stores_before();
+        shmnd_put64((shmnd_word64 *)(void *)dst, word);
+        return SHMND_SUCCESS;
+    }
+    uint8_t last = src[n - 1]; /* before, in case the two overlap */
+    memmove(dst, src, n - 1);
+    shmnd_stores_before();
+    shmnd_put_byte(dst + n - 1, last);
+    return SHMND_SUCCESS;
+}
+
+/* Claims and copies chunks until none is left. Used by both sides. */
+static inline uint32_t shmnd_run_chunks(const struct shmnd_peer *peer, struct shmnd_job *job)
+{
+    uint32_t status = SHMND_SUCCESS;
+    for (uint32_t i = 0; i < job->chunks.count; i++) {
+        int chunk = shmnd_chunks_claim(job->share, &job->chunks);
+        if (chunk < 0)
+            break;
+        struct shmnd_spans to, from;
+        uint64_t off = (uint64_t)chunk * job->chunks.size;
+        uint64_t n = shmnd_chunk_bytes(&job->chunks, chunk);
+        shmnd_spans_cut(&job->to, off, n, &to);
+        shmnd_spans_cut(&job->from, off, n, &from);
+        uint32_t now = shmnd_move(peer, &to, &from);
+        if (now != SHMND_SUCCESS)
+            return now; /* the chunk stays claimed and undone; the connection ends */
+        shmnd_chunks_set_done(job->share, chunk);
+    }
+    return status;
+}
+
+#endif

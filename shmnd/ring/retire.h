@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sends that wait for the other side: completing those that came to their end,
+ * in order, and taking back those that have met no receive.
+ *
+ * A Send completes at once when a receive is known to be posted for it and the
+ * data is in the ring or placed: SYNC closing makes sure that the other side,
+ * should it close at this moment, still takes it. Otherwise it waits in the
+ * queue for `taken`, for a receive to be posted, or for its time to run out.
+ */
+#ifndef SHMND_RETIRE_H
+#define SHMND_RETIRE_H
+
+#include "look.h"
+
+/* ---- completing ---------------------------------------------------------------------- */
+
+static inline void shmnd_tx_complete(struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
+    struct shmnd_cqe e = {w->context, qp->context, w->status, 0, w->type, 0};
+    if (w->status == SHMND_SUCCESS && (w->flags & SHMND_OP_SILENT_SUCCESS))
+        e.flags = SHMND_CQE_SILENT;
+    shmnd_cq_push(qp->initiator_cq, &e);
+}
+
+/* Has the Send at `w` come to its end? */
+static inline bool shmnd_tx_send_finished(struct shmnd_qp *qp, struct shmnd_wqe *w, uint64_t taken)
+{
+    if (w->message < taken)
+        return true;
+    /* One that was closed upon is finished only by `taken`. */
+    if (shmnd_relaxed32(&qp->link.theirs->closing))
+        return false;
+    if (!w->large) {
+        w->proven = w->proven || shmnd_tx_met(qp, w->message, w->recalled, w->length);
+        return w->proven;
+    }
+    struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
+    return w->moved == 0 && shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
+}
+
+/* Completes what is finished, oldest first, in order. */
+static inline void shmnd_tx_retire(struct shmnd_qp *qp)
+{
+    if (qp->wq_head == qp->wq_next || !qp->link.theirs)
+        return;
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
+    uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
+    if (taken > qp->messages)
+        taken = qp->messages; /* more than was sent: a lie that helps nobody */
+    while (qp->wq_head != qp->wq_next && shmnd_cq_has_room(qp->initiator_cq)) {
+        struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+        if (w->state == SHMND_WQE_SENT) {
+            if (qp->tx_busy && w->large && qp->wq_head + 1 == qp->wq_next)
+                break; /* its copy is running */
+            if (!shmnd_tx_send_finished(qp, w, taken))
+                break;
+            w->state = SHMND_WQE_DONE;
+            w->status = SHMND_SUCCESS;
+        }
+        if (w->state != SHMND_WQE_DONE)
+            break;
+        if (w->large)
+            qp->large_in_flight = false;
+        if (w->status != SHMND_SUCCESS && w->status != SHMND_CANCELED) {
+            shmnd_qp_go_down(qp, SHMND_LINK_FAULT, w->status);
+            return;
+        }
+        shmnd_tx_complete(qp, w);
+        qp->wq_head++;
+    }
+    if (qp->wq_head == qp->wq_tail)
+        shmnd_tx_want_credit(qp, false);
+}
+
+static inline void shmnd_tx_fail(struct shmnd_wqe *w, uint32_t status)
+{
+    w->state = SHMND_WQE_DONE;
+    w->status = status;
+}
+
+/* The request gets the next message's number and place. */
+static inline void shmnd_tx_number(const struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
+    w->message = qp->messages;
+    w->recalled = qp->recalled;
+    w->slot_pos = qp->out.write_pos;
+}
+
+/* Takes a Send back that waits for a receive: it is as if it was never sent.
+ * False: it has met one, or may have. Later ones must be taken back before
+ * earlier ones, so that what stays keeps its number of receives. */
+static inline bool shmnd_tx_recall(struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
+    if (w->state != SHMND_WQE_SENT || w->proven || w->moved)
+        return false;
+    if (!shmnd_slots_recall(&qp->out, w->slot_pos))
+        return false;
+    qp->recalled++;
+    return true;
+}
+
+#endif

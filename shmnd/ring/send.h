@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Carrying out a Send: through the ring, into the posted receive, or announced
+ * for both sides to copy.
+ *
+ * Called for the first request that is not issued, by whoever holds the queue
+ * pair; nothing waits. What cannot be done now is left for the next call, what
+ * takes a long copy is prepared as a job. A death at any instruction leaves a
+ * message that never was, or one whose chunks are not all done: the connection
+ * ends, nothing else.
+ *
+ * Argument for SYNC placing. Before a sender writes into a posted receive it
+ * sets its hazard word, fences, and looks whether `revision` (even) and
+ * `closing` are as it knew them; a Flush or a Deregister makes `revision` odd,
+ * fences, then looks at the hazard word. Either the sender finds the receive
+ * withdrawn, or the owner finds the push and lets it finish.
+ */
+#ifndef SHMND_SEND_H
+#define SHMND_SEND_H
+
+#include "retire.h"
+
+/* From here a message goes straight into its receive, when that is known. */
+#define SHMND_PLACE_MIN 1024u
+/* From here both sides may copy. */
+#define SHMND_SHARE_MIN (64u << 10)
+
+/* ---- through the ring ---------------------------------------------------------------- */
+
+/* Puts a whole message into the ring. The caller saw that there is room. */
+static inline void shmnd_tx_write_eager(struct shmnd_qp *qp, const struct shmnd_sge *sges,
+                                        uint32_t n, const uint8_t *inlined, uint32_t length,
+                                        uint8_t flags)
+{
+    struct shmnd_slots_fill fill = shmnd_slots_begin(&qp->out);
+    if (inlined) {
+        shmnd_slots_add(&fill, inlined, length);
+    } else {
+        for (uint32_t i = 0; i < n; i++)
+            if (sges[i].length)
+                shmnd_slots_add(&fill, (const void *)(uintptr_t)sges[i].address, sges[i].length);
+    }
+    shmnd_slots_publish(&qp->out, length, SHMND_KIND_EAGER, flags, shmnd_slots_for(length));
+    qp->messages++;
+}
+
+static inline uint8_t shmnd_tx_slot_flags(uint32_t op_flags, bool ack)
+{
+    return (uint8_t)((op_flags & SHMND_OP_SOLICIT ? SHMND_SLOT_SOLICITED : 0) |
+                     (ack ? SHMND_SLOT_ACK : 0));
+}
+
+static inline void shmnd_tx_sent(struct shmnd_qp *qp, struct shmnd_wqe *w, bool large)
+{
+    w->state = SHMND_WQE_SENT;
+    w->large = large;
+    qp->large_in_flight = qp->large_in_flight || large;
+    qp->wq_next++;
+}
+
+static inline enum shmnd_progress shmnd_tx_issue_eager(struct shmnd_qp *qp, struct shmnd_wqe *w,
+                                                       const struct shmnd_sge *sges)
+{
+    uint32_t length = (uint32_t)w->length;
+    if (!shmnd_slots_room(&qp->out, shmnd_slots_for(length)))
+        return SHMND_IDLE;
+    w->proven = shmnd_tx_proven(qp, length);
+    const uint8_t *inlined =
+        w->flags & SHMND_OP_INLINE ? shmnd_wqe_inline(qp, qp->wq_next) : NULL;
+    shmnd_tx_number(qp, w);
+    shmnd_tx_write_eager(qp, sges, w->sges, inlined, length,
+                         shmnd_tx_slot_flags(w->flags, !w->proven));
+    shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
+    shmnd_tx_sent(qp, w, false);
+    return SHMND_IDLE;
+}
+
+/* A piece of a message that no memory can be shared for, as room permits. */
+static inline enum shmnd_progress shmnd_tx_issue_parts(struct shmnd_qp *qp, struct shmnd_wqe *w,
+                                                       const struct shmnd_spans *source)
+{
+    while (w->moved < w->length) {
+        uint64_t left = w->length - w->moved;
+        uint32_t n = left < SHMND_EAGER_MAX ? (uint32_t)left : SHMND_EAGER_MAX;
+        if (!shmnd_slots_room(&qp->out, shmnd_slots_for(n)))
+            return SHMND_IDLE;
+        struct shmnd_spans part;
+        shmnd_spans_cut(source, w->moved, n, &part);
+        struct shmnd_slots_fill fill = shmnd_slots_begin(&qp->out);
+        for (uint32_t i = 0; i < part.count; i++)
+            shmnd_slots_add(&fill, (const void *)(uintptr_t)part.v[i].at,
+                            (uint32_t)part.v[i].length);
+        w->moved += n;
+        uint8_t last = w->moved == w->length ? SHMND_SLOT_LAST : 0;
+        shmnd_slots_publish(&qp->out, n, SHMND_KIND_PART,
+                            (uint8_t)(shmnd_tx_slot_flags(w->flags, true) | last),
+                            shmnd_slots_for(n));
+        shmnd_notify_receiver(qp, last && (w->flags & SHMND_OP_SOLICIT));
+    }
+    w->message = qp->messages++;
+    shmnd_tx_sent(qp, w, true);
+    return SHMND_IDLE;
+}
+
+/* ---- announced: both sides copy ------------------------------------------------------ */
+
+/* Words for the chunks of one more large message: those whose last message was
+ * taken. NULL: the other side has that many still to take. */
+static inline struct shmnd_share *shmnd_tx_free_share(const struct shmnd_qp *qp)
+{
+    uint32_t i = (uint32_t)(qp->larges % SHMND_SHARES);
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
+    if (qp->larges >= SHMND_SHARES &&
+        shmnd_acquire64(&qp->link.theirs->taken) <= qp->share_message[i])
+        return NULL;
+    return &qp->link.mine->shares[i];
+}
+
+/* Announces a large message: the extents of its source, for a reader that helps.
+ * The payload is {u32 extents, u32 share, extents...}. */
+static inline void shmnd_tx_write_large(struct shmnd_qp *qp, const struct shmnd_wqe *w,
+                                        const struct shmnd_sge *sges)
+{
+    struct shmnd_extent x[SHMND_MAX_SGE];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < w->sges; i++) {
+        struct shmnd_region *region = shmnd_region_of(qp->registry, sges[i].token);
+        bool shared = region->segment != SHMND_PRIVATE_MEMORY;
+        if (sges[i].length == 0)
+            continue;
+        x[n].segment = region->segment;
+        x[n].offset = shared ? region->offset + (sges[i].address - region->base) : sges[i].address;
+        x[n].length = sges[i].length;
+        n++;
+    }
+    uint32_t head[2] = {n, w->share};
+    struct shmnd_slots_fill fill = shmnd_slots_begin(&qp->out);
+    shmnd_slots_add(&fill, head, sizeof head);
+    shmnd_slots_add(&fill, x, n * (uint32_t)sizeof x[0]);
+    shmnd_slots_publish(&qp->out, (uint32_t)w->length, SHMND_KIND_LARGE,
+                        shmnd_tx_slot_flags(w->flags, true),
+                        shmnd_slots_for(8 + n * (uint32_t)sizeof x[0]));
+}
+
+/* Can the other side read the memory of these SGEs? All in segments, or all
+ * private and within its reach; one copy never mixes the two. */
+static inline bool shmnd_tx_pullable(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
+                                     uint32_t n)
+{
+    uint32_t shared = 0, private = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct shmnd_region *region = shmnd_region_of(qp->registry, sges[i].token);
+        if (sges[i].length == 0)
+            continue;
+        if (region->segment == SHMND_PRIVATE_MEMORY)
+            private++;
+        else
+            shared++;
+    }
+    return private == 0 || (shared == 0 && shmnd_relaxed32(&qp->link.theirs->reaches) == 1);
+}
+
+static inline void shmnd_tx_announce(struct shmnd_qp *qp, struct shmnd_wqe *w,
+                                     const struct shmnd_sge *sges, struct shmnd_share *share)
+{
+    qp->tx_job.chunks = shmnd_chunks_of(w->length, qp->messages);
+    shmnd_chunks_offer(share, &qp->tx_job.chunks);
+    w->share = (uint8_t)(qp->larges++ % SHMND_SHARES);
+    qp->share_message[w->share] = qp->messages;
+    shmnd_tx_number(qp, w);
+    shmnd_tx_write_large(qp, w, sges);
+    qp->messages++;
+    shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
+    shmnd_tx_sent(qp, w, true);
+    qp->tx_job.share = share;
+}
+
+/* ---- which way ----------------------------------------------------------------------- */
+
+static inline enum shmnd_progress shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
+    const struct shmnd_sge *sges = shmnd_wqe_sges(qp, qp->wq_next);
+    struct shmnd_job *job = &qp->tx_job;
+    if (w->flags & SHMND_OP_INLINE)
+        return shmnd_tx_issue_eager(qp, w, sges);
+    if (!shmnd_local_spans(qp->registry, sges, w->sges, 0, &job->from)) {
+        shmnd_tx_fail(w, SHMND_ACCESS_VIOLATION);
+        qp->wq_next++;
+        return SHMND_IDLE;
+    }
+    if (w->length < SHMND_PLACE_MIN)
+        return shmnd_tx_issue_eager(qp, w, sges);
+    if (w->moved)
+        return shmnd_tx_issue_parts(qp, w, &job->from);
+    if (qp->large_in_flight || !shmnd_slots_room(&qp->out, SHMND_RING_SLOTS / 4))
+        return SHMND_IDLE;
+    int aim = qp->link.their_srq ? -1 : shmnd_tx_aim(qp, qp->messages, qp->recalled, w->length, job);
+    if (aim == 0)
+        return SHMND_NEEDS_MAP;
+    if (aim < 0 && w->length <= SHMND_EAGER_MAX)
+        return shmnd_tx_issue_eager(qp, w, sges);
+    struct shmnd_share *share = shmnd_tx_free_share(qp);
+    if (aim > 0 && (w->length < SHMND_SHARE_MIN || !share)) {
+        job->kind = SHMND_JOB_PLACE;
+        qp->tx_busy = true;
+        return SHMND_RUN;
+    }
+    if (aim < 0 && !shmnd_tx_pullable(qp, sges, w->sges)) {
+        /* Wait for a receive, which may be one that can be written from here. One
+         * that is too small is for its owner to refuse. */
+        if (!qp->link.their_srq && qp->messages >= qp->credit)
+            return SHMND_IDLE;
+        return shmnd_tx_issue_parts(qp, w, &job->from);
+    }
+    if (!share)
+        return SHMND_IDLE; /* until the other side has taken more */
+    shmnd_tx_announce(qp, w, sges, share);
+    if (aim < 0)
+        return SHMND_IDLE;
+    job->kind = SHMND_JOB_CHUNKS;
+    qp->tx_busy = true;
+    return SHMND_RUN;
+}
+
+/* A large message was announced before its receive was posted: has one come? */
+static inline enum shmnd_progress shmnd_tx_push_late(struct shmnd_qp *qp)
+{
+    struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+    struct shmnd_job *job = &qp->tx_job;
+    if (qp->wq_head == qp->wq_next || w->state != SHMND_WQE_SENT || !w->large || w->moved ||
+        qp->link.their_srq)
+        return SHMND_IDLE;
+    job->chunks = shmnd_chunks_of(w->length, w->message);
+    job->share = &qp->link.mine->shares[w->share];
+    if ((uint32_t)shmnd_relaxed64(&job->share->claim) >= job->chunks.count)
+        return SHMND_IDLE;
+    int aim = shmnd_tx_aim(qp, w->message, w->recalled, w->length, job);
+    if (aim <= 0)
+        return aim == 0 ? SHMND_NEEDS_MAP : SHMND_IDLE;
+    if (!shmnd_local_spans(qp->registry, shmnd_wqe_sges(qp, qp->wq_head), w->sges, 0, &job->from))
+        return SHMND_IDLE; /* deregistered meanwhile: whoever claims ends with it */
+    job->kind = SHMND_JOB_CHUNKS;
+    qp->tx_busy = true;
+    return SHMND_RUN;
+}
+
+/* ---- placing (without the interpreter's lock) ---------------------------------------- */
+
+static inline bool shmnd_push_enter(struct shmnd_qp *qp, uint64_t revision)
+{
+    shmnd_put64(&qp->link.mine->hazard, SHMND_HAZARD_PUSH);
+    /* SYNC placing: fence, pairs with the fence in shmnd_rx_withdraw() */
+    shmnd_store_then_load();
+    if (shmnd_relaxed64(&qp->link.theirs->revision) == revision &&
+        !shmnd_relaxed32(&qp->link.theirs->closing))
+        return true;
+    shmnd_hazard_leave(&qp->link.mine->hazard);
+    return false;
+}
+
+static inline uint32_t shmnd_run_place(struct shmnd_qp *qp, struct shmnd_job *job,
+                                       const struct shmnd_wqe *w)
+{
+    if (!shmnd_push_enter(qp, job->revision))
+        return SHMND_PENDING;
+    /* The line that the reader watches comes over while the copy runs. */
+    shmnd_prefetch_to_write(shmnd_slot_at(qp->out.ring, qp->out.write_pos));
+    uint32_t status = shmnd_move(qp->peer, &job->to, &job->from);
+    if (status == SHMND_SUCCESS) {
+        struct shmnd_slots_fill fill = shmnd_slots_begin(&qp->out);
+        shmnd_slots_add(&fill, &job->index, sizeof job->index);
+        shmnd_slots_publish(&qp->out, (uint32_t)w->length, SHMND_KIND_PLACED,
+                            shmnd_tx_slot_flags(w->flags, false), 1);
+    }
+    shmnd_hazard_leave(&qp->link.mine->hazard);
+    return status;
+}
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Telling the other side: waking its consumer, waking a Send of its that waits, and
+ * the first word of going down.
+ *
+ * Called by either half of a queue pair, after it published what the other side
+ * is to see. Never waits: a doorbell that cannot take another ring needs none.
+ *
+ * Argument for SYNC closing. The sender publishes a slot, fences, then reads
+ * the other side's `closing`; the closer sets `closing`, fences, then looks at
+ * the ring for the last time. At least one sees the other: a Send that found
+ * `closing` unset is in the ring when the closer takes what arrived.
+ */
+#ifndef SHMND_WAKE_H
+#define SHMND_WAKE_H
+
+#include "cq.h"
+
+/* ---- the beginning of the end -------------------------------------------------------- */
+
+/* The connection ends: nothing new begins, and conn.h goes on from here. */
+static inline void shmnd_qp_go_down(struct shmnd_qp *qp, enum shmnd_link_state state,
+                                    uint32_t head_status)
+{
+    if (qp->state != SHMND_QP_CONNECTED)
+        return;
+    qp->state = SHMND_QP_DOWN;
+    qp->going_down = true;
+    qp->down_state = state;
+    qp->down_status = head_status;
+    shmnd_put32(&qp->link.mine->closing, 1);
+    /* SYNC closing: fence, pairs with the fence in shmnd_notify_receiver() */
+    shmnd_store_then_load();
+    shmnd_qp_activate(qp);
+}
+
+/* ---- waking the other side ----------------------------------------------------------- */
+
+/* After the caller's publication: fence, then mark and ring as asked. */
+static inline void shmnd_notify_receiver(struct shmnd_qp *qp, bool solicited)
+{
+    struct shmnd_link_end *l = &qp->link;
+    /* SYNC arm, SYNC ready, SYNC closing: fence of the producer */
+    shmnd_store_then_load();
+    shmnd_bell_mark(l->receive_bell, l->receive_bit);
+    if (shmnd_bell_wants(l->receive_bell, solicited, &l->receive_rung))
+        shmnd_ring_doorbell(qp->peer->doorbell);
+}
+
+static inline void shmnd_notify_initiator(struct shmnd_qp *qp)
+{
+    struct shmnd_link_end *l = &qp->link;
+    shmnd_store_then_load();
+    shmnd_bell_mark(l->initiator_bell, l->initiator_bit);
+    if (shmnd_bell_wants(l->initiator_bell, true, &l->initiator_rung))
+        shmnd_ring_doorbell(qp->peer->doorbell);
+}
+
+/* After returning space or posting a receive: does a Send over there wait? */
+static inline void shmnd_notify_waiting_sender(struct shmnd_qp *qp)
+{
+    /* SYNC credit: fence, pairs with the fence in shmnd_tx_want_credit() */
+    shmnd_store_then_load();
+    if (shmnd_relaxed32(&qp->link.theirs->wants_credit))
+        shmnd_notify_initiator(qp);
+}
+
+#endif
