@@ -7,12 +7,13 @@ import os
 import uuid
 import weakref
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
 from shmnd.address import address_list_into, host_addresses, into, parse_host, require_local
 from shmnd.bells import Bells
+from shmnd.closing import Closing
 from shmnd.connector import Connector
 from shmnd.hub import Hub
 from shmnd.info import INFO_VERSIONS, LIMITS, AdapterInfo
@@ -36,7 +37,7 @@ _DEPTH: Final = 64
 """Default depth of a queue pair's queues."""
 
 
-class Adapter:
+class Adapter(Closing):
     """An open adapter. Two adapters are independent, also of one address in one process.
 
     Closing it ends everything made from it; arrays of `allocate` stay valid.
@@ -330,18 +331,6 @@ class Adapter:
         for _, segment in [*self.bells.segments(), *self.registry.tables()]:
             segment.close_fd()  # mapped as long as something refers to it
         self.hub.unregister_adapter(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        try:
-            self.close()
-        except Exception:
-            pass  # half-made, or the interpreter is ending
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"

@@ -22,8 +22,8 @@ from shmnd.tie import Tie, own_queue_pair
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from shmnd.adapter_like import QueuePairLike
     from shmnd.address import Address
-    from shmnd.protocols import QueuePairLike
 
 __all__ = ["Connector"]
 

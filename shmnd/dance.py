@@ -23,8 +23,9 @@ from shmnd.tie import Look, Tie
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from shmnd.adapter_like import AdapterLike
     from shmnd.address import Address
-    from shmnd.protocols import AdapterLike, Event
+    from shmnd.protocols import Event
 
 __all__ = ["Dance", "written"]
 

@@ -32,7 +32,7 @@ from shmnd.watch import Watch
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shmnd.protocols import AdapterLike, BrokerLike, DataPlaneLike, Event, PeerLike, Ticker
+    from shmnd.protocols import BrokerLike, DataPlaneLike, Event, PeerLike, SegmentOwner, Ticker
 
 __all__ = ["EventTarget", "Hub"]
 
@@ -426,7 +426,7 @@ class Hub:
 
     # -- adapters --
 
-    def register_adapter(self, adapter: AdapterLike, table: Mapping[str, Any]) -> None:
+    def register_adapter(self, adapter: SegmentOwner, table: Mapping[str, Any]) -> None:
         """Make an adapter and its segments known."""
         with self.rpc:
             self.call("adapter", caller="open_adapter", adapter=adapter.uid, table=table)
@@ -435,7 +435,7 @@ class Hub:
             self.announce_segment(adapter, *segment)
 
     def announce_segment(
-        self, adapter: AdapterLike, seg: int, size: int, fd: int, writable: bool
+        self, adapter: SegmentOwner, seg: int, size: int, fd: int, writable: bool
     ) -> None:
         """Share a segment with everybody who has a connection with its adapter."""
         self.call(
@@ -448,7 +448,7 @@ class Hub:
             writable=writable,
         )
 
-    def withdraw_segment(self, adapter: AdapterLike, seg: int) -> None:
+    def withdraw_segment(self, adapter: SegmentOwner, seg: int) -> None:
         """Nobody needs a segment any more."""
         self.post("segment_close", adapter=adapter.uid, seg=seg)
 
@@ -456,7 +456,7 @@ class Hub:
         """Give what is known of an adapter of another process, or of this one."""
         return self._peers.get(uid)
 
-    def unregister_adapter(self, adapter: AdapterLike) -> None:
+    def unregister_adapter(self, adapter: SegmentOwner) -> None:
         """An adapter is closed, or could not be opened; the last one takes the hub along."""
         if self.ledger.adapters.pop(adapter.uid, None) is not None:
             self.post("adapter_close", adapter=adapter.uid)

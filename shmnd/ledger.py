@@ -17,7 +17,7 @@ from shmnd.status import NdError, Status
 
 if TYPE_CHECKING:
     from shmnd.address import Address
-    from shmnd.protocols import AdapterLike, BrokerLike
+    from shmnd.protocols import BrokerLike, SegmentOwner
 
 __all__ = ["Bound", "Ledger", "Live"]
 
@@ -66,7 +66,7 @@ class Ledger:
     """Adapters, bound objects, armed requests and live connections of one process."""
 
     def __init__(self) -> None:
-        self.adapters: dict[str, tuple[weakref.ref[AdapterLike], Mapping[str, Any]]] = {}
+        self.adapters: dict[str, tuple[weakref.ref[SegmentOwner], Mapping[str, Any]]] = {}
         self.bound: dict[int, Bound] = {}
         self.armed: dict[tuple[int, int], None] = {}
         """(listener, connector), oldest first."""

@@ -15,7 +15,8 @@ from shmnd.status import NdError, Status, error
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from shmnd.protocols import AdapterLike, Event
+    from shmnd.adapter_like import AdapterLike
+    from shmnd.protocols import Event
 
 __all__ = ["Listener"]
 

@@ -11,6 +11,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Final
 
+from shmnd.closing import Closing
 from shmnd.overlapped import Overlapped, OverlappedFile, OverlappedObject
 from shmnd.ring import Sge
 from shmnd.ring.memory import HeldBuffer, is_mapped
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from typing_extensions import Buffer
 
-    from shmnd.adapter import Adapter
+    from shmnd.adapter_like import MemoryAdapter
     from shmnd.ring import QueuePair
 
     # numpy tells type checkers of its buffers only from Python 3.12 on.
@@ -61,7 +62,7 @@ class _Bare:
 class MemoryRegion(OverlappedObject):
     """One registered buffer at a time. Any buffer, of any alignment, 1 byte to many GiB."""
 
-    def __init__(self, adapter: Adapter, file: OverlappedFile | None) -> None:
+    def __init__(self, adapter: MemoryAdapter, file: OverlappedFile | None) -> None:
         super().__init__(adapter.hub, file)
         self._adapter: Final = adapter
         self._token = 0
@@ -249,10 +250,10 @@ def _hold(buffer: AnyBuffer | tuple[int, int] | None, call: str) -> HeldBuffer |
         raise error(Status.ACCESS_VIOLATION, call, f"the buffer is not contiguous: {exc}") from exc
 
 
-class MemoryWindow:
+class MemoryWindow(Closing):
     """A part of a region that one connected peer may read or write, until it is invalidated."""
 
-    def __init__(self, adapter: Adapter) -> None:
+    def __init__(self, adapter: MemoryAdapter) -> None:
         self._adapter: Final = adapter
         self._token = 0
         self._given = 0  # the last token there was: what `remote_token` shows
@@ -359,15 +360,3 @@ class MemoryWindow:
         """Release the window; the peer's access ends."""
         if self._adapter.hub.alive:  # else it is the parent's
             self._drop()
-
-    def __enter__(self) -> MemoryWindow:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        try:
-            self.close()
-        except Exception:
-            pass  # half-made, or the interpreter is ending

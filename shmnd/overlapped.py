@@ -17,14 +17,15 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
+from shmnd.closing import Closing
 from shmnd.status import NdError, Status, error, failed
 from shmnd.watch import Readiness
 
 if TYPE_CHECKING:
+    from shmnd.adapter_like import AdapterLike
     from shmnd.hub import Hub
-    from shmnd.protocols import AdapterLike
 
 __all__ = [
     "Overlapped",
@@ -234,7 +235,7 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-class OverlappedObject:
+class OverlappedObject(Closing):
     """Base of what has overlapped operations: completion queues, regions, connectors, …"""
 
     _hub: Hub
@@ -278,18 +279,6 @@ class OverlappedObject:
         """Release the object; what is pending ends with CANCELED. Harmless when it was before."""
         self._cancel_pending()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        try:
-            self.close()
-        except Exception:
-            pass  # half-made, or the interpreter is ending: there is nobody to tell
-
     def _start(
         self,
         call: str,
@@ -318,7 +307,7 @@ class OverlappedObject:
             overlapped._complete(Status.CANCELED, "its object was released")
 
 
-class OverlappedFile:
+class OverlappedFile(Closing):
     """Where the operations of the objects made with it come out when they are over."""
 
     def __init__(self, adapter: AdapterLike) -> None:
@@ -370,18 +359,6 @@ class OverlappedFile:
         self._closed = True
         self._queue.clear()
         self._readiness.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        try:
-            self.close()
-        except Exception:
-            pass  # half-made, or the interpreter is ending
 
     def _check(self, call: str) -> None:
         if self._closed:

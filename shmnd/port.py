@@ -10,9 +10,9 @@ from shmnd.ledger import Bound
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
+    from shmnd.adapter_like import AdapterLike
     from shmnd.address import Address
     from shmnd.hub import EventTarget, Hub
-    from shmnd.protocols import AdapterLike
 
 __all__ = ["TCP", "Port", "source_address", "source_host"]
 

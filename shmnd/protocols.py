@@ -1,29 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the objects need of the rooms around them, as types.
+"""What the hub needs of the rooms around it, as types.
 
-The connection dance is written against these, not against the compiled data plane or the broker's
-socket, so that its every state can be tested without either.
+It is written against these, not against the compiled data plane or the broker's socket, so that
+its every state can be tested without either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from shmnd.hub import Hub
-    from shmnd.info import AdapterInfo
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 __all__ = [
-    "AdapterLike",
     "BrokerLike",
     "DataPlaneLike",
     "Description",
     "Event",
     "LinkLike",
     "PeerLike",
-    "QueuePairLike",
     "SegmentLike",
+    "SegmentOwner",
     "Ticker",
 ]
 
@@ -41,27 +36,12 @@ class Ticker(Protocol):
         """Look; never wait."""
 
 
-class AdapterLike(Protocol):
-    """An adapter, as its connectors and listeners see it."""
-
-    @property
-    def hub(self) -> Hub:
-        """The hub of this process."""
+class SegmentOwner(Protocol):
+    """An adapter, as the hub and the ledger see it."""
 
     @property
     def uid(self) -> str:
         """32 hexadecimal digits."""
-
-    @property
-    def host(self) -> str:
-        """The address that it was opened with, normalised."""
-
-    @property
-    def limits(self) -> AdapterInfo:
-        """What it can do."""
-
-    def check_open(self, call: str) -> None:
-        """DEVICE_REMOVED when it is closed."""
 
     def segments(self) -> Iterable[tuple[int, int, int, bool]]:
         """All its shared segments: number, bytes, descriptor, whether peers may write."""
@@ -104,58 +84,6 @@ class SegmentLike(Protocol):
 
     def close(self) -> None:
         """Unmap it."""
-
-
-class QueuePairLike(Protocol):
-    """A queue pair, as a connector sees it. States are those of `shmnd.tie.QpState`."""
-
-    @property
-    def adapter(self) -> AdapterLike:
-        """The adapter that it was made by."""
-
-    @property
-    def state(self) -> int:
-        """How far it is; changes by `progress` and by posting and polling."""
-
-    @property
-    def peer_state(self) -> int:
-        """What the other side has written into the link."""
-
-    def describe(self) -> dict[str, Any]:
-        """Tell what the other end must know."""
-
-    def begin_connect(self) -> None:
-        """It belongs to an attempt now."""
-
-    def end_connect(self) -> None:
-        """The attempt failed before there was a link."""
-
-    def set_read_limits(self, inbound: int, outbound: int) -> None:
-        """Fix what was negotiated; comes before `attach`."""
-
-    def attach(self, link: Any, peer: Any, remote: Description, active: bool) -> None:
-        """Bind it to a link."""
-
-    def open(self) -> None:
-        """The active side completes: both ends are connected."""
-
-    def abandon(self, rejected: bool) -> None:
-        """Tell the other side through the link that nothing comes of it."""
-
-    def detach(self) -> None:
-        """Let go of the link of a failed attempt; posted Receives stay."""
-
-    def disconnect(self) -> bool:
-        """End the connection; True when nothing of it is left to do."""
-
-    def disconnect_step(self) -> bool:
-        """Go on with that; True when nothing is left to do."""
-
-    def progress(self) -> None:
-        """Look at the link once."""
-
-    def on_release(self, callback: Callable[[], None] | None) -> None:
-        """Have a function called once when the queue pair is closed or dies."""
 
 
 class DataPlaneLike(Protocol):

@@ -17,7 +17,7 @@ from shmnd.ring import CompletionCore, QueuePair, ReceiveCore, Result
 from shmnd.status import CqNotify, Status, error
 
 if TYPE_CHECKING:
-    from shmnd.adapter import Adapter
+    from shmnd.adapter_like import MemoryAdapter
 
 __all__ = ["CompletionQueue", "QueuePair", "Result", "SharedReceiveQueue"]
 
@@ -41,7 +41,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
     `spin` is how many seconds `wait` looks before it sleeps; 0 sleeps at once.
     """
 
-    def __init__(self, adapter: Adapter, depth: int, file: OverlappedFile | None) -> None:
+    def __init__(self, adapter: MemoryAdapter, depth: int, file: OverlappedFile | None) -> None:
         OverlappedObject.__init__(self, adapter.hub, file)
         self._place = adapter.bells.take()
         self._waiting: dict[Overlapped, CqNotify] = {}
@@ -172,7 +172,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
 
     def __init__(
         self,
-        adapter: Adapter,
+        adapter: MemoryAdapter,
         depth: int,
         max_request_sge: int,
         notify_threshold: int,

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, cast
 from shmnd.status import NdError, Status, error
 
 if TYPE_CHECKING:
+    from shmnd.adapter_like import AdapterLike, QueuePairLike
     from shmnd.attempt import Attempt, ReadLimits
     from shmnd.hub import Hub
-    from shmnd.protocols import AdapterLike, Description, LinkLike, PeerLike, QueuePairLike
+    from shmnd.protocols import Description, LinkLike, PeerLike
 
 __all__ = ["LinkState", "Look", "QpState", "Tie", "own_queue_pair"]
 
