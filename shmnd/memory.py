@@ -20,16 +20,9 @@ from shmnd.status import MrFlag, OpFlag, Status, error
 from shmnd.tie import QpState
 
 if TYPE_CHECKING:
-    from typing import Any, TypeAlias
-
-    import numpy.typing as npt
-    from typing_extensions import Buffer
-
     from shmnd.adapter_like import MemoryAdapter
     from shmnd.ring import QueuePair
-
-    # numpy tells type checkers of its buffers only from Python 3.12 on.
-    AnyBuffer: TypeAlias = Buffer | npt.NDArray[Any]
+    from shmnd.ring.above import AnyBuffer
 
 __all__ = ["MemoryRegion", "MemoryWindow", "Sge"]
 

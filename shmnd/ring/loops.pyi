@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from shmnd.memory import AnyBuffer
+from shmnd.ring.above import AnyBuffer
 from shmnd.ring.memory import Sge
 from shmnd.ring.qp import QueuePair
 from shmnd.ring.queue import CompletionCore

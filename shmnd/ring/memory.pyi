@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable
 
-from shmnd.memory import AnyBuffer
+from shmnd.ring.above import AnyBuffer
 from shmnd.ring.segment import Segment
 
 class Sge:

@@ -2,7 +2,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from shmnd.memory import MemoryRegion, MemoryWindow
+from shmnd.ring.above import RegionLike, WindowLike
 from shmnd.ring.memory import Registry, Sge
 from shmnd.ring.peer import Link, PeerAdapter
 from shmnd.ring.queue import CompletionCore, PairCore, ReceiveCore
@@ -46,15 +46,15 @@ class QueuePair(PairCore):
     ) -> None: ...
     def bind(
         self,
-        memory_region: MemoryRegion,
-        memory_window: MemoryWindow,
+        memory_region: RegionLike,
+        memory_window: WindowLike,
         address: int,
         length: int,
         context: object = None,
         flags: int = 0,
     ) -> None: ...
     def invalidate(
-        self, memory_window: MemoryWindow, context: object = None, flags: int = 0
+        self, memory_window: WindowLike, context: object = None, flags: int = 0
     ) -> None: ...
     def flush(self) -> None: ...
     def progress(self) -> None: ...

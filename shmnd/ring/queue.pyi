@@ -2,7 +2,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol, final
 
-from shmnd.overlapped import Readiness
+from shmnd.ring.above import ReadinessLike
 from shmnd.ring.memory import Registry, Sge
 from shmnd.ring.segment import Segment
 from shmnd.status import RequestType, Status
@@ -33,7 +33,7 @@ class PairCore:
 
 class CompletionCore:
     spin: float
-    readiness: Readiness | None
+    readiness: ReadinessLike | None
     def __init__(
         self,
         adapter: Any,

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the data plane is given from above, as types: it knows the objects by nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    import numpy.typing as npt
+    from typing_extensions import Buffer
+
+    # numpy tells type checkers of its buffers only from Python 3.12 on.
+    AnyBuffer: TypeAlias = Buffer | npt.NDArray[Any]
+
+__all__ = ["ReadinessLike", "RegionLike", "WindowLike"]
+
+
+class ReadinessLike(Protocol):
+    """A descriptor that can be made readable."""
+
+    def fileno(self) -> int:
+        """Give the descriptor."""
+
+    def set(self) -> None:
+        """Make it readable."""
+
+    def clear(self) -> None:
+        """Make it unreadable again."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class RegionLike(Protocol):
+    """A memory region that a window is bound to."""
+
+    @property
+    def local_token(self) -> int:
+        """The token of its registration."""
+
+
+class WindowLike(Protocol):
+    """A memory window: the queue pair posts Bind and Invalidate, the window carries them out."""
+
+    @property
+    def remote_token(self) -> int:
+        """What the peer names it by."""
+
+    def _check_bind(self, qp: Any, region: Any, address: int, length: int, flags: int) -> None:
+        """Raise what is wrong with a Bind at once."""
+
+    def _bind(self, qp: Any, region: Any, address: int, length: int, flags: int) -> tuple[int, int]:
+        """Bind; give what the request completes with, and the token."""
+
+    def _check_invalidate(self, qp: Any) -> None:
+        """Raise what is wrong with an Invalidate at once."""
+
+    def _invalidate(self, qp: Any) -> tuple[int, int]:
+        """Take access away; give what the request completes with, and the token."""
