@@ -2,34 +2,14 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from shmnd.ring cimport c
-from shmnd.ring.memory cimport Registry
-from shmnd.ring.peer cimport PeerAdapter
-from shmnd.ring.queue cimport PairCore, ReceiveCore
+from shmnd.ring.posting cimport PostingCore
 
 
-cdef class QueuePair(PairCore):
-    cdef readonly object adapter
-    cdef readonly object context
-    cdef readonly ReceiveCore srq
-    cdef Registry registry
-    cdef PeerAdapter peer
+cdef class QueuePair(PostingCore):
     cdef uint32_t extents
     cdef uint64_t reserved_receive, reserved_initiator
-    cdef tuple map_place
     cdef bint released
     cdef bint joined
     cdef object release_callback
-    cdef uint32_t born
 
-    cdef _rdma(self, uint32_t type_, str method, object sge, object remote_address,
-               object remote_token, object context, object flags)
-    cdef _window(self, uint32_t type_, uint32_t token, uint32_t outcome, object context,
-                 uint32_t flags)
-    cdef advance(self)
-    cdef run_tx(self)
-    cdef run_rx(self)
-    cdef settle(self)
     cdef _leave(self)
-    cdef _refuse_in_child(self, str method)
-    cdef refuse(self, str method, uint32_t status, object sge, object flags)

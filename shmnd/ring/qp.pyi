@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from shmnd.ring.above import RegionLike, WindowLike
-from shmnd.ring.memory import Registry, Sge
+from shmnd.ring.memory import Registry
 from shmnd.ring.peer import Link, PeerAdapter
-from shmnd.ring.queue import CompletionCore, PairCore, ReceiveCore
+from shmnd.ring.posting import PostingCore
+from shmnd.ring.queue import CompletionCore, ReceiveCore
 
-class QueuePair(PairCore):
+class QueuePair(PostingCore):
     def __init__(
         self,
         adapter: Any,
@@ -18,46 +18,6 @@ class QueuePair(PairCore):
         context: object,
         depths: dict[str, int],
     ) -> None: ...
-    @property
-    def adapter(self) -> Any: ...
-    @property
-    def context(self) -> Any: ...
-    @property
-    def srq(self) -> ReceiveCore | None: ...
-    def send(
-        self, sge: Sge | Sequence[Sge] | None, context: object = None, flags: int = 0
-    ) -> None: ...
-    def receive(self, sge: Sge | Sequence[Sge] | None, context: object = None) -> None: ...
-    def read(
-        self,
-        sge: Sge | Sequence[Sge] | None,
-        remote_address: int,
-        remote_token: int,
-        context: object = None,
-        flags: int = 0,
-    ) -> None: ...
-    def write(
-        self,
-        sge: Sge | Sequence[Sge] | None,
-        remote_address: int,
-        remote_token: int,
-        context: object = None,
-        flags: int = 0,
-    ) -> None: ...
-    def bind(
-        self,
-        memory_region: RegionLike,
-        memory_window: WindowLike,
-        address: int,
-        length: int,
-        context: object = None,
-        flags: int = 0,
-    ) -> None: ...
-    def invalidate(
-        self, memory_window: WindowLike, context: object = None, flags: int = 0
-    ) -> None: ...
-    def flush(self) -> None: ...
-    def progress(self) -> None: ...
     @property
     def state(self) -> int: ...
     @property

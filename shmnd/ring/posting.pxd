@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from shmnd.ring.memory cimport Registry
+from shmnd.ring.peer cimport PeerAdapter
+from shmnd.ring.queue cimport PairCore, ReceiveCore
+
+
+cdef class PostingCore(PairCore):
+    cdef readonly object adapter
+    cdef readonly object context
+    cdef readonly ReceiveCore srq
+    cdef Registry registry
+    cdef PeerAdapter peer
+    cdef tuple map_place
+    cdef uint32_t born
+
+    cdef _rdma(self, uint32_t type_, str method, object sge, object remote_address,
+               object remote_token, object context, object flags)
+    cdef _window(self, uint32_t type_, uint32_t token, uint32_t outcome, object context,
+                 uint32_t flags)
+    cdef advance(self)
+    cdef run_tx(self)
+    cdef run_rx(self)
+    cdef settle(self)
+    cdef _refuse_in_child(self, str method)
+    cdef refuse(self, str method, uint32_t status, object sge, object flags)

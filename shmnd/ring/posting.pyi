@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Sequence
+from typing import Any, Final
+
+from shmnd.ring.above import RegionLike, WindowLike
+from shmnd.ring.memory import Sge
+from shmnd.ring.queue import PairCore, ReceiveCore
+
+STATE_NAMES: Final[tuple[str, ...]]
+
+class PostingCore(PairCore):
+    @property
+    def adapter(self) -> Any: ...
+    @property
+    def context(self) -> Any: ...
+    @property
+    def srq(self) -> ReceiveCore | None: ...
+    def send(
+        self, sge: Sge | Sequence[Sge] | None, context: object = None, flags: int = 0
+    ) -> None: ...
+    def receive(self, sge: Sge | Sequence[Sge] | None, context: object = None) -> None: ...
+    def read(
+        self,
+        sge: Sge | Sequence[Sge] | None,
+        remote_address: int,
+        remote_token: int,
+        context: object = None,
+        flags: int = 0,
+    ) -> None: ...
+    def write(
+        self,
+        sge: Sge | Sequence[Sge] | None,
+        remote_address: int,
+        remote_token: int,
+        context: object = None,
+        flags: int = 0,
+    ) -> None: ...
+    def bind(
+        self,
+        memory_region: RegionLike,
+        memory_window: WindowLike,
+        address: int,
+        length: int,
+        context: object = None,
+        flags: int = 0,
+    ) -> None: ...
+    def invalidate(
+        self, memory_window: WindowLike, context: object = None, flags: int = 0
+    ) -> None: ...
+    def flush(self) -> None: ...
+    def progress(self) -> None: ...

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""The posting half of a queue pair, and what carries its requests out.
+
+Everything is done under the interpreter's lock but copies that are long enough to matter; see
+engine.h for what other threads may do meanwhile.
+"""
+
+import operator
+
+cimport cython
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport UINT64_MAX
+
+from shmnd.ring cimport c
+from shmnd.ring.memory cimport Registry, Sge, gather_sges
+from shmnd.ring.queue cimport PairCore, forks
+
+from shmnd.ring.queue import IN_CHILD, _receive_reason
+from shmnd.status import Status, error
+
+STATE_NAMES = ("not connected", "connecting", "not yet connected", "connected",
+               "no longer connected", "disconnected")
+
+# A copy of this length holds other threads up; a shorter one takes a few microseconds.
+cdef uint64_t _LONG_COPY = 128 << 10
+cdef uint32_t _FLAGS_SEND = 0x27
+cdef uint32_t _FLAGS_READ = 0x03
+cdef uint32_t _FLAGS_WRITE = 0x23
+cdef uint32_t _FLAGS_BIND = 0x1B
+cdef uint32_t _FLAGS_INVALIDATE = 0x03
+cdef object _NO_FLAGS = 0
+
+
+cdef inline uint32_t _flags(object flags) except? 0xffffffff:
+    """Flags as the engine takes them; what is no 32-bit number is no legal flag either."""
+    if flags is _NO_FLAGS:
+        return 0
+    if type(flags) is not int and not isinstance(flags, int):
+        raise TypeError(f"flags must be an int, not {type(flags).__name__}")
+    if flags < 0 or flags > 0xFFFFFFFF:
+        return 0x80000000
+    return flags
+
+
+cdef inline uint64_t _number(object value, uint64_t most) except? 0:
+    """A remote address or token. What cannot be one is 0, which no memory has: the request fails
+    as it does for any remote fault."""
+    cdef unsigned long long number
+    if type(value) is not int:
+        value = operator.index(value)
+    try:
+        number = value
+    except OverflowError:
+        return 0
+    return number if number <= most else 0
+
+
+cdef _copy_of_inline(object sge, str call):
+    """The bytes that an INLINE list names, as one element.
+
+    An element may name any memory by its bare address; a bad one is an error here, not a crash.
+    """
+    cdef c.shmnd_spans to, from_
+    cdef unsigned char[::1] view
+    data = bytearray(sum(item.length for item in sge))
+    done = 0
+    for item in sge:
+        if item.length == 0:
+            continue
+        view = data
+        c.shmnd_spans_clear(&to)
+        c.shmnd_spans_clear(&from_)
+        c.shmnd_spans_add(&to, <size_t>&view[done], item.length)
+        c.shmnd_spans_add(&from_, item.address, item.length)
+        from_.remote = True
+        if c.shmnd_vm_copy(c.getpid(), &to, &from_) != 0:
+            raise error(Status.ACCESS_VIOLATION, call,
+                        f"{item!r}: these bytes cannot be read in this process")
+        done += item.length
+    return Sge(data, len(data), 0)
+
+
+@cython.no_gc_clear
+cdef class PostingCore(PairCore):
+    """What a queue pair does between its making and its end; `QueuePair` is the whole of it."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.q.owner = <void *>self
+        self.born = forks()
+
+    # -- posting --
+
+    def send(self, sge, context=None, flags=0) -> None:
+        """Send a message to the peer, who must have a Receive posted for it."""
+        cdef c.shmnd_sge list_[16]
+        cdef c.cbool kept
+        cdef uint32_t flag = _flags(flags)
+        cdef uint32_t n, status
+        if self.born != forks():
+            self._refuse_in_child("send")
+        if flag & ~_FLAGS_SEND:
+            self.refuse("send", Status.INVALID_PARAMETER_4, None, flags)
+        if flag & c.SHMND_OP_INLINE:
+            sge = self._inline(sge, "QueuePair.send")
+        n = gather_sges(sge, list_, "QueuePair.send", self.q.wq_stride)
+        status = c.shmnd_post_send(&self.q, <void *>context, list_, n, flag, &kept)
+        if status:
+            self.refuse("send", status, sge, flags)
+        if kept:
+            Py_INCREF(context)
+        if self.q.wq_head != self.q.wq_tail:
+            self.advance()
+        self.initiator_cq.pushed()
+
+    def receive(self, sge, context=None) -> None:
+        """Post a receive: the next message without one goes into its buffers."""
+        cdef c.shmnd_sge list_[16]
+        cdef uint32_t n, status
+        if self.born != forks():
+            self._refuse_in_child("receive")
+        if self.q.shared:
+            raise error(Status.INVALID_DEVICE_REQUEST, "QueuePair.receive",
+                        "this queue pair takes from a shared receive queue: post there")
+        n = gather_sges(sge, list_, "QueuePair.receive", self.q.own.stride)
+        status = c.shmnd_post_receive(&self.q, <void *>context, list_, n)
+        if status:
+            raise error(status, "QueuePair.receive",
+                        _receive_reason(status, sge, self.q.own.stride, self.q.own.depth,
+                                        self.q.max_transfer))
+        Py_INCREF(context)
+        if self.q.state == c.SHMND_QP_DOWN or self.q.rx_stalled:
+            if self.q.rx_stalled:
+                c.shmnd_qp_activate(&self.q)
+            self.receive_cq.pushed()
+
+    def read(self, sge, remote_address, remote_token, context=None, flags=0) -> None:
+        """Read the peer's memory into registered memory here."""
+        self._rdma(c.SHMND_READ, "read", sge, remote_address, remote_token, context, flags)
+
+    def write(self, sge, remote_address, remote_token, context=None, flags=0) -> None:
+        """Write registered memory into the peer's."""
+        self._rdma(c.SHMND_WRITE, "write", sge, remote_address, remote_token, context, flags)
+
+    cdef _rdma(self, uint32_t type_, str method, object sge, object remote_address,
+               object remote_token, object context, object flags):
+        cdef c.shmnd_sge list_[16]
+        cdef c.cbool kept
+        cdef uint32_t flag = _flags(flags)
+        cdef uint32_t n, status, token
+        cdef uint64_t address
+        if self.born != forks():
+            self._refuse_in_child(method)
+        address = _number(remote_address, UINT64_MAX)
+        token = <uint32_t>_number(remote_token, 0xFFFFFFFF)
+        if flag & ~(_FLAGS_READ if type_ == c.SHMND_READ else _FLAGS_WRITE):
+            self.refuse(method, Status.INVALID_PARAMETER_6, None, flags)
+        if flag & c.SHMND_OP_INLINE:
+            sge = self._inline(sge, "QueuePair.write")
+        n = gather_sges(sge, list_, f"QueuePair.{method}", self.q.wq_stride)
+        status = c.shmnd_post_rdma(&self.q, <void *>context, <unsigned char>type_, list_, n,
+                                   address, token, flag, &kept)
+        if status:
+            self.refuse(method, status, sge, flags)
+        if kept:
+            Py_INCREF(context)
+        if self.q.wq_head != self.q.wq_tail:
+            self.advance()
+        self.initiator_cq.pushed()
+
+    def _inline(self, sge, call):
+        """Make sure that an INLINE list can be read: registered memory, a buffer, or copied."""
+        items = [sge] if isinstance(sge, Sge) else [] if sge is None else list(sge)
+        if sum(item.length for item in items) > self.q.inline_size:
+            return sge if len(items) <= 16 else items[:16]  # refused by its length
+        for item in items:
+            if len(items) > 16 or ((<Sge>item).owner is None and not self.registry.covers(
+                    item.token, item.address, item.length)):
+                return _copy_of_inline(items, call)
+        return sge
+
+    def bind(self, memory_region, memory_window, address, length, context=None, flags=0) -> None:
+        """Make a range of a region accessible to the peer through a window.
+
+        The window's token is valid when this returns.
+        """
+        cdef uint32_t flag = _flags(flags)
+        if flag & ~_FLAGS_BIND:
+            self.refuse("bind", Status.INVALID_PARAMETER_6, None, flags)
+        memory_window._check_bind(self, memory_region, address, length, flag)
+        status = self._checked_connected("bind")
+        outcome, token = memory_window._bind(self, memory_region, address, length, flag)
+        self._window(c.SHMND_BIND, token, outcome, context, flag)
+
+    def invalidate(self, memory_window, context=None, flags=0) -> None:
+        """End the peer's access through a window. Final when it completes."""
+        cdef uint32_t flag = _flags(flags)
+        if flag & ~_FLAGS_INVALIDATE:
+            self.refuse("invalidate", Status.INVALID_PARAMETER_3, None, flags)
+        memory_window._check_invalidate(self)
+        self._checked_connected("invalidate")
+        outcome, token = memory_window._invalidate(self)
+        self._window(c.SHMND_INVALIDATE, token, outcome, context, flag)
+
+    def _checked_connected(self, method):
+        cdef uint32_t status
+        if self.born != forks():
+            self._refuse_in_child(method)
+        status = c.shmnd_check_connected(&self.q)
+        if status:
+            self.refuse(method, status, None, 0)
+
+    cdef _window(self, uint32_t type_, uint32_t token, uint32_t outcome, object context,
+                 uint32_t flags):
+        Py_INCREF(context)
+        c.shmnd_post_window(&self.q, <void *>context, <unsigned char>type_, token, outcome, flags)
+        self.advance()
+        self.initiator_cq.pushed()
+
+    def flush(self) -> None:
+        """Cancel all outstanding requests of both queues. What has arrived is delivered first."""
+        if self.born != forks():
+            self._refuse_in_child("flush")
+        c.shmnd_qp_flush(&self.q)
+        if self.q.link.mine != NULL:
+            self.settle()
+        self.initiator_cq.pushed()
+        self.receive_cq.pushed()
+
+    cdef _refuse_in_child(self, str method):
+        raise error(Status.DEVICE_REMOVED, f"QueuePair.{method}", IN_CHILD)
+
+    cdef refuse(self, str method, uint32_t status, object sge, object flags):
+        """Raise for a call that was refused, naming the value and the limit it broke."""
+        legal = {"send": 0x27, "read": 0x03, "write": 0x23, "bind": 0x1B, "invalidate": 0x03}
+        items = [sge] if isinstance(sge, Sge) else list(sge or ())
+        total = sum(item.length for item in items)
+        if status == Status.DATA_OVERRUN:
+            detail = f"{len(items)} scatter/gather elements, at most {self.q.wq_stride} are granted"
+        elif status == Status.BUFFER_OVERFLOW and int(flags) & c.SHMND_OP_INLINE:
+            detail = f"{total} bytes inline, at most {self.q.inline_size} on this queue pair"
+        elif status == Status.BUFFER_OVERFLOW:
+            detail = f"{total} bytes, at most {self.q.max_transfer} a request"
+        elif status == Status.NO_MORE_ENTRIES:
+            detail = (f"{self.q.wq_tail - self.q.wq_head} requests are outstanding, the queue "
+                      f"holds {self.q.wq_depth}; reap completions and post again")
+        elif status == Status.CONNECTION_INVALID:
+            detail = f"the queue pair is {STATE_NAMES[self.q.state]}"
+        else:
+            detail = f"flags {int(flags):#x} outside {legal[method]:#x}"
+        raise error(status, f"QueuePair.{method}", detail)
+
+    # -- progress --
+
+    cdef advance(self):
+        """Carry out what can be carried out now."""
+        cdef uint32_t p
+        while True:
+            p = c.shmnd_tx_advance(&self.q)
+            if p == c.SHMND_IDLE:
+                break
+            self.serve(p, False)
+        if self.q.rx_fault or self.q.going_down:
+            self.settle()
+
+    cdef int serve(self, uint32_t what, bint receiving) except -1:
+        """Run or map what a poll could not."""
+        if what == c.SHMND_NEEDS_MAP:
+            self._map(receiving)
+        elif receiving:
+            self.run_rx()
+        else:
+            self.run_tx()
+        return 0
+
+    cdef run_tx(self):
+        """Run a prepared copy; a long one without the interpreter's lock."""
+        cdef bint long_ = (self.q.tx_job.to.total >= _LONG_COPY
+                           or self.q.tx_job.to.remote or self.q.tx_job.from_.remote)
+        if not self.q.tx_busy or self.q.tx_started:
+            return
+        self.q.tx_started = True
+        self.q.tx_runs += 1
+        if long_:
+            self.peer.jobs += 1
+            with nogil:
+                c.shmnd_tx_run(&self.q)
+            self.peer.jobs -= 1
+        else:
+            c.shmnd_tx_run(&self.q)
+        c.shmnd_tx_ran(&self.q)
+
+    cdef run_rx(self):
+        """Copy chunks of a large message that arrives."""
+        if self.q.rx_busy or self.q.rx_job.kind == c.SHMND_JOB_NONE:
+            return
+        self.q.rx_busy = True
+        self.q.rx_runs += 1
+        if self.q.rx_job.chunks.length >= _LONG_COPY or self.q.rx_job.from_.remote:
+            self.peer.jobs += 1
+            with nogil:
+                c.shmnd_rx_run(&self.q)
+            self.peer.jobs -= 1
+        else:
+            c.shmnd_rx_run(&self.q)
+        c.shmnd_rx_ran(&self.q)
+
+    def _map(self, receiving):
+        """A segment of the peer is not mapped here: take what the broker sent, once."""
+        where = (receiving, self.q.wq_head, self.q.wq_next, self.q.in_.read_pos)
+        if where != self.map_place:
+            self.adapter.hub.sync()
+            self.map_place = where
+            return
+        self.map_place = None
+        # The peer names memory that it never announced.
+        c.shmnd_fail_unmapped(&self.q, receiving)
+
+    cdef settle(self):
+        """Do all that can be done now, running jobs, until only others can go on."""
+        cdef c.shmnd_todo todo
+        while True:
+            todo.what = c.SHMND_IDLE
+            c.shmnd_qp_tend(&self.q, c.shmnd_now_ns(), &todo)
+            if todo.what == c.SHMND_IDLE:
+                return
+            self.serve(todo.what, todo.receiving)
+
+    def progress(self) -> None:
+        """Look at the link once: what the other side did, and what follows from it."""
+        if self.q.link.mine != NULL:
+            self.settle()
