@@ -13,6 +13,7 @@ import numpy as np
 
 from shmnd.address import address_list_into, host_addresses, into, parse_host, require_local
 from shmnd.bells import Bells
+from shmnd.broker.protocol import name_of
 from shmnd.closing import Closing
 from shmnd.connector import Connector
 from shmnd.hub import Hub
@@ -54,7 +55,8 @@ class Adapter(Closing):
                 Status.INVALID_PARAMETER_3, call, f"rnr_timeout {rnr_timeout} is outside 0..1e6 s"
             )
         self.rnr_timeout: Final = float(rnr_timeout)
-        self.uid: Final = uuid.uuid4().hex
+        self.key: Final = os.urandom(16).hex()
+        self.uid: Final = name_of(self.key)
         self.limits: Final[AdapterInfo] = replace(LIMITS, adapter_id=uuid.getnode())
         self._closed = False
         self._known = False

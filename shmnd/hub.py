@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
+from shmnd.broker.protocol import name_of
 from shmnd.ledger import Ledger
 from shmnd.peers import Peers
 from shmnd.status import NdError, Status, error
@@ -77,7 +78,7 @@ class Hub:
                 hub = cls(
                     lambda new: BrokerClient(
                         namespace,
-                        process=new.process,
+                        key=new.key,
                         doorbell_fd=new.doorbell_fd,
                         on_reconnect=new.on_reconnect,
                     ),
@@ -89,7 +90,9 @@ class Hub:
             return hub
 
     def __init__(self, join: Callable[[Hub], BrokerLike], data_plane: DataPlaneLike) -> None:
-        self.process: Final = os.urandom(16).hex()
+        self.key: Final = os.urandom(16).hex()
+        """Only this process and the broker know it; what peers know is the name made of it."""
+        self.process: Final = name_of(self.key)
         self.data_plane: Final = data_plane
         self.ledger: Final = Ledger()
         self.attempts = threading.RLock()
@@ -429,7 +432,7 @@ class Hub:
     def register_adapter(self, adapter: SegmentOwner, table: Mapping[str, Any]) -> None:
         """Make an adapter and its segments known."""
         with self.rpc:
-            self.call("adapter", caller="open_adapter", adapter=adapter.uid, table=table)
+            self.call("adapter", caller="open_adapter", key=adapter.key, table=table)
             self.ledger.adapters[adapter.uid] = weakref.ref(adapter), table
         for segment in adapter.segments():
             self.announce_segment(adapter, *segment)

@@ -84,7 +84,7 @@ class Ledger:
             adapter = ref()
             if adapter is None:
                 continue  # its closing is under way
-            client.call("adapter", adapter=uid, table=table)
+            client.call("adapter", key=adapter.key, table=table)
             for seg, size, fd, writable in adapter.segments():
                 client.call("segment", [fd], adapter=uid, seg=seg, size=size, writable=writable)
         self._replay_connections(client)

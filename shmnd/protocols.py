@@ -40,8 +40,12 @@ class SegmentOwner(Protocol):
     """An adapter, as the hub and the ledger see it."""
 
     @property
+    def key(self) -> str:
+        """32 hexadecimal digits that only this process and the broker know."""
+
+    @property
     def uid(self) -> str:
-        """32 hexadecimal digits."""
+        """The name that peers know, made of the key."""
 
     def segments(self) -> Iterable[tuple[int, int, int, bool]]:
         """All its shared segments: number, bytes, descriptor, whether peers may write."""

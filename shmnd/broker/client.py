@@ -56,7 +56,8 @@ class _Lost(Exception):
 class BrokerClient:
     """A process's session with the broker of a namespace, renewed as often as needed.
 
-    `process` are 32 hexadecimal digits that name this process, `doorbell_fd` is the eventfd that
+    `key` are 32 hexadecimal digits that nobody else learns; the name of this process is made of
+    them (`protocol.name_of`), and stays the same whatever broker is there. `doorbell_fd` is the eventfd that
     peers ring; it is borrowed and must stay open. `on_reconnect` is called with this client, in
     the thread that met the loss, whenever a new broker must be told what the process holds; it
     uses `call` as usual. NdError says why no broker could be reached.
@@ -66,7 +67,7 @@ class BrokerClient:
         self,
         namespace: str | None = None,
         *,
-        process: str,
+        key: str,
         doorbell_fd: int,
         base: str | None = None,
         on_reconnect: Callable[[BrokerClient], None] | None = None,
@@ -77,7 +78,7 @@ class BrokerClient:
         self.broker = ""
         """Names the broker of this session."""
         self._place: Place = place_of(namespace, base)
-        self._process = process
+        self._key = key
         self._doorbell_fd = doorbell_fd
         self._idle = idle
         self._timeout = timeout
@@ -248,7 +249,7 @@ class BrokerClient:
         deadline = time.monotonic() + START_SECONDS
         hello = {
             "version": VERSION,
-            "process": self._process,
+            "key": self._key,
             "pid": os.getpid(),
             "holds": holds,
         }
@@ -270,11 +271,6 @@ class BrokerClient:
                 sock.close()
                 raise
             status = reply["status"]
-            if status == Status.SHARING_VIOLATION and time.monotonic() < deadline:
-                # The broker has not seen the end of our last session yet.
-                self._hang_up()
-                time.sleep(0.01)
-                continue
             if status:
                 self._hang_up()
                 raise error(status, "open_adapter", f"broker at {self.path}: {reply['message']}")

@@ -14,7 +14,6 @@ and an active end that is over after accept means to the passive side that it wa
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Mapping
 
@@ -45,15 +44,13 @@ class Connections:
         outbox: Outbox,
         limits: Limits,
     ) -> None:
-        self.by_number: dict[int, Connection] = {}
+        self.records: dict[tuple[int, str, str], Connection] = {}
         self._tuples: dict[tuple[int, Address, Address], Connection] = {}
-        self._vacant: dict[str, dict[int, Connection]] = {}
+        self._vacant: dict[str, dict[tuple[int, str, str], Connection]] = {}
         self._ports = ports
         self._adapters = adapters
         self._outbox = outbox
         self._limits = limits
-        # Numbers stay unique across brokers, so that both sides can name a connection to the next.
-        self._numbers = itertools.count((random.getrandbits(30) + 1) << 32)
 
     # --- requests of the active side -----------------------------------------------------------
 
@@ -61,7 +58,7 @@ class Connections:
         """Queue or offer a connect to whoever listens there."""
         listener = self._listener_for(source, fields)
         connection = Connection(
-            number=next(n for n in self._numbers if n not in self.by_number),
+            number=_new_number(process, listener.adapter.process),
             stage=Stage.QUEUED,
             protocol=source.protocol,
             active=End(source.adapter.uid, fields["local"], process),
@@ -75,7 +72,7 @@ class Connections:
         self._check_room(process, connection)
         process.waiting_bytes += connection.weight
         source.connection = connection
-        self.by_number[connection.number] = connection
+        self.records[connection.identity] = connection
         self._tuples[connection.key] = connection
         self._occupy(connection, connection.active, source.adapter)
         listener.queue[connection.number] = connection
@@ -84,9 +81,14 @@ class Connections:
 
     def abandon(self, process: Process, number: int) -> None:
         """Give up a connect whose answer was not taken; harmless when it is over already."""
-        connection = self.by_number.get(number)
-        if connection is not None and connection.active.process is process:
-            self._abandon(connection)
+        connection = process.connections.get(number)
+        if connection is None or connection.active.process is not process:
+            return
+        if connection.active.over and connection.passive.process is process:
+            # The passive side of the same process was quicker, and its word was taken for this one.
+            self._end(connection, connection.passive)
+            return
+        self._abandon(connection)
 
     # --- requests of the passive side ----------------------------------------------------------
 
@@ -123,7 +125,7 @@ class Connections:
 
     def closed(self, process: Process, number: int) -> None:
         """One end is over. (Within one process the first word is for the active end.)"""
-        connection = self.by_number.get(number)
+        connection = process.connections.get(number)
         if connection is None:
             return
         for end in (connection.active, connection.passive):
@@ -166,27 +168,28 @@ class Connections:
     # --- replay --------------------------------------------------------------------------------
 
     def hold(self, process: Process, held: Fields) -> None:
-        """Take note of a connection that was made through an earlier broker."""
+        """Take note of a connection that was made through an earlier broker.
+
+        Only claims of the same two adapters meet in one record, and nobody can declare another's
+        adapter: whoever claims a connection of others makes a record that concerns nobody else.
+        """
         adapter = process.adapters.get(held["adapter"])
         if adapter is None:
             raise Refusal(
                 Status.INVALID_HANDLE, f"adapter {held['adapter']} is none of this process"
             )
-        connection = self.by_number.get(held["connection"]) or _from_held(held)
+        claimed = _from_held(held)
+        connection = self.records.get(claimed.identity, claimed)
         end = connection.active if held["role"] == "active" else connection.passive
         other = connection.other(end)
-        if end.process is process and end.adapter == adapter.uid:
+        if end.process is process:
             return  # told twice
-        parties = (adapter.uid, held["peer_adapter"])
-        if (
-            connection.stage is not Stage.ACCEPTED
-            or end.process is not None
-            or (end.adapter, other.adapter) != parties
-        ):
+        known = process.connections.get(connection.number, connection)
+        if connection.stage is not Stage.ACCEPTED or known is not connection:
             raise Refusal(
                 Status.INVALID_PARAMETER,
                 f"connection {held['connection']}: its {held['role']} end is not vacant for"
-                f" adapter {parties[0]} towards {parties[1]}",
+                f" adapter {adapter.uid} towards {held['peer_adapter']}",
             )
         if len(process.connections) >= self._limits.connections:
             raise Refusal(
@@ -195,7 +198,7 @@ class Connections:
             )
         if end.over:
             return  # settled already; its closing word follows and finds it over
-        self.by_number[connection.number] = connection
+        self.records[connection.identity] = connection
         self._tuples.setdefault(connection.key, connection)
         self._occupy(connection, end, adapter)
         self._reunite(connection, other)
@@ -217,7 +220,7 @@ class Connections:
             self._introduce(self._adapters[connection.active.adapter], connection.passive.process)
             self._introduce(self._adapters[connection.passive.adapter], connection.active.process)
             return
-        self._vacant.setdefault(other.adapter, {})[connection.number] = connection
+        self._vacant.setdefault(other.adapter, {})[connection.identity] = connection
         owner = self._adapters.get(other.adapter)
         if owner is not None and owner.process.settled:
             self._unheld(connection, other)
@@ -279,7 +282,7 @@ class Connections:
 
     def _offered_to(self, process: Process, number: int) -> Connection:
         """Find a connection that lies with this process for its answer."""
-        connection = self.by_number.get(number)
+        connection = process.connections.get(number)
         if (
             connection is None
             or connection.passive.process is not process
@@ -394,7 +397,7 @@ class Connections:
         if other.over or other.process is None:
             self._remove(connection)
         else:
-            self._vacant.setdefault(end.adapter, {})[connection.number] = connection
+            self._vacant.setdefault(end.adapter, {})[connection.identity] = connection
 
     def _occupy(self, connection: Connection, end: End, adapter: Adapter) -> None:
         end.process = adapter.process
@@ -416,7 +419,7 @@ class Connections:
         """Nobody needs to look for a claimant of this end any more."""
         vacant = self._vacant.get(end.adapter)
         if vacant is not None:
-            vacant.pop(connection.number, None)
+            vacant.pop(connection.identity, None)
             if not vacant:
                 del self._vacant[end.adapter]
 
@@ -445,7 +448,15 @@ class Connections:
         for end in (connection.active, connection.passive):
             end.over = True
             self._leave(connection, end)
-        self.by_number.pop(connection.number, None)
+        self.records.pop(connection.identity, None)
+
+
+def _new_number(*parties: Process) -> int:
+    """Choose a number that the parties do not use; also the next broker can go on with it."""
+    while True:
+        number = random.getrandbits(62) | 1
+        if not any(number in party.connections for party in parties):
+            return number
 
 
 def _weight(offer: Fields) -> int:

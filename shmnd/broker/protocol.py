@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import array
 import binascii
+import hashlib
 import json
 import math
 import os
@@ -36,13 +37,14 @@ __all__ = [
     "decode_private",
     "encode",
     "encode_private",
+    "name_of",
     "receive",
     "send",
     "show",
     "text_of",
 ]
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Both ends must speak the same; an upgrade that changes a message raises it."""
 
 MAX_MESSAGE: Final = 32768
@@ -238,6 +240,18 @@ def show(value: object) -> str:
     text = value if isinstance(value, str) else repr(value)
     text = text.encode("ascii", "backslashreplace").decode("ascii")
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+# --- names -------------------------------------------------------------------------------------
+
+
+def name_of(key: str) -> str:
+    """Give the public name of a process or an adapter, which only the owner of its key can claim.
+
+    Peers learn the name. Without the key none of them can pose as its owner before a new broker,
+    which remembers nothing of the old one.
+    """
+    return hashlib.sha256(bytes.fromhex(key)).hexdigest()[:32]
 
 
 # --- private data ------------------------------------------------------------------------------

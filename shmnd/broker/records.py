@@ -180,6 +180,11 @@ class Connection:
         return self.passive if end is self.active else self.active
 
     @property
+    def identity(self) -> tuple[int, str, str]:
+        """Give what names it, also to the next broker."""
+        return self.number, self.active.adapter, self.passive.adapter
+
+    @property
     def key(self) -> tuple[int, Address, Address]:
         """Give what may exist only once at a time."""
         return self.protocol, self.active.address, self.passive.address

@@ -18,6 +18,7 @@ from shmnd.broker.protocol import (
     Descriptor,
     Fields,
     Refusal,
+    name_of,
 )
 from shmnd.broker.records import (
     Adapter,
@@ -140,10 +141,11 @@ class Rendezvous:
         _require_kind(fds[0], "doorbell", _DOORBELL_KINDS)
         _require_kind(fds[1], "pidfd", _PIDFD_KINDS)
         trusted_pid = self._trusted_pids.get(client, 0)
-        self._replace(fields["process"], trusted_pid)
+        uid = name_of(fields["key"])
+        self._replace(uid)
         process = Process(
             client=client,
-            uid=fields["process"],
+            uid=uid,
             pid=fields["pid"],
             trusted_pid=trusted_pid,
             doorbell=fds[0],
@@ -153,21 +155,18 @@ class Rendezvous:
         self._clients[client] = self.processes[process.uid] = process
         return {"version": VERSION, "broker": self.uid, "pid": os.getpid()}
 
-    def _replace(self, uid: str, trusted_pid: int) -> None:
+    def _replace(self, uid: str) -> None:
         """A process that comes back before its old socket was seen closed takes its own place."""
         old = self.processes.get(uid)
-        if old is None:
-            return
-        if trusted_pid == 0 or old.trusted_pid != trusted_pid:
-            raise Refusal(Status.SHARING_VIOLATION, f"process {uid} is here already")
-        client = old.client
-        self.leave(client)
-        self.outbox.items.append(Outgoing(client, None))
+        if old is not None:
+            client = old.client
+            self.leave(client)
+            self.outbox.items.append(Outgoing(client, None))
 
     # --- adapters and segments -----------------------------------------------------------------
 
     def _adapter(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        uid = fields["adapter"]
+        uid = name_of(fields["key"])
         known = self.adapters.get(uid)
         if known is not None and known.process is not process:
             raise Refusal(Status.SHARING_VIOLATION, f"adapter {uid} belongs to another process")
@@ -337,7 +336,7 @@ class Rendezvous:
         return {}
 
     def _status(self, fields: Fields) -> Fields:
-        found = report(self.processes, self.adapters, self.connections.by_number, fields)
+        found = report(self.processes, self.adapters, self.connections.records, fields)
         return {"broker": self.uid, "version": VERSION, "pid": os.getpid(), **found}
 
 

@@ -19,7 +19,7 @@ _PAGE: Final = 48
 def report(
     processes: Mapping[str, Process],
     adapters: Mapping[str, Adapter],
-    connections: Mapping[int, Connection],
+    connections: Mapping[tuple[int, str, str], Connection],
     fields: Fields,
 ) -> Fields:
     """Give the counts, and the page of the wanted kind; `next` (not 0) leads to the one after."""

@@ -190,12 +190,12 @@ REQUESTS: Final[Mapping[str, Shape]] = {
         2,
         {
             "version": _integer(0, _U31),
-            "process": _uid,
+            "key": _uid,
             "pid": _integer(0, _U31),
             "holds": _Default(_flag, False),
         },
     ),
-    "adapter": Shape(0, {"adapter": _uid, "table": _Default(_opaque, {})}),
+    "adapter": Shape(0, {"key": _uid, "table": _Default(_opaque, {})}),
     "adapter_close": Shape(0, {"adapter": _uid}),
     "segment": Shape(
         1,

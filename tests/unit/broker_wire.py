@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from shmnd.broker.place import Place
-from shmnd.broker.protocol import Descriptor, decode, encode, receive, send
+from shmnd.broker.protocol import VERSION, Descriptor, decode, encode, name_of, receive, send
 from shmnd.broker.records import Limits
 from shmnd.broker.server import Server, ServerLimits
 
@@ -47,8 +47,10 @@ class Wire:
         sock = place.connect()
         assert sock is not None, "nobody serves"
         self.sock = sock
-        self.uid = os.urandom(16).hex()
-        self.adapter = os.urandom(16).hex()
+        self.key = os.urandom(16).hex()
+        self.uid = name_of(self.key)
+        self.adapter_key = os.urandom(16).hex()
+        self.adapter = name_of(self.adapter_key)
         self.events: list[tuple[dict[str, Any], list[Descriptor]]] = []
         self._next = 1
 
@@ -62,12 +64,12 @@ class Wire:
         """Become a process with an adapter."""
         doorbell, pidfd = os.eventfd(0), os.pidfd_open(os.getpid())
         try:
-            fields = {"version": 1, "process": self.uid, "pid": os.getpid(), **more}
+            fields = {"version": VERSION, "key": self.key, "pid": os.getpid(), **more}
             self.ask("hello", [doorbell, pidfd], **fields)
         finally:
             os.close(doorbell)
             os.close(pidfd)
-        self.ask("adapter", adapter=self.adapter)
+        self.ask("adapter", key=self.adapter_key)
         return self
 
     def send(self, message: dict[str, Any] | bytes, fds: Sequence[int] = ()) -> None:

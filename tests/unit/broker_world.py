@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from shmnd.broker.protocol import Descriptor, decode, encode
+from shmnd.broker.protocol import VERSION, Descriptor, decode, encode, name_of
 from shmnd.broker.records import Limits
 from shmnd.broker.rendezvous import Rendezvous
 from shmnd.status import Status
@@ -49,31 +49,33 @@ class World:
                 self.said.setdefault(client, []).append((decode(encode(message)), fds))
 
     def party(
-        self, *, uid: str | None = None, holds: bool = False, pid: int = 0, adapter: bool = True
+        self, *, key: str | None = None, holds: bool = False, pid: int = 0, adapter: bool = True
     ) -> "Party":
-        return Party(self, next(self._numbers), uid or os.urandom(16).hex(), holds, pid, adapter)
+        return Party(self, next(self._numbers), key or os.urandom(16).hex(), holds, pid, adapter)
 
 
 class Party:
     """One process, as the broker sees it."""
 
     def __init__(
-        self, world: World, number: int, uid: str, holds: bool, pid: int, adapter: bool
+        self, world: World, number: int, key: str, holds: bool, pid: int, adapter: bool
     ) -> None:
         self.world = world
         self.number = number
-        self.uid = uid
+        self.key = key
+        self.uid = name_of(key)
         self.doorbell = Fake()
         self.pidfd = Fake()
-        self.adapter = os.urandom(16).hex()
+        self.adapter_key = os.urandom(16).hex()
+        self.adapter = name_of(self.adapter_key)
         self._ids = itertools.count(1)
         self._objects = itertools.count(1)
         world.state.admit(number, pid)
         self.hello = self.raw(
-            "hello", [self.doorbell, self.pidfd], version=1, process=uid, pid=77, holds=holds
+            "hello", [self.doorbell, self.pidfd], version=VERSION, key=key, pid=77, holds=holds
         )
         if adapter:
-            self.ask("adapter", adapter=self.adapter, table={"of": self.uid})
+            self.ask("adapter", key=self.adapter_key, table={"of": self.uid})
 
     def raw(self, op: str, fds: Sequence[Descriptor] = (), **fields: Any) -> dict[str, Any]:
         """Give the reply, whatever it says."""

@@ -158,7 +158,7 @@ class Dancers:
     def assert_nothing_undecided(self) -> None:
         """The broker and both hubs know of no connection, and of nothing but the listener."""
         rendezvous = self.world.broker.rendezvous
-        assert not rendezvous.connections.by_number
+        assert not rendezvous.connections.records
         for end in (self.active, self.passive):
             assert not end.hub._ends
             assert not end.hub.ledger.live

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from shmnd.broker.protocol import Descriptor, decode, encode
+from shmnd.broker.protocol import VERSION, Descriptor, decode, encode, name_of
 from shmnd.broker.rendezvous import Rendezvous
 from shmnd.hub import Hub
 from shmnd.info import LIMITS
@@ -119,7 +119,7 @@ class FakeClient:
         self._ask(
             "hello",
             (self.hub.doorbell_fd, self._pidfd),
-            {"version": 1, "process": self.hub.process, "pid": os.getpid(), "holds": holds},
+            {"version": VERSION, "key": self.hub.key, "pid": os.getpid(), "holds": holds},
         )
 
     def fileno(self) -> int:
@@ -423,7 +423,8 @@ class FakeAdapter:
         self.hub = hub
         self.host = host
         self.limits = limits
-        self.uid = os.urandom(UID_DIGITS // 2).hex()
+        self.key = os.urandom(UID_DIGITS // 2).hex()
+        self.uid = name_of(self.key)
         self.owned: list[tuple[int, int, int, bool]] = []
         self.open = True
         hub._users += 1

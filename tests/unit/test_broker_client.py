@@ -18,12 +18,13 @@ import pytest
 from shmnd.broker import client as client_module
 from shmnd.broker.client import BrokerClient
 from shmnd.broker.place import Place, place_of
-from shmnd.broker.protocol import Datagram, decode, encode, receive, send
+from shmnd.broker.protocol import Datagram, decode, encode, name_of, receive, send
 from shmnd.broker.server import Server
 from shmnd.status import NdError, Status
 from unit.broker_wire import PATIENCE, Wire, serving
 
-ADAPTER = "ab" * 16
+KEY = "ab" * 16
+ADAPTER = name_of(KEY)
 LISTENER = {"adapter": ADAPTER, "object": 1, "kind": "listener", "host": "127.0.0.1", "port": 5000}
 
 
@@ -54,7 +55,7 @@ def make(place: Place, doorbell: int) -> Iterator[Make]:
     made: list[BrokerClient] = []
 
     def make(**more: Any) -> BrokerClient:
-        more = {"process": os.urandom(16).hex(), **more}
+        more = {"key": os.urandom(16).hex(), **more}
         base = str(place.directory.parent)
         client = BrokerClient("test", doorbell_fd=doorbell, base=base, **more)
         made.append(client)
@@ -71,7 +72,7 @@ def readable(client: BrokerClient, seconds: float = 0.0) -> bool:
 
 
 def listening(client: BrokerClient) -> None:
-    client.call("adapter", adapter=ADAPTER)
+    client.call("adapter", key=KEY)
     client.call("bind", **LISTENER)
     client.call("listen", object=1, backlog=0)
     client.call("request", object=1, connector=1)
@@ -84,7 +85,7 @@ def test_a_call_gives_the_reply(make: Make, broker: Server) -> None:
     client = make()
     assert client.alive
     assert client.broker == broker._state.uid
-    client.call("adapter", adapter=ADAPTER)
+    client.call("adapter", key=KEY)
     assert client.call("bind", **LISTENER)["port"] == 5000
     reply = client.call("status")
     assert (reply["processes"], reply["listeners"]) == (1, 0)
@@ -94,7 +95,7 @@ def test_a_refusal_is_an_error_that_names_the_call(make: Make, broker: Server) -
     client = make()
     with pytest.raises(ValueError, match=rf"^broker bind: adapter {ADAPTER}.*\[INVALID_HANDLE\]"):
         client.call("bind", **LISTENER)
-    client.call("adapter", adapter=ADAPTER)
+    client.call("adapter", key=KEY)
     client.call("bind", **LISTENER)
     with pytest.raises(OSError, match=r"^Listener\.bind: 127\.0\.0\.1:5000 is in use") as caught:
         client.call("bind", caller="Listener.bind", **{**LISTENER, "object": 2})
@@ -105,7 +106,7 @@ def test_a_refusal_is_an_error_that_names_the_call(make: Make, broker: Server) -
 def test_a_message_that_is_too_long_is_not_sent(make: Make, broker: Server) -> None:
     client = make()
     with pytest.raises(NdError) as caught:
-        client.call("adapter", adapter=ADAPTER, table={"x": "y" * 40000})
+        client.call("adapter", key=KEY, table={"x": "y" * 40000})
     assert caught.value.status is Status.INVALID_BUFFER_SIZE
     client.call("sync")
 
@@ -115,8 +116,9 @@ def test_many_threads_share_a_client(make: Make, broker: Server) -> None:
 
     def talk(number: int) -> int:
         for at in range(100):
-            adapter = f"{number * 1000 + at:032x}"
-            client.call("adapter", adapter=adapter)
+            key = f"{number * 1000 + at:032x}"
+            adapter = name_of(key)
+            client.call("adapter", key=key)
             client.events()
             client.post("adapter_close", adapter=adapter)
         return number
@@ -136,7 +138,7 @@ def test_a_call_within_a_call(make: Make, broker: Server, monkeypatch: pytest.Mo
         sent = real(data, fds)
         if not nested:
             nested.append(None)
-            client.post("adapter", adapter="1" * 32)
+            client.post("adapter", key="1" * 32)
             nested.append(client.call("status"))
             client.events()
         return sent
@@ -309,7 +311,7 @@ def test_a_loss_in_the_midst_of_the_replay_is_made_good(make: Make, place: Place
 
 def test_a_replay_that_fails_is_not_left_half_done(make: Make, place: Place) -> None:
     def fail(client: BrokerClient) -> None:
-        client.call("adapter", adapter=ADAPTER)
+        client.call("adapter", key=KEY)
         raise ZeroDivisionError
 
     with serving(place):
@@ -403,9 +405,9 @@ def greeted(place: Place, make: Make, **more: Any) -> Iterator[tuple[Puppet, Bro
 
 def test_hello_says_who_comes(make: Make, place: Place) -> None:
     with puppet(place) as broker, ThreadPoolExecutor(1) as pool:
-        making = pool.submit(make, process="c" * 32)
+        making = pool.submit(make, key="c" * 32)
         hello = broker.greet()
-        assert (hello["process"], hello["pid"], hello["holds"]) == ("c" * 32, os.getpid(), False)
+        assert (hello["key"], hello["pid"], hello["holds"]) == ("c" * 32, os.getpid(), False)
         making.result(PATIENCE)
 
 
@@ -415,15 +417,6 @@ def test_a_broker_that_was_about_to_leave_is_tried_again(make: Make, place: Plac
         for _ in range(3):
             broker.accept()
             broker.hang_up()
-        broker.greet()
-        assert making.result(PATIENCE).alive
-
-
-def test_a_session_that_is_still_there_is_waited_for(make: Make, place: Place) -> None:
-    with puppet(place) as broker, ThreadPoolExecutor(1) as pool:
-        making = pool.submit(make)
-        for _ in range(2):
-            broker.greet(status=int(Status.SHARING_VIOLATION), message="it is here already")
         broker.greet()
         assert making.result(PATIENCE).alive
 

@@ -29,11 +29,11 @@ def check(world: World) -> None:
         for (protocol, port), hosts in state._ports._holders.items()
         for host, bound in hosts.items()
     }
-    for connection in state.connections.by_number.values():
+    for connection in state.connections.records.values():
         check_connection(world, connection)
     for key, connection in state.connections._tuples.items():
         assert key == connection.key
-        assert state.connections.by_number[connection.number] is connection
+        assert state.connections.records[connection.identity] is connection
     for uid, vacant in state.connections._vacant.items():
         assert vacant
         for connection in vacant.values():
@@ -63,7 +63,7 @@ def check_process(world: World, process: Process) -> None:
     assert process.segments == sum(len(a.segments) for a in process.adapters.values())
     assert process.connections == {
         c.number: c
-        for c in state.connections.by_number.values()
+        for c in state.connections.records.values()
         for end in (c.active, c.passive)
         if end.process is process and not end.over
     }
@@ -124,10 +124,10 @@ class Player:
             party.leave()
             check(self.world)
             again = self.random.random() < 0.7
-            new = self.world.party(uid=party.uid, holds=True) if again else self.world.party()
+            new = self.world.party(key=party.key, holds=True) if again else self.world.party()
             if again:
                 new.adapter = party.adapter
-                new.ask("adapter", adapter=new.adapter)
+                new.ask("adapter", key=new.adapter_key)
             self.parties[at] = new
             self.adapters = [*self.adapters[-6:], new.adapter]
         else:
@@ -155,7 +155,7 @@ class Player:
             "role": pick.choice(["active", "passive"]),
         }
         moves: list[tuple[str, dict[str, Any], int]] = [
-            ("adapter", adapter, 0),
+            ("adapter", {"key": party.adapter_key}, 0),
             ("segment", {**adapter, "seg": number, "size": 1, "writable": True}, 1),
             ("segment_close", {**adapter, "seg": number}, 0),
             (
@@ -211,6 +211,6 @@ def test_records_agree_after_every_move(game: int) -> None:
     for party in player.parties:
         party.leave()
         check(player.world)
-    assert (state.adapters, state.connections.by_number) == ({}, {})
+    assert (state.adapters, state.connections.records) == ({}, {})
     assert (state.connections._tuples, state.connections._vacant) == ({}, {})
     assert state._ports._holders == {}

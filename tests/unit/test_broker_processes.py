@@ -22,13 +22,14 @@ import pytest
 from shmnd.broker import spawn
 from shmnd.broker.client import BrokerClient
 from shmnd.broker.place import Place, place_of
+from shmnd.broker.protocol import name_of
 from shmnd.broker.spawn import ensure_broker
 from shmnd.status import NdError, Status
 from unit.broker_wire import PATIENCE, Wire
 
 pytestmark = pytest.mark.slow
 
-ADAPTER = "ab" * 16
+KEY = "ab" * 16
 
 
 def broker_pid(place: Place) -> int:
@@ -71,7 +72,7 @@ def make(place: Place) -> Iterator[Make]:
     doorbell = os.eventfd(0)
 
     def make(**more: Any) -> BrokerClient:
-        more = {"process": os.urandom(16).hex(), "idle": 30.0, **more}
+        more = {"key": os.urandom(16).hex(), "idle": 30.0, **more}
         base = str(place.directory.parent)
         client = BrokerClient("test", doorbell_fd=doorbell, base=base, **more)
         made.append(client)
@@ -87,9 +88,10 @@ CLIENT = """
 import os, sys
 sys.path[:0] = sys.argv[2:]
 from shmnd.broker.client import BrokerClient
+from shmnd.broker.protocol import name_of
 bell = os.eventfd(0)
 def client(**more):
-    return BrokerClient("test", process=os.urandom(16).hex(), doorbell_fd=bell, base=sys.argv[1],
+    return BrokerClient("test", key=os.urandom(16).hex(), doorbell_fd=bell, base=sys.argv[1],
                         idle=30.0, **more)
 def say(*words):
     print(*words, flush=True)
@@ -298,7 +300,7 @@ def test_clients_that_come_while_it_leaves_are_not_lost(place: Place, make: Make
     for _ in range(25):
         client = make(idle=0.01)
         brokers.add(client.broker)
-        client.call("adapter", adapter=ADAPTER)
+        client.call("adapter", key=KEY)
         client.close()
         time.sleep(random_.uniform(0.0, 0.025))
     assert len(brokers) > 2
@@ -379,13 +381,14 @@ class Holder:
     """A process that holds a listener and a connection to itself, and tells so."""
 
     def __init__(self) -> None:
-        self.adapter = os.urandom(16).hex()
+        self.key = os.urandom(16).hex()
+        self.adapter = name_of(self.key)
         self.port = 0
         self.connection: dict[str, Any] | None = None
         self.refused: list[Any] = []
 
     def declare(self, client: BrokerClient) -> None:
-        client.call("adapter", adapter=self.adapter)
+        client.call("adapter", key=self.key)
         reply = client.call(
             "bind",
             adapter=self.adapter,
@@ -480,7 +483,7 @@ def test_brokers_that_are_killed_again_and_again(place: Place) -> None:
     program = """
 holder = client()
 for n in range(10**9):
-    holder.call("adapter", adapter="%032x" % (os.getpid() * 1000 + n % 3))
+    holder.call("adapter", key="%032x" % (os.getpid() * 1000 + n % 3))
     if n % 20 == 0:
         say(n)
 """
@@ -500,9 +503,10 @@ for n in range(10**9):
 def test_a_killed_client_is_noticed_and_its_things_are_freed(place: Place, make: Make) -> None:
     program = """
 holder = client()
-holder.call("adapter", adapter="c" * 32)
+holder.call("adapter", key="c" * 32)
+ADAPTER = name_of("c" * 32)
 for number, port in ((1, 5000), (2, 5001)):
-    holder.call("bind", adapter="c" * 32, object=number, kind="listener", host="127.0.0.1",
+    holder.call("bind", adapter=ADAPTER, object=number, kind="listener", host="127.0.0.1",
                 port=port)
     holder.call("listen", object=number, backlog=0)
 holder.call("request", object=1, connector=7)
@@ -522,7 +526,7 @@ hear()
 
 def test_a_stopped_broker_is_a_timeout_and_comes_back(place: Place, make: Make) -> None:
     client = make(timeout=0.2)
-    client.call("adapter", adapter=ADAPTER)
+    client.call("adapter", key=KEY)
     pid = broker_pid(place)
     os.kill(pid, signal.SIGSTOP)
     try:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from shmnd.broker.protocol import BadMessage, encode_private
+from shmnd.broker.protocol import VERSION, BadMessage, encode_private
 from shmnd.broker.records import Limits
 from shmnd.status import Status
 from unit.broker_world import Fake, Party, World, connected
 
-HELLO: dict[str, Any] = {"version": 1, "process": "ab" * 16, "pid": 1}
+HELLO: dict[str, Any] = {"version": VERSION, "key": "ab" * 16, "pid": 1}
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def world() -> World:
 def test_hello_must_come_first_and_only_once(world: World) -> None:
     world.state.admit(99, 0)
     for op in ("sync", "adapter"):
-        world.state.handle(99, {"op": op, "id": 1, "adapter": "0" * 32}, [])
+        world.state.handle(99, {"op": op, "id": 1, "key": "0" * 32}, [])
     world.deliver()
     assert {m["status"] for m, _ in world.said[99]} == {Status.INVALID_DEVICE_STATE}
     party = world.party()
@@ -38,7 +38,7 @@ def test_another_version_is_told_both(world: World) -> None:
     party.leave()
     reply = party.raw("hello", [Fake(), Fake()], **{**HELLO, "version": 99})
     assert reply["status"] == Status.NOT_SUPPORTED
-    assert "version 1" in reply["message"]
+    assert f"version {VERSION}" in reply["message"]
     assert "99" in reply["message"]
 
 
@@ -65,18 +65,28 @@ def test_doorbell_and_pidfd_are_what_they_should_be(
 def test_a_process_that_comes_back_takes_its_own_place(world: World) -> None:
     old = world.party(pid=5)
     old.listen(5000)
-    new = world.party(uid=old.uid, pid=5)
+    new = world.party(key=old.key, pid=5)
     assert new.hello["status"] == Status.SUCCESS
     assert world.dropped == [old.number]
     new.listen(5000)
 
 
-@pytest.mark.parametrize(("first", "second"), [(5, 6), (0, 0)])
-def test_nobody_takes_the_place_of_another(world: World, first: int, second: int) -> None:
-    old = world.party(pid=first)
-    other = world.party(uid=old.uid, pid=second, adapter=False)
-    assert other.hello["status"] == Status.SHARING_VIOLATION
-    old.ask("sync")
+def test_a_process_without_a_visible_pid_comes_back_too(world: World) -> None:
+    old = world.party(pid=0)
+    new = world.party(key=old.key, pid=0)
+    assert new.hello["status"] == Status.SUCCESS
+    assert world.dropped == [old.number]
+
+
+def test_nobody_takes_the_place_of_another(world: World) -> None:
+    """What others know of a process and its adapter are names; only their keys claim them."""
+    victim = world.party()
+    liar = world.party(key=victim.uid, adapter=False)
+    assert liar.hello["status"] == Status.SUCCESS
+    liar.ask("adapter", key=victim.adapter, table={})
+    assert world.dropped == []
+    assert len(world.state.processes) == len(world.state.adapters) == 2
+    assert world.state.adapters[victim.adapter].process.uid == victim.uid
 
 
 def test_a_request_without_id_gets_no_reply(world: World) -> None:
@@ -93,15 +103,15 @@ def test_a_request_without_id_gets_no_reply(world: World) -> None:
 
 def test_an_adapter_belongs_to_one_process(world: World) -> None:
     one, two = world.party(), world.party()
-    assert two.refused("adapter", adapter=one.adapter, table={}) is Status.SHARING_VIOLATION
-    one.ask("adapter", adapter=one.adapter, table={"told": "again"})
+    assert two.refused("adapter", key=one.adapter_key, table={}) is Status.SHARING_VIOLATION
+    one.ask("adapter", key=one.adapter_key, table={"told": "again"})
     assert (
         two.refused("bind", adapter=one.adapter, object=1, kind="listener", host="::", port=0)
         is Status.INVALID_HANDLE
     )
     one.ask("adapter_close", adapter=one.adapter)
     two.ask("adapter_close", adapter=one.adapter)  # none of its business, and gone anyway
-    two.ask("adapter", adapter=one.adapter, table={})
+    two.ask("adapter", key=one.adapter_key, table={})
 
 
 def test_a_segment_must_be_as_large_as_announced(world: World) -> None:
@@ -119,8 +129,8 @@ def test_a_segment_must_be_as_large_as_announced(world: World) -> None:
 def test_limits_of_a_process() -> None:
     world = World(Limits(adapters=2, segments=1, objects=1, armed=1))
     party = world.party()
-    party.ask("adapter", adapter="1" * 32)
-    assert party.refused("adapter", adapter="2" * 32) is Status.INSUFFICIENT_RESOURCES
+    party.ask("adapter", key="1" * 32)
+    assert party.refused("adapter", key="2" * 32) is Status.INSUFFICIENT_RESOURCES
     party.segment(1)
     fields = {"adapter": party.adapter, "seg": 2, "size": 1, "writable": True}
     assert party.refused("segment", [Fake()], **fields) is Status.INSUFFICIENT_RESOURCES
@@ -378,9 +388,9 @@ def test_a_process_may_connect_to_itself(world: World) -> None:
     party.segment(1)
     assert party.names() == ["segment"]
     party.ask("closed", connection=connection)
-    assert connection in world.state.connections.by_number
+    assert [n for n, *_ in world.state.connections.records] == [connection]
     party.ask("closed", connection=connection)
-    assert world.state.connections.by_number == {}
+    assert world.state.connections.records == {}
     party.ask("closed", connection=connection)
 
 
@@ -456,7 +466,7 @@ def test_closing_a_connector_gives_its_attempt_up(world: World) -> None:
     active.ask("connect", **fields)
     active.ask("close", object=fields["object"])
     assert passive.names() == ["peer", "offer", "abandoned"]
-    assert world.state.connections.by_number == {}
+    assert world.state.connections.records == {}
 
 
 def test_closing_a_listener_refuses_what_waits_but_not_what_was_offered(world: World) -> None:
@@ -480,10 +490,10 @@ def test_closing_an_adapter_takes_all_that_is_its_own(world: World) -> None:
     passive.take()
     active.ask("adapter_close", adapter=active.adapter)
     events = [(e["ev"], e.get("connection")) for e in passive.events()]
-    assert sorted(events[:-1]) == [("abandoned", connection), ("abandoned", offered)]
+    assert set(events[:-1]) == {("abandoned", connection), ("abandoned", offered)}
     assert events[-1] == ("adapter_gone", None)
     passive.ask("closed", connection=connection)
-    assert world.state.connections.by_number == {}
+    assert world.state.connections.records == {}
 
 
 def test_closing_the_passive_adapter_refuses_what_was_offered(world: World) -> None:
@@ -495,7 +505,7 @@ def test_closing_the_passive_adapter_refuses_what_was_offered(world: World) -> N
     events = [(e["ev"], e.get("connection")) for e in active.events()]
     assert events == [("refused", waiting), ("refused", offered), ("adapter_gone", None)]
     active.ask("closed", connection=connection)
-    assert world.state.connections.by_number == {}
+    assert world.state.connections.records == {}
 
 
 # --- death ---
@@ -516,7 +526,7 @@ def test_when_the_passive_process_dies_its_peers_are_told(world: World) -> None:
     assert bystander.take() == []
     bystander.listen(5000)
     active.ask("closed", connection=connection)
-    assert world.state.connections.by_number == {}
+    assert world.state.connections.records == {}
 
 
 def test_when_the_active_process_dies_its_peers_are_told(world: World) -> None:
@@ -537,9 +547,21 @@ def test_when_the_active_process_dies_its_peers_are_told(world: World) -> None:
     assert ("abandoned", connection) not in events  # gone, and its pidfd, say it all
     passive.arm(listener, 7)
     assert passive.take() == []
-    assert waiting not in world.state.connections.by_number
+    assert [n for n, *_ in world.state.connections.records] == [connection]
     passive.ask("closed", connection=connection)
-    assert world.state.connections.by_number == {}
+    assert world.state.connections.records == {}
+
+
+@pytest.mark.parametrize("words", [("closed", "abandon"), ("abandon", "closed")])
+def test_both_ends_of_one_process_end_in_any_order(world: World, words: tuple[str, ...]) -> None:
+    """The passive end's `closed` and the active end's `abandon` cross on their ways."""
+    party = world.party()
+    party.arm(party.listen(5000))
+    connection = party.connect(5000)
+    party.accept(connection)
+    for word in words:
+        party.ask(word, connection=connection)
+    assert world.state.connections.records == {}
 
 
 def test_both_die_and_nothing_stays(world: World) -> None:
@@ -552,7 +574,7 @@ def test_both_die_and_nothing_stays(world: World) -> None:
         party.leave()
         party.leave()
     state = world.state
-    assert (state.processes, state.adapters, state.connections.by_number) == ({}, {}, {})
+    assert (state.processes, state.adapters, state.connections.records) == ({}, {}, {})
     assert state.connections._tuples == {}
     assert state.connections._vacant == {}
     assert state._ports._holders == {}

@@ -16,9 +16,9 @@ NUMBER = 2**40
 
 def back(world: World, party: Party) -> Party:
     """Give a process as it comes to a new broker, with its adapter declared again."""
-    again = world.party(uid=party.uid, holds=True, adapter=False)
-    again.adapter = party.adapter
-    again.ask("adapter", adapter=party.adapter, table={"of": party.uid})
+    again = world.party(key=party.key, holds=True, adapter=False)
+    again.adapter_key, again.adapter = party.adapter_key, party.adapter
+    again.ask("adapter", key=party.adapter_key, table={"of": party.uid})
     return again
 
 
@@ -69,7 +69,7 @@ def test_both_ends_meet_again(old: tuple[Party, Party], first: str) -> None:
     active.ask("closed", connection=NUMBER)
     active.ask("connect", **again, host=PASSIVE[0], port=PASSIVE[1])
     passive.ask("closed", connection=NUMBER)
-    assert NUMBER not in world.state.connections.by_number
+    assert NUMBER not in [number for number, *_ in world.state.connections.records]
 
 
 def test_a_passive_side_hears_that_its_active_side_has_given_up(old: tuple[Party, Party]) -> None:
@@ -80,7 +80,7 @@ def test_a_passive_side_hears_that_its_active_side_has_given_up(old: tuple[Party
     holds(active)
     assert passive.events() == [{"ev": "abandoned", "connection": NUMBER}]
     passive.ask("closed", connection=NUMBER)
-    assert world.state.connections.by_number == {}
+    assert world.state.connections.records == {}
 
 
 def test_it_hears_so_too_when_the_active_side_was_first(old: tuple[Party, Party]) -> None:
@@ -98,7 +98,7 @@ def test_an_active_side_waits_for_a_passive_one_in_peace(old: tuple[Party, Party
     holds(passive)  # it is through with it; the active side sees that in the link
     assert active.take() == []
     active.ask("closed", connection=NUMBER)
-    assert world.state.connections.by_number == {}
+    assert world.state.connections.records == {}
 
 
 def test_a_peer_that_never_comes_leaves_nothing_behind(old: tuple[Party, Party]) -> None:
@@ -106,7 +106,7 @@ def test_a_peer_that_never_comes_leaves_nothing_behind(old: tuple[Party, Party])
     active = back(world, old[0])
     holds(active, held(active, old[1], "active"))
     active.leave()
-    assert world.state.connections.by_number == {}
+    assert world.state.connections.records == {}
     assert world.state.connections._vacant == {}
 
 
@@ -140,11 +140,11 @@ def test_a_connection_within_one_adapter(first: str) -> None:
     for role in roles:
         assert holds(party, held(party, party, role), done=False) == []
     holds(party)
-    assert NUMBER in world.state.connections.by_number
+    assert [n for n, *_ in world.state.connections.records] == [NUMBER]
     assert "abandoned" not in party.names()
     for _ in roles:
         party.ask("closed", connection=NUMBER)
-    assert world.state.connections.by_number == {}
+    assert world.state.connections.records == {}
 
 
 def test_half_of_a_connection_within_one_adapter_is_abandoned() -> None:
@@ -160,7 +160,7 @@ def test_telling_twice_is_harmless(old: tuple[Party, Party]) -> None:
     entry = held(active, old[1], "active")
     assert holds(active, entry, entry) == []
     assert holds(active, entry) == []
-    assert len(world.state.connections.by_number) == 1
+    assert len(world.state.connections.records) == 1
 
 
 def test_nobody_claims_an_end_that_is_not_its_own(old: tuple[Party, Party]) -> None:
@@ -171,15 +171,18 @@ def test_nobody_claims_an_end_that_is_not_its_own(old: tuple[Party, Party]) -> N
     ((number, why),) = holds(liar, held(active, passive, "active"), done=False)
     assert number == NUMBER
     assert active.adapter in why
-    # nor one that is taken,
+    # and with its own, whoever is the first, it makes a record that concerns nobody else.
+    assert holds(liar, held(liar, passive, "active"), done=False) == []
     holds(active, held(active, passive, "active"), done=False)
-    assert holds(liar, held(liar, passive, "active"), done=False)
-    # nor a vacant one that waits for somebody else;
-    assert holds(liar, held(liar, active, "passive"), done=False)
-    # and the rightful ones are not disturbed.
+    assert holds(liar, held(liar, active, "passive"), done=False)  # one number, one connection
     assert holds(passive, held(passive, active, "passive")) == []
     assert holds(active) == []
+    holds(liar)
+    liar.ask("closed", connection=NUMBER)
     assert "abandoned" not in passive.names()
+    assert (NUMBER, active.adapter, passive.adapter) in world.state.connections.records
+    active.segment(5)
+    assert passive.names() == ["segment"]
 
 
 def test_nobody_claims_what_is_still_undecided() -> None:

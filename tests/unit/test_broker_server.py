@@ -17,7 +17,7 @@ import pytest
 
 from shmnd.broker import server as server_module
 from shmnd.broker.place import Place, place_of
-from shmnd.broker.protocol import MAX_FDS, MAX_MESSAGE, decode, encode, receive
+from shmnd.broker.protocol import MAX_FDS, MAX_MESSAGE, VERSION, decode, encode, receive
 from shmnd.broker.rendezvous import Rendezvous
 from shmnd.broker.server import Server, ServerLimits
 from shmnd.broker.shapes import REQUESTS
@@ -429,8 +429,8 @@ def fitting(random_: random.Random, uids: list[str]) -> dict[str, Any]:
     number = random_.randrange(1, 6)
     host = random_.choice(["127.0.0.1", "127.0.0.1", "0.0.0.0", "::", "::1"])
     return {
-        "version": 1,
-        "process": random_.choice(uids),
+        "version": VERSION,
+        "key": random_.choice(uids),
         "pid": 1,
         "adapter": random_.choice(uids[-2:]),
         "peer_adapter": random_.choice(uids),
@@ -485,7 +485,7 @@ class Vandal:
 
     def _come(self) -> Wire:
         wire = Wire(self.place)
-        self.mine = [wire.uid, wire.adapter]
+        self.mine = [wire.key, wire.uid, wire.adapter]
         if self.random.random() < 0.9:
             wire.hello()
             self.uids[:] = [*self.uids[-8:], *self.mine]

@@ -647,7 +647,7 @@ def test_both_ends_in_one_process_and_one_adapter(world: World) -> None:
     dancers.active.connector.disconnect()
     assert notice.status is OK
     dancers.passive.connector.close()
-    assert not world.broker.rendezvous.connections.by_number
+    assert not world.broker.rendezvous.connections.records
 
 
 # -- what connect and accept check ----------------------------------------------------------------
@@ -1119,11 +1119,11 @@ def test_a_new_broker_knows_the_ports_of_live_connections(dancers: Dancers) -> N
     dancers.passive.hub.sync()
     other = dancers.passive.new_connector()
     assert outcome(other.bind, taken) is S.SHARING_VIOLATION
-    assert len(dancers.world.broker.rendezvous.connections.by_number) == 1
+    assert len(dancers.world.broker.rendezvous.connections.records) == 1
     dancers.active.connector.close()
     other.bind(taken)
     dancers.passive.connector.close()
-    assert not dancers.world.broker.rendezvous.connections.by_number
+    assert not dancers.world.broker.rendezvous.connections.records
 
 
 @pytest.mark.parametrize("kind", ["listener", "connector"])

@@ -381,7 +381,7 @@ def test_use_from_several_threads(world: World) -> None:
     assert not failures
     listener.close()
     client.hub.progress()
-    assert not world.broker.rendezvous.connections.by_number
+    assert not world.broker.rendezvous.connections.records
     for hub in (server.hub, client.hub):
         assert not hub._ends
         assert not hub._tickers
@@ -567,7 +567,7 @@ def join(namespace: str) -> Hub:
     return Hub(
         lambda new: BrokerClient(
             namespace,
-            process=new.process,
+            key=new.key,
             doorbell_fd=new.doorbell_fd,
             on_reconnect=new.on_reconnect,
         ),
