@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All interleavings of small concurrent programs under a weak memory.
+"""All executions of small concurrent programs under the memory of C11.
 
-Each thread has a store buffer without order among different words: a plain store may become visible
-at any later moment, before or after its neighbours. A release store waits until all earlier stores
-of its thread are visible; a fence and a read-modify-write drain the buffer. Loads happen in program
-order, so what needs an acquire is given one for free; what is explored is the order of stores and
-the passing of loads before stores, which is what the protocols' fences are for.
+Memory keeps, for each word, every value that was ever stored, in the word's modification order. A
+thread has a *view*: for each word the oldest value that it may still read. A relaxed load may give
+any value from there on, however old, and moves the view of that word alone. A store may take any
+place in the modification order behind the view. A release store carries its thread's view along,
+and an acquire load of it takes that view over; a read-modify-write stands directly behind what it
+read, and hands on the view that this carried; sequentially consistent fences join each view with
+one view of all. This is the operational form of release, acquire, relaxed and SC fences in C11
+without out-of-thin-air: stale loads are what a load that passes another one, or that passes an
+earlier store, would have seen.
+
+One thing is not explored: a store that passes an *earlier load* of its own thread. Where that
+matters the headers use a release, which forbids it.
 
 A thread is a generator that yields operations and receives what a load gives. The explorer replays
 each prefix of choices from the start, which keeps the programs plain Python.
@@ -14,10 +21,12 @@ each prefix of choices from the start, which keeps the programs plain Python.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
 from typing import Any
 
 Op = tuple[Any, ...]
 Thread = Generator[Op, int, None]
+Choice = tuple[int, int]
 
 MOST_STATES = 400_000
 
@@ -28,94 +37,204 @@ def store(word: str, value: int) -> Op:
 
 
 def release(word: str, value: int) -> Op:
-    """A store after all earlier stores of this thread."""
+    """A release store."""
     return ("release", word, value)
 
 
 def load(word: str) -> Op:
-    """A load; the yield gives its value."""
+    """A relaxed load; the yield gives its value."""
     return ("load", word)
 
 
+def acquire(word: str) -> Op:
+    """An acquire load; the yield gives its value."""
+    return ("acquire", word)
+
+
 def fence() -> Op:
-    """Everything stored before is visible before anything loaded after."""
+    """A sequentially consistent fence."""
     return ("fence",)
 
 
+def loads_before() -> Op:
+    """An acquire fence: all earlier loads before what follows."""
+    return ("loads_before",)
+
+
+def stores_before() -> Op:
+    """A release fence: what comes before it before all later stores."""
+    return ("stores_before",)
+
+
 def swap(word: str, expected: int, value: int) -> Op:
-    """Compare and swap; the yield gives 1 when it succeeded."""
+    """Compare and swap (acquire, release); the yield gives 1 when it succeeded."""
     return ("swap", word, expected, value)
+
+
+def set_bits(word: str, bits: int) -> Op:
+    """Fetch and or (acquire, release); the yield gives the value before."""
+    return ("set_bits", word, bits)
+
+
+def clear_bits(word: str, bits: int) -> Op:
+    """Fetch and and-not (acquire, release); the yield gives the value before."""
+    return ("clear_bits", word, bits)
+
+
+@dataclass(eq=False)
+class _Write:
+    """A value in the history of a word."""
+
+    value: int
+    carried: dict[str, _Write]
+    """The view that an acquire load takes over."""
+    followed: bool = False
+    """A read-modify-write stands directly behind it: nothing may come between."""
+
+
+View = dict[str, _Write]
+
+
+@dataclass
+class _Views:
+    """What one thread knows."""
+
+    now: View
+    at_acquire: View = field(default_factory=dict)  # joined by an acquire fence
+    at_release: View = field(default_factory=dict)  # as of the last release fence
 
 
 class _Run:
     """One execution, steered by choices."""
 
     def __init__(self, threads: list[Callable[[], Thread]], memory: dict[str, int]) -> None:
-        self.memory = dict(memory)
-        self.buffers: list[list[tuple[str, int, bool]]] = [[] for _ in threads]
+        self.words = {word: [_Write(value, {})] for word, value in memory.items()}
+        first = {word: history[0] for word, history in self.words.items()}
+        self.views = [_Views(dict(first)) for _ in threads]
+        self.all_fences: View = dict(first)
         self.threads: list[Thread | None] = [make() for make in threads]
         self.waiting: list[Op | None] = [None] * len(threads)
-        self.trace: list[tuple[Any, ...]] = []
-        self.history: list[list[Any]] = [[] for _ in threads]
+        self.given: list[list[Any]] = [[] for _ in threads]
         for number in range(len(threads)):
             self._advance(number, None)
+
+    # -- what may happen next --
+
+    def choices(self) -> list[Choice]:
+        """Each thread's next operation, once for each value or place that it may take."""
+        return [
+            (number, way)
+            for number, op in enumerate(self.waiting)
+            if op is not None
+            for way in self._ways(number, op)
+        ]
+
+    def _ways(self, number: int, op: Op) -> list[int]:
+        if op[0] in ("fence", "loads_before", "stores_before"):
+            return [0]
+        history = self.words[op[1]]
+        oldest = history.index(self.views[number].now[op[1]])
+        if op[0] in ("load", "acquire"):
+            return list(range(oldest, len(history)))
+        if op[0] in ("store", "release"):
+            return [at for at in range(oldest, len(history)) if not history[at].followed]
+        return [
+            at
+            for at in range(oldest, len(history))
+            if not history[at].followed or (op[0] == "swap" and history[at].value != op[2])
+        ]
+
+    # -- what happens --
+
+    def do(self, choice: Choice) -> None:
+        number, way = choice
+        op = self.waiting[number]
+        assert op is not None
+        self._advance(number, self._perform(self.views[number], op, way))
+
+    def _perform(self, views: _Views, op: Op, way: int) -> int:
+        if op[0] == "fence":
+            self._join(views.now, views.at_acquire)
+            self._join(views.now, self.all_fences)
+            self.all_fences = dict(views.now)
+            views.at_release = dict(views.now)
+            return 0
+        if op[0] == "loads_before":
+            self._join(views.now, views.at_acquire)
+            return 0
+        if op[0] == "stores_before":
+            views.at_release = dict(views.now)
+            return 0
+        word, history = op[1], self.words[op[1]]
+        if op[0] in ("store", "release"):
+            self._put(views, word, way, op[2], views.now if op[0] == "release" else None)
+            return 0
+        read = history[way]
+        views.now[word] = read
+        self._join(views.at_acquire, read.carried)
+        if op[0] == "load":
+            return read.value
+        self._join(views.now, read.carried)
+        if op[0] == "acquire":
+            return read.value
+        return self._modify(views, op, way, read)
+
+    def _modify(self, views: _Views, op: Op, way: int, read: _Write) -> int:
+        if op[0] == "swap":
+            if read.value != op[2]:
+                return 0
+            value, gives = op[3], 1
+        elif op[0] == "set_bits":
+            value, gives = read.value | op[2], read.value
+        else:
+            value, gives = read.value & ~op[2], read.value
+        read.followed = True
+        put = self._put(views, op[1], way, value, views.now)
+        self._join(put.carried, read.carried)
+        return gives
+
+    def _put(self, views: _Views, word: str, behind: int, value: int, view: View | None) -> _Write:
+        new = _Write(value, dict(views.at_release if view is None else view))
+        self.words[word].insert(behind + 1, new)
+        new.carried[word] = views.now[word] = new
+        return new
+
+    def _join(self, view: View, other: View) -> None:
+        for word, write in other.items():
+            history = self.words[word]
+            if word not in view or history.index(view[word]) < history.index(write):
+                view[word] = write
 
     def _advance(self, number: int, value: int | None) -> None:
         thread = self.threads[number]
         assert thread is not None
-        self.history[number].append(value)
+        self.given[number].append(value)
         try:
             self.waiting[number] = next(thread) if value is None else thread.send(value)
         except StopIteration:
             self.threads[number] = None
             self.waiting[number] = None
 
-    def choices(self) -> list[tuple[str, int, int]]:
-        """What may happen next: a thread's step, or one of its stores becoming visible."""
-        found = []
-        for number, op in enumerate(self.waiting):
-            if op is not None and (op[0] not in ("fence", "swap") or not self.buffers[number]):
-                found.append(("step", number, 0))
-        for number, buffer in enumerate(self.buffers):
-            seen: set[str] = set()
-            for at, (word, _, released) in enumerate(buffer):
-                if word not in seen and (not released or at == 0):
-                    found.append(("show", number, at))
-                seen.add(word)
-        return found
+    # -- what there is --
 
-    def do(self, choice: tuple[str, int, int]) -> None:
-        kind, number, at = choice
-        self.trace.append(choice)
-        if kind == "show":
-            word, value, _ = self.buffers[number].pop(at)
-            self.memory[word] = value
-            return
-        op = self.waiting[number]
-        assert op is not None
-        self._advance(number, self._perform(number, op))
-
-    def _perform(self, number: int, op: Op) -> int:
-        if op[0] in ("store", "release"):
-            self.buffers[number].append((op[1], op[2], op[0] == "release"))
-            return 0
-        if op[0] == "load":
-            for word, value, _ in reversed(self.buffers[number]):
-                if word == op[1]:
-                    return value
-            return self.memory[op[1]]
-        if op[0] == "swap":
-            if self.memory[op[1]] != op[2]:
-                return 0
-            self.memory[op[1]] = op[3]
-            return 1
-        return 0
+    def memory(self) -> dict[str, int]:
+        """What everybody sees in the end."""
+        return {word: history[-1].value for word, history in self.words.items()}
 
     def state(self) -> tuple[Any, ...]:
+        places = {write: at for history in self.words.values() for at, write in enumerate(history)}
+
+        def seen(view: View) -> tuple[Any, ...]:
+            return tuple(sorted((word, places[write]) for word, write in view.items()))
+
         return (
-            tuple(sorted(self.memory.items())),
-            tuple(tuple(buffer) for buffer in self.buffers),
-            tuple(tuple(history) for history in self.history),
+            tuple(
+                (word, tuple((each.value, each.followed, seen(each.carried)) for each in history))
+                for word, history in sorted(self.words.items())
+            ),
+            tuple((seen(v.now), seen(v.at_acquire), seen(v.at_release)) for v in self.views),
+            seen(self.all_fences),
+            tuple(tuple(given) for given in self.given),
         )
 
 
@@ -124,9 +243,9 @@ def explore(
     memory: dict[str, int],
     final: Callable[[dict[str, int]], None] | None = None,
 ) -> int:
-    """Run every interleaving; an assertion of a thread or of `final` ends it. Gives the states."""
+    """Run every execution; an assertion of a thread or of `final` ends it. Gives the states."""
     seen: set[tuple[Any, ...]] = set()
-    todo: list[list[tuple[str, int, int]]] = [[]]
+    todo: list[list[Choice]] = [[]]
     while todo:
         prefix = todo.pop()
         run = _Run(threads, memory)
@@ -140,7 +259,7 @@ def explore(
         choices = run.choices()
         if not choices:
             if final is not None:
-                final(run.memory)
+                final(run.memory())
             continue
         todo.extend([*prefix, choice] for choice in choices)
     return len(seen)

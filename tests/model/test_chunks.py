@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Large messages: two processes copy one, and both know when it is done."""
+
+import pytest
+
+from model.explorer import Thread, acquire, explore, load, set_bits, store, swap
+from model.verdict import violated
+
+# -- SYNC chunk-done: who finds all bits set finds all bytes copied, and nobody at the source --
+
+
+def chunks(by_bits: bool = True, look: bool = True, in_turn: bool = True) -> int:
+    """One chunk, claimed by either side; the sender then uses its source for something else."""
+
+    def copy_if_claimed() -> Thread:
+        won = yield swap("claim", 0, 1)
+        if not won:
+            return
+        if not in_turn:
+            yield set_bits("done", 1)
+        bytes_read = yield load("source")
+        assert bytes_read == 1, "the source was used again"
+        yield store("sink", bytes_read)
+        if in_turn:
+            yield set_bits("done", 1) if by_bits else store("done", 1)
+
+    def sender() -> Thread:
+        yield from copy_if_claimed()
+        done = yield (acquire if look else load)("done")
+        if done:
+            copied = yield load("sink")
+            assert copied == 1, "finished before its bytes were there"
+            yield store("source", 2)
+
+    words = {"claim": 0, "source": 1, "sink": 0, "done": 0}
+    return explore([copy_if_claimed, sender], words)
+
+
+def test_a_large_message_is_finished_when_its_bytes_are_there() -> None:
+    assert chunks() > 10
+
+
+@pytest.mark.parametrize("part", ["by_bits", "look", "in_turn"])
+def test_chunks_need_their_order(part: str) -> None:
+    assert violated(lambda: chunks(**{part: False}))
+
+
+def late_helper(tagged: bool) -> int:
+    """A helper that read the claim word of one message, and comes back during the next."""
+
+    def helper() -> Thread:
+        word = yield acquire("claim")
+        if word == 10:
+            won = yield swap("claim", word, word + 1)
+            if won:
+                yield store("claimed_by_helper", 1)
+
+    def sender() -> Thread:
+        yield swap("claim", 10, 11)
+        mine = yield acquire("claimed_by_helper")
+        if not mine:
+            yield swap("claim", 11, 20 if tagged else 10)  # offered again, for the next message
+            yield store("next", 1)
+
+    def final(memory: dict[str, int]) -> None:
+        stolen = memory["next"] and memory["claimed_by_helper"] and memory["claim"] == 11
+        assert not stolen, "a chunk of the next message went to who meant the last"
+
+    words = {"claim": 10, "claimed_by_helper": 0, "next": 0}
+    return explore([helper, sender], words, final)
+
+
+def test_a_late_helper_claims_nothing_of_the_next_message() -> None:
+    assert late_helper(tagged=True) > 5
+    assert violated(lambda: late_helper(tagged=False))

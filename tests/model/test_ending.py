@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a connection: what was delivered is delivered, and both sides agree on it."""
+
+import pytest
+
+from model.explorer import Thread, acquire, explore, fence, load, release, store
+from model.verdict import violated
+
+# -- SYNC closing: a Send that completed is taken by the side that closes --
+
+
+def closing(sender_fence: bool = True, closer_fence: bool = True) -> int:
+    def sender() -> Thread:
+        yield release("slot", 1)
+        if sender_fence:
+            yield fence()
+        closed = yield load("closing")
+        if not closed:
+            yield store("completed", 1)
+
+    def closer() -> Thread:
+        yield store("closing", 1)
+        if closer_fence:
+            yield fence()
+        slot = yield acquire("slot")
+        yield store("taken", slot)
+
+    def final(memory: dict[str, int]) -> None:
+        assert memory["taken"] or not memory["completed"], "delivered, and not delivered"
+
+    words = dict.fromkeys(("slot", "closing", "completed", "taken"), 0)
+    return explore([sender, closer], words, final)
+
+
+def test_delivered_is_delivered() -> None:
+    assert closing() > 10
+    assert violated(lambda: closing(sender_fence=False))
+    assert violated(lambda: closing(closer_fence=False))
+
+
+# -- SYNC state: who sees the end sees how far the other side came, and why it ended --
+
+
+def state(show: bool = True, look: bool = True) -> int:
+    def closer() -> Thread:
+        yield store("taken", 3)
+        yield store("fault", 1)
+        yield (release if show else store)("state", 4)
+
+    def other() -> Thread:
+        over = yield (acquire if look else load)("state")
+        if over:
+            taken = yield load("taken")
+            fault = yield load("fault")
+            assert (taken, fault) == (3, 1), "a Send that was taken is called lost"
+
+    return explore([closer, other], dict.fromkeys(("taken", "fault", "state"), 0))
+
+
+def test_the_end_tells_what_came_before_it() -> None:
+    assert state() > 5
+
+
+@pytest.mark.parametrize("part", ["show", "look"])
+def test_the_end_needs_its_order(part: str) -> None:
+    assert violated(lambda: state(**{part: False}))

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Touching another process's memory: only what it grants, and not after it said stop.
+
+`memory` is what the initiator or sender writes (1) and what its owner's program writes (5) once it
+was told that nobody else does. Whoever comes last in the order of all stores to it has won.
+"""
+
+import pytest
+
+from model.explorer import (
+    Thread,
+    acquire,
+    explore,
+    fence,
+    load,
+    loads_before,
+    release,
+    store,
+    stores_before,
+)
+from model.verdict import violated
+
+
+def untouched(memory: dict[str, int]) -> None:
+    assert not memory["over"] or memory["memory"] == 5, "a byte moved after it was over"
+
+
+# -- SYNC hazard, SYNC hazard-clear: nothing moves after Invalidate completed --
+
+
+def hazard(
+    initiator_fence: bool = True, owner_fence: bool = True, leave: bool = True, look: bool = True
+) -> int:
+    def initiator() -> Thread:
+        yield store("hazard", 7)
+        if initiator_fence:
+            yield fence()
+        token = yield load("token")
+        if token == 7:
+            yield store("memory", 1)
+        yield (release if leave else store)("hazard", 0)
+
+    def owner() -> Thread:
+        yield store("token", 0)
+        if owner_fence:
+            yield fence()
+        busy = yield (acquire if look else load)("hazard")
+        if busy != 7:
+            yield store("over", 1)
+            yield store("memory", 5)
+
+    words = {"hazard": 0, "token": 7, "over": 0, "memory": 0}
+    return explore([initiator, owner], words, untouched)
+
+
+def test_nothing_moves_after_invalidate() -> None:
+    assert hazard() > 10
+
+
+@pytest.mark.parametrize("part", ["initiator_fence", "owner_fence", "leave", "look"])
+def test_hazards_need_their_order(part: str) -> None:
+    assert violated(lambda: hazard(**{part: False}))
+
+
+# -- SYNC grant: what was read of a grant is of one version --
+
+
+def grant(publish: bool = True, look: bool = True, revoke: bool = True) -> int:
+    """Token 7 is revoked; the same entry is published again under token 9."""
+
+    def owner() -> Thread:
+        if revoke:
+            yield store("token", 0)
+            yield fence()
+        yield store("base", 2)
+        yield store("rights", 2)
+        yield (release if publish else store)("token", 9)
+
+    def initiator() -> Thread:
+        token = yield (acquire if look else load)("token")
+        if token == 0:
+            return
+        base = yield load("base")
+        rights = yield load("rights")
+        yield store("hazard", token)
+        yield fence()
+        again = yield load("token")
+        if again == token:
+            version = 1 if token == 7 else 2
+            assert (base, rights) == (version, version), "two versions mixed"
+
+    return explore([owner, initiator], {"token": 7, "base": 1, "rights": 1, "hazard": 0})
+
+
+def test_a_grant_is_read_whole() -> None:
+    assert grant() > 10
+
+
+@pytest.mark.parametrize("part", ["publish", "look", "revoke"])
+def test_grants_need_their_order(part: str) -> None:
+    assert violated(lambda: grant(**{part: False}))
+
+
+# -- SYNC placing: no receive is written after a Flush gave it back --
+
+
+def placing(
+    sender_fence: bool = True, flusher_fence: bool = True, leave: bool = True, look: bool = True
+) -> int:
+    def sender() -> Thread:
+        yield store("hazard", 1)
+        if sender_fence:
+            yield fence()
+        revision = yield load("revision")
+        if revision == 0:
+            yield store("memory", 1)
+        yield (release if leave else store)("hazard", 0)
+
+    def flusher() -> Thread:
+        yield store("revision", 1)
+        if flusher_fence:
+            yield fence()
+        busy = yield (acquire if look else load)("hazard")
+        if not busy:
+            yield store("over", 1)
+            yield store("memory", 5)
+
+    words = dict.fromkeys(("hazard", "revision", "over", "memory"), 0)
+    return explore([sender, flusher], words, untouched)
+
+
+def test_a_flush_and_a_push_never_share_a_receive() -> None:
+    assert placing() > 10
+
+
+@pytest.mark.parametrize("part", ["sender_fence", "flusher_fence", "leave", "look"])
+def test_placing_needs_its_order(part: str) -> None:
+    assert violated(lambda: placing(**{part: False}))
+
+
+# -- SYNC entry: a published receive is read whole, although its entry is used again --
+
+
+def entry(number_first: bool = True, number_last: bool = True) -> int:
+    def owner() -> Thread:
+        yield store("number", 2)
+        if number_first:
+            yield stores_before()
+        yield store("offset", 2)
+        yield store("length", 2)
+
+    def sender() -> Thread:
+        number = yield acquire("number")
+        if number != 1:
+            return
+        offset = yield load("offset")
+        length = yield load("length")
+        if number_last:
+            yield loads_before()
+        again = yield acquire("number")
+        if again == 1:
+            assert (offset, length) == (1, 1), "two receives mixed"
+
+    return explore([owner, sender], dict.fromkeys(("number", "offset", "length"), 1))
+
+
+def test_a_published_receive_is_read_whole() -> None:
+    assert entry() > 10
+    assert violated(lambda: entry(number_first=False))
+    assert violated(lambda: entry(number_last=False))
+
+
+# -- SYNC posted: who sees the count sees the receives that it counts --
+
+
+def posted(publish: bool = True, look: bool = True) -> int:
+    def owner() -> Thread:
+        yield store("number", 1)
+        yield store("offset", 1)
+        yield (release if publish else store)("posted", 1)
+
+    def sender() -> Thread:
+        count = yield (acquire if look else load)("posted")
+        if count:
+            number = yield acquire("number")
+            offset = yield load("offset")
+            assert (number, offset) == (1, 1), "counted, and not there"
+
+    return explore([owner, sender], dict.fromkeys(("number", "offset", "posted"), 0))
+
+
+def test_a_receive_that_counts_is_there() -> None:
+    assert posted() > 5
+    assert violated(lambda: posted(publish=False))
+    assert violated(lambda: posted(look=False))

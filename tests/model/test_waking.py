@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waking: nobody sleeps beside what it waits for."""
+
+from collections.abc import Callable
+
+import pytest
+
+from model.explorer import Thread, clear_bits, explore, fence, load, release, set_bits, store
+from model.verdict import violated
+
+# -- SYNC arm: no wake-up is lost, also when a producer dies on the way --
+
+
+def arming(producer_fence: bool, consumer_fence: bool, dies: bool) -> int:
+    def consumer() -> Thread:
+        yield store("armed", 1)
+        if consumer_fence:
+            yield fence()
+        first = yield load("message1")
+        second = yield load("message2")
+        yield store("asleep", 0 if first or second else 1)
+
+    def producer(name: str, dead: bool) -> Callable[[], Thread]:
+        def run() -> Thread:
+            yield release(f"message{name}", 1)
+            if producer_fence:
+                yield fence()
+            armed = yield load("armed")
+            if armed and not dead:
+                yield store(f"rung{name}", 1)
+
+        return run
+
+    def final(memory: dict[str, int]) -> None:
+        rung = memory["rung1"] or memory["rung2"]
+        # A producer that died after it published is found by whoever comes next, who rings.
+        assert not memory["asleep"] or rung, "asleep beside a message, and nobody rang"
+
+    names = ("armed", "message1", "message2", "asleep", "rung1", "rung2")
+    threads = [consumer, producer("1", dead=dies), producer("2", dead=False)]
+    return explore(threads, dict.fromkeys(names, 0), final)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_no_wake_up_is_lost(dies: bool) -> None:
+    assert arming(True, True, dies) > 50
+
+
+@pytest.mark.parametrize(("producer", "consumer"), [(False, True), (True, False)])
+def test_arming_needs_both_fences(producer: bool, consumer: bool) -> None:
+    assert violated(lambda: arming(producer, consumer, dies=True))
+
+
+# -- SYNC ready: a bit found set is left, and its message is found all the same --
+
+
+def ready_bits(producer_fence: bool = True, consumer_fence: bool = True) -> int:
+    def producer() -> Thread:
+        yield release("message", 2)
+        if producer_fence:
+            yield fence()
+        bit = yield load("bit")
+        if not bit:
+            yield set_bits("bit", 1)
+
+    def consumer() -> Thread:
+        yield clear_bits("bit", 1)
+        if consumer_fence:
+            yield fence()
+        message = yield load("message")
+        yield store("seen", message)
+
+    def final(memory: dict[str, int]) -> None:
+        assert memory["seen"] == 2 or memory["bit"], "a message that no bit tells of"
+
+    return explore([producer, consumer], {"message": 0, "bit": 1, "seen": 0}, final)
+
+
+def test_a_message_is_seen_or_marked() -> None:
+    assert ready_bits() > 10
+    assert violated(lambda: ready_bits(producer_fence=False))
+    assert violated(lambda: ready_bits(consumer_fence=False))
+
+
+def use_of_bits(producer_fence: bool = True, consumer_fence: bool = True) -> int:
+    """The consumer asks for marks from now on, and looks at every ring once."""
+
+    def producer() -> Thread:
+        yield release("message", 1)
+        if producer_fence:
+            yield fence()
+        wanted = yield load("use_bitmap")
+        if wanted:
+            yield set_bits("bit", 1)
+
+    def consumer() -> Thread:
+        yield store("use_bitmap", 1)
+        if consumer_fence:
+            yield fence()
+        message = yield load("message")
+        yield store("seen", message)
+
+    def final(memory: dict[str, int]) -> None:
+        assert memory["seen"] or memory["bit"], "a message that no bit tells of"
+
+    words = dict.fromkeys(("message", "use_bitmap", "bit", "seen"), 0)
+    return explore([producer, consumer], words, final)
+
+
+def test_a_message_before_the_bits_were_wanted_is_seen() -> None:
+    assert use_of_bits() > 10
+    assert violated(lambda: use_of_bits(producer_fence=False))
+    assert violated(lambda: use_of_bits(consumer_fence=False))
+
+
+# -- SYNC credit: a Send that waits and a receive that is posted find each other --
+
+
+def credit(waiter_fence: bool = True, poster_fence: bool = True) -> int:
+    def waiter() -> Thread:
+        yield store("wants", 1)
+        if waiter_fence:
+            yield fence()
+        posted = yield load("posted")
+        yield store("asleep", 0 if posted else 1)
+
+    def poster() -> Thread:
+        yield release("posted", 1)
+        if poster_fence:
+            yield fence()
+        wants = yield load("wants")
+        if wants:
+            yield store("rung", 1)
+
+    def final(memory: dict[str, int]) -> None:
+        assert not memory["asleep"] or memory["rung"], "a Send asleep beside its receive"
+
+    words = dict.fromkeys(("wants", "posted", "asleep", "rung"), 0)
+    return explore([waiter, poster], words, final)
+
+
+def test_a_waiting_send_learns_of_its_receive() -> None:
+    assert credit() > 10
+    assert violated(lambda: credit(waiter_fence=False))
+    assert violated(lambda: credit(poster_fence=False))
