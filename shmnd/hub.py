@@ -2,8 +2,10 @@
 """The hub: what the adapters of one process and namespace share, and where all waiting happens.
 
 It speaks with the broker, knows the other processes, and drives everything on when somebody looks
-or waits; there is no thread behind it. One look (`progress`) drains the doorbell, sorts what the
-broker said, notices dead processes, and then ticks everything that has affairs pending.
+or waits; no thread stands behind it (but for the moments in which listeners look for a new broker,
+since nobody's messages shall wait for one that is slow to start, or stopped). One look
+(`progress`) drains the doorbell, sorts what the broker said, notices dead processes, and then ticks
+everything that has affairs pending.
 
 Locks. `rpc` is held while this process asks the broker something, and while what it said is
 sorted; nothing of an object is called under it. Events that concern objects are delivered one at a
@@ -118,6 +120,7 @@ class Hub:
         self._loops: dict[asyncio.AbstractEventLoop, dict[int, Callable[[], None]]] = {}
 
         self._rejoin_after = 0.0
+        self._rejoining: threading.Thread | None = None
         try:
             self.client = join(self)
         except BaseException:
@@ -417,15 +420,23 @@ class Hub:
     def _rejoin(self) -> None:
         """Find a new broker for listeners, who are to be found by others."""
         now = time.monotonic()
-        if now < self._rejoin_after:
+        if now < self._rejoin_after or (self._rejoining and self._rejoining.is_alive()):
             return
         self._rejoin_after = now + _REJOIN_PAUSE
         self.wake_at(self._rejoin_after)  # to try again, should it fail
+        self._rejoining = threading.Thread(target=self._rejoin_now, name="shmnd", daemon=True)
+        try:
+            self._rejoining.start()
+        except RuntimeError:
+            pass  # the interpreter is ending, or has no room for a thread now
+
+    def _rejoin_now(self) -> None:
         try:
             with self.rpc:
                 self.client.reconnect()
-        except NdError:
-            pass
+        except (NdError, OSError, ValueError):
+            pass  # tried again later; or the hub was closed meanwhile
+        self.ring()
 
     # -- adapters --
 

@@ -30,9 +30,12 @@ def run(args: argparse.Namespace) -> int:
         # Opened while the broker holds the connection, so it cannot be a later process.
         handle = os.pidfd_open(pid)
         try:
-            signal.pidfd_send_signal(handle, signal.SIGTERM)
-            if not select.select([handle], [], [], LIMIT)[0]:
-                print(f"shmnd: the broker (pid {pid}) did not end in {LIMIT:g} s", file=sys.stderr)
+            for number in (signal.SIGTERM, signal.SIGKILL):  # a stopped one hears only the second
+                signal.pidfd_send_signal(handle, number)
+                if select.select([handle], [], [], LIMIT)[0]:
+                    break
+            else:
+                print(f"shmnd: the broker (pid {pid}) does not end", file=sys.stderr)
                 return 1
         finally:
             os.close(handle)

@@ -17,21 +17,14 @@ import signal
 import socket
 import struct
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
+from shmnd.broker.lines import Line, Lines, ServerLimits
 from shmnd.broker.place import Place
-from shmnd.broker.protocol import (
-    BadMessage,
-    Descriptor,
-    Fields,
-    decode,
-    encode,
-    receive,
-    send,
-)
+from shmnd.broker.protocol import BadMessage, Fields, decode, encode, receive, send
 from shmnd.broker.records import Limits
 from shmnd.broker.rendezvous import Rendezvous
 from shmnd.broker.shapes import request_id
@@ -42,10 +35,7 @@ __all__ = ["Server", "ServerLimits"]
 Log = Callable[[str], None]
 
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
-_TRANSIENT: Final = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_RETRY: Final = 0.02
-"""Seconds until a send is tried again that the kernel had no room for."""
 _LOOK_AFTER_PLACE: Final = 5.0
 """Seconds between looks whether lock and socket are still the ones that others find."""
 _FIRST_CLIENT: Final = 1.0
@@ -53,34 +43,6 @@ _FIRST_CLIENT: Final = 1.0
 _DESCRIPTORS_PER_CLIENT: Final = 8
 """A socket, a doorbell, a pidfd, and some segments; more clients than fit are turned away."""
 _SPARE_DESCRIPTORS: Final = 64
-
-
-@dataclass(frozen=True)
-class ServerLimits:
-    """How much patience and memory one client may take."""
-
-    clients: int = 4096
-    sockets_per_process: int = 64
-    """A process needs one; processes that the kernel shows no id of are not counted."""
-    queued_bytes: int = 8 << 20
-    queued_messages: int = 65536
-    hello_seconds: float = 5.0
-    batch: int = 16
-    """Requests taken from one client before the others have their turn."""
-
-
-@dataclass(eq=False, slots=True)
-class _Client:
-    """One connected socket."""
-
-    number: int
-    pid: int
-    sock: socket.socket
-    hello_before: float
-    queue: deque[tuple[bytes, tuple[Descriptor, ...]]] = field(default_factory=deque)
-    queued_bytes: int = 0
-    retry_at: float = 0.0
-    interest: int = 0
 
 
 class Server:
@@ -106,16 +68,14 @@ class Server:
         own = state_limits or Limits()
         self._state = Rendezvous(limits=replace(own, segments=min(own.segments, descriptors // 4)))
         self._sockets: Counter[int] = Counter()
-        self._clients: dict[int, _Client] = {}
-        self._greeting: dict[int, _Client] = {}
-        self._retrying: dict[int, _Client] = {}
-        self._doomed: dict[int, str] = {}
+        self._greeting: dict[int, Line] = {}
         self._next_number = 1
         self._stop_reason = ""
         self._accept_again_at = 0.0
         self._empty_since = time.monotonic()
         self._look_at = self._empty_since + _LOOK_AFTER_PLACE
         self._selector = selectors.EpollSelector()
+        self._lines = Lines(self._selector, self._limits)
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
         self._wake_sender.setblocking(False)
@@ -160,7 +120,7 @@ class Server:
         now = time.monotonic()
         self._timers(now)
         self._bury()
-        if self._clients:
+        if self._lines:
             self._empty_since = now
         elif self._idle and now >= self._leave_at():
             self._leave_when_nobody_comes()
@@ -171,24 +131,21 @@ class Server:
 
     def _timeout(self) -> float:
         """Seconds until the next thing that comes by itself."""
-        moments = [self._look_at]
-        moments.extend(client.retry_at for client in self._retrying.values())
+        moments = [self._look_at, self._lines.next_retry()]
         if self._accept_again_at:
             moments.append(self._accept_again_at)
         if self._greeting:  # in order of arrival, so the first is the first due
             moments.append(next(iter(self._greeting.values())).hello_before)
-        if self._idle and not self._clients:
+        if self._idle and not self._lines:
             moments.append(self._leave_at())
         return max(0.0, min(moments) - time.monotonic())
 
     def _timers(self, now: float) -> None:
-        for client in list(self._greeting.values()):
-            if client.hello_before > now:
+        for line in list(self._greeting.values()):
+            if line.hello_before > now:
                 break
-            self._doom(client, "it did not say hello in time")
-        for client in [c for c in self._retrying.values() if c.retry_at <= now]:
-            del self._retrying[client.number]
-            self._flush(client)
+            self._lines.doom(line.number, "it did not say hello in time")
+        self._lines.retry(now)
         if self._accept_again_at and now >= self._accept_again_at:
             self._accept_again_at = 0.0
             self._selector.register(self._listener, selectors.EVENT_READ)
@@ -215,7 +172,7 @@ class Server:
         connection closed without a reply to hello, and tries again.
         """
         self._accept()
-        if not self._clients:
+        if not self._lines:
             self.stop(f"nobody was here for {self._idle:g} s")
 
     def _close(self) -> None:
@@ -223,12 +180,9 @@ class Server:
         if self._place.holds(self._lock) and self._owns_socket():
             self._place.socket.unlink(missing_ok=True)
         self._listener.close()
-        for client in self._clients.values():
-            client.sock.close()
-            client.queue.clear()
-            self._state.leave(client.number)  # gives its descriptors back
+        for number in self._lines.close():
+            self._state.leave(number)  # gives its descriptors back
         self._state.outbox.items.clear()
-        self._clients.clear()
         self._selector.close()
         self._wake_receiver.close()
         self._wake_sender.close()
@@ -259,22 +213,22 @@ class Server:
         pid, uid, _ = _CREDENTIALS.unpack(packed)
         if uid != os.geteuid():
             status, why = Status.ACCESS_VIOLATION, f"this broker serves uid {os.geteuid()} only"
-        elif len(self._clients) >= self._max_clients:
+        elif len(self._lines) >= self._max_clients:
             status = Status.INSUFFICIENT_RESOURCES
-            why = f"{len(self._clients)} processes are here already; that is the broker's limit"
+            why = f"{len(self._lines)} processes are here already; that is the broker's limit"
         elif pid and self._sockets[pid] >= self._limits.sockets_per_process:
             status = Status.INSUFFICIENT_RESOURCES
             why = f"process {pid} has {self._sockets[pid]} connections to the broker already"
         else:
             sock.setblocking(False)
             hello_before = time.monotonic() + self._limits.hello_seconds
-            client = _Client(self._next_number, pid, sock, hello_before)
+            line = Line(self._next_number, pid, sock, hello_before)
             self._next_number += 1
             self._sockets[pid] += 1
-            self._clients[client.number] = self._greeting[client.number] = client
-            self._state.admit(client.number, pid)
-            self._watch(client)
-            self._log(f"client {client.number}: came, pid {pid}")
+            self._greeting[line.number] = line
+            self._state.admit(line.number, pid)
+            self._lines.add(line)
+            self._log(f"client {line.number}: came, pid {pid}")
             return
         self._log(f"turned away uid {uid} pid {pid}: {why}")
         try:
@@ -283,25 +237,15 @@ class Server:
             pass  # it did not wait for the answer
         sock.close()
 
-    def _doom(self, client: _Client, why: str) -> None:
-        """Drop a client at the end of this step; nothing more is read from or sent to it."""
-        if client.number in self._clients:
-            self._doomed.setdefault(client.number, why)
-
     def _bury(self) -> None:
         """Take the doomed out, and what follows from that, which may doom others."""
-        while self._doomed:
-            number, why = self._doomed.popitem()
-            client = self._clients.pop(number)
+        while (doomed := self._lines.take_doomed()) is not None:
+            line, why = doomed
+            number = line.number
             self._greeting.pop(number, None)
-            self._retrying.pop(number, None)
-            if client.interest:
-                self._selector.unregister(client.sock)
-            client.sock.close()
-            client.queue.clear()
-            self._sockets[client.pid] -= 1
-            if not self._sockets[client.pid]:
-                del self._sockets[client.pid]
+            self._sockets[line.pid] -= 1
+            if not self._sockets[line.pid]:
+                del self._sockets[line.pid]
             self._log(f"client {number}: {why}")
             try:
                 self._state.leave(number)
@@ -311,125 +255,62 @@ class Server:
 
     # --- messages ------------------------------------------------------------------------------
 
-    def _serve(self, client: _Client, events: int) -> None:
-        if client.number not in self._clients or client.number in self._doomed:
+    def _serve(self, line: Line, events: int) -> None:
+        if not self._lines.serves(line.number):
             return
-        if client.queue:
+        if line.queue:
             if events & selectors.EVENT_WRITE:
-                self._flush(client)
+                self._lines.flush(line)
             return
         for _ in range(self._limits.batch):
-            if not self._take(client) or client.queue or client.number in self._doomed:
+            if not self._take(line) or line.queue or not self._lines.serves(line.number):
                 return
 
-    def _take(self, client: _Client) -> bool:
+    def _take(self, line: Line) -> bool:
         """Take and answer one request; False when there is none, or never will be."""
         try:
-            datagram = receive(client.sock)
+            datagram = receive(line.sock)
         except BlockingIOError:
             return False
         except OSError as exc:
-            self._doom(client, f"its socket failed: {exc.strerror}")
+            self._lines.doom(line.number, f"its socket failed: {exc.strerror}")
             return False
         if not datagram.data:
-            self._doom(client, "went")
+            self._lines.doom(line.number, "went")
             return False
         try:
             message = decode(datagram.data)
             if datagram.cut:
-                self._say_cut(client, message)
+                self._say_cut(line, message)
             else:
-                self._state.handle(client.number, message, datagram.fds)
+                self._state.handle(line.number, message, datagram.fds)
         except BadMessage as exc:
-            self._doom(client, f"dropped: {exc}")
+            self._lines.doom(line.number, f"dropped: {exc}")
         except Exception as exc:
             # A mistake of ours; only the client that met it shall pay for it.
             self._log(f"internal error: {exc!r}")
-            self._doom(client, "dropped after an internal error")
+            self._lines.doom(line.number, "dropped after an internal error")
         self._deliver()
-        if client.number in self._greeting and self._state.greeted(client.number):
-            del self._greeting[client.number]
+        if line.number in self._greeting and self._state.greeted(line.number):
+            del self._greeting[line.number]
         return True
 
-    def _say_cut(self, client: _Client, message: Fields) -> None:
+    def _say_cut(self, line: Line, message: Fields) -> None:
         text = "descriptors were lost: too many of them, or the broker has no room for more"
         ident = request_id(message)
         if ident is not None:
             status = int(Status.INSUFFICIENT_RESOURCES)
-            self._push(client, {"re": ident, "status": status, "message": text}, ())
+            self._lines.push(line.number, {"re": ident, "status": status, "message": text})
 
     def _deliver(self) -> None:
         """Carry out what the state wants said."""
         items = self._state.outbox.items
         while items:
             number, message, fds = items.popleft()
-            client = self._clients.get(number)
-            if client is None or number in self._doomed:
-                continue
             if message is None:
-                self._doom(client, "came back on another socket")
+                self._lines.doom(number, "came back on another socket")
             else:
-                self._push(client, message, fds)
-
-    def _push(self, client: _Client, message: Fields, fds: tuple[Descriptor, ...]) -> None:
-        try:
-            data = encode(message)
-        except ValueError as exc:
-            self._doom(client, f"dropped: no message for it: {exc}")
-            return
-        if not client.queue and self._try_send(client, data, fds):
-            return
-        client.queue.append((data, fds))
-        client.queued_bytes += len(data)
-        limits = self._limits
-        if client.queued_bytes > limits.queued_bytes or len(client.queue) > limits.queued_messages:
-            self._doom(client, f"dropped: it does not read ({client.queued_bytes} bytes wait)")
-        else:
-            self._watch(client)
-
-    def _flush(self, client: _Client) -> None:
-        while client.queue and client.number not in self._doomed:
-            data, fds = client.queue[0]
-            if not self._try_send(client, data, fds):
-                break
-            client.queue.popleft()
-            client.queued_bytes -= len(data)
-        self._watch(client)
-
-    def _try_send(self, client: _Client, data: bytes, fds: tuple[Descriptor, ...]) -> bool:
-        """Send one message; False when it has to wait, or when the client is doomed."""
-        try:
-            send(client.sock, data, [fd.fileno() for fd in fds])
-            return True
-        except BlockingIOError:
-            pass  # its socket is full: wait until it has read something
-        except OSError as exc:
-            if exc.errno in _TRANSIENT:
-                client.retry_at = time.monotonic() + _RETRY
-                self._retrying[client.number] = client
-            else:
-                self._doom(client, f"its socket failed: {exc.strerror}")
-        return False
-
-    def _watch(self, client: _Client) -> None:
-        """Listen for requests, or while something waits for it, only for room to send that."""
-        if client.number in self._doomed:
-            return
-        if not client.queue:
-            interest = selectors.EVENT_READ
-        elif client.number in self._retrying:
-            interest = 0
-        else:
-            interest = selectors.EVENT_WRITE
-        if interest == client.interest:
-            return
-        if not client.interest:
-            self._selector.register(client.sock, interest, client)
-        elif not interest:
-            self._selector.unregister(client.sock)
-        else:
-            self._selector.modify(client.sock, interest, client)
-        client.interest = interest
+                self._lines.push(number, message, fds)
 
 
 def _raise_descriptor_limit() -> int:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from shmnd.broker import client as client_module
+from shmnd.broker import session as session_module
 from shmnd.broker.client import BrokerClient
 from shmnd.broker.place import Place, place_of
 from shmnd.broker.protocol import Datagram, decode, encode, name_of, receive, send
@@ -209,7 +210,7 @@ def test_lost_descriptors_are_told(
         return Datagram(data, fds[:1], bool(fds))
 
     with Wire(place).hello() as other:
-        monkeypatch.setattr(client_module, "receive", poor)
+        monkeypatch.setattr(session_module, "receive", poor)
         other.connect(1, 5000)
         client.call("sync")
         (peer, fds), (offer, _) = client.events()
@@ -463,7 +464,7 @@ def test_a_broker_of_another_user_is_refused(
 
 def test_a_broker_that_does_not_answer_is_a_timeout_that_names_it(make: Make, place: Place) -> None:
     with greeted(place, make, timeout=0.05) as (_, client):
-        with pytest.raises(TimeoutError, match=r"broker\.sock did not answer") as caught:
+        with pytest.raises(TimeoutError, match=r"broker\.sock \(pid \d+\) did not answer") as caught:
             client.call("sync", caller="Listener.bind")
         assert "Listener.bind" in str(caught.value)
         assert not client.alive, "whether it was done is unknown, so the session is over"
@@ -552,7 +553,7 @@ def test_waiting_posts_wake_their_owner_when_there_is_room(make: Make, place: Pl
 def test_posts_are_not_kept_without_end(
     make: Make, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "_POSTS_MAX", 100)
+    monkeypatch.setattr(session_module, "_POSTS_MAX", 100)
     with greeted(place, make) as (_, client):
         for number in range(1, 5001):
             client.post("close", object=number)
@@ -574,7 +575,7 @@ def test_a_kernel_without_room_is_told(
         raise OSError(errno.ETOOMANYREFS, "Too many references")
 
     with monkeypatch.context() as patch:
-        patch.setattr(client_module, "send", fail)
+        patch.setattr(session_module, "send", fail)
         with pytest.raises(MemoryError, match="Too many references"):
             client.call("sync")
     client.call("sync")

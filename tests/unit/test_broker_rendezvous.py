@@ -531,13 +531,13 @@ def test_when_the_passive_process_dies_its_peers_are_told(world: World) -> None:
 
 def test_when_the_active_process_dies_its_peers_are_told(world: World) -> None:
     active, passive, connection = connected(world)
-    waiting = active.connect(5000)
+    active.connect(5000)
     listener = 1
     passive.arm(listener, 5)
     offered = active.connect(5000)
     passive.arm(listener, 6)
     passive.take()
-    waiting = active.connect(5000)
+    active.connect(5000)
     active.connect(5000)  # in the backlog
     passive.take()
     active.leave()

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from shmnd.broker import lines as lines_module
 from shmnd.broker import server as server_module
 from shmnd.broker.place import Place, place_of
 from shmnd.broker.protocol import MAX_FDS, MAX_MESSAGE, VERSION, decode, encode, receive
@@ -292,7 +293,7 @@ def test_a_kernel_without_room_is_tried_again(
     place: Place, broker: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Wire(place).hello() as wire:
-        real, failures = server_module.send, iter([errno.ETOOMANYREFS, errno.ENOBUFS])
+        real, failures = lines_module.send, iter([errno.ETOOMANYREFS, errno.ENOBUFS])
 
         def send(sock: socket.socket, data: bytes, fds: Any = ()) -> None:
             number = next(failures, None)
@@ -300,7 +301,7 @@ def test_a_kernel_without_room_is_tried_again(
                 raise OSError(number, os.strerror(number))
             real(sock, data, fds)
 
-        monkeypatch.setattr(server_module, "send", send)
+        monkeypatch.setattr(lines_module, "send", send)
         assert [wire.ask("sync")["re"] for _ in range(3)] == [3, 4, 5]
 
 

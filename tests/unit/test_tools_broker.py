@@ -2,6 +2,7 @@
 """`shmnd broker`: run, status and stop, against brokers of their own."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import pytest
 
 from shmnd import NdError
 from shmnd.broker.place import place_of
-from shmnd_tools import broker_client
+from shmnd_tools import broker_client, broker_stop
 from shmnd_tools.broker_client import visit
 from shmnd_tools.main import main
 
@@ -86,6 +87,18 @@ def test_stop_ends_it(broker: subprocess.Popen[str], capsys: pytest.CaptureFixtu
     assert broker.wait(5) == 0
     assert not place_of(NAMESPACE).socket.exists()
     assert capsys.readouterr().out == f"ended the broker of namespace 'tools' (pid {broker.pid})\n"
+
+
+def test_stop_ends_one_that_is_stopped(
+    broker: subprocess.Popen[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_stop, "LIMIT", 0.2)
+    broker.send_signal(signal.SIGSTOP)
+    assert main(["broker", "stop", *HERE]) == 0
+    assert broker.wait(5) == -signal.SIGKILL
+    assert "ended the broker" in capsys.readouterr().out
 
 
 def test_a_bad_namespace_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

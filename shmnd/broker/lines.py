@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lines to the broker's clients: what waits for each of them, and who has to go.
+
+A message is sent at once or waits in its client's own bounded queue; while something waits, nothing
+is read from that client. Nobody here knows what the messages mean.
+"""
+
+from __future__ import annotations
+
+import errno
+import selectors
+import socket
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from shmnd.broker.protocol import Descriptor, encode, send
+
+__all__ = ["Line", "Lines", "ServerLimits"]
+
+_TRANSIENT: Final = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
+_RETRY: Final = 0.02
+"""Seconds until a send is tried again that the kernel had no room for."""
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """How much patience and memory one client may take."""
+
+    clients: int = 4096
+    sockets_per_process: int = 64
+    """A process needs one; processes that the kernel shows no id of are not counted."""
+    queued_bytes: int = 8 << 20
+    queued_messages: int = 65536
+    hello_seconds: float = 5.0
+    batch: int = 16
+    """Requests taken from one client before the others have their turn."""
+
+
+@dataclass(eq=False, slots=True)
+class Line:
+    """One client's socket, and what waits for it."""
+
+    number: int
+    pid: int
+    sock: socket.socket
+    hello_before: float
+    queue: deque[tuple[bytes, tuple[Descriptor, ...]]] = field(default_factory=deque)
+    queued_bytes: int = 0
+    retry_at: float = 0.0
+    interest: int = 0
+
+    def close(self) -> None:
+        """Hang up, and give back the descriptors that waited."""
+        self.sock.close()
+        self.queue.clear()
+
+
+class Lines:
+    """All clients that are connected, by their numbers."""
+
+    def __init__(self, selector: selectors.BaseSelector, limits: ServerLimits) -> None:
+        self._selector = selector
+        self._limits = limits
+        self._open: dict[int, Line] = {}
+        self._retrying: dict[int, Line] = {}
+        self._doomed: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, line: Line) -> None:
+        """Serve a client from now on."""
+        self._open[line.number] = line
+        self.watch(line)
+
+    def serves(self, number: int) -> bool:
+        """Tell whether a client is there and stays."""
+        return number in self._open and number not in self._doomed
+
+    def doom(self, number: int, why: str) -> None:
+        """Drop a client at the end of this step; nothing more is read from or sent to it."""
+        if number in self._open:
+            self._doomed.setdefault(number, why)
+
+    def take_doomed(self) -> tuple[Line, str] | None:
+        """Close and give one of those that have to go, and why; None when none is left."""
+        if not self._doomed:
+            return None
+        number, why = self._doomed.popitem()
+        line = self._open.pop(number)
+        self._retrying.pop(number, None)
+        if line.interest:
+            self._selector.unregister(line.sock)
+        line.close()
+        return line, why
+
+    def close(self) -> list[int]:
+        """Hang up on everybody; give their numbers."""
+        numbers = list(self._open)
+        for line in self._open.values():
+            line.close()
+        self._open.clear()
+        return numbers
+
+    def retry(self, now: float) -> None:
+        """Try again what the kernel had no room for."""
+        for line in [each for each in self._retrying.values() if each.retry_at <= now]:
+            del self._retrying[line.number]
+            self.flush(line)
+
+    def next_retry(self) -> float:
+        """Give the moment at which `retry` has something to do."""
+        return min((line.retry_at for line in self._retrying.values()), default=float("inf"))
+
+    def push(
+        self, number: int, message: Mapping[str, object], fds: tuple[Descriptor, ...] = ()
+    ) -> None:
+        """Say something to a client, now or when it has room; nothing to one that goes."""
+        if not self.serves(number):
+            return
+        line = self._open[number]
+        try:
+            data = encode(message)
+        except ValueError as exc:
+            self.doom(line.number, f"dropped: no message for it: {exc}")
+            return
+        if not line.queue and self._try_send(line, data, fds):
+            return
+        line.queue.append((data, fds))
+        line.queued_bytes += len(data)
+        limits = self._limits
+        if line.queued_bytes > limits.queued_bytes or len(line.queue) > limits.queued_messages:
+            self.doom(line.number, f"dropped: it does not read ({line.queued_bytes} bytes wait)")
+        else:
+            self.watch(line)
+
+    def flush(self, line: Line) -> None:
+        """Send what waits, as long as there is room."""
+        while line.queue and self.serves(line.number):
+            data, fds = line.queue[0]
+            if not self._try_send(line, data, fds):
+                break
+            line.queue.popleft()
+            line.queued_bytes -= len(data)
+        self.watch(line)
+
+    def _try_send(self, line: Line, data: bytes, fds: tuple[Descriptor, ...]) -> bool:
+        """Send one message; False when it has to wait, or when the client is doomed."""
+        try:
+            send(line.sock, data, [fd.fileno() for fd in fds])
+            return True
+        except BlockingIOError:
+            pass  # its socket is full: wait until it has read something
+        except OSError as exc:
+            if exc.errno in _TRANSIENT:
+                line.retry_at = time.monotonic() + _RETRY
+                self._retrying[line.number] = line
+            else:
+                self.doom(line.number, f"its socket failed: {exc.strerror}")
+        return False
+
+    def watch(self, line: Line) -> None:
+        """Listen for requests, or while something waits for it, only for room to send that."""
+        if line.number in self._doomed:
+            return
+        if not line.queue:
+            interest = selectors.EVENT_READ
+        elif line.number in self._retrying:
+            interest = 0
+        else:
+            interest = selectors.EVENT_WRITE
+        if interest == line.interest:
+            return
+        if not line.interest:
+            self._selector.register(line.sock, interest, line)
+        elif not interest:
+            self._selector.unregister(line.sock)
+        else:
+            self._selector.modify(line.sock, interest, line)
+        line.interest = interest

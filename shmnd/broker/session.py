@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One socket to a broker: requests with their replies, posts, and the events that come unasked.
+
+Which broker is at the other end, and what follows when it goes, is the business of `client.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+from shmnd.broker.place import Place
+from shmnd.broker.protocol import (
+    BadMessage,
+    Datagram,
+    Descriptor,
+    decode,
+    encode,
+    receive,
+    send,
+)
+from shmnd.status import NdError, Status, error
+
+__all__ = ["Event", "Lost", "Session"]
+
+_POSTS_MAX: Final = 65536
+"""Posts that wait for a broker that does not read; beyond it the session is given up."""
+
+Event = tuple[dict[str, Any], list[int]]
+
+
+class Lost(Exception):
+    """The session with this broker is over; another one may answer."""
+
+
+class Session:
+    """The socket of this moment, what waits to be sent, and what came and was not taken yet.
+
+    All but posting and taking events wants the lock held.
+    """
+
+    def __init__(self, place: Place, timeout: float) -> None:
+        self._place = place
+        self._timeout = timeout
+        self._lock = threading.RLock()
+        self._sock: socket.socket | None = None
+        self._broker_pid = 0
+        """As the kernel knows it; 0 where this process does not see it."""
+        self._pid = os.getpid()
+        self._next_id = 1
+        # Exchanges nest when a finaliser calls in the midst of one.
+        self._expected: set[int] = set()
+        self._replies: dict[int, dict[str, Any]] = {}
+        self._events: deque[tuple[dict[str, Any], list[Descriptor]]] = deque()
+        self._posts: deque[bytes] = deque()
+        self._flushing = False
+        # Readable when the socket is, or when another thread's call has met events; and the
+        # same descriptor for the whole life, whatever socket is behind it.
+        self._epoll = select.epoll()
+        try:
+            self._waiting = Descriptor(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+            self._epoll.register(self._waiting.fileno(), select.EPOLLIN)
+        except BaseException:
+            self._epoll.close()
+            raise
+
+    @property
+    def path(self) -> str:
+        """The socket that the broker listens at."""
+        return str(self._place.socket)
+
+    def _inherited(self) -> bool:
+        """Tell whether this is a forked child, where the session belongs to the parent."""
+        return os.getpid() != self._pid
+
+    def _begin(self, sock: socket.socket) -> None:
+        self._epoll.register(sock.fileno(), select.EPOLLIN)
+        self._posts.clear()  # for a broker that is no more
+        self._sock = sock
+
+    def _hang_up(self) -> None:
+        """End the session; what came before stays to be taken."""
+        sock, self._sock = self._sock, None
+        if sock is None:
+            return
+        if not self._inherited():  # the epoll and the eventfd are the parent's, and still in use
+            with contextlib.suppress(OSError, ValueError):
+                # A forked child may keep the open file, and with it the registration.
+                self._epoll.unregister(sock.fileno())
+            self._announce_events()  # whoever sleeps on `fileno` looks, and finds it not alive
+        sock.close()
+
+    def _release(self) -> None:
+        """End the session for good."""
+        self._hang_up()
+        self._epoll.close()
+        self._waiting.close()
+        self._events.clear()
+        self._posts.clear()
+
+    # --- exchanges -----------------------------------------------------------------------------
+
+    def _exchange(
+        self, who: str, op: str, fds: Sequence[int], fields: dict[str, Any], deadline: float
+    ) -> dict[str, Any]:
+        """Send a request and wait for its reply. Lost when the session ends before it comes."""
+        ident = self._next_id
+        self._next_id += 1
+        try:
+            data = encode({"op": op, "id": ident, **fields})
+        except ValueError as exc:
+            raise error(Status.INVALID_BUFFER_SIZE, who, str(exc)) from None
+        sock = self._sock
+        self._expected.add(ident)
+        try:
+            self._flush_all(who, deadline)
+            while not self._send(data, fds):
+                self._wait(select.POLLIN | select.POLLOUT, who, deadline)
+                self._drain()  # a broker whose events are not taken reads no requests
+            while ident not in self._replies:
+                self._drain()
+                if self._sock is not sock:
+                    raise Lost  # a call within this one met the loss, and found another broker
+                if ident not in self._replies:
+                    self._wait(select.POLLIN, who, deadline)
+        except BaseException as exc:
+            if self._sock is sock:
+                # Whether the broker did it is unknown now; a new session makes it known.
+                self._hang_up()
+            if not isinstance(exc, Lost) or ident not in self._replies:
+                self._replies.pop(ident, None)
+                raise
+        finally:
+            self._expected.discard(ident)
+        return self._replies.pop(ident)
+
+    def _send(self, data: bytes, fds: Sequence[int] = ()) -> bool:
+        """Send one datagram; False when there is no room."""
+        sock = self._sock
+        if sock is None:
+            raise Lost
+        try:
+            send(sock, data, fds)
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            # It is gone, but what it said before is still there to be read.
+            self._drain()
+            raise Lost from None
+        except OSError as exc:
+            raise error(
+                Status.INSUFFICIENT_RESOURCES, "broker", f"cannot send to {self.path}: {exc}"
+            ) from exc
+        return True
+
+    def _drain(self) -> None:
+        """Take all that is there: events and replies that are waited for. Lost at the end."""
+        while (datagram := self._next_datagram()) is not None:
+            message = self._understand(datagram)
+            if "ev" in message:
+                self._keep(message, datagram)
+                continue
+            for ident in self._expected:
+                # 0: turned away before anything was read. Late replies are for nobody.
+                if message.get("re") in (ident, 0):
+                    self._replies[ident] = message
+
+    def _next_datagram(self) -> Datagram | None:
+        if self._sock is None:
+            raise Lost
+        try:
+            datagram = receive(self._sock)
+        except BlockingIOError:
+            return None
+        except OSError:
+            raise Lost from None
+        if not datagram.data:
+            raise Lost
+        return datagram
+
+    @staticmethod
+    def _understand(datagram: Datagram) -> dict[str, Any]:
+        try:
+            return decode(datagram.data)
+        except BadMessage:
+            raise Lost from None  # whatever it is, it is no broker of ours
+
+    def _keep(self, message: dict[str, Any], datagram: Datagram) -> None:
+        if datagram.cut:
+            message["fds_lost"] = True
+            datagram.fds.clear()
+        self._events.append((message, datagram.fds))
+
+    def _wait(self, what: int, who: str, deadline: float) -> None:
+        """Wait for the socket; IO_TIMEOUT at the deadline."""
+        sock = self._sock
+        if sock is None:
+            raise Lost
+        poll = select.poll()
+        try:
+            poll.register(sock, what)
+        except ValueError:
+            raise Lost from None  # another thread has closed the client
+        left = deadline - time.monotonic()
+        if left <= 0 or not poll.poll(left * 1000):
+            raise self._no_answer(who)
+
+    def _no_answer(self, who: str) -> NdError:
+        return error(
+            Status.IO_TIMEOUT,
+            who,
+            f"the broker at {self.path} (pid {self._broker_pid or 'unknown'}) did not answer within"
+            f" {self._timeout:g} s; is it stopped? 'shmnd broker stop' ends it, the next call that"
+            " needs one starts another",
+        )
+
+    # --- posts and events ----------------------------------------------------------------------
+
+    def _flush_all(self, who: str, deadline: float) -> None:
+        """Send the posts that wait, before something that follows them. With the lock."""
+        while not self._flush():
+            self._wait(select.POLLIN | select.POLLOUT, who, deadline)
+            self._drain()
+
+    def _flush_when_free(self) -> None:
+        """Send the posts that wait, unless another thread has the lock: it will do so then."""
+        while self._posts and self._lock.acquire(blocking=False):
+            try:
+                done = self._flush()
+                self._want_room(not done)
+                if len(self._posts) > _POSTS_MAX:
+                    raise Lost
+            except (Lost, NdError):
+                self._hang_up()
+                self._posts.clear()
+                return
+            finally:
+                self._lock.release()
+            if not done:
+                return
+
+    def _flush(self) -> bool:
+        """Send posts as long as there is room; True when none is left to this thread."""
+        if self._flushing:
+            return True  # this thread is at it already, further down its stack
+        self._flushing = True
+        try:
+            while self._posts:
+                if not self._send(self._posts[0]):
+                    return False
+                self._posts.popleft()
+            return True
+        finally:
+            self._flushing = False
+
+    def _want_room(self, wanted: bool) -> None:
+        """Become readable for the owner when posts could go on."""
+        if self._sock is not None:
+            events = select.EPOLLIN | (select.EPOLLOUT if wanted else 0)
+            self._epoll.modify(self._sock.fileno(), events)
+
+    def _announce_events(self) -> None:
+        with contextlib.suppress(OSError, BlockingIOError):
+            os.eventfd_write(self._waiting.fileno(), 1)
+
+    def _take_events(self) -> list[Event]:
+        with contextlib.suppress(OSError, BlockingIOError):
+            os.eventfd_read(self._waiting.fileno())
+        taken: list[Event] = []
+        while self._events:
+            message, fds = self._events.popleft()
+            taken.append((message, [fd.detach() for fd in fds]))
+        return taken
