@@ -120,7 +120,8 @@ class Hub:
         self._loops: dict[asyncio.AbstractEventLoop, dict[int, Callable[[], None]]] = {}
 
         self._rejoin_after = 0.0
-        self._rejoining: threading.Thread | None = None
+        self._rejoining = False
+        self._aside: Callable[[Callable[[], None]], None] = _in_a_thread
         try:
             self.client = join(self)
         except BaseException:
@@ -420,15 +421,15 @@ class Hub:
     def _rejoin(self) -> None:
         """Find a new broker for listeners, who are to be found by others."""
         now = time.monotonic()
-        if now < self._rejoin_after or (self._rejoining and self._rejoining.is_alive()):
+        if now < self._rejoin_after or self._rejoining:
             return
         self._rejoin_after = now + _REJOIN_PAUSE
         self.wake_at(self._rejoin_after)  # to try again, should it fail
-        self._rejoining = threading.Thread(target=self._rejoin_now, name="shmnd", daemon=True)
+        self._rejoining = True
         try:
-            self._rejoining.start()
+            self._aside(self._rejoin_now)
         except RuntimeError:
-            pass  # the interpreter is ending, or has no room for a thread now
+            self._rejoining = False  # the interpreter is ending, or has no room for a thread now
 
     def _rejoin_now(self) -> None:
         try:
@@ -436,6 +437,8 @@ class Hub:
                 self.client.reconnect()
         except (NdError, OSError, ValueError):
             pass  # tried again later; or the hub was closed meanwhile
+        finally:
+            self._rejoining = False
         self.ring()
 
     # -- adapters --
@@ -512,6 +515,7 @@ class Hub:
         self._lingering.clear()
         self._tickers.clear()
         self._loops.clear()
+        self._rejoining = False
         # The epoll first: it is the parent's too, and must not be changed through this copy.
         self._watch.close_in_child()
         self.client.close()
@@ -528,6 +532,10 @@ class Hub:
                 self._lingering.pop(key, None)
         if self._lingering:
             self.wake_at(time.monotonic() + _LINGER_PAUSE)
+
+
+def _in_a_thread(step: Callable[[], None]) -> None:
+    threading.Thread(target=step, name="shmnd", daemon=True).start()
 
 
 def _remove_reader(loop: asyncio.AbstractEventLoop, fd: int) -> None:

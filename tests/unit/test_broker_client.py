@@ -464,7 +464,7 @@ def test_a_broker_of_another_user_is_refused(
 
 def test_a_broker_that_does_not_answer_is_a_timeout_that_names_it(make: Make, place: Place) -> None:
     with greeted(place, make, timeout=0.05) as (_, client):
-        with pytest.raises(TimeoutError, match=r"broker\.sock \(pid \d+\) did not answer") as caught:
+        with pytest.raises(TimeoutError, match=r"sock \(pid \d+\) did not answer") as caught:
             client.call("sync", caller="Listener.bind")
         assert "Listener.bind" in str(caught.value)
         assert not client.alive, "whether it was done is unknown, so the session is over"

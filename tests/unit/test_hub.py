@@ -416,7 +416,7 @@ def test_a_replay_that_fails_is_tried_again(dancers: Dancers) -> None:
     dancers.passive.hub.client.alive = False
     dancers.passive.hub._rejoin_after = 0.0
     dancers.passive.hub.ring()
-    rejoin(dancers.passive.hub)
+    dancers.passive.hub.progress()
     dancers.connect()
     assert dancers.requesting.status is Status.SUCCESS
 
@@ -573,14 +573,6 @@ def join(namespace: str) -> Hub:
         ),
         FakeDataPlane(),
     )
-
-
-def rejoin(hub: Hub) -> None:
-    """Look until the hub is through with looking for a new broker."""
-    hub.progress()
-    assert hub._rejoining is not None
-    hub._rejoining.join(WAIT)
-    hub.progress()
 
 
 def kill_broker(hub: Hub, runtime_dir: Path) -> None:
@@ -742,8 +734,8 @@ def test_an_idle_process_with_a_listener_rejoins_while_it_selects(
         listener.listen()
         kill_broker(client.hub, runtime_dir)
         assert select.select([client.hub.epoll_fd], [], [], WAIT)[0]
-        rejoin(client.hub)
-        assert client.hub.client.alive
+        client.hub.progress()
+        assert client.hub.wait(lambda: client.hub.client.alive and not client.hub._rejoining, WAIT)
         client.hub.progress()
         assert not select.select([client.hub.epoll_fd], [], [], 0)[0]
         partner, partner_qp = Connector(client), client.queue_pair()
