@@ -92,15 +92,13 @@ class Adapter(Closing):
         every = [*self.bells.segments(), *self.arena.segments()]
         shared = [(seg, segment.size, segment.fd, True) for seg, segment in every]
         return shared + [
-            (seg, segment.size, segment.readonly_fd(), False)
-            for seg, segment in self.registry.tables()
+            (seg, segment.size, segment.fd, False) for seg, segment in self.registry.tables()
         ]
 
     def _announce(self, seg: int, segment: Segment) -> None:
         """Tell the peers of a new segment, before anything in it can be named to them."""
         table = seg >= 1 << 30
-        fd = segment.readonly_fd() if table else segment.fd
-        self.hub.announce_segment(self, seg, segment.size, fd, not table)
+        self.hub.announce_segment(self, seg, segment.size, segment.fd, not table)
 
     def _withdraw(self, seg: int) -> None:
         """A segment is gone. Comes from finalisers, so it only posts."""

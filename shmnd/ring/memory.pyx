@@ -234,7 +234,7 @@ cdef class Registry:
         cdef uint32_t table = (token & c.SHMND_TOKEN_INDEX_MASK) // c.SHMND_TABLE_ENTRIES
         if self.raw.tables[table] == NULL:
             segment = Segment.create(c.SHMND_TABLE_ENTRIES * sizeof(c.shmnd_grant), label="table",
-                                     call="MemoryRegion.register")
+                                     writable=False, call="MemoryRegion.register")
             self._announce(c.SHMND_FIRST_TABLE_SEGMENT + table, segment)
             self._tables.append((c.SHMND_FIRST_TABLE_SEGMENT + table, segment))
             self.raw.tables[table] = <c.shmnd_grant *>(<Segment>segment).base

@@ -5,6 +5,7 @@ cdef class Segment:
     cdef readonly size_t size
     cdef readonly bint writable
     cdef unsigned char *base
-    cdef int _readonly
+    cdef size_t counted
 
     cdef _map(self, size_t nbytes, bint writable)
+    cdef void _unmap(self) noexcept

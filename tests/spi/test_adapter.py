@@ -551,7 +551,7 @@ def test_allocate_success_many_small_ones_do_not_overlap(end: End) -> None:
 def mapped() -> int:
     """Bytes of shared segments that this process maps."""
     lines = Path("/proc/self/maps").read_text().splitlines()
-    ranges = [line.split()[0].split("-") for line in lines if "/dev/shm/" in line]
+    ranges = [line.split()[0].split("-") for line in lines if "/memfd:shmnd-" in line]
     return sum(int(stop, 16) - int(start, 16) for start, stop in ranges)
 
 

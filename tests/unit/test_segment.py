@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Segments: what no holder of a descriptor can do to those who map them."""
+
+import fcntl
+import mmap
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shmnd.ring import Segment
+from shmnd.status import NdError, Status
+
+PAGES = 4 * mmap.PAGESIZE
+
+
+@pytest.fixture
+def segment() -> Segment:
+    return Segment.create(PAGES, label="test")
+
+
+def unsealed(nbytes: int) -> int:
+    fd = os.memfd_create("shmnd-test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.truncate(fd, nbytes)
+    return fd
+
+
+CUTS: dict[str, Callable[[int], object]] = {
+    "truncate": lambda fd: os.ftruncate(fd, 0),
+    "truncate by a page": lambda fd: os.ftruncate(fd, PAGES - mmap.PAGESIZE),
+    "extend": lambda fd: os.ftruncate(fd, 2 * PAGES),
+    "seal more": lambda fd: fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE),
+    "open again and truncate": lambda fd: os.truncate(f"/proc/self/fd/{fd}", 0),
+}
+
+
+@pytest.mark.parametrize("cut", CUTS.values(), ids=list(CUTS))
+def test_nobody_changes_the_size_of_a_segment(
+    segment: Segment, cut: Callable[[int], object]
+) -> None:
+    with pytest.raises(PermissionError):
+        cut(segment.fd)
+    assert os.fstat(segment.fd).st_size == PAGES
+    segment.close()
+
+
+def test_a_segment_has_no_name_and_no_rights_for_others(segment: Segment) -> None:
+    assert os.fstat(segment.fd).st_mode & 0o777 == 0o600
+    assert os.fstat(segment.fd).st_nlink == 0
+    segment.close()
+
+
+def test_a_segment_is_committed_when_it_is_made(segment: Segment) -> None:
+    assert os.fstat(segment.fd).st_blocks * 512 >= PAGES
+    segment.close()
+
+
+def test_a_segment_that_could_be_cut_short_is_refused() -> None:
+    with pytest.raises(NdError, match="cut short") as caught:
+        Segment.attach(unsealed(PAGES), PAGES, writable=True)
+    assert caught.value.status is Status.INTERNAL_ERROR
+
+
+def test_a_segment_that_is_too_short_is_refused(segment: Segment) -> None:
+    with pytest.raises(NdError, match=f"{PAGES} bytes, {PAGES + 1} were announced"):
+        Segment.attach(os.dup(segment.fd), PAGES + 1, writable=True)
+    segment.close()
+
+
+def test_what_is_no_shared_memory_is_refused(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(write)
+    directory = os.open(tmp_path, os.O_RDONLY)
+    with tempfile.TemporaryFile(dir=Path.home()) as file:
+        file.truncate(PAGES)
+        for fd in (os.dup(file.fileno()), read, directory):
+            with pytest.raises(NdError) as caught:
+                Segment.attach(fd, PAGES, writable=False)
+            assert caught.value.status is Status.INTERNAL_ERROR
+
+
+def test_what_peers_only_read_cannot_be_made_writable_again() -> None:
+    table = Segment.create(PAGES, label="test", writable=False)
+    copy = os.open(f"/proc/self/fd/{table.fd}", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        for fd in (table.fd, copy):
+            with pytest.raises(PermissionError):
+                mmap.mmap(fd, PAGES, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+            with pytest.raises(PermissionError):
+                os.pwrite(fd, b"forged", 0)
+    finally:
+        os.close(copy)
+    with mmap.mmap(table.fd, PAGES, mmap.MAP_SHARED, mmap.PROT_READ) as view:
+        assert not any(view[:])
+    table.close()
+
+
+def test_what_is_held_counts_against_the_limit_of_shared_memory() -> None:
+    shm = os.statvfs("/dev/shm")
+    free = shm.f_bavail * shm.f_frsize
+    held = Segment.create(PAGES, label="test")
+    try:
+        with pytest.raises(NdError, match="/dev/shm") as caught:
+            Segment.create(free, label="test")
+        assert caught.value.status is Status.INSUFFICIENT_RESOURCES
+    finally:
+        held.close()
