@@ -17,6 +17,7 @@ from shmnd.dance import Dance, written
 from shmnd.overlapped import Overlapped, detail_of
 from shmnd.port import Port, source_address, source_host
 from shmnd.status import NdError, Status, error
+from shmnd.steps import step
 from shmnd.tie import Tie, own_queue_pair
 
 if TYPE_CHECKING:
@@ -198,6 +199,7 @@ class Connector(Dance):
             raise error(Status.CONNECTION_ABORTED, call, "the active side's process is gone")
         assert attempt.mine is not None
         link = tie.answer(attempt, peer, attempt.mine.limits)
+        step("answer-to-be-sent")
         try:
             with self._hub.rpc:
                 self._hub.call(
@@ -209,6 +211,7 @@ class Connector(Dance):
                     answer=attempt.mine.wire(),
                     size=link.size,
                 )
+                step("answer-sent")
                 self._record_live()
         finally:
             link.close_fd()
@@ -235,6 +238,7 @@ class Connector(Dance):
         connection, data = self._attempt.connection, encode_private(private)
         try:
             self._hub.call("reject", caller=call, connection=connection, private=data)
+            step("refusal-sent")
         except NdError as exc:
             self._finish_if_aborted(exc)
             raise

@@ -18,6 +18,7 @@ from shmnd.ledger import Live
 from shmnd.overlapped import Overlapped, OverlappedFile, OverlappedObject, detail_of
 from shmnd.port import TCP, Port
 from shmnd.status import NdError, Status, error
+from shmnd.steps import step
 from shmnd.tie import Look, Tie
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ class Dance(OverlappedObject):
         if not self._is_undecided(event):
             self._hub.post("abandon", connection=event["connection"])
             return
+        step("answer-arrived")
         attempt = self._attempt
         assert attempt is not None
         attempt.theirs = Terms.read(event["answer"])
@@ -147,6 +149,7 @@ class Dance(OverlappedObject):
             return
         self._private = private_of(event)
         self._state = State.ACCEPTED
+        step("answer-taken")
         self._hub.unfollow("active", attempt.connection)  # the rest is in the link
         self._record_live()
         self._decide(Status.SUCCESS)
@@ -199,6 +202,7 @@ class Dance(OverlappedObject):
         self._limits = most.meeting(theirs.limits)
         self._private = private_of(event)
         self._state = State.OFFERED
+        step("offer-taken")
         self._hub.follow("passive", event["connection"], self)
         overlapped._complete(Status.SUCCESS)
 
@@ -311,6 +315,7 @@ class Dance(OverlappedObject):
         assert tie is not None
         self._notify()
         self._finish()
+        step("end-told")
 
         def done() -> None:
             if overlapped is not None:

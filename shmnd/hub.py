@@ -30,6 +30,7 @@ from shmnd.broker.protocol import name_of
 from shmnd.ledger import Ledger
 from shmnd.peers import Peers
 from shmnd.status import NdError, Status, error
+from shmnd.steps import step
 from shmnd.watch import Watch
 
 if TYPE_CHECKING:
@@ -232,10 +233,10 @@ class Hub:
         """It has no affairs any more; harmless when it had none."""
         self._tickers.pop(id(obj), None)
 
-    def linger(self, step: Callable[[], bool]) -> None:
+    def linger(self, go_on: Callable[[], bool]) -> None:
         """Call a function at every look until it says True, whoever else is gone by then."""
-        if not step():
-            self._lingering[id(step)] = step
+        if not go_on():
+            self._lingering[id(go_on)] = go_on
             self.wake_at(time.monotonic() + _LINGER_PAUSE)
 
     @contextmanager
@@ -288,6 +289,7 @@ class Hub:
         """Ask for a connection; what is said of it from then on goes to `end`."""
         with self.rpc:  # no other thread takes an answer before it is known whom it is for
             connection: int = self.call("connect", caller=caller, **fields)["connection"]
+            step("connect-asked")
             self.follow("active", connection, end)
             return connection
 
@@ -447,6 +449,7 @@ class Hub:
         """Make an adapter and its segments known."""
         with self.rpc:
             self.call("adapter", caller="open_adapter", key=adapter.key, table=table)
+            step("adapter-told")
             self.ledger.adapters[adapter.uid] = weakref.ref(adapter), table
         for segment in adapter.segments():
             self.announce_segment(adapter, *segment)
@@ -464,6 +467,7 @@ class Hub:
             size=size,
             writable=writable,
         )
+        step("segment-told")
 
     def withdraw_segment(self, adapter: SegmentOwner, seg: int) -> None:
         """Nobody needs a segment any more."""
@@ -491,8 +495,8 @@ class Hub:
         """Leave the broker and give everything back."""
         if not self.alive:
             return
-        for step in list(self._lingering.values()):
-            step()
+        for go_on in list(self._lingering.values()):
+            go_on()
         self._lingering.clear()
         self._ended = _CLOSED
         self._watch.news()
@@ -527,8 +531,8 @@ class Hub:
             ticker = ref()
             if ticker is not None:
                 ticker.tick()
-        for key, step in list(self._lingering.items()):
-            if step():
+        for key, go_on in list(self._lingering.items()):
+            if go_on():
                 self._lingering.pop(key, None)
         if self._lingering:
             self.wake_at(time.monotonic() + _LINGER_PAUSE)

@@ -11,6 +11,7 @@ from shmnd.connector import Connector
 from shmnd.overlapped import Overlapped, OverlappedFile, OverlappedObject, is_count
 from shmnd.port import TCP, Port
 from shmnd.status import NdError, Status, error
+from shmnd.steps import step
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -104,6 +105,7 @@ class Listener(OverlappedObject):
                     self._hub.call(
                         "request", caller=call, object=port.object, connector=connector.number
                     )
+                    step("request-armed")
                     self._hub.ledger.armed[port.object, connector.number] = None
             except BaseException:
                 connector.stop_expecting(overlapped)

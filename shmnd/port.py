@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from shmnd.address import family, is_any, require_local
 from shmnd.ledger import Bound
 from shmnd.status import Status, error
+from shmnd.steps import step
 
 if TYPE_CHECKING:
     from shmnd.adapter_like import AdapterLike
@@ -51,6 +52,7 @@ class Port:
                 protocol=protocol,
             )
             self._record = Bound(adapter.uid, kind, host, reply["port"], protocol)
+            step("port-bound")
             self._hub.ledger.bound[self.object] = self._record
         self.address: Final[Address] = host, reply["port"]
         self._hub.follow_object(self.object, owner)
@@ -59,6 +61,7 @@ class Port:
         """Have others find it."""
         with self._hub.rpc:
             self._hub.call("listen", caller=call, object=self.object, backlog=backlog)
+            step("listening")
             self._record.backlog = backlog
 
     def release(self) -> None:

@@ -23,6 +23,7 @@ from shmnd.broker.protocol import VERSION, Descriptor, encode
 from shmnd.broker.session import Event, Lost, Session
 from shmnd.broker.spawn import IDLE_SECONDS, START_SECONDS, reach
 from shmnd.status import NdError, Status, error
+from shmnd.steps import step
 
 __all__ = ["CALL_SECONDS", "BrokerClient"]
 
@@ -226,6 +227,7 @@ class BrokerClient(Session):
                 self._hang_up()
                 raise error(status, "open_adapter", f"broker at {self.path}: {reply['message']}")
             self.broker = reply["broker"]
+            step("hello-said")
             return
 
     def _require_same_user(self, sock: socket.socket) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shmnd.broker.protocol import Descriptor, encode, send
+from shmnd.steps import step
 
 __all__ = ["Line", "Lines", "ServerLimits"]
 
@@ -150,7 +151,9 @@ class Lines:
     def _try_send(self, line: Line, data: bytes, fds: tuple[Descriptor, ...]) -> bool:
         """Send one message; False when it has to wait, or when the client is doomed."""
         try:
+            step("broker-is-about-to-send")
             send(line.sock, data, [fd.fileno() for fd in fds])
+            step("broker-has-sent")
             return True
         except BlockingIOError:
             pass  # its socket is full: wait until it has read something

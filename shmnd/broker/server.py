@@ -29,6 +29,7 @@ from shmnd.broker.records import Limits
 from shmnd.broker.rendezvous import Rendezvous
 from shmnd.broker.shapes import request_id
 from shmnd.status import Status
+from shmnd.steps import step
 
 __all__ = ["Server", "ServerLimits"]
 
@@ -179,6 +180,7 @@ class Server:
         # As long as the lock is ours, nobody else can have made a socket there.
         if self._place.holds(self._lock) and self._owns_socket():
             self._place.socket.unlink(missing_ok=True)
+            step("broker-socket-removed")
         self._listener.close()
         for number in self._lines.close():
             self._state.leave(number)  # gives its descriptors back
@@ -206,6 +208,7 @@ class Server:
                     self._selector.unregister(self._listener)
                 self._accept_again_at = time.monotonic() + 0.1
                 return
+            step("broker-has-a-client")
             self._welcome(sock)
 
     def _welcome(self, sock: socket.socket) -> None:
@@ -247,6 +250,7 @@ class Server:
             if not self._sockets[line.pid]:
                 del self._sockets[line.pid]
             self._log(f"client {number}: {why}")
+            step("broker-has-lost-a-client")
             try:
                 self._state.leave(number)
             except Exception as exc:
@@ -275,6 +279,7 @@ class Server:
         except OSError as exc:
             self._lines.doom(line.number, f"its socket failed: {exc.strerror}")
             return False
+        step("broker-has-read")
         if not datagram.data:
             self._lines.doom(line.number, "went")
             return False
@@ -290,6 +295,7 @@ class Server:
             # A mistake of ours; only the client that met it shall pay for it.
             self._log(f"internal error: {exc!r}")
             self._lines.doom(line.number, "dropped after an internal error")
+        step("broker-has-decided")
         self._deliver()
         if line.number in self._greeting and self._state.greeted(line.number):
             del self._greeting[line.number]

@@ -18,6 +18,7 @@ from typing import Final
 
 from shmnd.broker.place import Place, place_of, runtime_dir
 from shmnd.status import Status, error
+from shmnd.steps import step
 
 __all__ = ["IDLE_SECONDS", "START_SECONDS", "ensure_broker", "reach", "runtime_dir"]
 
@@ -91,6 +92,7 @@ def _start_if_ours(place: Place, idle: float, deadline: float) -> bool:
             return False
         _locks.add(fd)
     try:
+        step("broker-to-be-started")
         _start(place, fd, idle, deadline)
     finally:
         with _locks_guard:

@@ -41,6 +41,7 @@ static inline void shmnd_bell_arm(struct shmnd_arming *a, uint32_t mode)
     shmnd_put64(&a->bell->armed, a->number << 2 | mode);
     /* SYNC arm: fence, pairs with the fence in shmnd_bell_wants() */
     shmnd_store_then_load();
+    SHMND_KILL_POINT("bell-armed");
 }
 
 static inline void shmnd_bell_disarm(struct shmnd_arming *a)
@@ -48,6 +49,7 @@ static inline void shmnd_bell_disarm(struct shmnd_arming *a)
     a->mode = SHMND_ARMED_NOT;
     /* relaxed: a producer that still sees it armed rings once too often */
     shmnd_put64(&a->bell->armed, a->number << 2);
+    SHMND_KILL_POINT("bell-disarmed");
 }
 
 /* After a producer's fence: must the consumer be rung? Rings once an arming;
@@ -62,6 +64,7 @@ static inline bool shmnd_bell_wants(const struct shmnd_bell *bell, bool solicite
     if (mode == SHMND_ARMED_SOLICITED && !solicited)
         return false;
     *rung = armed;
+    SHMND_KILL_POINT("bell-wanted");
     return true;
 }
 
@@ -76,6 +79,7 @@ static inline void shmnd_bell_mark(struct shmnd_bell *bell, uint32_t bit)
     /* SYNC ready: the caller's fence pairs with the fence in shmnd_bell_take() */
     if (!(shmnd_relaxed64(word) & mask))
         shmnd_set_bits(word, mask);
+    SHMND_KILL_POINT("ready-marked");
 }
 
 static inline void shmnd_bell_use_bitmap(struct shmnd_bell *bell, bool use)
@@ -89,6 +93,7 @@ static inline void shmnd_bell_use_bitmap(struct shmnd_bell *bell, bool use)
 static inline void shmnd_bell_take(struct shmnd_bell *bell, uint32_t word, uint64_t bits)
 {
     shmnd_clear_bits(&bell->ready[word], bits);
+    SHMND_KILL_POINT("ready-taken");
     /* SYNC ready: fence, pairs with the producer's in shmnd_bell_mark() */
     shmnd_store_then_load();
 }

@@ -26,6 +26,7 @@ static inline void shmnd_show_state(struct shmnd_qp *qp, enum shmnd_link_state s
 {
     /* SYNC state: release, pairs with acquire in shmnd_their_state() */
     shmnd_release32(&qp->link.mine->state, state);
+    SHMND_KILL_POINT("state-shown");
     shmnd_store_then_load();
     shmnd_bell_mark(qp->link.receive_bell, qp->link.receive_bit);
     shmnd_bell_mark(qp->link.initiator_bell, qp->link.initiator_bit);
@@ -151,6 +152,7 @@ static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp)
         return SHMND_IDLE; /* its sender is in the middle of a chunk */
     if (theirs_go_on && (!shmnd_down_recall(qp) || !shmnd_down_withdraw_large(qp)))
         return SHMND_IDLE;
+    SHMND_KILL_POINT("down-recalled");
     shmnd_down_cancel_requests(qp);
     if (qp->rx_open) {
         struct shmnd_cqe e;
@@ -162,6 +164,7 @@ static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp)
     qp->going_down = false;
     qp->flush_pending = false;
     qp->rx_stalled = false;
+    SHMND_KILL_POINT("down-cancelled");
     shmnd_show_state(qp, qp->down_state);
     shmnd_cq_leave(qp->receive_cq, qp);
     shmnd_cq_leave(qp->initiator_cq, qp);
@@ -197,6 +200,7 @@ static inline enum shmnd_progress shmnd_flush_step(struct shmnd_qp *qp)
         shmnd_cancel_receives(qp, qp->flush_receives);
     qp->cancelled += qp->own.matched - before;
     shmnd_put64(&qp->link.mine->cancelled, qp->cancelled);
+    SHMND_KILL_POINT("flush-counted");
     qp->flush_pending = false;
     shmnd_rx_reoffer(qp);
     return SHMND_IDLE;

@@ -11,6 +11,7 @@
 #define SHMND_LAYOUT_H
 
 #include "atomics.h"
+#include "killpoint.h"
 
 #define SHMND_LAYOUT_VERSION 1u
 #define SHMND_LINK_MAGIC 0x6b6e696c646e6d73ull /* "smndlink" */

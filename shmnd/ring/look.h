@@ -95,6 +95,7 @@ static inline void shmnd_tx_want_credit(struct shmnd_qp *qp, bool want)
     if (shmnd_relaxed32(&qp->link.mine->wants_credit) == (uint32_t)want)
         return;
     shmnd_put32(&qp->link.mine->wants_credit, want);
+    SHMND_KILL_POINT("credit-wanted");
     /* SYNC credit: fence, pairs with the fence in shmnd_notify_waiting_sender() */
     shmnd_store_then_load();
 }

@@ -11,6 +11,7 @@ from shmnd.ring cimport c
 from shmnd.ring.segment cimport Segment
 
 from shmnd.status import Status, error
+from shmnd.steps import step
 
 _PROBE_BYTES = 16
 
@@ -160,6 +161,7 @@ cdef class Link:
         self.me = c.SHMND_PASSIVE
         self.map = c.shmnd_link_map(receives, extents)
         self.segment = Segment.create(self.map.bytes, label="link", call="Connector.accept")
+        step("link-made")
         cdef c.shmnd_link_header *header = <c.shmnd_link_header *>self.segment.base
         header.magic = c.SHMND_LINK_MAGIC
         header.bytes = self.map.bytes
@@ -168,6 +170,7 @@ cdef class Link:
         header.extents[0], header.extents[1] = extents[0], extents[1]
         # SYNC link-made: release, pairs with acquire in Link.attach()
         c.shmnd_release32(&header.version, c.SHMND_LAYOUT_VERSION)
+        step("link-written")
         return self
 
     @staticmethod

@@ -17,6 +17,7 @@ from shmnd.ring.queue cimport CompletionCore, ReceiveCore, forks
 
 from shmnd.ring.posting import STATE_NAMES
 from shmnd.status import Status, error
+from shmnd.steps import step
 
 # No fewer scatter/gather elements are granted: programs ask for one and use two.
 cdef uint32_t _LEAST_SGE = 4
@@ -188,12 +189,15 @@ cdef class QueuePair(PostingCore):
             c.shmnd_rx_publish(&self.q, pos)
         c.shmnd_cq_join(&self.receive_cq.raw, &self.q)
         c.shmnd_cq_join(&self.initiator_cq.raw, &self.q)
+        step("pair-attached")
 
     def open(self) -> None:
         """The active side completes: both ends are connected from here on."""
         c.shmnd_put32(&self.q.link.mine.opened, 1)
+        step("opened")
         self.q.state = c.SHMND_QP_CONNECTED
         c.shmnd_show_state(&self.q, c.SHMND_LINK_OPEN)
+        step("connected")
 
     def abandon(self, rejected: bool) -> None:
         """Tell the other side through the link that nothing comes of it."""

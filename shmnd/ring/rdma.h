@@ -56,6 +56,7 @@ static inline uint32_t shmnd_tx_aim_rdma(struct shmnd_qp *qp, const struct shmnd
     if (got <= 0)
         return got == 0 ? SHMND_PENDING : SHMND_ACCESS_VIOLATION;
     job->kind = SHMND_JOB_RDMA;
+    SHMND_KILL_POINT("token-checked");
     job->grant = grant;
     job->token = w->remote_token;
     return SHMND_SUCCESS;
@@ -73,6 +74,7 @@ static inline uint32_t shmnd_run_rdma(struct shmnd_qp *qp, struct shmnd_job *job
     uint32_t status = job->to.remote || job->from.remote
                           ? shmnd_move(qp->peer, &job->to, &job->from)
                           : shmnd_move_in_order(qp->peer, &job->to, &job->from);
+    SHMND_KILL_POINT("rdma-moved");
     shmnd_hazard_leave(&qp->link.mine->hazard);
     return status;
 }

@@ -101,6 +101,7 @@ static inline uint32_t shmnd_move_in_order(const struct shmnd_peer *peer,
     }
     uint8_t last = src[n - 1]; /* before, in case the two overlap */
     memmove(dst, src, n - 1);
+    SHMND_KILL_POINT("write-before-its-last-byte");
     shmnd_stores_before();
     shmnd_put_byte(dst + n - 1, last);
     return SHMND_SUCCESS;
@@ -114,6 +115,7 @@ static inline uint32_t shmnd_run_chunks(const struct shmnd_peer *peer, struct sh
         int chunk = shmnd_chunks_claim(job->share, &job->chunks);
         if (chunk < 0)
             break;
+        SHMND_KILL_POINT("chunk-claimed");
         struct shmnd_spans to, from;
         uint64_t off = (uint64_t)chunk * job->chunks.size;
         uint64_t n = shmnd_chunk_bytes(&job->chunks, chunk);
@@ -122,7 +124,9 @@ static inline uint32_t shmnd_run_chunks(const struct shmnd_peer *peer, struct sh
         uint32_t now = shmnd_move(peer, &to, &from);
         if (now != SHMND_SUCCESS)
             return now; /* the chunk stays claimed and undone; the connection ends */
+        SHMND_KILL_POINT("chunk-copied");
         shmnd_chunks_set_done(job->share, chunk);
+        SHMND_KILL_POINT("chunk-done");
     }
     return status;
 }

@@ -97,6 +97,7 @@ static inline bool shmnd_tx_recall(struct shmnd_qp *qp, struct shmnd_wqe *w)
     if (!shmnd_slots_recall(&qp->out, w->slot_pos))
         return false;
     qp->recalled++;
+    SHMND_KILL_POINT("send-recalled");
     return true;
 }
 

@@ -77,6 +77,7 @@ static inline void shmnd_rx_publish(struct shmnd_qp *qp, uint64_t pos)
     if (shmnd_local_spans(qp->registry, sges, e->sges, SHMND_MR_LOCAL_WRITE, &valid))
         below = e->capacity + 1;
     shmnd_put64(&entry->capacity, (pos - qp->posted_base + 1) << 32 | below);
+    SHMND_KILL_POINT("receive-being-shown");
     /* SYNC entry: fence, pairs with acquire in shmnd_their_capacity() */
     shmnd_stores_before();
     uint32_t extents =
@@ -87,8 +88,10 @@ static inline void shmnd_rx_publish(struct shmnd_qp *qp, uint64_t pos)
         for (uint32_t i = 0; i < e->sges; i++)
             shmnd_region_of(qp->registry, sges[i].token)->posted++;
     }
+    SHMND_KILL_POINT("receive-written");
     /* SYNC posted: release, pairs with acquire in shmnd_tx_look() */
     shmnd_release64(&qp->link.mine->posted, pos - qp->posted_base + 1);
+    SHMND_KILL_POINT("receive-shown");
 }
 
 /* Makes `revision` odd: no push begins from here on. True when none is under
@@ -98,6 +101,7 @@ static inline bool shmnd_rx_withdraw(struct shmnd_qp *qp)
     if (!(qp->revision & 1)) {
         qp->revision++;
         shmnd_put64(&qp->link.mine->revision, qp->revision);
+        SHMND_KILL_POINT("receives-withdrawn");
         /* SYNC placing: fence, pairs with the fence in shmnd_push_enter() */
         shmnd_store_then_load();
     }
@@ -109,6 +113,7 @@ static inline void shmnd_rx_reoffer(struct shmnd_qp *qp)
 {
     qp->revision++;
     shmnd_release64(&qp->link.mine->revision, qp->revision);
+    SHMND_KILL_POINT("receives-offered-anew");
     shmnd_notify_waiting_sender(qp);
 }
 
@@ -150,6 +155,7 @@ static inline void shmnd_rx_match(struct shmnd_qp *qp)
     qp->rx_rqe = *e;
     memcpy(qp->rx_sges, sges, e->sges * sizeof sges[0]);
     r->matched++;
+    SHMND_KILL_POINT("receive-matched");
 }
 
 static inline void shmnd_rx_cqe(struct shmnd_qp *qp, uint32_t status, uint64_t bytes,
@@ -165,8 +171,10 @@ static inline void shmnd_rx_cqe(struct shmnd_qp *qp, uint32_t status, uint64_t b
 static inline void shmnd_rx_took(struct shmnd_qp *qp)
 {
     qp->taken++;
+    SHMND_KILL_POINT("message-taken");
     /* SYNC taken: release, pairs with acquire in shmnd_tx_retire() */
     shmnd_release64(&qp->link.mine->taken, qp->taken);
+    SHMND_KILL_POINT("taking-shown");
     if (qp->rx_flags & SHMND_SLOT_ACK)
         shmnd_notify_waiting_sender(qp);
 }
@@ -182,6 +190,7 @@ static inline void shmnd_rx_refuse(struct shmnd_qp *qp, uint32_t status, struct 
 {
     shmnd_rx_cqe(qp, status, 0, out);
     shmnd_put32(&qp->link.mine->fault, SHMND_REMOTE_ERROR);
+    SHMND_KILL_POINT("message-refused");
     qp->rx_open = false;
     qp->rx_fault = true;
 }
@@ -301,6 +310,7 @@ static inline bool shmnd_rx_part(struct shmnd_qp *qp, const struct shmnd_arrival
     if (!shmnd_rx_accepts(qp, qp->rx_got + a->length, out))
         return true;
     shmnd_rx_copy_out(qp, qp->rx_got, a->length);
+    SHMND_KILL_POINT("part-taken");
     qp->rx_got += a->length;
     qp->rx_open = !(a->flags & SHMND_SLOT_LAST);
     shmnd_rx_step_over(qp, a->slots);
@@ -325,6 +335,7 @@ static inline bool shmnd_rx_take(struct shmnd_qp *qp, const struct shmnd_arrival
     }
     if (a->kind == SHMND_KIND_EAGER)
         shmnd_rx_copy_out(qp, 0, a->length);
+    SHMND_KILL_POINT("message-copied-out");
     shmnd_rx_step_over(qp, a->slots);
     shmnd_rx_finish(qp, a->length, out);
     return true;
@@ -393,6 +404,7 @@ static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out,
             shmnd_rx_skip(qp, &a);
             continue;
         }
+        SHMND_KILL_POINT("message-claimed");
         if (!qp->rx_open)
             shmnd_rx_match(qp);
         if (!qp->rx_open)

@@ -95,6 +95,7 @@ static inline enum shmnd_progress shmnd_tx_issue_parts(struct shmnd_qp *qp, stru
         shmnd_slots_publish(&qp->out, n, SHMND_KIND_PART,
                             (uint8_t)(shmnd_tx_slot_flags(w->flags, true) | last),
                             shmnd_slots_for(n));
+        SHMND_KILL_POINT("part-sent");
         shmnd_notify_receiver(qp, last && (w->flags & SHMND_OP_SOLICIT));
     }
     w->message = qp->messages++;
@@ -170,6 +171,7 @@ static inline void shmnd_tx_announce(struct shmnd_qp *qp, struct shmnd_wqe *w,
     shmnd_tx_number(qp, w);
     shmnd_tx_write_large(qp, w, sges);
     qp->messages++;
+    SHMND_KILL_POINT("large-announced");
     shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
     shmnd_tx_sent(qp, w, true);
     qp->tx_job.share = share;
@@ -249,6 +251,7 @@ static inline enum shmnd_progress shmnd_tx_push_late(struct shmnd_qp *qp)
 static inline bool shmnd_push_enter(struct shmnd_qp *qp, uint64_t revision)
 {
     shmnd_put64(&qp->link.mine->hazard, SHMND_HAZARD_PUSH);
+    SHMND_KILL_POINT("push-entered");
     /* SYNC placing: fence, pairs with the fence in shmnd_rx_withdraw() */
     shmnd_store_then_load();
     if (shmnd_relaxed64(&qp->link.theirs->revision) == revision &&
@@ -266,6 +269,7 @@ static inline uint32_t shmnd_run_place(struct shmnd_qp *qp, struct shmnd_job *jo
     /* The line that the reader watches comes over while the copy runs. */
     shmnd_prefetch_to_write(shmnd_slot_at(qp->out.ring, qp->out.write_pos));
     uint32_t status = shmnd_move(qp->peer, &job->to, &job->from);
+    SHMND_KILL_POINT("message-placed");
     if (status == SHMND_SUCCESS) {
         struct shmnd_slots_fill fill = shmnd_slots_begin(&qp->out);
         shmnd_slots_add(&fill, &job->index, sizeof job->index);

@@ -105,6 +105,7 @@ static inline void shmnd_slots_add(struct shmnd_slots_fill *f, const void *data,
         f->left = SHMND_TAIL_PAYLOAD;
     }
     memcpy(f->at, from, bytes);
+    SHMND_KILL_POINT("slot-filling");
     f->at += bytes;
     f->left -= bytes;
 }
@@ -116,8 +117,10 @@ static inline void shmnd_slots_publish(struct shmnd_slots_writer *w, uint32_t le
     head->length = length;
     head->kind = kind;
     head->flags = flags;
+    SHMND_KILL_POINT("slot-filled");
     /* SYNC slot-ready: release, pairs with acquire in shmnd_slots_peek() */
     shmnd_release64(&head->ready_pos, w->write_pos + 1);
+    SHMND_KILL_POINT("slot-published");
     w->write_pos += slots;
 }
 
@@ -234,6 +237,7 @@ static inline void shmnd_slots_get(struct shmnd_slots_drain *d, void *data, uint
 static inline void shmnd_slots_return(struct shmnd_slots_reader *r)
 {
     r->returned_pos = r->read_pos;
+    SHMND_KILL_POINT("slots-returning");
     /* SYNC slot-free: release, pairs with acquire in shmnd_slots_room() */
     shmnd_release64(r->read_pos_shared, r->read_pos);
 }

@@ -90,6 +90,7 @@ static inline void shmnd_spans_copy_mapped(const struct shmnd_spans *to,
                 (const void *)(uintptr_t)(from->v[j].at + done_j), n);
         done_i += n;
         done_j += n;
+        SHMND_KILL_POINT("copy-in-midst");
         if (done_i == to->v[i].length) {
             i++;
             done_i = 0;
@@ -126,6 +127,7 @@ static inline void shmnd_chunks_offer(struct shmnd_share *share, const struct sh
     /* relaxed: ordered by the release that publishes the message's slot */
     shmnd_put64(&share->done, 0);
     shmnd_put64(&share->claim, (uint64_t)c->tag << 32);
+    SHMND_KILL_POINT("chunks-offered");
 }
 
 /* The next chunk nobody has claimed, or -1. */

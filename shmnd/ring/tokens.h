@@ -99,14 +99,17 @@ static inline void shmnd_grant_publish(struct shmnd_grant *g, const struct shmnd
     shmnd_put64(&g->offset, region->offset);
     shmnd_put32(&g->segment, region->segment);
     shmnd_put64(&g->connection, connection);
+    SHMND_KILL_POINT("grant-written");
     /* SYNC grant: release, pairs with acquire in shmnd_grant_read() */
     shmnd_release32(&g->token, region->token);
+    SHMND_KILL_POINT("grant-published");
 }
 
 /* After this no initiator starts; look at the hazard words for those that did. */
 static inline void shmnd_grant_revoke(struct shmnd_grant *g)
 {
     shmnd_put32(&g->token, 0);
+    SHMND_KILL_POINT("grant-revoked");
     /* SYNC hazard: fence, pairs with the fence in shmnd_hazard_enter() */
     shmnd_store_then_load();
 }
@@ -141,6 +144,7 @@ static inline bool shmnd_hazard_enter(shmnd_word64 *hazard, const struct shmnd_g
                                       uint32_t token)
 {
     shmnd_put64(hazard, token);
+    SHMND_KILL_POINT("hazard-set");
     /* SYNC hazard: fence, pairs with the fence in shmnd_grant_revoke() */
     shmnd_store_then_load();
     if (shmnd_relaxed32(&g->token) == token)
@@ -153,6 +157,7 @@ static inline void shmnd_hazard_leave(shmnd_word64 *hazard)
 {
     /* SYNC hazard-clear: release, pairs with acquire in shmnd_hazard_clear_of() */
     shmnd_release64(hazard, 0);
+    SHMND_KILL_POINT("hazard-cleared");
 }
 
 /* Owner, after revoking: nothing of that token is under way on this link. */

@@ -29,6 +29,7 @@ static inline void shmnd_qp_go_down(struct shmnd_qp *qp, enum shmnd_link_state s
     qp->down_state = state;
     qp->down_status = head_status;
     shmnd_put32(&qp->link.mine->closing, 1);
+    SHMND_KILL_POINT("closing-set");
     /* SYNC closing: fence, pairs with the fence in shmnd_notify_receiver() */
     shmnd_store_then_load();
     shmnd_qp_activate(qp);
@@ -42,15 +43,18 @@ static inline void shmnd_notify_receiver(struct shmnd_qp *qp, bool solicited)
     struct shmnd_link_end *l = &qp->link;
     /* SYNC arm, SYNC ready, SYNC closing: fence of the producer */
     shmnd_store_then_load();
+    SHMND_KILL_POINT("receiver-to-be-told");
     shmnd_bell_mark(l->receive_bell, l->receive_bit);
     if (shmnd_bell_wants(l->receive_bell, solicited, &l->receive_rung))
         shmnd_ring_doorbell(qp->peer->doorbell);
+    SHMND_KILL_POINT("receiver-told");
 }
 
 static inline void shmnd_notify_initiator(struct shmnd_qp *qp)
 {
     struct shmnd_link_end *l = &qp->link;
     shmnd_store_then_load();
+    SHMND_KILL_POINT("initiator-to-be-told");
     shmnd_bell_mark(l->initiator_bell, l->initiator_bit);
     if (shmnd_bell_wants(l->initiator_bell, true, &l->initiator_rung))
         shmnd_ring_doorbell(qp->peer->doorbell);
