@@ -37,6 +37,7 @@ cdef class Block:
     cdef readonly size_t offset
     cdef readonly size_t nbytes
     cdef readonly size_t capacity
+    cdef readonly bint alone
     cdef Segment _segment
 
     @property
@@ -49,7 +50,7 @@ cdef class Block:
 
     def __dealloc__(self):
         if self.arena is not None:
-            self.arena._returned(self.seg, self.offset, self.capacity)
+            self.arena._returned(self)
 
 
 cdef class Arena:
@@ -86,32 +87,33 @@ cdef class Arena:
         """Give out `nbytes` zeros in shared memory."""
         if nbytes >= _OWN_SEGMENT:
             capacity = (nbytes + 4095) & ~4095
-            return self._block(self._new_segment(capacity), 0, nbytes, capacity)
+            return self._block(self._new_segment(capacity), 0, nbytes, capacity, True)
         capacity = _class_bytes(nbytes)
         waiting = self._free.get(capacity)
         if waiting:
             seg, offset = waiting.pop()
-            block = self._block(seg, offset, nbytes, capacity)
+            block = self._block(seg, offset, nbytes, capacity, False)
             memset((<Block>block)._segment.base + <size_t>offset, 0, capacity)
             return block
         if self._seg < 0 or self._used + <size_t>capacity > self.segment(self._seg).size:
             self._seg = self._new_segment(self._grow)
             self._used = 0
             self._grow = min(self._grow * 2, _MOST_SEGMENT)
-        block = self._block(self._seg, self._used, nbytes, capacity)
+        block = self._block(self._seg, self._used, nbytes, capacity, False)
         self._used += capacity
         return block
 
     cdef Segment segment(self, int seg):
         return <Segment>self._segments[seg]
 
-    cdef object _block(self, int seg, size_t offset, size_t nbytes, size_t capacity):
+    cdef object _block(self, int seg, size_t offset, size_t nbytes, size_t capacity, bint alone):
         cdef Block block = Block.__new__(Block)
         block._segment = self.segment(seg)
         block.seg = seg
         block.offset = offset
         block.nbytes = nbytes
         block.capacity = capacity
+        block.alone = alone
         block.arena = self
         return block
 
@@ -126,12 +128,13 @@ cdef class Arena:
         self._numbers.insert(at, seg)
         return seg
 
-    def _returned(self, seg: int, offset: int, capacity: int) -> None:
+    cdef _returned(self, Block block):
         """A block died. Called from its end of life: never raises."""
         if self._closed:
             return  # the block held the last reference to the segment
-        if capacity < _OWN_SEGMENT:
-            self._free.setdefault(capacity, []).append((seg, offset))
+        seg = block.seg
+        if not block.alone:  # not told by its capacity: rounding may reach a segment's own size
+            self._free.setdefault(block.capacity, []).append((seg, block.offset))
             return
         at = self._numbers.index(seg)
         del self._numbers[at], self._starts[at]

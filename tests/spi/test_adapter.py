@@ -564,6 +564,16 @@ def test_allocate_success_gives_freed_memory_again(end: End) -> None:
         assert mapped() - start < 10 * size, f"{number} allocations of {size}, one at a time"
 
 
+def test_allocate_success_a_piece_just_below_a_segment_shares_one(end: End) -> None:
+    """Its room is rounded up to that of a piece with a segment of its own, which it has not."""
+    pieces = [end.adapter.allocate((1 << 20) - 1) for _ in range(4)]
+    kept = pieces.pop()
+    kept[:] = 7
+    del pieces[:]
+    assert (kept == 7).all()
+    assert not end.adapter.allocate((1 << 20) - 1).any()
+
+
 def test_allocate_insufficient_resources_when_shared_memory_is_full(end: End) -> None:
     names = set(Path("/dev/shm").iterdir())
     with nd_error(Status.INSUFFICIENT_RESOURCES, match="allocate") as caught:
