@@ -328,7 +328,8 @@ class Adapter(Closing):
             for made in sorted(self._objects, key=lambda made: isinstance(made, CompletionQueue)):
                 made.close()
         self.arena.close()
-        for _, segment in [*self.bells.segments(), *self.registry.tables()]:
+        self.bells.close()
+        for _, segment in self.registry.tables():
             segment.close_fd()  # mapped as long as something refers to it
         self.hub.unregister_adapter(self)
 

@@ -37,6 +37,7 @@ class Bells:
 
     def __init__(self, announce: Callable[[int, Segment], None]) -> None:
         self._announce = announce
+        self._closed = False
         self._segments: list[tuple[int, Segment]] = []
         self._free: list[tuple[int, int, Segment]] = []
 
@@ -46,8 +47,12 @@ class Bells:
             self._grow()
         place = self._free.pop()
         bell = Bell(*place)
-        weakref.finalize(bell, self._free.append, place).atexit = False
+        weakref.finalize(bell, self._give_back, place).atexit = False
         return bell
+
+    def _give_back(self, place: tuple[int, int, Segment]) -> None:
+        if not self._closed:
+            self._free.append(place)
 
     def _grow(self) -> None:
         segment = Segment.create(
@@ -58,6 +63,14 @@ class Bells:
         self._segments.append((seg, segment))
         offsets = range(0, _SEGMENT_BYTES - _BELL_BYTES + 1, _BELL_STRIDE)
         self._free.extend((seg, offset, segment) for offset in reversed(offsets))
+
+    def close(self) -> None:
+        """Give out no more; what is in use stays mapped until its bell is dropped."""
+        self._closed = True
+        for _, segment in self._segments:
+            segment.close_fd()
+        self._segments.clear()
+        self._free.clear()
 
     def segments(self) -> list[tuple[int, Segment]]:
         """All segments, as (number, Segment)."""

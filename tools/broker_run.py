@@ -18,6 +18,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="leave when nobody was here for that long (default 0: stay)",
     )
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="take the place of a broker that runs; connections do not notice",
+    )
 
 
 def _seconds(text: str) -> float:
@@ -29,5 +34,7 @@ def _seconds(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Serve, and tell on stderr who comes and goes; 1 when another broker is there already."""
-    namespace = [] if args.namespace is None else ["--namespace", args.namespace]
-    return serve(["--foreground", "--idle", str(args.idle), *namespace])
+    more = [] if args.namespace is None else ["--namespace", args.namespace]
+    if args.replace:
+        more.append("--replace")
+    return serve(["--foreground", "--idle", str(args.idle), *more])

@@ -10,6 +10,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import select
+import signal
+import socket
+import struct
 import sys
 import time
 from pathlib import Path
@@ -24,6 +28,8 @@ from shmnd.broker.server import Server
 from shmnd.status import NdError
 
 _LOCK_SECONDS = 2.0  # an earlier broker may be just about to leave
+_ATTEMPTS = 50
+_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,7 +38,10 @@ def main(arguments: list[str] | None = None) -> int:
     os.umask(0o077)
     try:
         place = Place(Path(options.directory)) if options.directory else place_of(options.namespace)
-        lock = _lock(place) if options.lock_fd is None else place.adopt(options.lock_fd)
+        if options.lock_fd is not None:
+            lock: int | None = place.adopt(options.lock_fd)
+        else:
+            lock = _replace(place) if options.replace else _lock(place)
         if lock is None:
             print(f"a broker for {place.directory} is running already", file=sys.stderr)
             return 1 if options.foreground else 0
@@ -56,6 +65,11 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         help="leave after so long without clients (default: 10; in the foreground: never)",
     )
     parser.add_argument("--foreground", action="store_true", help="stay, and log to stderr")
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="take the place of a broker that runs; its clients tell this one what they hold",
+    )
     # Between spawn.py and here: the directory is made and checked, the lock is taken.
     parser.add_argument("--directory", help=argparse.SUPPRESS)
     parser.add_argument("--lock-fd", type=int, help=argparse.SUPPRESS)
@@ -76,6 +90,41 @@ def _lock(place: Place) -> int | None:
             sock.close()
             return None
         time.sleep(0.01)
+
+
+def _replace(place: Place) -> int | None:
+    """End the broker that is there, also one that is stopped, and be the next."""
+    for _ in range(_ATTEMPTS):
+        lock = place.try_lock()
+        if lock is not None:
+            return lock
+        sock = place.connect()
+        if sock is not None:
+            with sock:
+                handle = os.pidfd_open(_pid_at(sock, place))
+            try:
+                _end(handle)
+            finally:
+                os.close(handle)
+        else:
+            time.sleep(0.02)  # one of its clients was quicker, and starts another one just now
+    return None
+
+
+def _pid_at(sock: socket.socket, place: Place) -> int:
+    pid: int = _CREDENTIALS.unpack(
+        sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )[0]
+    if not pid:
+        raise OSError(f"the broker at {place.socket} runs in another PID namespace; end it there")
+    return pid
+
+
+def _end(handle: int) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):  # a stopped one hears only the second
+        signal.pidfd_send_signal(handle, number)
+        if select.select([handle], [], [], _LOCK_SECONDS)[0]:
+            return
 
 
 def _foreground(place: Place, lock: int, options: argparse.Namespace) -> int:

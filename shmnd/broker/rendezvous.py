@@ -134,7 +134,9 @@ class Rendezvous:
             raise Refusal(
                 Status.NOT_SUPPORTED,
                 f"this broker (pid {os.getpid()}) speaks version {VERSION} of the protocol, the"
-                f" client version {fields['version']}; end the processes of the older release",
+                f" client version {fields['version']}: they are of different releases of shmnd;"
+                " 'python -m shmnd.broker --replace' of the newer one takes its place, and"
+                " connections that are established go on",
             )
         if client in self._clients:
             raise Refusal(Status.INVALID_DEVICE_STATE, "hello: it was said before")

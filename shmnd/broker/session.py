@@ -208,8 +208,8 @@ class Session:
             poll.register(sock, what)
         except ValueError:
             raise Lost from None  # another thread has closed the client
-        left = deadline - time.monotonic()
-        if left <= 0 or not poll.poll(left * 1000):
+        # One look in any case: a process that was stopped itself finds its answer waiting.
+        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
             raise self._no_answer(who)
 
     def _no_answer(self, who: str) -> NdError:

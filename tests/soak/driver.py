@@ -29,7 +29,7 @@ import shmnd
 from shmnd import MrFlag
 from soak.build import build, load
 
-WAIT: Final = 60.0
+WAIT: Final = 600.0
 SLICE: Final = 0.25
 """Seconds of streaming between two looks at what is held."""
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
