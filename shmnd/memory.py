@@ -21,7 +21,7 @@ from shmnd.tie import QpState
 
 if TYPE_CHECKING:
     from shmnd.adapter_like import MemoryAdapter
-    from shmnd.ring import QueuePair
+    from shmnd.ring import CompletionCore, QueuePair
     from shmnd.ring.above import AnyBuffer
 
 __all__ = ["MemoryRegion", "MemoryWindow", "Sge"]
@@ -254,6 +254,8 @@ class MemoryWindow(Closing):
         self._length = 0
         self._region: MemoryRegion | None = None
         self._qp: weakref.ref[QueuePair] | None = None
+        self._context: object = None
+        self._place: CompletionCore | None = None  # where a place is held for its result
 
     @property
     def remote_token(self) -> int:
@@ -269,6 +271,15 @@ class MemoryWindow(Closing):
     def length(self) -> int:
         """How long the bound range is."""
         return self._length
+
+    def _set_invalidate_context(self, context: object) -> None:
+        """Have the owner told when the peer invalidates the window, from the next Bind on.
+
+        The receive queue that the window's queue pair completes to then gives, right after the
+        Receive of the message that did it, a result of type INVALIDATE with this context. It
+        takes no place of the queue's depth. With None nothing is reported.
+        """
+        self._context = context
 
     # -- called by QueuePair.bind and .invalidate --
 
@@ -311,10 +322,18 @@ class MemoryWindow(Closing):
         if qp.state != QpState.CONNECTED:
             return Status.SUCCESS, 0  # the request ends with CANCELED, nothing is bound
         rights = flags & int(OpFlag.ALLOW_READ | OpFlag.ALLOW_WRITE)
-        registry = self._adapter.registry
-        self._token = self._given = registry.bind(
-            region._token, address, length, rights, qp.connection
-        )
+        place = None if self._context is None else qp.receive_cq
+        if place is not None:
+            place.hold_place()
+        try:
+            self._token = self._given = self._adapter.registry.bind(
+                region._token, address, length, rights, qp.connection, qp.bond, self._context
+            )
+        except BaseException:
+            if place is not None:
+                place.free_place()
+            raise
+        self._place = place
         self._address, self._length = address, length
         self._region, self._qp = region, weakref.ref(qp)
         region._windows.add(self)
@@ -333,7 +352,11 @@ class MemoryWindow(Closing):
     def _is_bound(self) -> bool:
         """A window bound to a connection that is over is not bound any more."""
         qp = self._qp() if self._qp is not None else None
-        return bool(self._token) and qp is not None and qp.state == QpState.CONNECTED
+        return (
+            qp is not None
+            and qp.state == QpState.CONNECTED
+            and self._adapter.registry.is_bound(self._token)  # the peer may have invalidated it
+        )
 
     def _drop(self) -> None:
         """Withdraw the token. The region waits for a copy that may be under way by it."""
@@ -348,6 +371,9 @@ class MemoryWindow(Closing):
             region._revoked = [old for old in region._revoked if not settled(old, [])]
         self._adapter.registry.withdraw(token)
         self._adapter.registry.release(token)
+        place, self._place = self._place, None
+        if place is not None:
+            place.free_place()
 
     def close(self) -> None:
         """Release the window; the peer's access ends."""

@@ -75,6 +75,8 @@ cdef extern from "post.h" nogil:
         uint32_t token
         uint32_t rights
         uint32_t posted
+        uint64_t bond
+        void *context
 
     struct shmnd_registry:
         shmnd_region *regions
@@ -209,6 +211,7 @@ cdef extern from "post.h" nogil:
         shmnd_cq *initiator_cq
         shmnd_peer *peer
         shmnd_link_end link
+        uint64_t bond
         uint32_t state
         uint32_t receive_bit
         uint32_t initiator_bit
@@ -311,6 +314,8 @@ cdef extern from "post.h" nogil:
 
     uint32_t shmnd_post_send(shmnd_qp *qp, void *context, const shmnd_sge *sges, uint32_t n,
                              uint32_t flags, cbool *kept_p)
+    uint32_t shmnd_post_send_invalidate(shmnd_qp *qp, void *context, const shmnd_sge *sges,
+                                        uint32_t n, uint32_t token, uint32_t flags)
     uint32_t shmnd_post_rdma(shmnd_qp *qp, void *context, uint8_t type, const shmnd_sge *sges,
                              uint32_t n, uint64_t address, uint32_t token, uint32_t flags,
                              cbool *kept_p)

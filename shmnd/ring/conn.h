@@ -46,7 +46,7 @@ static inline bool shmnd_quiet(const struct shmnd_qp *qp)
 static inline enum shmnd_progress shmnd_down_drain(struct shmnd_qp *qp)
 {
     struct shmnd_cqe e;
-    while (shmnd_receives_outstanding(qp->receives) || qp->rx_open) {
+    while (shmnd_receives_outstanding(qp->receives) || qp->rx_open || qp->rx_told) {
         if (!shmnd_rx_poll(qp, &e, 1))
             break;
         shmnd_cq_push(qp->receive_cq, &e);
@@ -112,8 +112,9 @@ static inline void shmnd_down_cancel_requests(struct shmnd_qp *qp)
                    (w->status == SHMND_SUCCESS || w->status == SHMND_CANCELED)) {
             /* ended before, only not told yet */
         } else {
-            bool refused = sent && w->message == taken && fault == SHMND_REMOTE_ERROR;
-            w->status = refused && status == SHMND_CANCELED ? SHMND_REMOTE_ERROR : status;
+            bool refused = sent && w->message == taken &&
+                           (fault == SHMND_REMOTE_ERROR || fault == SHMND_INVALID_DEVICE_REQUEST);
+            w->status = refused && status == SHMND_CANCELED ? fault : status;
             status = SHMND_CANCELED;
         }
         shmnd_tx_complete(qp, w);
@@ -150,6 +151,8 @@ static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp)
     bool theirs_go_on = !qp->peer->dead && shmnd_their_state(qp) <= SHMND_LINK_OPEN;
     if (qp->rx_open && !qp->rx_fault && qp->rx_kind != SHMND_KIND_PART && theirs_go_on)
         return SHMND_IDLE; /* its sender is in the middle of a chunk */
+    if (qp->rx_unbinding)
+        return SHMND_IDLE; /* or still in the window that it gave back */
     if (theirs_go_on && (!shmnd_down_recall(qp) || !shmnd_down_withdraw_large(qp)))
         return SHMND_IDLE;
     SHMND_KILL_POINT("down-recalled");

@@ -130,8 +130,8 @@ static inline void shmnd_cq_leave(struct shmnd_cq *cq, struct shmnd_qp *qp)
 /* It has something that only polling finishes. */
 static inline bool shmnd_qp_wants_polls(const struct shmnd_qp *qp)
 {
-    return qp->wq_head != qp->wq_tail || qp->rx_stalled || qp->rx_open || qp->going_down ||
-           qp->flush_pending;
+    return qp->wq_head != qp->wq_tail || qp->rx_stalled || qp->rx_open || qp->rx_told ||
+           qp->going_down || qp->flush_pending;
 }
 
 static inline void shmnd_qp_activate(struct shmnd_qp *qp)

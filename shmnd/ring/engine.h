@@ -46,6 +46,7 @@ enum shmnd_op_flag {
     SHMND_OP_READ_FENCE = 0x02,
     SHMND_OP_SOLICIT = 0x04,
     SHMND_OP_INLINE = 0x20,
+    SHMND_OP_INVALIDATE = 0x40, /* of ours: a Send that carries `remote_token` */
 };
 
 enum shmnd_request {
@@ -214,6 +215,7 @@ struct shmnd_qp {
     struct shmnd_cq *receive_cq, *initiator_cq;
     struct shmnd_peer *peer;
     struct shmnd_link_end link;
+    uint64_t bond; /* a number for this connection that no other of this process ever had */
     enum shmnd_qp_state state;
     uint32_t receive_bit, initiator_bit; /* of ours, in our queues' bells */
     uint32_t max_transfer, inline_size, max_read_sge;
@@ -251,12 +253,16 @@ struct shmnd_qp {
     struct shmnd_job rx_job;
     bool rx_busy;
     uint64_t rx_runs;
-    bool rx_stalled;       /* a message waits for a receive */
+    bool rx_stalled;       /* a message waits for a receive, or for room in the queue */
     bool rx_open;            /* a message is matched and not finished */
     bool rx_needs_segment;   /* of the peer, to read it */
     bool rx_fault;           /* it broke a rule: go down after its completion is out */
+    bool rx_unbinding;       /* it is whole, and its window's last access is waited for */
+    bool rx_told;            /* `rx_extra` comes next */
     uint8_t rx_kind, rx_flags; /* of that message */
+    uint32_t rx_token;       /* that it names */
     uint64_t rx_got;         /* bytes of it so far, for one in parts */
+    struct shmnd_cqe rx_extra; /* what its window's owner is told */
     uint64_t posted_base;    /* position of the receive that is published as entry 0 */
     struct shmnd_rqe rx_rqe; /* its receive */
     struct shmnd_sge rx_sges[SHMND_MAX_SGE];

@@ -13,7 +13,7 @@
 #include "atomics.h"
 #include "killpoint.h"
 
-#define SHMND_LAYOUT_VERSION 1u
+#define SHMND_LAYOUT_VERSION 2u
 #define SHMND_LINK_MAGIC 0x6b6e696c646e6d73ull /* "smndlink" */
 
 /* ---- the slot ring: one per direction of a link ------------------------- */
@@ -37,6 +37,7 @@ enum shmnd_slot_flag {
     SHMND_SLOT_SOLICITED = 1, /* SEND_AND_SOLICIT_EVENT */
     SHMND_SLOT_ACK = 2,       /* its sender waits for `taken`: wake it */
     SHMND_SLOT_LAST = 4,      /* of a message in parts */
+    SHMND_SLOT_INVALIDATE = 8, /* its payload begins with the token of a window at the reader's */
 };
 
 /* Of a message with SHMND_SLOT_ACK, one of the two wins: its reader, who has a

@@ -21,10 +21,13 @@ cdef class Registry:
     cdef object _announce
     cdef c.shmnd_qp **_qps
     cdef uint32_t _qp_count, _qp_room
+    cdef uint64_t _bonds
 
     cdef add_qp(self, c.shmnd_qp *qp)
+    cdef uint64_t new_bond(self)
     cdef void remove_qp(self, c.shmnd_qp *qp) noexcept
     cdef uint32_t _new_token(self) except 0
+    cdef void _forget_context(self, c.shmnd_region *region) noexcept
     cdef c.shmnd_region *_take(self, uint64_t address, uint64_t length, uint32_t rights,
                                uint32_t segment, uint64_t offset) except NULL
     cdef c.shmnd_grant *_grant_of(self, uint32_t token) except NULL

@@ -11,6 +11,7 @@ from collections import deque
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport calloc, free
 from libc.stdint cimport UINT64_MAX
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
@@ -173,7 +174,10 @@ cdef class Registry:
         self._tables = []
 
     def __dealloc__(self):
+        cdef uint32_t index
         if self.raw.regions != NULL:
+            for index in range(self.raw.count):
+                self._forget_context(&self.raw.regions[index])
             munmap(self.raw.regions, _MOST * sizeof(c.shmnd_region))
         free(self._generations)
         PyMem_RawFree(self._qps)
@@ -198,6 +202,11 @@ cdef class Registry:
                 self._qp_count -= 1
                 self._qps[i] = self._qps[self._qp_count]
                 return
+
+    cdef uint64_t new_bond(self):
+        """A number for one connection, never used before."""
+        self._bonds += 1
+        return self._bonds
 
     # -- entries --
 
@@ -227,6 +236,8 @@ cdef class Registry:
         region.token = token
         region.rights = rights
         region.posted = 0
+        region.bond = 0
+        region.context = NULL
         return region
 
     cdef c.shmnd_grant *_grant_of(self, uint32_t token) except NULL:
@@ -316,11 +327,23 @@ cdef class Registry:
         cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
         if region != NULL:
             region.token = 0
+            region.bond = 0
+            self._forget_context(region)
             self._free.append(token & c.SHMND_TOKEN_INDEX_MASK)
 
+    cdef void _forget_context(self, c.shmnd_region *region) noexcept:
+        cdef void *context = region.context
+        region.context = NULL
+        if context != NULL:
+            Py_DECREF(<object>context)
+
     def bind(self, region_token: int, address: int, length: int, rights: int,
-             connection: int) -> int:
-        """Publish a window on a region for one connection; give its token."""
+             connection: int, bond: int, context: object = None) -> int:
+        """Publish a window on a region for one connection; give its token.
+
+        `bond` is the queue pair's, `context` what its receive queue reports when the peer
+        invalidates the window; with None it reports nothing.
+        """
         cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, region_token)
         cdef uint64_t offset = region.offset + (<uint64_t>address - region.base)
         cdef c.shmnd_region *window = self._take(address, length, 0, region.segment, offset)
@@ -332,7 +355,16 @@ cdef class Registry:
         # A window's token is for peers; as an SGE's it covers nothing.
         window.base = UINT64_MAX
         window.length = 0
+        window.bond = bond
+        if context is not None:
+            Py_INCREF(context)
+            window.context = <void *>context
         return window.token
+
+    def is_bound(self, token: int) -> bool:
+        """Is this the token of a window that nobody has invalidated, neither side?"""
+        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
+        return region != NULL and region.bond != 0
 
     def rights(self, token: int) -> int:
         """The flags that a region was registered with."""

@@ -77,6 +77,9 @@ static inline void shmnd_qp_take_into_ring(struct shmnd_qp *qp)
         shmnd_cq_retire_waiting(qp->initiator_cq);
         shmnd_cq_push(qp->receive_cq, &e);
     }
+    /* Its bit was taken and its turn as a hot link may pass before there is room. */
+    if (!shmnd_cq_has_room(qp->receive_cq) && shmnd_slots_ready(&qp->in))
+        qp->rx_stalled = true;
 }
 
 /* Looks at one link. Completions go to `out` when nothing stands before them. */

@@ -93,7 +93,7 @@ static inline bool shmnd_send_now(struct shmnd_qp *qp, void *context, const stru
         !shmnd_tx_proven(qp, length))
         return false;
     uint64_t message = qp->messages;
-    shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false));
+    shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0);
     shmnd_notify_receiver(qp, flags & SHMND_OP_SOLICIT);
     bool closed_upon = shmnd_relaxed32(&qp->link.theirs->closing);
     if (!closed_upon && (flags & SHMND_OP_SILENT_SUCCESS))
@@ -127,6 +127,23 @@ static inline uint32_t shmnd_post_send(struct shmnd_qp *qp, void *context,
         return status;
     *kept_p = true;
     shmnd_enqueue(qp, context, SHMND_SEND, sges, n, total, flags);
+    return SHMND_SUCCESS;
+}
+
+/* A Send that unbinds the peer's window of that token. It waits for the other side,
+ * so there is no short way. */
+static inline uint32_t shmnd_post_send_invalidate(struct shmnd_qp *qp, void *context,
+                                                  const struct shmnd_sge *sges, uint32_t n,
+                                                  uint32_t token, uint32_t flags)
+{
+    uint64_t total = shmnd_total(sges, n);
+    uint32_t status = shmnd_check_data(qp, n, qp->wq_stride, total, flags);
+    if (status == SHMND_SUCCESS)
+        status = shmnd_check_connected(qp);
+    if (status != SHMND_SUCCESS)
+        return status;
+    shmnd_enqueue(qp, context, SHMND_SEND, sges, n, total, flags | SHMND_OP_INVALIDATE)
+        ->remote_token = token;
     return SHMND_SUCCESS;
 }
 

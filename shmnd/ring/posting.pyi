@@ -18,6 +18,9 @@ class PostingCore(PairCore):
     def send(
         self, sge: Sge | Sequence[Sge] | None, context: object = None, flags: int = 0
     ) -> None: ...
+    def _send_and_invalidate(
+        self, sge: Sge | Sequence[Sge] | None, token: int, context: object = None, flags: int = 0
+    ) -> None: ...
     def receive(self, sge: Sge | Sequence[Sge] | None, context: object = None) -> None: ...
     def read(
         self,

@@ -113,6 +113,31 @@ cdef class PostingCore(PairCore):
             self.advance()
         self.initiator_cq.pushed()
 
+    def _send_and_invalidate(self, sge, token, context=None, flags=0) -> None:
+        """Send a message that ends this side's access through a window of the peer's.
+
+        `token` is the window's remote token. When the peer sees the message the window is dead;
+        the Send completes then. A token that names no window bound to this connection ends the
+        connection.
+        """
+        cdef c.shmnd_sge list_[16]
+        cdef uint32_t flag = _flags(flags)
+        cdef uint32_t n, status, named
+        if self.born != forks():
+            self._refuse_in_child("_send_and_invalidate")
+        named = <uint32_t>_number(token, 0xFFFFFFFF)
+        if flag & ~_FLAGS_SEND:
+            self.refuse("_send_and_invalidate", Status.INVALID_PARAMETER_5, None, flags)
+        if flag & c.SHMND_OP_INLINE:
+            sge = self._inline(sge, "QueuePair._send_and_invalidate")
+        n = gather_sges(sge, list_, "QueuePair._send_and_invalidate", self.q.wq_stride)
+        status = c.shmnd_post_send_invalidate(&self.q, <void *>context, list_, n, named, flag)
+        if status:
+            self.refuse("_send_and_invalidate", status, sge, flags)
+        Py_INCREF(context)
+        self.advance()
+        self.initiator_cq.pushed()
+
     def receive(self, sge, context=None) -> None:
         """Post a receive: the next message without one goes into its buffers."""
         cdef c.shmnd_sge list_[16]
@@ -232,7 +257,8 @@ cdef class PostingCore(PairCore):
 
     cdef refuse(self, str method, uint32_t status, object sge, object flags):
         """Raise for a call that was refused, naming the value and the limit it broke."""
-        legal = {"send": 0x27, "read": 0x03, "write": 0x23, "bind": 0x1B, "invalidate": 0x03}
+        legal = {"send": 0x27, "_send_and_invalidate": 0x27, "read": 0x03, "write": 0x23,
+                 "bind": 0x1B, "invalidate": 0x03}
         items = [sge] if isinstance(sge, Sge) else list(sge or ())
         total = sum(item.length for item in items)
         if status == Status.DATA_OVERRUN:

@@ -83,7 +83,7 @@ cdef class QueuePair(PostingCore):
             self.q.shared = True
             self.q.receives = &self.srq.raw
             # What can have arrived when the connection ends.
-            self.reserved_receive = c.SHMND_RING_SLOTS + 1
+            self.reserved_receive = c.SHMND_RING_SLOTS + 2
             return
         self.q.receives = &self.q.own
         self.q.own.depth = depth
@@ -91,7 +91,8 @@ cdef class QueuePair(PostingCore):
         self.q.own.stride = max(sge, _LEAST_SGE)
         self.q.own.entries = <c.shmnd_rqe *>calloc(size, sizeof(c.shmnd_rqe))
         self.q.own.sges = <c.shmnd_sge *>calloc(size * self.q.own.stride, sizeof(c.shmnd_sge))
-        self.reserved_receive = depth + 1
+        # One that is under way besides, and what is told of a window it invalidated.
+        self.reserved_receive = depth + 2
         if self.q.own.entries == NULL or self.q.own.sges == NULL:
             raise error(Status.INSUFFICIENT_RESOURCES, "Adapter.create_queue_pair",
                         f"no memory for {depth} receives")
@@ -124,6 +125,11 @@ cdef class QueuePair(PostingCore):
     def connection(self) -> int:
         """The number of its connection, in grants."""
         return self.q.link.connection
+
+    @property
+    def bond(self) -> int:
+        """The number of its connection in this process, for windows bound to it."""
+        return self.q.bond
 
     def begin_connect(self) -> None:
         """It belongs to an attempt now."""
@@ -179,6 +185,7 @@ cdef class QueuePair(PostingCore):
         self.q.below = self.q.recalled = 0
         self.q.cancelled = self.q.revision = 0
         self.q.posted_base = self.q.own.matched
+        self.q.bond = self.registry.new_bond()
         self.q.peer = &peer.raw
         self.link = link
         self.peer = peer

@@ -138,6 +138,14 @@ cdef class CompletionCore:
     cdef unreserve(self, uint64_t entries):
         self.reserved -= entries
 
+    def hold_place(self) -> None:
+        """Make room for one completion that counts for nobody's depth: of a window."""
+        self.reserve(1)
+
+    def free_place(self) -> None:
+        """Undo `hold_place`."""
+        self.unreserve(1)
+
     cdef uint32_t take_bit(self) except? 0xffffffff:
         """A number for a link of this queue, and room for it in the lists."""
         cdef void *grown

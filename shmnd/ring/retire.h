@@ -28,8 +28,10 @@ static inline bool shmnd_tx_send_finished(struct shmnd_qp *qp, struct shmnd_wqe 
 {
     if (w->message < taken)
         return true;
-    /* One that was closed upon is finished only by `taken`. */
-    if (shmnd_relaxed32(&qp->link.theirs->closing))
+    /* One that invalidates has not ended before the window has: what is issued behind it
+     * finds it gone, and a token that was no window's is told to its sender. One that was
+     * closed upon is finished only by `taken`, too. */
+    if ((w->flags & SHMND_OP_INVALIDATE) || shmnd_relaxed32(&qp->link.theirs->closing))
         return false;
     if (!w->large) {
         w->proven = w->proven || shmnd_tx_met(qp, w->message, w->recalled, w->length);

@@ -1,147 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The receiving half of a queue pair: publishing receives, matching messages to
- * them, taking the data.
+ * The receiving half of a queue pair: matching messages to receives, taking the data.
  *
  * Message k meets receive k (plus what a Flush cancelled), so matching needs no
  * search and no contest. Whatever a slot says is checked against the receive it
  * meets; a message that breaks a rule ends the connection and nothing else.
  * Nothing here waits: a message without a receive, or a large one whose sender
  * still copies, is left for the next poll.
+ *
+ * A message that names a window unbinds it when it is whole, before anybody sees its
+ * receive: the grant is withdrawn and the sender's hazard word looked at, as Invalidate
+ * does it (SYNC hazard in tokens.h). Only a sender that breaks the order of its queue
+ * still shows the token then; its message waits, and nothing behind it is seen. Then
+ * come the receive and, when the window's owner asked for it, a completion of its own.
  */
 #ifndef SHMND_RX_H
 #define SHMND_RX_H
 
+#include "offer.h"
 #include "tx.h"
-
-static inline struct shmnd_sge *shmnd_rqe_sges(struct shmnd_receives *r, uint64_t pos)
-{
-    return &r->sges[(pos & r->mask) * r->stride];
-}
-
-static inline uint32_t shmnd_receives_outstanding(const struct shmnd_receives *r)
-{
-    return (uint32_t)(r->posted - r->matched);
-}
-
-/* ---- publishing ------------------------------------------------------------------------ */
-
-static inline void shmnd_rx_unpin(struct shmnd_qp *qp, struct shmnd_rqe *e, struct shmnd_sge *sges)
-{
-    if (!e->pinned)
-        return;
-    e->pinned = false;
-    for (uint32_t i = 0; i < e->sges; i++) {
-        struct shmnd_region *region = shmnd_region_of(qp->registry, sges[i].token);
-        if (region && region->posted)
-            region->posted--;
-    }
-}
-
-static inline struct shmnd_posted *shmnd_my_posted(struct shmnd_qp *qp, uint64_t idx)
-{
-    return (struct shmnd_posted *)(qp->link.my_posted +
-                                   (idx & qp->link.my_posted_mask) * qp->link.my_posted_stride);
-}
-
-/* Writes the extents of a receive, when they are few enough and valid. */
-static inline uint32_t shmnd_rx_publish_extents(struct shmnd_qp *qp, struct shmnd_shared_extent *x,
-                                                const struct shmnd_sge *sges, uint32_t n)
-{
-    uint32_t used = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        struct shmnd_region *r = shmnd_sge_region(qp->registry, &sges[i], SHMND_MR_LOCAL_WRITE);
-        if (!r)
-            return 0;
-        if (sges[i].length == 0)
-            continue;
-        if (used == qp->link.my_extents)
-            return 0;
-        bool shared = r->segment != SHMND_PRIVATE_MEMORY;
-        shmnd_put64(&x[used].offset,
-                    shared ? r->offset + (sges[i].address - r->base) : sges[i].address);
-        shmnd_put64(&x[used].place, (uint64_t)r->segment << 32 | sges[i].length);
-        used++;
-    }
-    return used;
-}
-
-/* Shows the receive at `pos` to the sender. */
-static inline void shmnd_rx_publish(struct shmnd_qp *qp, uint64_t pos)
-{
-    struct shmnd_rqe *e = &qp->own.entries[pos & qp->own.mask];
-    struct shmnd_sge *sges = shmnd_rqe_sges(&qp->own, pos);
-    struct shmnd_posted *entry = shmnd_my_posted(qp, pos - qp->posted_base);
-    struct shmnd_spans valid;
-    uint64_t below = 0;
-    if (shmnd_local_spans(qp->registry, sges, e->sges, SHMND_MR_LOCAL_WRITE, &valid))
-        below = e->capacity + 1;
-    shmnd_put64(&entry->capacity, (pos - qp->posted_base + 1) << 32 | below);
-    SHMND_KILL_POINT("receive-being-shown");
-    /* SYNC entry: fence, pairs with acquire in shmnd_their_capacity() */
-    shmnd_stores_before();
-    uint32_t extents =
-        shmnd_rx_publish_extents(qp, (struct shmnd_shared_extent *)(entry + 1), sges, e->sges);
-    shmnd_put64(&entry->extents, extents);
-    if (extents) {
-        e->pinned = true;
-        for (uint32_t i = 0; i < e->sges; i++)
-            shmnd_region_of(qp->registry, sges[i].token)->posted++;
-    }
-    SHMND_KILL_POINT("receive-written");
-    /* SYNC posted: release, pairs with acquire in shmnd_tx_look() */
-    shmnd_release64(&qp->link.mine->posted, pos - qp->posted_base + 1);
-    SHMND_KILL_POINT("receive-shown");
-}
-
-/* Makes `revision` odd: no push begins from here on. True when none is under
- * way either; otherwise ask again. */
-static inline bool shmnd_rx_withdraw(struct shmnd_qp *qp)
-{
-    if (!(qp->revision & 1)) {
-        qp->revision++;
-        shmnd_put64(&qp->link.mine->revision, qp->revision);
-        SHMND_KILL_POINT("receives-withdrawn");
-        /* SYNC placing: fence, pairs with the fence in shmnd_push_enter() */
-        shmnd_store_then_load();
-    }
-    return qp->peer->dead ||
-           shmnd_hazard_clear_of(&qp->link.theirs->hazard, SHMND_HAZARD_PUSH);
-}
-
-static inline void shmnd_rx_reoffer(struct shmnd_qp *qp)
-{
-    qp->revision++;
-    shmnd_release64(&qp->link.mine->revision, qp->revision);
-    SHMND_KILL_POINT("receives-offered-anew");
-    shmnd_notify_waiting_sender(qp);
-}
-
-/* For Deregister: no published receive names `token` any more. False: later. */
-static inline bool shmnd_rx_forget_region(struct shmnd_qp *qp, uint32_t token)
-{
-    if (qp->flush_pending || qp->going_down)
-        return false;
-    if (qp->shared || (qp->state != SHMND_QP_CONNECTED && qp->state != SHMND_QP_ATTACHED))
-        return true;
-    if (!shmnd_rx_withdraw(qp))
-        return false;
-    for (uint64_t pos = qp->own.matched; pos != qp->own.posted; pos++) {
-        struct shmnd_rqe *e = &qp->own.entries[pos & qp->own.mask];
-        struct shmnd_sge *sges = shmnd_rqe_sges(&qp->own, pos);
-        bool names = false;
-        for (uint32_t i = 0; i < e->sges; i++)
-            names = names || sges[i].token == token;
-        if (names && e->pinned) {
-            struct shmnd_posted *entry = shmnd_my_posted(qp, pos - qp->posted_base);
-            shmnd_put64(&entry->extents, 0);
-            shmnd_put64(&entry->capacity, (pos - qp->posted_base + 1) << 32);
-            shmnd_rx_unpin(qp, e, sges);
-        }
-    }
-    shmnd_rx_reoffer(qp);
-    return true;
-}
 
 /* ---- matching ---------------------------------------------------------------------------- */
 
@@ -185,21 +62,53 @@ static inline void shmnd_rx_step_over(struct shmnd_qp *qp, uint32_t slots)
         shmnd_notify_waiting_sender(qp);
 }
 
-/* The receive fails, the Send with it (REMOTE_ERROR), and the connection. */
-static inline void shmnd_rx_refuse(struct shmnd_qp *qp, uint32_t status, struct shmnd_cqe *out)
+/* The receive fails, the Send with it (`fault`), and the connection. */
+static inline void shmnd_rx_refuse(struct shmnd_qp *qp, uint32_t status, uint32_t fault,
+                                   struct shmnd_cqe *out)
 {
     shmnd_rx_cqe(qp, status, 0, out);
-    shmnd_put32(&qp->link.mine->fault, SHMND_REMOTE_ERROR);
+    shmnd_put32(&qp->link.mine->fault, fault);
     SHMND_KILL_POINT("message-refused");
     qp->rx_open = false;
     qp->rx_fault = true;
 }
 
-static inline void shmnd_rx_finish(struct shmnd_qp *qp, uint64_t bytes, struct shmnd_cqe *out)
+/* Unbinds the window that the message names. False: not finished, ask again. */
+static inline bool shmnd_rx_unbind(struct shmnd_qp *qp)
 {
+    if (!qp->rx_unbinding) {
+        struct shmnd_region *window = shmnd_window_unbind(qp->registry, qp->rx_token, qp->bond);
+        if (!window) {
+            qp->rx_token = 0;
+            return true;
+        }
+        qp->rx_unbinding = true;
+        qp->rx_extra = (struct shmnd_cqe){window->context, qp->context, SHMND_SUCCESS, 0,
+                                          SHMND_INVALIDATE, 0};
+        window->context = NULL;
+    }
+    return qp->peer->dead || shmnd_hazard_clear_of(&qp->link.theirs->hazard, qp->rx_token);
+}
+
+/* All bytes of the message are here. True when `out` was filled. */
+static inline bool shmnd_rx_finish(struct shmnd_qp *qp, uint64_t bytes, struct shmnd_cqe *out)
+{
+    if (qp->rx_flags & SHMND_SLOT_INVALIDATE) {
+        qp->rx_got = bytes;
+        qp->rx_open = !shmnd_rx_unbind(qp);
+        if (qp->rx_open)
+            return false;
+        if (qp->rx_token == 0) {
+            shmnd_rx_refuse(qp, SHMND_INVALID_DEVICE_REQUEST, SHMND_INVALID_DEVICE_REQUEST, out);
+            return true;
+        }
+        qp->rx_unbinding = false;
+        qp->rx_told = qp->rx_extra.context != NULL;
+    }
     shmnd_rx_cqe(qp, SHMND_SUCCESS, bytes, out);
     qp->rx_open = false;
     shmnd_rx_took(qp);
+    return true;
 }
 
 /* May the matched receive take `length` bytes? Else it is refused. */
@@ -207,11 +116,11 @@ static inline bool shmnd_rx_accepts(struct shmnd_qp *qp, uint64_t length, struct
 {
     if (!shmnd_local_spans(qp->registry, qp->rx_sges, qp->rx_rqe.sges, SHMND_MR_LOCAL_WRITE,
                            &qp->rx_to)) {
-        shmnd_rx_refuse(qp, SHMND_ACCESS_VIOLATION, out);
+        shmnd_rx_refuse(qp, SHMND_ACCESS_VIOLATION, SHMND_REMOTE_ERROR, out);
         return false;
     }
     if (length > qp->rx_rqe.capacity) {
-        shmnd_rx_refuse(qp, SHMND_BUFFER_OVERFLOW, out);
+        shmnd_rx_refuse(qp, SHMND_BUFFER_OVERFLOW, SHMND_REMOTE_ERROR, out);
         return false;
     }
     return true;
@@ -220,7 +129,7 @@ static inline bool shmnd_rx_accepts(struct shmnd_qp *qp, uint64_t length, struct
 /* Slots to memory, from `off` bytes into the receive. */
 static inline void shmnd_rx_copy_out(struct shmnd_qp *qp, uint64_t off, uint32_t length)
 {
-    struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in);
+    struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in, qp->rx_flags);
     if (qp->rx_to.count && off + length <= qp->rx_to.v[0].length) {
         shmnd_slots_get(&drain, (void *)(uintptr_t)(qp->rx_to.v[0].at + off), length);
         return;
@@ -239,11 +148,12 @@ static inline bool shmnd_rx_large_source(struct shmnd_qp *qp, const struct shmnd
 {
     uint32_t head[2];
     struct shmnd_extent x[SHMND_MAX_SGE];
-    struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in);
+    struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in, a->flags);
     struct shmnd_spans *from = &qp->rx_job.from;
     shmnd_slots_get(&drain, head, sizeof head);
     if (head[0] > SHMND_MAX_SGE || head[1] >= SHMND_SHARES ||
-        shmnd_slots_for(8 + head[0] * (uint32_t)sizeof x[0]) != a->slots)
+        shmnd_slots_for(shmnd_slots_prefix(a->flags) + 8 + head[0] * (uint32_t)sizeof x[0]) !=
+            a->slots)
         return false;
     shmnd_slots_get(&drain, x, head[0] * (uint32_t)sizeof x[0]);
     shmnd_spans_clear(from);
@@ -291,16 +201,15 @@ static inline void shmnd_rx_ran(struct shmnd_qp *qp)
 static inline bool shmnd_rx_continue(struct shmnd_qp *qp, struct shmnd_cqe *out)
 {
     struct shmnd_job *job = &qp->rx_job;
-    if (qp->rx_kind == SHMND_KIND_PART)
-        return false;
+    if (qp->rx_unbinding)
+        return shmnd_rx_finish(qp, qp->rx_got, out);
     if (job->result != SHMND_SUCCESS && job->result != SHMND_PENDING) {
-        shmnd_rx_refuse(qp, job->result, out);
+        shmnd_rx_refuse(qp, job->result, SHMND_REMOTE_ERROR, out);
         return true;
     }
     if (!shmnd_chunks_finished(job->share, &job->chunks))
         return false;
-    shmnd_rx_finish(qp, job->chunks.length, out);
-    return true;
+    return shmnd_rx_finish(qp, job->chunks.length, out);
 }
 
 /* One more piece of a message in parts. True when `out` was filled. */
@@ -316,8 +225,7 @@ static inline bool shmnd_rx_part(struct shmnd_qp *qp, const struct shmnd_arrival
     shmnd_rx_step_over(qp, a->slots);
     if (qp->rx_open)
         return false;
-    shmnd_rx_finish(qp, qp->rx_got, out);
-    return true;
+    return shmnd_rx_finish(qp, qp->rx_got, out);
 }
 
 /* A message at the front whose receive is matched. True when `out` was filled. */
@@ -337,8 +245,7 @@ static inline bool shmnd_rx_take(struct shmnd_qp *qp, const struct shmnd_arrival
         shmnd_rx_copy_out(qp, 0, a->length);
     SHMND_KILL_POINT("message-copied-out");
     shmnd_rx_step_over(qp, a->slots);
-    shmnd_rx_finish(qp, a->length, out);
-    return true;
+    return shmnd_rx_finish(qp, a->length, out);
 }
 
 /* Does the message make sense, as far as it names what it meets? */
@@ -348,7 +255,7 @@ static inline bool shmnd_rx_sensible(struct shmnd_qp *qp, const struct shmnd_arr
         return a->kind == SHMND_KIND_PART;
     if (a->kind == SHMND_KIND_PLACED) {
         uint64_t index;
-        struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in);
+        struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in, a->flags);
         shmnd_slots_get(&drain, &index, sizeof index);
         return !qp->shared && index == qp->own.matched - qp->posted_base;
     }
@@ -372,10 +279,15 @@ static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out,
     qp->rx_stalled = false;
     /* No longer than once through the ring, whatever is written meanwhile. */
     for (uint32_t turn = 0; turn < SHMND_RING_SLOTS && n < max; turn++) {
+        if (qp->rx_told) {
+            qp->rx_told = false;
+            out[n++] = qp->rx_extra;
+            continue;
+        }
         if (qp->rx_busy || qp->rx_fault)
             break;
         struct shmnd_arrival a;
-        if (qp->rx_open && qp->rx_kind != SHMND_KIND_PART) {
+        if (qp->rx_open && (qp->rx_kind != SHMND_KIND_PART || qp->rx_unbinding)) {
             if (qp->rx_job.kind != SHMND_JOB_NONE || !shmnd_rx_continue(qp, &out[n]))
                 break;
             n++;
@@ -411,6 +323,8 @@ static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out,
             qp->rx_got = 0;
         qp->rx_kind = a.kind;
         qp->rx_flags = a.flags;
+        if (a.flags & SHMND_SLOT_INVALIDATE)
+            qp->rx_token = shmnd_slots_token(&qp->in);
         qp->rx_job.result = SHMND_SUCCESS;
         if (shmnd_rx_take(qp, &a, &out[n]))
             n++;

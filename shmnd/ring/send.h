@@ -9,6 +9,10 @@
  * message that never was, or one whose chunks are not all done: the connection
  * ends, nothing else.
  *
+ * A Send that invalidates a window of the peer's carries its token before the payload,
+ * in the last part if there are several. It is never proven, whatever receive is
+ * posted: it waits for `taken`, and until its reader claims it it can be taken back.
+ *
  * Argument for SYNC placing. Before a sender writes into a posted receive it
  * sets its hazard word, fences, and looks whether `revision` (even) and
  * `closing` are as it knew them; a Flush or a Deregister makes `revision` odd,
@@ -27,12 +31,29 @@
 
 /* ---- through the ring ---------------------------------------------------------------- */
 
+static inline uint8_t shmnd_tx_slot_flags(uint32_t op_flags, bool ack)
+{
+    return (uint8_t)((op_flags & SHMND_OP_SOLICIT ? SHMND_SLOT_SOLICITED : 0) |
+                     (op_flags & SHMND_OP_INVALIDATE ? SHMND_SLOT_INVALIDATE | SHMND_SLOT_ACK : 0) |
+                     (ack ? SHMND_SLOT_ACK : 0));
+}
+
+/* Begins the next message, with `token` before its payload when `flags` say so. */
+static inline struct shmnd_slots_fill shmnd_tx_begin(struct shmnd_qp *qp, uint8_t flags,
+                                                     uint32_t token)
+{
+    struct shmnd_slots_fill fill = shmnd_slots_begin(&qp->out);
+    if (flags & SHMND_SLOT_INVALIDATE)
+        shmnd_slots_add(&fill, &token, sizeof token);
+    return fill;
+}
+
 /* Puts a whole message into the ring. The caller saw that there is room. */
 static inline void shmnd_tx_write_eager(struct shmnd_qp *qp, const struct shmnd_sge *sges,
                                         uint32_t n, const uint8_t *inlined, uint32_t length,
-                                        uint8_t flags)
+                                        uint8_t flags, uint32_t token)
 {
-    struct shmnd_slots_fill fill = shmnd_slots_begin(&qp->out);
+    struct shmnd_slots_fill fill = shmnd_tx_begin(qp, flags, token);
     if (inlined) {
         shmnd_slots_add(&fill, inlined, length);
     } else {
@@ -40,14 +61,9 @@ static inline void shmnd_tx_write_eager(struct shmnd_qp *qp, const struct shmnd_
             if (sges[i].length)
                 shmnd_slots_add(&fill, (const void *)(uintptr_t)sges[i].address, sges[i].length);
     }
-    shmnd_slots_publish(&qp->out, length, SHMND_KIND_EAGER, flags, shmnd_slots_for(length));
+    shmnd_slots_publish(&qp->out, length, SHMND_KIND_EAGER, flags,
+                        shmnd_slots_for(shmnd_slots_prefix(flags) + length));
     qp->messages++;
-}
-
-static inline uint8_t shmnd_tx_slot_flags(uint32_t op_flags, bool ack)
-{
-    return (uint8_t)((op_flags & SHMND_OP_SOLICIT ? SHMND_SLOT_SOLICITED : 0) |
-                     (ack ? SHMND_SLOT_ACK : 0));
 }
 
 static inline void shmnd_tx_sent(struct shmnd_qp *qp, struct shmnd_wqe *w, bool large)
@@ -62,14 +78,16 @@ static inline enum shmnd_progress shmnd_tx_issue_eager(struct shmnd_qp *qp, stru
                                                        const struct shmnd_sge *sges)
 {
     uint32_t length = (uint32_t)w->length;
-    if (!shmnd_slots_room(&qp->out, shmnd_slots_for(length)))
+    bool invalidates = w->flags & SHMND_OP_INVALIDATE;
+    uint8_t flags = shmnd_tx_slot_flags(w->flags, false);
+    if (!shmnd_slots_room(&qp->out, shmnd_slots_for(shmnd_slots_prefix(flags) + length)))
         return SHMND_IDLE;
-    w->proven = shmnd_tx_proven(qp, length);
+    w->proven = !invalidates && shmnd_tx_proven(qp, length);
     const uint8_t *inlined =
         w->flags & SHMND_OP_INLINE ? shmnd_wqe_inline(qp, qp->wq_next) : NULL;
     shmnd_tx_number(qp, w);
     shmnd_tx_write_eager(qp, sges, w->sges, inlined, length,
-                         shmnd_tx_slot_flags(w->flags, !w->proven));
+                         w->proven ? flags : flags | SHMND_SLOT_ACK, w->remote_token);
     shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
     shmnd_tx_sent(qp, w, false);
     return SHMND_IDLE;
@@ -79,22 +97,24 @@ static inline enum shmnd_progress shmnd_tx_issue_eager(struct shmnd_qp *qp, stru
 static inline enum shmnd_progress shmnd_tx_issue_parts(struct shmnd_qp *qp, struct shmnd_wqe *w,
                                                        const struct shmnd_spans *source)
 {
+    uint8_t flags = shmnd_tx_slot_flags(w->flags, true);
+    uint32_t prefix = shmnd_slots_prefix(flags), most = SHMND_EAGER_MAX - prefix;
     while (w->moved < w->length) {
         uint64_t left = w->length - w->moved;
-        uint32_t n = left < SHMND_EAGER_MAX ? (uint32_t)left : SHMND_EAGER_MAX;
-        if (!shmnd_slots_room(&qp->out, shmnd_slots_for(n)))
+        uint32_t n = left < most ? (uint32_t)left : most;
+        bool last = left <= most;
+        uint8_t part_flags = last ? flags | SHMND_SLOT_LAST : flags & ~SHMND_SLOT_INVALIDATE;
+        uint32_t slots = shmnd_slots_for(shmnd_slots_prefix(part_flags) + n);
+        if (!shmnd_slots_room(&qp->out, slots))
             return SHMND_IDLE;
         struct shmnd_spans part;
         shmnd_spans_cut(source, w->moved, n, &part);
-        struct shmnd_slots_fill fill = shmnd_slots_begin(&qp->out);
+        struct shmnd_slots_fill fill = shmnd_tx_begin(qp, part_flags, w->remote_token);
         for (uint32_t i = 0; i < part.count; i++)
             shmnd_slots_add(&fill, (const void *)(uintptr_t)part.v[i].at,
                             (uint32_t)part.v[i].length);
         w->moved += n;
-        uint8_t last = w->moved == w->length ? SHMND_SLOT_LAST : 0;
-        shmnd_slots_publish(&qp->out, n, SHMND_KIND_PART,
-                            (uint8_t)(shmnd_tx_slot_flags(w->flags, true) | last),
-                            shmnd_slots_for(n));
+        shmnd_slots_publish(&qp->out, n, SHMND_KIND_PART, part_flags, slots);
         SHMND_KILL_POINT("part-sent");
         shmnd_notify_receiver(qp, last && (w->flags & SHMND_OP_SOLICIT));
     }
@@ -135,12 +155,13 @@ static inline void shmnd_tx_write_large(struct shmnd_qp *qp, const struct shmnd_
         n++;
     }
     uint32_t head[2] = {n, w->share};
-    struct shmnd_slots_fill fill = shmnd_slots_begin(&qp->out);
+    uint8_t flags = shmnd_tx_slot_flags(w->flags, true);
+    uint32_t payload = (uint32_t)sizeof head + n * (uint32_t)sizeof x[0];
+    struct shmnd_slots_fill fill = shmnd_tx_begin(qp, flags, w->remote_token);
     shmnd_slots_add(&fill, head, sizeof head);
     shmnd_slots_add(&fill, x, n * (uint32_t)sizeof x[0]);
-    shmnd_slots_publish(&qp->out, (uint32_t)w->length, SHMND_KIND_LARGE,
-                        shmnd_tx_slot_flags(w->flags, true),
-                        shmnd_slots_for(8 + n * (uint32_t)sizeof x[0]));
+    shmnd_slots_publish(&qp->out, (uint32_t)w->length, SHMND_KIND_LARGE, flags,
+                        shmnd_slots_for(shmnd_slots_prefix(flags) + payload));
 }
 
 /* Can the other side read the memory of these SGEs? All in segments, or all
@@ -199,7 +220,8 @@ static inline enum shmnd_progress shmnd_tx_issue_send(struct shmnd_qp *qp, struc
     int aim = qp->link.their_srq ? -1 : shmnd_tx_aim(qp, qp->messages, qp->recalled, w->length, job);
     if (aim == 0)
         return SHMND_NEEDS_MAP;
-    if (aim < 0 && w->length <= SHMND_EAGER_MAX)
+    bool invalidates = w->flags & SHMND_OP_INVALIDATE;
+    if (aim < 0 && w->length <= SHMND_EAGER_MAX - (invalidates ? sizeof w->remote_token : 0))
         return shmnd_tx_issue_eager(qp, w, sges);
     struct shmnd_share *share = shmnd_tx_free_share(qp);
     if (aim > 0 && (w->length < SHMND_SHARE_MIN || !share)) {
@@ -271,10 +293,10 @@ static inline uint32_t shmnd_run_place(struct shmnd_qp *qp, struct shmnd_job *jo
     uint32_t status = shmnd_move(qp->peer, &job->to, &job->from);
     SHMND_KILL_POINT("message-placed");
     if (status == SHMND_SUCCESS) {
-        struct shmnd_slots_fill fill = shmnd_slots_begin(&qp->out);
+        uint8_t flags = shmnd_tx_slot_flags(w->flags, false);
+        struct shmnd_slots_fill fill = shmnd_tx_begin(qp, flags, w->remote_token);
         shmnd_slots_add(&fill, &job->index, sizeof job->index);
-        shmnd_slots_publish(&qp->out, (uint32_t)w->length, SHMND_KIND_PLACED,
-                            shmnd_tx_slot_flags(w->flags, false), 1);
+        shmnd_slots_publish(&qp->out, (uint32_t)w->length, SHMND_KIND_PLACED, flags, 1);
     }
     shmnd_hazard_leave(&qp->link.mine->hazard);
     return status;

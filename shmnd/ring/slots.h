@@ -167,6 +167,12 @@ static inline uint32_t shmnd_slots_payload(uint8_t kind, uint32_t length, uint32
     }
 }
 
+/* Bytes before the payload proper: the token of a message that invalidates. */
+static inline uint32_t shmnd_slots_prefix(uint8_t flags)
+{
+    return flags & SHMND_SLOT_INVALIDATE ? (uint32_t)sizeof(uint32_t) : 0;
+}
+
 static inline bool shmnd_slots_ready(const struct shmnd_slots_reader *r)
 {
     const struct shmnd_slot *head = shmnd_slot_peek_at(r->ring, r->read_pos);
@@ -187,11 +193,14 @@ static inline enum shmnd_peek shmnd_slots_peek(const struct shmnd_slots_reader *
     a->length = once->length;
     a->kind = once->kind;
     a->flags = once->flags;
-    uint32_t extents = a->kind == SHMND_KIND_LARGE ? *(const volatile uint32_t *)head->payload : 0;
+    uint32_t prefix = shmnd_slots_prefix(a->flags);
+    uint32_t extents = 0;
+    if (a->kind == SHMND_KIND_LARGE)
+        extents = *(const volatile uint32_t *)(head->payload + prefix);
     uint32_t payload = shmnd_slots_payload(a->kind, a->length, extents);
-    if (payload == 0xffffffffu)
+    if (payload > SHMND_EAGER_MAX - prefix)
         return SHMND_PEEK_NONSENSE;
-    a->slots = shmnd_slots_for(payload);
+    a->slots = shmnd_slots_for(prefix + payload);
     return ready_pos & SHMND_POS_RECALLED ? SHMND_PEEK_RECALLED : SHMND_PEEK_MESSAGE;
 }
 
@@ -212,10 +221,19 @@ struct shmnd_slots_drain {
     uint32_t left;
 };
 
-static inline struct shmnd_slots_drain shmnd_slots_open(const struct shmnd_slots_reader *r)
+static inline struct shmnd_slots_drain shmnd_slots_open(const struct shmnd_slots_reader *r,
+                                                        uint8_t flags)
 {
     const struct shmnd_slot *head = shmnd_slot_peek_at(r->ring, r->read_pos);
-    return (struct shmnd_slots_drain){r, r->read_pos, head->payload, SHMND_HEAD_PAYLOAD};
+    uint32_t prefix = shmnd_slots_prefix(flags);
+    return (struct shmnd_slots_drain){r, r->read_pos, head->payload + prefix,
+                                      SHMND_HEAD_PAYLOAD - prefix};
+}
+
+/* The token that the message at the front names, read once. */
+static inline uint32_t shmnd_slots_token(const struct shmnd_slots_reader *r)
+{
+    return *(const volatile uint32_t *)shmnd_slot_peek_at(r->ring, r->read_pos)->payload;
 }
 
 static inline void shmnd_slots_get(struct shmnd_slots_drain *d, void *data, uint32_t bytes)

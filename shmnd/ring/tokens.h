@@ -37,6 +37,9 @@ struct shmnd_region {
     uint32_t token;  /* 0: free */
     uint32_t rights; /* MR flags */
     uint32_t posted; /* receives published for pushing that name it */
+    uint64_t bond;   /* of a window: the `bond` of the queue pair it is bound to, until it is
+                        invalidated; 0 for all others */
+    void *context;   /* of a window: what its owner is told when the peer invalidates it, or NULL */
 };
 
 struct shmnd_registry {
@@ -112,6 +115,21 @@ static inline void shmnd_grant_revoke(struct shmnd_grant *g)
     SHMND_KILL_POINT("grant-revoked");
     /* SYNC hazard: fence, pairs with the fence in shmnd_hazard_enter() */
     shmnd_store_then_load();
+}
+
+/* Withdraws the window of that token for a peer that invalidates it; NULL when none
+ * is bound to this connection. The owner's Invalidate takes `bond` away too: both run
+ * under the owner's lock, so one of them finds the window and the other does not. The
+ * token is the peer's word: it says which window, never that there is one. */
+static inline struct shmnd_region *shmnd_window_unbind(const struct shmnd_registry *r,
+                                                       uint32_t token, uint64_t bond)
+{
+    struct shmnd_region *window = shmnd_region_of(r, token);
+    if (!window || bond == 0 || window->bond != bond)
+        return NULL;
+    window->bond = 0;
+    shmnd_grant_revoke(shmnd_grant_slot(r, token));
+    return window;
 }
 
 /* ---- initiator --------------------------------------------------------------- */

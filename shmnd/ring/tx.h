@@ -60,8 +60,9 @@ static inline void shmnd_tx_ran(struct shmnd_qp *qp)
             return; /* the receive was withdrawn: issued anew */
         if (job->result == SHMND_SUCCESS) {
             shmnd_tx_number(qp, w);
+            w->slot_pos--; /* its one slot was published before the lock was back */
             qp->messages++;
-            w->proven = true;
+            w->proven = !(w->flags & SHMND_OP_INVALIDATE);
             shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
             shmnd_tx_sent(qp, w, false);
             return;

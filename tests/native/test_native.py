@@ -39,7 +39,7 @@ def test_program(program: str, flavour: str, tmp_path: Path) -> None:
     build += [f"-I{RING}", f"-I{HERE}", "-pthread", str(HERE / f"{program}.c"), "-o", str(binary)]
     built = subprocess.run(build, capture_output=True, text=True, check=False, timeout=100)
     assert built.returncode == 0, built.stderr
-    ran = subprocess.run([binary], capture_output=True, text=True, check=False, timeout=60)
+    ran = subprocess.run([binary], capture_output=True, text=True, check=False, timeout=130)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert re.search(r"^[1-9]\d* tests passed$", ran.stdout, re.MULTILINE), ran.stdout
 

@@ -37,7 +37,7 @@ static bool get(struct ring *ring, uint8_t *data, uint32_t length)
     if (shmnd_slots_peek(&ring->r, &a) != SHMND_PEEK_MESSAGE)
         return false;
     EQUAL(a.length, length);
-    struct shmnd_slots_drain d = shmnd_slots_open(&ring->r);
+    struct shmnd_slots_drain d = shmnd_slots_open(&ring->r, 0);
     shmnd_slots_get(&d, data, length);
     shmnd_slots_pop(&ring->r, a.slots);
     return true;
@@ -101,7 +101,7 @@ static void pieces(void)
         shmnd_slots_publish(&ring.w, n, SHMND_KIND_EAGER, 0, shmnd_slots_for(n));
         struct shmnd_arrival a;
         EQUAL(shmnd_slots_peek(&ring.r, &a), SHMND_PEEK_MESSAGE);
-        struct shmnd_slots_drain d = shmnd_slots_open(&ring.r);
+        struct shmnd_slots_drain d = shmnd_slots_open(&ring.r, 0);
         for (uint32_t at = 0; at < n;) {
             uint32_t piece = 1 + (uint32_t)chance_below(&c, n - at);
             shmnd_slots_get(&d, in + at, piece);

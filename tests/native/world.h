@@ -64,6 +64,7 @@ struct world {
     struct pair pairs[W_PAIRS];
     struct link links[W_PAIRS / 2];
     uint32_t queue_count, pair_count, link_count;
+    uint64_t bonds;
 };
 
 struct world_options {
@@ -184,10 +185,10 @@ static inline struct pair *pair_new(struct queue *receive, struct queue *initiat
     if (o.srq) {
         q->shared = true;
         q->receives = o.srq;
-        queue_reserve(receive, SHMND_RING_SLOTS + 1);
+        queue_reserve(receive, SHMND_RING_SLOTS + 2);
     } else {
         receives_make(&q->own, o.receives, o.sges);
-        queue_reserve(receive, o.receives + 1);
+        queue_reserve(receive, o.receives + 2);
     }
     queue_reserve(initiator, o.requests + 1);
     return e;
@@ -220,6 +221,7 @@ static inline void pair_attach(struct pair *e, struct link *l, int me, struct pa
                                         0, 0};
     q->posted_base = q->own.matched;
     q->peer = &e->proc->peer;
+    q->bond = ++e->proc->world->bonds;
     q->state = SHMND_QP_ATTACHED;
     e->link = l;
     l->end[me] = e;
@@ -296,6 +298,18 @@ static inline uint32_t window_new(struct proc *p, const void *at, uint64_t bytes
     uint32_t token = region_new(p, at, bytes, 0);
     struct shmnd_region *r = shmnd_region_of(&p->registry, token);
     shmnd_grant_publish(shmnd_grant_slot(&p->registry, token), r, allowed, connection);
+    return token;
+}
+
+/* The same, bound to `e` as its Bind does it; its owner is told `context`, if any. */
+static inline uint32_t window_bind(struct pair *e, const void *at, uint64_t bytes, uint32_t allowed,
+                                   uint64_t context)
+{
+    uint32_t token = window_new(e->proc, at, bytes, allowed, e->q.link.connection);
+    struct shmnd_region *r = shmnd_region_of(&e->proc->registry, token);
+    r->bond = e->q.bond;
+    r->context = (void *)(uintptr_t)context;
+    queue_reserve(e->receive, 1);
     return token;
 }
 
@@ -473,6 +487,17 @@ static inline uint32_t post_send(struct pair *e, uint64_t context, const struct 
     return status;
 }
 
+static inline uint32_t post_invalidating(struct pair *e, uint64_t context,
+                                         const struct shmnd_sge *s, uint32_t n, uint32_t token,
+                                         uint32_t flags)
+{
+    uint32_t status =
+        shmnd_post_send_invalidate(&e->q, (void *)(uintptr_t)context, s, n, token, flags);
+    if (status == SHMND_SUCCESS)
+        advance(e);
+    return status;
+}
+
 static inline uint32_t post_rdma(struct pair *e, uint64_t context, uint8_t type,
                                  const struct shmnd_sge *s, uint32_t n, const void *address,
                                  uint32_t token, uint32_t flags)
@@ -483,6 +508,21 @@ static inline uint32_t post_rdma(struct pair *e, uint64_t context, uint8_t type,
     if (status == SHMND_SUCCESS)
         advance(e);
     return status;
+}
+
+/* The owner's Invalidate: as the compiled classes carry it out. */
+static inline void window_invalidate(struct pair *e, uint64_t context, uint32_t token)
+{
+    struct shmnd_region *r = shmnd_region_of(&e->proc->registry, token);
+    bool bound = r && r->bond == e->q.bond;
+    if (bound) {
+        shmnd_grant_revoke(shmnd_grant_slot(&e->proc->registry, token));
+        r->bond = 0;
+        r->token = 0;
+    }
+    shmnd_post_window(&e->q, (void *)(uintptr_t)context, SHMND_INVALIDATE, bound ? token : 0,
+                      bound ? SHMND_SUCCESS : SHMND_INVALID_DEVICE_REQUEST, 0);
+    advance(e);
 }
 
 static inline uint32_t post_receive(struct pair *e, uint64_t context, const struct shmnd_sge *s,

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Posted receives as their owner shows them to the sender, and how it takes one back.
+ *
+ * Only the owner writes here. A receive may be reused or withdrawn while a sender is
+ * reading its entry or writing into its memory: `revision` is made odd first, and a
+ * push that is under way is waited for by its hazard word (SYNC placing in send.h).
+ * Serves invariants 1 and 2.
+ */
+#ifndef SHMND_OFFER_H
+#define SHMND_OFFER_H
+
+#include "reach.h"
+#include "wake.h"
+
+static inline struct shmnd_sge *shmnd_rqe_sges(struct shmnd_receives *r, uint64_t pos)
+{
+    return &r->sges[(pos & r->mask) * r->stride];
+}
+
+static inline uint32_t shmnd_receives_outstanding(const struct shmnd_receives *r)
+{
+    return (uint32_t)(r->posted - r->matched);
+}
+
+/* ---- publishing ------------------------------------------------------------------------ */
+
+static inline void shmnd_rx_unpin(struct shmnd_qp *qp, struct shmnd_rqe *e, struct shmnd_sge *sges)
+{
+    if (!e->pinned)
+        return;
+    e->pinned = false;
+    for (uint32_t i = 0; i < e->sges; i++) {
+        struct shmnd_region *region = shmnd_region_of(qp->registry, sges[i].token);
+        if (region && region->posted)
+            region->posted--;
+    }
+}
+
+static inline struct shmnd_posted *shmnd_my_posted(struct shmnd_qp *qp, uint64_t idx)
+{
+    return (struct shmnd_posted *)(qp->link.my_posted +
+                                   (idx & qp->link.my_posted_mask) * qp->link.my_posted_stride);
+}
+
+/* Writes the extents of a receive, when they are few enough and valid. */
+static inline uint32_t shmnd_rx_publish_extents(struct shmnd_qp *qp, struct shmnd_shared_extent *x,
+                                                const struct shmnd_sge *sges, uint32_t n)
+{
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct shmnd_region *r = shmnd_sge_region(qp->registry, &sges[i], SHMND_MR_LOCAL_WRITE);
+        if (!r)
+            return 0;
+        if (sges[i].length == 0)
+            continue;
+        if (used == qp->link.my_extents)
+            return 0;
+        bool shared = r->segment != SHMND_PRIVATE_MEMORY;
+        shmnd_put64(&x[used].offset,
+                    shared ? r->offset + (sges[i].address - r->base) : sges[i].address);
+        shmnd_put64(&x[used].place, (uint64_t)r->segment << 32 | sges[i].length);
+        used++;
+    }
+    return used;
+}
+
+/* Shows the receive at `pos` to the sender. */
+static inline void shmnd_rx_publish(struct shmnd_qp *qp, uint64_t pos)
+{
+    struct shmnd_rqe *e = &qp->own.entries[pos & qp->own.mask];
+    struct shmnd_sge *sges = shmnd_rqe_sges(&qp->own, pos);
+    struct shmnd_posted *entry = shmnd_my_posted(qp, pos - qp->posted_base);
+    struct shmnd_spans valid;
+    uint64_t below = 0;
+    if (shmnd_local_spans(qp->registry, sges, e->sges, SHMND_MR_LOCAL_WRITE, &valid))
+        below = e->capacity + 1;
+    shmnd_put64(&entry->capacity, (pos - qp->posted_base + 1) << 32 | below);
+    SHMND_KILL_POINT("receive-being-shown");
+    /* SYNC entry: fence, pairs with acquire in shmnd_their_capacity() */
+    shmnd_stores_before();
+    uint32_t extents =
+        shmnd_rx_publish_extents(qp, (struct shmnd_shared_extent *)(entry + 1), sges, e->sges);
+    shmnd_put64(&entry->extents, extents);
+    if (extents) {
+        e->pinned = true;
+        for (uint32_t i = 0; i < e->sges; i++)
+            shmnd_region_of(qp->registry, sges[i].token)->posted++;
+    }
+    SHMND_KILL_POINT("receive-written");
+    /* SYNC posted: release, pairs with acquire in shmnd_tx_look() */
+    shmnd_release64(&qp->link.mine->posted, pos - qp->posted_base + 1);
+    SHMND_KILL_POINT("receive-shown");
+}
+
+/* Makes `revision` odd: no push begins from here on. True when none is under
+ * way either; otherwise ask again. */
+static inline bool shmnd_rx_withdraw(struct shmnd_qp *qp)
+{
+    if (!(qp->revision & 1)) {
+        qp->revision++;
+        shmnd_put64(&qp->link.mine->revision, qp->revision);
+        SHMND_KILL_POINT("receives-withdrawn");
+        /* SYNC placing: fence, pairs with the fence in shmnd_push_enter() */
+        shmnd_store_then_load();
+    }
+    return qp->peer->dead ||
+           shmnd_hazard_clear_of(&qp->link.theirs->hazard, SHMND_HAZARD_PUSH);
+}
+
+static inline void shmnd_rx_reoffer(struct shmnd_qp *qp)
+{
+    qp->revision++;
+    shmnd_release64(&qp->link.mine->revision, qp->revision);
+    SHMND_KILL_POINT("receives-offered-anew");
+    shmnd_notify_waiting_sender(qp);
+}
+
+/* For Deregister: no published receive names `token` any more. False: later. */
+static inline bool shmnd_rx_forget_region(struct shmnd_qp *qp, uint32_t token)
+{
+    if (qp->flush_pending || qp->going_down)
+        return false;
+    if (qp->shared || (qp->state != SHMND_QP_CONNECTED && qp->state != SHMND_QP_ATTACHED))
+        return true;
+    if (!shmnd_rx_withdraw(qp))
+        return false;
+    for (uint64_t pos = qp->own.matched; pos != qp->own.posted; pos++) {
+        struct shmnd_rqe *e = &qp->own.entries[pos & qp->own.mask];
+        struct shmnd_sge *sges = shmnd_rqe_sges(&qp->own, pos);
+        bool names = false;
+        for (uint32_t i = 0; i < e->sges; i++)
+            names = names || sges[i].token == token;
+        if (names && e->pinned) {
+            struct shmnd_posted *entry = shmnd_my_posted(qp, pos - qp->posted_base);
+            shmnd_put64(&entry->extents, 0);
+            shmnd_put64(&entry->capacity, (pos - qp->posted_base + 1) << 32);
+            shmnd_rx_unpin(qp, e, sges);
+        }
+    }
+    shmnd_rx_reoffer(qp);
+    return true;
+}
+
+#endif

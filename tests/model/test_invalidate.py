@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A window that two may end: its owner, and the peer by a message; a Write may be under way.
+
+The owner's two ways run under its lock; the peer sees the grant and shows its hazard word without
+one. `memory` is written by the Write (1) and by the owner's program once it is told (5).
+"""
+
+import pytest
+
+from model.explorer import Thread, acquire, explore, fence, load, release, store, swap
+from model.verdict import violated
+
+
+def writer() -> Thread:
+    """The peer's Write through the window; a queue that keeps its order never has one now."""
+    yield store("hazard", 7)
+    yield fence()
+    token = yield load("token")
+    if token == 7:
+        yield store("memory", 1)
+    yield release("hazard", 0)
+
+
+def unbind(winner: str, fenced: bool, wait: bool) -> Thread:
+    """SYNC hazard: the owner's half, the same on both ways."""
+    bound = yield load("bond")
+    if not bound:
+        return
+    yield store("bond", 0)
+    yield store("token", 0)
+    if fenced:
+        yield fence()
+    busy = yield acquire("hazard")
+    yield store(winner, 1)
+    if busy != 7 or not wait:
+        yield store("over", 1)
+        yield store("memory", 5)
+
+
+def locked(way: Thread, lock: bool) -> Thread:
+    if lock:
+        held = yield swap("lock", 0, 1)
+        if not held:
+            return  # it comes again; that order is explored as well
+    yield from way
+    if lock:
+        yield release("lock", 0)
+
+
+def window(lock: bool = True, fenced: bool = True, wait: bool = True) -> int:
+    def by_message() -> Thread:
+        yield from locked(unbind("message", fenced, wait), lock)
+
+    def by_owner() -> Thread:
+        yield from locked(unbind("owner", fenced, wait), lock)
+
+    def final(memory: dict[str, int]) -> None:
+        assert memory["message"] + memory["owner"] <= 1, "both ended the same window"
+        assert not memory["over"] or memory["memory"] == 5, "a byte moved after it was told"
+
+    names = ("hazard", "lock", "message", "owner", "over", "memory")
+    memory = dict.fromkeys(names, 0) | {"token": 7, "bond": 1}
+    return explore([writer, by_message, by_owner], memory, final)
+
+
+def test_one_of_two_ends_a_window_and_nothing_moves_after() -> None:
+    assert window() > 100
+
+
+@pytest.mark.parametrize("part", ["lock", "fenced", "wait"])
+def test_a_window_needs_all_of_it(part: str) -> None:
+    assert violated(lambda: window(**{part: False}))
+
+
+# -- SYNC recall: a message that would end a window is taken back, or has ended it --
+
+
+def taken_back(claim_first: bool) -> int:
+    def sender() -> Thread:
+        won = yield swap("ready", 1, 8)
+        yield store("cancelled", won)
+
+    def reader() -> Thread:
+        ready = yield acquire("ready")
+        if ready != 1:
+            return
+        if not claim_first:
+            yield store("token", 0)
+        won = yield swap("ready", 1, 4)
+        if won:
+            yield store("token", 0)
+            yield store("received", 1)
+
+    def final(memory: dict[str, int]) -> None:
+        assert memory["cancelled"] == (memory["token"] == 7), "told otherwise than it went"
+        assert memory["received"] == (memory["token"] == 0), "ended by a message nobody received"
+
+    words = {"ready": 1, "token": 7, "cancelled": 0, "received": 0}
+    return explore([sender, reader], words, final)
+
+
+def test_a_message_taken_back_ends_nothing() -> None:
+    assert taken_back(claim_first=True) >= 5
+    assert violated(lambda: taken_back(claim_first=False))
+
+
+# -- SYNC taken: what the sender issues behind it finds the window gone --
+
+
+def behind(told: bool, asked: bool) -> int:
+    def reader() -> Thread:
+        yield store("token", 0)
+        yield (release if told else store)("taken", 1)
+
+    def sender() -> Thread:
+        taken = yield (acquire if asked else load)("taken")
+        if taken:
+            token = yield load("token")
+            assert token == 0, "a Write behind it went through the window"
+
+    return explore([reader, sender], {"token": 7, "taken": 0})
+
+
+def test_what_comes_behind_finds_the_window_gone() -> None:
+    assert behind(told=True, asked=True) >= 5
+    assert violated(lambda: behind(told=False, asked=True))
+    assert violated(lambda: behind(told=True, asked=False))
