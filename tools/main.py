@@ -22,10 +22,13 @@ _NOUNS: Final[Mapping[str, tuple[str, Callable[[], Mapping[str, str]]]]] = {
         lambda: {verb: f"shmnd_tools.broker_{verb}" for verb in ("run", "status", "stop")},
     ),
 }
-_PLAIN: Final = {"info": "shmnd_tools.info"}
+_PLAIN: Final = {"clean": "shmnd_tools.clean", "info": "shmnd_tools.info"}
 """Nouns that need no verb."""
 
-_PLAIN_HELP: Final = {"info": "what the adapter can do, and where things are"}
+_PLAIN_HELP: Final = {
+    "clean": "remove what crashed processes and brokers left behind",
+    "info": "what the adapter can do, and where things are",
+}
 
 
 def _bench_verbs() -> Mapping[str, str]:

@@ -23,6 +23,7 @@ if not __package__:
     # in the path, so that nothing beside the package hides a module of the standard library.
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
+from shmnd.broker.leftovers import find_leftovers, remove_leftovers
 from shmnd.broker.place import Place, place_of
 from shmnd.broker.server import Server
 from shmnd.status import NdError
@@ -45,6 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         if lock is None:
             print(f"a broker for {place.directory} is running already", file=sys.stderr)
             return 1 if options.foreground else 0
+        remove_leftovers(find_leftovers(str(place.directory.parent)))
         return (
             _foreground(place, lock, options)
             if options.foreground

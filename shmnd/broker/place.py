@@ -21,7 +21,7 @@ from typing import Final
 
 from shmnd.status import NdError, Status, error
 
-__all__ = ["DEFAULT_NAMESPACE", "Place", "namespace_name", "place_of", "runtime_dir"]
+__all__ = ["DEFAULT_NAMESPACE", "Place", "namespace_name", "place_of", "root_of", "runtime_dir"]
 
 DEFAULT_NAMESPACE: Final = "default"
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -64,19 +64,26 @@ def place_of(namespace: str | None = None, base: str | None = None) -> Place:
     directory for temporary files. NdError names the directory that cannot be used, and why.
     """
     name = namespace_name(namespace)
-    given = base or os.environ.get("SHMND_RUNTIME_DIR")
-    if given:
-        root = Path(given).absolute()
-        _make(root)
+    root = root_of(base)
+    _make(root)
+    if _given(base):
         _require_sheltered(root)
     else:
-        root = _default_root()
-        _make(root)
         _require_private(root)
     directory = root / name
     _make(directory)
     _require_private(directory)
     return Place(directory)
+
+
+def root_of(base: str | None = None) -> Path:
+    """Find the folder of all namespaces; it need not exist."""
+    given = _given(base)
+    return Path(given).absolute() if given else _default_root()
+
+
+def _given(base: str | None) -> str:
+    return base or os.environ.get("SHMND_RUNTIME_DIR", "")
 
 
 def runtime_dir(namespace: str | None = None, base: str | None = None) -> Path:

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a crash of everything leaves behind, and its removal.
+
+Shared memory goes with the last process that has it, since it has no name. What can stay is small:
+the socket of a broker that was killed, and, of releases that gave segments names for an instant, a
+name in /dev/shm. Whether its owner lives is told by a lock and by nothing else: the kernel drops a
+lock with the process that holds it, whatever became of its process id.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shmnd.broker.place import Place, root_of
+from shmnd.status import NdError
+
+__all__ = ["Leftover", "find_leftovers", "remove_leftovers"]
+
+_SHM: Final = Path("/dev/shm")
+_OLD_ENOUGH: Final = 10.0
+"""Seconds. A release that used names took them away again within the call that made them."""
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """Something that lies where this library's things lie."""
+
+    path: Path
+    kind: str
+    """`socket` or `segment`."""
+    stale: bool
+    """Its owner is proven dead; else it is in use, or too young to tell."""
+    nbytes: int = 0
+
+
+def find_leftovers(base: str | None = None) -> list[Leftover]:
+    """Look at all namespaces of this user, and at /dev/shm. Changes nothing."""
+    found = [_look_at_socket(place) for place in _places(base)]
+    return [*(each for each in found if each is not None), *_names()]
+
+
+def remove_leftovers(found: list[Leftover]) -> list[Leftover]:
+    """Remove those that are stale, each only while its lock proves it; give those that stayed."""
+    return [each for each in found if each.stale and not _REMOVE[each.kind](each.path)]
+
+
+def _places(base: str | None) -> Iterator[Place]:
+    root = root_of(base)
+    try:
+        entries = sorted(root.iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        if entry.is_dir() and not entry.is_symlink() and entry.lstat().st_uid == os.geteuid():
+            yield Place(entry)
+
+
+def _look_at_socket(place: Place) -> Leftover | None:
+    if not _is_socket(place.socket):
+        return None
+    lock = _lock_of(place)
+    if lock is None:
+        return Leftover(place.socket, "socket", stale=False)
+    os.close(lock)
+    return Leftover(place.socket, "socket", stale=True)
+
+
+def _remove_socket(path: Path) -> bool:
+    place = Place(path.parent)
+    lock = _lock_of(place)
+    if lock is None:
+        return False
+    try:
+        path.unlink(missing_ok=True)  # as long as the lock is ours, no broker can make one
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return True
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _lock_of(place: Place) -> int | None:
+    """Take the lock that a broker holds for its whole life; None when one lives, or by chance."""
+    try:
+        return place.try_lock()
+    except NdError:
+        return None
+
+
+def _names() -> Iterator[Leftover]:
+    ours = re.compile(rf"shmnd-{os.getuid()}-[a-z]+-[0-9a-f]{{32}}")
+    try:
+        entries = sorted(_SHM.iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        if ours.fullmatch(entry.name):
+            fd = _hold_name(entry)
+            if fd is None:
+                yield Leftover(entry, "segment", stale=False)
+                continue
+            size = os.fstat(fd).st_size
+            os.close(fd)
+            yield Leftover(entry, "segment", stale=True, nbytes=size)
+
+
+def _hold_name(path: Path) -> int | None:
+    """Lock a file that nobody holds and that is of no age at which somebody may be about to."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(fd)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if (
+            stat.S_ISREG(found.st_mode)
+            and found.st_uid == os.geteuid()
+            and time.time() - found.st_mtime >= _OLD_ENOUGH
+            and os.path.samestat(found, path.lstat())
+        ):
+            return fd
+    except OSError:
+        pass
+    os.close(fd)
+    return None
+
+
+def _remove_name(path: Path) -> bool:
+    fd = _hold_name(path)
+    if fd is None:
+        return False
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+_REMOVE: Final = {"socket": _remove_socket, "segment": _remove_name}
