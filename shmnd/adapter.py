@@ -162,7 +162,7 @@ class Adapter(Closing):
         """Make a region, to register a buffer with."""
         call = "Adapter.create_memory_region"
         self.check_open(call)
-        return self._kept(MemoryRegion(self, require_file(overlapped_file, self, call)))
+        return self.keep(MemoryRegion(self, require_file(overlapped_file, self, call)))
 
     def create_memory_window(self) -> MemoryWindow:
         """Make a window, to let one peer read or write a part of a region."""
@@ -191,7 +191,7 @@ class Adapter(Closing):
         most = self.limits.max_completion_queue_depth
         if not 1 <= depth <= most:
             raise error(Status.INVALID_PARAMETER_3, call, f"depth {depth} is outside 1..{most}")
-        return self._kept(CompletionQueue(self, depth, file))
+        return self.keep(CompletionQueue(self, depth, file))
 
     def create_shared_receive_queue(
         self,
@@ -212,7 +212,7 @@ class Adapter(Closing):
         most = self.limits.max_shared_receive_queue_depth
         _within(call, 5, "notify_threshold", notify_threshold, 0, most)
         sge = max(4, max_request_sge)
-        return self._kept(SharedReceiveQueue(self, depth, sge, notify_threshold, file))
+        return self.keep(SharedReceiveQueue(self, depth, sge, notify_threshold, file))
 
     def create_queue_pair(
         self,
@@ -303,17 +303,18 @@ class Adapter(Closing):
         """Make a connector, for one connection of one queue pair."""
         call = "Adapter.create_connector"
         self.check_open(call)
-        return self._kept(Connector(self, require_file(overlapped_file, self, call)))
+        return self.keep(Connector(self, require_file(overlapped_file, self, call)))
 
     def create_listener(self, *, overlapped_file: OverlappedFile | None = None) -> Listener:
         """Make a listener, to get connection requests from."""
         call = "Adapter.create_listener"
         self.check_open(call)
-        return self._kept(Listener(self, require_file(overlapped_file, self, call)))
+        return self.keep(Listener(self, require_file(overlapped_file, self, call)))
 
     # -- the end --
 
-    def _kept(self, made: _Made) -> _Made:
+    def keep(self, made: _Made) -> _Made:
+        """Close it with the adapter, at the latest."""
         self._objects.add(made)
         return made
 

@@ -344,6 +344,19 @@ class Dance(OverlappedObject):
         self._drop_port()
         self._state = State.NEW
 
+    @property
+    def is_new(self) -> bool:
+        """Nothing was done with it, or what was done came to nothing."""
+        with self._lock:
+            self._look()
+            return self._state is State.NEW
+
+    def unbind(self) -> None:
+        """Undo a Bind that no Connect followed."""
+        with self._lock:
+            if self._state is State.BOUND:
+                self._start_over()
+
     def _finish(self, *, aborted: bool = False) -> None:
         """This connector is through; nothing but its release is left."""
         if self._state in _HAS_LINK:

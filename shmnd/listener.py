@@ -96,7 +96,9 @@ class Listener(OverlappedObject):
             raise error(Status.INVALID_PARAMETER_1, call, "the connector is of another adapter")
         with self._lock:
             port = self._require_listening(call)
-            overlapped = Overlapped(self._hub, self, self._file, call, cancel=self._cancel_request)
+            overlapped = self._operation(
+                self._hub, self, self._file, call, cancel=self._cancel_request
+            )
             connector.expect_request(overlapped, port.object)
             self._numbers[overlapped] = connector.number
             self._pending[overlapped] = None

@@ -17,7 +17,7 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from shmnd.closing import Closing
 from shmnd.status import NdError, Status, error, failed
@@ -240,6 +240,8 @@ class OverlappedObject(Closing):
 
     _hub: Hub
     _file: OverlappedFile | None
+    _operation: ClassVar[type[Overlapped]] = Overlapped
+    """What its operations are; version 1 gives other statuses."""
 
     def __init__(self, hub: Hub, file: OverlappedFile | None = None) -> None:
         self._hub = hub
@@ -292,7 +294,7 @@ class OverlappedObject(Closing):
         the operation. `cancel` undoes what was begun and tells whether it could. Bound methods of
         the object do not keep it alive. `waits_for` is named when somebody waits in vain.
         """
-        overlapped = Overlapped(self._hub, self, self._file, call, step, cancel)
+        overlapped = self._operation(self._hub, self, self._file, call, step, cancel)
         overlapped._waits_for = waits_for
         self._pending[overlapped] = None
         overlapped.tick()

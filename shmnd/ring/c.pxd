@@ -320,6 +320,9 @@ cdef extern from "post.h" nogil:
                              uint32_t n, uint64_t address, uint32_t token, uint32_t flags,
                              cbool *kept_p)
     uint32_t shmnd_check_connected(shmnd_qp *qp)
+    uint32_t shmnd_check_data(const shmnd_qp *qp, uint32_t n, uint32_t most, uint64_t total,
+                              uint32_t flags)
+    uint64_t shmnd_total(const shmnd_sge *sges, uint32_t n)
     uint32_t shmnd_post_window(shmnd_qp *qp, void *context, uint8_t type, uint32_t token,
                                uint32_t outcome, uint32_t flags)
     uint32_t shmnd_check_receive(const shmnd_qp *qp, const shmnd_receives *r,

@@ -82,7 +82,7 @@ cdef class Sge:
 cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) except -1:
     """Write a scatter/gather list to `out`, which holds 16; give its length."""
     cdef uint32_t n = 0
-    if type(sge) is Sge:
+    if isinstance(sge, Sge):
         out[0] = (<Sge>sge).raw
         return 1
     if sge is None:

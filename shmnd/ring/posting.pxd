@@ -2,9 +2,13 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from shmnd.ring cimport c
 from shmnd.ring.memory cimport Registry
 from shmnd.ring.peer cimport PeerAdapter
 from shmnd.ring.queue cimport PairCore, ReceiveCore
+
+
+cdef uint32_t flags_of(object flags) except? 0xffffffff
 
 
 cdef class PostingCore(PairCore):
@@ -15,7 +19,15 @@ cdef class PostingCore(PairCore):
     cdef PeerAdapter peer
     cdef tuple map_place
     cdef uint32_t born
+    cdef str title  # what messages call it
 
+    cdef uint32_t post_send(self, object context, const c.shmnd_sge *sges, uint32_t n,
+                            uint32_t flags) except? 0xffffffff
+    cdef uint32_t post_receive(self, object context, const c.shmnd_sge *sges,
+                               uint32_t n) except? 0xffffffff
+    cdef uint32_t post_rdma(self, uint32_t type_, object context, const c.shmnd_sge *sges,
+                            uint32_t n, uint64_t address, uint32_t token,
+                            uint32_t flags) except? 0xffffffff
     cdef _rdma(self, uint32_t type_, str method, object sge, object remote_address,
                object remote_token, object context, object flags)
     cdef _window(self, uint32_t type_, uint32_t token, uint32_t outcome, object context,
@@ -25,4 +37,5 @@ cdef class PostingCore(PairCore):
     cdef run_rx(self)
     cdef settle(self)
     cdef _refuse_in_child(self, str method)
+    cdef refuse_receive(self, uint32_t status, object sge)
     cdef refuse(self, str method, uint32_t status, object sge, object flags)

@@ -32,7 +32,7 @@ cdef uint32_t _FLAGS_INVALIDATE = 0x03
 cdef object _NO_FLAGS = 0
 
 
-cdef inline uint32_t _flags(object flags) except? 0xffffffff:
+cdef uint32_t flags_of(object flags) except? 0xffffffff:
     """Flags as the engine takes them; what is no 32-bit number is no legal flag either."""
     if flags is _NO_FLAGS:
         return 0
@@ -56,8 +56,8 @@ cdef inline uint64_t _number(object value, uint64_t most) except? 0:
     return number if number <= most else 0
 
 
-cdef _copy_of_inline(object sge, str call):
-    """The bytes that an INLINE list names, as one element.
+def inline_bytes(sge, call) -> bytearray:
+    """The bytes that a list of inline data names.
 
     An element may name any memory by its bare address; a bad one is an error here, not a crash.
     """
@@ -78,7 +78,7 @@ cdef _copy_of_inline(object sge, str call):
             raise error(Status.ACCESS_VIOLATION, call,
                         f"{item!r}: these bytes cannot be read in this process")
         done += item.length
-    return Sge(data, len(data), 0)
+    return data
 
 
 @cython.no_gc_clear
@@ -88,14 +88,14 @@ cdef class PostingCore(PairCore):
     def __cinit__(self, *args, **kwargs):
         self.q.owner = <void *>self
         self.born = forks()
+        self.title = "QueuePair"
 
     # -- posting --
 
     def send(self, sge, context=None, flags=0) -> None:
         """Send a message to the peer, who must have a Receive posted for it."""
         cdef c.shmnd_sge list_[16]
-        cdef c.cbool kept
-        cdef uint32_t flag = _flags(flags)
+        cdef uint32_t flag = flags_of(flags)
         cdef uint32_t n, status
         if self.born != forks():
             self._refuse_in_child("send")
@@ -104,14 +104,23 @@ cdef class PostingCore(PairCore):
         if flag & c.SHMND_OP_INLINE:
             sge = self._inline(sge, "QueuePair.send")
         n = gather_sges(sge, list_, "QueuePair.send", self.q.wq_stride)
-        status = c.shmnd_post_send(&self.q, <void *>context, list_, n, flag, &kept)
+        status = self.post_send(context, list_, n, flag)
         if status:
             self.refuse("send", status, sge, flags)
+
+    cdef uint32_t post_send(self, object context, const c.shmnd_sge *sges, uint32_t n,
+                            uint32_t flags) except? 0xffffffff:
+        """Queue a Send, or carry it out. Gives the status of the call."""
+        cdef c.cbool kept
+        cdef uint32_t status = c.shmnd_post_send(&self.q, <void *>context, sges, n, flags, &kept)
+        if status:
+            return status
         if kept:
             Py_INCREF(context)
         if self.q.wq_head != self.q.wq_tail:
             self.advance()
         self.initiator_cq.pushed()
+        return 0
 
     def _send_and_invalidate(self, sge, token, context=None, flags=0) -> None:
         """Send a message that ends this side's access through a window of the peer's.
@@ -121,19 +130,19 @@ cdef class PostingCore(PairCore):
         connection.
         """
         cdef c.shmnd_sge list_[16]
-        cdef uint32_t flag = _flags(flags)
+        cdef uint32_t flag = flags_of(flags)
         cdef uint32_t n, status, named
         if self.born != forks():
-            self._refuse_in_child("_send_and_invalidate")
+            self._refuse_in_child("send_and_invalidate")
         named = <uint32_t>_number(token, 0xFFFFFFFF)
         if flag & ~_FLAGS_SEND:
-            self.refuse("_send_and_invalidate", Status.INVALID_PARAMETER_5, None, flags)
+            self.refuse("send_and_invalidate", Status.INVALID_PARAMETER_5, None, flags)
         if flag & c.SHMND_OP_INLINE:
-            sge = self._inline(sge, "QueuePair._send_and_invalidate")
-        n = gather_sges(sge, list_, "QueuePair._send_and_invalidate", self.q.wq_stride)
+            sge = self._inline(sge, "QueuePair.send_and_invalidate")
+        n = gather_sges(sge, list_, "QueuePair.send_and_invalidate", self.q.wq_stride)
         status = c.shmnd_post_send_invalidate(&self.q, <void *>context, list_, n, named, flag)
         if status:
-            self.refuse("_send_and_invalidate", status, sge, flags)
+            self.refuse("send_and_invalidate", status, sge, flags)
         Py_INCREF(context)
         self.advance()
         self.initiator_cq.pushed()
@@ -148,16 +157,22 @@ cdef class PostingCore(PairCore):
             raise error(Status.INVALID_DEVICE_REQUEST, "QueuePair.receive",
                         "this queue pair takes from a shared receive queue: post there")
         n = gather_sges(sge, list_, "QueuePair.receive", self.q.own.stride)
-        status = c.shmnd_post_receive(&self.q, <void *>context, list_, n)
+        status = self.post_receive(context, list_, n)
         if status:
-            raise error(status, "QueuePair.receive",
-                        _receive_reason(status, sge, self.q.own.stride, self.q.own.depth,
-                                        self.q.max_transfer))
+            self.refuse_receive(status, sge)
+
+    cdef uint32_t post_receive(self, object context, const c.shmnd_sge *sges,
+                               uint32_t n) except? 0xffffffff:
+        """Post a Receive. Gives the status of the call."""
+        cdef uint32_t status = c.shmnd_post_receive(&self.q, <void *>context, sges, n)
+        if status:
+            return status
         Py_INCREF(context)
         if self.q.state == c.SHMND_QP_DOWN or self.q.rx_stalled:
             if self.q.rx_stalled:
                 c.shmnd_qp_activate(&self.q)
             self.receive_cq.pushed()
+        return 0
 
     def read(self, sge, remote_address, remote_token, context=None, flags=0) -> None:
         """Read the peer's memory into registered memory here."""
@@ -170,8 +185,7 @@ cdef class PostingCore(PairCore):
     cdef _rdma(self, uint32_t type_, str method, object sge, object remote_address,
                object remote_token, object context, object flags):
         cdef c.shmnd_sge list_[16]
-        cdef c.cbool kept
-        cdef uint32_t flag = _flags(flags)
+        cdef uint32_t flag = flags_of(flags)
         cdef uint32_t n, status, token
         cdef uint64_t address
         if self.born != forks():
@@ -183,15 +197,25 @@ cdef class PostingCore(PairCore):
         if flag & c.SHMND_OP_INLINE:
             sge = self._inline(sge, "QueuePair.write")
         n = gather_sges(sge, list_, f"QueuePair.{method}", self.q.wq_stride)
-        status = c.shmnd_post_rdma(&self.q, <void *>context, <unsigned char>type_, list_, n,
-                                   address, token, flag, &kept)
+        status = self.post_rdma(type_, context, list_, n, address, token, flag)
         if status:
             self.refuse(method, status, sge, flags)
+
+    cdef uint32_t post_rdma(self, uint32_t type_, object context, const c.shmnd_sge *sges,
+                            uint32_t n, uint64_t address, uint32_t token,
+                            uint32_t flags) except? 0xffffffff:
+        """Queue a Read or Write, or carry it out. Gives the status of the call."""
+        cdef c.cbool kept
+        cdef uint32_t status = c.shmnd_post_rdma(&self.q, <void *>context, <unsigned char>type_,
+                                                 sges, n, address, token, flags, &kept)
+        if status:
+            return status
         if kept:
             Py_INCREF(context)
         if self.q.wq_head != self.q.wq_tail:
             self.advance()
         self.initiator_cq.pushed()
+        return 0
 
     def _inline(self, sge, call):
         """Make sure that an INLINE list can be read: registered memory, a buffer, or copied."""
@@ -201,7 +225,8 @@ cdef class PostingCore(PairCore):
         for item in items:
             if len(items) > 16 or ((<Sge>item).owner is None and not self.registry.covers(
                     item.token, item.address, item.length)):
-                return _copy_of_inline(items, call)
+                data = inline_bytes(items, call)
+                return Sge(data, len(data), 0)
         return sge
 
     def bind(self, memory_region, memory_window, address, length, context=None, flags=0) -> None:
@@ -209,7 +234,7 @@ cdef class PostingCore(PairCore):
 
         The window's token is valid when this returns.
         """
-        cdef uint32_t flag = _flags(flags)
+        cdef uint32_t flag = flags_of(flags)
         if flag & ~_FLAGS_BIND:
             self.refuse("bind", Status.INVALID_PARAMETER_6, None, flags)
         memory_window._check_bind(self, memory_region, address, length, flag)
@@ -219,7 +244,7 @@ cdef class PostingCore(PairCore):
 
     def invalidate(self, memory_window, context=None, flags=0) -> None:
         """End the peer's access through a window. Final when it completes."""
-        cdef uint32_t flag = _flags(flags)
+        cdef uint32_t flag = flags_of(flags)
         if flag & ~_FLAGS_INVALIDATE:
             self.refuse("invalidate", Status.INVALID_PARAMETER_3, None, flags)
         memory_window._check_invalidate(self)
@@ -253,11 +278,17 @@ cdef class PostingCore(PairCore):
         self.receive_cq.pushed()
 
     cdef _refuse_in_child(self, str method):
-        raise error(Status.DEVICE_REMOVED, f"QueuePair.{method}", IN_CHILD)
+        raise error(Status.DEVICE_REMOVED, f"{self.title}.{method}", IN_CHILD)
+
+    cdef refuse_receive(self, uint32_t status, object sge):
+        """Raise for a Receive that was refused."""
+        raise error(status, f"{self.title}.receive",
+                    _receive_reason(status, sge, self.q.own.stride, self.q.own.depth,
+                                    self.q.max_transfer))
 
     cdef refuse(self, str method, uint32_t status, object sge, object flags):
         """Raise for a call that was refused, naming the value and the limit it broke."""
-        legal = {"send": 0x27, "_send_and_invalidate": 0x27, "read": 0x03, "write": 0x23,
+        legal = {"send": 0x27, "send_and_invalidate": 0x27, "read": 0x03, "write": 0x23,
                  "bind": 0x1B, "invalidate": 0x03}
         items = [sge] if isinstance(sge, Sge) else list(sge or ())
         total = sum(item.length for item in items)
@@ -274,7 +305,19 @@ cdef class PostingCore(PairCore):
             detail = f"the queue pair is {STATE_NAMES[self.q.state]}"
         else:
             detail = f"flags {int(flags):#x} outside {legal[method]:#x}"
-        raise error(status, f"QueuePair.{method}", detail)
+        raise error(status, f"{self.title}.{method}", detail)
+
+    def break_off(self) -> None:
+        """Flush, and end the connection as an error would; the connector sees it at once."""
+        if self.born != forks():
+            self._refuse_in_child("flush")
+        if self.q.state == c.SHMND_QP_CONNECTED:
+            c.shmnd_qp_go_down(&self.q, c.SHMND_LINK_CLOSED, Status.CANCELED)
+            self.settle()
+            self.initiator_cq.pushed()
+            self.receive_cq.pushed()
+        else:
+            self.flush()
 
     # -- progress --
 

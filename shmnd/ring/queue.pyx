@@ -66,18 +66,6 @@ cdef class Result:
                 f"{self.bytes} bytes context={self.request_context!r}>")
 
 
-cdef inline Result _result(const c.shmnd_cqe *e):
-    """Hand a completion over: the reference to its context moves along."""
-    cdef Result r = Result.__new__(Result)
-    r.status = _SUCCESS if e.status == 0 else Status(e.status)
-    r.bytes = e.bytes
-    r.request_type = _RECEIVE if e.type == 0 else _TYPES[e.type]
-    r.queue_pair_context = <object>e.qp_context
-    r.request_context = <object>e.context
-    Py_DECREF(<object>e.context)
-    return r
-
-
 cdef class PairCore:
     """What a completion queue asks of a queue pair: to run what a poll could not."""
 
@@ -189,6 +177,20 @@ cdef class CompletionCore:
             if n:
                 return <int>n
 
+    cdef object result(self, const c.shmnd_cqe *e):
+        """Hand a completion over: the reference to its context moves along."""
+        cdef Result r = Result.__new__(Result)
+        r.status = _SUCCESS if e.status == 0 else Status(e.status)
+        if e.type == c.SHMND_RECEIVE:
+            r.bytes = e.bytes
+            r.request_type = _RECEIVE
+        else:
+            r.request_type = _TYPES[e.type]
+        r.queue_pair_context = <object>e.qp_context
+        r.request_context = <object>e.context
+        Py_DECREF(<object>e.context)
+        return r
+
     def get_results(self, Py_ssize_t max=64) -> list:
         """Take up to `max` completions, oldest first. Never waits."""
         cdef list results
@@ -216,7 +218,7 @@ cdef class CompletionCore:
                 if out[i].flags & c.SHMND_CQE_SILENT:
                     Py_DECREF(<object>out[i].context)
                 else:
-                    results.append(_result(&out[i]))
+                    results.append(self.result(&out[i]))
                     max -= 1
             if n < <int>most and (n == 0 or c.shmnd_cq_count(&self.raw) == 0):
                 break

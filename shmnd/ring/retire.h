@@ -18,8 +18,11 @@
 static inline void shmnd_tx_complete(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     struct shmnd_cqe e = {w->context, qp->context, w->status, 0, w->type, 0};
-    if (w->status == SHMND_SUCCESS && (w->flags & SHMND_OP_SILENT_SUCCESS))
-        e.flags = SHMND_CQE_SILENT;
+    if (w->status == SHMND_SUCCESS) {
+        e.bytes = (uint32_t)w->length;
+        if (w->flags & SHMND_OP_SILENT_SUCCESS)
+            e.flags = SHMND_CQE_SILENT;
+    }
     shmnd_cq_push(qp->initiator_cq, &e);
 }
 

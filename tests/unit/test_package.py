@@ -81,16 +81,15 @@ def test_the_installed_version_is_this_one() -> None:
     assert metadata.version("shmnd") == shmnd.__version__
 
 
-def test_every_source_of_the_data_plane_is_declared() -> None:
+def test_every_compiled_source_is_declared() -> None:
     """An sdist holds only what pyproject.toml names; what it lacks shows on another machine."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     modules = settings["tool"]["setuptools"]["ext-modules"]
     named = {path for module in modules for path in (*module["sources"], *module["depends"])}
-    folder = ROOT / "shmnd" / "ring"
     there = {
         str(path.relative_to(ROOT))
         for pattern in ("*.h", "*.pxd", "*.pyx")
-        for path in folder.glob(pattern)
+        for path in (ROOT / "shmnd").rglob(pattern)
     }
     assert there
     assert named == there

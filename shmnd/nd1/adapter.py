@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The adapter of version 1: memory by handles, listens with protocol and port, one file for all."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from shmnd.adapter import Adapter as Adapter2
+from shmnd.address import address_list_into, into
+from shmnd.memory import MemoryRegion
+from shmnd.nd1.completion_queue import CompletionQueue
+from shmnd.nd1.connector import Connector
+from shmnd.nd1.file_handle import FileHandle
+from shmnd.nd1.info import ND_VERSION_1, AdapterInfo
+from shmnd.nd1.listen import Listen
+from shmnd.nd1.memory_window import MemoryWindow
+from shmnd.nd1.messages import Result
+from shmnd.nd1.translation import Overlapped, in_words_of_version_1
+from shmnd.overlapped import OverlappedObject, is_count
+from shmnd.status import MrFlag, Status, error
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from typing_extensions import Buffer
+
+    from shmnd.overlapped import Overlapped as Overlapped2
+    from shmnd.ring.above import AnyBuffer
+
+__all__ = ["Adapter"]
+
+_ACCESS: Final = MappingProxyType({Status.INVALID_BUFFER_SIZE: Status.ACCESS_VIOLATION})
+_NO_BUFFER: Final = MappingProxyType(
+    {
+        Status.INVALID_BUFFER_SIZE: Status.ACCESS_VIOLATION,
+        Status.INVALID_PARAMETER: Status.ACCESS_VIOLATION,
+    }
+)
+
+
+class _Region(MemoryRegion):
+    _operation = Overlapped
+
+
+class Adapter(OverlappedObject):
+    """An open adapter. Every operation on it, and on all made from it, comes out of its one file.
+
+    Registering gives local use only; peers reach memory through bound windows.
+    """
+
+    def __init__(
+        self, host: str = "127.0.0.1", *, namespace: str | None = None, rnr_timeout: float = 2.0
+    ) -> None:
+        self.core: Final = Adapter2(host, namespace=namespace, rnr_timeout=rnr_timeout)
+        super().__init__(self.core.hub)
+        self.file: Final = self.core.create_overlapped_file()
+        self._regions: dict[int, _Region] = {}
+        self._leaving: list[tuple[_Region, Overlapped2]] = []
+
+    # -- what it is --
+
+    def get_file_handle(self) -> FileHandle:
+        """Give a handle to poll, or to wait at, for all operations that are over."""
+        self.core.check_open("Adapter.get_file_handle")
+        return FileHandle(self.file)
+
+    def query(self, version: int = ND_VERSION_1) -> AdapterInfo:
+        """Give what this adapter can do. There is version 1 of it."""
+        call = "Adapter.query"
+        self.core.check_open(call)
+        if version != ND_VERSION_1:
+            raise error(Status.NOT_SUPPORTED, call, f"version {version!r} is not {ND_VERSION_1}")
+        return AdapterInfo.of(self.core.limits)
+
+    def query_into(self, version: int, buffer: Buffer | None) -> int:
+        """Fill a buffer with ND_ADAPTER_INFO; BUFFER_OVERFLOW when it does not fit."""
+        call = "Adapter.query_into"
+        self.core.check_open(call)
+        if version != ND_VERSION_1:
+            raise error(Status.NOT_SUPPORTED, call, f"version {version!r} is not {ND_VERSION_1}")
+        return into(call, buffer, AdapterInfo.of(self.core.limits).pack(), parameter=2)
+
+    def query_address_list(self) -> list[tuple[str, int]]:
+        """Give the addresses of this adapter, with port 0."""
+        return self.core.query_address_list()
+
+    def query_address_list_into(self, buffer: Buffer | None) -> int:
+        """Fill a buffer with a SOCKET_ADDRESS_LIST; BUFFER_OVERFLOW when it does not fit."""
+        return address_list_into(
+            "Adapter.query_address_list_into", buffer, self.query_address_list()
+        )
+
+    def control(
+        self,
+        io_control_code: int = 0,
+        in_buffer: Buffer | None = None,
+        out_buffer: Buffer | None = None,
+    ) -> int:
+        """There is no device to control: NOT_SUPPORTED, and nothing is started."""
+        call = "Adapter.control"
+        self.core.check_open(call)
+        raise error(Status.NOT_SUPPORTED, call, f"control code {io_control_code!r}: no device")
+
+    # -- memory --
+
+    def allocate(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Give zeroed shared memory: what is registered in it moves without a copy in between."""
+        return self.core.allocate(nbytes)
+
+    def register_memory(
+        self, buffer: AnyBuffer | tuple[int, int] | None
+    ) -> tuple[int, Overlapped2]:
+        """Register a buffer for local use; give its handle, for scatter/gather elements.
+
+        The buffer is held until the handle is given back.
+        """
+        call = "Adapter.register_memory"
+        self.core.check_open(call)
+        region = _Region(self.core, self.file)
+        nothing = buffer is None or (isinstance(buffer, tuple) and buffer == (0, 0))
+        special = _NO_BUFFER if nothing else _ACCESS
+        with in_words_of_version_1(call, special):
+            overlapped = region.register(buffer, int(MrFlag.ALLOW_LOCAL_WRITE))
+        overlapped.call = call
+        handle = region.local_token
+        self._regions[handle] = region
+        return handle, overlapped
+
+    def deregister_memory(self, handle: int) -> Overlapped2:
+        """Give a registration back; over when nothing touches the memory any more.
+
+        The handle is dead when this returns. DEVICE_BUSY while windows are bound to it.
+        """
+        call = "Adapter.deregister_memory"
+        self.core.check_open(call)
+        region = self.region(handle)
+        if region is None:
+            raise error(Status.INVALID_HANDLE, call, f"{handle!r} is no memory handle")
+        with in_words_of_version_1(call):
+            overlapped = region.deregister()
+        overlapped.call = call
+        del self._regions[handle]
+        # A region that is dropped cancels its operations: it is kept until this one is over.
+        self._leaving = [pair for pair in self._leaving if not pair[1].done()]
+        self._leaving.append((region, overlapped))
+        return overlapped
+
+    def region(self, memory_handle: object) -> _Region | None:
+        """Give the registration of a handle; None when there is none."""
+        return self._regions.get(memory_handle) if isinstance(memory_handle, int) else None
+
+    def create_memory_window(self, invalidate_result: Result | None = None) -> MemoryWindow:
+        """Make a window, to let one peer read or write a part of registered memory.
+
+        `invalidate_result` comes out of the inbound completion queue each time the peer ends a
+        binding; without one that goes unreported.
+        """
+        call = "Adapter.create_memory_window"
+        self.core.check_open(call)
+        if invalidate_result is not None and not isinstance(invalidate_result, Result):
+            raise TypeError(
+                f"{call}: invalidate_result must be a Result, "
+                f"not {type(invalidate_result).__name__}"
+            )
+        return MemoryWindow(self, self.core.create_memory_window(), invalidate_result)
+
+    # -- queues and connections --
+
+    def create_completion_queue(self, entries: int) -> CompletionQueue:
+        """Make a completion queue for so many results."""
+        call = "Adapter.create_completion_queue"
+        self.core.check_open(call)
+        most = self.core.limits.max_completion_queue_depth
+        if not is_count(entries) or not 1 <= entries <= most:
+            raise error(Status.INVALID_PARAMETER, call, f"{entries!r} entries, outside 1..{most}")
+        return self.core.keep(CompletionQueue(self, entries, self.file))
+
+    def create_connector(self) -> Connector:
+        """Make a connector, for one endpoint and its connection."""
+        self.core.check_open("Adapter.create_connector")
+        connector = Connector(self)
+        self.core.keep(connector.core)
+        return connector
+
+    def listen(self, backlog: int = 0, protocol: int = 6, port: int = 0) -> Listen:
+        """Listen at the adapter's address. Backlog 0 has no limit, port 0 lets it choose one.
+
+        A port may be used under several protocols; a Connect reaches the one of its own.
+        """
+        call = "Adapter.listen"
+        self.core.check_open(call)
+        if not is_count(backlog):
+            raise error(Status.INVALID_PARAMETER_1, call, f"backlog {backlog!r} is no count")
+        if not is_count(protocol) or protocol > 255:
+            raise error(Status.INVALID_PARAMETER_2, call, f"protocol {protocol!r} outside 0..255")
+        if not is_count(port) or port > 0xFFFF:
+            raise error(Status.INVALID_PARAMETER_3, call, f"port {port!r} outside 0..65535")
+        return Listen(self, backlog, protocol, port)
+
+    # -- the end --
+
+    def close(self) -> None:
+        """Close it: connections end, what is pending is cancelled. Arrays stay valid."""
+        super().close()
+        self._regions.clear()
+        self.core.close()
+
+    def __repr__(self) -> str:
+        return f"<nd1 {self.core!r}>"

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The completion queue of version 1: gives callers the results back that they posted with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shmnd.nd1.messages import ReapingCore
+from shmnd.queues import CompletionQueue as CompletionQueue2
+
+if TYPE_CHECKING:
+    from shmnd.nd1.face import Face
+    from shmnd.overlapped import OverlappedFile
+
+__all__ = ["CompletionQueue"]
+
+
+class CompletionQueue(ReapingCore, CompletionQueue2):
+    """Shared by any number of endpoints, for either direction."""
+
+    def __init__(self, face: Face, entries: int, file: OverlappedFile) -> None:
+        CompletionQueue2.__init__(self, face.core, entries, file)
+        self.face = face
+        """The adapter that made it; it keeps what is registered there alive."""

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connector of version 1: makes an endpoint, and then the connection of it."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Final
+
+from shmnd.address import family, into, parse
+from shmnd.attempt import ReadLimits
+from shmnd.closing import Closing
+from shmnd.connector import Connector as Connector2
+from shmnd.nd1.completion_queue import CompletionQueue
+from shmnd.nd1.endpoint import Endpoint
+from shmnd.nd1.translation import Overlapped, in_words_of_version_1
+from shmnd.overlapped import is_count
+from shmnd.status import NdError, Status, error
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from shmnd.nd1.face import Face
+    from shmnd.overlapped import Overlapped as Overlapped2
+
+__all__ = ["Connector"]
+
+_PORT_MAX: Final = 0xFFFF
+_NO_LIMITS: Final = (0, 0)
+
+
+class _Core(Connector2):
+    _operation = Overlapped
+
+
+class Connector(Closing):
+    """One connection from either side. Read limits are those of its endpoint."""
+
+    def __init__(self, face: Face) -> None:
+        self.face: Final = face
+        self.core: Final = _Core(face.core, face.file)
+        self._endpoint: weakref.ref[Endpoint] | None = None
+
+    # -- the endpoint --
+
+    def create_endpoint(
+        self,
+        inbound_cq: CompletionQueue,
+        outbound_cq: CompletionQueue,
+        inbound_entries: int,
+        outbound_entries: int,
+        inbound_sge: int,
+        outbound_sge: int,
+        inbound_read_limit: int = 0,
+        outbound_read_limit: int = 0,
+    ) -> Endpoint:
+        """Make the endpoint of this connector; it has one at a time."""
+        call = "Connector.create_endpoint"
+        self.face.core.check_open(call)
+        self._check_queue(inbound_cq, Status.INVALID_PARAMETER_1, call)
+        self._check_queue(outbound_cq, Status.INVALID_PARAMETER_2, call)
+        limits = self.face.core.limits
+        for number, name, value, most in (
+            (3, "inbound_entries", inbound_entries, limits.max_receive_queue_depth),
+            (4, "outbound_entries", outbound_entries, limits.max_initiator_queue_depth),
+            (5, "inbound_sge", inbound_sge, limits.max_receive_sge),
+            (6, "outbound_sge", outbound_sge, min(limits.max_initiator_sge, limits.max_read_sge)),
+            (7, "inbound_read_limit", inbound_read_limit, limits.max_inbound_read_limit),
+            (8, "outbound_read_limit", outbound_read_limit, limits.max_outbound_read_limit),
+        ):
+            if not is_count(value) or value > most:
+                raise error(
+                    Status[f"INVALID_PARAMETER_{number}"],
+                    call,
+                    f"{name} {value!r} is outside 0..{most}",
+                )
+        living = None if self._endpoint is None else self._endpoint()
+        if living is not None and living.alive:
+            raise error(Status.NOT_SUPPORTED, call, "the connector has an endpoint; release it")
+        with in_words_of_version_1(call):
+            pair = self.face.core.create_queue_pair(
+                inbound_cq,
+                outbound_cq,
+                receive_depth=inbound_entries,
+                initiator_depth=outbound_entries,
+                max_receive_sge=inbound_sge,
+                max_initiator_sge=outbound_sge,
+                inline_size=limits.max_inline_data_size,
+            )
+        reads = ReadLimits(inbound_read_limit, outbound_read_limit)
+        endpoint = Endpoint(self.face, pair, reads, outbound_entries)
+        self._endpoint = weakref.ref(endpoint)
+        return endpoint
+
+    def _check_queue(self, queue: object, status: Status, call: str) -> None:
+        if not isinstance(queue, CompletionQueue):
+            raise error(status, call, f"{type(queue).__name__} is no CompletionQueue")
+        if queue.face is not self.face:
+            raise error(status, call, "the completion queue is of another adapter")
+        if queue.closed:
+            raise error(status, call, "the completion queue is closed")
+
+    def _own(self, endpoint: object, call: str) -> Endpoint:
+        if not isinstance(endpoint, Endpoint):
+            raise error(
+                Status.INVALID_PARAMETER_1, call, f"{type(endpoint).__name__} is no Endpoint"
+            )
+        if self._endpoint is None or self._endpoint() is not endpoint:
+            raise error(Status.INVALID_PARAMETER_1, call, "another connector made the endpoint")
+        return endpoint
+
+    # -- the active side --
+
+    def connect(
+        self,
+        endpoint: Endpoint,
+        address_of_peer: tuple[str, int],
+        protocol: int = 6,
+        local_port: int = 0,
+        private_data: Buffer = b"",
+    ) -> Overlapped2:
+        """Ask the listen at an address for a connection with this connector's endpoint.
+
+        Over when the peer has accepted (`complete_connect` comes next) or refused. After a
+        failure the connector and the endpoint are as they were.
+        """
+        call = "Connector.connect"
+        own = self._own(endpoint, call)
+        peer = self._peer(address_of_peer, call)
+        if not is_count(protocol) or protocol > 255:
+            raise error(Status.INVALID_PARAMETER_4, call, f"protocol {protocol!r} outside 0..255")
+        if not is_count(local_port) or local_port > _PORT_MAX:
+            raise error(
+                Status.INVALID_PARAMETER_5,
+                call,
+                f"local port {local_port!r} outside 0..{_PORT_MAX}",
+            )
+        with in_words_of_version_1(call):
+            bound = self._bind(local_port, protocol)
+            try:
+                return self.core.connect(own.pair, peer, *own.limits, private_data)
+            except BaseException:
+                if bound:
+                    self.core.unbind()
+                raise
+
+    def _peer(self, address: tuple[str, int], call: str) -> tuple[str, int]:
+        try:
+            peer = parse(address, call, 2)
+        except NdError as err:
+            raise error(Status.INVALID_ADDRESS, call, f"{address!r} is no (host, port)") from err
+        if family(peer[0]) != family(self.face.core.host):
+            raise error(
+                Status.INVALID_ADDRESS,
+                call,
+                f"{peer[0]} is of another family than the adapter's {self.face.core.host}",
+            )
+        return peer
+
+    def _bind(self, local_port: int, protocol: int) -> bool:
+        """Take the local port; the core checks the rest, and so a connector in use first."""
+        if not self.core.is_new:
+            return False
+        self.core.protocol = protocol
+        if local_port == 0:
+            return False
+        self.core.bind((self.face.core.host, local_port))
+        return True
+
+    def complete_connect(self) -> Overlapped2:
+        """Take the connection that the peer has accepted; both sides are connected then."""
+        with in_words_of_version_1("Connector.complete_connect"):
+            return self.core.complete_connect()
+
+    # -- the passive side --
+
+    def accept(self, endpoint: Endpoint, private_data: Buffer = b"") -> Overlapped2:
+        """Accept the request that this connector holds, with its endpoint."""
+        call = "Connector.accept"
+        own = self._own(endpoint, call)
+        with in_words_of_version_1(call):
+            return self.core.accept(own.pair, *own.limits, private_data)
+
+    def reject(self, private_data: Buffer = b"") -> None:
+        """Say no: instead of Accept, or instead of CompleteConnect."""
+        with in_words_of_version_1("Connector.reject"):
+            self.core.reject(private_data)
+
+    # -- what is known of the peer --
+
+    def get_connection_data(self) -> tuple[int, int, bytes]:
+        """Give (inbound read limit, outbound read limit, private data) of the peer.
+
+        The limits are already crossed over: they fit this side's endpoint unchanged.
+        """
+        call = "Connector.get_connection_data"
+        with in_words_of_version_1(call):
+            data = self.core.get_private_data()
+            return *self._peer_limits(), data
+
+    def get_connection_data_into(self, buffer: Buffer | None) -> tuple[int, int, int]:
+        """Fill a buffer with the private data; give the read limits and its length.
+
+        BUFFER_OVERFLOW when it does not fit: what fits is filled, `.required` is the length, and
+        `.read_limits` the two limits.
+        """
+        call = "Connector.get_connection_data_into"
+        with in_words_of_version_1(call):
+            data = self.core.get_private_data()
+            limits = self._peer_limits()
+        try:
+            return *limits, into(call, buffer, data, partial=True)
+        except NdError as err:
+            err.read_limits = limits  # type: ignore[attr-defined]  # of this call alone
+            raise
+
+    def _peer_limits(self) -> tuple[int, int]:
+        """What the peer told; a Reject tells of no limits."""
+        try:
+            return self.core.get_read_limits()
+        except NdError as err:
+            if err.status is Status.CONNECTION_INVALID:
+                return _NO_LIMITS
+            raise
+
+    def get_local_address(self) -> tuple[str, int]:
+        """Give the address of this end, while it has a peer."""
+        with in_words_of_version_1("Connector.get_local_address"):
+            return self.core.get_local_address()
+
+    def get_peer_address(self) -> tuple[str, int]:
+        """Give the address of the other end, from Connect or the request on."""
+        with in_words_of_version_1("Connector.get_peer_address"):
+            return self.core.get_peer_address()
+
+    # -- the end of a connection --
+
+    def notify_disconnect(self) -> Overlapped2:
+        """Be told when the connection ends, whoever ends it; at once when it has ended."""
+        with in_words_of_version_1("Connector.notify_disconnect"):
+            return self.core.notify_disconnect()
+
+    def disconnect(self) -> Overlapped2:
+        """End the connection; what is outstanding on the endpoint ends with CANCELED."""
+        with in_words_of_version_1("Connector.disconnect"):
+            return self.core.disconnect()
+
+    def cancel_overlapped_requests(self) -> None:
+        """End every pending operation of this connector with CANCELED."""
+        with in_words_of_version_1("Connector.cancel_overlapped_requests"):
+            self.core.cancel_overlapped_requests()
+
+    def get_overlapped_result(self, overlapped: Overlapped2, wait: bool = False) -> Status:
+        """Give the final status of an operation; PENDING while it is not over."""
+        return self.core.get_overlapped_result(overlapped, wait)
+
+    def close(self) -> None:
+        """Release it: it withdraws, gives up, or disconnects, as its state wants it."""
+        self.core.close()

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The endpoint of version 1: a queue pair made by a connector, for the connection it will have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from shmnd.closing import Closing
+from shmnd.memory import MemoryRegion
+from shmnd.nd1.memory_window import MemoryWindow
+from shmnd.nd1.messages import EndpointCore, MwDescriptor, Result
+from shmnd.overlapped import is_count
+from shmnd.ring import Sge as RegisteredSge
+from shmnd.ring.posting import inline_bytes
+from shmnd.status import MrFlag, OpFlag, Status, error
+from shmnd.tie import QpState
+
+if TYPE_CHECKING:
+    from shmnd.attempt import ReadLimits
+    from shmnd.nd1.face import Face
+    from shmnd.ring import QueuePair
+
+__all__ = ["Endpoint"]
+
+_ALLOW: Final = int(OpFlag.ALLOW_READ | OpFlag.ALLOW_WRITE)
+_BIND_FLAGS: Final = int(OpFlag.SILENT_SUCCESS | OpFlag.READ_FENCE) | _ALLOW
+_INVALIDATE_FLAGS: Final = int(OpFlag.SILENT_SUCCESS | OpFlag.READ_FENCE)
+
+
+class _Staging:
+    """Registered memory for inline data that travels in one list with registered data.
+
+    A piece is used again after as many others as requests can be outstanding; by then the one
+    that used it is over.
+    """
+
+    def __init__(self, face: Face, pieces: int, size: int) -> None:
+        self._memory = bytearray(max(1, pieces * size))
+        self._region = MemoryRegion(face.core, None)
+        self._region.register(self._memory, int(MrFlag.ALLOW_LOCAL_WRITE))
+        self._pieces = pieces
+        self._size = size
+        self._used = 0
+
+    def put(self, data: bytearray) -> RegisteredSge:
+        """Copy data to the next piece; give it as registered memory."""
+        offset = self._used % self._pieces * self._size
+        self._used += 1
+        self._memory[offset : offset + len(data)] = data
+        return self._region.sge(offset, len(data))
+
+    def close(self) -> None:
+        self._region.close()
+
+
+class Endpoint(EndpointCore, Closing):
+    """Where requests are posted, and how many there may be. Made by `Connector.create_endpoint`."""
+
+    def __init__(
+        self, face: Face, pair: QueuePair, limits: ReadLimits, outbound_entries: int
+    ) -> None:
+        super().__init__(pair)
+        self.face: Final = face
+        self.limits: Final = limits
+        """How many Reads it takes and makes at a time, before the peer has its say."""
+        self.max_inline_data: Final = face.core.limits.max_inline_data_size
+        """The bytes of inline data that one request may carry."""
+        self._outbound_entries: Final = outbound_entries
+        self._staging: _Staging | None = None
+
+    @property
+    def alive(self) -> bool:
+        """True until it is released, or its connector has disconnected."""
+        return self.pair.state != QpState.CLOSED
+
+    # -- windows --
+
+    def bind(
+        self,
+        result: Result,
+        memory_handle: int,
+        memory_window: MemoryWindow,
+        address: int,
+        length: int,
+        flags: int,
+    ) -> MwDescriptor:
+        """Let the peer read or write a part of a registration through a window.
+
+        The descriptor is valid when this returns, for the next Send to tell the peer.
+        """
+        call = "Endpoint.bind"
+        region = self.face.region(memory_handle)
+        if region is None:
+            raise error(Status.INVALID_PARAMETER_2, call, f"{memory_handle!r} is no memory handle")
+        self._check_window(memory_window, Status.INVALID_PARAMETER_3, call)
+        self._check_range(region, address, length, call)
+        if not isinstance(flags, int):
+            raise TypeError(f"{call}: flags must be an int, not {type(flags).__name__}")
+        if flags & ~_BIND_FLAGS or not flags & _ALLOW:
+            raise error(
+                Status.INVALID_PARAMETER_6,
+                call,
+                f"flags {flags:#x}: at least one of {_ALLOW:#x}, none outside {_BIND_FLAGS:#x}",
+            )
+        self.pair.bind(region, memory_window.core, address, length, _owned(result, call), flags)
+        return MwDescriptor(address, length, memory_window.core.remote_token)
+
+    def _check_window(self, window: object, status: Status, call: str) -> None:
+        if not isinstance(window, MemoryWindow):
+            raise error(status, call, f"{type(window).__name__} is no MemoryWindow")
+        if window.face is not self.face:
+            raise error(status, call, "the window is of another adapter")
+
+    def _check_range(self, region: MemoryRegion, address: int, length: int, call: str) -> None:
+        begin, size = region.address, region.length
+        if not is_count(address) or not begin <= address <= begin + size:
+            raise error(
+                Status.INVALID_PARAMETER_4,
+                call,
+                f"address {address!r} is outside the registration of {size} bytes at {begin:#x}",
+            )
+        if not is_count(length) or length > begin + size - address:
+            raise error(
+                Status.INVALID_PARAMETER_5,
+                call,
+                f"{length!r} bytes at {address:#x} end outside the registration of {size} bytes "
+                f"at {begin:#x}",
+            )
+
+    def invalidate(self, result: Result, memory_window: MemoryWindow, flags: int = 0) -> None:
+        """End the peer's access through a window. Final when it completes."""
+        call = "Endpoint.invalidate"
+        self._check_window(memory_window, Status.INVALID_PARAMETER_2, call)
+        if not isinstance(flags, int):
+            raise TypeError(f"{call}: flags must be an int, not {type(flags).__name__}")
+        if flags & ~_INVALIDATE_FLAGS:
+            raise error(
+                Status.INVALID_PARAMETER_3, call, f"flags {flags:#x} outside {_INVALIDATE_FLAGS:#x}"
+            )
+        self.pair.invalidate(memory_window.core, _owned(result, call), flags)
+
+    # -- the end --
+
+    def flush(self) -> None:
+        """Cancel all outstanding requests. A connection does not survive it."""
+        self.pair.break_off()
+
+    def close(self) -> None:
+        """Release it: a connection ends, what is outstanding is cancelled."""
+        self.pair.close()
+        staging, self._staging = self._staging, None
+        if staging is not None:
+            staging.close()
+
+    # -- inline data --
+
+    def _staged(
+        self, items: list[RegisteredSge], call: str, flags: int
+    ) -> tuple[list[RegisteredSge], int]:
+        """Give what is posted for a list with inline elements, and the flags to post it with."""
+        inline = [item for item in items if not item.token]
+        if len(inline) == len(items):
+            data = inline_bytes(items, call)
+            return [RegisteredSge(data, len(data), 0)], flags | int(OpFlag.INLINE)
+        if self._staging is None:
+            self._staging = _Staging(self.face, self._outbound_entries, self.max_inline_data)
+        piece = self._staging.put(inline_bytes(inline, call))
+        posted, offset = [], 0
+        for item in items:
+            if item.token:
+                posted.append(item)
+            else:
+                posted.append(RegisteredSge(piece.address + offset, item.length, piece.token))
+                offset += item.length
+        return posted, flags
+
+    def __repr__(self) -> str:
+        return f"<Endpoint of {self.pair!r}>"
+
+
+def _owned(result: Any, call: str) -> Result:
+    if not isinstance(result, Result):
+        raise TypeError(f"{call}: result must be a Result, not {type(result).__name__}")
+    result.status = Status.PENDING
+    return result

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file handle of an adapter: where everything that was started on it comes out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shmnd.closing import Closing
+from shmnd.status import Status, error
+
+if TYPE_CHECKING:
+    from shmnd.overlapped import Overlapped, OverlappedFile
+
+__all__ = ["FileHandle"]
+
+
+class FileHandle(Closing):
+    """A view of the adapter's one overlapped file. Closing it harms nobody else's."""
+
+    def __init__(self, file: OverlappedFile) -> None:
+        self._file: OverlappedFile | None = file
+
+    def fileno(self) -> int:
+        """Give a descriptor that is readable when there may be something to `poll`."""
+        return self._open("FileHandle.fileno").fileno()
+
+    def poll(self, max: int | None = None) -> list[Overlapped]:
+        """Take what is over since the last time, by whichever handle, in order. Never waits."""
+        return self._open("FileHandle.poll").poll(max)
+
+    def _open(self, call: str) -> OverlappedFile:
+        if self._file is None:
+            raise error(Status.INVALID_HANDLE, call, "the handle is closed")
+        return self._file
+
+    def close(self) -> None:
+        """Use it no longer. The adapter's file and other handles stay."""
+        self._file = None

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory window of version 1: bound to one endpoint at a time, ended by either side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from shmnd.closing import Closing
+
+if TYPE_CHECKING:
+    from shmnd.memory import MemoryWindow as MemoryWindow2
+    from shmnd.nd1.face import Face
+    from shmnd.nd1.messages import Result
+
+__all__ = ["MemoryWindow"]
+
+
+class MemoryWindow(Closing):
+    """A part of registered memory that a peer may read or write while it is bound.
+
+    `invalidate_result` comes out of the inbound completion queue each time the peer ends the
+    binding by SendAndInvalidate.
+    """
+
+    def __init__(self, face: Face, core: MemoryWindow2, invalidate_result: Result | None) -> None:
+        self.face: Final = face
+        self.core: Final = core
+        self.invalidate_result: Final = invalidate_result
+        core._set_invalidate_context(invalidate_result)
+
+    def close(self) -> None:
+        """Release it; a binding ends without a word."""
+        self.core.close()

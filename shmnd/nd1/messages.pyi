@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+from collections.abc import Sequence
+
+from shmnd.ring import Sge as RegisteredSge
+from shmnd.ring.above import AnyBuffer
+from shmnd.ring.qp import QueuePair
+from shmnd.ring.queue import CompletionCore
+from shmnd.status import Status
+
+class Result:
+    status: Status
+    bytes_transferred: int
+    def __init__(self) -> None: ...
+
+class Sge(RegisteredSge):
+    def __init__(
+        self,
+        buffer_or_address: AnyBuffer | int,
+        length: int | None,
+        memory_handle: int | None,
+    ) -> None: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def memory_handle(self) -> int | None: ...
+
+class MwDescriptor:
+    def __init__(self, base: int, length: int, token: int) -> None: ...
+    @property
+    def base(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def token(self) -> int: ...
+    def pack(self) -> bytes: ...
+    @staticmethod
+    def unpack(data: AnyBuffer) -> MwDescriptor: ...
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+
+class ReapingCore(CompletionCore):
+    def get_results(self, max: int = 64) -> list[Result]: ...  # type: ignore[override]
+    def wait(self, max: int = 64, timeout: float | None = None) -> list[Result]: ...  # type: ignore[override]
+
+class EndpointCore:
+    @property
+    def pair(self) -> QueuePair: ...
+    def __init__(self, pair: QueuePair) -> None: ...
+    def send(
+        self, result: Result, sges: RegisteredSge | Sequence[RegisteredSge] | None, flags: int = 0
+    ) -> None: ...
+    def send_and_invalidate(
+        self,
+        result: Result,
+        sges: RegisteredSge | Sequence[RegisteredSge] | None,
+        descriptor: MwDescriptor,
+        flags: int = 0,
+    ) -> None: ...
+    def receive(
+        self, result: Result, sges: RegisteredSge | Sequence[RegisteredSge] | None
+    ) -> None: ...
+    def read(
+        self,
+        result: Result,
+        sges: RegisteredSge | Sequence[RegisteredSge] | None,
+        descriptor: MwDescriptor,
+        offset: int,
+        flags: int = 0,
+    ) -> None: ...
+    def write(
+        self,
+        result: Result,
+        sges: RegisteredSge | Sequence[RegisteredSge] | None,
+        descriptor: MwDescriptor,
+        offset: int,
+        flags: int = 0,
+    ) -> None: ...

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""What of version 1 runs at the speed of a message: its results, its elements, posting, reaping.
+
+Each call goes into the same functions of the data plane as its counterpart of version 2. What
+version 1 has besides: the caller's own result object, filled and given back; inline data by the
+element; windows named by a descriptor and an offset.
+"""
+
+cimport cython
+from cpython.ref cimport Py_DECREF
+from libc.stdint cimport uint32_t, uint64_t
+
+from shmnd.ring cimport c
+from shmnd.ring cimport memory
+from shmnd.ring.memory cimport gather_sges
+from shmnd.ring.posting cimport PostingCore, flags_of
+from shmnd.ring.queue cimport CompletionCore, forks
+
+import operator
+import struct
+
+from shmnd.status import Status, error
+
+cdef object _SUCCESS = Status.SUCCESS
+cdef object _PENDING = Status.PENDING
+cdef uint32_t _SEND_FLAGS = 0x07
+cdef uint32_t _RDMA_FLAGS = 0x03
+cdef uint32_t _UNCONNECTED = Status.CONNECTION_INVALID
+_DESCRIPTOR = struct.Struct(">QQI")
+
+
+cdef class Result:
+    """How a request ended: the caller's own object, given to a request and got back from a queue.
+
+    It belongs to the provider until it comes out of `get_results`; then it may be used again.
+    """
+
+    cdef public object status
+    cdef public object bytes_transferred
+
+    def __init__(self) -> None:
+        self.status = _PENDING
+        self.bytes_transferred = 0
+
+    def __repr__(self) -> str:
+        return f"<Result {self.status.name} {self.bytes_transferred} bytes>"
+
+
+cdef class Sge(memory.Sge):
+    """A stretch of memory. With a handle it lies in that registration; without one it is inline.
+
+    Inline data is copied while the request is posted, and may lie anywhere. Immutable.
+    """
+
+    cdef readonly object length
+
+    def __init__(self, buffer_or_address, length, memory_handle) -> None:
+        if length is not None:
+            length = operator.index(length)
+            if not 0 <= length < 1 << 64:
+                raise error(Status.INVALID_PARAMETER_2, "Sge",
+                            f"length {length} is outside 0..2**64-1")
+        # More than any request may move: whoever posts it is told so.
+        clipped = length if length is None or length <= 0xFFFFFFFF else 0xFFFFFFFF
+        memory.Sge.__init__(self, buffer_or_address, clipped, memory_handle or 0)
+        self.length = self.raw.length if length is None else length
+
+    @property
+    def memory_handle(self) -> int | None:
+        """The handle of the registration; None for inline data."""
+        return self.raw.token or None
+
+    def __repr__(self) -> str:
+        handle = f"{self.raw.token:#x}" if self.raw.token else "inline"
+        return f"Sge({self.raw.address:#x}, {self.length}, {handle})"
+
+
+cdef class MwDescriptor:
+    """What a peer needs of a bound window. Immutable; `pack` gives what travels to the peer."""
+
+    cdef readonly uint64_t base
+    cdef readonly uint64_t length
+    cdef readonly uint32_t token
+
+    def __init__(self, base: int, length: int, token: int) -> None:
+        try:
+            _DESCRIPTOR.pack(base, length, token)
+        except struct.error as exc:
+            raise error(Status.INVALID_PARAMETER, "MwDescriptor",
+                        f"({base}, {length}, {token}): {exc}") from exc
+        self.base = base
+        self.length = length
+        self.token = token
+
+    def pack(self) -> bytes:
+        """Give the 20 bytes of ND_MW_DESCRIPTOR, in network byte order."""
+        return _DESCRIPTOR.pack(self.base, self.length, self.token)
+
+    @staticmethod
+    def unpack(data) -> MwDescriptor:
+        """Read the 20 bytes that a peer sent."""
+        with memoryview(data) as view:
+            if view.nbytes < _DESCRIPTOR.size:
+                raise error(Status.INVALID_BUFFER_SIZE, "MwDescriptor.unpack",
+                            f"{view.nbytes} bytes are fewer than the {_DESCRIPTOR.size} needed")
+            return MwDescriptor(*_DESCRIPTOR.unpack_from(view))
+
+    def __eq__(self, other):
+        if not isinstance(other, MwDescriptor):
+            return NotImplemented
+        cdef MwDescriptor that = other
+        return (self.base, self.length, self.token) == (that.base, that.length, that.token)
+
+    def __hash__(self):
+        return hash((self.base, self.length, self.token))
+
+    def __repr__(self) -> str:
+        return f"MwDescriptor({self.base:#x}, {self.length}, {self.token:#x})"
+
+
+cdef object _status(uint32_t status):
+    """A completion's status as version 1 names it: its only time-out is TIMEOUT."""
+    return Status.TIMEOUT if status == Status.IO_TIMEOUT else Status(status)
+
+
+cdef class ReapingCore(CompletionCore):
+    """A completion queue that gives callers their own results back."""
+
+    cdef object result(self, const c.shmnd_cqe *e):
+        cdef Result r
+        if not isinstance(<object>e.context, Result):
+            return CompletionCore.result(self, e)
+        r = <Result>e.context
+        Py_DECREF(r)  # the reference that the queue held; `r` has its own
+        if e.status == 0:
+            r.status = _SUCCESS
+            r.bytes_transferred = e.bytes
+        else:
+            r.status = _status(e.status)
+            r.bytes_transferred = 0
+        return r
+
+
+cdef class EndpointCore:
+    """Posting on an endpoint. Offsets and lists are checked as the interface orders it."""
+
+    cdef readonly PostingCore pair
+
+    def __init__(self, PostingCore pair not None) -> None:
+        self.pair = pair
+        pair.title = "Endpoint"
+
+    # -- data requests --
+
+    def send(self, Result result not None, sges, flags=0) -> None:
+        """Send a message to the peer, who must have a Receive posted for it."""
+        cdef c.shmnd_sge list_[16]
+        cdef uint32_t flag = flags_of(flags)
+        cdef uint32_t n, status
+        if self.pair.born != forks():
+            self.pair._refuse_in_child("send")
+        n = gather_sges(sges, list_, "Endpoint.send", self.pair.q.wq_stride)
+        if flag & ~_SEND_FLAGS:
+            self._refuse_flags("send", Status.INVALID_PARAMETER_4, list_, n, sges, flags)
+        if _some_inline(list_, n):
+            sges, flag = self._stage("send", list_, n, sges, flag)
+            n = gather_sges(sges, list_, "Endpoint.send", self.pair.q.wq_stride)
+        result.status = _PENDING
+        status = self.pair.post_send(result, list_, n, flag)
+        if status:
+            self.pair.refuse("send", status, sges, flag)
+
+    def send_and_invalidate(self, Result result not None, sges, MwDescriptor descriptor not None,
+                            flags=0) -> None:
+        """Send a message whose arrival ends the access through a window of the peer's."""
+        cdef c.shmnd_sge list_[16]
+        cdef uint32_t flag = flags_of(flags)
+        cdef uint32_t n
+        n = gather_sges(sges, list_, "Endpoint.send_and_invalidate", self.pair.q.wq_stride)
+        if flag & ~_SEND_FLAGS:
+            self._refuse_flags("send_and_invalidate", Status.INVALID_PARAMETER_5, list_, n, sges,
+                               flags)
+        if _some_inline(list_, n):
+            sges, flag = self._stage("send_and_invalidate", list_, n, sges, flag)
+        result.status = _PENDING
+        self.pair._send_and_invalidate(sges, descriptor.token, result, flag)
+
+    def receive(self, Result result not None, sges) -> None:
+        """Post a Receive: the next message without one goes into its buffers."""
+        cdef c.shmnd_sge list_[16]
+        cdef uint32_t n, status
+        if self.pair.born != forks():
+            self.pair._refuse_in_child("receive")
+        n = gather_sges(sges, list_, "Endpoint.receive", self.pair.q.own.stride)
+        result.status = _PENDING
+        status = self.pair.post_receive(result, list_, n)
+        if status:
+            self.pair.refuse_receive(status, sges)
+
+    def read(self, Result result not None, sges, MwDescriptor descriptor not None, offset,
+             flags=0) -> None:
+        """Read from the peer's window, beginning at an offset, into registered memory here."""
+        self._rdma(c.SHMND_READ, "read", result, sges, descriptor, offset, flags)
+
+    def write(self, Result result not None, sges, MwDescriptor descriptor not None, offset,
+              flags=0) -> None:
+        """Write into the peer's window, beginning at an offset."""
+        self._rdma(c.SHMND_WRITE, "write", result, sges, descriptor, offset, flags)
+
+    cdef _rdma(self, uint32_t type_, str method, Result result, object sges,
+               MwDescriptor descriptor, object offset, object flags):
+        cdef c.shmnd_sge list_[16]
+        cdef uint32_t flag = flags_of(flags)
+        cdef uint32_t n, status, token = descriptor.token
+        cdef uint64_t address
+        if self.pair.born != forks():
+            self.pair._refuse_in_child(method)
+        n = gather_sges(sges, list_, f"Endpoint.{method}", self.pair.q.wq_stride)
+        if flag & ~_RDMA_FLAGS:
+            self._refuse_flags(method, Status.INVALID_PARAMETER_6, list_, n, sges, flags)
+        if type_ == c.SHMND_WRITE and _some_inline(list_, n):
+            sges, flag = self._stage(method, list_, n, sges, flag)
+            n = gather_sges(sges, list_, f"Endpoint.{method}", self.pair.q.wq_stride)
+        offset = operator.index(offset)
+        if 0 <= offset <= 0xFFFFFFFFFFFFFFFF - descriptor.base:
+            address = descriptor.base + <uint64_t>offset
+        else:
+            address = token = 0  # it wraps: nobody grants that
+        result.status = _PENDING
+        status = self.pair.post_rdma(type_, result, list_, n, address, token, flag)
+        if status:
+            self.pair.refuse(method, status, sges, flag)
+
+    # -- what is seldom --
+
+    cdef _refuse_flags(self, str method, uint32_t flag_status, const c.shmnd_sge *list_,
+                       uint32_t n, object sges, object flags):
+        """The flags are wrong; the length of the list and of the data are looked at before."""
+        cdef uint32_t status = c.shmnd_check_data(
+            &self.pair.q, n, self.pair.q.wq_stride, c.shmnd_total(list_, n), 0)
+        if status:
+            self.pair.refuse(method, status, sges, 0)
+        legal = _RDMA_FLAGS if method in ("read", "write") else _SEND_FLAGS
+        raise error(flag_status, f"Endpoint.{method}",
+                    f"flags {operator.index(flags):#x} outside {legal:#x}")
+
+    cdef tuple _stage(self, str method, const c.shmnd_sge *list_, uint32_t n, object sges,
+                      uint32_t flags):
+        """Inline data: what is to be posted instead of the list, and with which flags."""
+        cdef uint64_t inline_total = 0
+        cdef uint32_t i
+        if n > self.pair.q.wq_stride:
+            self.pair.refuse(method, Status.DATA_OVERRUN, sges, 0)
+        for i in range(n):
+            if list_[i].token == 0:
+                inline_total += list_[i].length
+        if inline_total > self.pair.q.inline_size:
+            raise error(Status.BUFFER_OVERFLOW, f"Endpoint.{method}",
+                        f"{inline_total} bytes inline, at most {self.pair.q.inline_size}")
+        if c.shmnd_total(list_, n) > self.pair.q.max_transfer:
+            self.pair.refuse(method, Status.BUFFER_OVERFLOW, sges, 0)
+        # Its copy must not land where an outstanding request has its own.
+        status = c.shmnd_check_connected(&self.pair.q)
+        if status:
+            self.pair.refuse(method, status, sges, 0)
+        items = [sges] if isinstance(sges, memory.Sge) else list(sges)
+        return self._staged(items, f"Endpoint.{method}", flags)
+
+
+cdef inline bint _some_inline(const c.shmnd_sge *list_, uint32_t n) noexcept:
+    cdef uint32_t i
+    for i in range(n):
+        if list_[i].token == 0:
+            return True
+    return False

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The provider of version 1: which addresses this host serves, and adapters to use them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from shmnd.nd1.adapter import Adapter
+from shmnd.nd1.translation import in_words_of_version_1
+from shmnd.provider import Provider as Provider2
+from shmnd.status import NdError, Status, error
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["Provider"]
+
+
+class Provider:
+    """Entry to version 1. May be dropped once an adapter is open."""
+
+    def __init__(self) -> None:
+        self._core: Final = Provider2()
+
+    def query_address_list(self) -> list[tuple[str, int]]:
+        """Give all local addresses, with port 0."""
+        return self._core.query_address_list()
+
+    def query_address_list_into(self, buffer: Buffer | None) -> int:
+        """Fill a buffer with a SOCKET_ADDRESS_LIST; BUFFER_OVERFLOW when it does not fit."""
+        return self._core.query_address_list_into(buffer)
+
+    def open_adapter(
+        self,
+        host: str | tuple[str, int],
+        *,
+        namespace: str | None = None,
+        rnr_timeout: float = 2.0,
+    ) -> Adapter:
+        """Open the adapter that serves a local address; a port is ignored.
+
+        INVALID_ADDRESS when it is no address of this host.
+        """
+        call = "Provider.open_adapter"
+        with in_words_of_version_1(call):
+            try:
+                self._core.resolve_address(host)
+            except NdError as err:
+                raise error(Status.INVALID_ADDRESS, call, f"{host!r} is not served here") from err
+            if isinstance(host, tuple):
+                host = host[0]
+            return Adapter(host, namespace=namespace, rnr_timeout=rnr_timeout)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statuses of the core in the words of version 1, whether a call, an operation or a request ends.
+
+Some statuses came with version 2. A program of version 1 does not know them and would take them
+for something fatal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from shmnd.overlapped import Overlapped as Overlapped2
+from shmnd.overlapped import detail_of
+from shmnd.status import NdError, Status, error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Overlapped", "in_words_of_version_1", "translated"]
+
+_WORDS: Final[Mapping[Status, Status]] = MappingProxyType(
+    {
+        Status.IO_TIMEOUT: Status.TIMEOUT,
+        Status.SHARING_VIOLATION: Status.ADDRESS_ALREADY_EXISTS,
+        Status.TOO_MANY_ADDRESSES: Status.INSUFFICIENT_RESOURCES,
+        Status.NETWORK_UNREACHABLE: Status.HOST_UNREACHABLE,
+        Status.INVALID_BUFFER_SIZE: Status.BUFFER_OVERFLOW,
+    }
+)
+
+
+def translated(status: Status) -> Status:
+    """Give the status that version 1 has for one of the core."""
+    return _WORDS.get(status, status)
+
+
+@contextmanager
+def in_words_of_version_1(
+    call: str, special: Mapping[Status, Status] = MappingProxyType({})
+) -> Iterator[None]:
+    """Let an error of the core out under the name of a call of version 1.
+
+    `special` says what becomes of statuses that this call has another word for.
+    """
+    try:
+        yield
+    except NdError as err:
+        status = special.get(err.status) or translated(err.status)
+        raise error(status, call, detail_of(err), required=err.required) from err
+
+
+class Overlapped(Overlapped2):
+    """An operation of version 1. TIMEOUT is a failure, although its bits say success."""
+
+    __slots__ = ()
+
+    def _complete(self, status: Status, detail: str = "") -> bool:
+        return super()._complete(translated(status), detail)
+
+    def _raise_if_failed(self) -> None:
+        if self._seen() is Status.TIMEOUT:
+            raise error(Status.TIMEOUT, self.call, self._detail or "the peer did not do its part")
+        super()._raise_if_failed()
