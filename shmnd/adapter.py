@@ -45,7 +45,12 @@ class Adapter(Closing):
     """
 
     def __init__(
-        self, host: str = "127.0.0.1", *, namespace: str | None = None, rnr_timeout: float = 2.0
+        self,
+        host: str = "127.0.0.1",
+        *,
+        namespace: str | None = None,
+        rnr_timeout: float = 2.0,
+        group: int | str | None = None,
     ) -> None:
         call = "open_adapter"
         self.host: Final = parse_host(host, call, 1)
@@ -70,7 +75,7 @@ class Adapter(Closing):
             lambda *new: _called(announce, *new), lambda seg: _called(withdraw, seg)
         )
         self._probe: Final = Probe()
-        self.hub: Final = Hub.of(namespace)
+        self.hub: Final = Hub.of(namespace, group)
         try:
             self.hub.register_adapter(self, {"probe": [self._probe.address, self._probe.nonce]})
         except BaseException:

@@ -65,7 +65,7 @@ class Hub:
     _registry: ClassVar[threading.RLock] = threading.RLock()
 
     @classmethod
-    def of(cls, namespace: str | None = None) -> Hub:
+    def of(cls, namespace: str | None = None, group: int | str | None = None) -> Hub:
         """Give the hub of a namespace, connected to its broker.
 
         Every hub that is taken this way is given back by one `unregister_adapter`.
@@ -74,13 +74,14 @@ class Hub:
         from shmnd.broker.place import place_of
         from shmnd.data_plane import DataPlane
 
-        key = place_of(namespace).directory
+        key = place_of(namespace, group=group).directory
         with cls._registry:
             hub = cls._hubs.get(key)
             if hub is None:
                 hub = cls(
                     lambda new: BrokerClient(
                         namespace,
+                        group=group,
                         key=new.key,
                         doorbell_fd=new.doorbell_fd,
                         on_reconnect=new.on_reconnect,

@@ -22,7 +22,14 @@ def _adapter_id() -> int:
 
 
 class Provider:
-    """Entry to the interface. May be dropped once an adapter is open."""
+    """Entry to the interface. May be dropped once an adapter is open.
+
+    `namespace` and `group` are those of `open_adapter`.
+    """
+
+    def __init__(self, *, namespace: str | None = None, group: int | str | None = None) -> None:
+        self._namespace = namespace
+        self._group = group
 
     def query_address_list(self) -> list[tuple[str, int]]:
         """Give all local addresses, with port 0."""
@@ -47,15 +54,20 @@ class Provider:
         call = "Provider.open_adapter"
         if adapter_id != _adapter_id():
             raise error(Status.INVALID_PARAMETER, call, f"adapter id {adapter_id!r} is unknown")
-        return Adapter("127.0.0.1")
+        return Adapter("127.0.0.1", namespace=self._namespace, group=self._group)
 
 
 def open_adapter(
-    host: str = "127.0.0.1", *, namespace: str | None = None, rnr_timeout: float = 2.0
+    host: str = "127.0.0.1",
+    *,
+    namespace: str | None = None,
+    rnr_timeout: float = 2.0,
+    group: int | str | None = None,
 ) -> Adapter:
     """Open the adapter that serves a local address; starts the broker when there is none.
 
     `namespace` separates worlds that are not to meet. `rnr_timeout` is how many seconds a Send
-    waits for a Receive.
+    waits for a Receive. With a `group` (its name or number; default: SHMND_GROUP) the processes of
+    its members meet in a namespace of that group; else those of this user alone.
     """
-    return Adapter(host, namespace=namespace, rnr_timeout=rnr_timeout)
+    return Adapter(host, namespace=namespace, rnr_timeout=rnr_timeout, group=group)

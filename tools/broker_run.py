@@ -11,6 +11,7 @@ HELP = "run the broker in the foreground, until SIGTERM or Ctrl-C"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--namespace", help="namespace to serve (default: the usual one)")
+    parser.add_argument("--group", help="serve this group too (default: SHMND_GROUP, or nobody)")
     parser.add_argument(
         "--idle",
         type=_seconds,
@@ -35,6 +36,8 @@ def _seconds(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     """Serve, and tell on stderr who comes and goes; 1 when another broker is there already."""
     more = [] if args.namespace is None else ["--namespace", args.namespace]
+    if args.group is not None:
+        more += ["--group", args.group]
     if args.replace:
         more.append("--replace")
     return serve(["--foreground", "--idle", str(args.idle), *more])

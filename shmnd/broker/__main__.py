@@ -13,7 +13,6 @@ import os
 import select
 import signal
 import socket
-import struct
 import sys
 import time
 from pathlib import Path
@@ -23,6 +22,7 @@ if not __package__:
     # in the path, so that nothing beside the package hides a module of the standard library.
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
+from shmnd.broker.access import Access, caller_at
 from shmnd.broker.leftovers import find_leftovers, remove_leftovers
 from shmnd.broker.place import Place, place_of
 from shmnd.broker.server import Server
@@ -30,7 +30,6 @@ from shmnd.status import NdError
 
 _LOCK_SECONDS = 2.0  # an earlier broker may be just about to leave
 _ATTEMPTS = 50
-_CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -38,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     os.umask(0o077)
     try:
-        place = Place(Path(options.directory)) if options.directory else place_of(options.namespace)
+        place = _place(options)
         if options.lock_fd is not None:
             lock: int | None = place.adopt(options.lock_fd)
         else:
@@ -60,6 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m shmnd.broker", description="Run a broker.")
     parser.add_argument("--namespace", help="which one (default: SHMND_NAMESPACE, or 'default')")
+    parser.add_argument("--group", help="serve this group too (default: SHMND_GROUP, or nobody)")
     parser.add_argument(
         "--idle",
         type=float,
@@ -74,6 +74,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     )
     # Between spawn.py and here: the directory is made and checked, the lock is taken.
     parser.add_argument("--directory", help=argparse.SUPPRESS)
+    parser.add_argument("--gid", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--lock-fd", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.idle is not None and not 0 <= options.idle < 1e9:
@@ -92,6 +93,12 @@ def _lock(place: Place) -> int | None:
             sock.close()
             return None
         time.sleep(0.01)
+
+
+def _place(options: argparse.Namespace) -> Place:
+    if options.directory:
+        return Place(Path(options.directory), Access(options.gid))
+    return place_of(options.namespace, group=options.group)
 
 
 def _replace(place: Place) -> int | None:
@@ -114,9 +121,7 @@ def _replace(place: Place) -> int | None:
 
 
 def _pid_at(sock: socket.socket, place: Place) -> int:
-    pid: int = _CREDENTIALS.unpack(
-        sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    )[0]
+    pid = caller_at(sock).pid
     if not pid:
         raise OSError(f"the broker at {place.socket} runs in another PID namespace; end it there")
     return pid

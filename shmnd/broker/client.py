@@ -13,11 +13,11 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from shmnd.broker.access import caller_at
 from shmnd.broker.place import place_of
 from shmnd.broker.protocol import VERSION, Descriptor, encode
 from shmnd.broker.session import Event, Lost, Session
@@ -32,7 +32,6 @@ CALL_SECONDS: Final = 5.0
 
 _ATTEMPTS: Final = 5
 """Brokers that may die in the midst of one call or of one replay."""
-_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 class BrokerClient(Session):
@@ -52,6 +51,7 @@ class BrokerClient(Session):
         key: str,
         doorbell_fd: int,
         base: str | None = None,
+        group: int | str | None = None,
         on_reconnect: Callable[[BrokerClient], None] | None = None,
         idle: float = IDLE_SECONDS,
         timeout: float = CALL_SECONDS,
@@ -67,7 +67,7 @@ class BrokerClient(Session):
         with contextlib.ExitStack() as undo:
             self._pidfd = Descriptor(os.pidfd_open(os.getpid()))
             undo.callback(self._pidfd.close)
-            super().__init__(place_of(namespace, base), timeout)
+            super().__init__(place_of(namespace, base, group), timeout)
             undo.callback(self._release)
             self._connect(holds=False)
             undo.pop_all()
@@ -208,7 +208,7 @@ class BrokerClient(Session):
         while True:
             sock = reach(self._place, deadline, idle=self._idle)
             try:
-                self._require_same_user(sock)
+                self._require_ours(sock)
                 self._begin(sock)
                 until = min(deadline, time.monotonic() + self._timeout)
                 fds = (self._doorbell_fd, self._pidfd.fileno())
@@ -230,14 +230,15 @@ class BrokerClient(Session):
             step("hello-said")
             return
 
-    def _require_same_user(self, sock: socket.socket) -> None:
-        packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        self._broker_pid, uid, _ = _CREDENTIALS.unpack(packed)
-        if uid != os.geteuid():
+    def _require_ours(self, sock: socket.socket) -> None:
+        caller = caller_at(sock)
+        self._broker_pid = caller.pid
+        if not self._place.access.admits(caller):
             raise error(
                 Status.ACCESS_VIOLATION,
                 "open_adapter",
-                f"the broker at {self.path} runs as uid {uid}, not as {os.geteuid()}",
+                f"the broker at {self.path} runs as uid {caller.uid}, which this process does not"
+                f" trust: it is {self._place.access}",
             )
 
     def _exchange_somehow(

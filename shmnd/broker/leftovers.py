@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from shmnd.broker.access import access_of
 from shmnd.broker.place import Place, root_of
 from shmnd.status import NdError
 
@@ -60,7 +61,7 @@ def _places(base: str | None) -> Iterator[Place]:
         return
     for entry in entries:
         if entry.is_dir() and not entry.is_symlink() and entry.lstat().st_uid == os.geteuid():
-            yield Place(entry)
+            yield Place(entry, access_of())
 
 
 def _look_at_socket(place: Place) -> Leftover | None:
@@ -74,7 +75,7 @@ def _look_at_socket(place: Place) -> Leftover | None:
 
 
 def _remove_socket(path: Path) -> bool:
-    place = Place(path.parent)
+    place = Place(path.parent, access_of())
     lock = _lock_of(place)
     if lock is None:
         return False

@@ -14,12 +14,12 @@ import fcntl
 import os
 import re
 import socket
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from shmnd.status import NdError, Status, error
+from shmnd.broker.access import Access, access_of, unusable
+from shmnd.status import Status, error
 
 __all__ = ["DEFAULT_NAMESPACE", "Place", "namespace_name", "place_of", "root_of", "runtime_dir"]
 
@@ -27,19 +27,6 @@ DEFAULT_NAMESPACE: Final = "default"
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _CALL: Final = "open_adapter"  # what the user called when any of this goes wrong
 _SUN_PATH: Final = 107  # bytes of a socket's path, without the closing NUL
-_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
-_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
-
-_ERRNO_STATUS: Final = {
-    errno.EACCES: Status.ACCESS_VIOLATION,
-    errno.EPERM: Status.ACCESS_VIOLATION,
-    errno.EROFS: Status.ACCESS_VIOLATION,
-    errno.ENOSPC: Status.INSUFFICIENT_RESOURCES,
-    errno.EDQUOT: Status.INSUFFICIENT_RESOURCES,
-    errno.EMFILE: Status.INSUFFICIENT_RESOURCES,
-    errno.ENFILE: Status.INSUFFICIENT_RESOURCES,
-    errno.ENOMEM: Status.INSUFFICIENT_RESOURCES,
-}
 
 
 def namespace_name(namespace: str | None) -> str:
@@ -57,29 +44,33 @@ def namespace_name(namespace: str | None) -> str:
     return name
 
 
-def place_of(namespace: str | None = None, base: str | None = None) -> Place:
+def place_of(
+    namespace: str | None = None, base: str | None = None, group: int | str | None = None
+) -> Place:
     """Find the place of a namespace and make its directories.
 
     The base is the argument, SHMND_RUNTIME_DIR, $XDG_RUNTIME_DIR/shmnd, or shmnd-<uid> in the
-    directory for temporary files. NdError names the directory that cannot be used, and why.
+    directory for temporary files; of a group (the argument, or SHMND_GROUP) shmnd-group-<gid>
+    there. NdError names the directory that cannot be used, and why.
     """
     name = namespace_name(namespace)
-    root = root_of(base)
-    _make(root)
+    access = access_of(group)
+    root = root_of(base, access)
+    access.make(root)
     if _given(base):
-        _require_sheltered(root)
+        access.require_sheltered(root)
     else:
-        _require_private(root)
+        access.require(root)
     directory = root / name
-    _make(directory)
-    _require_private(directory)
-    return Place(directory)
+    access.make(directory)
+    access.require(directory)
+    return Place(directory, access)
 
 
-def root_of(base: str | None = None) -> Path:
+def root_of(base: str | None = None, access: Access | None = None) -> Path:
     """Find the folder of all namespaces; it need not exist."""
     given = _given(base)
-    return Path(given).absolute() if given else _default_root()
+    return Path(given).absolute() if given else _default_root(access or access_of())
 
 
 def _given(base: str | None) -> str:
@@ -91,94 +82,33 @@ def runtime_dir(namespace: str | None = None, base: str | None = None) -> Path:
     return place_of(namespace, base).directory
 
 
-def _default_root() -> Path:
+def _default_root(access: Access) -> Path:
     xdg = os.environ.get("XDG_RUNTIME_DIR", "")
     # A variable that leads nowhere (containers inherit such) is as good as none: every process
-    # of this environment comes to the same conclusion.
-    if xdg.startswith("/") and Path(xdg).is_dir():
-        _require_sheltered(Path(xdg))
+    # of this environment comes to the same conclusion. No other user can enter that directory.
+    if access.gid is None and xdg.startswith("/") and Path(xdg).is_dir():
+        access.require_sheltered(Path(xdg))
         return Path(xdg) / "shmnd"
     import tempfile  # slow to load, and a broker that is told its place never needs it
 
     root = Path(tempfile.gettempdir()).absolute()
-    _require_sheltered(root)
-    return root / f"shmnd-{os.geteuid()}"
-
-
-def _make(directory: Path) -> None:
-    try:
-        directory.mkdir(mode=0o700)
-        directory.chmod(0o700)  # the umask may have taken bits that we need
-    except FileExistsError:
-        return
-    except OSError as exc:
-        raise _unusable(directory, f"cannot be made: {exc.strerror}", exc) from exc
-
-
-def _require_private(directory: Path) -> None:
-    """Nobody but this user may come in."""
-    found = _lstat(directory)
-    if found.st_uid != os.geteuid():
-        raise _refused(directory, f"belongs to uid {found.st_uid}, not to {os.geteuid()}")
-    if found.st_mode & _OTHERS:
-        raise _refused(
-            directory, f"has mode {stat.S_IMODE(found.st_mode):04o}; chmod it to 0700 first"
-        )
-
-
-def _require_sheltered(directory: Path) -> None:
-    """Nobody else may put another directory in the place of one that we make inside."""
-    directory = directory.resolve()
-    found = _lstat(directory)
-    if found.st_uid not in (0, os.geteuid()):
-        raise _refused(
-            directory,
-            f"belongs to uid {found.st_uid}, not to {os.geteuid()} (was XDG_RUNTIME_DIR or"
-            " SHMND_RUNTIME_DIR inherited from another user?)",
-        )
-    if found.st_mode & _OTHERS_WRITE and not found.st_mode & stat.S_ISVTX:
-        raise _refused(
-            directory,
-            f"may be written by others (mode {stat.S_IMODE(found.st_mode):04o}, not sticky)",
-        )
-
-
-def _lstat(directory: Path) -> os.stat_result:
-    try:
-        found = directory.lstat()
-    except OSError as exc:
-        raise _unusable(directory, f"cannot be looked at: {exc.strerror}", exc) from exc
-    if not stat.S_ISDIR(found.st_mode):
-        raise _refused(directory, "is not a directory")
-    return found
-
-
-def _refused(directory: Path, why: str) -> NdError:
-    return error(
-        Status.ACCESS_VIOLATION,
-        _CALL,
-        f"the runtime directory {directory} is not safe to use: it {why}. SHMND_RUNTIME_DIR names"
-        " another",
-    )
-
-
-def _unusable(path: Path, why: str, exc: OSError) -> NdError:
-    status = _ERRNO_STATUS.get(exc.errno or 0, Status.DEVICE_NOT_READY)
-    return error(status, _CALL, f"{path} {why}. SHMND_RUNTIME_DIR names another directory")
+    access.require_sheltered(root)
+    return root / (f"shmnd-{os.geteuid()}" if access.gid is None else f"shmnd-group-{access.gid}")
 
 
 class Place:
     """The directory of one namespace, and what lies in it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, access: Access | None = None) -> None:
         self.directory = directory
+        self.access = access or Access()
         self.lock = directory / "lock"
         self.socket = directory / "broker.sock"
 
     def try_lock(self) -> int | None:
         """Become the broker, or whoever starts it: give the locked descriptor, None if taken."""
         while True:
-            fd = self._open_lock()
+            fd = self.access.open_lock(self.lock)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -186,7 +116,7 @@ class Place:
                 return None
             except OSError as exc:
                 os.close(fd)
-                raise _unusable(self.lock, f"cannot be locked: {exc.strerror}", exc) from exc
+                raise unusable(self.lock, f"cannot be locked: {exc.strerror}", exc) from exc
             if self.holds(fd):
                 return fd
             os.close(fd)  # somebody removed the file meanwhile; lock the one that is there now
@@ -206,13 +136,6 @@ class Place:
         except OSError:
             return False
 
-    def _open_lock(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
-            return os.open(self.lock, flags, 0o600)
-        except OSError as exc:
-            raise _unusable(self.lock, f"cannot be opened: {exc.strerror}", exc) from exc
-
     def listen(self) -> socket.socket:
         """Make the socket; only for who holds the lock. What lies there is stale by that."""
         self.socket.unlink(missing_ok=True)
@@ -220,7 +143,7 @@ class Place:
         try:
             with self._short(self.socket) as path:
                 sock.bind(path)
-            self.socket.chmod(0o600)
+            self.access.give_socket(self.socket)
             sock.listen(4096)  # the kernel takes what net.core.somaxconn allows
         except BaseException:
             sock.close()
@@ -238,7 +161,7 @@ class Place:
             return None
         except OSError as exc:
             sock.close()
-            raise _unusable(self.socket, f"cannot be reached: {exc.strerror}", exc) from exc
+            raise unusable(self.socket, f"cannot be reached: {exc.strerror}", exc) from exc
         except BaseException:
             sock.close()
             raise

@@ -15,13 +15,13 @@ import resource
 import selectors
 import signal
 import socket
-import struct
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from shmnd.broker.access import caller_at
 from shmnd.broker.lines import Line, Lines, ServerLimits
 from shmnd.broker.place import Place
 from shmnd.broker.protocol import BadMessage, Fields, decode, encode, receive, send
@@ -35,7 +35,6 @@ __all__ = ["Server", "ServerLimits"]
 
 Log = Callable[[str], None]
 
-_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _LOOK_AFTER_PLACE: Final = 5.0
 """Seconds between looks whether lock and socket are still the ones that others find."""
@@ -212,10 +211,10 @@ class Server:
             self._welcome(sock)
 
     def _welcome(self, sock: socket.socket) -> None:
-        packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid, uid, _ = _CREDENTIALS.unpack(packed)
-        if uid != os.geteuid():
-            status, why = Status.ACCESS_VIOLATION, f"this broker serves uid {os.geteuid()} only"
+        caller = caller_at(sock)
+        pid, uid = caller.pid, caller.uid
+        if not self._place.access.admits(caller):
+            status, why = Status.ACCESS_VIOLATION, f"this broker serves {self._place.access}"
         elif len(self._lines) >= self._max_clients:
             status = Status.INSUFFICIENT_RESOURCES
             why = f"{len(self._lines)} processes are here already; that is the broker's limit"

@@ -125,6 +125,7 @@ def _start(place: Place, lock: int, idle: float, deadline: float) -> None:
         str(idle),
         "--lock-fd",
         str(lock),
+        *([] if place.access.gid is None else ["--gid", str(place.access.gid)]),
     ]
     try:
         process = subprocess.Popen(

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may come in: this user alone, or with a group its members too, and nobody else.
+
+Three gates stand one behind the other. The directory lets only them reach the socket; the socket
+has its own mode; and each end of a connection asks the kernel who is at the other.
+"""
+
+from __future__ import annotations
+
+import array
+import errno
+import os
+import socket
+import stat
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from shmnd.status import NdError, Status, error
+
+__all__ = ["Access", "Caller", "access_of", "caller_at", "unusable"]
+
+_CALL: Final = "open_adapter"  # what the user called when any of this goes wrong
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
+_SO_PEERGROUPS: Final = 59  # Python has no name for it
+_MOST_GROUPS: Final = 65536  # the kernel's own limit
+_MAKING: Final = 1.0
+"""Seconds that another member may take to make a directory or a lock and give it to the group."""
+
+_ERRNO_STATUS: Final = {
+    errno.EACCES: Status.ACCESS_VIOLATION,
+    errno.EPERM: Status.ACCESS_VIOLATION,
+    errno.EROFS: Status.ACCESS_VIOLATION,
+    errno.ENOSPC: Status.INSUFFICIENT_RESOURCES,
+    errno.EDQUOT: Status.INSUFFICIENT_RESOURCES,
+    errno.EMFILE: Status.INSUFFICIENT_RESOURCES,
+    errno.ENFILE: Status.INSUFFICIENT_RESOURCES,
+    errno.ENOMEM: Status.INSUFFICIENT_RESOURCES,
+}
+
+
+class Caller(NamedTuple):
+    """Who is at the other end of a socket, as the kernel knows it since the connection."""
+
+    pid: int
+    """In this process's PID namespace; 0 when it is not visible there."""
+    uid: int
+    gids: frozenset[int]
+
+
+def caller_at(sock: socket.socket) -> Caller:
+    """Ask the kernel who is at the other end."""
+    packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, gid = _CREDENTIALS.unpack(packed)
+    more = array.array("I")
+    try:
+        more.frombytes(sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_GROUPS))
+    except (OSError, ValueError):
+        pass  # a kernel that tells the main group alone
+    return Caller(pid, uid, frozenset([gid, *more]))
+
+
+def access_of(group: int | str | None = None) -> Access:
+    """Give the access for a group, by name or number; SHMND_GROUP, or this user alone."""
+    given = group if group is not None else os.environ.get("SHMND_GROUP") or None
+    if given is None:
+        return Access()
+    gid = _gid_of(given)
+    if os.geteuid() != 0 and gid not in (os.getegid(), *os.getgroups()):
+        raise error(
+            Status.ACCESS_VIOLATION,
+            _CALL,
+            f"group {given!r}: this process is not in it (it is in"
+            f" {sorted({os.getegid(), *os.getgroups()})})",
+        )
+    return Access(gid)
+
+
+def _gid_of(given: int | str) -> int:
+    text = str(given)
+    if isinstance(given, int) or text.isdecimal():
+        number = int(text)
+        if isinstance(given, bool) or not 0 <= number < 2**32 - 1:
+            raise error(Status.INVALID_PARAMETER, _CALL, f"group {given!r} is no group id")
+        return number
+    import grp  # rarely needed
+
+    try:
+        return grp.getgrnam(text).gr_gid
+    except (KeyError, ValueError):
+        raise error(
+            Status.INVALID_PARAMETER, _CALL, f"group {text[:80]!r} does not exist on this host"
+        ) from None
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may come in."""
+
+    gid: int | None = None
+    """The group; None for this user alone."""
+
+    def __str__(self) -> str:
+        mine = f"uid {os.geteuid()}"
+        return f"{mine} only" if self.gid is None else f"{mine} and group {self.gid} only"
+
+    def admits(self, caller: Caller) -> bool:
+        """Tell whether somebody may come in, or may be the one who serves."""
+        return caller.uid == os.geteuid() or (self.gid is not None and self.gid in caller.gids)
+
+    def make(self, directory: Path) -> None:
+        """Make a directory for those who may come in, unless there is one."""
+        try:
+            directory.mkdir(mode=0o700)
+            self._give(directory, 0o700, 0o2770)  # the umask may have taken bits that we need
+        except FileExistsError:
+            return
+        except OSError as exc:
+            raise unusable(directory, f"cannot be made: {exc.strerror}", exc) from exc
+
+    def _give(self, path: Path, mine: int, shared: int) -> None:
+        if self.gid is not None:
+            os.chown(path, -1, self.gid)
+        path.chmod(mine if self.gid is None else shared)
+
+    def give_socket(self, path: Path) -> None:
+        """Let those in connect to a socket, and nobody else."""
+        self._give(path, 0o600, 0o660)
+
+    def open_lock(self, path: Path) -> int:
+        """Open the lock file, made if there is none."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        deadline = time.monotonic() + _MAKING
+        while True:
+            try:
+                fd = os.open(path, flags, 0o600 if self.gid is None else 0o660)
+                break
+            except PermissionError as exc:
+                # Another member may have made it just now, and be about to give it to the group.
+                if self.gid is None or time.monotonic() > deadline:
+                    raise unusable(path, f"cannot be opened: {exc.strerror}", exc) from exc
+                time.sleep(0.01)
+            except OSError as exc:
+                raise unusable(path, f"cannot be opened: {exc.strerror}", exc) from exc
+        if self.gid is not None and os.fstat(fd).st_uid == os.geteuid():
+            os.fchown(fd, -1, self.gid)
+            os.fchmod(fd, 0o660)
+        return fd
+
+    def require(self, directory: Path) -> None:
+        """Nobody but those who may come in can reach what lies in it."""
+        if self.gid is None:
+            _require_private(directory)
+            return
+        deadline = time.monotonic() + _MAKING
+        while True:
+            found = _lstat(directory)
+            if found.st_gid == self.gid and found.st_mode & 0o2777 == 0o2770:
+                return
+            if stat.S_IMODE(found.st_mode) != 0o700 or time.monotonic() > deadline:
+                break
+            time.sleep(0.01)  # another member has made it and is about to give it to the group
+        raise _refused(
+            directory,
+            f"belongs to group {found.st_gid} with mode {stat.S_IMODE(found.st_mode):04o}, where"
+            f" group {self.gid} wants its own with 2770",
+        )
+
+    def require_sheltered(self, directory: Path) -> None:
+        """Nobody else may put another directory in the place of one that we make inside."""
+        found = _lstat(directory.resolve())
+        if self.gid is not None and found.st_gid == self.gid and not found.st_mode & stat.S_IWOTH:
+            return  # its members can, and are trusted with it
+        if found.st_uid not in (0, os.geteuid()):
+            raise _refused(
+                directory,
+                f"belongs to uid {found.st_uid}, not to {os.geteuid()} (was XDG_RUNTIME_DIR or"
+                " SHMND_RUNTIME_DIR inherited from another user?)",
+            )
+        if found.st_mode & _OTHERS_WRITE and not found.st_mode & stat.S_ISVTX:
+            raise _refused(
+                directory,
+                f"may be written by others (mode {stat.S_IMODE(found.st_mode):04o}, not sticky)",
+            )
+
+
+def _require_private(directory: Path) -> None:
+    found = _lstat(directory)
+    if found.st_uid != os.geteuid():
+        raise _refused(
+            directory,
+            f"belongs to uid {found.st_uid}, not to {os.geteuid()} (for several users there is"
+            " group=)",
+        )
+    if found.st_mode & _OTHERS:
+        raise _refused(
+            directory, f"has mode {stat.S_IMODE(found.st_mode):04o}; chmod it to 0700 first"
+        )
+
+
+def _lstat(directory: Path) -> os.stat_result:
+    try:
+        found = directory.lstat()
+    except OSError as exc:
+        raise unusable(directory, f"cannot be looked at: {exc.strerror}", exc) from exc
+    if not stat.S_ISDIR(found.st_mode):
+        raise _refused(directory, "is not a directory")
+    return found
+
+
+def _refused(directory: Path, why: str) -> NdError:
+    return error(
+        Status.ACCESS_VIOLATION,
+        _CALL,
+        f"the runtime directory {directory} is not safe to use: it {why}. SHMND_RUNTIME_DIR names"
+        " another",
+    )
+
+
+def unusable(path: Path, why: str, exc: OSError) -> NdError:
+    """Make the error of a file or directory that the system does not let us use."""
+    status = _ERRNO_STATUS.get(exc.errno or 0, Status.DEVICE_NOT_READY)
+    return error(status, _CALL, f"{path} {why}. SHMND_RUNTIME_DIR names another directory")
