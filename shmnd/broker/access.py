@@ -27,7 +27,7 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _SO_PEERGROUPS: Final = 59  # Python has no name for it
-_MOST_GROUPS: Final = 65536  # the kernel's own limit
+_GROUPS_BYTES: Final = 1024  # the most that Python asks for: 256 groups
 _MAKING: Final = 1.0
 """Seconds that another member may take to make a directory or a lock and give it to the group."""
 
@@ -58,9 +58,9 @@ def caller_at(sock: socket.socket) -> Caller:
     pid, uid, gid = _CREDENTIALS.unpack(packed)
     more = array.array("I")
     try:
-        more.frombytes(sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_GROUPS))
+        more.frombytes(sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES))
     except (OSError, ValueError):
-        pass  # a kernel that tells the main group alone
+        pass  # a kernel that does not tell, or somebody in very many groups: the main one counts
     return Caller(pid, uid, frozenset([gid, *more]))
 
 
@@ -83,10 +83,9 @@ def access_of(group: int | str | None = None) -> Access:
 def _gid_of(given: int | str) -> int:
     text = str(given)
     if isinstance(given, int) or text.isdecimal():
-        number = int(text)
-        if isinstance(given, bool) or not 0 <= number < 2**32 - 1:
+        if isinstance(given, bool) or not 0 <= int(given) < 2**32 - 1:
             raise error(Status.INVALID_PARAMETER, _CALL, f"group {given!r} is no group id")
-        return number
+        return int(given)
     import grp  # rarely needed
 
     try:

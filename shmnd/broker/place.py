@@ -14,6 +14,7 @@ import fcntl
 import os
 import re
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,8 @@ __all__ = ["DEFAULT_NAMESPACE", "Place", "namespace_name", "place_of", "root_of"
 DEFAULT_NAMESPACE: Final = "default"
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _CALL: Final = "open_adapter"  # what the user called when any of this goes wrong
+_MAKING: Final = 1.0
+"""Seconds that a broker of a group may take to let its members at the socket it has made."""
 _SUN_PATH: Final = 107  # bytes of a socket's path, without the closing NUL
 
 
@@ -161,11 +164,21 @@ class Place:
             return None
         except OSError as exc:
             sock.close()
+            if isinstance(exc, PermissionError) and self._is_being_given():
+                return None
             raise unusable(self.socket, f"cannot be reached: {exc.strerror}", exc) from exc
         except BaseException:
             sock.close()
             raise
         return sock
+
+    def _is_being_given(self) -> bool:
+        """Tell whether another member may just be about to let the group in."""
+        try:
+            made = self.socket.lstat().st_ctime
+        except OSError:
+            return self.access.gid is not None and self.directory.exists()
+        return self.access.gid is not None and time.time() - made < _MAKING
 
     @contextlib.contextmanager
     def _short(self, path: Path) -> Iterator[str]:

@@ -125,7 +125,7 @@ class Child:
 
         environment = {**os.environ, **options.pop("env", {}), "KIT_PATH": json.dumps(sys.path)}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + (KIT if kit else "") + program],
+            [options.pop("python", sys.executable), "-c", PRELUDE + (KIT if kit else "") + program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=options.pop("stderr", None),
