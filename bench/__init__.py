@@ -12,6 +12,11 @@ from typing import Final
 
 COMMANDS: Final = {
     "core": "shmnd_bench.bench_core",
+    "pingpong": "shmnd_bench.bench_pingpong",
+    "rpingpong": "shmnd_bench.bench_rpingpong",
+    "read-lat": "shmnd_bench.bench_read_lat",
+    "ping": "shmnd_bench.bench_ping",
+    "rping": "shmnd_bench.bench_rping",
     "compare": "shmnd_bench.bench_compare",
 }
 """The verbs of `shmnd bench`, each with the module that holds HELP, configure() and run()."""

@@ -22,20 +22,30 @@ def stream(lane: Lane, count: int, first: bool) -> None:
         send_acknowledgement(lane)
 
 
+def write_stream(lane: Lane, count: int, first: bool) -> None:
+    """Write `count` times, several outstanding; the target waits for the end."""
+    _rdma(lane, count, first, reading=False)
+
+
+def read_stream(lane: Lane, count: int, first: bool) -> None:
+    """Read `count` times, several outstanding; the other side waits for the end."""
+    _rdma(lane, count, first, reading=True)
+
+
 def receive_acknowledgement(lane: Lane) -> None:
-    """Wait until the receiver has everything: only then does the sender's clock stop."""
-    check(lane.receive_cq.wait(1))
+    """Wait until the other side has everything: only then does a sender's clock stop."""
+    check(lane.arrived(1))
     lane.qp.receive(lane.incoming)
 
 
 def send_acknowledgement(lane: Lane) -> None:
-    """Tell the sender that everything is there."""
+    """Tell the other side that everything is there."""
     lane.qp.send(None)
     check(lane.initiator_cq.wait(1))
 
 
 def _send(lane: Lane, count: int) -> None:
-    send, sent, outgoing = lane.qp.send, lane.initiator_cq.wait, lane.outgoing
+    send, sent, outgoing = lane.send, lane.initiator_cq.wait, lane.outgoing
     room, left = lane.depths.sends, count
     while left:
         burst = min(room, left)
@@ -48,7 +58,7 @@ def _send(lane: Lane, count: int) -> None:
 
 
 def _receive(lane: Lane, count: int) -> None:
-    receive, arrived, incoming = lane.qp.receive, lane.receive_cq.wait, lane.incoming
+    receive, arrived, incoming = lane.qp.receive, lane.arrived, lane.incoming
     left = count
     while left:
         batch = arrived(min(left, _BATCH))
@@ -57,3 +67,21 @@ def _receive(lane: Lane, count: int) -> None:
                 check([result])
             receive(incoming)
         left -= len(batch)
+
+
+def _rdma(lane: Lane, count: int, first: bool, *, reading: bool) -> None:
+    if not first:
+        receive_acknowledgement(lane)
+        return
+    post, done = lane.qp.read if reading else lane.qp.write, lane.initiator_cq.wait
+    local, address, token = lane.outgoing, lane.remote_address, lane.remote_token
+    room, left = lane.depths.sends, count
+    while left:
+        burst = min(room, left)
+        for _ in repeat(None, burst):
+            post(local, address, token)
+        left -= burst
+        room += check(done(_BATCH)) - burst
+    while room < lane.depths.sends:
+        room += check(done(_BATCH))
+    send_acknowledgement(lane)

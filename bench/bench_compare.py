@@ -6,7 +6,8 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
-from .options import Report, add_common, perform, within
+from .frame import Report, perform
+from .options import add_common, within
 from .own import Shmnd, ShmndCrowd, ShmndNative
 from .peers.libfabric import FiPingpong
 from .peers.memcpy import Memcpy, PrivateMemcpy
@@ -32,7 +33,7 @@ from .targets import (
 HELP = "shmnd beside its peers and memcpy, in interleaved rounds, with verdicts on its targets"
 
 _PEERS: dict[str, Callable[[argparse.Namespace], Subject]] = {
-    "mpi4py": lambda args: OpenMpi(args.mpi_python),
+    "openmpi": lambda args: OpenMpi(args.mpi_python),
     "fi_pingpong": lambda _: FiPingpong(),
     "memcpy": lambda _: Memcpy(),
     "memcpy-private": lambda _: PrivateMemcpy(),

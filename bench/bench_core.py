@@ -4,7 +4,8 @@
 import argparse
 import functools
 
-from .options import Report, add_common, perform, within
+from .frame import Report, perform
+from .options import ENGINES, add_common, add_engine, within
 from .own import Shmnd, ShmndNative
 from .question import Kind, Question
 from .rounds import Answer, Answers
@@ -14,7 +15,6 @@ from .targets import RATE, SEND, STREAMS, WRITE
 HELP = "latency and bandwidth of shmnd between two processes of this machine"
 
 _QUESTIONS = (SEND, WRITE, RATE, *STREAMS)
-_ENGINES = {"python": (Shmnd,), "native": (ShmndNative,), "both": (Shmnd, ShmndNative)}
 _LOOPS = {Shmnd.name: "Python", ShmndNative.name: "compiled"}
 
 
@@ -25,18 +25,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=within(int, 1, 1 << 30),
         help=f"bytes of the ping-pong, and of a Write (default {SEND.size})",
     )
-    parser.add_argument(
-        "--engine",
-        choices=tuple(_ENGINES),
-        default="python",
-        help="where the loop runs: in Python through the public interface, or compiled",
-    )
+    add_engine(parser)
     add_common(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
-    subjects = [subject(args.namespace) for subject in _ENGINES[args.engine]]
+    subjects = [subject(args.namespace) for subject in ENGINES[args.engine]]
     questions = [*_QUESTIONS]
     if args.size:
         questions[:2] = [Question(Kind.PINGPONG, args.size), Question(Kind.WRITE, args.size)]

@@ -10,13 +10,32 @@ import select
 import socket
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 _CHUNK = 65536
 
 
 class ChannelClosed(Exception):
     """The other end is gone."""
+
+
+class Conversation(Protocol):
+    """One end of an exchange of messages, whatever carries it."""
+
+    def fileno(self) -> int:
+        """Give a descriptor that is readable when something comes."""
+
+    def pending(self) -> bool:
+        """Tell whether a message is there already."""
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send one message."""
+
+    def receive(self, timeout: float | None = None) -> dict[str, Any]:
+        """Wait for one message: for ever without a timeout, else built-in TimeoutError."""
+
+    def close(self) -> None:
+        """End the conversation."""
 
 
 class Channel:
@@ -29,6 +48,10 @@ class Channel:
     def fileno(self) -> int:
         """Give the socket's descriptor, for select."""
         return self._sock.fileno()
+
+    def pending(self) -> bool:
+        """Tell whether a message is there already."""
+        return b"\n" in self._buffer
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send one message; messages are small, so this does not wait in practice."""

@@ -20,8 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from .control import Channel, ChannelClosed
+from .control import Channel, ChannelClosed, Conversation
 from .question import Question
+from .reading import Reading
 from .worker import CLIENT, SERVER
 
 START_LIMIT = 20.0
@@ -127,8 +128,12 @@ class Child:
 class Stage:
     """All processes of one benchmark run; leaving the `with` block ends them."""
 
-    def __init__(self, cpus: Sequence[int]) -> None:
+    def __init__(
+        self, cpus: Sequence[int], remote: Mapping[int, Conversation] | None = None
+    ) -> None:
         self.cpus = tuple(cpus)
+        self.remote = dict(remote or {})
+        """Roles that somebody else plays, who was started apart."""
         self.children: list[Child] = []
         self._workers: list[Workers] = []
 
@@ -149,6 +154,9 @@ class Stage:
             workers.stop(orderly=False)
         for child in [*self.children]:
             self.discard(child)
+        for channel in self.remote.values():
+            channel.close()
+        self.remote.clear()
 
     def start(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Child:
         """Start a program that ties and pins itself."""
@@ -189,20 +197,27 @@ class Workers:
         self._stage = stage
         self._roles = tuple(roles)
         self._children: list[Child] = []
-        self._channels: dict[int, Channel] = {}
+        self._channels: dict[int, Conversation] = {}
 
     @classmethod
-    def start(cls, stage: Stage, roles: Sequence[int] = (CLIENT, SERVER)) -> Self:
-        """Start one process per role with the interpreter that runs this."""
+    def start(
+        cls,
+        stage: Stage,
+        roles: Sequence[int] = (CLIENT, SERVER),
+        python: str = sys.executable,
+    ) -> Self:
+        """Start one process per role with an interpreter, by default the one that runs this."""
         self = cls(stage, roles)
 
         def launch(control: str) -> list[Child]:
             parent = ["--parent", str(os.getpid())]
             return [
-                stage.start([sys.executable, *worker_arguments(control, str(role), stage), *parent])
+                stage.start([python, *worker_arguments(control, str(role), stage), *parent])
                 for role in self._roles
+                if role not in stage.remote
             ]
 
+        self._channels.update(stage.remote)
         self._launch(launch)
         return self
 
@@ -268,10 +283,11 @@ class Workers:
             offer = self._gather([SERVER], COMMAND_LIMIT)[SERVER]
         self._all({"do": "join", **asked, "offer": offer}, COMMAND_LIMIT)
 
-    def run(self, question: Question, count: int) -> float:
-        """Do `count` rounds; give the seconds that they took at the client."""
-        message = {"do": "run", "question": question.as_json(), "count": count}
-        return float(self._all(message, COMMAND_LIMIT)[CLIENT])
+    def run(self, question: Question, count: int, record: bool = False) -> Reading:
+        """Do `count` rounds; give what the client's clock said, of each round if it can."""
+        asked = {"question": question.as_json(), "count": count, "record": record}
+        message = {"do": "run", **asked}
+        return Reading.from_json(self._all(message, COMMAND_LIMIT)[CLIENT])
 
     def _all(self, message: Mapping[str, Any], limit: float) -> dict[int, Any]:
         # The server first: it is ready before the client begins.
@@ -283,7 +299,7 @@ class Workers:
         try:
             self._channels[role].send({**message, "limit": limit})
         except ChannelClosed as exc:
-            raise HarnessError(f"the {_ROLE_NAMES[role]} {self._why_gone(role)}") from exc
+            raise HarnessError(f"the {_name(role)} {self._why_gone(role)}") from exc
 
     def _gather(self, roles: Sequence[int], limit: float) -> dict[int, Any]:
         """Take one answer per role, and fail as soon as one of them fails."""
@@ -292,6 +308,9 @@ class Workers:
         with selectors.DefaultSelector() as selector:
             for role in roles:
                 selector.register(self._channels[role], selectors.EVENT_READ, role)
+            for role in [role for role in roles if self._channels[role].pending()]:
+                answers[role] = self._take(role, limit)
+                selector.unregister(self._channels[role])
             while len(answers) < len(roles):
                 ready = selector.select(max(0.0, deadline - time.monotonic()))
                 if not ready:
@@ -305,12 +324,14 @@ class Workers:
         try:
             answer = self._channels[role].receive(limit)
         except (ChannelClosed, TimeoutError) as exc:
-            raise HarnessError(f"the {_ROLE_NAMES[role]} {self._why_gone(role)}") from exc
+            raise HarnessError(f"the {_name(role)} {self._why_gone(role)}") from exc
         if "error" in answer:
-            raise HarnessError(f"the {_ROLE_NAMES[role]} failed: {answer['error']}")
+            raise HarnessError(f"the {_name(role)} failed: {answer['error']}")
         return answer["ok"]
 
     def _why_gone(self, role: int) -> str:
+        if role in self._stage.remote:
+            return "is gone"
         # One child per role, or one launcher for all of them.
         place = self._roles.index(role) if len(self._children) == len(self._roles) else 0
         return self._children[place].post_mortem()
@@ -339,7 +360,7 @@ def _user_of(sock: socket.socket) -> int:
     return uid
 
 
-def _drain(channel: Channel, deadline: float) -> None:
+def _drain(channel: Conversation, deadline: float) -> None:
     """Wait until the worker has closed its end; what it still says is of no interest."""
     try:
         while True:
@@ -348,7 +369,8 @@ def _drain(channel: Channel, deadline: float) -> None:
         pass
 
 
-_ROLE_NAMES = {CLIENT: "client", SERVER: "server"}
+def _name(role: int) -> str:
+    return {CLIENT: "client", SERVER: "server"}.get(role, f"process {role}")
 
 
 def worker_arguments(control: str, role: str, stage: Stage) -> list[str]:

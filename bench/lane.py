@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy
 
 import shmnd
 
-from .question import Kind, Question
+from .how import Memory, Wait
+from .question import Question
 
 if TYPE_CHECKING:
-    import numpy
-
     from shmnd import Adapter, CompletionQueue, Connector, MemoryRegion, QueuePair, Result, Sge
 
 LIMIT = 20.0
@@ -27,6 +28,8 @@ LIMIT = 20.0
 MARKS = 255
 """How many marks there are for Writes."""
 
+_READ_LIMITS = 16, 16
+_RIGHTS = shmnd.MrFlag.ALLOW_REMOTE_READ | shmnd.MrFlag.ALLOW_REMOTE_WRITE
 _PRIVATE = struct.Struct("<QI")  # address and token of the inbox
 _LINE = 64
 
@@ -45,9 +48,55 @@ class Depths:
         """Choose depths for a question: few for a ping-pong, and for a stream enough that
         neither side waits for the other's turn to post.
         """
-        if question.kind is not Kind.STREAM:
-            return cls(8, 8, by_default=bool(question.idle))
-        return cls(1024, 512) if question.size < 1024 else cls(32, 16)
+        if not question.is_stream:
+            depths = cls(8, 8, by_default=bool(question.idle))
+        else:
+            depths = cls(1024, 512) if question.size < 1024 else cls(32, 16)
+        asked = question.how
+        return dataclasses.replace(
+            depths,
+            receives=asked.receives or depths.receives,
+            sends=asked.sends or depths.sends,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Queues:
+    """The two completion queues of a lane; several lanes may share them."""
+
+    receive: CompletionQueue
+    initiator: CompletionQueue
+    arrived: Callable[[int], list[Result]]
+    """Wait for Receives, in the manner that was asked for."""
+
+    @classmethod
+    def create(cls, adapter: Adapter, depths: Depths, wait: Wait, lanes: int = 1) -> Queues:
+        """Make queues that hold all that `lanes` lanes may have in flight."""
+        receive = adapter.create_completion_queue(depths.receives * lanes)
+        initiator = adapter.create_completion_queue(depths.sends * lanes)
+        if wait in _SPINS:
+            receive.spin = initiator.spin = _SPINS[wait]
+        arrived = _notified(receive) if wait is Wait.NOTIFY else receive.wait
+        return cls(receive, initiator, arrived)
+
+
+_SPINS = {Wait.POLL: 3600.0, Wait.EVENT: 0.0}
+
+
+def _notified(queue: CompletionQueue) -> Callable[[int], list[Result]]:
+    """Give a way to wait that asks for a Notify and sleeps on it, looking before it sleeps."""
+    told: Any = None
+
+    def arrived(most: int) -> list[Result]:
+        nonlocal told
+        while not (results := queue.get_results(most)):
+            if told is None or told.done():
+                told = queue.notify()  # and look again: it may have come before
+            else:
+                told.result()
+        return results
+
+    return arrived
 
 
 @dataclasses.dataclass(slots=True)
@@ -57,6 +106,8 @@ class Lane:
     qp: QueuePair
     receive_cq: CompletionQueue
     initiator_cq: CompletionQueue
+    arrived: Callable[[int], list[Result]]
+    send: Callable[[Sge], None]
     depths: Depths
     region: MemoryRegion
     outbox: numpy.ndarray
@@ -73,33 +124,34 @@ class Lane:
     def create(
         cls,
         adapter: Adapter,
-        size: int,
+        question: Question,
         depths: Depths,
-        queues: tuple[CompletionQueue, CompletionQueue] | None = None,
+        queues: Queues,
+        place: int = 0,
     ) -> Lane:
-        """Make all objects and post the first Receives; `queues` are shared ones to use."""
+        """Make all objects and post the first Receives; results tell the `place` of the lane."""
+        size, how = question.size, question.how
         span = -(-max(size, 1) // _LINE) * _LINE
-        memory = adapter.allocate(2 * span)
-        memory[:] = 0  # every page is there before the clock runs
+        memory = _allocate(adapter, 2 * span, how.memory)
         region = adapter.create_memory_region()
-        region.register(memory, shmnd.MrFlag.ALLOW_REMOTE_WRITE).result(LIMIT)
-        receive_cq, initiator_cq = queues or (
-            adapter.create_completion_queue(depths.receives),
-            adapter.create_completion_queue(depths.sends),
-        )
+        region.register(memory, _RIGHTS).result(LIMIT)
         if depths.by_default:
-            qp = adapter.create_queue_pair(receive_cq, initiator_cq)
+            qp = adapter.create_queue_pair(queues.receive, queues.initiator, context=place)
         else:
             qp = adapter.create_queue_pair(
-                receive_cq,
-                initiator_cq,
+                queues.receive,
+                queues.initiator,
+                context=place,
                 receive_depth=depths.receives,
                 initiator_depth=depths.sends,
+                inline_size=how.inline,
             )
         lane = cls(
             qp=qp,
-            receive_cq=receive_cq,
-            initiator_cq=initiator_cq,
+            receive_cq=queues.receive,
+            initiator_cq=queues.initiator,
+            arrived=queues.arrived,
+            send=_send_inline(qp) if 0 < size <= how.inline else qp.send,
             depths=depths,
             region=region,
             outbox=memory[:size],
@@ -135,14 +187,32 @@ class Lane:
         """Active side."""
         self.connector.bind((host, 0))
         private = self._private_data()
-        self.connector.connect(self.qp, address, private_data=private).result(LIMIT)
+        self.connector.connect(self.qp, address, *_READ_LIMITS, private).result(LIMIT)
         self._learn()
         self.connector.complete_connect().result(LIMIT)
 
     def accept(self) -> None:
         """Passive side, once the connector has taken a request."""
         self._learn()
-        self.connector.accept(self.qp, private_data=self._private_data()).result(LIMIT)
+        self.connector.accept(self.qp, *_READ_LIMITS, self._private_data()).result(LIMIT)
+
+
+def _allocate(adapter: Adapter, nbytes: int, memory: Memory) -> numpy.ndarray:
+    """Give memory of which every page is there before the clock runs."""
+    if memory is Memory.PRIVATE:
+        return numpy.full(nbytes, 0, numpy.uint8)
+    shared = adapter.allocate(nbytes)
+    shared[:] = 0
+    return shared
+
+
+def _send_inline(qp: QueuePair) -> Callable[[Sge], None]:
+    send, inline = qp.send, shmnd.OpFlag.INLINE
+
+    def post(sge: Sge) -> None:
+        send(sge, None, inline)
+
+    return post
 
 
 def check(results: Sequence[Result]) -> int:

@@ -2,53 +2,96 @@
 """How long does a message take? The loops in Python, through the public interface.
 
 What does not lie between the arrival of a message and the sending of the answer is done after
-the sending, while the answer travels. Nothing is left out: each round reaps both completions
-and posts its Receive again.
+the sending, while the answer travels: the look at the clock, too, which is where each loop turns.
+Nothing is left out: each round reaps both completions and posts its Receive again.
 """
 
+import time
+from collections.abc import Iterable
 from itertools import cycle, islice, repeat
 
+from shmnd.ring.loops import Ticks
+
+from .bandwidth import receive_acknowledgement, send_acknowledgement
 from .lane import MARKS, Lane, check
+from .reading import Stamps
+
+clock_ns = time.perf_counter_ns
 
 
-def pingpong(lane: Lane, count: int, first: bool) -> None:
-    """Send and Receive to and fro, `count` times."""
-    send, receive = lane.qp.send, lane.qp.receive
-    arrived, sent = lane.receive_cq.wait, lane.initiator_cq.get_results
+def rounds(count: int, stamps: Stamps | None) -> Iterable[None]:
+    """Give what a loop goes over: so many rounds, whose times are written down if wanted."""
+    return repeat(None, count) if stamps is None else Ticks(stamps, count)
+
+
+def pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
+    """Send and Receive to and fro; `count` rounds from turn to turn, so one more altogether."""
+    send, receive = lane.send, lane.qp.receive
+    arrived, sent = lane.arrived, lane.initiator_cq.get_results
     outgoing, incoming = lane.outgoing, lane.incoming
     if first:
         send(outgoing)
-        _reap(lane, 1)
-    # The client answers all arrivals but the last.
-    for _ in repeat(None, count - first):
+        reap(lane, 1)
+    for _ in rounds(count, stamps) if first else repeat(None, count + 1):
         (result,) = arrived(1)
         send(outgoing)
         receive(incoming)
         if result.status:
             check([result])
         if not check(sent(1)):
-            _reap(lane, 1)
+            reap(lane, 1)
     if first:
         check(arrived(1))
         receive(incoming)
 
 
-def write_pingpong(lane: Lane, count: int, first: bool) -> None:
-    """Write to and fro; the target sees it in its memory and makes no call."""
+def paced_pingpong(lane: Lane, count: int, rate: float, times: Stamps) -> None:
+    """Start a round at each multiple of 1/`rate`, or as soon after it as the last one lets.
+
+    What is written is the time from the intended start to the answer: a round that was held up
+    also holds up those behind it, and that is seen.
+    """
+    send, receive, clock = lane.send, lane.qp.receive, clock_ns
+    arrived, sent = lane.arrived, lane.initiator_cq.get_results
+    outgoing, incoming = lane.outgoing, lane.incoming
+    period = 1e9 / rate
+    start = clock()
+    for place in range(count + 1):
+        due = start + int(place * period)
+        while clock() < due:
+            pass
+        send(outgoing)
+        (result,) = arrived(1)
+        times[place] = clock() - due
+        receive(incoming)
+        if result.status:
+            check([result])
+        if not check(sent(1)):
+            reap(lane, 1)
+
+
+def write_pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
+    """Write to and fro, one round more than `count` as above; no target makes any call."""
     write, written = lane.qp.write, lane.initiator_cq.get_results
     outgoing, address, token = lane.outgoing, lane.remote_address, lane.remote_token
     inbox, outbox = lane.inbox.data, lane.outbox.data
     last = len(inbox) - 1
-    start = lane.first_mark(count) - 1
-    marks = islice(cycle(range(1, MARKS + 1)), start, start + count)
+    start = lane.first_mark(count + 1) - 1
+    marks = islice(cycle(range(1, MARKS + 1)), start, start + count + 1)
     if first:
-        for mark in marks:
-            outbox[last] = mark
-            write(outgoing, address, token)
+        mark = next(marks)
+        outbox[last] = mark
+        write(outgoing, address, token)
+        for following, _ in zip(marks, rounds(count, stamps), strict=True):
             if not check(written(1)):
-                _reap(lane, 1)
+                reap(lane, 1)
             while inbox[last] != mark:
                 pass
+            mark = outbox[last] = following
+            write(outgoing, address, token)
+        reap(lane, 1)
+        while inbox[last] != mark:
+            pass
     else:
         for mark in marks:
             while inbox[last] != mark:
@@ -56,10 +99,24 @@ def write_pingpong(lane: Lane, count: int, first: bool) -> None:
             outbox[last] = mark
             write(outgoing, address, token)
             if not check(written(1)):
-                _reap(lane, 1)
+                reap(lane, 1)
 
 
-def _reap(lane: Lane, count: int) -> None:
+def read(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
+    """Read from the other side, which makes no call until all is done."""
+    if not first:
+        receive_acknowledgement(lane)
+        return
+    post, done = lane.qp.read, lane.initiator_cq.get_results
+    local, address, token = lane.outgoing, lane.remote_address, lane.remote_token
+    for _ in rounds(count, stamps):
+        post(local, address, token)
+        if not check(done(1)):
+            reap(lane, 1)
+    send_acknowledgement(lane)
+
+
+def reap(lane: Lane, count: int) -> None:
     """Wait for so many initiator completions."""
     while count > 0:
         count -= check(lane.initiator_cq.wait(count))

@@ -3,44 +3,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from shmnd.ring import loops
 
 from .bandwidth import receive_acknowledgement, send_acknowledgement
-from .question import Kind
+from .flow import quota
 
 if TYPE_CHECKING:
     from .lane import Lane
+    from .reading import Stamps
 
 
-def pingpong(lane: Lane, count: int, first: bool) -> None:
+def pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
     """Send and Receive to and fro."""
     queues = lane.receive_cq, lane.initiator_cq
-    loops.pingpong(lane.qp, *queues, lane.outgoing, lane.incoming, count, first)
+    loops.pingpong(lane.qp, *queues, lane.outgoing, lane.incoming, count, first, stamps)
 
 
-def write_pingpong(lane: Lane, count: int, first: bool) -> None:
+def write_pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
     """Write to and fro."""
     target = lane.remote_address, lane.remote_token
     watch, mark = lane.inbox[-1:], lane.first_mark(count)
     source = lane.outgoing
-    loops.write_pingpong(lane.qp, lane.initiator_cq, source, *target, watch, mark, count, first)
+    loops.write_pingpong(
+        lane.qp, lane.initiator_cq, source, *target, watch, mark, count, first, stamps
+    )
 
 
-def stream(lane: Lane, count: int, first: bool) -> None:
+def read(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
+    """Read from the other side."""
+    if not first:
+        receive_acknowledgement(lane)
+        return
+    _rdma(lane, count, True, 1, stamps)
+    send_acknowledgement(lane)
+
+
+def stream(lane: Lane, count: int, first: bool, *, credit: bool = False) -> None:
     """Send in one direction."""
+    queues = lane.receive_cq, lane.initiator_cq
+    step = quota(lane) if credit else 0
     if first:
-        loops.stream_send(lane.qp, lane.initiator_cq, lane.outgoing, count, lane.depths.sends)
+        memory = lane.outgoing, lane.incoming
+        granted = lane.depths.receives if credit else 0
+        loops.stream_send(lane.qp, *queues, *memory, count, lane.depths.sends, granted, step)
         receive_acknowledgement(lane)
     else:
-        loops.stream_receive(lane.qp, lane.receive_cq, lane.incoming, count)
+        memory = lane.incoming, lane.region.sge(0, 0)
+        loops.stream_receive(lane.qp, *queues, *memory, count, step)
         send_acknowledgement(lane)
 
 
-LOOPS: Final[Mapping[Kind, Callable[[Lane, int, bool], None]]] = {
-    Kind.PINGPONG: pingpong,
-    Kind.WRITE: write_pingpong,
-    Kind.STREAM: stream,
-}
+def write_stream(lane: Lane, count: int, first: bool) -> None:
+    """Write in one direction."""
+    _rdma_stream(lane, count, first, False)
+
+
+def read_stream(lane: Lane, count: int, first: bool) -> None:
+    """Read, several outstanding."""
+    _rdma_stream(lane, count, first, True)
+
+
+def _rdma_stream(lane: Lane, count: int, first: bool, reading: bool) -> None:
+    if not first:
+        receive_acknowledgement(lane)
+        return
+    _rdma(lane, count, reading, lane.depths.sends, None)
+    send_acknowledgement(lane)
+
+
+def _rdma(lane: Lane, count: int, reading: bool, window: int, stamps: Stamps | None) -> None:
+    target = lane.remote_address, lane.remote_token
+    loops.rdma(lane.qp, lane.initiator_cq, lane.outgoing, *target, reading, count, window, stamps)

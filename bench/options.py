@@ -1,55 +1,189 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that the benchmarks share, and the frame that every run of one has."""
+"""The options that the benchmarks share. Letters mean what they mean in perftest."""
 
 import argparse
-import dataclasses
-import json
 import math
-import signal
-import sys
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Final
 
-from .environment import Environment, choose_cpus
-from .harness import Stage
+from .environment import choose_cpus
+from .how import How, Memory, Wait
 from .leash import parse_cpus
-from .question import Question
-from .rounds import Answers, Run
-from .subject import Subject
+from .own import Shmnd, ShmndNative
 
-_ROUNDS, _SECONDS = 9, 0.2
-_QUICK_ROUNDS, _QUICK_SECONDS = 3, 0.05
+ROUNDS, SECONDS = 9, 0.2
+QUICK_ROUNDS, QUICK_SECONDS = 3, 0.05
+ALL_SIZES: Final = tuple(1 << power for power in range(1, 24))
+"""What -a stands for: 2 bytes to 8 MiB."""
+SIZE_MAX: Final = 1 << 30
+ENGINES: Final = {"python": (Shmnd,), "native": (ShmndNative,), "both": (Shmnd, ShmndNative)}
 
-SCHEMA = 1
-"""Version of the form of JSON reports."""
+_FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SIZE: Final = re.compile(r"(\d+)([kmg]?)(?:i?b)?", re.IGNORECASE)
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Add the options of every benchmark."""
-    parser.add_argument("--rounds", type=within(int, 1, 10_000), help=f"rounds (default {_ROUNDS})")
-    parser.add_argument(
+    group = parser.add_argument_group("how long, and where")
+    group.add_argument("--rounds", type=within(int, 1, 10_000), help=f"rounds (default {ROUNDS})")
+    group.add_argument(
         *("-D", "--seconds"),
         type=within(float, 0.001, 20),
-        help=f"seconds of each measurement of a round (default {_SECONDS:g})",
+        help=f"seconds of each measurement of a round (default {SECONDS:g})",
     )
-    parser.add_argument(
+    group.add_argument(
+        *("-n", "--iterations"),
+        type=within(int, 1, 5_000_000),
+        metavar="N",
+        help="messages of each measurement, instead of seconds",
+    )
+    group.add_argument(
         "--quick",
         action="store_true",
-        help=f"{_QUICK_ROUNDS} rounds of {_QUICK_SECONDS:g} s, unless said otherwise",
+        help=f"{QUICK_ROUNDS} rounds of {QUICK_SECONDS:g} s, unless said otherwise",
     )
-    parser.add_argument(
+    group.add_argument(
         "--pin",
         type=_cpus,
         metavar="A,B",
         help="CPUs of client and server (default: the first two allowed)",
     )
-    parser.add_argument("--namespace", help="namespace of the adapters (default: the usual one)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured")
-    parser.add_argument(
+    group.add_argument("--namespace", help="namespace of the adapters (default: the usual one)")
+    group.add_argument(
+        "--progress", action="store_true", help="tell what goes on, even if nobody seems to look"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured")
+    output.add_argument("--csv", type=Path, metavar="FILE", help="write one line per figure")
+    output.add_argument(
+        "--hdr",
+        type=Path,
+        metavar="FILE",
+        help="write histograms: percentile tables if FILE ends in .hgrm, else a histogram log",
+    )
+    output.add_argument("--plot", type=Path, metavar="FILE.png", help="draw what was measured")
+    output.add_argument(
         "--format", choices=("table", "json"), default="table", help="form of the output"
     )
+    parser.set_defaults(complain=parser.error)
+
+
+def add_sizes(parser: argparse.ArgumentParser, default: int) -> None:
+    """Add the options that choose sizes."""
+    group = parser.add_argument_group("messages")
+    choice = group.add_mutually_exclusive_group()
+    choice.add_argument(
+        *("-s", "--size"),
+        type=sizes,
+        default=[default],
+        metavar="N,…",
+        dest="sizes",
+        help=f"bytes, as in 40,4K,1M (default {default})",
+    )
+    choice.add_argument(
+        *("-a", "--all"),
+        action="store_const",
+        const=list(ALL_SIZES),
+        dest="sizes",
+        help="all powers of two from 2 bytes to 8 MiB",
+    )
+    group.add_argument(
+        "--memory",
+        choices=[memory.value for memory in Memory],
+        default=Memory.SEGMENT.value,
+        help="where messages lie: allocated from the adapter, or an ordinary array",
+    )
+    group.add_argument(
+        "--validate", action="store_true", help="first send some whose every byte is looked at"
+    )
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """Add the option that chooses where the loop runs."""
+    parser.add_argument(
+        "--engine",
+        choices=tuple(ENGINES),
+        default="python",
+        help="where the loop runs: in Python through the public interface, or compiled",
+    )
+
+
+def add_queues(parser: argparse.ArgumentParser, *, two_sided: bool) -> None:
+    """Add the options of queue pairs, and how to wait."""
+    group = parser.add_argument_group("queues")
+    waits = group.add_mutually_exclusive_group()
+    waits.add_argument(
+        "--wait",
+        choices=("poll", "event", "hybrid"),
+        default=Wait.HYBRID.value,
+        help="look until it is there, sleep at once, or look first and then sleep (default)",
+    )
+    waits.add_argument(
+        *("-e", "--events"),
+        action="store_const",
+        const=Wait.EVENT.value,
+        dest="wait",
+        help="the same as --wait event",
+    )
+    group.add_argument(
+        *("-t", "--tx-depth"),
+        type=within(int, 1, 4096),
+        default=0,
+        metavar="N",
+        help="depth of the initiator queue",
+    )
+    if two_sided:
+        group.add_argument(
+            *("-r", "--rx-depth"),
+            type=within(int, 1, 4096),
+            default=0,
+            metavar="N",
+            help="depth of the receive queue",
+        )
+        group.add_argument(
+            *("-I", "--inline"),
+            type=within(int, 0, 4096),
+            default=0,
+            metavar="N",
+            help="Sends of up to so many bytes carry their data along",
+        )
+    group.add_argument(
+        "--warmup",
+        type=within(int, 0, 5_000_000),
+        metavar="N",
+        help="messages before the clock runs (default: a twentieth)",
+    )
+
+
+def how_of(args: argparse.Namespace) -> How:
+    """Gather the manner of the traffic from what a command has of these options."""
+    known = vars(args)
+    return How(
+        wait=Wait(known.get("wait", Wait.HYBRID)),
+        memory=Memory(known.get("memory", Memory.SEGMENT)),
+        inline=known.get("inline", 0),
+        sends=known.get("tx_depth", 0),
+        receives=known.get("rx_depth", 0),
+        pairs=known.get("qp", 1),
+        credit=known.get("flow") == "credit",
+        rate=known.get("rate", 0.0),
+        warmup=known.get("warmup"),
+        validate=known.get("validate", False),
+    )
+
+
+def sizes(text: str) -> list[int]:
+    """Read a list of sizes."""
+    found = []
+    for word in text.split(","):
+        match = _SIZE.fullmatch(word.strip())
+        size = int(match[1]) * _FACTORS[match[2].lower()] if match else 0
+        if not 1 <= size <= SIZE_MAX:
+            raise argparse.ArgumentTypeError(f"{word!r} is not a size from 1 to 1G")
+        found.append(size)
+    return found
 
 
 def within(
@@ -74,78 +208,3 @@ def _cpus(text: str) -> list[int]:
         return choose_cpus(parse_cpus(text))
     except ValueError as exc:
         raise argparse.ArgumentTypeError(str(exc)) from exc
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Report:
-    """What a benchmark found: for people and for programs."""
-
-    text: str
-    data: dict[str, Any]
-    failed: bool = False
-    """What the command is for could not be measured."""
-
-
-def perform(
-    args: argparse.Namespace,
-    questions: Sequence[Question],
-    subjects: Sequence[Subject],
-    conclude: Callable[[Answers], Report],
-) -> int:
-    """Run a benchmark as the options say, and print and write its report."""
-    cpus = args.pin or choose_cpus([])
-    environment = Environment.collect(cpus)
-    rounds = args.rounds or (_QUICK_ROUNDS if args.quick else _ROUNDS)
-    seconds = args.seconds or (_QUICK_SECONDS if args.quick else _SECONDS)
-    progress = _Progress()
-    before = signal.signal(signal.SIGTERM, _exit_by_signal)
-    try:
-        with Stage(cpus) as stage:
-            run = Run(stage, rounds=rounds, seconds=seconds, progress=progress)
-            run.ask(questions, subjects)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        progress.clear()
-    report = conclude(run.answers)
-    data = {
-        "schema": SCHEMA,
-        "environment": environment.as_json(),
-        "warnings": environment.warnings(),
-        "versions": run.answers.versions,
-        "rounds": rounds,
-        "seconds": seconds,
-        "answers": run.answers.as_json(),
-        **report.data,
-    }
-    if args.json:
-        args.json.write_text(json.dumps(data, indent=1) + "\n")
-    if args.format == "json":
-        print(json.dumps(data, indent=1))
-        return int(report.failed)
-    print("\n".join(environment.lines()))
-    print(f"{rounds} rounds of {seconds:g} s each; medians (least..greatest)\n")
-    print(report.text)
-    for warning in environment.warnings():
-        print(f"warning: {warning}")
-    return int(report.failed)
-
-
-class _Progress:
-    """One line on the terminal that says what is going on; silent when that is no terminal."""
-
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
-
-    def __call__(self, text: str) -> None:
-        if self._shown:
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        """Take the line away."""
-        self("")
-
-
-def _exit_by_signal(signum: int, frame: FrameType | None) -> NoReturn:
-    # As an exception, so that the stage ends its processes.
-    raise SystemExit(128 + signum)

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from .environment import shared_memory_used
+from .how import Wait
 from .question import Kind, Question
+from .reading import Reading, Stamps, intervals, make_stamps, tally
 from .subject import WorkerSubject
 from .worker import CLIENT
 
@@ -18,11 +20,15 @@ if TYPE_CHECKING:
 
     from .lane import Lane
 
-HOST = "127.0.0.1"
+HOST: Final = "127.0.0.1"
+TRAFFIC: Final = frozenset(
+    {Kind.PINGPONG, Kind.WRITE, Kind.READ, Kind.STREAM, Kind.WRITE_STREAM, Kind.READ_STREAM}
+)
 
-
-Loop = Callable[["Lane", int, bool], None]
-"""A benchmark's loop: so many rounds on this connection; True on the side that begins."""
+Latency = Callable[["Lane", int, bool, "Stamps | None"], None]
+"""So many rounds on this connection, True on the side that begins; their times if wanted."""
+Rate = Callable[["Lane", int, bool], None]
+"""So many messages on this connection; True on the side that sends."""
 
 
 class Shmnd(WorkerSubject):
@@ -37,7 +43,7 @@ class Shmnd(WorkerSubject):
 
     def answers(self, question: Question) -> bool:
         """Everything but what needs a crowd."""
-        return not question.idle
+        return question.kind in TRAFFIC and not question.idle
 
 
 class ShmndNative(Shmnd):
@@ -78,17 +84,18 @@ class ShmndCrowd(Shmnd):
 
 
 class ShmndEnd:
-    """One of the two processes. Each question gets a connection of its own."""
+    """One of the two processes. Each question gets connections of its own."""
 
     def __init__(self, role: int, options: dict[str, Any]) -> None:
         import shmnd
 
         self._role = role
         self._version = shmnd.__version__
-        self._loops = _loops(options["engine"])
+        self._native = options["engine"] == "native"
         self._adapter: Adapter = shmnd.open_adapter(HOST, namespace=options["namespace"])
         self._listener: Listener | None = None
         self._lanes: dict[Question, list[Lane]] = {}
+        self._validated: set[Question] = set()
 
     def describe(self) -> dict[str, str]:
         """Name the version."""
@@ -103,19 +110,15 @@ class ShmndEnd:
         return {"address": self._listener.get_local_address()}
 
     def join(self, question: Question, offer: dict[str, Any]) -> None:
-        """Make the connections of a question: the idle ones around the one that is measured."""
-        from .lane import LIMIT, Depths, Lane
+        """Make the connections of a question: those in use, and idle ones around them."""
+        from .lane import LIMIT, Depths, Lane, Queues
 
         depths = Depths.of(question)
-        queues = None
-        if question.idle:
-            queues = (
-                self._adapter.create_completion_queue(depths.receives * (question.idle + 1)),
-                self._adapter.create_completion_queue(depths.sends),
-            )
+        number = question.how.pairs + question.idle
+        queues = Queues.create(self._adapter, depths, question.how.wait, number)
         lanes = self._lanes.setdefault(question, [])
-        for _ in range(question.idle + 1):
-            lane = Lane.create(self._adapter, question.size, depths, queues)
+        for place in range(number):
+            lane = Lane.create(self._adapter, question, depths, queues, place)
             if self._listener is not None:
                 self._listener.get_connection_request(lane.connector).result(LIMIT)
                 lane.accept()
@@ -124,16 +127,39 @@ class ShmndEnd:
                 lane.connect(HOST, (host, port))
             lanes.append(lane)
 
-    def run(self, question: Question, count: int) -> float:
+    def run(self, question: Question, count: int, record: bool) -> Reading:
         """Run the loop of a question, after a short run to warm up."""
-        lanes = self._lanes[question]
-        lane = lanes[len(lanes) // 2]
-        loop = self._loops[question.kind]
+        lanes, how = self._lanes[question], question.how
+        if question.idle:
+            lanes = [lanes[len(lanes) // 2]]
+        if how.validate and question not in self._validated:
+            from .validating import validate
+
+            validate(lanes[0], question, self._role == CLIENT)
+            self._validated.add(question)
+        warmup = count // 20 + 1 if how.warmup is None else how.warmup
+        if warmup:
+            self._play(lanes, question, warmup, record)
+        return self._play(lanes, question, count, record)
+
+    def _play(self, lanes: Sequence[Lane], question: Question, count: int, record: bool) -> Reading:
         first = self._role == CLIENT
-        loop(lane, count // 20 + 1, first)
+        if question.is_stream:
+            rate = _rate_loop(question, lanes, self._native)
+            start = time.perf_counter()
+            rate(lanes[0], count, first)
+            return Reading(time.perf_counter() - start)
+        paced = first and question.how.rate > 0
+        stamps = make_stamps(count) if first and (record or paced) else None
+        loop = _paced(question.how.rate) if paced else _latency_loop(question, self._native)
         start = time.perf_counter()
-        loop(lane, count, first)
-        return time.perf_counter() - start
+        loop(lanes[0], count, first, stamps)
+        seconds = time.perf_counter() - start
+        if _has_one_more(question, self._native):
+            seconds *= count / (count + 1)
+        if stamps is None or not record:
+            return Reading(seconds)
+        return Reading(seconds, tally(stamps) if paced else intervals(stamps))
 
     def close(self) -> None:
         """Close the adapter, and with it all that was made from it."""
@@ -143,15 +169,52 @@ class ShmndEnd:
         self._adapter.close()
 
 
-def _loops(engine: str) -> Mapping[Kind, Loop]:
-    if engine == "native":
-        from . import native
+def _latency_loop(question: Question, native: bool) -> Latency:
+    if question.how.wait is Wait.ASYNCIO:
+        from .waking import pingpong
 
-        return native.LOOPS
-    from . import bandwidth, latency
-
-    return {
-        Kind.PINGPONG: latency.pingpong,
-        Kind.WRITE: latency.write_pingpong,
-        Kind.STREAM: bandwidth.stream,
+        return pingpong
+    loops: Any = importlib.import_module(".native" if native else ".latency", __package__)
+    table: Mapping[Kind, Latency] = {
+        Kind.PINGPONG: loops.pingpong,
+        Kind.WRITE: loops.write_pingpong,
+        Kind.READ: loops.read,
     }
+    return table[question.kind]
+
+
+def _has_one_more(question: Question, native: bool) -> bool:
+    """Tell whether a loop does one round more than it is told, for those it is told to be whole."""
+    return not native and question.kind in (Kind.PINGPONG, Kind.WRITE)
+
+
+def _paced(rate: float) -> Latency:
+    from .latency import paced_pingpong
+
+    def loop(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
+        assert stamps is not None
+        paced_pingpong(lane, count, rate, stamps)
+
+    return loop
+
+
+def _rate_loop(question: Question, lanes: Sequence[Lane], native: bool) -> Rate:
+    from . import bandwidth, flow
+
+    how = question.how
+    if native:
+        from . import native as compiled
+
+        if question.kind is Kind.STREAM and how.credit:
+            return lambda lane, count, first: compiled.stream(lane, count, first, credit=True)
+        loops: Any = compiled
+    elif question.kind is Kind.STREAM and (how.credit or len(lanes) > 1):
+        return lambda _, count, first: flow.stream(lanes, count, first, credit=how.credit)
+    else:
+        loops = bandwidth
+    table: Mapping[Kind, Rate] = {
+        Kind.STREAM: loops.stream,
+        Kind.WRITE_STREAM: loops.write_stream,
+        Kind.READ_STREAM: loops.read_stream,
+    }
+    return table[question.kind]

@@ -3,7 +3,9 @@
 
 import dataclasses
 import enum
-from typing import Any, Self
+from typing import Any, Final, Self
+
+from .how import USUAL, How
 
 
 class Kind(enum.StrEnum):
@@ -13,8 +15,41 @@ class Kind(enum.StrEnum):
     """Send and Receive to and fro; one way is half a round trip."""
     WRITE = "write"
     """One-sided Writes to and fro; each target spins on its memory."""
+    READ = "read"
+    """One Read after another."""
     STREAM = "stream"
     """Messages in one direction, as many in flight as the transport likes best."""
+    WRITE_STREAM = "write-stream"
+    """Writes in one direction, several outstanding."""
+    READ_STREAM = "read-stream"
+    """Reads, several outstanding."""
+    CONNECT = "connect"
+    """A new connection each time."""
+    REGISTER = "register"
+    """Register memory, and Deregister it outside the clock."""
+    DEREGISTER = "deregister"
+    """Deregister memory, and Register it outside the clock."""
+    MESH = "mesh"
+    """Everyone sends one message to everyone else, and takes one of each."""
+
+
+_RATES: Final = frozenset({Kind.STREAM, Kind.WRITE_STREAM, Kind.READ_STREAM})
+"""Kinds whose figure is a rate."""
+
+_THERE_AND_BACK: Final = frozenset({Kind.PINGPONG, Kind.WRITE})
+
+_TEXTS: Final = {
+    Kind.PINGPONG: "ping-pong, one way",
+    Kind.WRITE: "Write seen by the target, one way",
+    Kind.READ: "Read",
+    Kind.STREAM: "stream",
+    Kind.WRITE_STREAM: "Write stream",
+    Kind.READ_STREAM: "Read stream",
+    Kind.CONNECT: "connection",
+    Kind.REGISTER: "registered",
+    Kind.DEREGISTER: "deregistered",
+    Kind.MESH: "all to all",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,33 +60,48 @@ class Question:
     size: int
     idle: int = 0
     """Connections that lie idle on the same completion queue meanwhile."""
+    how: How = USUAL
 
     @property
     def ways(self) -> int:
-        """Messages per round of the benchmark's loop."""
-        return 1 if self.kind is Kind.STREAM else 2
+        """Messages per round of the benchmark's loop.
+
+        At a given rate a message's time runs from its intended start until its answer is there.
+        """
+        return 2 if self.kind in _THERE_AND_BACK and not self.how.rate else 1
+
+    @property
+    def is_stream(self) -> bool:
+        """Tell whether the figure is a rate rather than a time."""
+        return self.kind in _RATES
 
     @property
     def label(self) -> str:
         """What a table calls it."""
-        size = format_size(self.size)
-        beside = f", {self.idle:,} idle beside" if self.idle else ""
-        match self.kind:
-            case Kind.PINGPONG:
-                return f"{size} ping-pong, one way{beside}"
-            case Kind.WRITE:
-                return f"{size} Write seen by the target, one way{beside}"
-            case Kind.STREAM:
-                return f"{size} stream{beside}"
+        said = _TEXTS[self.kind]
+        if self.how.rate:
+            said = said.replace("one way", "there and back")
+        if self.kind is not Kind.CONNECT:
+            said = f"{format_size(self.size)} {said}"
+        if self.idle:
+            said += f", {self.idle:,} idle beside"
+        return ", ".join(filter(None, (said, self.how.describe())))
 
     def as_json(self) -> dict[str, Any]:
         """Give the form that goes to worker processes and into reports."""
-        return dataclasses.asdict(self)
+        return {
+            "kind": self.kind.value,
+            "size": self.size,
+            "idle": self.idle,
+            "how": self.how.as_json(),
+        }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Read what `as_json()` gave."""
-        return cls(Kind(data["kind"]), int(data["size"]), int(data["idle"]))
+        return cls(
+            Kind(data["kind"]), int(data["size"]), int(data["idle"]), How.from_json(data["how"])
+        )
 
 
 def format_size(nbytes: int) -> str:

@@ -7,9 +7,12 @@ round. Figures of separate runs are never put side by side.
 """
 
 import dataclasses
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from . import histogram
 from .harness import HarnessError, Stage
 from .question import Question
 from .spread import Spread
@@ -31,6 +34,8 @@ class Answer:
     count: int = 0
     values: list[float] = dataclasses.field(default_factory=list)
     """Seconds per message."""
+    samples: Counter[int] = dataclasses.field(default_factory=Counter)
+    """How often a round of the loop took so many nanoseconds, over all rounds of the run."""
     error: str | None = None
 
     @property
@@ -51,7 +56,14 @@ class Answer:
             "count": self.count,
             "seconds_per_message": self.values,
             "error": self.error,
+            "times": self._times(),
         }
+
+    def _times(self) -> dict[str, Any] | None:
+        """Give the times of single rounds in microseconds, where they were seen."""
+        if not self.samples or self.error is not None or histogram.missing():
+            return None
+        return histogram.Histogram.of(self.samples, self.question.ways).as_json()
 
 
 class Answers:
@@ -80,10 +92,21 @@ class Answers:
 class Run:
     """Puts questions to subjects in rounds. A subject that fails becomes a remark, no more."""
 
-    def __init__(self, stage: Stage, *, rounds: int, seconds: float, progress: Progress) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        *,
+        rounds: int,
+        seconds: float,
+        progress: Progress,
+        count: int | None = None,
+        record: bool = False,
+    ) -> None:
         self._stage = stage
         self._rounds = rounds
         self._seconds = seconds
+        self._count = count
+        self._record = record
         self._progress = progress
         self.answers = Answers()
 
@@ -97,9 +120,10 @@ class Run:
             for question, subject in plan:
                 self._attempt(subject, question, self._calibrate)
             for number in range(1, self._rounds + 1):
-                for question, subject in plan:
+                for place, (question, subject) in enumerate(plan, 1):
                     self._progress(
-                        f"round {number} of {self._rounds}: {question.label}, {subject.name}"
+                        f"round {number} of {self._rounds}, {place} of {len(plan)}: "
+                        f"{question.label}, {subject.name}"
                     )
                     self._attempt(subject, question, self._measure)
         finally:
@@ -147,14 +171,22 @@ class Run:
     def _calibrate(self, subject: Subject, answer: Answer) -> None:
         """Find how many rounds fill the wanted time; this warms everything up, too."""
         self._progress(f"warming up: {answer.question.label}, {subject.name}")
-        count, elapsed = _FIRST_COUNT, 0.0
+        if self._count is not None:
+            subject.measure(answer.question, min(self._count, _FIRST_COUNT))
+            answer.count = self._count
+            return
+        count, least = _FIRST_COUNT, math.inf
         while True:
-            elapsed = subject.measure(answer.question, count) * count * answer.question.ways
-            if elapsed >= self._seconds / _GROWTH or count >= _COUNT_MAX:
+            reading = subject.measure(answer.question, count)
+            # The least: a pause of the machine must not be taken for the way it always is.
+            least = min(least, reading.seconds * answer.question.ways)
+            if count * least >= self._seconds / _GROWTH or count >= _COUNT_MAX:
                 break
             count *= _GROWTH
-        fitting = int(count * self._seconds / max(elapsed, 1e-9))
+        fitting = int(self._seconds / max(least, 1e-9))
         answer.count = min(max(fitting, _FIRST_COUNT), _COUNT_MAX)
 
     def _measure(self, subject: Subject, answer: Answer) -> None:
-        answer.values.append(subject.measure(answer.question, answer.count))
+        reading = subject.measure(answer.question, answer.count, self._record)
+        answer.values.append(reading.seconds)
+        answer.samples.update(reading.samples)

@@ -6,11 +6,16 @@ class of its ends if it is driven from Python.
 """
 
 import abc
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from .harness import HarnessError, Stage, Workers
 from .question import Question
+from .reading import Reading
+
+_LOOK_LIMIT = 30.0
 
 
 class Subject(abc.ABC):
@@ -34,8 +39,11 @@ class Subject(abc.ABC):
         """Start its processes, to stay for the whole run."""
 
     @abc.abstractmethod
-    def measure(self, question: Question, count: int) -> float:
-        """Do `count` rounds; give seconds per message."""
+    def measure(self, question: Question, count: int, record: bool = False) -> Reading:
+        """Do `count` rounds; give seconds per message.
+
+        With `record`, give the time of each round, too, where it can be seen.
+        """
 
     def stop(self, *, orderly: bool = True) -> None:  # noqa: B027  # not all have something to end
         """End its processes."""
@@ -50,16 +58,33 @@ class WorkerSubject(Subject):
 
     end: ClassVar[str]
     """The class of its ends, as `module:class`."""
+    needs: ClassVar[str] = ""
+    """A Python module that it cannot do without."""
 
-    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, options: Mapping[str, Any] | None = None, python: str | None = None) -> None:
         self._options = dict(options or {})
+        self.python = python or sys.executable
+        """The interpreter of its workers."""
         self._workers: Workers | None = None
         self._connected: set[Question] = set()
         self._versions: dict[str, str] = {}
 
+    def missing(self) -> str | None:
+        """Look whether the interpreter has the module."""
+        if not self.needs:
+            return None
+        look = [self.python, "-c", f"import {self.needs}"]
+        try:
+            found = subprocess.run(look, capture_output=True, timeout=_LOOK_LIMIT)
+        except (OSError, subprocess.TimeoutExpired) as exc:
+            return f"cannot run {self.python}: {exc}"
+        if found.returncode != 0:
+            return f"no {self.needs} for {self.python}: {self.install}"
+        return None
+
     def launch(self, stage: Stage) -> Workers:
         """Start the worker processes; a pair, unless a subclass says otherwise."""
-        return Workers.start(stage)
+        return Workers.start(stage, python=self.python)
 
     def start(self, stage: Stage) -> None:
         """Start the workers and have them load the transport."""
@@ -72,10 +97,10 @@ class WorkerSubject(Subject):
             self._running().connect(question)
             self._connected.add(question)
 
-    def measure(self, question: Question, count: int) -> float:
+    def measure(self, question: Question, count: int, record: bool = False) -> Reading:
         """Do `count` rounds at both ends."""
         self.connect(question)
-        return self._running().run(question, count) / (count * question.ways)
+        return self._running().run(question, count, record).per(count * question.ways)
 
     def _running(self) -> Workers:
         if self._workers is None:

@@ -4,7 +4,7 @@
 import math
 from collections.abc import Sequence
 
-from .question import Kind, Question
+from .question import Question
 
 
 def render(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = "") -> str:
@@ -54,16 +54,24 @@ def number(value: float) -> str:
 
 def unit(question: Question) -> str:
     """Name the unit in which people expect the answer to a question."""
-    if question.kind is not Kind.STREAM:
+    if not question.is_stream:
         return "µs"
     return "M/s" if question.size < SMALL else "GB/s"
 
 
 def in_unit(question: Question, seconds: float) -> float:
     """Turn seconds per message into the unit of the question."""
-    if question.kind is not Kind.STREAM:
+    if not question.is_stream:
         return seconds * 1e6
     return (1e-6 if question.size < SMALL else question.size * 1e-9) / seconds
+
+
+def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lay out a table for a page."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |" for cells in lines
+    )
 
 
 SMALL = 1024

@@ -16,8 +16,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from . import leash
-from .control import Channel, ChannelClosed
+from .control import Channel, ChannelClosed, Conversation
 from .question import Question
+from .reading import Reading
 
 CLIENT = 0
 """The role that starts, keeps the time, and sends in a stream."""
@@ -42,8 +43,11 @@ class End(Protocol):
     def join(self, question: Question, offer: dict[str, Any]) -> None:
         """Both: connect. The client calls it with what the server offered."""
 
-    def run(self, question: Question, count: int) -> float:
-        """Both: do `count` rounds; give the seconds they took."""
+    def run(self, question: Question, count: int, record: bool) -> Reading:
+        """Both: do `count` rounds; give what the clock said, of each round if it can.
+
+        The client's answer counts.
+        """
 
     def close(self) -> None:
         """End everything, in an orderly way."""
@@ -61,7 +65,7 @@ def load(name: str) -> Callable[[int, dict[str, Any]], End]:
 class Worker:
     """Takes commands off a channel and has an end carry them out."""
 
-    def __init__(self, channel: Channel, role: int) -> None:
+    def __init__(self, channel: Conversation, role: int) -> None:
         self._channel = channel
         self._role = role
         self._end: End | None = None
@@ -93,8 +97,7 @@ class Worker:
 
     def _carry_out(self, message: dict[str, Any]) -> object:
         if message["do"] == "open":
-            self._end = load(message["end"])(self._role, message["options"])
-            return self._end.describe()
+            return self.open(message["end"], message["options"])
         if self._end is None:
             raise RuntimeError(f"{message['do']!r} came before 'open'")
         question = Question.from_json(message["question"])
@@ -105,9 +108,16 @@ class Worker:
                 self._end.join(question, message["offer"])
                 return None
             case "run":
-                return self._end.run(question, int(message["count"]))
+                reading = self._end.run(question, int(message["count"]), bool(message["record"]))
+                # The other side's samples are the same once more.
+                return reading.as_json() if self._role == CLIENT else None
             case other:
                 raise ValueError(f"unknown command {other!r}")
+
+    def open(self, end: str, options: dict[str, Any]) -> object:
+        """Load a transport; give its versions."""
+        self._end = load(end)(self._role, options)
+        return self._end.describe()
 
     def _close(self) -> None:
         if self._end is not None:

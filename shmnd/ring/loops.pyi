@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
+from typing import Self
+
 from shmnd.ring.above import AnyBuffer
 from shmnd.ring.memory import Sge
 from shmnd.ring.qp import QueuePair
 from shmnd.ring.queue import CompletionCore
+
+class Ticks:
+    def __init__(self, stamps: AnyBuffer, count: int) -> None: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> None: ...
 
 def pingpong(
     qp: QueuePair,
@@ -12,12 +19,27 @@ def pingpong(
     receive: Sge,
     count: int,
     first: bool,
+    stamps: AnyBuffer | None = None,
 ) -> float: ...
 def stream_send(
-    qp: QueuePair, initiator_cq: CompletionCore, send: Sge, count: int, window: int
+    qp: QueuePair,
+    receive_cq: CompletionCore,
+    initiator_cq: CompletionCore,
+    send: Sge,
+    receive: Sge,
+    count: int,
+    window: int,
+    granted: int = 0,
+    quota: int = 0,
 ) -> float: ...
 def stream_receive(
-    qp: QueuePair, receive_cq: CompletionCore, receive: Sge, count: int
+    qp: QueuePair,
+    receive_cq: CompletionCore,
+    initiator_cq: CompletionCore,
+    receive: Sge,
+    empty: Sge,
+    count: int,
+    quota: int = 0,
 ) -> float: ...
 def write_pingpong(
     qp: QueuePair,
@@ -29,5 +51,20 @@ def write_pingpong(
     mark: int,
     count: int,
     first: bool,
+    stamps: AnyBuffer | None = None,
+) -> float: ...
+def rdma(
+    qp: QueuePair,
+    initiator_cq: CompletionCore,
+    local: Sge,
+    remote_address: int,
+    remote_token: int,
+    reading: bool,
+    count: int,
+    window: int,
+    stamps: AnyBuffer | None = None,
+) -> float: ...
+def bounce(
+    shared: AnyBuffer, base: int, count: int, first: bool, stamps: AnyBuffer | None = None
 ) -> float: ...
 def copy(destination: AnyBuffer, source: AnyBuffer, count: int) -> float: ...

@@ -5,11 +5,14 @@
 The interpreter's lock is released for a whole loop but for a look at signals now and then. Every
 loop gives the seconds it took, and raises NdError for a completion that is no success. Contexts
 move along with what is reposted, so references are as they were when a loop ends well.
+
+Loops of latency take `stamps`, a buffer of `count` + 1 signed 64-bit numbers, or None: the time of
+each posting and, last, that of the last arrival. A stamp is taken while the message travels.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from shmnd.ring cimport c
@@ -85,17 +88,86 @@ cdef int _repost(QueuePair qp, c.shmnd_cqe *e, c.shmnd_sge *s, str call) except 
     return 0
 
 
+cdef int _post_rdma(QueuePair qp, uint8_t type, c.shmnd_sge *s, uint64_t address, uint32_t token,
+                    str call) except -1 nogil:
+    cdef c.cbool kept
+    cdef c.shmnd_todo todo
+    cdef uint32_t status = c.shmnd_post_rdma(&qp.q, _NONE, type, s, 1, address, token, 0, &kept)
+    if status:
+        _refused(call, status)
+    todo.qp = &qp.q
+    while qp.q.wq_head != qp.q.wq_tail:
+        todo.what = c.shmnd_tx_advance(&qp.q)
+        if todo.what == c.SHMND_IDLE:
+            break
+        todo.receiving = False
+        _serve(&todo)
+    return 0
+
+
+cdef class _Stamps:
+    """Where a loop writes times: the caller's buffer, or nowhere."""
+
+    cdef Py_buffer view
+    cdef int64_t *at
+
+    def __cinit__(self, stamps, uint64_t count):
+        self.at = NULL
+        if stamps is None:
+            return
+        PyObject_GetBuffer(stamps, &self.view, PyBUF_WRITABLE)
+        self.at = <int64_t *>self.view.buf
+        if self.view.len < <Py_ssize_t>((count + 1) * sizeof(int64_t)):
+            raise ValueError(f"{self.view.len} bytes do not hold {count} + 1 times")
+
+    def __dealloc__(self):
+        if self.at != NULL:
+            PyBuffer_Release(&self.view)
+
+    cdef inline void mark(self, uint64_t place) noexcept nogil:
+        if self.at != NULL:
+            self.at[place] = <int64_t>c.shmnd_now_ns()
+
+
+cdef class Ticks:
+    """An iterator of `count` rounds that writes down the time at which each begins, and the end.
+
+    Driven by a `for` statement it costs less than any call: a loop need not know of it.
+    """
+
+    cdef _Stamps times
+    cdef uint64_t place, count
+
+    def __init__(self, stamps, uint64_t count):
+        self.times = _Stamps(stamps, count)
+        self.place = 0
+        self.count = count
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.place > self.count:
+            raise StopIteration
+        self.times.mark(self.place)
+        self.place += 1
+        if self.place > self.count:
+            raise StopIteration
+
+
 def pingpong(QueuePair qp, CompletionCore receive_cq, CompletionCore initiator_cq, Sge send,
-             Sge receive, uint64_t count, bint first) -> float:
+             Sge receive, uint64_t count, bint first, stamps=None) -> float:
     """Send and receive `count` times each; both completions reaped, the Receive reposted."""
     cdef c.shmnd_cqe out[8]
     cdef uint64_t i, start, spins = 0
     cdef int n, k, received, sent
     cdef str call = "loops.pingpong"
+    cdef _Stamps times = _Stamps(stamps, count)
     with nogil:
         start = c.shmnd_now_ns()
         if first:
             _post_send(qp, &send.raw, call)
+            times.mark(0)
         for i in range(count):
             received = sent = 0
             if not first:
@@ -113,9 +185,13 @@ def pingpong(QueuePair qp, CompletionCore receive_cq, CompletionCore initiator_c
                 spins += 1
                 if spins & SIGNALS == 0:
                     _look()
-            if first and i + 1 == count:
-                break
+            if first:
+                if i + 1 == count:
+                    times.mark(count)
+                    break
             _post_send(qp, &send.raw, call)
+            if first:
+                times.mark(i + 1)
             if not first:
                 sent = 0
                 while not sent:
@@ -125,19 +201,32 @@ def pingpong(QueuePair qp, CompletionCore receive_cq, CompletionCore initiator_c
     return start * 1e-9
 
 
-def stream_send(QueuePair qp, CompletionCore initiator_cq, Sge send, uint64_t count,
-                uint64_t window) -> float:
-    """Send `count` messages, at most `window` of them outstanding."""
+def stream_send(QueuePair qp, CompletionCore receive_cq, CompletionCore initiator_cq, Sge send,
+                Sge receive, uint64_t count, uint64_t window, uint64_t granted=0,
+                uint64_t quota=0) -> float:
+    """Send `count` messages, at most `window` of them outstanding.
+
+    With a `quota`, the receiver grants credit for so many at a time, beside the `granted` that it
+    begins with; all that it grants in this run is taken in this run.
+    """
     cdef c.shmnd_cqe out[64]
-    cdef uint64_t posted = 0, done = 0, start, spins = 0
+    cdef uint64_t posted = 0, done = 0, start, spins = 0, credits = granted
+    cdef uint64_t due = granted + (count // quota) * quota if quota else 0
+    cdef int n, k
     cdef str call = "loops.stream_send"
     with nogil:
         start = c.shmnd_now_ns()
-        while done < count:
-            while posted < count and posted - done < window:
+        while done < count or credits < due:
+            while posted < count and posted - done < window and (not quota or posted < credits):
                 _post_send(qp, &send.raw, call)
                 posted += 1
             done += _poll(initiator_cq, out, 64, call)
+            if quota and (posted < count or credits < due):
+                # Behind the last credit comes the caller's own message: it is not taken here.
+                n = _poll(receive_cq, out, 64 if posted < count else 1, call)
+                for k in range(n):
+                    _repost(qp, &out[k], &receive.raw, call)
+                credits += n * quota
             spins += 1
             if spins & SIGNALS == 0:
                 _look()
@@ -145,10 +234,14 @@ def stream_send(QueuePair qp, CompletionCore initiator_cq, Sge send, uint64_t co
     return start * 1e-9
 
 
-def stream_receive(QueuePair qp, CompletionCore receive_cq, Sge receive, uint64_t count) -> float:
-    """Take `count` messages; Receives were posted by the caller, each is reposted."""
+def stream_receive(QueuePair qp, CompletionCore receive_cq, CompletionCore initiator_cq,
+                   Sge receive, Sge empty, uint64_t count, uint64_t quota=0) -> float:
+    """Take `count` messages; Receives were posted by the caller, each is reposted.
+
+    With a `quota`, `empty` is sent each time that many have been posted again.
+    """
     cdef c.shmnd_cqe out[64]
-    cdef uint64_t done = 0, start, spins = 0
+    cdef uint64_t done = 0, start, spins = 0, told = 0
     cdef int n, k
     cdef str call = "loops.stream_receive"
     with nogil:
@@ -158,6 +251,11 @@ def stream_receive(QueuePair qp, CompletionCore receive_cq, Sge receive, uint64_
             for k in range(n):
                 _repost(qp, &out[k], &receive.raw, call)
             done += n
+            while quota and done - told >= quota:
+                told += quota
+                _post_send(qp, &empty.raw, call)
+                while _poll(initiator_cq, out, 1, call) == 0:
+                    pass
             spins += 1
             if spins & SIGNALS == 0:
                 _look()
@@ -166,42 +264,32 @@ def stream_receive(QueuePair qp, CompletionCore receive_cq, Sge receive, uint64_
 
 
 def write_pingpong(QueuePair qp, CompletionCore initiator_cq, Sge source, uint64_t remote_address,
-                   uint32_t remote_token, watch, uint64_t mark, uint64_t count, bint first) -> float:
+                   uint32_t remote_token, watch, uint64_t mark, uint64_t count, bint first,
+                   stamps=None) -> float:
     """Write, and spin on `watch` until the other side's Write shows; `count` times.
 
     The last byte of `source` carries `mark`, `mark` + 1, … 255, 1, …
     """
     cdef c.shmnd_cqe out[8]
-    cdef c.cbool kept
     cdef Py_buffer view
     cdef uint64_t i, start, spins
-    cdef uint32_t status
-    cdef c.shmnd_todo todo
     cdef uint8_t *last = <uint8_t *><size_t>(source.raw.address + source.raw.length - 1)
     cdef uint8_t expected
     cdef int turn
     cdef str call = "loops.write_pingpong"
+    cdef _Stamps times = _Stamps(stamps, count)
     PyObject_GetBuffer(watch, &view, PyBUF_SIMPLE)
     try:
         with nogil:
             start = c.shmnd_now_ns()
-            todo.qp = &qp.q
-            todo.receiving = False
             for i in range(count):
                 expected = <uint8_t>((mark - 1 + i) % 255 + 1)
                 for turn in range(2):
                     if (turn == 0) == first:
                         last[0] = expected
-                        status = c.shmnd_post_rdma(&qp.q, _NONE, <uint8_t>c.SHMND_WRITE,
-                                                   &source.raw, 1, remote_address, remote_token, 0,
-                                                   &kept)
-                        if status:
-                            _refused(call, status)
-                        while qp.q.wq_head != qp.q.wq_tail:
-                            todo.what = c.shmnd_tx_advance(&qp.q)
-                            if todo.what == c.SHMND_IDLE:
-                                break
-                            _serve(&todo)
+                        _post_rdma(qp, <uint8_t>c.SHMND_WRITE, &source.raw, remote_address,
+                                   remote_token, call)
+                        times.mark(i)
                         while _poll(initiator_cq, out, 8, call) == 0:
                             pass
                     else:
@@ -210,6 +298,72 @@ def write_pingpong(QueuePair qp, CompletionCore initiator_cq, Sge source, uint64
                             spins += 1
                             if spins & SIGNALS == 0:
                                 _look_at(qp, call)
+            times.mark(count)
+            start = c.shmnd_now_ns() - start
+    finally:
+        PyBuffer_Release(&view)
+    return start * 1e-9
+
+
+def rdma(QueuePair qp, CompletionCore initiator_cq, Sge local, uint64_t remote_address,
+         uint32_t remote_token, bint reading, uint64_t count, uint64_t window,
+         stamps=None) -> float:
+    """Read or Write `count` times, at most `window` of them outstanding.
+
+    With a window of one, `stamps` hold when each was posted: one after another.
+    """
+    cdef c.shmnd_cqe out[64]
+    cdef uint64_t posted = 0, done = 0, start, spins = 0
+    cdef uint8_t type = <uint8_t>(c.SHMND_READ if reading else c.SHMND_WRITE)
+    cdef str call = "loops.rdma"
+    cdef _Stamps times = _Stamps(stamps, count)
+    with nogil:
+        start = c.shmnd_now_ns()
+        while done < count:
+            while posted < count and posted - done < window:
+                times.mark(posted)
+                _post_rdma(qp, type, &local.raw, remote_address, remote_token, call)
+                posted += 1
+            done += _poll(initiator_cq, out, 64, call)
+            spins += 1
+            if spins & SIGNALS == 0:
+                _look()
+        times.mark(count)
+        start = c.shmnd_now_ns() - start
+    return start * 1e-9
+
+
+def bounce(shared, uint64_t base, uint64_t count, bint first, stamps=None) -> float:
+    """Hand a number to and fro in two lines of memory, `count` times: the floor of a ping-pong.
+
+    `shared` is the same page in both processes. The numbers go on from `base`, which both give.
+    """
+    cdef Py_buffer view
+    cdef uint64_t i, start, spins = 0
+    cdef c.word64 *mine
+    cdef c.word64 *theirs
+    cdef _Stamps times = _Stamps(stamps, count)
+    PyObject_GetBuffer(shared, &view, PyBUF_WRITABLE)
+    try:
+        if view.len < 1024:
+            raise ValueError(f"{view.len} bytes are less than the 1,024 that keep the lines apart")
+        mine = <c.word64 *>(<char *>view.buf + (0 if first else 512))
+        theirs = <c.word64 *>(<char *>view.buf + (512 if first else 0))
+        with nogil:
+            start = c.shmnd_now_ns()
+            for i in range(1, count + 1):
+                if first:
+                    # SYNC bare-line: release, pairs with the acquire below in the other process
+                    c.shmnd_release64(mine, base + i)
+                    times.mark(i - 1)
+                # SYNC bare-line: acquire, pairs with the releases of the other process
+                while c.shmnd_acquire64(theirs) != base + i:
+                    spins += 1
+                    if spins & SIGNALS == 0:
+                        _look()
+                if not first:
+                    c.shmnd_release64(mine, base + i)
+            times.mark(count)
             start = c.shmnd_now_ns() - start
     finally:
         PyBuffer_Release(&view)

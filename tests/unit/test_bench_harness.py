@@ -19,6 +19,7 @@ from shmnd_bench.peers.memcpy import Memcpy
 from shmnd_bench.peers.mpi import OpenMpi
 from shmnd_bench.peers.pipe import Pipe
 from shmnd_bench.question import Kind, Question
+from shmnd_bench.reading import Reading
 
 pytestmark = pytest.mark.slow
 
@@ -27,6 +28,7 @@ PING = Question(Kind.PINGPONG, 40)
 # An end that does what the size of the question says.
 UNRULY = """
 import os, signal, time
+from shmnd_bench.reading import Reading
 
 class End:
     def __init__(self, role, options):
@@ -37,9 +39,9 @@ class End:
         return {}
     def join(self, question, offer):
         pass
-    def run(self, question, count):
+    def run(self, question, count, record):
         if self.role == 1:
-            return 0.0
+            return Reading(0.0)
         if question.size == 1:
             raise ValueError("no such size")
         if question.size == 2:
@@ -47,7 +49,7 @@ class End:
         if question.size == 3:
             while True:
                 pass
-        return 0.25
+        return Reading(0.25, {7: 3})
     def close(self):
         pass
 """
@@ -70,7 +72,7 @@ def test_a_pair_answers(stage: Stage) -> None:
     with stage:
         pipe.start(stage)
         for question in (PING, Question(Kind.STREAM, 8), Question(Kind.STREAM, 1 << 20)):
-            assert pipe.measure(question, 20) > 0
+            assert pipe.measure(question, 20).seconds > 0
         assert "Python" in pipe.versions()
         pipe.stop()
 
@@ -97,7 +99,7 @@ def test_a_worker_alone(stage: Stage) -> None:
     with stage:
         memcpy.start(stage)
         assert len(stage.children) == 1
-        assert memcpy.measure(Question(Kind.STREAM, 65536), 20) > 0
+        assert memcpy.measure(Question(Kind.STREAM, 65536), 20).seconds > 0
 
 
 def test_an_exception_in_a_worker_is_told(stage: Stage, unruly: str) -> None:
@@ -107,7 +109,7 @@ def test_an_exception_in_a_worker_is_told(stage: Stage, unruly: str) -> None:
         with pytest.raises(HarnessError, match="client failed: ValueError: no such size"):
             workers.run(Question(Kind.STREAM, 1), 1)
         # It lives on and can be asked again.
-        assert workers.run(Question(Kind.STREAM, 8), 1) == 0.25
+        assert workers.run(Question(Kind.STREAM, 8), 1) == Reading(0.25, {7: 3})
 
 
 def test_a_worker_that_dies_is_told(stage: Stage, unruly: str) -> None:

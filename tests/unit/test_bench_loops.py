@@ -19,8 +19,12 @@ from shmnd import RequestType, Status
 from shmnd_bench import bandwidth, latency
 from shmnd_bench.lane import MARKS, Depths, check
 from shmnd_bench.question import Kind, Question
+from shmnd_bench.reading import Stamps, intervals, make_stamps
 
-Loop = Callable[[Any, int, bool], None]
+Loop = Callable[..., None]
+
+RATES: tuple[Loop, ...] = (bandwidth.stream, bandwidth.write_stream, bandwidth.read_stream)
+"""Loops that do exactly as many rounds as they are told, without stamps."""
 
 
 @pytest.fixture(autouse=True)
@@ -108,6 +112,7 @@ class FakeLane:
         self.qp = qp
         self.depths = qp.depths
         self.receive_cq, self.initiator_cq = qp.receive_cq, qp.initiator_cq
+        self.arrived, self.send = self.receive_cq.wait, qp.send
         self.outgoing, self.incoming = object(), object()
         self.remote_address, self.remote_token = 4711, 42
         self.inbox = SimpleNamespace(data=memoryview(qp.inbox))
@@ -129,22 +134,25 @@ def connect(depths: Depths) -> tuple[FakeLane, FakeLane]:
     return FakeLane(client), FakeLane(server)
 
 
-def run_both(loop: Loop, lanes: tuple[FakeLane, FakeLane], count: int) -> None:
+def run_both(loop: Loop, lanes: tuple[FakeLane, FakeLane], count: int) -> Stamps:
     """Run a loop at both ends, as the two processes of a benchmark do."""
+    stamps = make_stamps(count)
+    given: tuple[Any, ...] = () if loop in RATES else (stamps,)
     failures: list[BaseException] = []
 
     def serve() -> None:
         try:
-            loop(lanes[1], count, False)
+            loop(lanes[1], count, False, *given)
         except BaseException as exc:
             failures.append(exc)
 
     server = threading.Thread(target=serve)
     server.start()
-    loop(lanes[0], count, True)
+    loop(lanes[0], count, True, *given)
     server.join(10)
     assert not failures
     assert not server.is_alive()
+    return stamps
 
 
 def assert_clean(lanes: tuple[FakeLane, FakeLane]) -> None:
@@ -154,25 +162,33 @@ def assert_clean(lanes: tuple[FakeLane, FakeLane]) -> None:
         assert lane.qp.posted == lane.depths.receives, "a Receive was not posted again"
 
 
+def assert_rounds(stamps: Stamps, count: int) -> None:
+    """Every round has a time, none of them runs backwards."""
+    assert list(stamps) == sorted(stamps)
+    assert stamps[0] > 0
+    assert intervals(stamps).total() == count
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 100])
 def test_pingpong_sends_and_reaps_everything(count: int) -> None:
     lanes = connect(Depths(8, 8))
     for runs in (1, 2):
-        run_both(latency.pingpong, lanes, count)
+        stamps = run_both(latency.pingpong, lanes, count)
+        assert_rounds(stamps, count)
         assert_clean(lanes)
         for lane in lanes:
-            assert lane.qp.sends == lane.initiator_cq.taken == runs * count
-            assert lane.receive_cq.taken == runs * count
+            assert lane.qp.sends == lane.initiator_cq.taken == runs * (count + 1)
+            assert lane.receive_cq.taken == runs * (count + 1)
 
 
 @pytest.mark.parametrize("count", [1, 2, MARKS, MARKS + 1, 600])
 def test_write_pingpong_writes_and_reaps_everything(count: int) -> None:
     lanes = connect(Depths(8, 8))
     for runs in (1, 2, 3):
-        run_both(latency.write_pingpong, lanes, count)
+        assert_rounds(run_both(latency.write_pingpong, lanes, count), count)
         assert_clean(lanes)
         for lane in lanes:
-            assert lane.qp.writes == lane.initiator_cq.taken == runs * count
+            assert lane.qp.writes == lane.initiator_cq.taken == runs * (count + 1)
             assert lane.qp.sends == 0
 
 
@@ -207,7 +223,7 @@ def test_a_failed_receive_ends_the_benchmark(loop: Loop) -> None:
     server.qp.posted -= 1
     server.receive_cq.add(RequestType.RECEIVE, Status.CANCELED)
     with pytest.raises(RuntimeError, match="a RECEIVE ended with CANCELED"):
-        loop(server, 1, False)
+        loop(server, 1, False, *(() if loop in RATES else (None,)))
 
 
 def test_depths_fit_into_their_queues() -> None:

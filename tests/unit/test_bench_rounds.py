@@ -4,8 +4,11 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import pytest
+
 from shmnd_bench.harness import HarnessError, Stage
 from shmnd_bench.question import Kind, Question
+from shmnd_bench.reading import Reading
 from shmnd_bench.rounds import Answers, Run
 from shmnd_bench.subject import Subject
 
@@ -47,13 +50,13 @@ class Fake(Subject):
     def stop(self, *, orderly: bool = True) -> None:
         self.alive = 0
 
-    def measure(self, question: Question, count: int) -> float:
+    def measure(self, question: Question, count: int, record: bool = False) -> Reading:
         self.calls += 1
         self._log.append((self.name, question.kind))
         problem = self._fail(self.calls)
         if problem is not None:
             raise HarnessError(problem)
-        return 1e-3
+        return Reading(1e-3, {1000: count})
 
 
 def ask(questions: list[Question], subjects: list[Fake], **options: Any) -> Answers:
@@ -119,10 +122,34 @@ def test_a_failure_in_a_late_round_drops_the_answer() -> None:
 
 def test_answers_become_json() -> None:
     (data,) = ask([PING], [Fake("a", [])]).as_json()
+    times = data.pop("times")
     assert data == {
         "subject": "a",
-        "question": {"kind": "pingpong", "size": 40, "idle": 0},
+        "question": {"kind": "pingpong", "size": 40, "idle": 0, "how": {}},
         "count": 16,
         "seconds_per_message": [1e-3] * 3,
         "error": None,
     }
+    # 1,000 ns there and back; three rounds of 16.
+    assert times is None or (times["p50"], times["count"]) == (pytest.approx(0.5), 48)
+
+
+def test_a_pause_in_the_calibration_is_not_taken_for_the_usual() -> None:
+    class Stumbling(Fake):
+        def measure(self, question: Question, count: int, record: bool = False) -> Reading:
+            super().measure(question, count, record)
+            return Reading(1e-1 if self.calls == 2 else 1e-6)
+
+    answer = ask([STREAM], [Stumbling("a", [])]).get("a", STREAM)
+    assert answer is not None
+    assert answer.count == 10_000
+
+
+def test_a_count_that_was_given_is_used() -> None:
+    with Stage([0, 0]) as stage:
+        run = Run(stage, rounds=2, seconds=10.0, count=5, progress=lambda _: None)
+        run.ask([PING], [Fake("a", [])])
+    answer = run.answers.get("a", PING)
+    assert answer is not None
+    assert answer.count == 5
+    assert answer.samples == {1000: 10}

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many Sends pass in one direction?"""
+
+import argparse
+
+from .options import within
+from .question import Kind
+from .traffic import Traffic
+
+HELP = "bandwidth and message rate of Send (as ndping and ib_send_bw)"
+
+_TRAFFIC = Traffic("ping", (Kind.STREAM,), 65536)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    _TRAFFIC.configure(parser)
+    parser.add_argument(
+        *("-q", "--qp"),
+        type=within(int, 1, 1024),
+        default=1,
+        metavar="N",
+        help="queue pairs that share the traffic",
+    )
+    parser.add_argument(
+        "--flow",
+        choices=("credit", "receives"),
+        default="credit",
+        help="send when the receiver has granted credit, as ndping does (default), or leave it to "
+        "the provider, which holds a Send until there is a Receive",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print."""
+    return _TRAFFIC.run(args)

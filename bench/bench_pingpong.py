@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long does a Send take until the other side has received it?"""
+
+import argparse
+
+from .options import within
+from .question import Kind
+from .traffic import Traffic
+
+HELP = "latency of Send and Receive (as ndpingpong and ib_send_lat)"
+
+_TRAFFIC = Traffic("pingpong", (Kind.PINGPONG,), 40)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    _TRAFFIC.configure(parser)
+    parser.add_argument(
+        "--rate",
+        type=within(float, 0.1, 1e7),
+        default=0.0,
+        metavar="R",
+        help="start R messages per second whatever happens, and count from the intended start",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print."""
+    return _TRAFFIC.run(args)

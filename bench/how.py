@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a question is put: what the programs of perftest call their options."""
+
+import dataclasses
+import enum
+from collections.abc import Callable
+from typing import Any, Final, Self
+
+
+class Wait(enum.StrEnum):
+    """How an end waits for a completion."""
+
+    HYBRID = "hybrid"
+    """Look for a while, then sleep: what `CompletionQueue.wait` does of itself."""
+    POLL = "poll"
+    """Look until it is there."""
+    EVENT = "event"
+    """Sleep at once."""
+    NOTIFY = "notify"
+    """Sleep on the overlapped operation of a Notify."""
+    ASYNCIO = "asyncio"
+    """Await a Notify in an event loop."""
+
+
+class Memory(enum.StrEnum):
+    """Where messages lie."""
+
+    SEGMENT = "segment"
+    """In shared memory, from `Adapter.allocate`."""
+    PRIVATE = "private"
+    """In an ordinary array."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class How:
+    """The manner of the traffic. Zero leaves a choice to the benchmark."""
+
+    wait: Wait = Wait.HYBRID
+    memory: Memory = Memory.SEGMENT
+    inline: int = 0
+    """Sends of up to so many bytes carry their data along."""
+    sends: int = 0
+    """Depth of the initiator queue."""
+    receives: int = 0
+    """Depth of the receive queue."""
+    pairs: int = 1
+    """Queue pairs that share the traffic."""
+    credit: bool = False
+    """The receiver of a stream says how much it can take, as ndping has it."""
+    rate: float = 0.0
+    """Messages per second that are to be started; 0: each when the one before is through."""
+    warmup: int | None = None
+    """Messages before the clock runs; None: a twentieth of what is measured."""
+    validate: bool = False
+    """First, send some messages whose every byte is looked at."""
+    threads: int = 1
+    """Threads that do the same at the same time."""
+    processes: int = 2
+    """Processes that all talk with each other."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Give what differs from the usual."""
+        pairs = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))
+        return {name: value for name, value in pairs if value != getattr(USUAL, name)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Read what `as_json()` gave; an unknown name or value is an error."""
+        read: dict[str, Callable[[Any], Any]] = {"wait": Wait, "memory": Memory}
+        values: dict[str, Any] = {name: read.get(name, _same)(data[name]) for name in data}
+        return cls(**values)
+
+    def describe(self) -> str:
+        """Say what differs from the usual, for a table; empty when nothing does."""
+        words = []
+        for name, value in self.as_json().items():
+            words.append(_WORDS.get(name, f"{name} {{}}").format(value))
+        return ", ".join(words)
+
+
+_WORDS = {
+    "wait": "wait {}",
+    "credit": "credit",
+    "memory": "{} memory",
+    "inline": "inline to {} B",
+    "pairs": "{} queue pairs",
+    "rate": "{:g}/s",
+    "warmup": "{} to warm up",
+    "validate": "validated",
+    "threads": "{} threads",
+    "processes": "{} processes",
+}
+
+
+USUAL: Final = How()
+
+
+def _same(value: Any) -> Any:
+    return value

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands of latency and of bandwidth have in common: options, checks, the table."""
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from . import apart, histogram, options
+from .figures import LATENCY_HEADINGS, RATE_HEADINGS, latency_cells, rate_cells, table
+from .frame import Report, perform
+from .how import Wait
+from .own import ShmndNative
+from .question import Kind, Question
+from .rounds import Answer, Answers
+from .subject import Subject
+
+_NATIVE_LACKS = (
+    "--engine native cannot do that: its loop polls, on one queue pair, as fast as it can"
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Traffic:
+    """One command."""
+
+    command: str
+    kinds: tuple[Kind, ...]
+    size: int
+    """Bytes of a message unless it is said otherwise."""
+
+    @property
+    def two_sided(self) -> bool:
+        """Tell whether Receives are part of it."""
+        return self.kinds[0] in (Kind.PINGPONG, Kind.STREAM)
+
+    @property
+    def is_rate(self) -> bool:
+        """Tell whether its figures are rates."""
+        return Question(self.kinds[0], self.size).is_stream
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add the options that every one of these commands has."""
+        options.add_sizes(parser, self.size)
+        options.add_engine(parser)
+        options.add_queues(parser, two_sided=self.two_sided)
+        options.add_common(parser)
+        apart.add_options(parser)
+
+    def run(self, args: argparse.Namespace, kinds: Sequence[Kind] | None = None) -> int:
+        """Measure and print, or be the server of a client that does."""
+        if args.server is not None:
+            return apart.serve(args, self.command)
+        how = options.how_of(args)
+        polls = how.wait in (Wait.HYBRID, Wait.POLL) and how.pairs == 1
+        plain = polls and not how.rate and not how.inline
+        if ShmndNative in options.ENGINES[args.engine] and not plain:
+            args.complain(_NATIVE_LACKS)
+        if args.client is not None and args.engine == "both":
+            args.complain("--client measures one engine at a time, not --engine both")
+        if not self.is_rate and (problem := histogram.missing()):
+            raise histogram.HistogramMissing(problem)
+        questions = [
+            Question(kind, size, how=how) for kind in kinds or self.kinds for size in args.sizes
+        ]
+        subjects: list[Subject] = [kind(args.namespace) for kind in options.ENGINES[args.engine]]
+        conclude = self._conclude(len(subjects) > 1, len(kinds or self.kinds) > 1)
+        stage = apart.stage_of(args, self.command)
+        return perform(args, questions, subjects, conclude, stage, record=not self.is_rate)
+
+    def _conclude(self, engines: bool, kinds: bool) -> Callable[[Answers], Report]:
+        lead: list[tuple[str, Callable[[Answer], str]]] = []
+        if kinds:
+            lead.append(("what", lambda answer: answer.question.kind.value))
+        if engines:
+            lead.append(("engine", lambda answer: answer.subject))
+
+        def conclude(answers: Answers) -> Report:
+            found = list(answers)
+            text = (
+                table(found, RATE_HEADINGS, rate_cells, lead)
+                if self.is_rate
+                else table(found, LATENCY_HEADINGS, latency_cells, lead)
+            )
+            if found and found[0].question.how.rate:
+                text += "\ntimes are there and back, from the intended start of each message"
+            return Report(text, {"command": self.command}, any(a.error for a in found))
+
+        return conclude

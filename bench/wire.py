@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same conversation as in `control`, over a connection of shmnd, for ends started apart.
+
+Who connects is known to the broker to be the same user, and the namespace is that of the traffic
+which is to be measured.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import shmnd
+
+from .control import ChannelClosed
+
+if TYPE_CHECKING:
+    from shmnd import Adapter, Connector
+
+_PIECE: Final = 4096
+_DEPTH: Final = 32
+_SEND_LIMIT: Final = 20.0
+
+
+class WireChannel:
+    """One end of a conversation; a `Channel` by what it does."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+        self._arrivals = adapter.create_completion_queue(_DEPTH)
+        self._sent = adapter.create_completion_queue(_DEPTH)
+        self.qp = adapter.create_queue_pair(
+            self._arrivals, self._sent, receive_depth=_DEPTH, initiator_depth=_DEPTH
+        )
+        self._memory = adapter.allocate((_DEPTH + 1) * _PIECE)
+        self._region = adapter.create_memory_region()
+        self._region.register(self._memory).result(_SEND_LIMIT)
+        self.connector: Connector = adapter.create_connector()
+        self._buffer = b""
+        for place in range(_DEPTH):
+            self._post(place)
+
+    def _post(self, place: int) -> None:
+        self.qp.receive(self._region.sge(place * _PIECE, _PIECE), place)
+
+    def fileno(self) -> int:
+        """Give a descriptor that is readable when something has come; look at `pending` first."""
+        self._arrivals.notify()
+        return self._arrivals.fileno()
+
+    def pending(self) -> bool:
+        """Tell whether a message is there already."""
+        try:
+            self._take(0.0)
+        except ChannelClosed:
+            return True  # which `receive` will say
+        return b"\n" in self._buffer
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send one message, in pieces if need be."""
+        data = json.dumps(message).encode() + b"\n"
+        start = _DEPTH * _PIECE
+        try:
+            for first in range(0, len(data), _PIECE):
+                piece = data[first : first + _PIECE]
+                self._memory[start : start + len(piece)] = memoryview(piece)
+                self.qp.send(self._region.sge(start, len(piece)))
+                results = self._sent.wait(1, _SEND_LIMIT)
+                if not results or results[0].status:
+                    raise ChannelClosed("the other side does not take messages any more")
+        except shmnd.NdError as exc:
+            raise ChannelClosed(str(exc)) from exc
+
+    def receive(self, timeout: float | None = None) -> dict[str, Any]:
+        """Wait for one message: for ever without a timeout, else built-in TimeoutError."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while b"\n" not in self._buffer:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._take(left) and left is not None and left <= 0:
+                raise TimeoutError(f"no message within {timeout:g} s")
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def _take(self, timeout: float | None) -> bool:
+        results = self._arrivals.wait(_DEPTH, timeout)
+        for result in results:
+            if result.status:
+                raise ChannelClosed("the other side is gone")
+            place = result.request_context
+            start = place * _PIECE
+            self._buffer += self._memory[start : start + result.bytes_transferred].tobytes()
+            self._post(place)
+        return bool(results)
+
+    def close(self) -> None:
+        """End the conversation; the other end sees ChannelClosed."""
+        self._adapter.close()
