@@ -15,7 +15,7 @@ from typing import Any, Protocol
 _CHUNK = 65536
 
 
-class ChannelClosed(Exception):
+class ChannelClosed(ConnectionError):
     """The other end is gone."""
 
 

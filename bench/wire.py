@@ -36,7 +36,7 @@ class WireChannel:
         )
         self._memory = adapter.allocate((_DEPTH + 1) * _PIECE)
         self._region = adapter.create_memory_region()
-        self._region.register(self._memory).result(_SEND_LIMIT)
+        self._region.register(self._memory, shmnd.MrFlag.ALLOW_LOCAL_WRITE).result(_SEND_LIMIT)
         self.connector: Connector = adapter.create_connector()
         self._buffer = b""
         for place in range(_DEPTH):
