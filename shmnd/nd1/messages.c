@@ -2011,6 +2011,7 @@ struct __pyx_obj_5shmnd_3nd1_8messages_EndpointCore {
 */
 
 struct __pyx_vtabstruct_5shmnd_4ring_6memory_Registry {
+  PyObject *(*_drive)(struct __pyx_obj_5shmnd_4ring_6memory_Registry *, int);
   PyObject *(*add_qp)(struct __pyx_obj_5shmnd_4ring_6memory_Registry *, struct shmnd_qp *);
   uint64_t (*new_bond)(struct __pyx_obj_5shmnd_4ring_6memory_Registry *);
   void (*remove_qp)(struct __pyx_obj_5shmnd_4ring_6memory_Registry *, struct shmnd_qp *);

@@ -23,6 +23,7 @@ cdef class Registry:
     cdef uint32_t _qp_count, _qp_room
     cdef uint64_t _bonds
 
+    cdef _drive(self, bint ending)
     cdef add_qp(self, c.shmnd_qp *qp)
     cdef uint64_t new_bond(self)
     cdef void remove_qp(self, c.shmnd_qp *qp) noexcept

@@ -289,6 +289,8 @@ cdef class Registry:
         region.length = 0
         if grant != NULL and c.shmnd_relaxed32(&grant.token) == <uint32_t>token:
             c.shmnd_grant_revoke(grant)
+        # What a poll has prepared would wait for the next poll, and the owner may wait for this.
+        self._drive(False)
         waits = []
         for i in range(self._qp_count):
             qp = self._qps[i]
@@ -297,8 +299,21 @@ cdef class Registry:
                               qp.rx_runs if qp.rx_busy else None))
         return waits
 
+    cdef _drive(self, bint ending):
+        """Let queue pairs do what they can: run a prepared copy, or go on with their ends."""
+        cdef c.shmnd_qp *qp
+        cdef uint32_t i
+        cdef list owners = []
+        for i in range(self._qp_count):
+            qp = self._qps[i]
+            if (qp.tx_busy and not qp.tx_started) or (ending and qp.going_down):
+                owners.append(<object>qp.owner)
+        for owner in owners:
+            owner.progress()
+
     def settled(self, token: int, waits: list) -> bool:
         """Does nobody touch the memory of a withdrawn token any more? Asks each time anew."""
+        self._drive(True)
         cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
         cdef uint32_t i
         cdef c.shmnd_qp *qp

@@ -45,6 +45,7 @@ class Plan:
     connections: int = 64
     messages: int = 0
     seconds: float = 0.0
+    progress: bool = False
 
     def largest(self, number: int) -> int:
         """Bytes of the longest message of a connection."""
@@ -250,6 +251,10 @@ class End:
         """Count, and have a connection come and go."""
         self.churn()
         self.told.held.append(Held.now())
+        if self.plan.progress and len(self.told.held) % 100 == 0:
+            received = sum(self.side.counts()[1])
+            side = "active" if self.active else "passive"
+            print(f"{side}: {received} received, {self.told.held[-1]}", file=sys.stderr)
 
     def finish(self) -> Told:
         """See the other side through, and tell."""
@@ -347,8 +352,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="shmnd-soak-") as folder:
         made = str(build(Path(folder)))
         plan = Plan(
-            made, options.seed, options.connections, options.messages, options.seconds
-        )  # fmt: skip
+            made,
+            options.seed,
+            options.connections,
+            options.messages,
+            options.seconds,
+            progress=bool(options.messages),
+        )
         print(json.dumps({"seed": plan.seed, **figures(run(plan))}, indent=1))
     return 0
 
