@@ -241,6 +241,9 @@ cdef extern from "post.h" nogil:
         cbool tx_busy
         cbool tx_started
         uint64_t tx_runs
+        cbool batch
+        cbool held
+        cbool held_receives
         shmnd_slots_reader in_ "in"
         uint64_t taken
         shmnd_receives own
@@ -301,7 +304,8 @@ cdef extern from "post.h" nogil:
 
     uint32_t shmnd_their_state(const shmnd_qp *qp)
     void shmnd_show_state(shmnd_qp *qp, uint32_t state)
-    void shmnd_qp_go_down(shmnd_qp *qp, uint32_t state, uint32_t head_status)
+    void shmnd_qp_disconnect(shmnd_qp *qp)
+    void shmnd_batch_show(shmnd_qp *qp)
     void shmnd_qp_flush(shmnd_qp *qp)
     void shmnd_qp_look(shmnd_qp *qp)
     void shmnd_qp_tend(shmnd_qp *qp, uint64_t now_ns, shmnd_todo *todo)

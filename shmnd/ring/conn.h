@@ -218,6 +218,8 @@ static inline void shmnd_qp_flush(struct shmnd_qp *qp)
         if (qp->state != SHMND_QP_ATTACHED)
             return;
     }
+    shmnd_batch_show(qp);
+    shmnd_tx_retire(qp);
     shmnd_flush_requests(qp);
     qp->flush_pending = true;
     qp->flush_receives = qp->own.posted;
@@ -257,6 +259,14 @@ static inline void shmnd_fail_unmapped(struct shmnd_qp *qp, bool receiving)
     shmnd_tx_fail(w, SHMND_ACCESS_VIOLATION);
 }
 
+/* The owner ends the connection. What a batch held back is sent as if it had not. */
+static inline void shmnd_qp_disconnect(struct shmnd_qp *qp)
+{
+    shmnd_batch_show(qp);
+    shmnd_tx_retire(qp);
+    shmnd_qp_go_down(qp, SHMND_LINK_CLOSED, SHMND_CANCELED);
+}
+
 static inline shmnd_word64 *shmnd_read_pos_of(struct shmnd_side *side)
 {
     return &side->read_pos;
@@ -286,6 +296,7 @@ static inline enum shmnd_progress shmnd_qp_progress(struct shmnd_qp *qp, uint64_
     shmnd_qp_look(qp);
     if (qp->rx_fault && !qp->going_down)
         shmnd_qp_go_down(qp, SHMND_LINK_FAULT, SHMND_CANCELED);
+    shmnd_batch_show(qp); /* whoever polls waits for what was posted */
     /* A poll tells of one job; another that it prepared is told of now. */
     if (qp->tx_busy && !qp->tx_started)
         return SHMND_RUN;
@@ -299,6 +310,7 @@ static inline enum shmnd_progress shmnd_qp_progress(struct shmnd_qp *qp, uint64_
     }
     if (p == SHMND_IDLE && qp->going_down)
         p = shmnd_down_step(qp);
+    shmnd_batch_show(qp); /* and what that could issue */
     return p;
 }
 

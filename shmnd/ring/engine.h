@@ -244,6 +244,12 @@ struct shmnd_qp {
     uint64_t larges;          /* announced so far, each with the next share */
     uint64_t share_message[SHMND_SHARES]; /* that used it last */
 
+    /* a batch: what it holds back is written and not shown */
+    bool batch;
+    bool held, held_solicited; /* messages, from `held_message` on */
+    bool held_receives;
+    uint64_t held_pos, held_message;
+
     /* receiving */
     struct shmnd_slots_reader in;
     uint64_t taken;

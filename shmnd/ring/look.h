@@ -27,7 +27,7 @@ static inline const struct shmnd_posted *shmnd_their_posted(const struct shmnd_q
  * its entry holds another one: it was met, or is not posted yet. */
 static inline bool shmnd_their_capacity(const struct shmnd_qp *qp, uint64_t idx, uint64_t *below_p)
 {
-    /* SYNC entry: acquire, pairs with the fence in shmnd_rx_publish() */
+    /* SYNC entry: acquire, pairs with the fence in shmnd_rx_write_entry() */
     uint64_t word = shmnd_acquire64(&shmnd_their_posted(qp, idx)->capacity);
     *below_p = (uint32_t)word;
     return (uint32_t)(word >> 32) == (uint32_t)(idx + 1);
@@ -132,7 +132,7 @@ static inline int shmnd_tx_aim(struct shmnd_qp *qp, uint64_t message, uint64_t r
         if (got <= 0)
             return got;
     }
-    /* SYNC entry: fence, pairs with the fence in shmnd_rx_publish() */
+    /* SYNC entry: fence, pairs with the fence in shmnd_rx_write_entry() */
     shmnd_loads_before();
     if (!shmnd_their_capacity(qp, index, &below) || all.total < length)
         return -1;

@@ -65,8 +65,8 @@ static inline uint32_t shmnd_rx_publish_extents(struct shmnd_qp *qp, struct shmn
     return used;
 }
 
-/* Shows the receive at `pos` to the sender. */
-static inline void shmnd_rx_publish(struct shmnd_qp *qp, uint64_t pos)
+/* Writes the entry of the receive at `pos`, which no sender looks at yet. */
+static inline void shmnd_rx_write_entry(struct shmnd_qp *qp, uint64_t pos)
 {
     struct shmnd_rqe *e = &qp->own.entries[pos & qp->own.mask];
     struct shmnd_sge *sges = shmnd_rqe_sges(&qp->own, pos);
@@ -88,6 +88,12 @@ static inline void shmnd_rx_publish(struct shmnd_qp *qp, uint64_t pos)
             shmnd_region_of(qp->registry, sges[i].token)->posted++;
     }
     SHMND_KILL_POINT("receive-written");
+}
+
+/* Shows the receive at `pos` to the sender, with all before it. */
+static inline void shmnd_rx_publish(struct shmnd_qp *qp, uint64_t pos)
+{
+    shmnd_rx_write_entry(qp, pos);
     /* SYNC posted: release, pairs with acquire in shmnd_tx_look() */
     shmnd_release64(&qp->link.mine->posted, pos - qp->posted_base + 1);
     SHMND_KILL_POINT("receive-shown");

@@ -37,6 +37,10 @@ static inline uint32_t shmnd_check_connected(struct shmnd_qp *qp)
         shmnd_qp_look(qp);
     if (qp->state != SHMND_QP_CONNECTED && qp->state != SHMND_QP_DOWN)
         return SHMND_CONNECTION_INVALID;
+    if (qp->wq_tail - qp->wq_head >= qp->wq_depth && qp->held) {
+        shmnd_batch_show(qp);
+        shmnd_tx_retire(qp);
+    }
     if (qp->wq_tail - qp->wq_head >= qp->wq_depth)
         return SHMND_NO_MORE_ENTRIES;
     /* On a dead connection requests complete as they are posted, so only the
@@ -93,7 +97,8 @@ static inline bool shmnd_send_now(struct shmnd_qp *qp, void *context, const stru
         !shmnd_tx_proven(qp, length))
         return false;
     uint64_t message = qp->messages;
-    shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0);
+    shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0,
+                         false);
     shmnd_notify_receiver(qp, flags & SHMND_OP_SOLICIT);
     bool closed_upon = shmnd_relaxed32(&qp->link.theirs->closing);
     if (!closed_upon && (flags & SHMND_OP_SILENT_SUCCESS))
@@ -112,6 +117,30 @@ static inline bool shmnd_send_now(struct shmnd_qp *qp, void *context, const stru
     return true;
 }
 
+/* The same within a batch: written and not shown, so it completes later. Nothing that
+ * is not issued stands before it. */
+static inline bool shmnd_send_held(struct shmnd_qp *qp, void *context, const struct shmnd_sge *sges,
+                                   uint32_t n, uint32_t length, uint32_t flags)
+{
+    if (qp->wq_next != qp->wq_tail || qp->tx_busy || qp->state != SHMND_QP_CONNECTED ||
+        length >= SHMND_PLACE_MIN || qp->link.their_srq)
+        return false;
+    if (!(flags & SHMND_OP_INLINE))
+        for (uint32_t i = 0; i < n; i++)
+            if (!shmnd_sge_region(qp->registry, &sges[i], 0))
+                return false;
+    if (!shmnd_slots_room(&qp->out, shmnd_slots_for(length)) || !shmnd_tx_proven(qp, length))
+        return false;
+    struct shmnd_wqe *w = &qp->wqes[qp->wq_tail++ & qp->wq_mask];
+    *w = (struct shmnd_wqe){.context = context, .message = qp->messages, .length = length,
+                            .type = SHMND_SEND, .flags = (uint8_t)flags, .proven = true,
+                            .state = SHMND_WQE_SENT};
+    qp->wq_next = qp->wq_tail;
+    shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0, true);
+    shmnd_qp_activate(qp);
+    return true;
+}
+
 static inline uint32_t shmnd_post_send(struct shmnd_qp *qp, void *context,
                                        const struct shmnd_sge *sges, uint32_t n, uint32_t flags,
                                        bool *kept_p)
@@ -123,9 +152,13 @@ static inline uint32_t shmnd_post_send(struct shmnd_qp *qp, void *context,
     uint32_t status = shmnd_check_data(qp, n, qp->wq_stride, total, flags);
     if (status == SHMND_SUCCESS)
         status = shmnd_check_connected(qp);
-    if (status != SHMND_SUCCESS || shmnd_send_now(qp, context, sges, n, (uint32_t)total, flags, kept_p))
+    if (status != SHMND_SUCCESS)
         return status;
+    if (!qp->batch && shmnd_send_now(qp, context, sges, n, (uint32_t)total, flags, kept_p))
+        return SHMND_SUCCESS;
     *kept_p = true;
+    if (qp->batch && shmnd_send_held(qp, context, sges, n, (uint32_t)total, flags))
+        return SHMND_SUCCESS;
     shmnd_enqueue(qp, context, SHMND_SEND, sges, n, total, flags);
     return SHMND_SUCCESS;
 }
@@ -250,6 +283,12 @@ static inline uint32_t shmnd_post_receive(struct shmnd_qp *qp, void *context,
     if (down) {
         shmnd_cancel_receives(qp, qp->own.posted);
     } else if (qp->link.mine && !qp->rx_fault && !qp->going_down) {
+        if (qp->batch) {
+            shmnd_rx_write_entry(qp, qp->own.posted - 1);
+            qp->held_receives = true;
+            shmnd_qp_activate(qp);
+            return SHMND_SUCCESS;
+        }
         shmnd_rx_publish(qp, qp->own.posted - 1);
         shmnd_notify_waiting_sender(qp);
     }

@@ -117,7 +117,8 @@ cdef class PostingCore(PairCore):
             return status
         if kept:
             Py_INCREF(context)
-        if self.q.wq_head != self.q.wq_tail:
+        if self.q.wq_head != self.q.wq_tail and not (
+                self.q.batch and self.q.wq_next == self.q.wq_tail):
             self.advance()
         self.initiator_cq.pushed()
         return 0
@@ -173,6 +174,28 @@ cdef class PostingCore(PairCore):
                 c.shmnd_qp_activate(&self.q)
             self.receive_cq.pushed()
         return 0
+
+    def _begin_batch(self) -> None:
+        """Hold small Sends and Receives back, to be shown to the peer together.
+
+        A hint: what is held is shown by `_submit_batch` at the latest, and before by whatever
+        must not wait: a poll of a completion queue of this queue pair, a flush, a disconnect, a
+        call that fails, a full ring, a message that takes more than the ring. Sends complete
+        when they are shown.
+        """
+        if self.born != forks():
+            self._refuse_in_child("_begin_batch")
+        self.q.batch = True
+
+    def _submit_batch(self) -> None:
+        """Show what a batch held back. Harmless without one."""
+        if self.born != forks():
+            self._refuse_in_child("_submit_batch")
+        self.q.batch = False
+        c.shmnd_batch_show(&self.q)
+        if self.q.wq_head != self.q.wq_tail:
+            self.advance()
+        self.initiator_cq.pushed()
 
     def read(self, sge, remote_address, remote_token, context=None, flags=0) -> None:
         """Read the peer's memory into registered memory here."""
@@ -282,6 +305,7 @@ cdef class PostingCore(PairCore):
 
     cdef refuse_receive(self, uint32_t status, object sge):
         """Raise for a Receive that was refused."""
+        self._submit_batch()
         raise error(status, f"{self.title}.receive",
                     _receive_reason(status, sge, self.q.own.stride, self.q.own.depth,
                                     self.q.max_transfer))
@@ -290,6 +314,7 @@ cdef class PostingCore(PairCore):
         """Raise for a call that was refused, naming the value and the limit it broke."""
         legal = {"send": 0x27, "send_and_invalidate": 0x27, "read": 0x03, "write": 0x23,
                  "bind": 0x1B, "invalidate": 0x03}
+        self._submit_batch()
         items = [sge] if isinstance(sge, Sge) else list(sge or ())
         total = sum(item.length for item in items)
         if status == Status.DATA_OVERRUN:

@@ -231,7 +231,7 @@ cdef class QueuePair(PostingCore):
     def disconnect(self) -> bool:
         """End the connection; True when nothing of it is left to do."""
         if self.q.state == c.SHMND_QP_CONNECTED:
-            c.shmnd_qp_go_down(&self.q, c.SHMND_LINK_CLOSED, Status.CANCELED)
+            c.shmnd_qp_disconnect(&self.q)
         if self.q.state == c.SHMND_QP_DOWN:
             self.q.state = c.SHMND_QP_CLOSED
         return self.disconnect_step()
@@ -254,6 +254,7 @@ cdef class QueuePair(PostingCore):
         c.shmnd_cq_leave(&self.receive_cq.raw, &self.q)
         c.shmnd_cq_leave(&self.initiator_cq.raw, &self.q)
         memset(&self.q.link, 0, sizeof(self.q.link))
+        self.q.held = self.q.held_receives = False
         self.link = None
 
     def on_release(self, callback) -> None:

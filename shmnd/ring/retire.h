@@ -56,6 +56,8 @@ static inline void shmnd_tx_retire(struct shmnd_qp *qp)
     while (qp->wq_head != qp->wq_next && shmnd_cq_has_room(qp->initiator_cq)) {
         struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
         if (w->state == SHMND_WQE_SENT) {
+            if (qp->held && w->message >= qp->held_message)
+                break;
             if (qp->tx_busy && w->large && qp->wq_head + 1 == qp->wq_next)
                 break; /* its copy is running */
             if (!shmnd_tx_send_finished(qp, w, taken))

@@ -51,7 +51,7 @@ static inline struct shmnd_slots_fill shmnd_tx_begin(struct shmnd_qp *qp, uint8_
 /* Puts a whole message into the ring. The caller saw that there is room. */
 static inline void shmnd_tx_write_eager(struct shmnd_qp *qp, const struct shmnd_sge *sges,
                                         uint32_t n, const uint8_t *inlined, uint32_t length,
-                                        uint8_t flags, uint32_t token)
+                                        uint8_t flags, uint32_t token, bool hold)
 {
     struct shmnd_slots_fill fill = shmnd_tx_begin(qp, flags, token);
     if (inlined) {
@@ -61,8 +61,12 @@ static inline void shmnd_tx_write_eager(struct shmnd_qp *qp, const struct shmnd_
             if (sges[i].length)
                 shmnd_slots_add(&fill, (const void *)(uintptr_t)sges[i].address, sges[i].length);
     }
-    shmnd_slots_publish(&qp->out, length, SHMND_KIND_EAGER, flags,
-                        shmnd_slots_for(shmnd_slots_prefix(flags) + length));
+    uint32_t slots = shmnd_slots_for(shmnd_slots_prefix(flags) + length);
+    if (hold)
+        shmnd_slots_hold(&qp->out, length, SHMND_KIND_EAGER, flags, slots,
+                         !shmnd_batch_hold(qp, flags & SHMND_SLOT_SOLICITED));
+    else
+        shmnd_slots_publish(&qp->out, length, SHMND_KIND_EAGER, flags, slots);
     qp->messages++;
 }
 
@@ -80,15 +84,18 @@ static inline enum shmnd_progress shmnd_tx_issue_eager(struct shmnd_qp *qp, stru
     uint32_t length = (uint32_t)w->length;
     bool invalidates = w->flags & SHMND_OP_INVALIDATE;
     uint8_t flags = shmnd_tx_slot_flags(w->flags, false);
-    if (!shmnd_slots_room(&qp->out, shmnd_slots_for(shmnd_slots_prefix(flags) + length)))
+    if (!shmnd_slots_room(&qp->out, shmnd_slots_for(shmnd_slots_prefix(flags) + length))) {
+        shmnd_batch_show(qp); /* it is its reader that makes room */
         return SHMND_IDLE;
+    }
     w->proven = !invalidates && shmnd_tx_proven(qp, length);
     const uint8_t *inlined =
         w->flags & SHMND_OP_INLINE ? shmnd_wqe_inline(qp, qp->wq_next) : NULL;
     shmnd_tx_number(qp, w);
     shmnd_tx_write_eager(qp, sges, w->sges, inlined, length,
-                         w->proven ? flags : flags | SHMND_SLOT_ACK, w->remote_token);
-    shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
+                         w->proven ? flags : flags | SHMND_SLOT_ACK, w->remote_token, qp->batch);
+    if (!qp->batch)
+        shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
     shmnd_tx_sent(qp, w, false);
     return SHMND_IDLE;
 }
@@ -213,6 +220,7 @@ static inline enum shmnd_progress shmnd_tx_issue_send(struct shmnd_qp *qp, struc
     }
     if (w->length < SHMND_PLACE_MIN)
         return shmnd_tx_issue_eager(qp, w, sges);
+    shmnd_batch_show(qp);
     if (w->moved)
         return shmnd_tx_issue_parts(qp, w, &job->from);
     if (qp->large_in_flight || !shmnd_slots_room(&qp->out, SHMND_RING_SLOTS / 4))

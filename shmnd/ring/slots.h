@@ -124,6 +124,28 @@ static inline void shmnd_slots_publish(struct shmnd_slots_writer *w, uint32_t le
     w->write_pos += slots;
 }
 
+/* The same without showing it: behind a message that is held back, and the first of
+ * these (`ready` false) too. No reader passes that one, so the release that shows it
+ * shows all behind it. */
+static inline void shmnd_slots_hold(struct shmnd_slots_writer *w, uint32_t length, uint8_t kind,
+                                    uint8_t flags, uint32_t slots, bool ready)
+{
+    struct shmnd_slot *head = shmnd_slot_at(w->ring, w->write_pos);
+    head->length = length;
+    head->kind = kind;
+    head->flags = flags;
+    if (ready)
+        shmnd_put64(&head->ready_pos, w->write_pos + 1);
+    w->write_pos += slots;
+}
+
+/* Shows the message that was held back at `pos`, and what was written behind it. */
+static inline void shmnd_slots_show(struct shmnd_slots_writer *w, uint64_t pos)
+{
+    /* SYNC slot-ready: release, pairs with acquire in shmnd_slots_peek() */
+    shmnd_release64(&shmnd_slot_at(w->ring, pos)->ready_pos, pos + 1);
+}
+
 /* Takes back the message that begins at `pos`. False: its reader was first. */
 static inline bool shmnd_slots_recall(struct shmnd_slots_writer *w, uint64_t pos)
 {

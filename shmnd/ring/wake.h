@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Telling the other side: waking its consumer, waking a Send of its that waits, and
- * the first word of going down.
+ * Telling the other side: waking its consumer, waking a Send of its that waits,
+ * showing what a batch held back, and the first word of going down.
  *
  * Called by either half of a queue pair, after it published what the other side
  * is to see. Never waits: a doorbell that cannot take another ring needs none.
@@ -10,30 +10,17 @@
  * the other side's `closing`; the closer sets `closing`, fences, then looks at
  * the ring for the last time. At least one sees the other: a Send that found
  * `closing` unset is in the ring when the closer takes what arrived.
+ *
+ * A batch holds small messages and receives back: they are written, and shown together.
+ * It is a hint and never stands in the way: what it holds is shown when it is submitted,
+ * when its ring is full, when a message comes that takes more than the ring, by a Flush
+ * and a disconnect, by a call that fails, and by any poll of a queue of the queue pair,
+ * so whoever waits for a completion does not wait for ever.
  */
 #ifndef SHMND_WAKE_H
 #define SHMND_WAKE_H
 
 #include "cq.h"
-
-/* ---- the beginning of the end -------------------------------------------------------- */
-
-/* The connection ends: nothing new begins, and conn.h goes on from here. */
-static inline void shmnd_qp_go_down(struct shmnd_qp *qp, enum shmnd_link_state state,
-                                    uint32_t head_status)
-{
-    if (qp->state != SHMND_QP_CONNECTED)
-        return;
-    qp->state = SHMND_QP_DOWN;
-    qp->going_down = true;
-    qp->down_state = state;
-    qp->down_status = head_status;
-    shmnd_put32(&qp->link.mine->closing, 1);
-    SHMND_KILL_POINT("closing-set");
-    /* SYNC closing: fence, pairs with the fence in shmnd_notify_receiver() */
-    shmnd_store_then_load();
-    shmnd_qp_activate(qp);
-}
 
 /* ---- waking the other side ----------------------------------------------------------- */
 
@@ -67,6 +54,58 @@ static inline void shmnd_notify_waiting_sender(struct shmnd_qp *qp)
     shmnd_store_then_load();
     if (shmnd_relaxed32(&qp->link.theirs->wants_credit))
         shmnd_notify_initiator(qp);
+}
+
+/* ---- what a batch holds back ---------------------------------------------------------- */
+
+/* Shows it, by one store for all messages and one for all receives, each with one look at
+ * whom to wake. Sends that were proven complete at the next look (shmnd_tx_retire). */
+static inline void shmnd_batch_show(struct shmnd_qp *qp)
+{
+    if (qp->held) {
+        qp->held = false;
+        shmnd_slots_show(&qp->out, qp->held_pos);
+        shmnd_notify_receiver(qp, qp->held_solicited);
+    }
+    if (qp->held_receives) {
+        qp->held_receives = false;
+        /* SYNC posted: release, pairs with acquire in shmnd_tx_look() */
+        shmnd_release64(&qp->link.mine->posted, qp->own.posted - qp->posted_base);
+        shmnd_notify_waiting_sender(qp);
+    }
+}
+
+/* Holds the message back that is written next. True when it is the first. */
+static inline bool shmnd_batch_hold(struct shmnd_qp *qp, bool solicited)
+{
+    bool first = !qp->held;
+    if (first) {
+        qp->held = true;
+        qp->held_solicited = false;
+        qp->held_pos = qp->out.write_pos;
+        qp->held_message = qp->messages;
+    }
+    qp->held_solicited = qp->held_solicited || solicited;
+    return first;
+}
+
+/* ---- the beginning of the end -------------------------------------------------------- */
+
+/* The connection ends: nothing new begins, and conn.h goes on from here. */
+static inline void shmnd_qp_go_down(struct shmnd_qp *qp, enum shmnd_link_state state,
+                                    uint32_t head_status)
+{
+    if (qp->state != SHMND_QP_CONNECTED)
+        return;
+    qp->state = SHMND_QP_DOWN;
+    qp->going_down = true;
+    qp->down_state = state;
+    qp->down_status = head_status;
+    shmnd_put32(&qp->link.mine->closing, 1);
+    SHMND_KILL_POINT("closing-set");
+    /* SYNC closing: fence, pairs with the fence in shmnd_notify_receiver() */
+    shmnd_store_then_load();
+    shmnd_qp_activate(qp);
 }
 
 #endif

@@ -482,7 +482,8 @@ static inline uint32_t post_send(struct pair *e, uint64_t context, const struct 
     bool kept;
     uint32_t status =
         shmnd_post_send(&e->q, (void *)(uintptr_t)context, s, n, flags, &kept);
-    if (status == SHMND_SUCCESS && e->q.wq_head != e->q.wq_tail)
+    if (status == SHMND_SUCCESS && e->q.wq_head != e->q.wq_tail &&
+        !(e->q.batch && e->q.wq_next == e->q.wq_tail))
         advance(e);
     return status;
 }
@@ -533,7 +534,7 @@ static inline uint32_t post_receive(struct pair *e, uint64_t context, const stru
 
 static inline void disconnect(struct pair *e)
 {
-    shmnd_qp_go_down(&e->q, SHMND_LINK_CLOSED, SHMND_CANCELED);
+    shmnd_qp_disconnect(&e->q);
     settle(e);
 }
 

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages that are shown together: the store that shows the first one shows all behind it."""
+
+import pytest
+
+from model.explorer import Thread, acquire, explore, fence, load, release, store
+from model.verdict import violated
+
+# -- SYNC slot-ready: two messages of one slot each, the first held back --
+
+
+def held(show: bool = True, look: bool = True) -> int:
+    def writer() -> Thread:
+        yield store("payload1", 101)
+        yield store("payload2", 102)
+        yield store("ready2", 2)
+        yield (release if show else store)("ready1", 1)
+
+    def reader() -> Thread:
+        first = yield (acquire if look else load)("ready1")
+        if first != 1:
+            return  # nobody looks at the second slot before
+        payload = yield load("payload1")
+        assert payload == 101, "torn"
+        second = yield (acquire if look else load)("ready2")
+        assert second == 2, "not shown together"
+        payload = yield load("payload2")
+        assert payload == 102, "torn"
+
+    names = ("payload1", "payload2", "ready1", "ready2")
+    return explore([writer, reader], dict.fromkeys(names, 0))
+
+
+def test_one_store_shows_all() -> None:
+    assert held() > 10
+
+
+@pytest.mark.parametrize("part", ["show", "look"])
+def test_the_showing_needs_its_order(part: str) -> None:
+    assert violated(lambda: held(**{part: False}))
+
+
+# -- SYNC arm: the one look at whom to wake, behind the store that shows --
+
+
+def wake(look_behind: bool) -> int:
+    def writer() -> Thread:
+        yield store("ready2", 2)
+        if not look_behind:  # as each message would, before it is shown
+            yield fence()
+            armed = yield load("armed")
+            yield release("ready1", 1)
+        else:
+            yield release("ready1", 1)
+            yield fence()
+            armed = yield load("armed")
+        if armed:
+            yield store("rung", 1)
+
+    def sleeper() -> Thread:
+        yield store("armed", 1)
+        yield fence()
+        first = yield load("ready1")
+        yield store("asleep", 0 if first else 1)
+
+    def final(memory: dict[str, int]) -> None:
+        assert not memory["asleep"] or memory["rung"], "asleep beside a batch, and nobody rang"
+
+    names = ("ready1", "ready2", "armed", "asleep", "rung")
+    return explore([writer, sleeper], dict.fromkeys(names, 0), final)
+
+
+def test_a_batch_wakes_whom_it_must() -> None:
+    assert wake(look_behind=True) > 10
+    assert violated(lambda: wake(look_behind=False))
