@@ -337,7 +337,7 @@ cdef class PostingCore(PairCore):
         if self.born != forks():
             self._refuse_in_child("flush")
         if self.q.state == c.SHMND_QP_CONNECTED:
-            c.shmnd_qp_go_down(&self.q, c.SHMND_LINK_CLOSED, Status.CANCELED)
+            c.shmnd_qp_disconnect(&self.q)
             self.settle()
             self.initiator_cq.pushed()
             self.receive_cq.pushed()
