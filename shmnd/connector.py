@@ -194,9 +194,9 @@ class Connector(Dance):
 
     def _send_answer(self, call: str, tie: Tie, attempt: Attempt, private: bytes) -> None:
         """Make the link and send it, so that the active side can use it at once."""
-        peer = self._hub.peer_adapter(attempt.peer_adapter)
-        if peer is None:
-            raise error(Status.CONNECTION_ABORTED, call, "the active side's process is gone")
+        peer = self._hub.require_peer(
+            attempt.peer_adapter, call, Status.CONNECTION_ABORTED, "the active side's process"
+        )
         assert attempt.mine is not None
         link = tie.answer(attempt, peer, attempt.mine.limits)
         step("answer-to-be-sent")

@@ -161,9 +161,9 @@ class Dance(OverlappedObject):
         call = "Connector.connect"
         if not fds:
             raise error(Status.INSUFFICIENT_RESOURCES, call, "no descriptor was free for the link")
-        peer = self._hub.peer_adapter(attempt.peer_adapter)
-        if peer is None:
-            raise error(Status.CONNECTION_REFUSED, call, "the process that accepted is gone")
+        peer = self._hub.require_peer(
+            attempt.peer_adapter, call, Status.CONNECTION_REFUSED, "the process that accepted"
+        )
         limits = attempt.mine.limits.meeting(attempt.theirs.limits)
         self._tie.take_answer(attempt, fds.pop(0), size, peer, limits)
         self._limits = limits

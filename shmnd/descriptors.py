@@ -7,12 +7,37 @@ called after the end does nothing. So the order in which objects are released ne
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
 import os
 import time
+from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["Descriptor", "EventCount", "Timer"]
+from shmnd.status import NdError, Status, error
+
+__all__ = ["Descriptor", "EventCount", "Timer", "taking_from_the_system"]
+
+_NONE_LEFT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ENODEV)
+
+
+@contextlib.contextmanager
+def taking_from_the_system(call: str) -> Iterator[None]:
+    """Tell in the words of the interface that the system gives no more descriptors or memory."""
+    try:
+        yield
+    except NdError:
+        raise
+    except OSError as exc:
+        if exc.errno not in _NONE_LEFT:
+            raise
+        raise error(
+            Status.INSUFFICIENT_RESOURCES,
+            call,
+            f"{exc.strerror or exc} (errno {exc.errno}); the limit of descriptors of a process is"
+            " ulimit -n",
+        ) from exc
 
 
 class Descriptor:
@@ -29,7 +54,7 @@ class Descriptor:
 
     def close(self) -> None:
         """Give it back to the kernel."""
-        fd, self._fd = self._fd, -1
+        fd, self._fd = getattr(self, "_fd", -1), -1  # none, if none was to be had
         if fd >= 0:
             try:
                 os.close(fd)

@@ -27,6 +27,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from shmnd.broker.protocol import name_of
+from shmnd.descriptors import taking_from_the_system
 from shmnd.ledger import Ledger
 from shmnd.peers import Peers
 from shmnd.status import NdError, Status, error
@@ -75,7 +76,7 @@ class Hub:
         from shmnd.data_plane import DataPlane
 
         key = place_of(namespace, group=group).directory
-        with cls._registry:
+        with taking_from_the_system("open_adapter"), cls._registry:
             hub = cls._hubs.get(key)
             if hub is None:
                 hub = cls(
@@ -113,6 +114,7 @@ class Hub:
         over both, so that a replay finds either neither or both."""
         self._mail: deque[tuple[Event, list[int]]] = deque()
         self._delivering = threading.RLock()
+        self._unheard: set[str] = set()
         self._ends: dict[tuple[str, int], weakref.ref[EventTarget]] = {}
         self._objects: dict[int, weakref.ref[EventTarget]] = {}
 
@@ -344,7 +346,10 @@ class Hub:
             if change is None:
                 self._mail.append((event, fds))
                 continue
-            if not event.get("fds_lost"):  # else no descriptor was free: as if never heard of
+            if event.get("fds_lost"):  # no descriptor was free: as if never heard of
+                self._unheard.add(event["adapter"])
+                self.post("unheard", adapter=event["adapter"])
+            else:
                 change(self, event, fds)
             _close(fds)
         if not self.client.alive:
@@ -352,6 +357,7 @@ class Hub:
 
     def _peer(self, event: Event, fds: list[int]) -> None:
         self._peers.meet(event, fds)
+        self._unheard.discard(event["adapter"])
 
     def _segment(self, event: Event, fds: list[int]) -> None:
         self._peers.add_segment(event, fds)
@@ -361,6 +367,7 @@ class Hub:
 
     def _adapter_gone(self, event: Event, fds: list[int]) -> None:
         self._peers.forget(event["adapter"])
+        self._unheard.discard(event["adapter"])
 
     def _process_gone(self, event: Event, fds: list[int]) -> None:
         self._peers.forget_process(event["process"])
@@ -477,6 +484,21 @@ class Hub:
     def peer_adapter(self, uid: str) -> PeerLike | None:
         """Give what is known of an adapter of another process, or of this one."""
         return self._peers.get(uid)
+
+    def require_peer(self, uid: str, call: str, gone: Status, who: str) -> PeerLike:
+        """Give what is known of an adapter; why nothing is known is the error."""
+        if uid in self._unheard:
+            self.sync()  # there may be room by now
+        peer = self._peers.get(uid)
+        if peer is not None:
+            return peer
+        if uid in self._unheard:
+            raise error(
+                Status.INSUFFICIENT_RESOURCES,
+                call,
+                "no descriptor was free for what connects the two processes (ulimit -n)",
+            )
+        raise error(gone, call, f"{who} is gone")
 
     def unregister_adapter(self, adapter: SegmentOwner) -> None:
         """An adapter is closed, or could not be opened; the last one takes the hub along."""

@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Protocol
 
-from shmnd.descriptors import EventCount, Timer
+from shmnd.descriptors import EventCount, Timer, taking_from_the_system
 
 __all__ = ["Readiness", "Watch"]
 
@@ -169,7 +169,8 @@ class Readiness:
             if self._closed:
                 raise ValueError("fileno() of something closed")
             if self._epoll is None:
-                self._epoll = self._make()
+                with taking_from_the_system("fileno"):
+                    self._epoll = self._make()
             return self._epoll.fileno()
 
     def _make(self) -> select.epoll:

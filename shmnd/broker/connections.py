@@ -105,7 +105,7 @@ class Connections:
         connection = self._offered_to(process, fields["connection"])
         connection.stage = Stage.ACCEPTED
         active = connection.active.process
-        self._introduce(self._adapters[connection.passive.adapter], active)
+        self.introduce(self._adapters[connection.passive.adapter], active)
         self._outbox.event(
             active,
             "accepted",
@@ -163,7 +163,7 @@ class Connections:
         for end, connection in adapter.ends.items():
             other = connection.other(end)
             if other.process is not None and not other.over and adapter.uid in other.process.knows:
-                self._introduce(adapter, other.process)
+                self.introduce(adapter, other.process)
 
     # --- replay --------------------------------------------------------------------------------
 
@@ -217,8 +217,8 @@ class Connections:
             return
         if other.process is not None:
             # Each may have declared segments while there was no broker: tell both everything.
-            self._introduce(self._adapters[connection.active.adapter], connection.passive.process)
-            self._introduce(self._adapters[connection.passive.adapter], connection.active.process)
+            self.introduce(self._adapters[connection.active.adapter], connection.passive.process)
+            self.introduce(self._adapters[connection.passive.adapter], connection.active.process)
             return
         self._vacant.setdefault(other.adapter, {})[connection.identity] = connection
         owner = self._adapters.get(other.adapter)
@@ -302,7 +302,7 @@ class Connections:
         connection.stage = Stage.OFFERED
         passive = listener.adapter.process
         self._occupy(connection, connection.passive, listener.adapter)
-        self._introduce(self._adapters[connection.active.adapter], passive)
+        self.introduce(self._adapters[connection.active.adapter], passive)
         self._outbox.event(
             passive,
             "offer",
@@ -317,7 +317,7 @@ class Connections:
         )
         connection.private, connection.offer = "", {}  # delivered; nobody asks for them again
 
-    def _introduce(self, adapter: Adapter, to: Process | None) -> None:
+    def introduce(self, adapter: Adapter, to: Process | None) -> None:
         """Tell a process of an adapter and of those of its segments that it has not got yet."""
         if to is None:
             return

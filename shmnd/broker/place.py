@@ -155,7 +155,10 @@ class Place:
 
     def connect(self) -> socket.socket | None:
         """Connect to the broker; None when nobody is there or it takes nobody now."""
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        try:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        except OSError as exc:
+            raise unusable(self.socket, f"cannot be reached: {exc.strerror}", exc) from exc
         try:
             with self._short(self.socket) as path:
                 sock.connect(path)

@@ -86,6 +86,8 @@ class Process:
     connections: dict[int, Connection] = field(default_factory=dict)
     knows: dict[str, set[int]] = field(default_factory=dict)
     """Adapters it was told about, and which of their segments it was given."""
+    unheard: set[str] = field(default_factory=set)
+    """Adapters it was told about when it had no room for the descriptors."""
     met: dict[str, Process] = field(default_factory=dict)
     """Processes that shared a connection, or an attempt at one, with it."""
     segments: int = 0

@@ -69,6 +69,7 @@ class Rendezvous:
             "closed": self._closed,
             "holds": self._holds,
             "sync": self._sync,
+            "unheard": self._unheard,
         }
 
     # --- clients -------------------------------------------------------------------------------
@@ -335,6 +336,20 @@ class Rendezvous:
         return {"refused": refused}
 
     def _sync(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        """Tell again what was not heard; whatever was said before, the client has by now."""
+        for uid in list(process.unheard):
+            adapter = self.adapters.get(uid)
+            process.unheard.discard(uid)
+            if adapter is not None:
+                self.connections.introduce(adapter, process)
+        return {}
+
+    def _unheard(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        """Descriptors were lost on their way: it will be told once more when it matters."""
+        uid = fields["adapter"]
+        if process.knows.pop(uid, None) is not None:
+            self.adapters[uid].known_by.pop(process.uid, None)
+            process.unheard.add(uid)
         return {}
 
     def _status(self, fields: Fields) -> Fields:

@@ -255,6 +255,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
         },
     ),
     "sync": Shape(0, {}),
+    "unheard": Shape(0, {"adapter": _uid}),
     "status": Shape(
         0,
         {

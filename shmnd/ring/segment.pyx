@@ -13,7 +13,7 @@ read is sealed against writing too, so that no trick with its descriptor makes i
 import fcntl
 import os
 
-from libc.errno cimport errno
+from libc.errno cimport EINVAL, errno
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
 from shmnd.status import Status, error
@@ -36,7 +36,9 @@ def _create(label: str, nbytes: int, call: str) -> int:
     try:
         try:
             fd = os.memfd_create(f"shmnd-{label}", flags | _NO_EXEC)
-        except OSError:
+        except OSError as err:
+            if err.errno != EINVAL:
+                raise
             fd = os.memfd_create(f"shmnd-{label}", flags)  # a kernel before 6.3
         os.fchmod(fd, 0o600)
         return fd

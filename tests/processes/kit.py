@@ -123,9 +123,11 @@ class Child:
     def __init__(self, program: str, *, kit: bool = True, **options: Any) -> None:
         import json
 
+        wrapper: list[str] = options.pop("wrapper", [])
+        source = PRELUDE + (KIT if kit else "") + program
         environment = {**os.environ, **options.pop("env", {}), "KIT_PATH": json.dumps(sys.path)}
         self.process = subprocess.Popen(
-            [options.pop("python", sys.executable), "-c", PRELUDE + (KIT if kit else "") + program],
+            [*wrapper, options.pop("python", sys.executable), "-c", source],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=options.pop("stderr", None),

@@ -508,6 +508,27 @@ def test_closing_the_passive_adapter_refuses_what_was_offered(world: World) -> N
     assert world.state.connections.records == {}
 
 
+# --- lost descriptors ---
+
+
+def test_what_was_not_heard_is_told_again_when_it_matters(world: World) -> None:
+    active, passive, _ = connected(world)
+    active.segment(3)
+    passive.take()
+    passive.ask("unheard", adapter=active.adapter)
+    assert passive.take() == []
+    passive.ask("sync")
+    assert passive.names() == ["peer", "segment"]
+    passive.ask("sync")
+    assert passive.take() == []
+    passive.ask("unheard", adapter="0" * 32)
+    passive.ask("unheard", adapter=active.adapter)
+    active.ask("adapter_close", adapter=active.adapter)
+    passive.take()
+    passive.ask("sync")
+    assert passive.take() == []
+
+
 # --- death ---
 
 
