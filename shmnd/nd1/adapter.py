@@ -58,6 +58,11 @@ class Adapter(OverlappedObject):
         self._regions: dict[int, _Region] = {}
         self._leaving: list[tuple[_Region, Overlapped2]] = []
 
+    def cancel_overlapped_requests(self) -> None:
+        """Registrations under way are left to finish; this cancels nothing else's operations."""
+        self.core.check_open("Adapter.cancel_overlapped_requests")
+        super().cancel_overlapped_requests()
+
     # -- what it is --
 
     def get_file_handle(self) -> FileHandle:

@@ -139,7 +139,18 @@ class Endpoint(EndpointCore, Closing):
             )
         self.pair.invalidate(memory_window.core, _owned(result, call), flags)
 
-    # -- the end --
+    # -- batches, the end --
+
+    def start_request_batch(self) -> None:
+        """Hold the requests that follow back until they can be published together.
+
+        A hint: each call still says whether its request was taken, and nothing waits for ever.
+        """
+        self.pair._begin_batch()
+
+    def submit_request_batch(self) -> None:
+        """Publish what was held back. Harmless when nothing was."""
+        self.pair._submit_batch()
 
     def flush(self) -> None:
         """Cancel all outstanding requests. A connection does not survive it."""

@@ -150,6 +150,8 @@ cdef class EndpointCore:
     def __init__(self, PostingCore pair not None) -> None:
         self.pair = pair
         pair.title = "Endpoint"
+        # Version 2 says ACCESS_VIOLATION on either side.
+        pair.q.target_fault = Status.REMOTE_ERROR
 
     # -- data requests --
 

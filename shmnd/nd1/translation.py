@@ -31,6 +31,9 @@ _WORDS: Final[Mapping[Status, Status]] = MappingProxyType(
     }
 )
 
+# In version 2 an Accept, too, is refused.
+_OF_ACCEPT: Final = MappingProxyType({Status.CONNECTION_REFUSED: Status.CONNECTION_ABORTED})
+
 
 def translated(status: Status) -> Status:
     """Give the status that version 1 has for one of the core."""
@@ -58,6 +61,8 @@ class Overlapped(Overlapped2):
     __slots__ = ()
 
     def _complete(self, status: Status, detail: str = "") -> bool:
+        if self.call == "Connector.accept":
+            status = _OF_ACCEPT.get(status, status)
         return super()._complete(translated(status), detail)
 
     def _raise_if_failed(self) -> None:

@@ -219,6 +219,7 @@ cdef extern from "post.h" nogil:
         uint32_t inline_size
         uint32_t max_read_sge
         uint32_t outbound_read_limit
+        uint32_t target_fault
         uint64_t rnr_ns
         shmnd_slots_writer out
         uint64_t messages

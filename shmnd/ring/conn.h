@@ -256,7 +256,7 @@ static inline void shmnd_fail_unmapped(struct shmnd_qp *qp, bool receiving)
         w = &qp->wqes[qp->wq_head & qp->wq_mask]; /* a large message already announced */
     else
         qp->wq_next++;
-    shmnd_tx_fail(w, SHMND_ACCESS_VIOLATION);
+    shmnd_tx_fail(w, w->type == SHMND_SEND ? SHMND_ACCESS_VIOLATION : qp->target_fault);
 }
 
 /* The owner ends the connection. What a batch held back is sent as if it had not. */

@@ -220,6 +220,7 @@ struct shmnd_qp {
     uint32_t receive_bit, initiator_bit; /* of ours, in our queues' bells */
     uint32_t max_transfer, inline_size, max_read_sge;
     uint32_t outbound_read_limit;
+    uint32_t target_fault; /* how a Read or Write ends that its target does not grant */
     uint64_t rnr_ns;
 
     /* sending */

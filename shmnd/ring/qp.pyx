@@ -42,6 +42,7 @@ cdef class QueuePair(PostingCore):
         self.q.max_transfer = adapter.limits.max_transfer_length
         self.q.max_read_sge = adapter.limits.max_read_sge
         self.q.rnr_ns = <uint64_t>(adapter.rnr_timeout * 1e9)
+        self.q.target_fault = Status.ACCESS_VIOLATION
         self.q.inline_size = depths["inline_size"]
         self._make_sending(depths["initiator_depth"], depths["max_initiator_sge"])
         self._make_receiving(depths["receive_depth"], depths["max_receive_sge"])

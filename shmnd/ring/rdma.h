@@ -50,11 +50,11 @@ static inline uint32_t shmnd_tx_aim_rdma(struct shmnd_qp *qp, const struct shmnd
     uint32_t right = reading ? SHMND_ALLOW_READ : SHMND_ALLOW_WRITE;
     if (!shmnd_grant_read(grant, w->remote_token, right, w->remote_address, w->length,
                           qp->link.connection, &target))
-        return SHMND_ACCESS_VIOLATION;
+        return qp->target_fault;
     shmnd_spans_clear(remote);
     int got = shmnd_peer_span(qp->peer, target.segment, target.offset, w->length, remote);
     if (got <= 0)
-        return got == 0 ? SHMND_PENDING : SHMND_ACCESS_VIOLATION;
+        return got == 0 ? SHMND_PENDING : qp->target_fault;
     job->kind = SHMND_JOB_RDMA;
     SHMND_KILL_POINT("token-checked");
     job->grant = grant;
@@ -65,7 +65,7 @@ static inline uint32_t shmnd_tx_aim_rdma(struct shmnd_qp *qp, const struct shmnd
 static inline uint32_t shmnd_run_rdma(struct shmnd_qp *qp, struct shmnd_job *job)
 {
     if (!shmnd_hazard_enter(&qp->link.mine->hazard, job->grant, job->token))
-        return SHMND_ACCESS_VIOLATION;
+        return qp->target_fault;
     /* SYNC closing: the fence in shmnd_hazard_enter() pairs with the closer's */
     if (shmnd_relaxed32(&qp->link.theirs->closing)) {
         shmnd_hazard_leave(&qp->link.mine->hazard);

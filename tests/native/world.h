@@ -172,6 +172,7 @@ static inline struct pair *pair_new(struct queue *receive, struct queue *initiat
     q->max_transfer = 0x80000000u;
     q->max_read_sge = 16;
     q->outbound_read_limit = 16;
+    q->target_fault = SHMND_ACCESS_VIOLATION;
     q->inline_size = o.inline_size;
     q->rnr_ns = o.rnr_ns;
     uint32_t size = shmnd_pow2_at_least(o.requests + 1);

@@ -166,13 +166,3 @@ COMPLETIONS: dict[str, dict[str, str]] = {
         "receive": "SUCCESS BUFFER_OVERFLOW ACCESS_VIOLATION",
     },
 }
-
-
-def cells() -> set[tuple[str, str, str]]:
-    """All (interface, method, status), completions under the method name `<method>_completes`."""
-    found = set()
-    for table, suffix in ((CALLS, ""), (COMPLETIONS, "_completes")):
-        for interface, methods in table.items():
-            for method, listed in methods.items():
-                found |= {(interface, method + suffix, status) for status in listed.split()}
-    return found

@@ -1,0 +1,535 @@
+# SPDX-License-Identifier: Apache-2.0
+"""INDConnector: the endpoint, and the connection of it."""
+
+import resource
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import shmnd.nd1 as nd
+from nd1.ends import End, Pair
+from nd1.test_adapter import at_the_limit
+from shmnd import Status
+from spi.harness import NOBODY, WAIT, nd_error, outcome
+
+# -- CreateEndpoint --
+
+
+def test_create_endpoint_success_at_the_limits(end: End) -> None:
+    info = end.adapter.query()
+    endpoint = end.connector.create_endpoint(
+        end.cq,
+        end.cq,
+        info.max_inbound_requests,
+        info.max_outbound_requests,
+        info.max_inbound_sge,
+        info.max_outbound_sge,
+        info.max_inbound_read_limit,
+        info.max_outbound_read_limit,
+    )
+    assert endpoint.max_inline_data == info.max_inline_data
+    endpoint.close()
+    end.connector.create_endpoint(end.cq, end.cq, 0, 0, 0, 0).close()
+
+
+def bad_queue(make_end: Callable[..., End], place: int) -> None:
+    end, stranger = make_end(), make_end()
+    closed = end.adapter.create_completion_queue(8)
+    closed.close()
+    for bad in (None, stranger.cq, closed, end.adapter.core.create_completion_queue(8)):
+        queues: list[Any] = [end.cq, end.cq]
+        queues[place] = bad
+        with nd_error(Status[f"INVALID_PARAMETER_{place + 1}"], match="create_endpoint"):
+            end.connector.create_endpoint(*queues, 1, 1, 1, 1)
+
+
+def test_create_endpoint_invalid_parameter_1_when_the_inbound_queue_is_bad(
+    make_end: Callable[..., End],
+) -> None:
+    bad_queue(make_end, 0)
+
+
+def test_create_endpoint_invalid_parameter_2_when_the_outbound_queue_is_bad(
+    make_end: Callable[..., End],
+) -> None:
+    bad_queue(make_end, 1)
+
+
+def beyond(end: End, number: int, limit: str) -> None:
+    most = getattr(end.adapter.query(), limit)
+    for bad in (most + 1, -1, "1"):
+        values: list[Any] = [1, 1, 1, 1, 0, 0]
+        values[number - 3] = bad
+        with nd_error(Status[f"INVALID_PARAMETER_{number}"], match=str(most)):
+            end.connector.create_endpoint(end.cq, end.cq, *values)
+
+
+def test_create_endpoint_invalid_parameter_3_beyond_the_receives(end: End) -> None:
+    beyond(end, 3, "max_inbound_requests")
+
+
+def test_create_endpoint_invalid_parameter_4_beyond_the_requests(end: End) -> None:
+    beyond(end, 4, "max_outbound_requests")
+
+
+def test_create_endpoint_invalid_parameter_5_beyond_the_inbound_elements(end: End) -> None:
+    beyond(end, 5, "max_inbound_sge")
+
+
+def test_create_endpoint_invalid_parameter_6_beyond_the_outbound_elements(end: End) -> None:
+    beyond(end, 6, "max_outbound_sge")
+
+
+def test_create_endpoint_invalid_parameter_7_beyond_the_inbound_reads(end: End) -> None:
+    beyond(end, 7, "max_inbound_read_limit")
+
+
+def test_create_endpoint_invalid_parameter_8_beyond_the_outbound_reads(end: End) -> None:
+    beyond(end, 8, "max_outbound_read_limit")
+
+
+def test_create_endpoint_the_first_wrong_parameter_is_named(end: End) -> None:
+    with nd_error(Status.INVALID_PARAMETER_3):
+        end.connector.create_endpoint(end.cq, end.cq, -1, -1, -1, -1, -1, -1)
+
+
+def test_create_endpoint_insufficient_resources_when_the_queue_is_full(end: End) -> None:
+    """A completion queue serves a limited number of endpoints."""
+    with nd_error(Status.INSUFFICIENT_RESOURCES):
+        for _ in range(5000):
+            connector = end.adapter.create_connector()
+            end.kept += [connector, connector.create_endpoint(end.cq, end.cq, 1, 1, 1, 1)]
+
+
+def test_create_endpoint_not_supported_while_the_connector_has_one(end: End) -> None:
+    endpoint = end.connector.create_endpoint(end.cq, end.cq, 1, 1, 1, 1)
+    with nd_error(Status.NOT_SUPPORTED):
+        end.connector.create_endpoint(end.cq, end.cq, 1, 1, 1, 1)
+    endpoint.close()
+    end.connector.create_endpoint(end.cq, end.cq, 1, 1, 1, 1).close()
+
+
+def test_create_endpoint_device_removed_when_the_adapter_is_closed(end: End) -> None:
+    connector, cq = end.connector, end.cq
+    end.adapter.close()
+    with nd_error(Status.DEVICE_REMOVED):
+        connector.create_endpoint(cq, cq, 1, 1, 1, 1)
+
+
+# -- Connect --
+
+
+def test_connect_success_carries_data_both_ways(pair: Pair) -> None:
+    pair.offer(b"what do you say")
+    assert pair.passive.connector.get_connection_data() == (8, 8, b"what do you say")
+    pair.accept(b"yes")
+    assert pair.active.connector.get_connection_data() == (8, 8, b"yes")
+
+
+def test_connect_success_from_a_port_of_choice(pair: Pair) -> None:
+    with pair.active.adapter.listen() as chosen:
+        port = chosen.assigned_port
+    waiting = pair.passive.listen.get_connection_request(pair.passive.connector)
+    active = pair.active
+    active.connector.connect(active.endpoint, pair.address(), 6, port)
+    waiting.result(WAIT)
+    assert pair.passive.connector.get_peer_address() == ("127.0.0.1", port)
+
+
+def test_connect_pending_until_the_peer_decides(pair: Pair) -> None:
+    pair.offer()
+    assert pair.connecting.status is Status.PENDING
+
+
+def test_connect_invalid_parameter_1_with_another_connectors_endpoint(pair: Pair) -> None:
+    other = pair.active.adapter.create_connector()
+    foreign = other.create_endpoint(pair.active.cq, pair.active.cq, 1, 1, 1, 1)
+    pair.active.kept += [other, foreign]
+    for endpoint in (foreign, pair.passive.endpoint, None):
+        with nd_error(Status.INVALID_PARAMETER_1, match="connect"):
+            pair.active.connector.connect(endpoint, pair.address())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "address", [None, "127.0.0.1", ("no address", 5), ("::1", 5), ("127.0.0.1", 70000)]
+)
+def test_connect_invalid_address_when_it_is_none(end: End, address: Any) -> None:
+    with nd_error(Status.INVALID_ADDRESS, match="connect"):
+        end.connector.connect(end.endpoint, address)
+
+
+@pytest.mark.parametrize("protocol", [-1, 256, "tcp"])
+def test_connect_invalid_parameter_4_when_the_protocol_is_none(end: End, protocol: Any) -> None:
+    with nd_error(Status.INVALID_PARAMETER_4, match="255"):
+        end.connector.connect(end.endpoint, ("127.0.0.1", 5), protocol)
+
+
+def test_connect_buffer_overflow_with_too_much_data(end: End) -> None:
+    most = end.adapter.query().max_caller_data
+    with nd_error(Status.BUFFER_OVERFLOW, match=str(most)):
+        end.connector.connect(end.endpoint, ("127.0.0.1", 5), private_data=bytes(most + 1))
+
+
+def test_connect_connection_active_when_it_is_under_way(pair: Pair) -> None:
+    pair.offer()
+    with nd_error(Status.CONNECTION_ACTIVE):
+        pair.active.connector.connect(pair.active.endpoint, pair.address())
+    with nd_error(Status.CONNECTION_ACTIVE):
+        pair.active.connector.connect(pair.active.endpoint, pair.address(), 6, 50000)
+
+
+def test_connect_connection_active_while_it_waits_for_a_request(pair: Pair) -> None:
+    """A17."""
+    passive = pair.passive
+    passive.listen.get_connection_request(passive.connector)
+    with nd_error(Status.CONNECTION_ACTIVE):
+        passive.connector.connect(passive.endpoint, pair.address())
+
+
+def test_connect_address_already_exists_when_the_local_port_is_taken(pair: Pair) -> None:
+    active = pair.active
+    with active.adapter.listen() as taken, nd_error(Status.ADDRESS_ALREADY_EXISTS):
+        active.connector.connect(active.endpoint, pair.address(), 6, taken.assigned_port)
+    pair.connect()  # nothing of it stays
+
+
+def test_connect_device_removed_when_the_adapter_is_closed(pair: Pair) -> None:
+    connector, endpoint, address = pair.active.connector, pair.active.endpoint, pair.address()
+    pair.active.adapter.close()
+    with nd_error(Status.DEVICE_REMOVED):
+        connector.connect(endpoint, address)
+
+
+def test_connect_connection_refused_by_a_reject_with_its_data(pair: Pair) -> None:
+    pair.offer()
+    pair.passive.connector.reject(b"no")
+    assert outcome(lambda: pair.connecting) is Status.CONNECTION_REFUSED
+    assert pair.active.connector.get_connection_data() == (0, 0, b"no")
+
+
+def test_connect_connection_refused_when_nobody_listens(end: End) -> None:
+    receive = nd.Result()
+    end.endpoint.receive(receive, None)
+    with end.adapter.listen() as gone:
+        port = gone.assigned_port
+    for _ in range(2):  # the same connector and endpoint serve again
+        refused = outcome(end.connector.connect, end.endpoint, ("127.0.0.1", port))
+        assert refused is Status.CONNECTION_REFUSED
+    assert end.cq.get_results() == [], "the Receive stays"
+
+
+def test_connect_connection_refused_under_another_protocol(pair: Pair) -> None:
+    active = pair.active
+    refused = outcome(active.connector.connect, active.endpoint, pair.address(), 17)
+    assert refused is Status.CONNECTION_REFUSED
+
+
+def test_connect_host_unreachable_when_the_address_is_nobodys(end: End) -> None:
+    assert outcome(end.connector.connect, end.endpoint, (NOBODY, 5)) is Status.HOST_UNREACHABLE
+
+
+def test_connect_canceled_by_a_cancel(pair: Pair) -> None:
+    pair.offer()
+    pair.active.connector.cancel_overlapped_requests()
+    assert pair.connecting.status is Status.CANCELED
+
+
+# -- CompleteConnect --
+
+
+def test_complete_connect_success_connects_both(connected: Pair) -> None:
+    sent, received = nd.Result(), nd.Result()
+    connected.passive.endpoint.receive(received, None)
+    connected.active.endpoint.send(sent, None)
+    assert connected.passive.reap() == [received]
+    assert connected.active.reap() == [sent]
+
+
+def test_complete_connect_connection_invalid_before_and_after_its_time(pair: Pair) -> None:
+    with nd_error(Status.CONNECTION_INVALID):
+        pair.active.connector.complete_connect()
+    pair.offer()
+    with nd_error(Status.CONNECTION_INVALID):
+        pair.active.connector.complete_connect()
+    pair.accept()
+    pair.passive.connector.close()
+    assert outcome(pair.active.connector.complete_connect) is Status.CONNECTION_INVALID
+
+
+def test_complete_connect_device_removed_when_the_adapter_is_closed(end: End) -> None:
+    connector = end.connector
+    end.adapter.close()
+    with nd_error(Status.DEVICE_REMOVED):
+        connector.complete_connect()
+
+
+# -- Accept --
+
+
+def test_accept_success_with_an_endpoint_made_for_the_request(pair: Pair) -> None:
+    """Read limits travel in the endpoints, and the lower ones hold."""
+    pair.offer()
+    passive = pair.passive
+    inbound, outbound, _ = passive.connector.get_connection_data()
+    endpoint = passive.connector.create_endpoint(passive.cq, passive.cq, 4, 4, 1, 1, inbound, 2)
+    passive.kept.append(endpoint)
+    assert (inbound, outbound) == (8, 8)
+    accepting = passive.connector.accept(endpoint)
+    pair.connecting.result(WAIT)
+    assert pair.active.connector.get_connection_data()[:2] == (2, 8)
+    pair.active.connector.complete_connect().result(WAIT)
+    accepting.result(WAIT)
+
+
+def test_accept_pending_until_the_active_side_completes(pair: Pair) -> None:
+    pair.offer()
+    pair.accept()
+    assert pair.accepting.status is Status.PENDING
+
+
+def test_accept_canceled_when_the_endpoint_is_released(pair: Pair) -> None:
+    pair.offer()
+    pair.accept()
+    pair.passive.endpoint.close()
+    assert outcome(lambda: pair.accepting) is Status.CANCELED
+
+
+def test_accept_device_removed_when_the_adapter_is_closed(pair: Pair) -> None:
+    pair.offer()
+    connector, endpoint = pair.passive.connector, pair.passive.endpoint
+    pair.passive.adapter.close()
+    with nd_error(Status.DEVICE_REMOVED):
+        connector.accept(endpoint)
+
+
+def test_accept_connection_active_when_the_connection_is_made(connected: Pair) -> None:
+    with nd_error(Status.CONNECTION_ACTIVE):
+        connected.passive.connector.accept(connected.passive.endpoint)
+
+
+def test_accept_connection_aborted_when_the_active_side_gave_up(pair: Pair) -> None:
+    pair.offer()
+    pair.active.connector.close()
+    pair.passive.adapter.get_overlapped_result(pair.connecting)
+    assert outcome(pair.passive.connector.accept, pair.passive.endpoint) is (
+        Status.CONNECTION_ABORTED
+    )
+
+
+def test_accept_connection_aborted_when_the_active_side_gives_up_later(pair: Pair) -> None:
+    pair.offer()
+    pair.accept()
+    pair.active.connector.reject()
+    assert outcome(lambda: pair.accepting) is Status.CONNECTION_ABORTED
+
+
+def test_accept_buffer_overflow_with_too_much_data(pair: Pair) -> None:
+    pair.offer()
+    most = pair.passive.adapter.query().max_callee_data
+    with nd_error(Status.BUFFER_OVERFLOW, match=str(most)):
+        pair.passive.connector.accept(pair.passive.endpoint, bytes(most + 1))
+    pair.accept(bytes(most))
+
+
+def test_accept_invalid_parameter_1_with_another_connectors_endpoint(pair: Pair) -> None:
+    pair.offer()
+    for endpoint in (pair.active.endpoint, None):
+        with nd_error(Status.INVALID_PARAMETER_1):
+            pair.passive.connector.accept(endpoint)  # type: ignore[arg-type]
+
+
+def test_accept_connection_invalid_without_a_request(end: End) -> None:
+    with nd_error(Status.CONNECTION_INVALID):
+        end.connector.accept(end.endpoint)
+
+
+# -- Reject --
+
+
+def test_reject_success_on_either_side(make_pair: Callable[..., Pair]) -> None:
+    first, second = make_pair(), make_pair()
+    first.offer()
+    first.passive.connector.reject(b"")
+    assert outcome(lambda: first.connecting) is Status.CONNECTION_REFUSED
+    second.offer()
+    second.accept()
+    second.active.connector.reject()
+    assert outcome(lambda: second.accepting) is Status.CONNECTION_ABORTED
+
+
+def test_reject_buffer_overflow_with_too_much_data(pair: Pair) -> None:
+    pair.offer()
+    most = pair.passive.adapter.query().max_callee_data
+    with nd_error(Status.BUFFER_OVERFLOW):
+        pair.passive.connector.reject(bytes(most + 1))
+    pair.passive.connector.reject(bytes(most))
+
+
+def test_reject_connection_aborted_when_the_active_side_gave_up(pair: Pair) -> None:
+    pair.offer()
+    pair.active.connector.close()
+    assert outcome(pair.passive.connector.reject) is Status.CONNECTION_ABORTED
+
+
+def test_reject_connection_invalid_when_there_is_nothing_to_reject(end: End) -> None:
+    with nd_error(Status.CONNECTION_INVALID):
+        end.connector.reject()
+
+
+def test_reject_device_removed_when_the_adapter_is_closed(end: End) -> None:
+    connector = end.connector
+    end.adapter.close()
+    with nd_error(Status.DEVICE_REMOVED):
+        connector.reject()
+
+
+# -- what is known of the peer --
+
+
+def test_get_connection_data_success_before_the_endpoint_and_after(pair: Pair) -> None:
+    address = pair.address()
+    waiting = pair.passive.listen.get_connection_request(pair.passive.connector)
+    pair.connecting = pair.active.connector.connect(
+        pair.active.endpoint, address, private_data=b"abc"
+    )
+    waiting.result(WAIT)
+    for _ in range(2):
+        assert pair.passive.connector.get_connection_data() == (8, 8, b"abc")
+    pair.accept()
+    assert pair.passive.connector.get_connection_data()[2] == b"abc"
+
+
+def test_get_connection_data_success_with_limits_crossed_over(
+    make_end: Callable[..., End],
+) -> None:
+    """A2: what the peer reads is what is read here."""
+    active = make_end(inbound_read_limit=3, outbound_read_limit=5)
+    pair = Pair(active, make_end())
+    pair.offer()
+    assert pair.passive.connector.get_connection_data()[:2] == (5, 3)
+    pair.connecting = None
+
+
+def test_get_connection_data_connection_invalid_without_a_peer(end: End) -> None:
+    with nd_error(Status.CONNECTION_INVALID):
+        end.connector.get_connection_data()
+
+
+def test_get_connection_data_connection_aborted_or_kept_when_the_peer_went(pair: Pair) -> None:
+    """The request was withdrawn: to ask is harmless, and so is a Reject."""
+    pair.offer(b"abc")
+    pair.active.connector.close()
+    status = outcome(lambda: pair.passive.connector.get_connection_data() and None)
+    assert status in (Status.SUCCESS, Status.CONNECTION_ABORTED)
+    assert outcome(pair.passive.connector.reject) is Status.CONNECTION_ABORTED
+
+
+def test_get_connection_data_into_success_fills_what_is_there(pair: Pair) -> None:
+    pair.offer(b"hello")
+    buffer = bytearray(b"\xee" * 8)
+    assert pair.passive.connector.get_connection_data_into(buffer) == (8, 8, 5)
+    assert buffer == b"hello" + b"\xee" * 3
+
+
+def test_get_connection_data_into_buffer_overflow_copies_what_fits(pair: Pair) -> None:
+    pair.offer(b"hello")
+    buffer = bytearray(3)
+    with nd_error(Status.BUFFER_OVERFLOW) as caught:
+        pair.passive.connector.get_connection_data_into(buffer)
+    assert buffer == b"hel"
+    assert caught.value.required == 5
+    assert caught.value.read_limits == (8, 8)
+
+
+def test_get_connection_data_into_connection_invalid_without_a_peer(end: End) -> None:
+    with nd_error(Status.CONNECTION_INVALID):
+        end.connector.get_connection_data_into(bytearray(8))
+
+
+def test_get_local_address_success_while_there_is_a_peer(pair: Pair) -> None:
+    pair.offer()
+    ours = pair.active.connector.get_local_address()
+    assert pair.passive.connector.get_peer_address() == ours
+    assert pair.passive.connector.get_local_address() == pair.address()
+
+
+def test_get_local_address_connection_invalid_without_a_peer(end: End) -> None:
+    with nd_error(Status.CONNECTION_INVALID):
+        end.connector.get_local_address()
+
+
+def test_get_peer_address_success_from_the_request_on(pair: Pair) -> None:
+    """A3."""
+    pair.offer()
+    assert pair.passive.connector.get_peer_address()[0] == "127.0.0.1"
+    assert pair.active.connector.get_peer_address() == pair.address()
+
+
+def test_get_peer_address_connection_invalid_without_a_peer(end: End) -> None:
+    with nd_error(Status.CONNECTION_INVALID):
+        end.connector.get_peer_address()
+
+
+# -- the end --
+
+
+def test_notify_disconnect_success_when_the_peer_disconnects(connected: Pair) -> None:
+    """A4: both sides are flushed, and later requests complete CANCELED."""
+    end, result, late = connected.active, nd.Result(), nd.Result()
+    end.endpoint.receive(result, None)
+    connected.hang_up(connected.passive)
+    assert end.reap() == [result]
+    assert result.status is Status.CANCELED
+    end.endpoint.send(late, None)
+    assert end.reap() == [late]
+    assert (late.status, late.bytes_transferred) == (Status.CANCELED, 0)
+    assert outcome(end.connector.notify_disconnect) is Status.SUCCESS, "at once"
+
+
+def test_notify_disconnect_pending_while_it_lives(connected: Pair) -> None:
+    assert connected.active.connector.notify_disconnect().status is Status.PENDING
+
+
+def test_notify_disconnect_canceled_by_a_cancel(connected: Pair) -> None:
+    waiting = connected.active.connector.notify_disconnect()
+    connected.active.connector.cancel_overlapped_requests()
+    assert waiting.status is Status.CANCELED
+    assert connected.active.connector.get_overlapped_result(waiting) is Status.CANCELED
+
+
+def test_notify_disconnect_connection_invalid_when_never_connected(end: End) -> None:
+    with nd_error(Status.CONNECTION_INVALID):
+        end.connector.notify_disconnect()
+
+
+def test_disconnect_success_also_at_the_same_time(connected: Pair) -> None:
+    first = connected.active.connector.disconnect()
+    second = connected.passive.connector.disconnect()
+    first.result(WAIT)
+    second.result(WAIT)
+    with nd_error(Status.CONNECTION_INVALID):  # A15
+        connected.active.endpoint.send(nd.Result(), None)
+
+
+def test_disconnect_connection_invalid_when_never_connected(end: End) -> None:
+    with nd_error(Status.CONNECTION_INVALID):
+        end.connector.disconnect()
+
+
+def test_disconnect_device_removed_when_the_adapter_is_closed(connected: Pair) -> None:
+    connector = connected.active.connector
+    connected.active.adapter.close()
+    with nd_error(Status.DEVICE_REMOVED):
+        connector.disconnect()
+
+
+def test_a_connector_out_of_descriptors_says_so(pair: Pair) -> None:
+    """The passive side makes the memory of a connection."""
+    pair.offer()
+    endpoint = pair.passive.endpoint
+    status = at_the_limit(
+        resource.RLIMIT_NOFILE, 3, lambda: pair.passive.connector.accept(endpoint)
+    )
+    assert status is Status.INSUFFICIENT_RESOURCES
+    pair.accept()

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which test provokes which documented status: told by the names of the tests."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+from shmnd import Status
+
+Cell = tuple[str, str, str]
+"""Interface, method, status; completions stand under the method name `<method>_completes`."""
+
+Listed = dict[str, dict[str, str]]
+
+
+def cells_of(calls: Listed, completions: Listed) -> set[Cell]:
+    """All cells of the two tables of a version."""
+    return {
+        (interface, method + suffix, status)
+        for table, suffix in ((calls, ""), (completions, "_completes"))
+        for interface, methods in table.items()
+        for method, listed in methods.items()
+        for status in listed.split()
+    }
+
+
+def _test_names(path: Path) -> list[str]:
+    return [
+        node.name.removeprefix("test_")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    ]
+
+
+def _longest(name: str, words: set[str]) -> str:
+    """The longest word that the name begins with, so that `query_into` is not `query`."""
+    fitting = [word for word in words if name == word or name.startswith(word + "_")]
+    return max(fitting, key=len, default="")
+
+
+def provoked(folder: Path, cells: set[Cell]) -> dict[Cell, list[str]]:
+    """Each cell with the tests in `folder` whose names say they provoke it."""
+    found: dict[Cell, list[str]] = defaultdict(list)
+    spelled = {status.lower(): status for status in Status.__members__}
+    for interface in sorted({interface for interface, _, _ in cells}):
+        methods = {method for at, method, _ in cells if at == interface}
+        for name in _test_names(folder / f"test_{interface}.py"):
+            method = _longest(name, methods)
+            status = _longest(name.removeprefix(method).lstrip("_"), set(spelled))
+            if method and status:
+                found[interface, method, spelled[status]].append(f"test_{name}")
+    return found
