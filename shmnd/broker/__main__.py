@@ -29,7 +29,7 @@ from shmnd.broker.server import Server
 from shmnd.status import NdError
 
 _LOCK_SECONDS = 2.0  # an earlier broker may be just about to leave
-_ATTEMPTS = 50
+_REPLACE_SECONDS = 20.0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -103,7 +103,8 @@ def _place(options: argparse.Namespace) -> Place:
 
 def _replace(place: Place) -> int | None:
     """End the broker that is there, also one that is stopped, and be the next."""
-    for _ in range(_ATTEMPTS):
+    deadline = time.monotonic() + _REPLACE_SECONDS
+    while time.monotonic() < deadline:
         lock = place.try_lock()
         if lock is not None:
             return lock

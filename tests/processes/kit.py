@@ -48,6 +48,7 @@ class Talk:
         self.connector = adapter.create_connector()
         self.came: list[bytes] = []
         self.results: list[shmnd.Result] = []
+        self.ended = ""
 
     @classmethod
     def to(cls, adapter: shmnd.Adapter, address: Address, **more: Any) -> Talk:
@@ -69,9 +70,9 @@ class Talk:
         """Send, and wait until it is on its way."""
         self.out[: len(data)] = memoryview(data).cast("B")
         self.qp.send(self.regions[0].sge(0, len(data)), "out")
-        self._until(lambda: any(r.request_type is RequestType.SEND for r in self.results))
-        (sent,) = [r for r in self.results if r.request_type is RequestType.SEND]
-        self.results.remove(sent)
+        self._until(lambda: bool(self.results))
+        sent = self.results.pop(0)
+        assert sent.request_type is RequestType.SEND
         assert sent.status is Status.SUCCESS, sent
 
     def hear(self) -> bytes:
@@ -82,10 +83,13 @@ class Talk:
     def _until(self, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
         while not done():
+            if self.ended:
+                raise ConnectionError(self.ended)
             for result in self.cq.wait(8, 1.0):
                 if result.request_type is RequestType.RECEIVE:
                     if result.status is not Status.SUCCESS:
-                        raise ConnectionError(f"{result}")
+                        self.ended = f"{result}"
+                        continue
                     self.came.append(bytes(self.into[: result.bytes_transferred]))
                     self.qp.receive(self.regions[1].sge(), "in")
                 else:
