@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "read-lat": "shmnd_bench.bench_read_lat",
     "ping": "shmnd_bench.bench_ping",
     "rping": "shmnd_bench.bench_rping",
+    "batch": "shmnd_bench.bench_batch",
     "compare": "shmnd_bench.bench_compare",
 }
 """The verbs of `shmnd bench`, each with the module that holds HELP, configure() and run()."""

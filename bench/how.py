@@ -53,6 +53,10 @@ class How:
     """Messages before the clock runs; None: a twentieth of what is measured."""
     validate: bool = False
     """First, send some messages whose every byte is looked at."""
+    burst: int = 0
+    """Sends of a stream between two looks at their queue, each burst to its end."""
+    batch: bool = False
+    """A burst is shown to the other side as one batch, and so are the Receives after a look."""
     threads: int = 1
     """Threads that do the same at the same time."""
     processes: int = 2
@@ -87,6 +91,8 @@ _WORDS = {
     "rate": "{:g}/s",
     "warmup": "{} to warm up",
     "validate": "validated",
+    "burst": "{} at a time",
+    "batch": "as a batch",
     "threads": "{} threads",
     "processes": "{} processes",
 }

@@ -202,6 +202,11 @@ def _rate_loop(question: Question, lanes: Sequence[Lane], native: bool) -> Rate:
     from . import bandwidth, flow
 
     how = question.how
+    if how.burst:
+        from . import bursts
+
+        play = bursts.compiled if native else bursts.stream
+        return lambda lane, count, first: play(lane, count, first, how.burst, how.batch)
     if native:
         from . import native as compiled
 

@@ -306,7 +306,7 @@ cdef extern from "post.h" nogil:
     uint32_t shmnd_their_state(const shmnd_qp *qp)
     void shmnd_show_state(shmnd_qp *qp, uint32_t state)
     void shmnd_qp_disconnect(shmnd_qp *qp)
-    void shmnd_batch_show(shmnd_qp *qp)
+    void shmnd_batch_submit(shmnd_qp *qp)
     void shmnd_qp_flush(shmnd_qp *qp)
     void shmnd_qp_look(shmnd_qp *qp)
     void shmnd_qp_tend(shmnd_qp *qp, uint64_t now_ns, shmnd_todo *todo)

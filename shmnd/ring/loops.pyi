@@ -41,6 +41,12 @@ def stream_receive(
     count: int,
     quota: int = 0,
 ) -> float: ...
+def burst_send(
+    qp: QueuePair, initiator_cq: CompletionCore, send: Sge, count: int, burst: int, batch: bool
+) -> float: ...
+def burst_receive(
+    qp: QueuePair, receive_cq: CompletionCore, receive: Sge, count: int, batch: bool
+) -> float: ...
 def write_pingpong(
     qp: QueuePair,
     initiator_cq: CompletionCore,

@@ -71,6 +71,8 @@ cdef int _post_send(QueuePair qp, c.shmnd_sge *s, str call) except -1 nogil:
     cdef c.shmnd_todo todo
     if status:
         _refused(call, status)
+    if qp.q.batch and qp.q.wq_next == qp.q.wq_tail:
+        return 0
     todo.qp = &qp.q
     while qp.q.wq_head != qp.q.wq_tail:
         todo.what = c.shmnd_tx_advance(&qp.q)
@@ -256,6 +258,55 @@ def stream_receive(QueuePair qp, CompletionCore receive_cq, CompletionCore initi
                 _post_send(qp, &empty.raw, call)
                 while _poll(initiator_cq, out, 1, call) == 0:
                     pass
+            spins += 1
+            if spins & SIGNALS == 0:
+                _look()
+        start = c.shmnd_now_ns() - start
+    return start * 1e-9
+
+
+def burst_send(QueuePair qp, CompletionCore initiator_cq, Sge send, uint64_t count, uint64_t burst,
+               bint batch) -> float:
+    """Send `count` messages, `burst` at a time and as one batch if so wanted; each burst ends."""
+    cdef c.shmnd_cqe out[64]
+    cdef uint64_t posted = 0, done = 0, end, start, spins = 0
+    cdef str call = "loops.burst_send"
+    with nogil:
+        start = c.shmnd_now_ns()
+        while done < count:
+            end = posted + burst if posted + burst < count else count
+            qp.q.batch = batch
+            while posted < end:
+                _post_send(qp, &send.raw, call)
+                posted += 1
+            if batch:
+                c.shmnd_batch_submit(&qp.q)
+            while done < end:
+                done += _poll(initiator_cq, out, 64, call)
+                spins += 1
+                if spins & SIGNALS == 0:
+                    _look()
+        start = c.shmnd_now_ns() - start
+    return start * 1e-9
+
+
+def burst_receive(QueuePair qp, CompletionCore receive_cq, Sge receive, uint64_t count,
+                  bint batch) -> float:
+    """Take `count` messages; the Receives after each look are posted as one batch if so wanted."""
+    cdef c.shmnd_cqe out[64]
+    cdef uint64_t done = 0, start, spins = 0
+    cdef int n, k
+    cdef str call = "loops.burst_receive"
+    with nogil:
+        start = c.shmnd_now_ns()
+        while done < count:
+            n = _poll(receive_cq, out, 64, call)
+            qp.q.batch = batch
+            for k in range(n):
+                _repost(qp, &out[k], &receive.raw, call)
+            if batch:
+                c.shmnd_batch_submit(&qp.q)
+            done += n
             spins += 1
             if spins & SIGNALS == 0:
                 _look()

@@ -163,6 +163,19 @@ static inline uint32_t shmnd_post_send(struct shmnd_qp *qp, void *context,
     return SHMND_SUCCESS;
 }
 
+/* Shows what a batch held back and completes what that completes; when nothing is left
+ * to wait for, the next poll need not look at the queue pair for its own sake. */
+static inline void shmnd_batch_submit(struct shmnd_qp *qp)
+{
+    qp->batch = false;
+    shmnd_batch_show(qp);
+    shmnd_tx_retire(qp);
+    if (!shmnd_qp_wants_polls(qp)) {
+        shmnd_cq_deactivate(qp->receive_cq, qp);
+        shmnd_cq_deactivate(qp->initiator_cq, qp);
+    }
+}
+
 /* A Send that unbinds the peer's window of that token. It waits for the other side,
  * so there is no short way. */
 static inline uint32_t shmnd_post_send_invalidate(struct shmnd_qp *qp, void *context,

@@ -191,8 +191,7 @@ cdef class PostingCore(PairCore):
         """Show what a batch held back. Harmless without one."""
         if self.born != forks():
             self._refuse_in_child("_submit_batch")
-        self.q.batch = False
-        c.shmnd_batch_show(&self.q)
+        c.shmnd_batch_submit(&self.q)
         if self.q.wq_head != self.q.wq_tail:
             self.advance()
         self.initiator_cq.pushed()

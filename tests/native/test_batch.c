@@ -42,8 +42,7 @@ static void begin(struct pair *e)
 
 static void submit(struct pair *e)
 {
-    e->q.batch = false;
-    shmnd_batch_show(&e->q);
+    shmnd_batch_submit(&e->q);
     advance(e);
 }
 
