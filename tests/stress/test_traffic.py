@@ -45,6 +45,16 @@ PLANS = {
     "one receive at a time": {"depth": 1, "messages": 600},
     "large": {"largest": 8_000_000, "messages": 100, "depth": 4, "connections": 1},
     "two queues": {"two_queues": True},
+    "batches": {"largest": 3000, "messages": 5000, "batch": "submitted"},
+    "batches of small ones": {
+        "largest": 64,
+        "messages": 20_000,
+        "depth": 64,
+        "batch": "submitted",
+    },
+    "batches left open": {"largest": 3000, "messages": 3000, "batch": "left open"},
+    "batches, shared": {"largest": 3000, "messages": 3000, "srq": True, "batch": "submitted"},
+    "batches, one receive at a time": {"depth": 1, "messages": 600, "batch": "submitted"},
     "small": {"largest": 64, "messages": 20_000, "connections": 3},
 }
 

@@ -41,6 +41,7 @@ class Plan:
     srq: bool = False
     reach: bool = True  # may the processes copy each other's private memory?
     two_queues: bool = False
+    batch: str = ""  # "submitted": each round of posts; "left open": begun anew, never submitted
 
     def sizes(self, number: int) -> list[int]:
         """Lengths of a connection's messages: mostly short, some just around a limit."""
@@ -149,6 +150,8 @@ def send_all(side: Side) -> None:
     left = plan.connections * plan.messages
     while left:
         for number, pair in enumerate(side.pairs):
+            if plan.batch:
+                pair._begin_batch()
             while following[number] < plan.messages and flying[number] < plan.depth and free:
                 slot, message = free.pop(), following[number]
                 size = sizes[number][message]
@@ -156,6 +159,8 @@ def send_all(side: Side) -> None:
                 pair.send(side.regions[slot].sge(0, size), slot)
                 following[number] += 1
                 flying[number] += 1
+            if plan.batch == "submitted":
+                pair._submit_batch()
         for result in side.wait(side.initiator_cq):
             assert result.request_type is RequestType.SEND
             assert result.status is Status.SUCCESS, result
@@ -179,6 +184,10 @@ _ready: list[shmnd.Result] = []
 
 def _one(side: Side, sizes: list[list[int]], following: list[int]) -> None:
     if not _ready:
+        if side.plan.batch == "submitted":
+            for pair in side.pairs:
+                pair._submit_batch()
+                pair._begin_batch()
         _ready.extend(side.wait(side.receive_cq))
     result = _ready.pop(0)
     assert result.status is Status.SUCCESS, result
@@ -233,12 +242,15 @@ def sender(plan: Plan, pipe: Connection) -> None:
         pipe.recv()
 
 
-def run(plan: Plan) -> int:
+Role = Callable[[Plan, Connection], None]
+
+
+def run(plan: Plan, roles: tuple[Role, Role] = (receiver, sender)) -> int:
     """Both processes; how many messages were right."""
     context = multiprocessing.get_context("spawn")
     pipes = []
     processes = []
-    for role in (receiver, sender):
+    for role in roles:
         here, there = context.Pipe()
         process = context.Process(target=_guarded, args=(role, plan, there), daemon=True)
         process.start()
@@ -266,7 +278,7 @@ def run(plan: Plan) -> int:
             pipe.close()
 
 
-def _guarded(role: Callable[[Plan, Connection], None], plan: Plan, pipe: Connection) -> None:
+def _guarded(role: Role, plan: Plan, pipe: Connection) -> None:
     try:
         role(plan, pipe)
     except BaseException as exc:
