@@ -389,3 +389,62 @@ def test_a_token_passes_only_where_it_belongs(kind: str, what: str) -> None:
 def test_access_says_who_it_is_for() -> None:
     assert str(Access()) == f"uid {os.geteuid()} only"
     assert str(Access(5)) == f"uid {os.geteuid()} and group 5 only"
+
+
+REMOTE = f"""
+import numpy as np
+from shmnd import MrFlag
+adapter = shmnd.open_adapter(group={CLUB})
+listener = listening(adapter)
+private, shared = np.full(4096, 7, np.uint8), adapter.allocate(4096)
+shared[:] = 9
+rights = MrFlag.ALLOW_LOCAL_WRITE | MrFlag.ALLOW_REMOTE_READ | MrFlag.ALLOW_REMOTE_WRITE
+said = [listener.get_local_address()]
+for buffer in (shared, private):
+    region = adapter.create_memory_region()
+    region.register(buffer, rights).result(20)
+    said.append([region.address, region.remote_token])
+    globals()[f"kept{{len(said)}}"] = region
+say(said)
+for _ in range(2):
+    talk = Talk(adapter)
+    listener.get_connection_request(talk.connector).result(20)
+    talk.connector.accept(talk.qp, 4, 4).result(20)
+    globals()[f"talk{{_}}"] = talk
+hear()
+say([int(private[0]), int(shared[0])])
+"""
+
+READER = f"""
+from shmnd import RequestType
+adapter = shmnd.open_adapter(group={CLUB})
+address, *places = hear()
+said = []
+for where, token in places:
+    talk = Talk(adapter)
+    talk.connector.connect(talk.qp, tuple(address), 4, 4).result(20)
+    talk.connector.complete_connect().result(20)
+    talk.qp.read(talk.regions[0].sge(0, 8), where, token, "read")
+    done = []
+    while not done:
+        done = [r for r in talk.cq.wait(8, 20) if r.request_type is RequestType.READ]
+    said.append([done[0].status.name, int(talk.out[0])])
+say(said)
+hear()
+"""
+
+
+@only_root
+def test_what_another_user_may_not_copy_fails_cleanly(common: Path) -> None:
+    """Shared memory is read at once; private memory is out of reach, and that is a status."""
+    with (
+        Child(REMOTE, **member(ANNA), env=env(common)) as anna,
+        Child(READER, **member(BERT), env=env(common)) as bert,
+    ):
+        bert.say(anna.hear())
+        shared, private = bert.hear()
+        assert shared == ["SUCCESS", 9]
+        assert private[0] != "SUCCESS"
+        assert private[1] == 0
+        anna.say("over")
+        assert anna.hear() == [7, 9]

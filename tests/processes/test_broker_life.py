@@ -297,3 +297,20 @@ def test_nothing_stale_remains_of_a_broker(tmp_path: Path) -> None:
     assert lock is not None
     os.close(lock)
     assert not shared_names()
+
+
+def test_a_broker_that_is_slow_is_waited_for(adapter: shmnd.Adapter) -> None:
+    """Nothing is lost or done twice when it answers late, in the midst of a connect."""
+    broker = broker_pid()
+    for _ in range(3):
+        os.kill(broker, signal.SIGSTOP)
+        timer = threading.Timer(0.4, os.kill, (broker, signal.SIGCONT))
+        timer.start()
+        try:
+            connect_when_back_to_itself(adapter)
+        finally:
+            timer.join()
+    assert broker_pid() == broker
+    adapter.hub.sync()
+    status = adapter.hub.call("status")
+    assert (status["connections"], status["listeners"]) == (0, 0)
