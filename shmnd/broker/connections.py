@@ -15,42 +15,18 @@ and an active end that is over after accept means to the passive side that it wa
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 
-from shmnd.broker.ports import PortSpace, covers
-from shmnd.broker.protocol import Address, Descriptor, Fields, Refusal
-from shmnd.broker.records import (
-    Adapter,
-    Bound,
-    Connection,
-    End,
-    Limits,
-    Outbox,
-    Process,
-    Stage,
-)
+from shmnd.broker.ends import Ends
+from shmnd.broker.ports import covers
+from shmnd.broker.protocol import Descriptor, Fields, Refusal
+from shmnd.broker.records import Adapter, Bound, Connection, End, Process, Stage
 from shmnd.status import Status
 
 __all__ = ["Connections"]
 
 
-class Connections:
-    """All connections that the broker knows of."""
-
-    def __init__(
-        self,
-        ports: PortSpace[Bound],
-        adapters: Mapping[str, Adapter],
-        outbox: Outbox,
-        limits: Limits,
-    ) -> None:
-        self.records: dict[tuple[int, str, str], Connection] = {}
-        self._tuples: dict[tuple[int, Address, Address], Connection] = {}
-        self._vacant: dict[str, dict[tuple[int, str, str], Connection]] = {}
-        self._ports = ports
-        self._adapters = adapters
-        self._outbox = outbox
-        self._limits = limits
+class Connections(Ends):
+    """All connections that the broker knows of, and what clients do with them."""
 
     # --- requests of the active side -----------------------------------------------------------
 
@@ -316,139 +292,6 @@ class Connections:
             offer=connection.offer,
         )
         connection.private, connection.offer = "", {}  # delivered; nobody asks for them again
-
-    def introduce(self, adapter: Adapter, to: Process | None) -> None:
-        """Tell a process of an adapter and of those of its segments that it has not got yet."""
-        if to is None:
-            return
-        owner = adapter.process
-        if adapter.uid not in to.knows:
-            to.knows[adapter.uid] = set()
-            adapter.known_by[to.uid] = to
-            owner.met[to.uid] = to
-            to.met[owner.uid] = owner
-            self._outbox.event(
-                to,
-                "peer",
-                [owner.doorbell, owner.pidfd],
-                adapter=adapter.uid,
-                process=owner.uid,
-                pid=owner.pid,
-                table=adapter.table,
-            )
-        given = to.knows[adapter.uid]
-        for number, segment in adapter.segments.items():
-            if number not in given:
-                given.add(number)
-                self._outbox.event(
-                    to,
-                    "segment",
-                    [segment.fd],
-                    adapter=adapter.uid,
-                    seg=number,
-                    size=segment.size,
-                    writable=segment.writable,
-                )
-
-    def _refuse(self, connection: Connection, private: str) -> None:
-        active = connection.active.process
-        self._remove(connection)
-        self._outbox.event(
-            active,
-            "refused",
-            connection=connection.number,
-            status=int(Status.CONNECTION_REFUSED),
-            private=private,
-        )
-
-    def _abandon(self, connection: Connection) -> None:
-        """The active side is not there any more; the passive one may have to know."""
-        passive = None if connection.passive.over else connection.passive.process
-        if connection.stage is Stage.ACCEPTED:
-            self._end(connection, connection.active)
-        else:
-            self._remove(connection)
-        self._outbox.event(passive, "abandoned", connection=connection.number)
-
-    def _end(self, connection: Connection, end: End) -> None:
-        """One end of an accepted connection is over; the second takes the record with it."""
-        other = connection.other(end)
-        if connection.stage is not Stage.ACCEPTED:
-            # Not what a careful client says here, but what it means is clear.
-            if end is connection.active:
-                self._abandon(connection)
-            else:
-                self._refuse(connection, "")
-            return
-        end.over = True
-        self._leave(connection, end)
-        self._release_tuple(connection)
-        if end is connection.active:
-            self._unsource(connection)
-        if other.over or other.process is None:
-            self._remove(connection)
-
-    def _vacate(self, connection: Connection, end: End) -> None:
-        """A process lost the broker; its end waits for it as long as the other end lives."""
-        other = connection.other(end)
-        self._leave(connection, end)
-        end.process = None
-        self._release_tuple(connection)
-        if other.over or other.process is None:
-            self._remove(connection)
-        else:
-            self._vacant.setdefault(end.adapter, {})[connection.identity] = connection
-
-    def _occupy(self, connection: Connection, end: End, adapter: Adapter) -> None:
-        end.process = adapter.process
-        adapter.ends[end] = connection
-        adapter.process.connections[connection.number] = connection
-        self._fill(connection, end)
-
-    def _leave(self, connection: Connection, end: End) -> None:
-        """Take one end out of the lists of its process and adapter."""
-        adapter = self._adapters.get(end.adapter)
-        if adapter is not None:
-            adapter.ends.pop(end, None)
-        other = connection.other(end)
-        if end.process is not None and (other.process is not end.process or other.over):
-            end.process.connections.pop(connection.number, None)
-        self._fill(connection, end)
-
-    def _fill(self, connection: Connection, end: End) -> None:
-        """Nobody needs to look for a claimant of this end any more."""
-        vacant = self._vacant.get(end.adapter)
-        if vacant is not None:
-            vacant.pop(connection.identity, None)
-            if not vacant:
-                del self._vacant[end.adapter]
-
-    def _unqueue(self, connection: Connection) -> None:
-        listener, connection.listener = connection.listener, None
-        if listener is not None:
-            listener.queue.pop(connection.number, None)
-            active = connection.active.process
-            assert active is not None, "a connect is queued only as long as its process is there"
-            active.waiting_bytes -= connection.weight
-
-    def _unsource(self, connection: Connection) -> None:
-        """Free the active side's connector for another attempt."""
-        source, connection.source = connection.source, None
-        if source is not None:
-            source.connection = None
-
-    def _release_tuple(self, connection: Connection) -> None:
-        if self._tuples.get(connection.key) is connection:
-            del self._tuples[connection.key]
-
-    def _remove(self, connection: Connection) -> None:
-        self._unqueue(connection)
-        self._release_tuple(connection)
-        self._unsource(connection)
-        for end in (connection.active, connection.passive):
-            end.over = True
-            self._leave(connection, end)
-        self.records.pop(connection.identity, None)
 
 
 def _new_number(*parties: Process) -> int:
