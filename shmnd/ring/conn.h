@@ -82,40 +82,78 @@ static inline bool shmnd_down_withdraw_large(struct shmnd_qp *qp)
     return (uint32_t)__builtin_popcountll(done) + qp->withheld >= c.count;
 }
 
-/* Takes back what waits for a receive, so that both sides agree on it. False: the
- * other side has met one and not said so yet. */
+/* A receive was posted for it, and the other side did not close before it was shown. */
+static inline bool shmnd_down_sure(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
+{
+    return w->sure || (w->proven && !shmnd_relaxed32(&qp->link.theirs->closing));
+}
+
+/* Takes back what waits for a receive or is not whole over there, so that both
+ * sides agree on it. False: the other side has met one and not said so yet. */
 static inline bool shmnd_down_recall(struct shmnd_qp *qp)
 {
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
     for (uint64_t i = qp->wq_next; i-- != qp->wq_head;) {
         struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
-        if (w->state != SHMND_WQE_SENT || w->large || w->message < taken)
+        bool parts = w->moved != 0;
+        if (w->state != SHMND_WQE_SENT || (w->large && !parts) || w->message < taken)
             continue;
-        if (!shmnd_tx_recall(qp, w))
-            return w->proven || shmnd_acquire64(&qp->link.theirs->taken) > w->message;
+        if (parts ? !shmnd_slots_recall(&qp->out, w->slot_pos) : !shmnd_tx_recall(qp, w))
+            return shmnd_down_sure(qp, w) ||
+                   shmnd_acquire64(&qp->link.theirs->taken) > w->message;
         shmnd_tx_fail(w, SHMND_CANCELED);
     }
     return true;
 }
 
-static inline void shmnd_down_cancel_requests(struct shmnd_qp *qp)
+/* Is this the Send whose receive the other side refused? One in parts may have been
+ * refused before its last part was sent, and has no number yet. */
+static inline bool shmnd_down_refused(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
+                                      uint64_t taken, uint32_t fault)
+{
+    if (w->type != SHMND_SEND ||
+        (fault != SHMND_REMOTE_ERROR && fault != SHMND_INVALID_DEVICE_REQUEST))
+        return false;
+    if (w->state == SHMND_WQE_SENT)
+        return w->message == taken;
+    return w->state == SHMND_WQE_QUEUED && w->moved && qp->messages == taken;
+}
+
+/* Has this Send reached its receive, or will it when the other side takes what
+ * arrived? That it completed not yet may be for want of room in its queue. */
+static inline bool shmnd_down_delivered(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
+                                        uint64_t taken, bool theirs_go_on)
+{
+    if (w->type != SHMND_SEND || w->state != SHMND_WQE_SENT)
+        return false;
+    if (w->message < taken && taken <= qp->messages)
+        return true;
+    if (!theirs_go_on || (w->flags & SHMND_OP_INVALIDATE))
+        return false;
+    if (!w->large || w->moved)
+        return shmnd_down_sure(qp, w);
+    struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
+    return shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
+}
+
+static inline void shmnd_down_cancel_requests(struct shmnd_qp *qp, bool theirs_go_on)
 {
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
     uint32_t fault = shmnd_relaxed32(&qp->link.theirs->fault);
     uint32_t status = qp->down_status;
+    bool failed = false; /* what follows one that failed is cancelled */
     for (; qp->wq_head != qp->wq_tail; qp->wq_head++) {
         struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
-        bool sent = w->type == SHMND_SEND && w->state == SHMND_WQE_SENT;
-        if (sent && w->message < taken && taken <= qp->messages) {
+        if (!failed && shmnd_down_delivered(qp, w, taken, theirs_go_on)) {
             w->status = SHMND_SUCCESS;
         } else if (w->state == SHMND_WQE_DONE &&
                    (w->status == SHMND_SUCCESS || w->status == SHMND_CANCELED)) {
             /* ended before, only not told yet */
         } else {
-            bool refused = sent && w->message == taken &&
-                           (fault == SHMND_REMOTE_ERROR || fault == SHMND_INVALID_DEVICE_REQUEST);
+            bool refused = shmnd_down_refused(qp, w, taken, fault);
             w->status = refused && status == SHMND_CANCELED ? fault : status;
             status = SHMND_CANCELED;
+            failed = true;
         }
         shmnd_tx_complete(qp, w);
     }
@@ -156,7 +194,7 @@ static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp)
     if (theirs_go_on && (!shmnd_down_recall(qp) || !shmnd_down_withdraw_large(qp)))
         return SHMND_IDLE;
     SHMND_KILL_POINT("down-recalled");
-    shmnd_down_cancel_requests(qp);
+    shmnd_down_cancel_requests(qp, theirs_go_on);
     if (qp->rx_open) {
         struct shmnd_cqe e;
         shmnd_rx_cqe(qp, SHMND_CANCELED, 0, &e);
@@ -178,16 +216,21 @@ static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp)
 
 static inline void shmnd_flush_requests(struct shmnd_qp *qp)
 {
-    /* Newest first: what is sent is recalled in that order. */
+    /* Newest first: what is sent is recalled in that order, as far as it can be.
+     * A message that stays keeps its number of receives, so those before it stay. */
+    bool stays = false;
     for (uint64_t i = qp->wq_tail; i-- != qp->wq_head;) {
         struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
         bool running = qp->tx_busy && (i == qp->wq_next || w->large);
+        bool canceled = w->state == SHMND_WQE_DONE && w->status != SHMND_SUCCESS;
         /* What has met a receive, or a copy of ours is using, ends in its own
          * time; the rest is cancelled behind it, in order. */
         if (w->state == SHMND_WQE_DONE || w->moved || running)
-            continue;
-        if (w->state == SHMND_WQE_QUEUED || shmnd_tx_recall(qp, w))
+            stays = stays || (w->type == SHMND_SEND && !canceled);
+        else if (w->state == SHMND_WQE_QUEUED || (!stays && shmnd_tx_recall(qp, w)))
             shmnd_tx_fail(w, SHMND_CANCELED);
+        else
+            stays = true;
     }
 }
 

@@ -156,7 +156,8 @@ struct shmnd_wqe {
     uint8_t share; /* of a large message */
     bool large;
     bool proven; /* a receive that holds it was posted */
-    uint64_t slot_pos; /* where its message begins in the ring */
+    bool sure;   /* and the other side, should it close, still takes it */
+    uint64_t slot_pos; /* where its message begins in the ring; its last part, if in parts */
     uint64_t recalled; /* messages recalled before it: they met no receive */
 };
 

@@ -46,6 +46,7 @@ cdef class CompletionCore:
     cdef uint32_t _spin_misses
     cdef int sleepers
     cdef readonly uint32_t notify_mode
+    cdef bint fired  # a completion was taken that those who wait are still to be told of
     cdef list after_poll
     cdef public object readiness
     cdef uint32_t born
@@ -56,6 +57,7 @@ cdef class CompletionCore:
     cdef uint32_t take_bit(self) except? 0xffffffff
     cdef give_bit(self, uint32_t bit)
     cdef keep(self, object context)
+    cdef collect(self)
     cdef int poll(self, c.shmnd_cqe *out, uint32_t most) except -1
     cdef _rearm(self)
     cdef void pushed(self) noexcept

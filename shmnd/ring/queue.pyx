@@ -169,6 +169,12 @@ cdef class CompletionCore:
         """Poll until there is a completion or nothing left to do; jobs are run here."""
         cdef c.shmnd_todo todo
         cdef uint32_t n
+        if self.notify_mode:
+            # Nobody takes a completion that those who wait for one have not seen.
+            self.collect()
+            if c.shmnd_cq_trigger(&self.raw, self.notify_mode):
+                self.fired = True
+            return <int>c.shmnd_cq_pop(&self.raw, out, most)
         while True:
             n = c.shmnd_cq_poll(&self.raw, out, most, &todo)
             if todo.what == c.SHMND_IDLE:
@@ -224,6 +230,8 @@ cdef class CompletionCore:
                 break
         if self._keep and c.shmnd_cq_count(&self.raw) == 0:
             self._keep.clear()
+        if self.fired:
+            self.tick()
         if self.after_poll and results:
             for ticker in list(self.after_poll):
                 ticker.tick()
@@ -373,16 +381,21 @@ cdef class CompletionCore:
         self.notify_mode = mode
         self._rearm()
 
-    def gather(self) -> int:
-        """Take all that arrived into the queue's own ring; tell how many results it holds."""
+    cdef collect(self):
+        """Take all that arrived into the queue's own ring, as far as it has room."""
         cdef c.shmnd_todo todo
-        cdef uint64_t pos
-        cdef int i, n = 0
+        cdef int i
         for i in range(1024):
             c.shmnd_cq_gather(&self.raw, &todo)
             if todo.what == c.SHMND_IDLE:
                 break
             (<PairCore>todo.qp.owner).serve(todo.what, todo.receiving)
+
+    def gather(self) -> int:
+        """Take all that arrived into the queue's own ring; tell how many results it holds."""
+        cdef uint64_t pos
+        cdef int n = 0
+        self.collect()
         for pos in range(self.raw.read_pos, self.raw.write_pos):
             if not self.raw.ring[pos & self.raw.mask].flags & c.SHMND_CQE_SILENT:
                 n += 1
@@ -390,7 +403,9 @@ cdef class CompletionCore:
 
     def triggered(self, mode: int) -> bool:
         """After `gather`: does a completion newer than the last trigger satisfy a Notify?"""
-        return c.shmnd_cq_trigger(&self.raw, mode)
+        cdef bint taken = self.fired
+        self.fired = False
+        return c.shmnd_cq_trigger(&self.raw, mode) or taken
 
     @property
     def busy(self) -> bool:

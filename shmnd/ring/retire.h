@@ -29,7 +29,7 @@ static inline void shmnd_tx_complete(struct shmnd_qp *qp, struct shmnd_wqe *w)
 /* Has the Send at `w` come to its end? */
 static inline bool shmnd_tx_send_finished(struct shmnd_qp *qp, struct shmnd_wqe *w, uint64_t taken)
 {
-    if (w->message < taken)
+    if (w->message < taken || w->sure)
         return true;
     /* One that invalidates has not ended before the window has: what is issued behind it
      * finds it gone, and a token that was no window's is told to its sender. One that was

@@ -296,6 +296,8 @@ static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out,
         enum shmnd_peek peek = shmnd_slots_peek(&qp->in, &a);
         if (peek == SHMND_PEEK_NONE)
             break;
+        if (peek == SHMND_PEEK_RECALLED && a.kind == SHMND_KIND_PART)
+            break; /* its sender has closed: the message will never be whole */
         if (peek == SHMND_PEEK_RECALLED && !qp->rx_open) {
             shmnd_rx_skip(qp, &a);
             continue;
@@ -317,6 +319,9 @@ static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out,
             continue;
         }
         SHMND_KILL_POINT("message-claimed");
+        /* One in parts can be recalled by its last, until that is taken. */
+        if (a.kind == SHMND_KIND_PART && (a.flags & SHMND_SLOT_LAST) && !shmnd_slots_claim(&qp->in))
+            break;
         if (!qp->rx_open)
             shmnd_rx_match(qp);
         if (!qp->rx_open)

@@ -96,6 +96,8 @@ static inline enum shmnd_progress shmnd_tx_issue_eager(struct shmnd_qp *qp, stru
                          w->proven ? flags : flags | SHMND_SLOT_ACK, w->remote_token, qp->batch);
     if (!qp->batch)
         shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
+    /* SYNC closing: the fence in shmnd_notify_receiver() pairs with the closer's */
+    w->sure = w->proven && !qp->batch && !shmnd_relaxed32(&qp->link.theirs->closing);
     shmnd_tx_sent(qp, w, false);
     return SHMND_IDLE;
 }
@@ -121,6 +123,7 @@ static inline enum shmnd_progress shmnd_tx_issue_parts(struct shmnd_qp *qp, stru
             shmnd_slots_add(&fill, (const void *)(uintptr_t)part.v[i].at,
                             (uint32_t)part.v[i].length);
         w->moved += n;
+        w->slot_pos = qp->out.write_pos;
         shmnd_slots_publish(&qp->out, n, SHMND_KIND_PART, part_flags, slots);
         SHMND_KILL_POINT("part-sent");
         shmnd_notify_receiver(qp, last && (w->flags & SHMND_OP_SOLICIT));
@@ -211,6 +214,10 @@ static inline enum shmnd_progress shmnd_tx_issue_send(struct shmnd_qp *qp, struc
 {
     const struct shmnd_sge *sges = shmnd_wqe_sges(qp, qp->wq_next);
     struct shmnd_job *job = &qp->tx_job;
+    /* Nothing new begins towards a side that closes: until it says that it has, a
+     * copy into its receives would be turned away again and again. */
+    if (shmnd_relaxed32(&qp->link.theirs->closing))
+        return SHMND_IDLE;
     if (w->flags & SHMND_OP_INLINE)
         return shmnd_tx_issue_eager(qp, w, sges);
     if (!shmnd_local_spans(qp->registry, sges, w->sges, 0, &job->from)) {
@@ -260,7 +267,7 @@ static inline enum shmnd_progress shmnd_tx_push_late(struct shmnd_qp *qp)
     struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
     struct shmnd_job *job = &qp->tx_job;
     if (qp->wq_head == qp->wq_next || w->state != SHMND_WQE_SENT || !w->large || w->moved ||
-        qp->link.their_srq)
+        qp->link.their_srq || shmnd_relaxed32(&qp->link.theirs->closing))
         return SHMND_IDLE;
     job->chunks = shmnd_chunks_of(w->length, w->message);
     job->share = &qp->link.mine->shares[w->share];

@@ -62,7 +62,7 @@ static inline void shmnd_tx_ran(struct shmnd_qp *qp)
             shmnd_tx_number(qp, w);
             w->slot_pos--; /* its one slot was published before the lock was back */
             qp->messages++;
-            w->proven = !(w->flags & SHMND_OP_INVALIDATE);
+            w->proven = w->sure = !(w->flags & SHMND_OP_INVALIDATE);
             shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
             shmnd_tx_sent(qp, w, false);
             return;
@@ -85,6 +85,15 @@ static inline bool shmnd_tx_issue_window(struct shmnd_qp *qp, struct shmnd_wqe *
     return true;
 }
 
+/* The last request that was issued failed, and ends the connection when those before
+ * it are done: what follows it must not reach the other side. */
+static inline bool shmnd_tx_is_broken(const struct shmnd_qp *qp)
+{
+    const struct shmnd_wqe *last = &qp->wqes[(qp->wq_next - 1) & qp->wq_mask];
+    return qp->wq_next != qp->wq_head && last->state == SHMND_WQE_DONE &&
+           last->status != SHMND_SUCCESS && last->status != SHMND_CANCELED;
+}
+
 /* Issues what may be issued. SHMND_RUN: run the job (shmnd_tx_run, then
  * shmnd_tx_ran) and call again; SHMND_NEEDS_MAP: map and call again. */
 static inline enum shmnd_progress shmnd_tx_advance(struct shmnd_qp *qp)
@@ -99,6 +108,8 @@ static inline enum shmnd_progress shmnd_tx_advance(struct shmnd_qp *qp)
         if (late != SHMND_IDLE)
             return late;
         if (qp->wq_next == qp->wq_tail)
+            return SHMND_IDLE;
+        if (shmnd_tx_is_broken(qp))
             return SHMND_IDLE;
         struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
         uint64_t before = qp->wq_next;
@@ -121,14 +132,14 @@ static inline enum shmnd_progress shmnd_tx_advance(struct shmnd_qp *qp)
     return SHMND_IDLE;
 }
 
-/* The oldest Send has waited too long: it fails, unless it has just met a receive.
- * What was sent after it is taken back first, and sent anew if it did. */
-static inline void shmnd_tx_time_out(struct shmnd_qp *qp, struct shmnd_wqe *oldest)
+/* Takes back what was sent after the request at `pos`, to be sent anew. False: one
+ * of it has met a receive, and so has what was sent before it. */
+static inline bool shmnd_tx_unsend_after(struct shmnd_qp *qp, uint64_t pos)
 {
-    while (qp->wq_next - qp->wq_head > 1) {
+    while (qp->wq_next - pos > 1) {
         struct shmnd_wqe *w = &qp->wqes[(qp->wq_next - 1) & qp->wq_mask];
         if (w->state == SHMND_WQE_SENT && !shmnd_tx_recall(qp, w))
-            return;
+            return false;
         if (w->state == SHMND_WQE_SENT) {
             w->state = SHMND_WQE_QUEUED;
             qp->large_in_flight = qp->large_in_flight && !w->large;
@@ -136,6 +147,14 @@ static inline void shmnd_tx_time_out(struct shmnd_qp *qp, struct shmnd_wqe *olde
         }
         qp->wq_next--;
     }
+    return true;
+}
+
+/* The oldest Send has waited too long: it fails, unless it has just met a receive. */
+static inline void shmnd_tx_time_out(struct shmnd_qp *qp, struct shmnd_wqe *oldest)
+{
+    if (!shmnd_tx_unsend_after(qp, qp->wq_head))
+        return;
     if (oldest->state == SHMND_WQE_SENT && !shmnd_tx_recall(qp, oldest))
         return;
     shmnd_tx_fail(oldest, SHMND_IO_TIMEOUT);
@@ -178,7 +197,7 @@ static inline bool shmnd_tx_forget_region(struct shmnd_qp *qp, uint32_t token)
             names = names || shmnd_wqe_sges(qp, i)[k].token == token;
         if (!names || w->moved)
             continue;
-        if (!qp->tx_busy && shmnd_tx_recall(qp, w))
+        if (!qp->tx_busy && shmnd_tx_unsend_after(qp, i) && shmnd_tx_recall(qp, w))
             shmnd_tx_fail(w, SHMND_ACCESS_VIOLATION);
         else
             settled = false;

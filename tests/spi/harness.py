@@ -339,6 +339,10 @@ class End:
         """An entry with a token that was never given out."""
         return shmnd.Sge(0x1000, length, 0xFFFFFFFE)
 
+    def raw_sge(self, address: int, length: int, token: int) -> Any:
+        """An entry that nobody checked."""
+        return shmnd.Sge(address, length, token)
+
     def listen(self, backlog: int = 0, port: int = 0) -> tuple[str, int]:
         self.listener.bind((self.host, port))
         self.listener.listen(backlog)
