@@ -271,6 +271,25 @@ static inline void shmnd_rx_skip(struct shmnd_qp *qp, const struct shmnd_arrival
     shmnd_rx_took(qp);
 }
 
+/* The same. False: it came in parts and its last is recalled, so that its sender has
+ * closed, and nothing follows. */
+static inline bool shmnd_rx_pass_over(struct shmnd_qp *qp, const struct shmnd_arrival *a)
+{
+    if (a->kind == SHMND_KIND_PART)
+        return false;
+    shmnd_rx_skip(qp, a);
+    return true;
+}
+
+/* A message that can be recalled is claimed before it costs a receive; one in parts
+ * with its last. False: it was recalled. */
+static inline bool shmnd_rx_claim(struct shmnd_qp *qp, const struct shmnd_arrival *a)
+{
+    bool parts = a->kind == SHMND_KIND_PART;
+    bool due = parts ? a->flags & SHMND_SLOT_LAST : !qp->rx_open && (a->flags & SHMND_SLOT_ACK);
+    return !due || shmnd_slots_claim(&qp->in);
+}
+
 /* Takes up to `max` messages. Stops at one that needs a job (rx_job.kind), a
  * segment (rx_needs_segment) or a receive (rx_stalled). */
 static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out, uint32_t max)
@@ -296,10 +315,9 @@ static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out,
         enum shmnd_peek peek = shmnd_slots_peek(&qp->in, &a);
         if (peek == SHMND_PEEK_NONE)
             break;
-        if (peek == SHMND_PEEK_RECALLED && a.kind == SHMND_KIND_PART)
-            break; /* its sender has closed: the message will never be whole */
-        if (peek == SHMND_PEEK_RECALLED && !qp->rx_open) {
-            shmnd_rx_skip(qp, &a);
+        if (peek == SHMND_PEEK_RECALLED && (a.kind == SHMND_KIND_PART || !qp->rx_open)) {
+            if (!shmnd_rx_pass_over(qp, &a))
+                break;
             continue;
         }
         if (peek == SHMND_PEEK_NONSENSE || !shmnd_rx_sensible(qp, &a)) {
@@ -312,16 +330,12 @@ static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out,
             qp->rx_stalled = true;
             break;
         }
-        /* A message that could be recalled is claimed before it costs a receive. */
-        if (!qp->rx_open && (a.flags & SHMND_SLOT_ACK) && a.kind != SHMND_KIND_PART &&
-            !shmnd_slots_claim(&qp->in)) {
-            shmnd_rx_skip(qp, &a);
+        if (!shmnd_rx_claim(qp, &a)) {
+            if (!shmnd_rx_pass_over(qp, &a))
+                break;
             continue;
         }
         SHMND_KILL_POINT("message-claimed");
-        /* One in parts can be recalled by its last, until that is taken. */
-        if (a.kind == SHMND_KIND_PART && (a.flags & SHMND_SLOT_LAST) && !shmnd_slots_claim(&qp->in))
-            break;
         if (!qp->rx_open)
             shmnd_rx_match(qp);
         if (!qp->rx_open)
