@@ -28,11 +28,7 @@ _PRIVATE = int(c.SHMND_PRIVATE_MEMORY)
 
 
 cdef class Sge:
-    """Sge(buffer_or_address, length, token)
-    --
-
-    A stretch of registered memory, for scatter/gather lists. Immutable.
-    """
+    """Sge(buffer_or_address, length, token)\n--\n\nA stretch of registered memory. Immutable."""
 
     def __init__(self, buffer_or_address, length, token) -> None:
         cdef Py_buffer view
