@@ -21,14 +21,14 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from shmnd.broker.protocol import name_of
 from shmnd.descriptors import taking_from_the_system
 from shmnd.ledger import Ledger
+from shmnd.mail import EventTarget, Mail, close_all
 from shmnd.peers import Peers
 from shmnd.status import NdError, Status, error
 from shmnd.steps import step
@@ -52,14 +52,7 @@ _FORKED: Final = "was opened before fork(); open a new adapter in the child"
 _CLOSED: Final = "its adapter is closed"
 
 
-class EventTarget(Protocol):
-    """A connector or listener that the broker has something to say to."""
-
-    def on_event(self, event: Event, fds: list[int]) -> None:
-        """Take an event; descriptors that are not taken out of the list are closed."""
-
-
-class Hub:
+class Hub(Mail):
     """One per process and namespace; lives from the first adapter to the last."""
 
     _hubs: ClassVar[dict[Path, Hub]] = {}
@@ -105,18 +98,14 @@ class Hub:
         self._key: Path | None = None
         self._users = 0
         self._ended = ""
-        self._watch = Watch()
+        super().__init__(Watch())
         self._peers = Peers(data_plane, self._watch)
         self._numbers = itertools.count(1)
 
         self.rpc = threading.RLock()
         """Held while the broker is asked. Who changes the ledger by what was answered holds it
         over both, so that a replay finds either neither or both."""
-        self._mail: deque[tuple[Event, list[int]]] = deque()
-        self._delivering = threading.RLock()
         self._unheard: set[str] = set()
-        self._ends: dict[tuple[str, int], weakref.ref[EventTarget]] = {}
-        self._objects: dict[int, weakref.ref[EventTarget]] = {}
 
         self._looking: set[int] = set()
         self._tickers: dict[int, weakref.ref[Ticker]] = {}
@@ -306,27 +295,6 @@ class Hub:
 
     # -- what the broker says --
 
-    def follow(self, role: str, connection: int, end: EventTarget) -> None:
-        """What is said of a connection goes to this object."""
-        self._ends[role, connection] = weakref.ref(end)
-
-    def unfollow(self, role: str, connection: int) -> None:
-        """The end is over, or is a matter of the link alone."""
-        self._ends.pop((role, connection), None)
-
-    def follow_object(self, number: int, obj: EventTarget) -> None:
-        """What is said of a bound or waiting object goes to this one."""
-        self._objects[number] = weakref.ref(obj)
-
-    def followed_object(self, number: int) -> EventTarget | None:
-        """Give the object that is followed by a number."""
-        ref = self._objects.get(number)
-        return None if ref is None else ref()
-
-    def unfollow_object(self, number: int) -> None:
-        """It is bound no more, or waits no more."""
-        self._objects.pop(number, None)
-
     def _look_at(self, readable: list[int]) -> None:
         for peer in self._peers.take_dead(readable):
             peer.mark_dead()
@@ -351,7 +319,7 @@ class Hub:
                 self.post("unheard", adapter=event["adapter"])
             else:
                 change(self, event, fds)
-            _close(fds)
+            close_all(fds)
         if not self.client.alive:
             self._lose_broker()
 
@@ -379,38 +347,6 @@ class Hub:
         "adapter_gone": _adapter_gone,
         "gone": _process_gone,
     }
-
-    def _deliver(self) -> None:
-        """Hand the mail to the objects that it is for, in order, by one thread at a time."""
-        with self._delivering:
-            while self._mail:
-                event, fds = self._mail[0]
-                try:
-                    for target in self._targets(event):
-                        target.on_event(event, fds)
-                finally:
-                    self._mail.popleft()
-                    _close(fds)
-        self._watch.news()
-
-    def _targets(self, event: Event) -> Iterable[EventTarget]:
-        name = event["ev"]
-        if name == "offer":
-            found = [self._objects.get(event["connector"])]
-        elif name == "port_lost":
-            found = [self._objects.get(event["object"])]
-        elif name == "broker_lost":
-            found = [self._ends.get(key) for key in event["ends"]]
-        else:
-            role = "passive" if name == "abandoned" else "active"
-            found = [self._ends.get((role, event["connection"]))]
-        targets = [target for ref in found if ref is not None and (target := ref()) is not None]
-        if not targets and name in self._FOR_NOBODY:
-            self.post(self._FOR_NOBODY[name], connection=event["connection"])
-        return targets
-
-    _FOR_NOBODY: ClassVar[Mapping[str, str]] = {"offer": "reject", "accepted": "abandon"}
-    """What is said for an object that is gone, so that the other side need not wait for it."""
 
     # -- when the broker dies --
 
@@ -529,10 +465,6 @@ class Hub:
         self._watch.close()
         self._drop_mail()
 
-    def _drop_mail(self) -> None:
-        while self._mail:
-            _close(self._mail.popleft()[1])
-
     def end_in_child(self) -> None:
         """The process was forked off: touch nothing that is the parent's, refuse everything."""
         self._ended = _FORKED
@@ -577,14 +509,6 @@ def _remove_reader(loop: asyncio.AbstractEventLoop, fd: int) -> None:
             loop.call_soon_threadsafe(loop.remove_reader, fd)
     except RuntimeError:
         pass  # that loop is closed
-
-
-def _close(fds: list[int]) -> None:
-    while fds:
-        try:
-            os.close(fds.pop())
-        except OSError:
-            pass
 
 
 _all_hubs: weakref.WeakSet[Hub] = weakref.WeakSet()
