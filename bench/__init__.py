@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "ping": "shmnd_bench.bench_ping",
     "rping": "shmnd_bench.bench_rping",
     "batch": "shmnd_bench.bench_batch",
+    "crossover": "shmnd_bench.bench_crossover",
     "compare": "shmnd_bench.bench_compare",
 }
 """The verbs of `shmnd bench`, each with the module that holds HELP, configure() and run()."""

@@ -89,6 +89,7 @@ cdef extern from "post.h" nogil:
         uint32_t token
 
     shmnd_region *shmnd_region_of(const shmnd_registry *r, uint32_t token)
+    shmnd_region *shmnd_sge_region(const shmnd_registry *r, const shmnd_sge *s, uint32_t rights)
     shmnd_grant *shmnd_grant_slot(const shmnd_registry *r, uint32_t token)
     void shmnd_grant_publish(shmnd_grant *g, const shmnd_region *region, uint32_t rights,
                              uint64_t connection)

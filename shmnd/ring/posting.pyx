@@ -241,6 +241,9 @@ cdef class PostingCore(PairCore):
 
     def _inline(self, sge, call):
         """Make sure that an INLINE list can be read: registered memory, a buffer, or copied."""
+        if type(sge) is Sge and ((<Sge>sge).owner is not None or c.shmnd_sge_region(
+                &self.registry.raw, &(<Sge>sge).raw, 0) != NULL):
+            return sge
         items = [sge] if isinstance(sge, Sge) else [] if sge is None else list(sge)
         if sum(item.length for item in items) > self.q.inline_size:
             return sge if len(items) <= 16 else items[:16]  # refused by its length
