@@ -3,12 +3,16 @@
 
 A message is sent at once or waits in its client's own bounded queue; while something waits, nothing
 is read from that client. Nobody here knows what the messages mean.
+
+Clients have their turns in the order in which their words came, one message each: what one process
+said before it told another by other ways to speak is then heard before the other one. So a socket
+reports once and goes to the end of the line when it is armed again (EPOLLONESHOT).
 """
 
 from __future__ import annotations
 
 import errno
-import selectors
+import select
 import socket
 import time
 from collections import deque
@@ -36,8 +40,8 @@ class ServerLimits:
     queued_bytes: int = 8 << 20
     queued_messages: int = 65536
     hello_seconds: float = 5.0
-    batch: int = 16
-    """Requests taken from one client before the others have their turn."""
+    batch: int = 64
+    """New clients, or requests of clients, taken before a look at everything else."""
 
 
 @dataclass(eq=False, slots=True)
@@ -52,6 +56,8 @@ class Line:
     queued_bytes: int = 0
     retry_at: float = 0.0
     interest: int = 0
+    reported: bool = False
+    """It has had its report, and is watched again only when that is asked for."""
 
     def close(self) -> None:
         """Hang up, and give back the descriptors that waited."""
@@ -62,8 +68,9 @@ class Line:
 class Lines:
     """All clients that are connected, by their numbers."""
 
-    def __init__(self, selector: selectors.BaseSelector, limits: ServerLimits) -> None:
-        self._selector = selector
+    def __init__(self, limits: ServerLimits) -> None:
+        self._epoll = select.epoll()
+        self._by_fd: dict[int, Line] = {}
         self._limits = limits
         self._open: dict[int, Line] = {}
         self._retrying: dict[int, Line] = {}
@@ -71,6 +78,19 @@ class Lines:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def fileno(self) -> int:
+        """Give a descriptor that is readable when `ready` has something."""
+        return self._epoll.fileno()
+
+    def ready(self) -> list[tuple[Line, bool]]:
+        """Give those who have their turn, in order, and whether there is room to send to them."""
+        turns = []
+        for fd, events in self._epoll.poll(0, self._limits.batch):
+            line = self._by_fd[fd]
+            line.reported = True
+            turns.append((line, bool(events & ~select.EPOLLIN)))  # a failure too is told by sending
+        return turns
 
     def add(self, line: Line) -> None:
         """Serve a client from now on."""
@@ -93,8 +113,7 @@ class Lines:
         number, why = self._doomed.popitem()
         line = self._open.pop(number)
         self._retrying.pop(number, None)
-        if line.interest:
-            self._selector.unregister(line.sock)
+        self._unwatch(line)
         line.close()
         return line, why
 
@@ -104,6 +123,8 @@ class Lines:
         for line in self._open.values():
             line.close()
         self._open.clear()
+        self._by_fd.clear()
+        self._epoll.close()
         return numbers
 
     def retry(self, now: float) -> None:
@@ -170,17 +191,26 @@ class Lines:
         if line.number in self._doomed:
             return
         if not line.queue:
-            interest = selectors.EVENT_READ
+            interest = select.EPOLLIN
         elif line.number in self._retrying:
             interest = 0
         else:
-            interest = selectors.EVENT_WRITE
-        if interest == line.interest:
+            interest = select.EPOLLOUT
+        if interest == line.interest and not line.reported:
             return
-        if not line.interest:
-            self._selector.register(line.sock, interest, line)
-        elif not interest:
-            self._selector.unregister(line.sock)
+        if not interest:
+            self._unwatch(line)
+            return
+        fd = line.sock.fileno()
+        if line.interest:
+            self._epoll.modify(fd, interest | select.EPOLLONESHOT)
         else:
-            self._selector.modify(line.sock, interest, line)
-        line.interest = interest
+            self._epoll.register(fd, interest | select.EPOLLONESHOT)
+            self._by_fd[fd] = line
+        line.interest, line.reported = interest, False
+
+    def _unwatch(self, line: Line) -> None:
+        if line.interest:
+            self._epoll.unregister(line.sock.fileno())
+            del self._by_fd[line.sock.fileno()]
+            line.interest = 0

@@ -75,7 +75,7 @@ class Server:
         self._empty_since = time.monotonic()
         self._look_at = self._empty_since + _LOOK_AFTER_PLACE
         self._selector = selectors.EpollSelector()
-        self._lines = Lines(self._selector, self._limits)
+        self._lines = Lines(self._limits)
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._wake_receiver.setblocking(False)
         self._wake_sender.setblocking(False)
@@ -83,6 +83,7 @@ class Server:
         self._socket_stat = place.socket.lstat()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._wake_receiver, selectors.EVENT_READ)
+        self._selector.register(self._lines, selectors.EVENT_READ)
 
     # --- life ----------------------------------------------------------------------------------
 
@@ -110,13 +111,14 @@ class Server:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _turn(self) -> None:
-        for key, events in self._selector.select(self._timeout()):
+        for key, _ in self._selector.select(self._timeout()):
             if key.fileobj is self._listener:
                 self._accept()
             elif key.fileobj is self._wake_receiver:
                 self._wake_receiver.recv(4096)
             else:
-                self._serve(key.data, events)
+                for line, room in self._lines.ready():
+                    self._serve(line, room)
         now = time.monotonic()
         self._timers(now)
         self._bury()
@@ -258,30 +260,29 @@ class Server:
 
     # --- messages ------------------------------------------------------------------------------
 
-    def _serve(self, line: Line, events: int) -> None:
+    def _serve(self, line: Line, room: bool) -> None:
+        """Give one client its turn: a message, or what waits for it."""
         if not self._lines.serves(line.number):
             return
-        if line.queue:
-            if events & selectors.EVENT_WRITE:
-                self._lines.flush(line)
-            return
-        for _ in range(self._limits.batch):
-            if not self._take(line) or line.queue or not self._lines.serves(line.number):
-                return
+        if not line.queue:
+            self._take(line)
+        elif room:
+            self._lines.flush(line)
+        self._lines.watch(line)
 
-    def _take(self, line: Line) -> bool:
-        """Take and answer one request; False when there is none, or never will be."""
+    def _take(self, line: Line) -> None:
+        """Take and answer one request, if there is one."""
         try:
             datagram = receive(line.sock)
         except BlockingIOError:
-            return False
+            return
         except OSError as exc:
             self._lines.doom(line.number, f"its socket failed: {exc.strerror}")
-            return False
+            return
         step("broker-has-read")
         if not datagram.data:
             self._lines.doom(line.number, "went")
-            return False
+            return
         try:
             message = decode(datagram.data)
             if datagram.cut:
@@ -298,7 +299,6 @@ class Server:
         self._deliver()
         if line.number in self._greeting and self._state.greeted(line.number):
             del self._greeting[line.number]
-        return True
 
     def _say_cut(self, line: Line, message: Fields) -> None:
         text = "descriptors were lost: too many of them, or the broker has no room for more"

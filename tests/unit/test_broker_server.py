@@ -8,6 +8,7 @@ import os
 import random
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -287,6 +288,34 @@ def test_a_mistake_of_ours_costs_one_client(
         unlucky.send({"op": "sync", "id": 1, "trip": True})
         assert unlucky.hung_up()
         good.ask("sync")
+
+
+def test_what_was_said_first_is_heard_first(
+    place: Place, broker: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the one who speaks second has just been heard, and the broker was busy with it."""
+    heard: list[tuple[int, Any]] = []
+    busy, go_on = threading.Event(), threading.Event()
+    real = Rendezvous.handle
+
+    def handle(self: Rendezvous, client: int, message: dict[str, Any], fds: Any) -> None:
+        heard.append((client, message.get("id")))
+        if message.get("linger"):
+            busy.set()
+            assert go_on.wait(PATIENCE)
+        real(self, client, message, fds)
+
+    with Wire(place).hello() as early, Wire(place).hello() as late:
+        monkeypatch.setattr(Rendezvous, "handle", handle)
+        late.send({"op": "sync", "id": 101, "linger": True})
+        assert busy.wait(PATIENCE)
+        early.send({"op": "sync", "id": 201})
+        late.send({"op": "sync", "id": 102})
+        go_on.set()
+        early.read()
+        late.read()
+        late.read()
+    assert [ident for _, ident in heard] == [101, 201, 102]
 
 
 def test_a_kernel_without_room_is_tried_again(
