@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A mesh of processes, as message-passing programs make it: all to all, head to head."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from spi.harness import Options, in_background
+from spi.mesh import LENGTHS, take_part
+from spi.remote import RemoteProcess
+
+
+@pytest.fixture
+def processes(request: pytest.FixtureRequest) -> Iterator[list[RemoteProcess]]:
+    made = [RemoteProcess() for _ in range(request.param)]
+    yield made
+    for process in made:
+        process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("processes", [4, 8], indirect=True, ids=["4", "8"])
+def test_everybody_meets_everybody_head_to_head(processes: list[RemoteProcess], seed: int) -> None:
+    members = [process.open(Options(cq_depth=512)) for process in processes]
+    addresses = [member.listen() for member in members]
+    running = [
+        in_background(member.run, take_part, rank, addresses, seed)
+        for rank, member in enumerate(members)
+    ]
+    received = [role.result(timeout=100) for role in running]
+    assert received == [len(LENGTHS) * (len(members) - 1)] * len(members)
