@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from .environment import choose_cpus
+from .face import ShmndFace
 from .how import How, Memory, Wait
 from .leash import parse_cpus
 from .own import Shmnd, ShmndNative
+from .subject import Subject
 
 ROUNDS, SECONDS = 9, 0.2
 QUICK_ROUNDS, QUICK_SECONDS = 3, 0.05
@@ -108,6 +110,28 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         default="python",
         help="where the loop runs: in Python through the public interface, or compiled",
     )
+
+
+def add_face(parser: argparse.ArgumentParser) -> None:
+    """Add the option that chooses the version of the interface."""
+    parser.add_argument(
+        "--face",
+        choices=("nd2", "nd1", "both"),
+        default="nd2",
+        help="through version 2 of the interface, through version 1, or first one, then the other",
+    )
+
+
+def subjects_of(args: argparse.Namespace) -> list[Subject]:
+    """Give what is to be measured: engines and faces."""
+    kinds: list[type[Shmnd]] = []
+    if args.face != "nd1":
+        kinds += ENGINES[args.engine]
+    elif args.engine != "python":
+        args.complain(f"--engine {args.engine} has no loop for --face nd1")
+    if args.face != "nd2":
+        kinds.append(ShmndFace)
+    return [kind(args.namespace) for kind in kinds]
 
 
 def add_queues(parser: argparse.ArgumentParser, *, two_sided: bool) -> None:

@@ -12,7 +12,6 @@ from .how import Wait
 from .own import ShmndNative
 from .question import Kind, Question
 from .rounds import Answer, Answers
-from .subject import Subject
 
 _NATIVE_LACKS = (
     "--engine native cannot do that: its loop polls, on one queue pair, as fast as it can"
@@ -42,6 +41,7 @@ class Traffic:
         """Add the options that every one of these commands has."""
         options.add_sizes(parser, self.size)
         options.add_engine(parser)
+        options.add_face(parser)
         options.add_queues(parser, two_sided=self.two_sided)
         options.add_common(parser)
         apart.add_options(parser)
@@ -62,7 +62,9 @@ class Traffic:
         questions = [
             Question(kind, size, how=how) for kind in kinds or self.kinds for size in args.sizes
         ]
-        subjects: list[Subject] = [kind(args.namespace) for kind in options.ENGINES[args.engine]]
+        subjects = options.subjects_of(args)
+        if args.face != "nd2" and not all(subjects[-1].answers(each) for each in questions):
+            args.complain("--face nd1 does the plain traffic only, without further options")
         conclude = self._conclude(len(subjects) > 1, len(kinds or self.kinds) > 1)
         stage = apart.stage_of(args, self.command)
         return perform(args, questions, subjects, conclude, stage, record=not self.is_rate)

@@ -9,7 +9,7 @@ element; windows named by a descriptor and an offset.
 
 cimport cython
 from cpython.ref cimport Py_DECREF
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
 
 from shmnd.ring cimport c
 from shmnd.ring cimport memory
@@ -216,19 +216,22 @@ cdef class EndpointCore:
         cdef uint32_t flag = flags_of(flags)
         cdef uint32_t n, status, token = descriptor.token
         cdef uint64_t address
+        cdef str call = "Endpoint.read" if type_ == c.SHMND_READ else "Endpoint.write"
         if self.pair.born != forks():
             self.pair._refuse_in_child(method)
-        n = gather_sges(sges, list_, f"Endpoint.{method}", self.pair.q.wq_stride)
+        n = gather_sges(sges, list_, call, self.pair.q.wq_stride)
         if flag & ~_RDMA_FLAGS:
             self._refuse_flags(method, Status.INVALID_PARAMETER_6, list_, n, sges, flags)
         if type_ == c.SHMND_WRITE and _some_inline(list_, n):
             sges, flag = self._stage(method, list_, n, sges, flag)
-            n = gather_sges(sges, list_, f"Endpoint.{method}", self.pair.q.wq_stride)
-        offset = operator.index(offset)
-        if 0 <= offset <= 0xFFFFFFFFFFFFFFFF - descriptor.base:
-            address = descriptor.base + <uint64_t>offset
-        else:
-            address = token = 0  # it wraps: nobody grants that
+            n = gather_sges(sges, list_, call, self.pair.q.wq_stride)
+        try:
+            address = offset
+        except OverflowError:
+            address = UINT64_MAX
+        if address > UINT64_MAX - descriptor.base:
+            token = 0  # it wraps: nobody grants that
+        address += descriptor.base
         result.status = _PENDING
         status = self.pair.post_rdma(type_, result, list_, n, address, token, flag)
         if status:

@@ -218,7 +218,8 @@ cdef class PostingCore(PairCore):
             self.refuse(method, Status.INVALID_PARAMETER_6, None, flags)
         if flag & c.SHMND_OP_INLINE:
             sge = self._inline(sge, "QueuePair.write")
-        n = gather_sges(sge, list_, f"QueuePair.{method}", self.q.wq_stride)
+        n = gather_sges(sge, list_, "QueuePair.read" if type_ == c.SHMND_READ else "QueuePair.write",
+                        self.q.wq_stride)
         status = self.post_rdma(type_, context, list_, n, address, token, flag)
         if status:
             self.refuse(method, status, sge, flags)
