@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd import MrFlag
-from spi.harness import FILL, LOCAL, REMOTE, WAIT, Buffer
+from spi.harness import FILL, LOCAL, REMOTE, Buffer
 
 if TYPE_CHECKING:
     from reference.model import Side
@@ -80,7 +80,7 @@ class Slab:
         self.frozen = None
 
     def register(self, flags: int) -> None:
-        self.buffer.mr.register(self.buffer.memory, flags).result(timeout=WAIT)
+        self.buffer.register(flags)
         self.flags = flags
         self.registered = True
         self.leaving = self.frozen = None

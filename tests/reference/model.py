@@ -376,6 +376,9 @@ class Connection:
         if self.over:
             return True
         for side in self.sides:
+            # A Send is a success when a receive is posted; that may be refused later.
+            if any(_refuses(r, 0) for r in side.posted_now()):
+                return True
             for request in side.requests:
                 if request.must_fail or request.may_fail:
                     return True

@@ -579,6 +579,7 @@ class World:
         self.call(f"{queue.name}: cancel", {Status.SUCCESS}, real.cancel_overlapped_requests)
         for notice in queue.notices:
             status = self.notices[notice][1].status
+            queue.told = queue.told or status is Status.SUCCESS
             if status not in (Status.CANCELED, Status.SUCCESS):
                 raise Violation(f"{queue.name}: a Notify is {status.name} after cancel")
             notice.done = True

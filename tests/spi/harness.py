@@ -120,6 +120,10 @@ class Buffer:
         self.mr = adapter.create_memory_region()
         self.mr.register(self.memory, flags).result(timeout=WAIT)
 
+    def register(self, flags: int) -> None:
+        """Register the memory again, after it was deregistered."""
+        self.mr.register(self.memory, flags).result(timeout=WAIT)
+
     @property
     def address(self) -> int:
         return int(self.mr.address)
