@@ -19,6 +19,11 @@ COMMANDS: Final = {
     "rping": "shmnd_bench.bench_rping",
     "batch": "shmnd_bench.bench_batch",
     "crossover": "shmnd_bench.bench_crossover",
+    "mrlat": "shmnd_bench.bench_mrlat",
+    "mrrate": "shmnd_bench.bench_mrrate",
+    "connect": "shmnd_bench.bench_connect",
+    "notify": "shmnd_bench.bench_notify",
+    "scale": "shmnd_bench.bench_scale",
     "compare": "shmnd_bench.bench_compare",
 }
 """The verbs of `shmnd bench`, each with the module that holds HELP, configure() and run()."""

@@ -3,20 +3,16 @@
 
 import argparse
 import dataclasses
-import functools
-from collections.abc import Callable
 
+from . import catalogue, options
+from .beside import figures, versions
 from .frame import Report, perform
-from .options import add_common, within
+from .options import within
 from .own import Shmnd, ShmndCrowd, ShmndNative
-from .peers.libfabric import FiPingpong
-from .peers.memcpy import Memcpy, PrivateMemcpy
-from .peers.mpi import OpenMpi
-from .peers.pipe import Pipe
-from .question import Question
-from .rounds import Answers
+from .question import Kind, Question
+from .rounds import Answers, Record
 from .subject import Subject
-from .table import Notes, in_unit, number, render, unit
+from .table import Notes, render
 from .targets import (
     HEADINGS,
     IDLE,
@@ -24,37 +20,51 @@ from .targets import (
     SEND,
     STREAMS,
     WRITE,
+    Verdict,
     core_targets,
     judge,
     judge_footprint,
     summary,
 )
 
-HELP = "shmnd beside its peers and memcpy, in interleaved rounds, with verdicts on its targets"
+HELP = "shmnd beside its peers and the floor, in interleaved rounds, with ratios and their spread"
 
-_PEERS: dict[str, Callable[[argparse.Namespace], Subject]] = {
-    "openmpi": lambda args: OpenMpi(args.mpi_python),
-    "fi_pingpong": lambda _: FiPingpong(),
-    "memcpy": lambda _: Memcpy(),
-    "memcpy-private": lambda _: PrivateMemcpy(),
-    "pipe": lambda _: Pipe(),
+_CORE = "core"
+_KINDS = {
+    "pingpong": (Kind.PINGPONG,),
+    "rpingpong": (Kind.WRITE,),
+    "read-lat": (Kind.READ,),
+    "ping": (Kind.STREAM,),
+    "rping": (Kind.WRITE_STREAM, Kind.READ_STREAM),
 }
+_SIZES = {"ping": [8, 65536, 1 << 20], "rping": [65536, 1 << 20]}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument(
-        "--peers",
-        type=_peers,
-        default=list(_PEERS),
-        metavar="NAME,…",
-        help=f"peers to take (default: {','.join(_PEERS)})",
+        "what",
+        nargs="?",
+        choices=(_CORE, *_KINDS),
+        default=_CORE,
+        help="which command to do side by side (default: core, with verdicts on its targets)",
     )
-    parser.add_argument(
-        "--mpi-python",
-        metavar="FILE",
-        help="interpreter that has mpi4py (default: the one that runs this)",
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument(
+        *("-s", "--size"),
+        type=options.sizes,
+        metavar="N,…",
+        dest="sizes",
+        help="bytes, as in 40,4K,1M; not with core, whose sizes are those of its targets",
     )
+    sizes.add_argument(
+        *("-a", "--all"),
+        action="store_const",
+        const=list(options.ALL_SIZES),
+        dest="sizes",
+        help="all powers of two from 2 bytes to 8 MiB",
+    )
+    catalogue.add_options(parser)
     parser.add_argument(
         "--idle",
         type=within(int, 0, 8000),
@@ -62,67 +72,59 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"idle connections beside a measured one (default {IDLE}; 0: leave that out)",
     )
-    add_common(parser)
-
-
-def _peers(text: str) -> list[str]:
-    names = [name for name in text.split(",") if name]
-    for name in names:
-        if name not in _PEERS:
-            raise argparse.ArgumentTypeError(f"no peer {name!r}; there are {', '.join(_PEERS)}")
-    return names
+    options.add_common(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print the verdicts and then every figure."""
+    """Measure, print the verdicts if there are any, and then every figure."""
+    if args.what == _CORE and args.sizes:
+        args.complain("core has sizes of its own; name another command for -s or -a")
+    subjects: list[Subject] = [Shmnd(args.namespace), ShmndNative(args.namespace)]
+    peers = catalogue.chosen(args)
+    # Single rounds are timed where something shows them, off the clock of what is compared.
+    record = Record.APART if args.plot or args.hdr or args.json or args.csv else Record.NEVER
+    if args.what != _CORE:
+        sizes = args.sizes or _SIZES.get(args.what, [SEND.size])
+        questions = [Question(kind, size) for kind in _KINDS[args.what] for size in sizes]
+
+        def plainly(answers: Answers) -> Report:
+            notes = Notes()
+            parts = [figures(answers, questions, notes), "\n".join(notes.lines())]
+            text = "\n\n".join([*filter(None, parts), versions(answers)])
+            return Report(text, {"command": "compare", "what": args.what})
+
+        return perform(args, questions, [*subjects, *peers], plainly, record=record)
+
     crowd = ShmndCrowd(args.namespace)
     questions = [SEND, WRITE, RATE, *STREAMS]
-    subjects: list[Subject] = [Shmnd(args.namespace), ShmndNative(args.namespace)]
     if args.idle:
         questions.append(dataclasses.replace(SEND, idle=args.idle))
         subjects.append(crowd)
-    subjects += [_PEERS[name](args) for name in args.peers]
 
     def conclude(answers: Answers) -> Report:
-        verdicts = [judge(target, answers) for target in core_targets(args.idle)]
-        if args.idle:
-            verdicts.append(judge_footprint(crowd.bytes_per_idle))
+        judged = verdicts(answers, args.idle, crowd.bytes_per_idle)
         notes = Notes()
         parts = [
-            render(HEADINGS, [verdict.cells(notes) for verdict in verdicts], right=" r r"),
-            summary(verdicts),
-            _figures(answers, questions, [subject.name for subject in subjects], notes),
+            render(HEADINGS, [verdict.cells(notes) for verdict in judged], right=" r r"),
+            summary(judged),
+            figures(answers, questions, notes),
             *filter(None, ["\n".join(notes.lines())]),
-            _versions(answers),
+            versions(answers),
         ]
         data = {
             "command": "compare",
-            "verdicts": [verdict.as_json() for verdict in verdicts],
+            "what": _CORE,
+            "verdicts": [verdict.as_json() for verdict in judged],
             "bytes_per_idle_connection": crowd.bytes_per_idle,
         }
         return Report("\n\n".join(parts), data)
 
-    return perform(args, questions, subjects, conclude)
+    return perform(args, questions, [*subjects, *peers], conclude, record=record)
 
 
-def _figures(answers: Answers, questions: list[Question], subjects: list[str], notes: Notes) -> str:
-    rows = []
-    for question in questions:
-        for subject in subjects:
-            answer = answers.get(subject, question)
-            if answer is None:
-                continue
-            if answer.spread is None:
-                rows.append([question.label, subject, notes.refer(answer.reason), ""])
-                continue
-            spread = answer.spread.map(functools.partial(in_unit, question))
-            rows.append([question.label, subject, spread.format(number), unit(question)])
-    return render(("question", "subject", "median (least..greatest)", ""), rows)
-
-
-def _versions(answers: Answers) -> str:
-    told = [
-        f"{subject}: " + ", ".join(f"{name} {version}" for name, version in versions.items())
-        for subject, versions in answers.versions.items()
-    ]
-    return "\n".join(told)
+def verdicts(answers: Answers, idle: int, bytes_per_idle: float | None) -> list[Verdict]:
+    """Judge every target of the core."""
+    judged = [judge(target, answers) for target in core_targets(idle)]
+    if idle:
+        judged.append(judge_footprint(bytes_per_idle))
+    return judged

@@ -16,7 +16,7 @@ from . import figures, histogram, options, plot
 from .environment import Environment, choose_cpus
 from .harness import Stage
 from .question import Question
-from .rounds import Answers, Run
+from .rounds import Answers, Record, Run
 from .subject import Subject
 
 SCHEMA = 2
@@ -63,11 +63,11 @@ def perform(
     conclude: Callable[[Answers], Report],
     stage: Callable[[Sequence[int]], Stage] = Stage,
     *,
-    record: bool = False,
+    record: Record = Record.NEVER,
 ) -> int:
     """Run a benchmark as the options say, and print and write its report.
 
-    With `record`, each round of a loop is timed by itself.
+    `record` says whether each round of a loop is timed by itself.
     """
     check_outputs(args)
     cpus = args.pin or choose_cpus([])

@@ -283,6 +283,13 @@ class Workers:
             offer = self._gather([SERVER], COMMAND_LIMIT)[SERVER]
         self._all({"do": "join", **asked, "offer": offer}, COMMAND_LIMIT)
 
+    def meet(self, question: Question) -> None:
+        """Have each process connect with every other."""
+        asked = {"question": question.as_json()}
+        offers = self._all({"do": "offer", **asked}, COMMAND_LIMIT)
+        offer = {"offers": [offers[role] for role in self._roles]}
+        self._all({"do": "join", **asked, "offer": offer}, COMMAND_LIMIT)
+
     def run(self, question: Question, count: int, record: bool = False) -> Reading:
         """Do `count` rounds; give what the client's clock said, of each round if it can."""
         asked = {"question": question.as_json(), "count": count, "record": record}

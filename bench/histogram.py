@@ -30,13 +30,18 @@ def missing() -> str | None:
     return None
 
 
+def demand() -> None:
+    """Raise what says how to get HdrHistogram, if it is not there."""
+    problem = missing()
+    if problem:
+        raise HistogramMissing(problem)
+
+
 class Histogram:
     """Times of rounds, told as microseconds of one of their `ways`."""
 
     def __init__(self, ways: int = 1) -> None:
-        problem = missing()
-        if problem:
-            raise HistogramMissing(problem)
+        demand()
         library: Any = importlib.import_module("hdrh.histogram")
         self._counts: Any = library.HdrHistogram(1, _LONGEST_NS, _DIGITS)
         self._scale = 1e-3 / ways

@@ -4,7 +4,7 @@
 import argparse
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -208,6 +208,24 @@ def sizes(text: str) -> list[int]:
             raise argparse.ArgumentTypeError(f"{word!r} is not a size from 1 to 1G")
         found.append(size)
     return found
+
+
+def numbers(low: int, high: int) -> Callable[[str], list[int]]:
+    """Give a reader of lists of whole numbers."""
+    one = within(int, low, high)
+    return lambda text: [int(one(word)) for word in text.split(",")]
+
+
+def words(known: Collection[str]) -> Callable[[str], list[str]]:
+    """Give a reader of lists of known words."""
+
+    def read(text: str) -> list[str]:
+        for word in text.split(","):
+            if word not in known:
+                raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(known)}")
+        return text.split(",")
+
+    return read
 
 
 def within(

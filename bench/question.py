@@ -29,6 +29,8 @@ class Kind(enum.StrEnum):
     """Register memory, and Deregister it outside the clock."""
     DEREGISTER = "deregister"
     """Deregister memory, and Register it outside the clock."""
+    REGISTRATION = "registration"
+    """Register and Deregister, by several threads."""
     MESH = "mesh"
     """Everyone sends one message to everyone else, and takes one of each."""
 
@@ -48,6 +50,7 @@ _TEXTS: Final = {
     Kind.CONNECT: "connection",
     Kind.REGISTER: "registered",
     Kind.DEREGISTER: "deregistered",
+    Kind.REGISTRATION: "registered and deregistered",
     Kind.MESH: "all to all",
 }
 

@@ -7,6 +7,7 @@ round. Figures of separate runs are never put side by side.
 """
 
 import dataclasses
+import enum
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,18 @@ Progress = Callable[[str], None]
 _FIRST_COUNT = 16
 _COUNT_MAX = 5_000_000
 _GROWTH = 8
+_RECORD_PART = 4
+"""A recording that is apart has the fourth part of the messages."""
+
+
+class Record(enum.Enum):
+    """Whether single rounds are timed."""
+
+    NEVER = enum.auto()
+    ALWAYS = enum.auto()
+    """In what is measured: the mean and the percentiles are of the same rounds."""
+    APART = enum.auto()
+    """Beside it, so that means compare with those who time nothing but the whole."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -100,7 +113,7 @@ class Run:
         seconds: float,
         progress: Progress,
         count: int | None = None,
-        record: bool = False,
+        record: Record = Record.NEVER,
     ) -> None:
         self._stage = stage
         self._rounds = rounds
@@ -187,6 +200,9 @@ class Run:
         answer.count = min(max(fitting, _FIRST_COUNT), _COUNT_MAX)
 
     def _measure(self, subject: Subject, answer: Answer) -> None:
-        reading = subject.measure(answer.question, answer.count, self._record)
+        reading = subject.measure(answer.question, answer.count, self._record is Record.ALWAYS)
         answer.values.append(reading.seconds)
+        if self._record is Record.APART and not answer.question.is_stream:
+            count = max(answer.count // _RECORD_PART, _FIRST_COUNT)
+            reading = subject.measure(answer.question, count, True)
         answer.samples.update(reading.samples)

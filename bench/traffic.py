@@ -11,7 +11,7 @@ from .frame import Report, perform
 from .how import Wait
 from .own import ShmndNative
 from .question import Kind, Question
-from .rounds import Answer, Answers
+from .rounds import Answer, Answers, Record
 
 _NATIVE_LACKS = (
     "--engine native cannot do that: its loop polls, on one queue pair, as fast as it can"
@@ -57,8 +57,8 @@ class Traffic:
             args.complain(_NATIVE_LACKS)
         if args.client is not None and args.engine == "both":
             args.complain("--client measures one engine at a time, not --engine both")
-        if not self.is_rate and (problem := histogram.missing()):
-            raise histogram.HistogramMissing(problem)
+        if not self.is_rate:
+            histogram.demand()
         questions = [
             Question(kind, size, how=how) for kind in kinds or self.kinds for size in args.sizes
         ]
@@ -66,8 +66,9 @@ class Traffic:
         if args.face != "nd2" and not all(subjects[-1].answers(each) for each in questions):
             args.complain("--face nd1 does the plain traffic only, without further options")
         conclude = self._conclude(len(subjects) > 1, len(kinds or self.kinds) > 1)
+        record = Record.NEVER if self.is_rate else Record.ALWAYS
         stage = apart.stage_of(args, self.command)
-        return perform(args, questions, subjects, conclude, stage, record=not self.is_rate)
+        return perform(args, questions, subjects, conclude, stage, record=record)
 
     def _conclude(self, engines: bool, kinds: bool) -> Callable[[Answers], Report]:
         lead: list[tuple[str, Callable[[Answer], str]]] = []

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long until a process that sleeps has a message? Both ends sleep, each in the same way."""
+
+import argparse
+import dataclasses
+
+from . import histogram, options
+from .figures import LATENCY_HEADINGS, latency_cells, table
+from .frame import Report, perform
+from .how import Wait
+from .own import Shmnd
+from .question import Kind, Question
+from .rounds import Answer, Answers, Record
+
+HELP = "latency of waking up: by a wait that sleeps at once, by Notify, and in asyncio"
+
+_WAYS = {"wait": Wait.EVENT, "notify": Wait.NOTIFY, "asyncio": Wait.ASYNCIO}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--ways",
+        type=options.words(_WAYS),
+        default=list(_WAYS),
+        metavar="NAME,…",
+        help=f"ways to sleep (default {','.join(_WAYS)})",
+    )
+    options.add_sizes(parser, 40)
+    options.add_common(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print."""
+    histogram.demand()
+    how = options.how_of(args)
+    questions = [
+        Question(Kind.PINGPONG, size, how=dataclasses.replace(how, wait=_WAYS[way]))
+        for way in args.ways
+        for size in args.sizes
+    ]
+    return perform(args, questions, [Shmnd(args.namespace)], _conclude, record=Record.ALWAYS)
+
+
+def _conclude(answers: Answers) -> Report:
+    names = {wait: way for way, wait in _WAYS.items()}
+
+    def way(answer: Answer) -> str:
+        return names[answer.question.how.wait]
+
+    text = table(answers, LATENCY_HEADINGS, latency_cells, [("way", way)])
+    return Report(text, {"command": "notify"}, any(answer.error for answer in answers))
