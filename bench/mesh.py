@@ -61,6 +61,8 @@ class MeshEnd:
         self._listener.listen()
         self._lanes: dict[Question, list[Lane]] = {}
         self._queues: dict[Question, Queues] = {}
+        self._early: dict[Question, list[int]] = {}
+        """Messages of each lane that came before their step; they may be of the next run."""
 
     def describe(self) -> dict[str, str]:
         """Name the version."""
@@ -91,18 +93,18 @@ class MeshEnd:
                 lane.accept()
             lanes.append(lane)
         self._lanes[question], self._queues[question] = lanes, queues
+        self._early[question] = [0] * others
 
     def run(self, question: Question, count: int, record: bool) -> Reading:
         """Do `count` steps: send one message to everyone, take one from everyone."""
-        lanes, queues = self._lanes[question], self._queues[question]
-        self._play(lanes, queues, count // 20 + 1, False)
-        return self._play(lanes, queues, count, record and self._role == CLIENT)
+        self._play(question, count // 20 + 1, False)
+        return self._play(question, count, record and self._role == CLIENT)
 
-    def _play(self, lanes: list[Lane], queues: Queues, count: int, record: bool) -> Reading:
+    def _play(self, question: Question, count: int, record: bool) -> Reading:
         from .lane import check
 
+        lanes, queues, early = self._lanes[question], self._queues[question], self._early[question]
         stamps = make_stamps(count) if record else None
-        early = [0] * len(lanes)
         start = time.perf_counter()
         for _ in repeat(None, count) if stamps is None else ticks(stamps, count):
             for lane in lanes:
@@ -116,7 +118,7 @@ class MeshEnd:
                     place = result.queue_pair_context
                     early[place] += 1
                     lanes[place].qp.receive(lanes[place].incoming)
-            early = [number - 1 for number in early]
+            early[:] = [number - 1 for number in early]
         seconds = time.perf_counter() - start
         return Reading(seconds, intervals(stamps) if stamps is not None else {})
 
