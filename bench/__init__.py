@@ -25,5 +25,6 @@ COMMANDS: Final = {
     "notify": "shmnd_bench.bench_notify",
     "scale": "shmnd_bench.bench_scale",
     "compare": "shmnd_bench.bench_compare",
+    "report": "shmnd_bench.bench_report",
 }
 """The verbs of `shmnd bench`, each with the module that holds HELP, configure() and run()."""

@@ -10,8 +10,8 @@ import dataclasses
 import enum
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Self
 
 from . import histogram
 from .harness import HarnessError, Stage
@@ -72,6 +72,22 @@ class Answer:
             "times": self._times(),
         }
 
+    def dump(self) -> dict[str, Any]:
+        """Give all there is, to be read again by `load`."""
+        return {**self.as_json(), "samples": list(self.samples.items()), "times": None}
+
+    @classmethod
+    def load(cls, data: dict[str, Any]) -> Self:
+        """Read what `dump()` gave."""
+        return cls(
+            str(data["subject"]),
+            Question.from_json(data["question"]),
+            int(data["count"]),
+            [float(value) for value in data["seconds_per_message"]],
+            Counter({int(time): int(count) for time, count in data["samples"]}),
+            data["error"],
+        )
+
     def _times(self) -> dict[str, Any] | None:
         """Give the times of single rounds in microseconds, where they were seen."""
         if not self.samples or self.error is not None or histogram.missing():
@@ -100,6 +116,18 @@ class Answers:
     def as_json(self) -> list[dict[str, Any]]:
         """Give the form for reports."""
         return [answer.as_json() for answer in self._all.values()]
+
+    def dump(self) -> list[dict[str, Any]]:
+        """Give all there is, to be read again by `load`."""
+        return [answer.dump() for answer in self._all.values()]
+
+    @classmethod
+    def load(cls, data: Iterable[dict[str, Any]]) -> Self:
+        """Read what `dump()` gave."""
+        self = cls()
+        for answer in map(Answer.load, data):
+            self._all[answer.subject, answer.question] = answer
+        return self
 
 
 class Run:

@@ -43,6 +43,10 @@ class Notes:
         """Give the texts with their numbers."""
         return [f"[{place}] {text}" for place, text in enumerate(self._texts, 1)]
 
+    def paragraphs(self) -> list[str]:
+        """Give the texts for a page."""
+        return [line.replace("[", "\\[", 1) for line in self.lines()]
+
 
 def number(value: float) -> str:
     """Write three significant digits, and never an exponent."""

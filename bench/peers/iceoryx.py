@@ -65,12 +65,19 @@ class IceoryxEnd(TwoSidedEnd):
         return service
 
     def calls(self, question: Question) -> tuple[Call, Call]:
-        """Loan and send; a publisher waits while the subscriber's buffer is full."""
+        """Loan, copy the message in and send; a full subscriber's buffer holds the publisher up.
+
+        The copy is what others do within their call; without it nothing of a message would move.
+        """
         publisher, subscriber = self._ports[question.size]
         loan, take, size = publisher.loan_slice_uninit, subscriber.receive, question.size
 
+        source, copy = bytes(size), ctypes.memmove
+
         def send() -> None:
-            loan(size).assume_init().send()
+            sample = loan(size)
+            copy(sample.payload_ptr, source, size)
+            sample.assume_init().send()
 
         def receive() -> object:
             while (sample := take()) is None:
