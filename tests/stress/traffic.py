@@ -46,7 +46,7 @@ class Plan:
     def sizes(self, number: int) -> list[int]:
         """Lengths of a connection's messages: mostly short, some just around a limit."""
         chance = random.Random(self.seed * 1009 + number)
-        edges = [0, 1, 47, 48, 49, 103, 104, 105, 1023, 1024, 3575, 3576, 3577, 131071, 131072]
+        edges = [0, 1, 47, 48, 49, 103, 104, 105, 511, 512, 3575, 3576, 3577, 131071, 131072]
         usable = [size for size in edges if size <= self.largest]
 
         def one() -> int:
