@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long until a process that sleeps has a message? Both ends sleep, each in the same way."""
+"""How long until a process that sleeps has a message? Both ends sleep, each in the same way.
+
+Between two rounds there is a pause, so that whoever waits is asleep and not about to be.
+"""
 
 import argparse
 import dataclasses
@@ -14,6 +17,7 @@ from .rounds import Answer, Answers, Record
 
 HELP = "latency of waking up: by a wait that sleeps at once, by Notify, and in asyncio"
 
+RATE = 1000.0
 _WAYS = {"wait": Wait.EVENT, "notify": Wait.NOTIFY, "asyncio": Wait.ASYNCIO}
 
 
@@ -25,6 +29,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=list(_WAYS),
         metavar="NAME,…",
         help=f"ways to sleep (default {','.join(_WAYS)})",
+    )
+    parser.add_argument(
+        "--rate",
+        type=options.within(float, 1, 1e5),
+        default=RATE,
+        metavar="R",
+        help=f"rounds per second (default {RATE:g})",
     )
     options.add_sizes(parser, 40)
     options.add_common(parser)
@@ -49,4 +60,5 @@ def _conclude(answers: Answers) -> Report:
         return names[answer.question.how.wait]
 
     text = table(answers, LATENCY_HEADINGS, latency_cells, [("way", way)])
+    text += "\ntimes are there and back: two processes wake up, one after the other"
     return Report(text, {"command": "notify"}, any(answer.error for answer in answers))

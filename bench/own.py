@@ -151,7 +151,7 @@ class ShmndEnd:
             return Reading(time.perf_counter() - start)
         paced = first and question.how.rate > 0
         stamps = make_stamps(count) if first and (record or paced) else None
-        loop = _paced(question.how.rate) if paced else _latency_loop(question, self._native)
+        loop = _paced(question) if paced else _latency_loop(question, self._native)
         start = time.perf_counter()
         loop(lanes[0], count, first, stamps)
         seconds = time.perf_counter() - start
@@ -188,12 +188,12 @@ def _has_one_more(question: Question, native: bool) -> bool:
     return not native and question.kind in (Kind.PINGPONG, Kind.WRITE)
 
 
-def _paced(rate: float) -> Latency:
-    from .latency import paced_pingpong
+def _paced(question: Question) -> Latency:
+    asleep = question.how.wait is Wait.ASYNCIO
+    loops: Any = importlib.import_module(".waking" if asleep else ".latency", __package__)
 
     def loop(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
-        assert stamps is not None
-        paced_pingpong(lane, count, rate, stamps)
+        loops.paced_pingpong(lane, count, question.how.rate, stamps)
 
     return loop
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from . import beside, catalogue
 from .bench_compare import verdicts
+from .bench_notify import RATE as WAKING_RATE
 from .connecting import Connecting
 from .figures import LATENCY_HEADINGS, latency_cells
 from .how import How, Wait
@@ -116,7 +117,9 @@ def _ask_verbs(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]
 
 def _ask_waking(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
     ways = (Wait.EVENT, Wait.NOTIFY, Wait.ASYNCIO)
-    questions = [Question(Kind.PINGPONG, SEND.size, how=How(wait=way)) for way in ways]
+    questions = [
+        Question(Kind.PINGPONG, SEND.size, how=How(wait=way, rate=WAKING_RATE)) for way in ways
+    ]
     return questions, [Shmnd(args.namespace)]
 
 
@@ -183,8 +186,9 @@ SECTIONS: Final = {
     ),
     "waking": Section(
         "Waking up",
-        "A ping-pong between two processes that both sleep: in a wait that sleeps at once, on the "
-        "overlapped operation of a Notify, and in an event loop. µs one way.",
+        "A thousand ping-pongs a second between two processes that both sleep: in a wait that "
+        "sleeps at once, on the overlapped operation of a Notify, and in an event loop. µs there "
+        "and back: two wake up, one after the other.",
         _ask_waking,
         _tell_times,
         Record.ALWAYS,

@@ -4,7 +4,7 @@
 import asyncio
 
 from .lane import Lane, check
-from .latency import reap, rounds
+from .latency import clock_ns, reap, rounds
 from .reading import Stamps
 
 
@@ -13,10 +13,25 @@ def pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None
     asyncio.run(_begin(lane, count, stamps) if first else _answer(lane, count + 1))
 
 
+def paced_pingpong(lane: Lane, count: int, rate: float, times: Stamps) -> None:
+    """The same, each round begun at its time, when the other side has long been asleep."""
+    asyncio.run(_begin_paced(lane, count, rate, times))
+
+
 async def _begin(lane: Lane, count: int, stamps: Stamps | None) -> None:
     for _ in rounds(count, stamps):
         await _turn(lane)
     await _turn(lane)
+
+
+async def _begin_paced(lane: Lane, count: int, rate: float, times: Stamps) -> None:
+    start = clock_ns()
+    for place in range(count + 1):
+        due = start + int(place * 1e9 / rate)
+        while clock_ns() < due:
+            pass
+        await _turn(lane)
+        times[place] = clock_ns() - due
 
 
 async def _turn(lane: Lane) -> None:

