@@ -46,7 +46,7 @@ def report_of(arguments: list[str], tmp_path: Path) -> dict[str, Any]:
 
 
 def test_no_command_is_left_out() -> None:
-    assert set(COMMANDS) == {*RUNS, "batch", "report"}
+    assert set(COMMANDS) == {*RUNS, "batch", "crossover", "report"}
 
 
 @pytest.mark.parametrize("command", RUNS)
