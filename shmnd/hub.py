@@ -220,6 +220,7 @@ class Hub(Mail):
         """Have an object look at its affairs at every look. It is held weakly."""
         key = id(obj)
         self._tickers[key] = weakref.ref(obj, lambda _: self._tickers.pop(key, None))
+        self.wake_at(time.monotonic() + _LONGEST_SLEEP)
 
     def remove_ticker(self, obj: Ticker) -> None:
         """It has no affairs any more; harmless when it had none."""
@@ -491,6 +492,9 @@ class Hub(Mail):
                 self._lingering.pop(key, None)
         if self._lingering:
             self.wake_at(time.monotonic() + _LINGER_PAUSE)
+        elif self._tickers:
+            # A peer may silence our doorbell, which it holds too: not for longer than this.
+            self.wake_at(time.monotonic() + _LONGEST_SLEEP)
 
 
 def _in_a_thread(step: Callable[[], None]) -> None:

@@ -116,9 +116,9 @@ class Peers:
             return
         try:
             segment = self._data_plane.attach_segment(fds.pop(0), event["size"], event["writable"])
+            peer.add_segment(event["seg"], segment)
         except NdError:
             return  # not what its owner announced: references to it will fail, that is all
-        peer.add_segment(event["seg"], segment)
         numbers.add(event["seg"])
 
     def remove_segment(self, event: Event) -> None:

@@ -145,6 +145,7 @@ cdef extern from "post.h" nogil:
         pid_t pid
         cbool vm
         cbool dead
+        uint32_t unmapped
 
     struct shmnd_link_end:
         shmnd_side *mine
@@ -261,6 +262,7 @@ cdef extern from "post.h" nogil:
         uint64_t posted_base
         cbool going_down
         cbool flush_pending
+        uint64_t held_up_ns
         uint64_t cancelled
         uint64_t revision
 
@@ -297,6 +299,9 @@ cdef extern from "post.h" nogil:
     uint32_t shmnd_tx_advance(shmnd_qp *qp)
     void shmnd_tx_run(shmnd_qp *qp)
     void shmnd_tx_ran(shmnd_qp *qp)
+    void shmnd_rx_aim_anew(shmnd_qp *qp)
+    void shmnd_qp_held_up(shmnd_qp *qp, uint64_t now_ns)
+    uint64_t SHMND_PATIENCE_NS
     void shmnd_rx_run(shmnd_qp *qp)
     void shmnd_rx_ran(shmnd_qp *qp)
     bint shmnd_tx_forget_region(shmnd_qp *qp, uint32_t token)

@@ -33,11 +33,29 @@ static inline void shmnd_show_state(struct shmnd_qp *qp, enum shmnd_link_state s
     shmnd_ring_doorbell(qp->peer->doorbell);
 }
 
-/* After `closing`: does the other side touch nothing of ours any more? */
+/* After `closing`: does the other side touch nothing of ours any more? What it
+ * cannot be touching is a lie, and not waited for. */
 static inline bool shmnd_quiet(const struct shmnd_qp *qp)
 {
     /* SYNC hazard-clear: acquire, pairs with release in shmnd_hazard_leave() */
-    return qp->peer->dead || shmnd_acquire64(&qp->link.theirs->hazard) == 0;
+    uint64_t hazard = shmnd_acquire64(&qp->link.theirs->hazard);
+    if (qp->peer->dead || hazard == 0)
+        return true;
+    return hazard != SHMND_HAZARD_PUSH &&
+           (hazard >> 32 || shmnd_token_index((uint32_t)hazard) >= qp->registry->count);
+}
+
+/* A process that stays in the middle of one copy for so long does not mean to end
+ * it. Long enough for the longest copy on a machine that is busy. */
+#define SHMND_PATIENCE_NS (10ull * 1000 * 1000 * 1000)
+
+/* Something here waits until the other side ends a copy: for a while. */
+static inline void shmnd_qp_held_up(struct shmnd_qp *qp, uint64_t now_ns)
+{
+    if (qp->held_up_ns == 0)
+        qp->held_up_ns = now_ns;
+    else if (now_ns - qp->held_up_ns > SHMND_PATIENCE_NS)
+        shmnd_qp_go_down(qp, SHMND_LINK_FAULT, SHMND_IO_TIMEOUT);
 }
 
 /* ---- going down ---------------------------------------------------------------------------- */
@@ -46,7 +64,8 @@ static inline bool shmnd_quiet(const struct shmnd_qp *qp)
 static inline enum shmnd_progress shmnd_down_drain(struct shmnd_qp *qp)
 {
     struct shmnd_cqe e;
-    while (shmnd_receives_outstanding(qp->receives) || qp->rx_open || qp->rx_told) {
+    while (qp->rx_told || ((shmnd_receives_outstanding(qp->receives) || qp->rx_open) &&
+                           qp->in.read_pos < qp->drain_end)) {
         if (!shmnd_rx_poll(qp, &e, 1))
             break;
         shmnd_cq_push(qp->receive_cq, &e);
@@ -175,23 +194,26 @@ static inline void shmnd_cancel_receives(struct shmnd_qp *qp, uint64_t up_to)
 }
 
 /* One step of going down; SHMND_IDLE with going_down still set means: later. */
-static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp)
+static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp, uint64_t now_ns)
 {
+    if (qp->down_since_ns == 0)
+        qp->down_since_ns = now_ns;
+    bool patient = now_ns - qp->down_since_ns <= SHMND_PATIENCE_NS;
     if (qp->tx_busy || qp->rx_busy)
         return SHMND_IDLE;
     /* SYNC closing, SYNC placing: `closing` was stored and fenced; let a copy
      * into or out of our memory that is under way come to its end. */
-    if (!shmnd_quiet(qp))
+    if (patient && !shmnd_quiet(qp))
         return SHMND_IDLE;
     enum shmnd_progress drain = shmnd_down_drain(qp);
     if (drain != SHMND_IDLE)
         return drain;
     bool theirs_go_on = !qp->peer->dead && shmnd_their_state(qp) <= SHMND_LINK_OPEN;
-    if (qp->rx_open && !qp->rx_fault && qp->rx_kind != SHMND_KIND_PART && theirs_go_on)
+    if (qp->rx_open && !qp->rx_fault && qp->rx_kind != SHMND_KIND_PART && theirs_go_on && patient)
         return SHMND_IDLE; /* its sender is in the middle of a chunk */
-    if (qp->rx_unbinding)
+    if (qp->rx_unbinding && patient)
         return SHMND_IDLE; /* or still in the window that it gave back */
-    if (theirs_go_on && (!shmnd_down_recall(qp) || !shmnd_down_withdraw_large(qp)))
+    if (theirs_go_on && (!shmnd_down_recall(qp) || !shmnd_down_withdraw_large(qp)) && patient)
         return SHMND_IDLE;
     SHMND_KILL_POINT("down-recalled");
     shmnd_down_cancel_requests(qp, theirs_go_on);
@@ -234,11 +256,17 @@ static inline void shmnd_flush_requests(struct shmnd_qp *qp)
     }
 }
 
-static inline enum shmnd_progress shmnd_flush_step(struct shmnd_qp *qp)
+static inline enum shmnd_progress shmnd_flush_step(struct shmnd_qp *qp, uint64_t now_ns)
 {
-    if (qp->rx_busy || !shmnd_rx_withdraw(qp))
+    if (qp->rx_busy)
         return SHMND_IDLE;
-    enum shmnd_progress drain = shmnd_down_drain(qp);
+    if (!shmnd_rx_withdraw(qp)) {
+        shmnd_qp_held_up(qp, now_ns);
+        return SHMND_IDLE;
+    }
+    qp->held_up_ns = 0;
+    /* Receives of a shared queue are not cancelled: what comes meets them later. */
+    enum shmnd_progress drain = qp->shared ? SHMND_IDLE : shmnd_down_drain(qp);
     if (drain != SHMND_IDLE || qp->rx_open || qp->rx_fault)
         return drain;
     uint64_t before = qp->own.matched;
@@ -266,6 +294,7 @@ static inline void shmnd_qp_flush(struct shmnd_qp *qp)
     shmnd_flush_requests(qp);
     qp->flush_pending = true;
     qp->flush_receives = qp->own.posted;
+    qp->drain_end = qp->in.read_pos + SHMND_RING_SLOTS;
     shmnd_qp_activate(qp);
 }
 
@@ -345,14 +374,16 @@ static inline enum shmnd_progress shmnd_qp_progress(struct shmnd_qp *qp, uint64_
         return SHMND_RUN;
     enum shmnd_progress p = SHMND_IDLE;
     if (qp->flush_pending && !qp->going_down)
-        p = shmnd_flush_step(qp);
+        p = shmnd_flush_step(qp, now_ns);
     if (p == SHMND_IDLE && qp->wq_head != qp->wq_tail) {
         p = shmnd_tx_advance(qp);
         if (p == SHMND_IDLE)
             shmnd_tx_check_time(qp, now_ns);
+        if (shmnd_tx_awaits_peer(qp))
+            shmnd_qp_held_up(qp, now_ns);
     }
     if (p == SHMND_IDLE && qp->going_down)
-        p = shmnd_down_step(qp);
+        p = shmnd_down_step(qp, now_ns);
     shmnd_batch_show(qp); /* and what that could issue */
     return p;
 }

@@ -106,7 +106,7 @@ static inline void shmnd_cq_join(struct shmnd_cq *cq, struct shmnd_qp *qp)
     cq->bit_words = words > cq->bit_words ? words : cq->bit_words;
     if (cq->link_count == SHMND_DIRECT_LINKS + 1)
         shmnd_bell_use_bitmap(cq->arming.bell, true);
-    cq->empty_polls = UINT32_MAX / 2; /* sweep at the next poll */
+    cq->polls = UINT32_MAX / 2; /* sweep at the next poll */
 }
 
 static inline void shmnd_cq_leave(struct shmnd_cq *cq, struct shmnd_qp *qp)

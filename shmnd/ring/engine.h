@@ -96,7 +96,7 @@ struct shmnd_cq {
     struct shmnd_qp *hot[SHMND_HOT_LINKS]; /* polled although the bitmap is in use */
     uint32_t hot_next;
     uint32_t bit_words;   /* words of the bitmap in use */
-    uint32_t empty_polls; /* since the last sweep */
+    uint32_t polls;       /* since the last sweep */
 };
 
 /* ---- what a queue pair knows of the other side ---------------------------------- */
@@ -114,6 +114,7 @@ struct shmnd_peer {
     pid_t pid;
     bool vm; /* its private memory was reached by a real copy */
     bool dead;
+    uint32_t unmapped; /* segments given up so far: what was aimed before is aimed anew */
 };
 
 /* The two sides of a link as seen from one end. */
@@ -157,6 +158,7 @@ struct shmnd_wqe {
     bool large;
     bool proven; /* a receive that holds it was posted */
     bool sure;   /* and the other side, should it close, still takes it */
+    bool pushed; /* no chunk of it was left to claim */
     uint64_t slot_pos; /* where its message begins in the ring; its last part, if in parts */
     uint64_t recalled; /* messages recalled before it: they met no receive */
 };
@@ -187,6 +189,8 @@ struct shmnd_job {
     uint32_t token;
     uint64_t revision; /* PLACE and sender's CHUNKS: of the receives it relies on */
     uint64_t index;    /* PLACE: the receive */
+    uint64_t request;  /* of the sender: which it is of */
+    uint32_t unmapped; /* as the peer said when this was aimed */
     struct shmnd_chunks chunks;
     struct shmnd_share *share; /* of the chunks */
     uint32_t result; /* a status; SHMND_PENDING: try again later */
@@ -275,11 +279,16 @@ struct shmnd_qp {
     struct shmnd_rqe rx_rqe; /* its receive */
     struct shmnd_sge rx_sges[SHMND_MAX_SGE];
     struct shmnd_spans rx_to;
+    struct shmnd_extent rx_extents[SHMND_MAX_SGE]; /* of a large message, as they were read once */
+    uint32_t rx_extent_count;
 
     /* going down, flushing */
     uint32_t down_status; /* for the oldest initiator request */
     enum shmnd_link_state down_state; /* what the other side will read */
     bool going_down;                  /* not yet flushed */
+    uint64_t down_since_ns;           /* 0: not begun */
+    uint64_t held_up_ns; /* something here waits for a copy over there since; 0: nothing */
+    uint64_t drain_end;  /* slots from here on came later than the end */
     bool flush_pending;
     uint64_t flush_receives; /* cancel up to this receive */
     uint64_t cancelled;      /* receives cancelled by a Flush so far */

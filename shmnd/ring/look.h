@@ -51,7 +51,7 @@ static inline uint64_t shmnd_tx_look(struct shmnd_qp *qp, uint64_t *cancelled_p)
      * the message is counted here: more would be a lie. */
     uint64_t most = met + qp->link.their_posted_mask + 2;
     if ((revision & 1) || shmnd_relaxed64(&theirs->revision) != revision || cancelled > posted ||
-        first < cancelled || posted - cancelled > most) {
+        first < cancelled || posted - cancelled > most || posted < qp->viewed) {
         qp->credit = qp->messages < qp->credit ? qp->messages : qp->credit;
         return revision | 1;
     }
@@ -139,6 +139,7 @@ static inline int shmnd_tx_aim(struct shmnd_qp *qp, uint64_t message, uint64_t r
     shmnd_spans_cut(&all, 0, length, &job->to);
     job->revision = revision;
     job->index = index;
+    job->unmapped = qp->peer->unmapped;
     return 1;
 }
 

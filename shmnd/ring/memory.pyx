@@ -321,18 +321,28 @@ cdef class Registry:
             qp = self._qps[i]
             if qp.going_down:
                 return False
-            if region != NULL and not c.shmnd_tx_forget_region(qp, token):
+            if qp.state == c.SHMND_QP_DOWN or qp.state == c.SHMND_QP_CLOSED:
+                continue  # the peer was waited for when the connection ended
+            if not self._has_let_go(qp, region, token):
+                c.shmnd_qp_held_up(qp, c.shmnd_now_ns())
                 return False
-            if region != NULL and region.posted and not c.shmnd_rx_forget_region(qp, token):
-                return False
-            if qp.link.theirs != NULL and not qp.peer.dead \
-                    and not c.shmnd_hazard_clear_of(&qp.link.theirs.hazard, token):
-                return False
+            qp.held_up_ns = 0
+        for i in range(self._qp_count):
+            qp = self._qps[i]
             for at, tx_run, rx_run in waits:
                 if at == <size_t>qp and ((qp.tx_busy and tx_run == qp.tx_runs)
                                          or (qp.rx_busy and rx_run == qp.rx_runs)):
                     return False
         return True
+
+    cdef bint _has_let_go(self, c.shmnd_qp *qp, c.shmnd_region *region, uint32_t token):
+        """Does nothing of this connection touch the memory of the token any more?"""
+        if region != NULL and not c.shmnd_tx_forget_region(qp, token):
+            return False
+        if region != NULL and region.posted and not c.shmnd_rx_forget_region(qp, token):
+            return False
+        return (qp.link.theirs == NULL or qp.peer.dead
+                or c.shmnd_hazard_clear_of(&qp.link.theirs.hazard, token))
 
     def release(self, token: int) -> None:
         """Second half of Deregister: the entry may be used again."""

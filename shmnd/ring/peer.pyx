@@ -106,10 +106,12 @@ cdef class PeerAdapter:
 
     def remove_segment(self, seg: int) -> None:
         """The owner gave it back. It is unmapped once no copy of ours may be in it."""
-        segment = self._segments.pop(seg, None)
-        if segment is None or seg >= c.SHMND_FIRST_BELL_SEGMENT:
+        # Bells and tables stay: queue pairs hold on to places in them for life.
+        segment = self._segments.pop(seg, None) if seg < c.SHMND_FIRST_BELL_SEGMENT else None
+        if segment is None:
             return
         self.raw.data[<uint64_t>seg].base = NULL
+        self.raw.unmapped += 1  # what was aimed into it is aimed anew before it runs
         self._retired.append(segment)
         if self.jobs == 0:
             self._retired.clear()
@@ -120,7 +122,11 @@ cdef class PeerAdapter:
 
     cdef c.shmnd_bell *bell(self, object place) except NULL:
         """The bell that a description of the other end names, checked."""
-        seg, offset = place[0], place[1]
+        if not isinstance(place, (list, tuple)) or len(place) != 2 \
+                or not all(isinstance(number, int) for number in place):
+            raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
+                        f"the peer names a bell by {place!r}")
+        seg, offset = place
         segment = self._segments.get(seg)
         if segment is None or not c.SHMND_FIRST_BELL_SEGMENT <= seg < c.SHMND_FIRST_TABLE_SEGMENT:
             raise error(Status.INTERNAL_ERROR, "QueuePair.attach",

@@ -155,7 +155,7 @@ static inline void shmnd_cq_visit_marked(struct shmnd_cq *cq, struct shmnd_todo 
 
 static inline void shmnd_cq_sweep(struct shmnd_cq *cq, struct shmnd_todo *todo)
 {
-    cq->empty_polls = 0;
+    cq->polls = 0;
     for (uint32_t i = cq->link_count; i-- > 0;)
         if (i < cq->link_count)
             shmnd_cq_visit(cq, cq->links[i], false, NULL, 0, todo);
@@ -198,7 +198,7 @@ static inline uint32_t shmnd_cq_poll(struct shmnd_cq *cq, struct shmnd_cqe *out,
             if (cq->hot[i])
                 n += shmnd_cq_visit(cq, cq->hot[i], direct, out + n, max - n, todo);
         shmnd_cq_visit_marked(cq, todo);
-        if (n == 0 && ++cq->empty_polls > SHMND_SWEEP_POLLS)
+        if (++cq->polls > SHMND_SWEEP_POLLS)
             shmnd_cq_sweep(cq, todo);
     }
     return n + shmnd_cq_pop(cq, out + n, max - n);

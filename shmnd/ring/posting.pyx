@@ -24,6 +24,9 @@ STATE_NAMES = ("not connected", "connecting", "not yet connected", "connected",
 
 # A copy of this length holds other threads up; a shorter one takes a few microseconds.
 cdef uint64_t _LONG_COPY = 128 << 10
+# Steps that one call takes at most; what is left is for the next poll. A peer that changes its
+# mind all the time must not keep us here.
+cdef int _STEPS = 4096
 cdef uint32_t _FLAGS_SEND = 0x27
 cdef uint32_t _FLAGS_READ = 0x03
 cdef uint32_t _FLAGS_WRITE = 0x23
@@ -352,7 +355,8 @@ cdef class PostingCore(PairCore):
     cdef advance(self):
         """Carry out what can be carried out now."""
         cdef uint32_t p
-        while True:
+        cdef int i
+        for i in range(_STEPS):
             p = c.shmnd_tx_advance(&self.q)
             if p == c.SHMND_IDLE:
                 break
@@ -393,6 +397,7 @@ cdef class PostingCore(PairCore):
             return
         self.q.rx_busy = True
         self.q.rx_runs += 1
+        c.shmnd_rx_aim_anew(&self.q)
         if self.q.rx_job.chunks.length >= _LONG_COPY or self.q.rx_job.from_.remote:
             self.peer.jobs += 1
             with nogil:
@@ -416,7 +421,8 @@ cdef class PostingCore(PairCore):
     cdef settle(self):
         """Do all that can be done now, running jobs, until only others can go on."""
         cdef c.shmnd_todo todo
-        while True:
+        cdef int i
+        for i in range(_STEPS):
             todo.what = c.SHMND_IDLE
             c.shmnd_qp_tend(&self.q, c.shmnd_now_ns(), &todo)
             if todo.what == c.SHMND_IDLE:

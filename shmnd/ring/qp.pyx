@@ -158,8 +158,8 @@ cdef class QueuePair(PostingCore):
             if not isinstance(remote.get(key), int) or not 0 <= remote[key] < c.SHMND_READY_BITS:
                 raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
                             f"the peer describes itself with {key}={remote.get(key)!r}")
-        end.receive_bell = peer.bell(remote["rbell"])
-        end.initiator_bell = peer.bell(remote["ibell"])
+        end.receive_bell = peer.bell(remote.get("rbell"))
+        end.initiator_bell = peer.bell(remote.get("ibell"))
         end.receive_bit, end.initiator_bit = remote["rbit"], remote["ibit"]
         end.receive_rung = end.initiator_rung = 0
         end.their_srq = bool(remote.get("srq"))
@@ -223,7 +223,8 @@ cdef class QueuePair(PostingCore):
             return
         self.abandon(False)
         # The other side may just be placing a message that will never count.
-        while not c.shmnd_quiet(&self.q):
+        deadline = c.shmnd_now_ns() + c.SHMND_PATIENCE_NS
+        while not c.shmnd_quiet(&self.q) and c.shmnd_now_ns() < deadline:
             time.sleep(50e-6)
         c.shmnd_unpublish_all(&self.q)
         self._leave()

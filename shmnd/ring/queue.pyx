@@ -29,6 +29,8 @@ cdef uint64_t _SLACK = 16
 cdef uint64_t _KEEP_LOCK_NS = 3000
 # How often a queue that is polled in vain looks for dead peers.
 cdef uint64_t _LOOK_NS = 10000000
+# Steps of one poll at most: peers that change their minds all the time must not keep us in it.
+cdef int _STEPS = 4096
 # After so many waits in vain the spin window shrinks to an eighth.
 cdef uint32_t _MISSES = 8
 
@@ -169,19 +171,21 @@ cdef class CompletionCore:
         """Poll until there is a completion or nothing left to do; jobs are run here."""
         cdef c.shmnd_todo todo
         cdef uint32_t n
+        cdef int i
         if self.notify_mode:
             # Nobody takes a completion that those who wait for one have not seen.
             self.collect()
             if c.shmnd_cq_trigger(&self.raw, self.notify_mode):
                 self.fired = True
             return <int>c.shmnd_cq_pop(&self.raw, out, most)
-        while True:
+        for i in range(_STEPS):
             n = c.shmnd_cq_poll(&self.raw, out, most, &todo)
             if todo.what == c.SHMND_IDLE:
                 return <int>n
             (<PairCore>todo.qp.owner).serve(todo.what, todo.receiving)
             if n:
                 return <int>n
+        return 0
 
     cdef object result(self, const c.shmnd_cqe *e):
         """Hand a completion over: the reference to its context moves along."""

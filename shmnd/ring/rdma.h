@@ -56,6 +56,8 @@ static inline uint32_t shmnd_tx_aim_rdma(struct shmnd_qp *qp, const struct shmnd
     if (got <= 0)
         return got == 0 ? SHMND_PENDING : qp->target_fault;
     job->kind = SHMND_JOB_RDMA;
+    job->request = qp->wq_next;
+    job->unmapped = qp->peer->unmapped;
     SHMND_KILL_POINT("token-checked");
     job->grant = grant;
     job->token = w->remote_token;

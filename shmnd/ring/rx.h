@@ -142,35 +142,45 @@ static inline void shmnd_rx_copy_out(struct shmnd_qp *qp, uint64_t off, uint32_t
 
 /* ---- large messages -------------------------------------------------------------------------- */
 
-/* Reads the extents of a large message. False: they make no sense. A source
- * that cannot be read from here is left to its sender (`from` stays empty). */
+/* Where the extents of a large message lie for us. Gives their length together;
+ * UINT64_MAX: they make no sense. A source that cannot be read from here is left
+ * to its sender (`from` stays empty). */
+static inline uint64_t shmnd_rx_aim(struct shmnd_qp *qp)
+{
+    struct shmnd_spans *from = &qp->rx_job.from;
+    uint64_t total = 0;
+    shmnd_spans_clear(from);
+    qp->rx_needs_segment = false;
+    qp->rx_job.unmapped = qp->peer->unmapped;
+    for (uint32_t i = 0; i < qp->rx_extent_count; i++) {
+        const struct shmnd_extent *x = &qp->rx_extents[i];
+        total += x->length;
+        int got = shmnd_peer_span(qp->peer, x->segment, x->offset, x->length, from);
+        if (got == 0)
+            qp->rx_needs_segment = true;
+        if (got < 0 && x->segment != SHMND_PRIVATE_MEMORY)
+            return UINT64_MAX;
+    }
+    if (from->total != total)
+        shmnd_spans_clear(from);
+    return total;
+}
+
+/* Reads the extents of a large message. False: they make no sense. */
 static inline bool shmnd_rx_large_source(struct shmnd_qp *qp, const struct shmnd_arrival *a)
 {
     uint32_t head[2];
-    struct shmnd_extent x[SHMND_MAX_SGE];
+    struct shmnd_extent *x = qp->rx_extents;
     struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in, a->flags);
-    struct shmnd_spans *from = &qp->rx_job.from;
     shmnd_slots_get(&drain, head, sizeof head);
     if (head[0] > SHMND_MAX_SGE || head[1] >= SHMND_SHARES ||
         shmnd_slots_for(shmnd_slots_prefix(a->flags) + 8 + head[0] * (uint32_t)sizeof x[0]) !=
             a->slots)
         return false;
     shmnd_slots_get(&drain, x, head[0] * (uint32_t)sizeof x[0]);
-    shmnd_spans_clear(from);
+    qp->rx_extent_count = head[0];
     qp->rx_job.share = &qp->link.theirs->shares[head[1]];
-    uint64_t total = 0;
-    qp->rx_needs_segment = false;
-    for (uint32_t i = 0; i < head[0]; i++) {
-        total += x[i].length;
-        int got = shmnd_peer_span(qp->peer, x[i].segment, x[i].offset, x[i].length, from);
-        if (got == 0)
-            qp->rx_needs_segment = true;
-        if (got < 0 && x[i].segment != SHMND_PRIVATE_MEMORY)
-            return false;
-    }
-    if (from->total != total)
-        shmnd_spans_clear(from);
-    return total == a->length;
+    return shmnd_rx_aim(qp) == a->length;
 }
 
 /* Starts on the large message whose receive was matched. */
@@ -183,10 +193,23 @@ static inline void shmnd_rx_large_begin(struct shmnd_qp *qp, const struct shmnd_
     qp->rx_open = true;
 }
 
+/* Under the lock, just before the copy: has the peer given a segment up since? One
+ * that it announced a message in is not given up before that was taken. */
+static inline void shmnd_rx_aim_anew(struct shmnd_qp *qp)
+{
+    struct shmnd_job *job = &qp->rx_job;
+    if (job->unmapped == qp->peer->unmapped)
+        return;
+    if (shmnd_rx_aim(qp) != job->chunks.length || job->from.total != job->chunks.length)
+        job->result = SHMND_ACCESS_VIOLATION;
+    qp->rx_needs_segment = false;
+}
+
 /* Copies chunks, without the interpreter's lock. */
 static inline void shmnd_rx_run(struct shmnd_qp *qp)
 {
-    qp->rx_job.result = shmnd_run_chunks(qp->peer, &qp->rx_job);
+    if (qp->rx_job.result == SHMND_SUCCESS)
+        qp->rx_job.result = shmnd_run_chunks(qp->peer, &qp->rx_job);
 }
 
 static inline void shmnd_rx_ran(struct shmnd_qp *qp)

@@ -242,6 +242,7 @@ static inline enum shmnd_progress shmnd_tx_issue_send(struct shmnd_qp *qp, struc
     struct shmnd_share *share = shmnd_tx_free_share(qp);
     if (aim > 0 && (w->length < SHMND_SHARE_MIN || !share)) {
         job->kind = SHMND_JOB_PLACE;
+        job->request = qp->wq_next;
         qp->tx_busy = true;
         return SHMND_RUN;
     }
@@ -254,6 +255,7 @@ static inline enum shmnd_progress shmnd_tx_issue_send(struct shmnd_qp *qp, struc
     }
     if (!share)
         return SHMND_IDLE; /* until the other side has taken more */
+    job->request = qp->wq_next;
     shmnd_tx_announce(qp, w, sges, share);
     if (aim < 0)
         return SHMND_IDLE;
@@ -268,10 +270,11 @@ static inline enum shmnd_progress shmnd_tx_push_late(struct shmnd_qp *qp)
     struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
     struct shmnd_job *job = &qp->tx_job;
     if (qp->wq_head == qp->wq_next || w->state != SHMND_WQE_SENT || !w->large || w->moved ||
-        qp->link.their_srq || shmnd_relaxed32(&qp->link.theirs->closing))
+        w->pushed || qp->link.their_srq || shmnd_relaxed32(&qp->link.theirs->closing))
         return SHMND_IDLE;
     job->chunks = shmnd_chunks_of(w->length, w->message);
     job->share = &qp->link.mine->shares[w->share];
+    job->request = qp->wq_head;
     if ((uint32_t)shmnd_relaxed64(&job->share->claim) >= job->chunks.count)
         return SHMND_IDLE;
     int aim = shmnd_tx_aim(qp, w->message, w->recalled, w->length, job);

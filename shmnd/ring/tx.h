@@ -19,7 +19,12 @@
 static inline void shmnd_tx_run(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->tx_job;
-    struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
+    struct shmnd_wqe *w = &qp->wqes[job->request & qp->wq_mask];
+    /* A peer that gave a segment up has withdrawn what lay in it, or lies. */
+    if (job->unmapped != qp->peer->unmapped) {
+        job->result = SHMND_PENDING;
+        return;
+    }
     switch (job->kind) {
     case SHMND_JOB_RDMA:
         job->result = shmnd_run_rdma(qp, job);
@@ -48,16 +53,19 @@ static inline void shmnd_tx_ran(struct shmnd_qp *qp)
     qp->tx_busy = qp->tx_started = false;
     job->kind = SHMND_JOB_NONE;
     if (kind == SHMND_JOB_CHUNKS) {
-        struct shmnd_wqe *head = &qp->wqes[qp->wq_head & qp->wq_mask];
+        struct shmnd_wqe *large = &qp->wqes[job->request & qp->wq_mask];
+        if (job->request < qp->wq_head)
+            return; /* it has come to its end meanwhile */
         if (job->result != SHMND_SUCCESS && job->result != SHMND_PENDING)
-            shmnd_tx_fail(head, job->result);
-        shmnd_notify_receiver(qp, head->flags & SHMND_OP_SOLICIT);
+            shmnd_tx_fail(large, job->result);
+        large->pushed = job->result == SHMND_SUCCESS;
+        shmnd_notify_receiver(qp, large->flags & SHMND_OP_SOLICIT);
         return;
     }
+    if (job->result == SHMND_PENDING)
+        return; /* what it aimed at was withdrawn: issued anew */
     struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
     if (kind == SHMND_JOB_PLACE) {
-        if (job->result == SHMND_PENDING)
-            return; /* the receive was withdrawn: issued anew */
         if (job->result == SHMND_SUCCESS) {
             shmnd_tx_number(qp, w);
             w->slot_pos--; /* its one slot was published before the lock was back */
@@ -80,6 +88,7 @@ static inline bool shmnd_tx_issue_window(struct shmnd_qp *qp, struct shmnd_wqe *
     if (w->type == SHMND_INVALIDATE && w->status == SHMND_SUCCESS && !qp->peer->dead &&
         !shmnd_hazard_clear_of(&qp->link.theirs->hazard, w->remote_token))
         return false;
+    qp->held_up_ns = 0;
     w->state = SHMND_WQE_DONE;
     qp->wq_next++;
     return true;
@@ -92,6 +101,14 @@ static inline bool shmnd_tx_is_broken(const struct shmnd_qp *qp)
     const struct shmnd_wqe *last = &qp->wqes[(qp->wq_next - 1) & qp->wq_mask];
     return qp->wq_next != qp->wq_head && last->state == SHMND_WQE_DONE &&
            last->status != SHMND_SUCCESS && last->status != SHMND_CANCELED;
+}
+
+/* Does an Invalidate wait for the peer to end what it does with the window? */
+static inline bool shmnd_tx_awaits_peer(const struct shmnd_qp *qp)
+{
+    const struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+    return qp->wq_head == qp->wq_next && qp->wq_head != qp->wq_tail &&
+           w->type == SHMND_INVALIDATE && w->state != SHMND_WQE_DONE;
 }
 
 /* Issues what may be issued. SHMND_RUN: run the job (shmnd_tx_run, then

@@ -360,6 +360,7 @@ static inline void serve(struct shmnd_qp *q, enum shmnd_progress what, bool rece
     } else if (receiving) {
         CHECK(!q->rx_busy && q->rx_job.kind != SHMND_JOB_NONE);
         q->rx_busy = true;
+        shmnd_rx_aim_anew(q);
         shmnd_rx_run(q);
         shmnd_rx_ran(q);
     } else {
