@@ -21,6 +21,7 @@ QUICK = settings(
     max_examples=150,
     stateful_step_count=30,
     database=None,
+    derandomize=True,  # the same programs each time; the long run has new ones
     suppress_health_check=list(HealthCheck),
 )
 
@@ -72,7 +73,13 @@ def test_random_programs_for_long(kind: str, child: RemoteProcess) -> None:
     phases = (Phase.generate, Phase.shrink)
     while time.monotonic() < deadline:
         print(f"seed {number}, {programs} programs so far", flush=True)
-        long = settings(QUICK, max_examples=400, stateful_step_count=80, phases=phases)
+        long = settings(
+            QUICK,
+            derandomize=False,
+            max_examples=400,
+            stateful_step_count=80,
+            phases=phases,
+        )
         run_state_machine_as_test(seed(number)(machine), settings=long)
         programs += 400
         number += 1
