@@ -182,8 +182,8 @@ class Hub(Mail):
         try:
             self.progress()
             while True:
+                seen = self._watch.generation  # first: what ends the hub after it is news
                 self.check("wait")
-                seen = self._watch.generation
                 if predicate():
                     return True
                 pause = _LONGEST_SLEEP

@@ -236,6 +236,14 @@ static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp, uint64_t 
 
 /* ---- Flush ------------------------------------------------------------------------------------ */
 
+static inline void shmnd_flush_request(struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
+    /* A Bind takes effect when it is posted; one that is cancelled shall have none. */
+    if (w->type == SHMND_BIND && w->status == SHMND_SUCCESS)
+        shmnd_window_unbind(qp->registry, w->remote_token, qp->bond);
+    shmnd_tx_fail(w, SHMND_CANCELED);
+}
+
 static inline void shmnd_flush_requests(struct shmnd_qp *qp)
 {
     /* Newest first: what is sent is recalled in that order, as far as it can be.
@@ -250,7 +258,7 @@ static inline void shmnd_flush_requests(struct shmnd_qp *qp)
         if (w->state == SHMND_WQE_DONE || w->moved || running)
             stays = stays || (w->type == SHMND_SEND && !canceled);
         else if (w->state == SHMND_WQE_QUEUED || (!stays && shmnd_tx_recall(qp, w)))
-            shmnd_tx_fail(w, SHMND_CANCELED);
+            shmnd_flush_request(qp, w);
         else
             stays = true;
     }

@@ -79,7 +79,7 @@ static void expect_all(struct stage *s, uint64_t receive, uint64_t send, uint64_
 
 /* ---- together ------------------------------------------------------------------------------- */
 
-static const uint32_t small[] = {0, 8, 48, 49, 500, 1023};
+static const uint32_t small[] = {0, 8, 48, 49, 500, SHMND_PLACE_MIN - 1};
 
 /* Nobody sees any before all are; then they come in order and complete. */
 static void shown_together(void)

@@ -7,7 +7,7 @@ import pytest
 
 from shmnd import OpFlag, Status
 from spi import roles
-from spi.harness import FILL, LOCAL, End, Pair, contexts, final, nd_error, statuses
+from spi.harness import FILL, LOCAL, End, Pair, contexts, final, nd_error, outcome, statuses
 
 READ, WRITE = OpFlag.ALLOW_READ, OpFlag.ALLOW_WRITE
 BOTH = READ | WRITE
@@ -224,3 +224,21 @@ def test_read_fence_makes_bind_and_invalidate_wait_for_earlier_reads(connected: 
     active.qp.read(near.sge(), *where, "read")
     active.qp.invalidate(window, "invalidate", OpFlag.READ_FENCE)
     assert contexts(active.reap(4)) == ["read", "bind", "read", "invalidate"]
+
+
+def test_a_bind_that_a_flush_cancels_has_no_effect(patient: Pair) -> None:
+    """Bind is valid when it returns; cancelled, it has not happened."""
+    end = patient.active
+    buffer = end.memory(64)
+    window = end.adapter.create_memory_window()
+    end.qp.send(None, "waits")
+    end.qp.bind(buffer.mr, window, buffer.address, 64, "bind", READ)
+    end.qp.flush()
+    assert statuses(patient.reap(end, 2)) == [Status.CANCELED] * 2
+    end.qp.bind(buffer.mr, window, buffer.address, 64, "again", READ)
+    assert statuses(patient.reap(end)) == [Status.SUCCESS], "it is not bound already"
+    end.qp.send(None, "waits")
+    end.qp.invalidate(window, "invalidate")
+    end.qp.flush()
+    assert statuses(patient.reap(end, 2)) == [Status.CANCELED] * 2
+    assert outcome(buffer.mr.deregister) == Status.SUCCESS, "nothing is bound"
