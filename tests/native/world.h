@@ -17,7 +17,9 @@
 #define W_QUEUES 8u
 #define W_PAIRS 96u
 #define W_REGIONS 256u
+#ifndef W_INBOX
 #define W_INBOX 16384u
+#endif
 #define W_SECOND 1000000000ull
 
 struct proc;

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A peer that lies, by chance: hostile.h says how. As many runs as the variable
+ * SHMND_HOSTILE_RUNS says, from the seed SHMND_HOSTILE_SEED.
+ */
+#include "hostile.h"
+
+static uint64_t number_of(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    return text ? strtoull(text, NULL, 0) : otherwise;
+}
+
+static void lies_at_random(void)
+{
+    uint64_t runs = number_of("SHMND_HOSTILE_RUNS", 1500);
+    uint64_t seed = number_of("SHMND_HOSTILE_SEED", 1);
+    if (runs > 10000)
+        alarm(0); /* asked for by somebody who waits */
+    for (uint64_t run = seed; run < seed + runs; run++) {
+        uint8_t bytes[1024];
+        struct chance c = {run * 7919};
+        NOTE("run %" PRIu64, run);
+        size_t count = 64 + chance_below(&c, sizeof bytes - 64);
+        for (size_t i = 0; i < count; i++)
+            bytes[i] = (uint8_t)chance_next(&c);
+        hostile_run(bytes, count);
+    }
+}
+
+static const struct check_test tests[] = {TEST(lies_at_random)};
+
+MAIN(tests)
