@@ -50,9 +50,14 @@ class Adapter(OverlappedObject):
     """
 
     def __init__(
-        self, host: str = "127.0.0.1", *, namespace: str | None = None, rnr_timeout: float = 2.0
+        self,
+        host: str = "127.0.0.1",
+        *,
+        namespace: str | None = None,
+        rnr_timeout: float = 2.0,
+        group: int | str | None = None,
     ) -> None:
-        self.core: Final = Adapter2(host, namespace=namespace, rnr_timeout=rnr_timeout)
+        self.core: Final = Adapter2(host, namespace=namespace, rnr_timeout=rnr_timeout, group=group)
         super().__init__(self.core.hub)
         self.file: Final = self.core.create_overlapped_file()
         self._regions: dict[int, _Region] = {}
@@ -96,12 +101,7 @@ class Adapter(OverlappedObject):
             "Adapter.query_address_list_into", buffer, self.query_address_list()
         )
 
-    def control(
-        self,
-        io_control_code: int = 0,
-        in_buffer: Buffer | None = None,
-        out_buffer: Buffer | None = None,
-    ) -> int:
+    def control(self, io_control_code: object = 0, *buffers: object) -> int:
         """There is no device to control: NOT_SUPPORTED, and nothing is started."""
         call = "Adapter.control"
         self.core.check_open(call)

@@ -22,3 +22,7 @@ class CompletionQueue(ReapingCore, CompletionQueue2):
         CompletionQueue2.__init__(self, face.core, entries, file)
         self.face = face
         """The adapter that made it; it keeps what is registered there alive."""
+
+    def resize(self, entries: int) -> None:
+        """Change how many results the queue holds. Nothing is lost; traffic may go on."""
+        super().resize(entries)

@@ -48,7 +48,8 @@ cdef class Result:
 
 
 cdef class Sge(memory.Sge):
-    """A stretch of memory. With a handle it lies in that registration; without one it is inline.
+    """Sge(buffer_or_address, length, memory_handle)\n--\n
+    A stretch of memory. With a handle it lies in that registration; without one it is inline.
 
     Inline data is copied while the request is posted, and may lie anywhere. Immutable.
     """
@@ -77,7 +78,9 @@ cdef class Sge(memory.Sge):
 
 
 cdef class MwDescriptor:
-    """What a peer needs of a bound window. Immutable; `pack` gives what travels to the peer."""
+    """MwDescriptor(base, length, token)\n--\n
+    What a peer needs of a bound window. Immutable; `pack` gives what travels to the peer.
+    """
 
     cdef readonly uint64_t base
     cdef readonly uint64_t length

@@ -36,8 +36,11 @@ class Provider:
         *,
         namespace: str | None = None,
         rnr_timeout: float = 2.0,
+        group: int | str | None = None,
     ) -> Adapter:
         """Open the adapter that serves a local address; a port is ignored.
+
+        The other parameters are those of `shmnd.open_adapter`.
 
         INVALID_ADDRESS when it is no address of this host.
         """
@@ -49,4 +52,4 @@ class Provider:
                 raise error(Status.INVALID_ADDRESS, call, f"{host!r} is not served here") from err
             if isinstance(host, tuple):
                 host = host[0]
-            return Adapter(host, namespace=namespace, rnr_timeout=rnr_timeout)
+            return Adapter(host, namespace=namespace, rnr_timeout=rnr_timeout, group=group)
