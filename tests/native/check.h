@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -109,7 +110,11 @@ static inline uint64_t chance_below(struct chance *c, uint64_t n)
 
 struct guarded {
     uint8_t *block, *end_guard;
+    size_t whole;
 };
+
+/* Memory for processes that are forked off stays one memory for all of them. */
+static bool guarded_is_shared;
 
 static struct guarded guarded[GUARD_MOST];
 static uint32_t guarded_count;
@@ -120,7 +125,12 @@ static inline void *guard_alloc(size_t bytes)
     void *block;
     size_t whole = 4096 + ((bytes + 63) & ~(size_t)63) + GUARD_BYTES;
     CHECK(guarded_count < GUARD_MOST);
-    CHECK(posix_memalign(&block, 4096, whole) == 0);
+    if (guarded_is_shared) {
+        block = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        CHECK(block != MAP_FAILED);
+    } else {
+        CHECK(posix_memalign(&block, 4096, whole) == 0);
+    }
     uint8_t *at = (uint8_t *)block + 4096;
     memset(at - GUARD_BYTES, GUARD_FILL, GUARD_BYTES);
     memset(at, 0, bytes);
@@ -128,7 +138,7 @@ static inline void *guard_alloc(size_t bytes)
     memset(at + bytes, GUARD_FILL, whole - 4096 - bytes);
     ASAN_POISON_MEMORY_REGION(block, 4096);
     ASAN_POISON_MEMORY_REGION(at + bytes, whole - 4096 - bytes);
-    guarded[guarded_count++] = (struct guarded){block, at + bytes};
+    guarded[guarded_count++] = (struct guarded){block, at + bytes, whole};
     return at;
 }
 
@@ -154,7 +164,10 @@ static inline void guard_free_all(void)
     for (uint32_t i = 0; i < guarded_count; i++) {
         ASAN_UNPOISON_MEMORY_REGION(guarded[i].block, 4096);
         ASAN_UNPOISON_MEMORY_REGION(guarded[i].end_guard, GUARD_BYTES);
-        free(guarded[i].block);
+        if (guarded_is_shared)
+            munmap(guarded[i].block, guarded[i].whole);
+        else
+            free(guarded[i].block);
     }
     guarded_count = 0;
 }

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A process that ends itself at a named step of the data plane, and what is left
+ * to the one that it was connected with.
+ *
+ *     kill_points NAME PASS
+ *
+ * The child and its parent send to each other what there is: messages of all
+ * lengths, Reads and Writes, windows, flushes, wake-ups, and at last a message
+ * that does not fit and the end of the connection. At the given pass of the
+ * named step the child ends as by SIGKILL. The parent must find every request
+ * of its own ended, nothing outside registered memory changed, and a second
+ * connection in order. It says how long the end took, in microseconds, from the
+ * death on; 3 is its exit code when the child came to its end alive.
+ *
+ *     kill_points at-random SEED
+ *
+ * The parent ends the child at a random instant instead.
+ */
+#include <signal.h>
+#include <sys/wait.h>
+
+#define W_INBOX 8192u
+#include "world.h"
+
+#define ROUNDS 24
+#define BYTES 80000u
+#define MOST 4000u
+
+static const char *kill_name;
+static long kill_pass;
+static uint64_t *death_ns; /* in memory of both */
+
+void shmnd_kill_point(const char *name)
+{
+    if (!kill_name || strcmp(name, kill_name) != 0 || --kill_pass > 0)
+        return;
+    *death_ns = shmnd_now_ns();
+    kill(getpid(), SIGKILL);
+}
+
+struct actor {
+    struct pair *pair;
+    struct queue *queue;
+    uint8_t *memory, *private;
+    uint32_t token, private_token, remote_token;
+    const uint8_t *remote;
+    uint64_t posted, ended;
+    uint8_t seen[MOST];
+};
+
+static void collect(struct actor *a)
+{
+    queue_turn(a->queue);
+    for (; a->queue->taken != a->queue->got; a->queue->taken++) {
+        uint64_t context = (uintptr_t)a->queue->inbox[a->queue->taken].context;
+        CHECK(context > 0 && context < MOST);
+        EQUAL(a->seen[context], 1);
+        a->seen[context] = 2;
+        a->ended++;
+    }
+    a->queue->taken = a->queue->got = 0;
+}
+
+static void count(struct actor *a, uint32_t status)
+{
+    if (status == SHMND_SUCCESS)
+        a->seen[++a->posted] = 1;
+}
+
+static void take_in(struct actor *a, uint32_t bytes, bool private)
+{
+    uint8_t *at = private ? a->private : a->memory;
+    uint32_t token = private ? a->private_token : a->token, third = bytes / 3;
+    struct shmnd_sge s[2] = {sge(at, third, token), sge(at + third, bytes - third, token)};
+    if (a->posted + 2 < MOST)
+        count(a, post_receive(a->pair, a->posted + 1, s, 2));
+}
+
+static void send(struct actor *a, uint32_t bytes, bool private)
+{
+    uint8_t *at = private ? a->private : a->memory;
+    uint32_t token = private ? a->private_token : a->token, half = bytes / 2;
+    struct shmnd_sge s[2] = {sge(at, half, token), sge(at + half, bytes - half, token)};
+    if (a->posted + 2 < MOST)
+        count(a, post_send(a->pair, a->posted + 1, s, 2, 0));
+}
+
+static void reach_over(struct actor *a, uint8_t type, uint32_t bytes)
+{
+    struct shmnd_sge s = sge(a->memory, bytes, a->token);
+    if (a->posted + 2 < MOST)
+        count(a, post_rdma(a->pair, a->posted + 1, type, &s, 1, a->remote, a->remote_token, 0));
+}
+
+/* Until what was asked for is done, or for a while. */
+static void carry_on(struct actor *a)
+{
+    uint64_t end = shmnd_now_ns() + W_SECOND / 50;
+    do
+        collect(a);
+    while (a->pair->q.wq_head != a->pair->q.wq_tail && shmnd_now_ns() < end);
+}
+
+/* One round of everything; `salt` tells the rounds apart. */
+static void act(struct actor *a, uint32_t salt)
+{
+    static const uint32_t sizes[] = {8, 500, 2000, 5000, 70000};
+    struct shmnd_arming *arming = &a->queue->cq.arming;
+    for (int i = 0; i < 5; i++)
+        take_in(a, BYTES, salt % 5 == 4);
+    shmnd_bell_arm(arming, SHMND_ARMED_ANY);
+    for (int i = 0; i < 5; i++) {
+        send(a, sizes[i], i == 3);
+        if (salt % 3)
+            carry_on(a);
+    }
+    carry_on(a);
+    shmnd_bell_disarm(arming);
+    reach_over(a, SHMND_WRITE, 4000);
+    reach_over(a, SHMND_READ, 70000);
+    carry_on(a);
+    if (a->posted + 2 < MOST) {
+        uint32_t token = window_new(a->pair->proc, a->memory, 4096, SHMND_ALLOW_READ,
+                                    a->pair->q.link.connection);
+        struct shmnd_grant *g = shmnd_grant_slot(&a->pair->proc->registry, token);
+        shmnd_grant_revoke(g);
+    }
+    if (salt % 4 == 3) {
+        for (int i = 0; i < 6; i++)
+            send(a, 8, false); /* more than there are receives */
+        shmnd_qp_flush(&a->pair->q);
+        settle(a->pair);
+    }
+    carry_on(a);
+}
+
+/* The child's last steps: a message that does not fit, the end of the connection. */
+static void finish(struct actor *a, bool too_small)
+{
+    if (too_small) {
+        shmnd_qp_flush(&a->pair->q);
+        settle(a->pair);
+        take_in(a, 3, false);
+        for (int i = 0; i < 200000 && a->pair->q.state == SHMND_QP_CONNECTED; i++)
+            collect(a);
+    } else {
+        disconnect(a->pair);
+    }
+    for (int i = 0; i < 200000 && a->pair->q.going_down; i++)
+        settle(a->pair);
+}
+
+static struct actor actor_of(struct pair *pair, struct queue *queue, struct proc *proc)
+{
+    struct actor a = {.pair = pair, .queue = queue};
+    a.memory = shared_bytes(proc, BYTES);
+    a.private = guard_alloc(BYTES);
+    a.token = region_new(proc, a.memory, BYTES, 0xf);
+    a.private_token = region_new(proc, a.private, BYTES, 1);
+    return a;
+}
+
+/* Idle connections, so many that the queues use their bitmaps. */
+static void add_idle(struct duo *d)
+{
+    struct pair_options few = {2, 2, 2, 0, W_SECOND, NULL};
+    for (int i = 0; i < 5; i++)
+        pair_connect(pair_new(d->qa, d->qa, few), pair_new(d->qb, d->qb, few));
+}
+
+/* A connection that has nothing to do with any of it. */
+static void undisturbed(void)
+{
+    static struct duo d;
+    duo_open(&d);
+    uint8_t *src = shared_bytes(d.pa, 4096), *dst = shared_bytes(d.pb, 4096);
+    uint32_t ta = region_new(d.pa, src, 4096, 0), tb = region_new(d.pb, dst, 4096, 1);
+    struct shmnd_sge s = sge(src, 4096, ta), r = sge(dst, 4096, tb);
+    fill(src, 4096, 3);
+    EQUAL(post_receive(d.b, 1, &r, 1), SHMND_SUCCESS);
+    EQUAL(post_send(d.a, 2, &s, 1, 0), SHMND_SUCCESS);
+    EXPECT(d.qa, SHMND_SEND, 2, SHMND_SUCCESS);
+    EXPECT_RECEIVED(d.qb, 1, 4096);
+    CHECK(filled(dst, 4096, 3));
+}
+
+int main(int argc, char **argv)
+{
+    static struct duo d;
+    static struct actor mine, childs;
+    check_what = argc > 2 ? argv[1] : "usage";
+    CHECK(argc > 2);
+    alarm(100);
+    guarded_is_shared = true;
+    death_ns = guard_alloc(sizeof *death_ns);
+    struct world_options o = {.segment_bytes = 256u << 10, .no_vm = true};
+    struct pair_options p = {16, 16, 4, 0, 20 * W_SECOND, NULL};
+    duo_open_with(&d, o, p, p);
+    add_idle(&d);
+    childs = actor_of(d.a, d.qa, d.pa);
+    mine = actor_of(d.b, d.qb, d.pb);
+    childs.remote = mine.memory, childs.remote_token = mine.token;
+    mine.remote = childs.memory, mine.remote_token = childs.token;
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        kill_name = argv[1];
+        kill_pass = atol(argv[2]);
+        for (uint32_t i = 0; i < ROUNDS; i++)
+            act(&childs, i);
+        finish(&childs, atol(argv[2]) % 2);
+        _exit(0);
+    }
+    int status = 0;
+    struct chance luck = {(uint64_t)atol(argv[2])};
+    uint64_t doom = strcmp(argv[1], "at-random") == 0
+                        ? shmnd_now_ns() + chance_below(&luck, W_SECOND / 30)
+                        : UINT64_MAX;
+    for (uint32_t i = 0; waitpid(child, &status, WNOHANG) == 0; i++) {
+        if (shmnd_now_ns() > doom) {
+            *death_ns = shmnd_now_ns();
+            kill(child, SIGKILL);
+            CHECK(waitpid(child, &status, 0) == child);
+            break;
+        }
+        if (i < ROUNDS)
+            act(&mine, i + 1);
+        else if (d.b->q.state == SHMND_QP_CONNECTED && mine.posted + 8 < MOST && i % 64 == 0)
+            send(&mine, 500, false);
+        collect(&mine);
+    }
+    CHECK(WIFEXITED(status) || WTERMSIG(status) == SIGKILL);
+    uint64_t from = *death_ns;
+    peer_dies(d.pb);
+    for (int i = 0; i < 50 && (mine.ended != mine.posted || d.b->q.going_down); i++) {
+        settle(d.b);
+        collect(&mine);
+    }
+    EQUAL(d.b->q.going_down, false);
+    EQUAL(mine.ended, mine.posted);
+    uint64_t took = (shmnd_now_ns() - from) / 1000;
+    guard_check();
+    undisturbed();
+    world_close(&d.w);
+    if (WIFEXITED(status))
+        return 3;
+    printf("%" PRIu64 " us\n", took);
+    return 0;
+}
