@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each example ends by itself, in time, and prints what it promises."""
 
+import math
 import os
 import signal
 import subprocess
@@ -14,6 +15,10 @@ EXAMPLES: Final = Path(__file__).parents[2] / "docs" / "examples"
 
 OUTPUTS: Final = {
     "all_reduce": [f"process {rank}: every sum is between 10 and 10" for rank in range(4)],
+    "asyncio_server": [
+        *(f"CLIENT {number}, ROUND 4" for number in range(8)),
+        "40 messages of 8 clients answered",
+    ],
     "echo": ["one -> one", "two -> two", "three -> three"],
     "key_value": [
         "client 0: written",
@@ -25,6 +30,14 @@ OUTPUTS: Final = {
         "the server reaped 0 completions",
     ],
     "pipeline": ["20 frames of 512 KiB in order, sum 12451840"],
+    "request_response": [
+        f"response to request {number}: {question}! = {math.factorial(question) % 2**64}"
+        for number, question in ((3, 33), (2, 20), (1, 10), (0, 3))
+    ],
+    "version_one": [
+        "a window of 1024 bytes is lent",
+        "its owner reads: written from the other side",
+    ],
 }
 
 
