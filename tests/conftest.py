@@ -159,9 +159,10 @@ def _nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if request.node.stash.get(_FAILED, False):
         return
-    deadline = time.monotonic() + GRACE
+    deadline = None
     while left := _census() - before:
-        gc.collect()
-        if time.monotonic() > deadline:
+        if deadline is not None and time.monotonic() > deadline:
             pytest.fail("left behind:\n  " + "\n  ".join(sorted(left)), pytrace=False)
+        gc.collect()  # takes its time after a test that made very much
+        deadline = deadline or time.monotonic() + GRACE
         time.sleep(0.01)
