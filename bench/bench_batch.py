@@ -13,6 +13,7 @@ from .rounds import Answer, Answers
 from .table import Notes, in_unit, number, render, unit
 
 HELP = "bursts of small Sends with and without a batch around each"
+EXAMPLE = "shmnd bench batch --quick"
 
 _BURSTS = (4, 16, 64)
 _LOOPS = {Shmnd.name: "Python", ShmndNative.name: "compiled"}

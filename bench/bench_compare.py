@@ -28,6 +28,7 @@ from .targets import (
 )
 
 HELP = "shmnd beside its peers and the floor, in interleaved rounds, with ratios and their spread"
+EXAMPLE = "shmnd bench compare pingpong -s 40 --quick"
 
 _CORE = "core"
 _KINDS = {

@@ -12,6 +12,7 @@ from .rounds import Answer, Answers, Record
 from .table import number
 
 HELP = "connections per second and latency of their set-up (as ndconn)"
+EXAMPLE = "shmnd bench connect --quick"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from .table import Notes, in_unit, number, render, unit
 from .targets import RATE, SEND, STREAMS, WRITE
 
 HELP = "latency and bandwidth of shmnd between two processes of this machine"
+EXAMPLE = "shmnd bench core --quick"
 
 _QUESTIONS = (SEND, WRITE, RATE, *STREAMS)
 _LOOPS = {Shmnd.name: "Python", ShmndNative.name: "compiled"}

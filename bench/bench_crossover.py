@@ -16,6 +16,7 @@ from .rounds import Answer, Answers
 from .table import Notes, number, render
 
 HELP = "the sizes from which registered memory beats inline, and Write beats Send"
+EXAMPLE = "shmnd bench crossover --quick"
 
 _INLINE = How(inline=1024)
 _SMALL = (16, 64, 128, 256, 512, 1024)

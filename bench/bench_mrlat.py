@@ -11,6 +11,7 @@ from .registration import Registrar
 from .rounds import Answers, Record
 
 HELP = "latency of Register and Deregister (as ndmrlat)"
+EXAMPLE = "shmnd bench mrlat -s 4K,1M"
 
 _KINDS = (Kind.REGISTER, Kind.DEREGISTER)
 

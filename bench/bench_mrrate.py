@@ -13,6 +13,7 @@ from .rounds import Answer, Answers
 from .table import Notes, number
 
 HELP = "registrations per second over threads (as ndmrrate)"
+EXAMPLE = "shmnd bench mrrate --quick"
 
 _HEADINGS = ("#bytes", "threads", "#iterations", "registrations/s", "least..greatest")
 

@@ -16,6 +16,7 @@ from .question import Kind, Question
 from .rounds import Answer, Answers, Record
 
 HELP = "latency of waking up: by a wait that sleeps at once, by Notify, and in asyncio"
+EXAMPLE = "shmnd bench notify --quick"
 
 RATE = 1000.0
 _WAYS = {"wait": Wait.EVENT, "notify": Wait.NOTIFY, "asyncio": Wait.ASYNCIO}

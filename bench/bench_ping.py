@@ -8,6 +8,7 @@ from .question import Kind
 from .traffic import Traffic
 
 HELP = "bandwidth and message rate of Send (as ndping and ib_send_bw)"
+EXAMPLE = "shmnd bench ping -s 8 --engine native"
 
 _TRAFFIC = Traffic("ping", (Kind.STREAM,), 65536)
 

@@ -8,6 +8,7 @@ from .question import Kind
 from .traffic import Traffic
 
 HELP = "latency of Send and Receive (as ndpingpong and ib_send_lat)"
+EXAMPLE = "shmnd bench pingpong -s 40,4K --plot latency.png"
 
 _TRAFFIC = Traffic("pingpong", (Kind.PINGPONG,), 40)
 

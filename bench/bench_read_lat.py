@@ -7,6 +7,7 @@ from .question import Kind
 from .traffic import Traffic
 
 HELP = "latency of Read (as ib_read_lat)"
+EXAMPLE = "shmnd bench read-lat -s 64K"
 
 _TRAFFIC = Traffic("read-lat", (Kind.READ,), 40)
 

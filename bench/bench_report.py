@@ -25,6 +25,7 @@ from .table import Notes, markdown
 from .targets import HEADINGS, IDLE
 
 HELP = "everything beside the peers, as one Markdown page with tables and plots"
+EXAMPLE = "shmnd bench report --folder benchmarks --resume"
 
 _PAGE: Final = "report.md"
 _DATA: Final = "report.json"

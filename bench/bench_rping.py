@@ -7,6 +7,7 @@ from .question import Kind
 from .traffic import Traffic
 
 HELP = "bandwidth of Write and Read (as ndrping, ib_write_bw and ib_read_bw)"
+EXAMPLE = "shmnd bench rping -s 1M --memory private"
 
 _TRAFFIC = Traffic("rping", (Kind.WRITE_STREAM, Kind.READ_STREAM), 65536)
 _KINDS = {

@@ -7,6 +7,7 @@ from .question import Kind
 from .traffic import Traffic
 
 HELP = "latency of Write, the target spinning on memory (as ndrpingpong and ib_write_lat)"
+EXAMPLE = "shmnd bench rpingpong -a --csv write.csv"
 
 _TRAFFIC = Traffic("rpingpong", (Kind.WRITE,), 40)
 

@@ -16,6 +16,7 @@ from .subject import Subject
 from .table import Notes, number, render
 
 HELP = "latency, rate and memory over 1 to 1,000 connections; all to all among processes"
+EXAMPLE = "shmnd bench scale --quick"
 
 _SIZE = 40
 _HEADINGS = (

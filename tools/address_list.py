@@ -8,6 +8,7 @@ import shmnd
 from .output import add_format, show_rows
 
 HELP = "the addresses that an adapter can be opened with"
+EXAMPLE = "shmnd address list --format json"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

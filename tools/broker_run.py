@@ -6,6 +6,8 @@ import argparse
 from shmnd.broker.__main__ import main as serve
 
 HELP = "run the broker in the foreground, until SIGTERM or Ctrl-C"
+EXAMPLE = "shmnd broker run --namespace lab"
+FAILURE = "another broker serves the namespace, or it cannot be served; stderr says why"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

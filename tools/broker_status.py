@@ -10,6 +10,8 @@ from .broker_client import Visitor, visit
 from .output import add_format, show_facts, show_rows
 
 HELP = "whether a broker runs, and what it knows of"
+EXAMPLE = "shmnd broker status connections"
+FAILURE = "no broker runs, or it gives no answer"
 
 _COLUMNS: Final = {
     "processes": ("process", "pid", "adapters", "objects", "connections", "segments"),

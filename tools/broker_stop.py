@@ -12,6 +12,8 @@ from shmnd.broker.place import namespace_name
 from .broker_client import LIMIT, visit
 
 HELP = "end the broker; established connections do not notice"
+EXAMPLE = "shmnd broker stop --namespace lab"
+FAILURE = "it does not end (that none runs is no failure)"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,8 @@ from shmnd.broker.leftovers import Leftover, find_leftovers, remove_leftovers
 from .output import add_format, show_rows
 
 HELP = "remove what crashed processes and brokers left behind"
+EXAMPLE = "shmnd clean --dry-run"
+FAILURE = "something stale is there: found by --dry-run, or not to be removed"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from shmnd.broker.place import namespace_name, runtime_dir
 from .output import add_format, show_facts
 
 HELP = "what the adapter can do, and where things are"
+EXAMPLE = "shmnd info --format json"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +40,10 @@ def run(args: argparse.Namespace) -> int:
     with shmnd.open_adapter(args.host, namespace=args.namespace) as adapter:
         info = dataclasses.asdict(adapter.query())
     flags = info.pop("adapter_flags")
-    names = [flag.name for flag in shmnd.AdapterFlag if flag in flags]
-    listed = names if args.format == "json" else ", ".join(map(str, names))
-    show_facts(args, {**facts, **info, "adapter_flags": listed})
+    abilities = {str(flag.name): flag in flags for flag in shmnd.AdapterFlag}
+    if args.format == "json":
+        show_facts(args, {**facts, **info, "adapter_flags": abilities})
+    else:
+        yes_or_no = {name: "yes" if there else "no" for name, there in abilities.items()}
+        show_facts(args, {**facts, **info, **yes_or_no})
     return 0

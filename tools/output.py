@@ -17,13 +17,14 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 
 
 def show_facts(args: argparse.Namespace, facts: Mapping[str, Any]) -> None:
-    """Print named values."""
+    """Print named values. Names in capitals are those of the interface, and stay as they are."""
     if args.format == "json":
         print(json.dumps(facts, indent=1))
         return
     width = max(map(len, facts))
     for name, value in facts.items():
-        print(f"{name.replace('_', ' '):{width}}  {value}")
+        words = name if name.isupper() else name.replace("_", " ")
+        print(f"{words:{width}}  {value}")
 
 
 def show_rows(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]], *names: str) -> None:

@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: which module a verb leads to, and what becomes of errors."""
 
+import argparse
+import dataclasses
+import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
-from shmnd import NdError, Status, __version__
+from shmnd import AdapterFlag, NdError, Provider, Status, __version__
+from shmnd.info import LIMITS
 from shmnd_tools import broker_stop
+from shmnd_tools.commands import parser_of, whole_parser
 from shmnd_tools.main import main
 
 
@@ -18,28 +25,38 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"shmnd {__version__}\n"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--help"],
-        ["info", "--help"],
-        ["address", "list", "--help"],
-        ["bench", "--help"],
-        ["bench", "core", "--help"],
-        ["bench", "compare", "--help"],
-        ["bench", "pingpong", "--help"],
-        ["bench", "report", "--help"],
-        ["broker", "--help"],
-        ["broker", "run", "--help"],
-        ["broker", "status", "--help"],
-        ["broker", "stop", "--help"],
-    ],
-)
-def test_everything_has_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parser of each noun and verb, and that of the whole."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from commands(below)
+
+
+COMMANDS = [*commands(whole_parser())]
+VERBS = [command for command in COMMANDS if command.get_default("run")]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.prog)
+def test_everything_has_help(
+    command: argparse.ArgumentParser, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as exited:
-        main(arguments)
+        main([*command.prog.split()[1:], "--help"])
     assert exited.value.code == 0
-    assert capsys.readouterr().out.startswith("usage: shmnd")
+    assert capsys.readouterr().out.startswith(f"usage: {command.prog}")
+
+
+@pytest.mark.parametrize("command", VERBS, ids=lambda command: command.prog)
+def test_every_verb_has_an_example_that_is_right(command: argparse.ArgumentParser) -> None:
+    text = command.format_help()
+    example = text.partition("\nexample:\n")[2].splitlines()[0].strip()
+    assert example.startswith(f"{command.prog} ") or example == command.prog
+    arguments = example.split()[1:]
+    args = parser_of(arguments[0]).parse_args(arguments)
+    assert args.run is command.get_default("run")
+    assert re.search(r"^exit codes:\n  0 .*\n  1 .*\n  2 .*\n  130 ", text, re.M)
 
 
 @pytest.mark.parametrize(
@@ -93,3 +110,29 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         assert command.stderr is not None
         command.stdout.close()
         assert command.stderr.read() == b""
+
+
+@pytest.mark.slow
+def test_info_shows_every_field_and_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    fields = {field.name for field in dataclasses.fields(LIMITS)}
+    assert main(["info", "--namespace", "info", "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert fields <= told.keys()
+    flags = {flag.name: flag in LIMITS.adapter_flags for flag in AdapterFlag}
+    assert told["adapter_flags"] == flags
+    assert set(flags.values()) == {True, False}
+
+    assert main(["info", "--namespace", "info"]) == 0
+    rows = dict(re.split("  +", line, maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert {name.replace("_", " ") for name in fields - {"adapter_flags"}} <= rows.keys()
+    assert {name: rows[str(name)] == "yes" for name in flags} == flags
+    assert rows["max transfer length"] == str(LIMITS.max_transfer_length)
+
+
+@pytest.mark.slow
+def test_the_addresses_are_those_of_the_provider(capsys: pytest.CaptureFixture[str]) -> None:
+    hosts = [host for host, _ in Provider().query_address_list()]
+    assert main(["address", "list", "--format", "json"]) == 0
+    assert [row["address"] for row in json.loads(capsys.readouterr().out)] == hosts
+    assert main(["address", "list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]] == hosts

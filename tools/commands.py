@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which commands there are, and the parser of each.
+
+A verb is a module with `HELP`, an `EXAMPLE` of its use, `configure(parser)` and `run(args) -> int`;
+where the exit code 1 says something, `FAILURE` says what. Only the one that is wanted gets
+imported, so that a look at the broker does not load the data plane.
+"""
+
+import argparse
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Final, NoReturn
+
+from shmnd import __version__
+
+_NOUNS: Final[Mapping[str, tuple[str, Callable[[], Mapping[str, str]]]]] = {
+    "address": ("the addresses of this host", lambda: {"list": "shmnd_tools.address_list"}),
+    "bench": ("latency and bandwidth, also beside other transports", lambda: _bench_verbs()),
+    "broker": (
+        "the process through which others find each other",
+        lambda: {verb: f"shmnd_tools.broker_{verb}" for verb in ("run", "status", "stop")},
+    ),
+}
+_PLAIN: Final = {
+    "clean": ("remove what crashed processes and brokers left behind", "shmnd_tools.clean"),
+    "info": ("what the adapter can do, and where things are", "shmnd_tools.info"),
+}
+"""Nouns that need no verb."""
+
+_FAILURE: Final = "it could not be done, and stderr says why"
+
+
+def _bench_verbs() -> Mapping[str, str]:
+    from shmnd_bench import COMMANDS
+
+    verbs: Mapping[str, str] = COMMANDS
+    return verbs
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line; `--help` has the rest."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with the exit code of a wrong command."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def parser_of(wanted: str | None) -> Parser:
+    """Give the parser of the whole command, in which the noun that is wanted has its options."""
+    return _parser(lambda noun: noun == wanted)
+
+
+def whole_parser() -> Parser:
+    """Give the parser with all nouns, verbs and options. It imports everything."""
+    return _parser(lambda _: True)
+
+
+def _parser(full: Callable[[str], bool]) -> Parser:
+    parser = Parser(
+        prog="shmnd", description="A NetworkDirect provider between the processes of one host."
+    )
+    parser.add_argument("--version", action="version", version=f"shmnd {__version__}")
+    nouns = parser.add_subparsers(metavar="noun", required=True)
+    for noun, (text, verbs) in _NOUNS.items():
+        below = nouns.add_parser(noun, help=text, description=text)
+        if full(noun):
+            _add_verbs(below, verbs())
+    for noun, (text, module) in _PLAIN.items():
+        below = nouns.add_parser(noun, help=text, description=text)
+        if full(noun):
+            _add_options(below, module)
+    return parser
+
+
+def _add_verbs(parser: argparse.ArgumentParser, verbs: Mapping[str, str]) -> None:
+    below = parser.add_subparsers(metavar="verb", required=True)
+    for verb, name in verbs.items():
+        text = importlib.import_module(name).HELP
+        _add_options(below.add_parser(verb, help=text, description=text), name)
+
+
+def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
+    module = importlib.import_module(name)
+    module.configure(parser)
+    failure = getattr(module, "FAILURE", _FAILURE)
+    parser.epilog = (
+        f"example:\n  {module.EXAMPLE}\n\nexit codes:\n  0    done\n  1    {failure}\n"
+        "  2    the command or an option is wrong\n  130  ended by Ctrl-C"
+    )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.set_defaults(run=module.run)
