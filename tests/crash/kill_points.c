@@ -15,10 +15,11 @@
  *
  *     kill_points at-random SEED
  *
- * The parent ends the child at a random instant instead.
+ * A clock ends the child at a random instant instead; until then it goes on.
  */
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #define W_INBOX 8192u
 #include "world.h"
@@ -30,6 +31,7 @@
 static const char *kill_name;
 static long kill_pass;
 static uint64_t *death_ns; /* in memory of both */
+static volatile sig_atomic_t child_ended;
 
 void shmnd_kill_point(const char *name)
 {
@@ -39,14 +41,31 @@ void shmnd_kill_point(const char *name)
     kill(getpid(), SIGKILL);
 }
 
+static void on_child(int number)
+{
+    (void)number;
+    child_ended = 1;
+}
+
+/* The kernel ends this process at an instant that nothing in it chooses. */
+static void die_at(uint64_t ns)
+{
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
+    struct itimerspec at = {.it_value = {(time_t)(ns / W_SECOND), (long)(ns % W_SECOND)}};
+    timer_t timer;
+    *death_ns = ns;
+    EQUAL(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
+    EQUAL(timer_settime(timer, TIMER_ABSTIME, &at, NULL), 0);
+}
+
 struct actor {
     struct pair *pair;
     struct queue *queue;
     uint8_t *memory, *private;
-    uint32_t token, private_token, remote_token;
+    uint32_t token, private_token, remote_token, window;
     const uint8_t *remote;
     uint64_t posted, ended;
-    uint8_t seen[MOST];
+    bool pending[MOST]; /* by context, which come round again */
 };
 
 static void collect(struct actor *a)
@@ -54,18 +73,24 @@ static void collect(struct actor *a)
     queue_turn(a->queue);
     for (; a->queue->taken != a->queue->got; a->queue->taken++) {
         uint64_t context = (uintptr_t)a->queue->inbox[a->queue->taken].context;
-        CHECK(context > 0 && context < MOST);
-        EQUAL(a->seen[context], 1);
-        a->seen[context] = 2;
+        CHECK(context < MOST);
+        CHECK(a->pending[context]);
+        a->pending[context] = false;
         a->ended++;
     }
     a->queue->taken = a->queue->got = 0;
 }
 
+static uint64_t next_context(struct actor *a)
+{
+    CHECK(!a->pending[a->posted % MOST]);
+    return a->posted % MOST;
+}
+
 static void count(struct actor *a, uint32_t status)
 {
     if (status == SHMND_SUCCESS)
-        a->seen[++a->posted] = 1;
+        a->pending[a->posted++ % MOST] = true;
 }
 
 static void take_in(struct actor *a, uint32_t bytes, bool private)
@@ -73,8 +98,7 @@ static void take_in(struct actor *a, uint32_t bytes, bool private)
     uint8_t *at = private ? a->private : a->memory;
     uint32_t token = private ? a->private_token : a->token, third = bytes / 3;
     struct shmnd_sge s[2] = {sge(at, third, token), sge(at + third, bytes - third, token)};
-    if (a->posted + 2 < MOST)
-        count(a, post_receive(a->pair, a->posted + 1, s, 2));
+    count(a, post_receive(a->pair, next_context(a), s, 2));
 }
 
 static void send(struct actor *a, uint32_t bytes, bool private)
@@ -82,15 +106,13 @@ static void send(struct actor *a, uint32_t bytes, bool private)
     uint8_t *at = private ? a->private : a->memory;
     uint32_t token = private ? a->private_token : a->token, half = bytes / 2;
     struct shmnd_sge s[2] = {sge(at, half, token), sge(at + half, bytes - half, token)};
-    if (a->posted + 2 < MOST)
-        count(a, post_send(a->pair, a->posted + 1, s, 2, 0));
+    count(a, post_send(a->pair, next_context(a), s, 2, 0));
 }
 
 static void reach_over(struct actor *a, uint8_t type, uint32_t bytes)
 {
     struct shmnd_sge s = sge(a->memory, bytes, a->token);
-    if (a->posted + 2 < MOST)
-        count(a, post_rdma(a->pair, a->posted + 1, type, &s, 1, a->remote, a->remote_token, 0));
+    count(a, post_rdma(a->pair, next_context(a), type, &s, 1, a->remote, a->remote_token, 0));
 }
 
 /* Until what was asked for is done, or for a while. */
@@ -99,7 +121,7 @@ static void carry_on(struct actor *a)
     uint64_t end = shmnd_now_ns() + W_SECOND / 50;
     do
         collect(a);
-    while (a->pair->q.wq_head != a->pair->q.wq_tail && shmnd_now_ns() < end);
+    while (a->pair->q.wq_head != a->pair->q.wq_tail && shmnd_now_ns() < end && !child_ended);
 }
 
 /* One round of everything; `salt` tells the rounds apart. */
@@ -120,12 +142,9 @@ static void act(struct actor *a, uint32_t salt)
     reach_over(a, SHMND_WRITE, 4000);
     reach_over(a, SHMND_READ, 70000);
     carry_on(a);
-    if (a->posted + 2 < MOST) {
-        uint32_t token = window_new(a->pair->proc, a->memory, 4096, SHMND_ALLOW_READ,
-                                    a->pair->q.link.connection);
-        struct shmnd_grant *g = shmnd_grant_slot(&a->pair->proc->registry, token);
-        shmnd_grant_revoke(g);
-    }
+    a->window = window_again(a->pair->proc, a->window, SHMND_ALLOW_READ,
+                             a->pair->q.link.connection);
+    shmnd_grant_revoke(shmnd_grant_slot(&a->pair->proc->registry, a->window));
     if (salt % 4 == 3) {
         for (int i = 0; i < 6; i++)
             send(a, 8, false); /* more than there are receives */
@@ -158,6 +177,7 @@ static struct actor actor_of(struct pair *pair, struct queue *queue, struct proc
     a.private = guard_alloc(BYTES);
     a.token = region_new(proc, a.memory, BYTES, 0xf);
     a.private_token = region_new(proc, a.private, BYTES, 1);
+    a.window = region_new(proc, a.memory, 4096, 0);
     return a;
 }
 
@@ -202,31 +222,26 @@ int main(int argc, char **argv)
     mine = actor_of(d.b, d.qb, d.pb);
     childs.remote = mine.memory, childs.remote_token = mine.token;
     mine.remote = childs.memory, mine.remote_token = childs.token;
+    bool at_random = strcmp(argv[1], "at-random") == 0;
+    CHECK(signal(SIGCHLD, on_child) != SIG_ERR);
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
+        struct chance luck = {(uint64_t)atol(argv[2])};
+        if (at_random)
+            die_at(shmnd_now_ns() + chance_below(&luck, W_SECOND / 30));
         kill_name = argv[1];
         kill_pass = atol(argv[2]);
-        for (uint32_t i = 0; i < ROUNDS; i++)
+        for (uint32_t i = 0; at_random || i < ROUNDS; i++)
             act(&childs, i);
         finish(&childs, atol(argv[2]) % 2);
         _exit(0);
     }
     int status = 0;
-    struct chance luck = {(uint64_t)atol(argv[2])};
-    uint64_t doom = strcmp(argv[1], "at-random") == 0
-                        ? shmnd_now_ns() + chance_below(&luck, W_SECOND / 30)
-                        : UINT64_MAX;
     for (uint32_t i = 0; waitpid(child, &status, WNOHANG) == 0; i++) {
-        if (shmnd_now_ns() > doom) {
-            *death_ns = shmnd_now_ns();
-            kill(child, SIGKILL);
-            CHECK(waitpid(child, &status, 0) == child);
-            break;
-        }
-        if (i < ROUNDS)
+        if (at_random || i < ROUNDS)
             act(&mine, i + 1);
-        else if (d.b->q.state == SHMND_QP_CONNECTED && mine.posted + 8 < MOST && i % 64 == 0)
+        else if (d.b->q.state == SHMND_QP_CONNECTED && i % 64 == 0)
             send(&mine, 500, false);
         collect(&mine);
     }

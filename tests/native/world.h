@@ -304,6 +304,17 @@ static inline uint32_t window_new(struct proc *p, const void *at, uint64_t bytes
     return token;
 }
 
+/* That window once more, under a new token. */
+static inline uint32_t window_again(struct proc *p, uint32_t token, uint32_t allowed,
+                                    uint64_t connection)
+{
+    uint32_t idx = shmnd_token_index(token);
+    struct shmnd_region *r = &p->registry.regions[idx];
+    r->token = (uint32_t)++p->generations[idx] << SHMND_TOKEN_INDEX_BITS | idx;
+    shmnd_grant_publish(shmnd_grant_slot(&p->registry, r->token), r, allowed, connection);
+    return r->token;
+}
+
 /* The same, bound to `e` as its Bind does it; its owner is told `context`, if any. */
 static inline uint32_t window_bind(struct pair *e, const void *at, uint64_t bytes, uint32_t allowed,
                                    uint64_t context)
