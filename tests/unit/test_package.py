@@ -3,6 +3,7 @@ import ast
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 from importlib import metadata, resources
 from pathlib import Path
@@ -82,21 +83,45 @@ def test_the_installed_version_is_this_one() -> None:
 
 
 def test_every_compiled_source_is_declared() -> None:
-    """An sdist holds only what pyproject.toml names; what it lacks shows on another machine."""
+    """pyproject.toml names the modules; a source that it lacks is in no sdist and no wheel."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     modules = settings["tool"]["setuptools"]["ext-modules"]
-    named = {path for module in modules for path in (*module["sources"], *module["depends"])}
-    there = {
-        str(path.relative_to(ROOT))
-        for pattern in ("*.h", "*.pxd", "*.pyx")
-        for path in (ROOT / "shmnd").rglob(pattern)
-    }
+    named = {path for module in modules for path in module["sources"]}
+    there = {str(path.relative_to(ROOT)) for path in (ROOT / "shmnd").rglob("*.pyx")}
     assert there
     assert named == there
     for module in modules:
         stem = Path(module["sources"][0])
         assert module["name"] == ".".join(stem.with_suffix("").parts)
         assert (ROOT / stem.with_suffix(".pyi")).is_file(), f"{stem} has no stub"
+
+
+def test_an_sdist_holds_every_source(tmp_path: Path) -> None:
+    """What it lacks shows on another machine: sources, headers, stubs, and what builds them."""
+    # In the folder of the project the build would leave its own remarks in the tree.
+    tree = tmp_path / "tree"
+    unbuilt = shutil.ignore_patterns("*.so", "*.c", "*.egg-info", "__pycache__")
+    for folder in ("shmnd", "tools", "bench"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=unbuilt)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    code = "from setuptools.build_meta import build_sdist; print(build_sdist('dist'))"
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=tree, capture_output=True, text=True, check=True
+    )
+    (sdist,) = (tree / "dist").iterdir()
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    there = {
+        str(path.relative_to(tree))
+        for folder in ("shmnd", "tools", "bench")
+        for path in (tree / folder).rglob("*.*")
+        if "egg-info" not in str(path)
+    }
+    # Of what those run who work on shmnd, only what a build needs.
+    there = {name for name in there if "tools/dev/" not in name}
+    assert {"shmnd/ring/atomics.h", "shmnd/ring/c.pxd", "shmnd/ring/queue.pyx"} <= there
+    assert held >= there | {"tools/dev/extensions.py", "pyproject.toml", "LICENSE"}
 
 
 def test_every_source_file_names_its_licence() -> None:

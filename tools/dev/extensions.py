@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the compiled modules are built: what all of them need, said once.
+
+pyproject.toml names the modules and this command. Every header and .pxd counts for every module:
+the headers include each other, and a module built with an old one would disagree with the rest
+about what lies in shared memory. What is named as `depends` is also what an sdist holds.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from setuptools.command.build_ext import build_ext
+
+ROOT: Final = Path(__file__).parents[2]
+RING: Final = "shmnd/ring"
+FLAGS: Final = (
+    "-std=gnu11",
+    "-O3",
+    "-fno-strict-aliasing",
+    "-Wall",
+    "-Wextra",
+    "-Wno-unused-function",
+    "-Wno-unused-parameter",
+)
+
+
+def depends() -> list[str]:
+    """Files whose change calls for a new build of every module: headers, .pxd, and this one."""
+    declarations = [path for kind in ("*.h", "*.pxd") for path in (ROOT / "shmnd").rglob(kind)]
+    return sorted(str(path.relative_to(ROOT)) for path in [*declarations, Path(__file__)])
+
+
+class BuildExtensions(build_ext):
+    """`build_ext`, with what every compiled module of shmnd has in common."""
+
+    def finalize_options(self) -> None:
+        """Complete the modules that pyproject.toml names."""
+        super().finalize_options()
+        for extension in self.extensions:
+            extension.include_dirs = [RING]
+            extension.extra_compile_args = list(FLAGS)
+            extension.depends = depends()
