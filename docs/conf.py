@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the pages are built: `./run docs`, where every warning is an error.
+
+The source folder is the top of the tree, so that links between pages are the same in the built
+pages, in the files, and wherever else Markdown is shown.
+"""
+
+import ast
+import re
+from pathlib import Path
+from typing import Final
+
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+import shmnd
+import shmnd.nd1
+
+project = "shmnd"
+author = "the shmnd authors"
+version = release = shmnd.__version__
+
+root_doc = "docs/index"
+include_patterns = ["*.md", "docs/**.md"]
+exclude_patterns = ["build", "dist", "shmnd", "tests", "tools", "bench", ".*"]
+source_suffix = {".md": "markdown"}
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+myst_heading_anchors = 4
+suppress_warnings = ["myst.header"]  # generated pages begin with a comment
+
+html_theme = "furo"
+html_title = f"shmnd {version}"
+html_copy_source = False
+
+default_role = "literal"
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+nitpicky = True
+nitpick_ignore_regex = [("py:class", r"(.*\.)?(Buffer|AnyBuffer|NDArray|uint8|Sequence)")]
+
+_LOG: Final = logging.getLogger(__name__)
+
+# Programs make these themselves; for all other classes there is a call that gives one.
+_MADE_BY_PROGRAMS: Final = {
+    "shmnd.NdError",
+    "shmnd.Provider",
+    "shmnd.Sge",
+    "shmnd.nd1.MwDescriptor",
+    "shmnd.nd1.Provider",
+    "shmnd.nd1.Result",
+    "shmnd.nd1.Sge",
+}
+
+# What the annotations call by the name of a protocol, or of the same class in version 2.
+_SHOWN_AS: Final = {
+    "MemoryWindow2": "MemoryWindow",
+    "Overlapped2": "Overlapped",
+    "QueuePairLike": "QueuePair",
+    "RegionLike": "MemoryRegion",
+    "RegisteredSge": "Sge",
+    "WindowLike": "MemoryWindow",
+}
+
+
+def _contents(app: Sphinx, docname: str, source: list[str]) -> None:
+    """The table of contents is what the index links to, under the same headings."""
+    if docname != root_doc:
+        return
+    for section in source[0].split("\n## ")[1:]:
+        heading = section.partition("\n")[0]
+        pages = "\n".join(re.findall(r"\]\(([^):]+)\.md\)", section))
+        if pages:
+            source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {heading}\n\n{pages}\n```\n"
+
+
+def _from_stub(owner: type, method: str) -> tuple[str, str] | None:
+    """How the stub beside a compiled module declares a method of a class, or of one it inherits."""
+    for cls in owner.__mro__:
+        stub = Path(shmnd.__path__[0], *cls.__module__.split(".")[1:]).with_suffix(".pyi")
+        classes = ast.parse(stub.read_text()).body if stub.exists() else []
+        for node in (node for node in classes if isinstance(node, ast.ClassDef)):
+            for item in node.body if node.name == cls.__name__ else []:
+                if isinstance(item, ast.FunctionDef) and item.name == method:
+                    parameters = ast.unparse(item.args).removeprefix("self").removeprefix(", ")
+                    return f"({parameters})", ast.unparse(item.returns or ast.Constant(None))
+    return None
+
+
+def _public(text: str, name: str) -> str:
+    """Names of classes as programs know them; in version 1 its own come first."""
+    packages = [shmnd.nd1, shmnd] if name.startswith("shmnd.nd1.") else [shmnd]
+
+    def shown(match: re.Match[str]) -> str:
+        last = match[0].rpartition(".")[2]
+        last = _SHOWN_AS.get(last, last)
+        for package in packages:
+            if last in package.__all__:
+                return f"~{package.__name__}.{last}"
+        return match[0]
+
+    return re.sub(r"~?\b[A-Za-z_][\w.]*", shown, text)
+
+
+def _signature(
+    app: Sphinx, what: str, name: str, obj: object, options: object, args: str, result: str
+) -> tuple[str, str] | None:
+    if isinstance(obj, type):
+        if not args:
+            return None
+        if name not in _MADE_BY_PROGRAMS:
+            return "", ""
+        args = (_from_stub(obj, "__init__") or (args, ""))[0]
+    elif type(obj).__name__ == "cython_function_or_method":
+        _, *path, method = name.removeprefix("shmnd.nd1").split(".")
+        owner = getattr(shmnd.nd1 if ".nd1." in name else shmnd, path[-1])
+        args, result = _from_stub(owner, method) or (args, result)
+    elif what not in ("function", "method"):
+        return None
+    return _public(args or "", name), _public(result or "", name)
+
+
+def _require_docstring(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    if not "".join(lines).strip():
+        _LOG.warning("%s %s has no docstring", what, name)
+
+
+def setup(app: Sphinx) -> None:
+    """Sphinx calls this first."""
+    app.connect("source-read", _contents)
+    app.connect("autodoc-process-signature", _signature)
+    app.connect("autodoc-process-docstring", _require_docstring)
