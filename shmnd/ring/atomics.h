@@ -22,7 +22,8 @@ typedef _Atomic uint64_t shmnd_word64;
 
 _Static_assert(sizeof(shmnd_word32) == 4, "32-bit atomics must be plain words");
 _Static_assert(sizeof(shmnd_word64) == 8, "64-bit atomics must be plain words");
-_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock inside an atomic would be private to a process");
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2,
+               "a lock inside an atomic would be private to a process");
 
 static inline uint32_t shmnd_relaxed32(const shmnd_word32 *w)
 {

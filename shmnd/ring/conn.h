@@ -118,8 +118,7 @@ static inline bool shmnd_down_recall(struct shmnd_qp *qp)
         if (w->state != SHMND_WQE_SENT || (w->large && !parts) || w->message < taken)
             continue;
         if (parts ? !shmnd_slots_recall(&qp->out, w->slot_pos) : !shmnd_tx_recall(qp, w))
-            return shmnd_down_sure(qp, w) ||
-                   shmnd_acquire64(&qp->link.theirs->taken) > w->message;
+            return shmnd_down_sure(qp, w) || shmnd_acquire64(&qp->link.theirs->taken) > w->message;
         shmnd_tx_fail(w, SHMND_CANCELED);
     }
     return true;

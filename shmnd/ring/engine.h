@@ -85,7 +85,7 @@ struct shmnd_cq {
     uint64_t mask;
     uint64_t write_pos;
     uint64_t read_pos;
-    uint64_t limit; /* requests stop completing here; what a flush completes does not */
+    uint64_t limit;         /* requests stop completing here; what a flush completes does not */
     uint64_t triggered_pos; /* entries before it have woken somebody already */
     struct shmnd_arming arming;
     struct shmnd_qp **links; /* connected queue pairs, polled by this queue */
@@ -95,8 +95,8 @@ struct shmnd_cq {
     struct shmnd_qp **by_bit;
     struct shmnd_qp *hot[SHMND_HOT_LINKS]; /* polled although the bitmap is in use */
     uint32_t hot_next;
-    uint32_t bit_words;   /* words of the bitmap in use */
-    uint32_t polls;       /* since the last sweep */
+    uint32_t bit_words; /* words of the bitmap in use */
+    uint32_t polls;     /* since the last sweep */
 };
 
 /* ---- what a queue pair knows of the other side ---------------------------------- */
@@ -156,9 +156,9 @@ struct shmnd_wqe {
     uint8_t state;
     uint8_t share; /* of a large message */
     bool large;
-    bool proven; /* a receive that holds it was posted */
-    bool sure;   /* and the other side, should it close, still takes it */
-    bool pushed; /* no chunk of it was left to claim */
+    bool proven;       /* a receive that holds it was posted */
+    bool sure;         /* and the other side, should it close, still takes it */
+    bool pushed;       /* no chunk of it was left to claim */
     uint64_t slot_pos; /* where its message begins in the ring; its last part, if in parts */
     uint64_t recalled; /* messages recalled before it: they met no receive */
 };
@@ -193,7 +193,7 @@ struct shmnd_job {
     uint32_t unmapped; /* as the peer said when this was aimed */
     struct shmnd_chunks chunks;
     struct shmnd_share *share; /* of the chunks */
-    uint32_t result; /* a status; SHMND_PENDING: try again later */
+    uint32_t result;           /* a status; SHMND_PENDING: try again later */
 };
 
 /* What is left to do after a step. */
@@ -230,12 +230,12 @@ struct shmnd_qp {
 
     /* sending */
     struct shmnd_slots_writer out;
-    uint64_t messages;        /* sent so far */
-    uint64_t recalled;        /* of these, taken back */
-    uint64_t credit;          /* messages that have a receive, by the last look */
-    uint64_t below;           /* every receive in view up to `credit` holds less than this */
-    uint64_t viewed;          /* published entries already looked at */
-    uint64_t seen_revision;   /* of that view, and how many were cancelled in it */
+    uint64_t messages;      /* sent so far */
+    uint64_t recalled;      /* of these, taken back */
+    uint64_t credit;        /* messages that have a receive, by the last look */
+    uint64_t below;         /* every receive in view up to `credit` holds less than this */
+    uint64_t viewed;        /* published entries already looked at */
+    uint64_t seen_revision; /* of that view, and how many were cancelled in it */
     uint64_t seen_cancelled;
     struct shmnd_wqe *wqes;
     struct shmnd_sge *wqe_sges;
@@ -244,10 +244,10 @@ struct shmnd_qp {
     uint64_t wq_head, wq_next, wq_tail; /* oldest, first not issued, end */
     struct shmnd_job tx_job;
     bool tx_busy;
-    bool tx_started;  /* the prepared job is running; else whoever polls next runs it */
-    uint64_t tx_runs; /* jobs begun: a Deregister waits for the one it met */
-    bool large_in_flight;     /* a large Send has not completed */
-    uint64_t larges;          /* announced so far, each with the next share */
+    bool tx_started;      /* the prepared job is running; else whoever polls next runs it */
+    uint64_t tx_runs;     /* jobs begun: a Deregister waits for the one it met */
+    bool large_in_flight; /* a large Send has not completed */
+    uint64_t larges;      /* announced so far, each with the next share */
     uint64_t share_message[SHMND_SHARES]; /* that used it last */
 
     /* a batch: what it holds back is written and not shown */
@@ -265,25 +265,25 @@ struct shmnd_qp {
     struct shmnd_job rx_job;
     bool rx_busy;
     uint64_t rx_runs;
-    bool rx_stalled;       /* a message waits for a receive, or for room in the queue */
-    bool rx_open;            /* a message is matched and not finished */
-    bool rx_needs_segment;   /* of the peer, to read it */
-    bool rx_fault;           /* it broke a rule: go down after its completion is out */
-    bool rx_unbinding;       /* it is whole, and its window's last access is waited for */
-    bool rx_told;            /* `rx_extra` comes next */
+    bool rx_stalled;           /* a message waits for a receive, or for room in the queue */
+    bool rx_open;              /* a message is matched and not finished */
+    bool rx_needs_segment;     /* of the peer, to read it */
+    bool rx_fault;             /* it broke a rule: go down after its completion is out */
+    bool rx_unbinding;         /* it is whole, and its window's last access is waited for */
+    bool rx_told;              /* `rx_extra` comes next */
     uint8_t rx_kind, rx_flags; /* of that message */
-    uint32_t rx_token;       /* that it names */
-    uint64_t rx_got;         /* bytes of it so far, for one in parts */
+    uint32_t rx_token;         /* that it names */
+    uint64_t rx_got;           /* bytes of it so far, for one in parts */
     struct shmnd_cqe rx_extra; /* what its window's owner is told */
-    uint64_t posted_base;    /* position of the receive that is published as entry 0 */
-    struct shmnd_rqe rx_rqe; /* its receive */
+    uint64_t posted_base;      /* position of the receive that is published as entry 0 */
+    struct shmnd_rqe rx_rqe;   /* its receive */
     struct shmnd_sge rx_sges[SHMND_MAX_SGE];
     struct shmnd_spans rx_to;
     struct shmnd_extent rx_extents[SHMND_MAX_SGE]; /* of a large message, as they were read once */
     uint32_t rx_extent_count;
 
     /* going down, flushing */
-    uint32_t down_status; /* for the oldest initiator request */
+    uint32_t down_status;             /* for the oldest initiator request */
     enum shmnd_link_state down_state; /* what the other side will read */
     bool going_down;                  /* not yet flushed */
     uint64_t down_since_ns;           /* 0: not begun */

@@ -34,9 +34,9 @@ enum shmnd_kind {
 };
 
 enum shmnd_slot_flag {
-    SHMND_SLOT_SOLICITED = 1, /* SEND_AND_SOLICIT_EVENT */
-    SHMND_SLOT_ACK = 2,       /* its sender waits for `taken`: wake it */
-    SHMND_SLOT_LAST = 4,      /* of a message in parts */
+    SHMND_SLOT_SOLICITED = 1,  /* SEND_AND_SOLICIT_EVENT */
+    SHMND_SLOT_ACK = 2,        /* its sender waits for `taken`: wake it */
+    SHMND_SLOT_LAST = 4,       /* of a message in parts */
     SHMND_SLOT_INVALIDATE = 8, /* its payload begins with the token of a window at the reader's */
 };
 
@@ -89,8 +89,9 @@ struct shmnd_shared_extent {
  * number in `capacity` is written first, so one who finds it the same before and
  * after has read one receive. */
 struct shmnd_posted {
-    shmnd_word64 capacity; /* low half of the receive's number + 1 << 32 | bytes it holds + 1, or 0 when
-                               its owner will refuse any message */
+    /* low half of the receive's number + 1 << 32 | bytes it holds + 1, or 0 when its owner will
+     * refuse any message */
+    shmnd_word64 capacity;
     shmnd_word64 extents; /* 0: not for pushing, its owner pulls */
 };
 

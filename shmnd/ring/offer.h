@@ -110,8 +110,7 @@ static inline bool shmnd_rx_withdraw(struct shmnd_qp *qp)
         /* SYNC placing: fence, pairs with the fence in shmnd_push_enter() */
         shmnd_store_then_load();
     }
-    return qp->peer->dead ||
-           shmnd_hazard_clear_of(&qp->link.theirs->hazard, SHMND_HAZARD_PUSH);
+    return qp->peer->dead || shmnd_hazard_clear_of(&qp->link.theirs->hazard, SHMND_HAZARD_PUSH);
 }
 
 static inline void shmnd_rx_reoffer(struct shmnd_qp *qp)

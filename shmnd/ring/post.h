@@ -57,8 +57,8 @@ static inline struct shmnd_wqe *shmnd_enqueue(struct shmnd_qp *qp, void *context
                                               uint64_t total, uint32_t flags)
 {
     struct shmnd_wqe *w = &qp->wqes[qp->wq_tail & qp->wq_mask];
-    *w = (struct shmnd_wqe){.context = context, .length = total, .type = type,
-                            .flags = (uint8_t)flags};
+    *w = (struct shmnd_wqe){
+        .context = context, .length = total, .type = type, .flags = (uint8_t)flags};
     if (flags & SHMND_OP_INLINE) {
         uint8_t *to = shmnd_wqe_inline(qp, qp->wq_tail);
         for (uint32_t i = 0; i < n; i++) {
@@ -86,26 +86,28 @@ static inline struct shmnd_wqe *shmnd_enqueue(struct shmnd_qp *qp, void *context
 static inline bool shmnd_send_now(struct shmnd_qp *qp, void *context, const struct shmnd_sge *sges,
                                   uint32_t n, uint32_t length, uint32_t flags, bool *kept_p)
 {
-    if (qp->wq_head != qp->wq_tail || qp->state != SHMND_QP_CONNECTED || length >= SHMND_PLACE_MIN ||
-        qp->link.their_srq || !shmnd_cq_has_room(qp->initiator_cq))
+    if (qp->wq_head != qp->wq_tail || qp->state != SHMND_QP_CONNECTED ||
+        length >= SHMND_PLACE_MIN || qp->link.their_srq || !shmnd_cq_has_room(qp->initiator_cq))
         return false;
     if (!(flags & SHMND_OP_INLINE))
         for (uint32_t i = 0; i < n; i++)
             if (!shmnd_sge_region(qp->registry, &sges[i], 0))
                 return false;
-    if (!shmnd_slots_room(&qp->out, shmnd_slots_for(length)) ||
-        !shmnd_tx_proven(qp, length))
+    if (!shmnd_slots_room(&qp->out, shmnd_slots_for(length)) || !shmnd_tx_proven(qp, length))
         return false;
     uint64_t message = qp->messages;
-    shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0,
-                         false);
+    shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0, false);
     shmnd_notify_receiver(qp, flags & SHMND_OP_SOLICIT);
     bool closed_upon = shmnd_relaxed32(&qp->link.theirs->closing);
     if (!closed_upon && (flags & SHMND_OP_SILENT_SUCCESS))
         return true;
     *kept_p = true;
-    struct shmnd_wqe w = {.context = context, .message = message, .length = length,
-                          .type = SHMND_SEND, .flags = (uint8_t)flags, .state = SHMND_WQE_SENT};
+    struct shmnd_wqe w = {.context = context,
+                          .message = message,
+                          .length = length,
+                          .type = SHMND_SEND,
+                          .flags = (uint8_t)flags,
+                          .state = SHMND_WQE_SENT};
     if (!closed_upon) {
         shmnd_tx_complete(qp, &w);
         return true;
@@ -132,8 +134,12 @@ static inline bool shmnd_send_held(struct shmnd_qp *qp, void *context, const str
     if (!shmnd_slots_room(&qp->out, shmnd_slots_for(length)) || !shmnd_tx_proven(qp, length))
         return false;
     struct shmnd_wqe *w = &qp->wqes[qp->wq_tail++ & qp->wq_mask];
-    *w = (struct shmnd_wqe){.context = context, .message = qp->messages, .length = length,
-                            .type = SHMND_SEND, .flags = (uint8_t)flags, .proven = true,
+    *w = (struct shmnd_wqe){.context = context,
+                            .message = qp->messages,
+                            .length = length,
+                            .type = SHMND_SEND,
+                            .flags = (uint8_t)flags,
+                            .proven = true,
                             .state = SHMND_WQE_SENT};
     qp->wq_next = qp->wq_tail;
     shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0, true);
@@ -206,8 +212,7 @@ static inline bool shmnd_rdma_now(struct shmnd_qp *qp, struct shmnd_wqe *w,
     if (shmnd_tx_aim_rdma(qp, w, sges, NULL, job) != SHMND_SUCCESS)
         return false;
     bool here = !job->to.remote && !job->from.remote;
-    bool done = job->kind == SHMND_JOB_NONE ||
-                (here && shmnd_run_rdma(qp, job) == SHMND_SUCCESS);
+    bool done = job->kind == SHMND_JOB_NONE || (here && shmnd_run_rdma(qp, job) == SHMND_SUCCESS);
     job->kind = SHMND_JOB_NONE;
     if (!done || (w->flags & SHMND_OP_SILENT_SUCCESS))
         return done;
@@ -224,15 +229,19 @@ static inline uint32_t shmnd_post_rdma(struct shmnd_qp *qp, void *context, uint8
     if (flags & ~(type == SHMND_READ ? 0x03u : 0x23u))
         return SHMND_INVALID_PARAMETER_6;
     uint64_t total = shmnd_total(sges, n);
-    uint32_t most = type == SHMND_READ && qp->max_read_sge < qp->wq_stride ? qp->max_read_sge
-                                                                          : qp->wq_stride;
+    uint32_t most =
+        type == SHMND_READ && qp->max_read_sge < qp->wq_stride ? qp->max_read_sge : qp->wq_stride;
     uint32_t status = shmnd_check_data(qp, n, most, total, flags);
     if (status == SHMND_SUCCESS)
         status = shmnd_check_connected(qp);
     if (status != SHMND_SUCCESS)
         return status;
-    struct shmnd_wqe now = {.context = context, .length = total, .remote_address = address,
-                            .remote_token = token, .sges = (uint16_t)n, .type = type,
+    struct shmnd_wqe now = {.context = context,
+                            .length = total,
+                            .remote_address = address,
+                            .remote_token = token,
+                            .sges = (uint16_t)n,
+                            .type = type,
                             .flags = (uint8_t)flags};
     if (shmnd_rdma_now(qp, &now, sges, kept_p))
         return SHMND_SUCCESS;
@@ -275,8 +284,7 @@ static inline uint32_t shmnd_check_receive(const struct shmnd_qp *qp,
 static inline void shmnd_receives_add(struct shmnd_receives *r, void *context,
                                       const struct shmnd_sge *sges, uint32_t n)
 {
-    r->entries[r->posted & r->mask] =
-        (struct shmnd_rqe){context, shmnd_total(sges, n), n, false};
+    r->entries[r->posted & r->mask] = (struct shmnd_rqe){context, shmnd_total(sges, n), n, false};
     struct shmnd_sge *to = shmnd_rqe_sges(r, r->posted);
     for (uint32_t i = 0; i < n; i++)
         to[i] = sges[i];

@@ -83,8 +83,7 @@ static inline uint32_t shmnd_run_rdma(struct shmnd_qp *qp, struct shmnd_job *job
 
 static inline enum shmnd_progress shmnd_tx_issue_rdma(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
-    const uint8_t *inlined =
-        w->flags & SHMND_OP_INLINE ? shmnd_wqe_inline(qp, qp->wq_next) : NULL;
+    const uint8_t *inlined = w->flags & SHMND_OP_INLINE ? shmnd_wqe_inline(qp, qp->wq_next) : NULL;
     uint32_t status =
         shmnd_tx_aim_rdma(qp, w, shmnd_wqe_sges(qp, qp->wq_next), inlined, &qp->tx_job);
     if (status == SHMND_PENDING)

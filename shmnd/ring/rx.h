@@ -83,8 +83,8 @@ static inline bool shmnd_rx_unbind(struct shmnd_qp *qp)
             return true;
         }
         qp->rx_unbinding = true;
-        qp->rx_extra = (struct shmnd_cqe){window->context, qp->context, SHMND_SUCCESS, 0,
-                                          SHMND_INVALIDATE, 0};
+        qp->rx_extra =
+            (struct shmnd_cqe){window->context, qp->context, SHMND_SUCCESS, 0, SHMND_INVALIDATE, 0};
         window->context = NULL;
     }
     return qp->peer->dead || shmnd_hazard_clear_of(&qp->link.theirs->hazard, qp->rx_token);

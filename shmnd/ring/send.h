@@ -90,8 +90,7 @@ static inline enum shmnd_progress shmnd_tx_issue_eager(struct shmnd_qp *qp, stru
         return SHMND_IDLE;
     }
     w->proven = !invalidates && shmnd_tx_proven(qp, length);
-    const uint8_t *inlined =
-        w->flags & SHMND_OP_INLINE ? shmnd_wqe_inline(qp, qp->wq_next) : NULL;
+    const uint8_t *inlined = w->flags & SHMND_OP_INLINE ? shmnd_wqe_inline(qp, qp->wq_next) : NULL;
     shmnd_tx_number(qp, w);
     shmnd_tx_write_eager(qp, sges, w->sges, inlined, length,
                          w->proven ? flags : flags | SHMND_SLOT_ACK, w->remote_token, qp->batch);
@@ -233,7 +232,8 @@ static inline enum shmnd_progress shmnd_tx_issue_send(struct shmnd_qp *qp, struc
         return shmnd_tx_issue_parts(qp, w, &job->from);
     if (qp->large_in_flight || !shmnd_slots_room(&qp->out, SHMND_RING_SLOTS / 4))
         return SHMND_IDLE;
-    int aim = qp->link.their_srq ? -1 : shmnd_tx_aim(qp, qp->messages, qp->recalled, w->length, job);
+    int aim =
+        qp->link.their_srq ? -1 : shmnd_tx_aim(qp, qp->messages, qp->recalled, w->length, job);
     if (aim == 0)
         return SHMND_NEEDS_MAP;
     bool invalidates = w->flags & SHMND_OP_INVALIDATE;

@@ -36,7 +36,7 @@ struct shmnd_slots_writer {
 };
 
 struct shmnd_slots_reader {
-    uint8_t *ring; /* written only to claim a message */
+    uint8_t *ring;                 /* written only to claim a message */
     shmnd_word64 *read_pos_shared; /* on our side of the link */
     uint64_t read_pos;
     uint64_t returned_pos;
@@ -178,14 +178,11 @@ static inline uint32_t shmnd_slots_payload(uint8_t kind, uint32_t length, uint32
 {
     switch (kind) {
     case SHMND_KIND_EAGER:
-    case SHMND_KIND_PART:
-        return length <= SHMND_EAGER_MAX ? length : 0xffffffffu;
-    case SHMND_KIND_PLACED:
-        return sizeof(uint64_t);
+    case SHMND_KIND_PART: return length <= SHMND_EAGER_MAX ? length : 0xffffffffu;
+    case SHMND_KIND_PLACED: return sizeof(uint64_t);
     case SHMND_KIND_LARGE:
         return extents <= 16 ? 8 + extents * (uint32_t)sizeof(struct shmnd_extent) : 0xffffffffu;
-    default:
-        return 0xffffffffu;
+    default: return 0xffffffffu;
     }
 }
 

@@ -26,12 +26,8 @@ static inline void shmnd_tx_run(struct shmnd_qp *qp)
         return;
     }
     switch (job->kind) {
-    case SHMND_JOB_RDMA:
-        job->result = shmnd_run_rdma(qp, job);
-        break;
-    case SHMND_JOB_PLACE:
-        job->result = shmnd_run_place(qp, job, w);
-        break;
+    case SHMND_JOB_RDMA: job->result = shmnd_run_rdma(qp, job); break;
+    case SHMND_JOB_PLACE: job->result = shmnd_run_place(qp, job, w); break;
     case SHMND_JOB_CHUNKS:
         if (!shmnd_push_enter(qp, job->revision)) {
             job->result = SHMND_PENDING;
@@ -40,8 +36,7 @@ static inline void shmnd_tx_run(struct shmnd_qp *qp)
         job->result = shmnd_run_chunks(qp->peer, job);
         shmnd_hazard_leave(&qp->link.mine->hazard);
         break;
-    default:
-        job->result = SHMND_SUCCESS;
+    default: job->result = SHMND_SUCCESS;
     }
 }
 

@@ -142,8 +142,8 @@ static void act(struct actor *a, uint32_t salt)
     reach_over(a, SHMND_WRITE, 4000);
     reach_over(a, SHMND_READ, 70000);
     carry_on(a);
-    a->window = window_again(a->pair->proc, a->window, SHMND_ALLOW_READ,
-                             a->pair->q.link.connection);
+    a->window =
+        window_again(a->pair->proc, a->window, SHMND_ALLOW_READ, a->pair->q.link.connection);
     shmnd_grant_revoke(shmnd_grant_slot(&a->pair->proc->registry, a->window));
     if (salt % 4 == 3) {
         for (int i = 0; i < 6; i++)

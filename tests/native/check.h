@@ -28,17 +28,17 @@ static char check_note[256];
 
 #define NOTE(...) ((void)snprintf(check_note, sizeof check_note, __VA_ARGS__))
 
-#define CHECK(cond)                                                                               \
-    do {                                                                                          \
-        if (!(cond))                                                                              \
-            check_failed(__FILE__, __LINE__, #cond, 0, 0, false);                                 \
+#define CHECK(cond)                                                                                \
+    do {                                                                                           \
+        if (!(cond))                                                                               \
+            check_failed(__FILE__, __LINE__, #cond, 0, 0, false);                                  \
     } while (0)
 
-#define EQUAL(got, want)                                                                          \
-    do {                                                                                          \
-        uint64_t got_ = (uint64_t)(got), want_ = (uint64_t)(want);                                \
-        if (got_ != want_)                                                                        \
-            check_failed(__FILE__, __LINE__, #got " == " #want, got_, want_, true);               \
+#define EQUAL(got, want)                                                                           \
+    do {                                                                                           \
+        uint64_t got_ = (uint64_t)(got), want_ = (uint64_t)(want);                                 \
+        if (got_ != want_)                                                                         \
+            check_failed(__FILE__, __LINE__, #got " == " #want, got_, want_, true);                \
     } while (0)
 
 static inline void check_failed(const char *file, int line, const char *text, uint64_t got,
@@ -76,10 +76,10 @@ static inline int check_main(int argc, char **argv, const struct check_test *tes
     return ran ? 0 : 1;
 }
 
-#define MAIN(tests)                                                                               \
-    int main(int argc, char **argv)                                                               \
-    {                                                                                             \
-        return check_main(argc, argv, tests, sizeof tests / sizeof tests[0]);                     \
+#define MAIN(tests)                                                                                \
+    int main(int argc, char **argv)                                                                \
+    {                                                                                              \
+        return check_main(argc, argv, tests, sizeof tests / sizeof tests[0]);                      \
     }
 
 /* ---- chance ------------------------------------------------------------------- */

@@ -48,8 +48,8 @@ static inline uint64_t h_take(struct hostile *h, uint32_t n)
 /* A length around the bounds that decide which way a message takes. */
 static inline uint32_t h_length(struct hostile *h)
 {
-    static const uint32_t lengths[] = {0,    1,    8,    47,    48,    49,    1023,  1024,
-                                       2000, 3576, 3577, 5000,  32768, 65535, 65536, 70000};
+    static const uint32_t lengths[] = {0,    1,    8,    47,   48,    49,    1023,  1024,
+                                       2000, 3576, 3577, 5000, 32768, 65535, 65536, 70000};
     return lengths[h_take(h, 1) % 16];
 }
 
@@ -57,30 +57,18 @@ static inline uint32_t h_length(struct hostile *h)
 static inline uint64_t h_value(struct hostile *h, uint64_t now)
 {
     switch (h_take(h, 1) % 12) {
-    case 0:
-        return 0;
-    case 1:
-        return ~0ull;
-    case 2:
-        return now + 1;
-    case 3:
-        return now - 1;
-    case 4:
-        return now + 2 + h_take(h, 1);
-    case 5:
-        return now ^ (1ull << (h_take(h, 1) & 63));
-    case 6:
-        return h_take(h, 1);
-    case 7:
-        return h_take(h, 2);
-    case 8:
-        return h_take(h, 4);
-    case 9:
-        return SHMND_HAZARD_PUSH;
-    case 10:
-        return h->window;
-    default:
-        return h_take(h, 8);
+    case 0: return 0;
+    case 1: return ~0ull;
+    case 2: return now + 1;
+    case 3: return now - 1;
+    case 4: return now + 2 + h_take(h, 1);
+    case 5: return now ^ (1ull << (h_take(h, 1) & 63));
+    case 6: return h_take(h, 1);
+    case 7: return h_take(h, 2);
+    case 8: return h_take(h, 4);
+    case 9: return SHMND_HAZARD_PUSH;
+    case 10: return h->window;
+    default: return h_take(h, 8);
     }
 }
 
@@ -190,21 +178,14 @@ static inline void h_lie(struct hostile *h)
         h_lie_about_side(h, (struct shmnd_side *)(l->memory + l->map.side_off[SHMND_PASSIVE]));
         break;
     case 3:
-    case 4:
-        h_forge_message(h);
-        break;
-    case 5:
-        h_forge_posted(h);
-        break;
-    case 6:
-        h_lie_about_grants(h);
-        break;
+    case 4: h_forge_message(h); break;
+    case 5: h_forge_posted(h); break;
+    case 6: h_lie_about_grants(h); break;
     case 7:
         h_poke64(h, h_take(h, 1) & 1 ? &bell->armed : &bell->ready[h_take(h, 1) % 64]);
         h_poke32(h, &bell->use_bitmap);
         break;
-    default:
-        h_poke64(h, l->memory + h_take(h, 4) % words * 8);
+    default: h_poke64(h, l->memory + h_take(h, 4) % words * 8);
     }
 }
 
@@ -249,9 +230,7 @@ static inline void h_act(struct hostile *h)
     bool live = b->q.state == SHMND_QP_CONNECTED;
     switch (h_take(h, 1) % 8) {
     case 0:
-    case 1:
-        h_count(h, post_receive(b, context, s, 2));
-        break;
+    case 1: h_count(h, post_receive(b, context, s, 2)); break;
     case 2:
     case 3:
         h_count(h, post_send(b, context, s, 2, (uint32_t)(h_take(h, 1) & SHMND_OP_SOLICIT)));
@@ -266,8 +245,7 @@ static inline void h_act(struct hostile *h)
             settle(b);
         }
         break;
-    default:
-        break;
+    default: break;
     }
     h_collect(h);
 }

@@ -193,7 +193,8 @@ static void before_the_connection(void)
 {
     struct stage s;
     stage_open(&s, false, 16);
-    struct pair *a = pair_new(s.d.qa, s.d.qa, pair_usual), *b = pair_new(s.d.qb, s.d.qb, pair_usual);
+    struct pair *a = pair_new(s.d.qa, s.d.qa, pair_usual),
+                *b = pair_new(s.d.qb, s.d.qb, pair_usual);
     struct shmnd_sge r = sge(s.dst, BYTES, s.tb), m = sge(s.src, 8, s.ta);
     begin(b);
     for (uint64_t i = 0; i < 4; i++)

@@ -82,7 +82,10 @@ static void wild_bits(void)
 }
 
 static const struct check_test tests[] = {
-    TEST(unarmed_wants_nothing), TEST(once_an_arming_and_producer), TEST(solicited),
-    TEST(marks), TEST(wild_bits),
+    TEST(unarmed_wants_nothing),
+    TEST(once_an_arming_and_producer),
+    TEST(solicited),
+    TEST(marks),
+    TEST(wild_bits),
 };
 MAIN(tests)

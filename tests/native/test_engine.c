@@ -21,9 +21,11 @@ static void age(struct duo *d, uint64_t slots, uint64_t messages)
     }
 }
 
+/* clang-format off */
 static const uint32_t eager_sizes[] = {0,   1,   7,    8,    47,   48,   49,  50,  103, 104,
                                        105, 159, 160,  161,  500,  1023, 1024, 1025, 2000,
                                        3519, 3520, 3521, SHMND_EAGER_MAX - 1, SHMND_EAGER_MAX};
+/* clang-format on */
 #define EAGER_SIZES (sizeof eager_sizes / sizeof eager_sizes[0])
 
 /* Every size around the bound of a slot, from positions around every wrap. */
@@ -104,8 +106,10 @@ static void one_way(struct way y)
         receives_make(&srq, 16, 4);
         bo.srq = &srq;
     }
-    duo_open_with(&d, (struct world_options){.segment_bytes = 2 << 20, .no_vm = y.no_vm,
-                                             .unmapped = y.unmapped}, o, bo);
+    duo_open_with(
+        &d,
+        (struct world_options){.segment_bytes = 2 << 20, .no_vm = y.no_vm, .unmapped = y.unmapped},
+        o, bo);
     uint32_t n = y.bytes;
     uint8_t *src = y.source_private ? guard_alloc(3 * n) : shared_bytes(d.pa, 3 * n);
     uint8_t *dst = y.sink_private ? guard_alloc(3 * n) : shared_bytes(d.pb, 3 * n);
@@ -115,7 +119,8 @@ static void one_way(struct way y)
     for (uint32_t m = 0; m < 3; m++) {
         struct shmnd_sge s[3] = {sge(src + m * n, third, ta), sge(src + m * n + third, 0, ta),
                                  sge(src + m * n + third, n - third, ta)};
-        struct shmnd_sge r[2] = {sge(dst + m * n, first, tb), sge(dst + m * n + first, n - first, tb)};
+        struct shmnd_sge r[2] = {sge(dst + m * n, first, tb),
+                                 sge(dst + m * n + first, n - first, tb)};
         if (m == 0 && y.late) {
             EQUAL(post_send(d.a, m, s, 3, 0), SHMND_SUCCESS);
             CHECK(nothing(d.qa) && nothing(d.qb));
@@ -140,8 +145,8 @@ static void one_way(struct way y)
 
 static void every_way(void)
 {
-    static const uint32_t sizes[] = {48, 1024, 3577, 20000, SHMND_SHARE_MIN - 1, SHMND_SHARE_MIN,
-                                     SHMND_SHARE_MIN + 70001};
+    static const uint32_t sizes[] = {
+        48, 1024, 3577, 20000, SHMND_SHARE_MIN - 1, SHMND_SHARE_MIN, SHMND_SHARE_MIN + 70001};
     for (uint32_t k = 0; k < 128; k++)
         for (size_t i = 0; i < sizeof sizes / 4; i++)
             one_way((struct way){k & 1, k & 2, k & 4, k & 8, k & 16, k & 32, k & 64, sizes[i]});
@@ -375,9 +380,9 @@ static void sources_that_violate(void)
         duo_open(&d);
         uint8_t *src = shared_bytes(d.pa, 4096), *dst = shared_bytes(d.pb, 4096);
         uint32_t ta = region_new(d.pa, src, 2048, 0), tb = region_new(d.pb, dst, 4096, 1);
-        struct shmnd_sge bad[] = {sge(src, 2049, ta), sge(src - 1, 8, ta), sge(src, 8, ta + 1),
-                                  sge(src, 8, 0), sge(src, 8, ta ^ (1u << 30)),
-                                  sge((void *)~(uintptr_t)0, 100, ta)};
+        struct shmnd_sge bad[] = {
+            sge(src, 2049, ta), sge(src - 1, 8, ta),          sge(src, 8, ta + 1),
+            sge(src, 8, 0),     sge(src, 8, ta ^ (1u << 30)), sge((void *)~(uintptr_t)0, 100, ta)};
         struct shmnd_sge s = sge(src, 8, ta), r = sge(dst, 4096, tb);
         bool receives = k < 6;
         for (uint64_t i = 0; receives && i < 3; i++)

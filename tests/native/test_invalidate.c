@@ -33,7 +33,8 @@ static void stage_open(struct stage *s, struct how h)
         receives_make(&s->srq, 16, 4);
         bo.srq = &s->srq;
     }
-    duo_open_with(&s->d, (struct world_options){.segment_bytes = 256 << 10, .no_vm = h.no_vm}, o, bo);
+    duo_open_with(&s->d, (struct world_options){.segment_bytes = 256 << 10, .no_vm = h.no_vm}, o,
+                  bo);
     s->bytes = h.bytes;
     uint64_t room = h.bytes + 64;
     s->src = h.private ? guard_alloc(room) : shared_bytes(s->d.pa, room);
@@ -82,8 +83,10 @@ static void stage_write(struct stage *s, uint64_t context)
     EQUAL(post_rdma(s->d.a, context, SHMND_WRITE, &m, 1, s->open, s->window, 0), SHMND_SUCCESS);
 }
 
+/* clang-format off */
 static const uint32_t sizes[] = {0, 8, 44, 45, 1023, 1024, SHMND_EAGER_MAX - 4, SHMND_EAGER_MAX - 3,
                                  SHMND_EAGER_MAX, 20000, SHMND_SHARE_MIN, SHMND_SHARE_MIN + 70001};
+/* clang-format on */
 #define SIZES (sizeof sizes / sizeof sizes[0])
 
 /* Every size, posted before and after, from shared and private memory, with and without
@@ -95,8 +98,11 @@ static void every_way(void)
             struct stage s;
             bool late = k & 8;
             NOTE("case %u, %u bytes", k, sizes[i]);
-            stage_open(&s, (struct how){.private = k & 1, .no_vm = k & 2, .srq = k & 4,
-                                        .silent_window = k & 16, .bytes = sizes[i]});
+            stage_open(&s, (struct how){.private = k & 1,
+                                        .no_vm = k & 2,
+                                        .srq = k & 4,
+                                        .silent_window = k & 16,
+                                        .bytes = sizes[i]});
             stage_write(&s, 1);
             EXPECT(s.d.qa, SHMND_WRITE, 1, SHMND_SUCCESS);
             if (!late)
@@ -136,8 +142,8 @@ static void contents(void)
         for (size_t i = 0; i < SIZES; i++) {
             struct stage s;
             NOTE("case %u, %u bytes", k, sizes[i]);
-            stage_open(&s, (struct how){.private = k & 1, .no_vm = k & 2, .srq = k & 4,
-                                        .bytes = sizes[i]});
+            stage_open(&s, (struct how){
+                               .private = k & 1, .no_vm = k & 2, .srq = k & 4, .bytes = sizes[i]});
             stage_receive(&s, 10);
             stage_send(&s, 2, s.window);
             EXPECT_RECEIVED(s.d.qb, 10, sizes[i]);
@@ -245,11 +251,13 @@ static void tokens_that_name_nothing(void)
         for (size_t i = 0; i < SIZES; i++) {
             struct stage s;
             NOTE("case %u, %u bytes", k, sizes[i]);
-            stage_open(&s, (struct how){.bytes = sizes[i], .no_vm = k & 1, .private = k & 1,
-                                        .srq = k == 2});
+            stage_open(&s, (struct how){
+                               .bytes = sizes[i], .no_vm = k & 1, .private = k & 1, .srq = k == 2});
             uint32_t own = window_bind(s.d.a, s.src, 1, ALL, 0);
+            /* clang-format off */
             uint32_t tokens[] = {0, 0xffffffffu, s.window + (1u << SHMND_TOKEN_INDEX_BITS), s.tb,
                                  s.window | 0x3ffff, own ^ s.window, 77};
+            /* clang-format on */
             refused(&s, tokens[k]);
             CHECK(alive(&s));
             duo_close(&s.d);
@@ -262,7 +270,8 @@ static void windows_of_others(void)
 {
     struct stage s;
     stage_open(&s, (struct how){.bytes = 8});
-    struct pair *c = pair_new(s.d.qa, s.d.qa, pair_usual), *e = pair_new(s.d.qb, s.d.qb, pair_usual);
+    struct pair *c = pair_new(s.d.qa, s.d.qa, pair_usual),
+                *e = pair_new(s.d.qb, s.d.qb, pair_usual);
     pair_connect(c, e);
     uint32_t other = window_bind(e, s.open, 4096, ALL, TOLD + 1);
     refused(&s, other);
@@ -567,8 +576,10 @@ static void forged_slots(void)
         for (uint64_t pos = 0; pos < 3; pos++) {
             struct shmnd_slot *slot = shmnd_slot_at(s.d.a->q.out.ring, pos);
             uint32_t tokens[] = {s.window, s.tb, 0, (uint32_t)chance_next(&chance)};
+            /* clang-format off */
             uint32_t lengths[] = {0, 44, SHMND_EAGER_MAX - 4, SHMND_EAGER_MAX - 3, SHMND_EAGER_MAX,
                                   (uint32_t)chance_next(&chance)};
+            /* clang-format on */
             uint32_t word = tokens[chance_below(&chance, 4)];
             slot->length = lengths[chance_below(&chance, 6)];
             slot->kind = (uint8_t)kind;

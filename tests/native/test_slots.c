@@ -57,13 +57,16 @@ static void slots_for_every_size(void)
 /* Every size that stands at the bound of a slot, over every kind of wrap. */
 static void sizes_and_wraps(void)
 {
+    /* clang-format off */
     static const uint64_t starts[] = {0, SHMND_RING_SLOTS - 1, SHMND_RING_SLOTS - 33,
                                       (1ull << 32) - 3, (1ull << 32) - 64, (1ull << 62) - 4096};
+    /* clang-format on */
     uint8_t out[SHMND_EAGER_MAX], in[SHMND_EAGER_MAX];
     for (size_t s = 0; s < sizeof starts / sizeof starts[0]; s++) {
         struct ring ring = ring_at(starts[s]);
         for (uint32_t n = 0; n <= SHMND_EAGER_MAX; n++) {
-            uint32_t edge = n > SHMND_HEAD_PAYLOAD ? (n - SHMND_HEAD_PAYLOAD) % SHMND_TAIL_PAYLOAD : n;
+            uint32_t edge =
+                n > SHMND_HEAD_PAYLOAD ? (n - SHMND_HEAD_PAYLOAD) % SHMND_TAIL_PAYLOAD : n;
             if (n > 130 && edge > 1 && edge < SHMND_TAIL_PAYLOAD - 1)
                 continue;
             NOTE("size %u from %" PRIu64, n, starts[s]);
@@ -176,8 +179,10 @@ static void leftovers(void)
 /* A reader that lies about what it read gets its link stopped and nothing else. */
 static void lying_reader(void)
 {
+    /* clang-format off */
     static const uint64_t lies[] = {0, 1, 99, 101, 100 + SHMND_RING_SLOTS, ~0ull, 1ull << 63,
                                     ~0ull - SHMND_RING_SLOTS, ~0ull - SHMND_RING_SLOTS + 1};
+    /* clang-format on */
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
         NOTE("read_pos %#" PRIx64, lies[i]);
         struct ring ring = ring_at(100);
@@ -226,7 +231,7 @@ static void nonsense(void)
 }
 
 static const struct check_test tests[] = {
-    TEST(slots_for_every_size), TEST(sizes_and_wraps), TEST(pieces),       TEST(room),
-    TEST(longest_fits_once_read), TEST(leftovers),     TEST(lying_reader), TEST(nonsense),
+    TEST(slots_for_every_size),   TEST(sizes_and_wraps), TEST(pieces),       TEST(room),
+    TEST(longest_fits_once_read), TEST(leftovers),       TEST(lying_reader), TEST(nonsense),
 };
 MAIN(tests)

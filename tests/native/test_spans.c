@@ -167,7 +167,7 @@ static void each_chunk_once(void)
 }
 
 static const struct check_test tests[] = {
-    TEST(mapped_copies), TEST(remote_copies), TEST(remote_failures), TEST(chunks_cover),
-    TEST(each_chunk_once),
+    TEST(mapped_copies), TEST(remote_copies),   TEST(remote_failures),
+    TEST(chunks_cover),  TEST(each_chunk_once),
 };
 MAIN(tests)

@@ -10,8 +10,10 @@
 
 static void within(void)
 {
+    /* clang-format off */
     static const uint64_t edge[] = {0, 1, BASE - 1, BASE, BASE + 1, BASE + BYTES - 1, BASE + BYTES,
                                     BASE + BYTES + 1, ~0ull, ~0ull - 1, 1ull << 63, BYTES, BYTES + 1};
+    /* clang-format on */
     for (size_t i = 0; i < sizeof edge / 8; i++) {
         for (size_t k = 0; k < sizeof edge / 8; k++) {
             NOTE("%#" PRIx64 " + %#" PRIx64, edge[i], edge[k]);
@@ -36,8 +38,8 @@ static struct shmnd_registry registry(uint32_t count)
 static uint32_t enter(struct shmnd_registry *r, uint32_t idx, uint32_t generation, uint32_t rights)
 {
     uint32_t token = generation << SHMND_TOKEN_INDEX_BITS | idx;
-    r->regions[idx] = (struct shmnd_region){.base = BASE, .length = BYTES, .token = token,
-                                            .rights = rights, .offset = 64};
+    r->regions[idx] = (struct shmnd_region){
+        .base = BASE, .length = BYTES, .token = token, .rights = rights, .offset = 64};
     return token;
 }
 
@@ -47,9 +49,9 @@ static void local_tokens(void)
     uint32_t token = enter(&r, 2, 9, SHMND_MR_LOCAL_WRITE);
     CHECK(shmnd_region_of(&r, token) == &r.regions[2]);
     CHECK(!shmnd_region_of(&r, 0));
-    CHECK(!shmnd_region_of(&r, token + 1));                            /* an entry never used */
+    CHECK(!shmnd_region_of(&r, token + 1));                              /* an entry never used */
     CHECK(!shmnd_region_of(&r, token + (1u << SHMND_TOKEN_INDEX_BITS))); /* another generation */
-    CHECK(!shmnd_region_of(&r, 0xffffffffu));                          /* beyond the entries */
+    CHECK(!shmnd_region_of(&r, 0xffffffffu));                            /* beyond the entries */
     for (uint32_t idx = 4; idx < (1u << SHMND_TOKEN_INDEX_BITS); idx += 4093)
         CHECK(!shmnd_region_of(&r, 9u << SHMND_TOKEN_INDEX_BITS | idx));
     struct shmnd_sge s = {BASE, BYTES, token};
@@ -97,8 +99,8 @@ static void private_grants_name_addresses(void)
     uint32_t token = enter(&r, 1, 3, 0);
     r.regions[1].segment = SHMND_PRIVATE_MEMORY;
     shmnd_grant_publish(shmnd_grant_slot(&r, token), &r.regions[1], SHMND_ALLOW_READ, 0);
-    CHECK(shmnd_grant_read(shmnd_grant_slot(&r, token), token, SHMND_ALLOW_READ, BASE + 5, 1, 1,
-                           &t));
+    CHECK(
+        shmnd_grant_read(shmnd_grant_slot(&r, token), token, SHMND_ALLOW_READ, BASE + 5, 1, 1, &t));
     EQUAL(t.offset, BASE + 5);
     EQUAL(t.segment, SHMND_PRIVATE_MEMORY);
     guard_free_all();
@@ -125,7 +127,7 @@ static void hazards(void)
 }
 
 static const struct check_test tests[] = {
-    TEST(within), TEST(local_tokens), TEST(grants), TEST(private_grants_name_addresses),
+    TEST(within),  TEST(local_tokens), TEST(grants), TEST(private_grants_name_addresses),
     TEST(hazards),
 };
 MAIN(tests)

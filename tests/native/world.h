@@ -49,7 +49,7 @@ struct link {
 
 struct proc {
     struct shmnd_registry registry;
-    struct shmnd_peer peer; /* what it knows of the other one */
+    struct shmnd_peer peer;      /* what it knows of the other one */
     struct shmnd_mapping hidden; /* the other's segment, until it is mapped */
     uint16_t generations[W_REGIONS];
     uint8_t *segment;
@@ -218,10 +218,10 @@ static inline void pair_attach(struct pair *e, struct link *l, int me, struct pa
     end->initiator_bit = other->q.initiator_bit;
     end->connection = 77 + (uint64_t)(l - e->proc->world->links);
     end->their_srq = other->q.shared;
-    q->out = (struct shmnd_slots_writer){l->memory + l->map.ring_off[me], &end->theirs->read_pos,
-                                         0, SHMND_RING_SLOTS};
-    q->in = (struct shmnd_slots_reader){l->memory + l->map.ring_off[it], &end->mine->read_pos,
-                                        0, 0};
+    q->out = (struct shmnd_slots_writer){l->memory + l->map.ring_off[me], &end->theirs->read_pos, 0,
+                                         SHMND_RING_SLOTS};
+    q->in =
+        (struct shmnd_slots_reader){l->memory + l->map.ring_off[it], &end->mine->read_pos, 0, 0};
     q->posted_base = q->own.matched;
     q->peer = &e->proc->peer;
     q->bond = ++e->proc->world->bonds;
@@ -283,7 +283,9 @@ static inline uint32_t region_new(struct proc *p, const void *at, uint64_t bytes
     uint64_t base = (uint64_t)(uintptr_t)at, start = (uint64_t)(uintptr_t)p->segment;
     bool shared = shmnd_within(base, bytes, start, p->segment_bytes);
     struct shmnd_region *r = &p->registry.regions[idx];
-    *r = (struct shmnd_region){.base = base, .length = bytes, .rights = rights,
+    *r = (struct shmnd_region){.base = base,
+                               .length = bytes,
+                               .rights = rights,
                                .token = ++p->generations[idx] << SHMND_TOKEN_INDEX_BITS | idx,
                                .offset = shared ? base - start : 0,
                                .segment = shared ? 0 : SHMND_PRIVATE_MEMORY};
@@ -474,29 +476,28 @@ static inline bool nothing(struct queue *c)
 }
 
 /* The next completion is this one. */
-#define EXPECT(queue, type_, context_, status_)                                                   \
-    do {                                                                                          \
-        struct shmnd_cqe e_ = next(queue);                                                        \
-        EQUAL(e_.type, type_);                                                                    \
-        EQUAL((uintptr_t)e_.context, context_);                                                   \
-        EQUAL(e_.status, status_);                                                                \
+#define EXPECT(queue, type_, context_, status_)                                                    \
+    do {                                                                                           \
+        struct shmnd_cqe e_ = next(queue);                                                         \
+        EQUAL(e_.type, type_);                                                                     \
+        EQUAL((uintptr_t)e_.context, context_);                                                    \
+        EQUAL(e_.status, status_);                                                                 \
     } while (0)
 
-#define EXPECT_RECEIVED(queue, context_, bytes_)                                                  \
-    do {                                                                                          \
-        struct shmnd_cqe e_ = next(queue);                                                        \
-        EQUAL(e_.type, SHMND_RECEIVE);                                                            \
-        EQUAL(e_.status, SHMND_SUCCESS);                                                          \
-        EQUAL((uintptr_t)e_.context, context_);                                                   \
-        EQUAL(e_.bytes, bytes_);                                                                  \
+#define EXPECT_RECEIVED(queue, context_, bytes_)                                                   \
+    do {                                                                                           \
+        struct shmnd_cqe e_ = next(queue);                                                         \
+        EQUAL(e_.type, SHMND_RECEIVE);                                                             \
+        EQUAL(e_.status, SHMND_SUCCESS);                                                           \
+        EQUAL((uintptr_t)e_.context, context_);                                                    \
+        EQUAL(e_.bytes, bytes_);                                                                   \
     } while (0)
 
 static inline uint32_t post_send(struct pair *e, uint64_t context, const struct shmnd_sge *s,
                                  uint32_t n, uint32_t flags)
 {
     bool kept;
-    uint32_t status =
-        shmnd_post_send(&e->q, (void *)(uintptr_t)context, s, n, flags, &kept);
+    uint32_t status = shmnd_post_send(&e->q, (void *)(uintptr_t)context, s, n, flags, &kept);
     if (status == SHMND_SUCCESS && e->q.wq_head != e->q.wq_tail &&
         !(e->q.batch && e->q.wq_next == e->q.wq_tail))
         advance(e);

@@ -52,7 +52,9 @@ static inline uint64_t soak_mix(uint64_t x)
 /* Mostly short, now and then up to the largest; every kind of message occurs. */
 static inline uint32_t soak_size(uint64_t h, uint32_t largest)
 {
-    static const struct { uint32_t below, up_to; } kinds[] = {
+    static const struct {
+        uint32_t below, up_to;
+    } kinds[] = {
         {54000, 48}, {63500, 1023}, {65400, 4096}, {65530, 65536}, {65536, 1u << 20},
     };
     uint32_t kind = 0, pick = (uint32_t)(h & 0xFFFF), up_to;
