@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -103,6 +104,19 @@ def listening(adapter: shmnd.Adapter, port: int = 0) -> shmnd.Listener:
     listener.bind(("127.0.0.1", port))
     listener.listen()
     return listener
+
+
+def unshared(*kinds: str) -> list[str]:
+    """Give the command that makes namespaces of its own; skip where that is forbidden."""
+    import pytest  # the processes that use this file need none
+
+    command = ["unshare", *kinds]
+    if shutil.which("unshare") is None:
+        pytest.skip("needs the unshare program")
+    tried = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"{' '.join(command)}: {tried.stderr.strip()}")
+    return command
 
 
 PRELUDE: Final = """

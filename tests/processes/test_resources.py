@@ -4,9 +4,7 @@
 import errno
 import os
 import select
-import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,24 +13,13 @@ from typing import Any
 import pytest
 
 import shmnd
-from processes.kit import ECHO, PATIENCE, Child, Talk, broker_pid, end_process, listening
+from processes.kit import ECHO, PATIENCE, Child, Talk, broker_pid, end_process, listening, unshared
 from processes.scenario import attempt, held, settle
 from shmnd import NdError, Status
 from shmnd.broker.place import place_of
 from shmnd.status import error
 
 pytestmark = pytest.mark.slow
-
-
-def unshared(*kinds: str) -> list[str]:
-    """Give the command that makes namespaces of its own; skip where that is forbidden."""
-    command = ["unshare", *kinds]
-    if shutil.which("unshare") is None:
-        pytest.skip("needs the unshare program")
-    tried = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
-    if tried.returncode:
-        pytest.skip(f"{' '.join(command)}: {tried.stderr.strip()}")
-    return command
 
 
 @pytest.fixture

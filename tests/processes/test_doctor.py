@@ -1,0 +1,522 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`shmnd doctor`: everything that it can find, provoked."""
+
+import errno
+import json
+import os
+import resource
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import Any, NoReturn
+
+import pytest
+
+from processes.kit import Child, broker_pid, end_process, unshared
+from shmnd.broker.place import place_of
+from shmnd_tools import (
+    broker_client,
+    check_broker,
+    check_cores,
+    check_kernel,
+    check_limits,
+    check_memory,
+    check_services,
+    doctor,
+)
+from shmnd_tools.cgroup import cpu_limit, memory_limit
+from shmnd_tools.finding import Finding, Host, Level
+from shmnd_tools.main import main
+from shmnd_tools.tmpfiles import rule_of
+
+EXAMINED = """
+import contextlib, io, resource
+from shmnd_tools.main import main
+{first}
+told = io.StringIO()
+with contextlib.redirect_stdout(told):
+    code = main(["doctor", "--format", "json"])
+say(code, json.loads(told.getvalue()))
+"""
+
+
+def examined(first: str = "", **options: Any) -> tuple[int, dict[str, dict[str, str]]]:
+    """Give what the doctor says in a process that did something first: exit code and findings."""
+    with Child(EXAMINED.format(first=first), kit=False, **options) as child:
+        code, found = child.hear()
+        assert child.end() == 0
+    return code, {each["check"]: each for each in found}
+
+
+def mounted(script: str) -> dict[str, Any]:
+    """Have a command run after `script` in a mount namespace of its own."""
+    return {"wrapper": [*unshared("-m"), "sh", "-c", f'{script} && exec "$@"', "sh"]}
+
+
+def shm(options: str) -> dict[str, Any]:
+    return mounted(f"mount -t tmpfs -o {options} tmpfs /dev/shm")
+
+
+def only(found: Iterable[Finding], check: str) -> Finding:
+    (one,) = (each for each in found if each.check == check)
+    assert (one.level is Level.OK) == (not one.meaning) == (not one.remedy)
+    return one
+
+
+def files(root: Path, **texts: str) -> Host:
+    """Write files of a host; in their names, `__` stands for `/`."""
+    for name, text in texts.items():
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return Host(root)
+
+
+# -- the command --
+
+
+def finding(level: Level) -> Finding:
+    return Finding("thing", level, "found so", "meaning that", "do this")
+
+
+@pytest.mark.parametrize(
+    ("levels", "code", "strict"),
+    [
+        ([Level.OK], 0, 0),
+        ([Level.OK, Level.WARNING], 0, 1),
+        ([Level.PROBLEM, Level.WARNING], 1, 1),
+    ],
+)
+def test_the_exit_code_tells_problems_from_warnings(
+    levels: list[Level],
+    code: int,
+    strict: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda *_: [finding(level) for level in levels])
+    assert main(["doctor"]) == code
+    assert main(["doctor", "--strict"]) == strict
+    capsys.readouterr()
+    assert main(["doctor", "--format", "json"]) == code
+    assert [each["level"] for each in json.loads(capsys.readouterr().out)] == levels
+
+
+def test_what_is_not_well_is_explained_below_the_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [Finding("air", Level.OK, "fresh"), finding(Level.WARNING)]
+    monkeypatch.setattr(doctor, "examine", lambda *_: found)
+    main(["doctor"])
+    assert capsys.readouterr().out.splitlines() == [
+        "level    check  found",
+        "-------  -----  --------",
+        "ok       air    fresh",
+        "warning  thing  found so",
+        "",
+        "warning: thing: found so",
+        "  it means: meaning that",
+        "  to mend:  do this",
+    ]
+
+
+@pytest.mark.slow
+def test_a_look_at_this_machine_names_each_check_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["doctor", "--format", "json"]) in (0, 1)
+    found = json.loads(capsys.readouterr().out)
+    checks = [each["check"] for each in found]
+    assert len(checks) == len(set(checks))
+    assert {"shared memory size", "private memory of peers", "CPUs", "broker"} <= set(checks)
+    for each in found:
+        assert each["found"]
+        assert (each["level"] == "ok") == (not each["meaning"]) == (not each["remedy"])
+
+
+# -- shared memory --
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "level"), [("2M", "problem"), ("64M", "warning"), ("256M", "ok")])
+def test_the_size_of_shared_memory(size: str, level: str) -> None:
+    code, found = examined(**shm(f"size={size},mode=1777"))
+    assert found["shared memory size"]["level"] == level
+    assert f"of {size[:-1]}" in found["shared memory size"]["found"].replace("2,048 KiB", "2")
+    assert found["shared memory kind"]["level"] == "ok"
+    assert found["shared memory mode"]["level"] == "ok"
+    if level == "problem":
+        assert code == 1
+
+
+@pytest.mark.slow
+def test_shared_memory_that_is_full() -> None:
+    first = 'open("/dev/shm/full", "wb").write(bytes(62 << 20))'
+    code, found = examined(first, **shm("size=64M,mode=1777"))
+    assert code == 1
+    assert found["shared memory size"]["level"] == "problem"
+
+
+@pytest.mark.slow
+def test_the_mode_of_shared_memory() -> None:
+    _, found = examined(**shm("size=256M,mode=0755"))
+    assert found["shared memory mode"]["level"] == "warning"
+    assert "0755" in found["shared memory mode"]["found"]
+
+
+@pytest.mark.slow
+def test_shared_memory_that_is_an_ordinary_folder(tmp_path: Path) -> None:
+    script = f"mount -t ramfs ramfs {tmp_path} && mount --bind {tmp_path} /dev/shm"
+    _, found = examined(**mounted(script))
+    assert found["shared memory kind"]["level"] == "warning"
+    assert "ramfs" in found["shared memory kind"]["found"]
+
+
+def test_no_shared_memory_at_all(tmp_path: Path) -> None:
+    found = only(check_memory.look(Host(tmp_path)), "shared memory size")
+    assert found.level is Level.WARNING
+    assert "No such file" in found.found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("limit", "level", "segment"),
+    [(0, "problem", "problem"), (1 << 19, "problem", "ok"), (1 << 30, "warning", "ok")],
+)
+def test_the_size_of_files(limit: int, level: str, segment: str) -> None:
+    code, found = examined(f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))")
+    assert found["RLIMIT_FSIZE"]["level"] == level
+    assert found["a segment"]["level"] == segment
+    assert code == 1 or level == "warning"
+
+
+# -- control groups --
+
+UNIFIED = "30 20 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n"
+BOTH = (
+    "31 20 0:31 /pod /sys/fs/cgroup/cpu rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
+    "32 20 0:32 /pod /sys/fs/cgroup/mem rw - cgroup cgroup rw,memory\n"
+)
+
+
+def test_the_least_limit_of_all_groups_above_counts(tmp_path: Path) -> None:
+    host = files(
+        tmp_path,
+        proc__self__mountinfo=UNIFIED,
+        proc__self__cgroup="0::/user.slice/shell\n",
+        **{
+            "sys__fs__cgroup__user.slice__cpu.max": "150000 100000\n",
+            "sys__fs__cgroup__user.slice__shell__cpu.max": "max 100000\n",
+            "sys__fs__cgroup__user.slice__memory.max": "max\n",
+            "sys__fs__cgroup__user.slice__shell__memory.max": "1073741824\n",
+            "sys__fs__cgroup__user.slice__shell__memory.high": "536870912\n",
+        },
+    )
+    assert cpu_limit(host) == 1.5
+    assert memory_limit(host) == 1 << 29
+
+
+def test_groups_of_version_one_as_a_container_sees_them(tmp_path: Path) -> None:
+    host = files(
+        tmp_path,
+        proc__self__mountinfo=BOTH,
+        proc__self__cgroup="4:memory:/pod/a\n1:cpu,cpuacct:/pod/a\n0::/\n",
+        **{
+            "sys__fs__cgroup__cpu__cpu.cfs_quota_us": "-1\n",
+            "sys__fs__cgroup__cpu__a__cpu.cfs_quota_us": "50000\n",
+            "sys__fs__cgroup__cpu__a__cpu.cfs_period_us": "100000\n",
+            "sys__fs__cgroup__mem__memory.limit_in_bytes": "9223372036854771712\n",
+            "sys__fs__cgroup__mem__a__memory.limit_in_bytes": "268435456\n",
+        },
+    )
+    assert cpu_limit(host) == 0.5
+    assert memory_limit(host) == 1 << 28
+
+
+def test_no_groups_no_limits(tmp_path: Path) -> None:
+    assert cpu_limit(Host(tmp_path)) == memory_limit(Host(tmp_path)) == float("inf")
+
+
+def test_less_memory_than_shared_memory(tmp_path: Path) -> None:
+    host = files(
+        tmp_path,
+        proc__self__mountinfo=UNIFIED,
+        proc__self__cgroup="0::/\n",
+        **{"sys__fs__cgroup__memory.max": "4096\n"},
+    )
+    (tmp_path / "dev/shm").mkdir(parents=True)
+    assert only(check_memory.look(host), "memory of the control group").level is Level.WARNING
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text(f"{1 << 59}")
+    assert only(check_memory.look(host), "memory of the control group").level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("quota", "level"), [("100000 100000", Level.WARNING), ("max 100000", Level.OK)]
+)
+def test_less_than_two_processors_time(quota: str, level: Level, tmp_path: Path) -> None:
+    host = files(
+        tmp_path,
+        proc__self__mountinfo=UNIFIED,
+        proc__self__cgroup="0::/\n",
+        **{"sys__fs__cgroup__cpu.max": quota},
+    )
+    assert only(check_cores.look(host), "CPU time").level is level
+
+
+@pytest.mark.slow
+def test_one_processor_alone() -> None:
+    _, found = examined("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})")
+    assert found["CPUs"]["level"] == "warning"
+    assert found["CPUs"]["found"].startswith("1 of ")
+
+
+def test_two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    assert only(check_cores.look(Host()), "CPUs").level is Level.OK
+
+
+# -- limits --
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("limit", "level"), [(32, "problem"), (64, "warning"), (256, "ok")])
+def test_descriptors(limit: int, level: str) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard < 256:
+        pytest.skip(f"only {hard} descriptors are allowed here")
+    first = f"resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {hard}))"
+    assert examined(first)[1]["RLIMIT_NOFILE"]["level"] == level
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("spare", "level"), [(32 << 20, "warning"), (1 << 30, "ok")])
+def test_address_space(spare: int, level: str) -> None:
+    first = (
+        "import shmnd_tools.doctor\n"  # what it loads has its place already
+        "pages = int(open('/proc/self/statm').read().split()[0])\n"
+        f"limit = pages * resource.getpagesize() + {spare}\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))"
+    )
+    assert examined(first)[1]["RLIMIT_AS"]["level"] == level
+
+
+def test_no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
+    assert {each.level for each in check_limits.look(Host())} == {Level.OK}
+
+
+# -- kernel and interpreter --
+
+
+def missing(*_: object) -> NoReturn:
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+
+@pytest.mark.parametrize(
+    ("call", "check"), [("pidfd_open", "deaths of peers"), ("eventfd", "waking peers")]
+)
+def test_a_kernel_without(call: str, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert only(check_kernel.look(Host()), check).level is Level.OK
+    monkeypatch.setattr(os, call, missing)
+    found = only(check_kernel.look(Host()), check)
+    assert found.level is Level.PROBLEM
+    assert "Function not implemented" in found.found
+
+
+def test_a_kernel_that_does_not_tell_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_kernel, "_SO_PEERGROUPS", 9999)
+    found = only(check_kernel.look(Host()), "groups of callers")
+    assert found.level is Level.WARNING
+    assert "Protocol not available" in found.found
+
+
+@pytest.mark.slow
+def test_private_memory_that_nobody_else_may_read() -> None:
+    # A process that is not dumpable, and whose fellows have no rights beyond those of their user.
+    program = (
+        "import ctypes\n"
+        "from shmnd_tools.check_kernel import look\n"
+        "from shmnd_tools.finding import Host\n"
+        "os.geteuid() or os.setuid(65534)\n"
+        "ctypes.CDLL(None).prctl(4, 0)\n"
+        "wanted = 'private memory of peers'\n"
+        "say(*next((each.level, each.found) for each in look(Host()) if each.check == wanted))"
+    )
+    with Child(program, kit=False) as child:
+        level, found = child.hear()
+    assert level == "warning"
+    assert "must not read it (tried)" in found
+
+
+def test_the_setting_that_forbids_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_kernel, "private_memory_is_reachable", lambda: False)
+    host = files(tmp_path, proc__sys__kernel__yama__ptrace_scope="2\n")
+    found = only(check_kernel.look(host), "private memory of peers")
+    assert found.found.endswith("kernel.yama.ptrace_scope is 2")
+
+
+def test_an_interpreter_built_without_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda _: 0)
+    assert only(check_kernel.look(Host()), "interpreter").level is Level.OK
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda _: 1)
+    assert only(check_kernel.look(Host()), "interpreter").level is Level.WARNING
+
+
+# -- service managers --
+
+
+@pytest.fixture
+def systemd(tmp_path: Path) -> Host:
+    """A host on which systemd runs."""
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    return Host(tmp_path)
+
+
+def lies_in(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHMND_RUNTIME_DIR", folder)
+
+
+def test_no_service_manager(tmp_path: Path) -> None:
+    assert only(check_services.look(Host(tmp_path)), "service manager").level is Level.OK
+
+
+def test_a_directory_of_a_unit_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lies_in("/tmp/shmnd-1", monkeypatch)
+    check = "view of the runtime directory"
+    own = "/tmp/systemd-private-0a1b-app.service-Xy/tmp"
+    host = files(
+        tmp_path,
+        proc__self__mountinfo=(
+            "1 0 8:1 / / rw - ext4 /dev/a rw\n" + f"2 1 8:1 {own} /tmp rw - ext4 /dev/a rw\n"
+        ),
+    )
+    found = only(check_services.look(host), check)
+    assert found.level is Level.WARNING
+    assert "PrivateTmp" in found.found
+    lies_in("/run/shmnd", monkeypatch)
+    assert only(check_services.look(host), check).level is Level.OK
+
+
+def test_a_directory_that_goes_at_logout(systemd: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = "runtime directory at logout"
+    lies_in("/srv/shmnd", monkeypatch)
+    assert only(check_services.look(systemd), check).level is Level.OK
+    lies_in("/run/user/1000/shmnd", monkeypatch)
+    monkeypatch.setattr(check_services, "_user", lambda: "ada")
+    found = only(check_services.look(systemd), check)
+    assert found.level is Level.WARNING
+    assert "enable-linger ada" in found.remedy
+    files(systemd.root, var__lib__systemd__linger__ada="")
+    assert only(check_services.look(systemd), check).level is Level.OK
+
+
+def test_names_that_are_removed_are_none_of_ours(
+    systemd: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = "names at logout"
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert "RemoveIPC=yes removes names" in only(check_services.look(systemd), check).found
+    files(systemd.root, **{"etc__systemd__logind.conf": "[Login]\n#RemoveIPC=yes\nRemoveIPC=no\n"})
+    assert "RemoveIPC=no" in only(check_services.look(systemd), check).found
+    files(systemd.root, **{"usr__lib__systemd__logind.conf.d__5.conf": "RemoveIPC = yes\n"})
+    assert "RemoveIPC=yes" in only(check_services.look(systemd), check).found
+    files(systemd.root, **{"etc__systemd__logind.conf.d__5.conf": "\n"})
+    assert "RemoveIPC=no" in only(check_services.look(systemd), check).found
+
+
+def test_a_directory_whose_things_grow_old(systemd: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    check = "age of the runtime directory"
+    lies_in("/tmp/shmnd-1", monkeypatch)
+    assert only(check_services.look(systemd), check).level is Level.OK
+    files(systemd.root, **{"usr__lib__tmpfiles.d__tmp.conf": "q /tmp 1777 root root 10d\n"})
+    found = only(check_services.look(systemd), check)
+    assert found.level is Level.WARNING
+    assert "in /tmp for 10d" in found.found
+    files(systemd.root, **{"etc__tmpfiles.d__shmnd.conf": "x /tmp/shmnd-1\n"})
+    assert only(check_services.look(systemd), check).level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("lines", "age"),
+    [
+        ("", None),
+        ("d /tmp/a 0755 root root 5d", "5d"),
+        ("d /tmp 1777 root root 10d\nd /tmp/a - - - 1h", "1h"),
+        ("d /tmp 1777 root root -", None),
+        ("d /tmp 1777 root root -\nd /tmp 1777 root root 10d", None),
+        ("e /tmp/* - - - ~3w # old", "3w"),
+        ("D! /tmp 1777 root root 10d", None),
+        ("d /other - - - 10d", None),
+        ("d %t - - - 10d", None),
+        ("f /tmp/a/b - - - 10d", None),
+        ('d "/tmp - - - 10d', None),
+        ("v /tmp - - - 10d\nx /tmp/a*", None),
+        ("v /tmp - - - 10d\nX /tmp/a", "10d"),
+    ],
+)
+def test_lines_about_age(lines: str, age: str | None, tmp_path: Path) -> None:
+    host = files(tmp_path, **{"etc__tmpfiles.d__a.conf": lines})
+    rule = rule_of(host, PurePosixPath("/tmp/a/b"))
+    assert (rule and rule.age) == age
+
+
+def test_a_file_takes_out_its_namesakes(tmp_path: Path) -> None:
+    host = files(tmp_path, **{"usr__lib__tmpfiles.d__tmp.conf": "d /tmp - - - 1d"})
+    assert rule_of(host, PurePosixPath("/tmp/a")) is not None
+    (tmp_path / "etc/tmpfiles.d").mkdir(parents=True)
+    (tmp_path / "etc/tmpfiles.d/tmp.conf").symlink_to("/dev/null")
+    assert rule_of(host, PurePosixPath("/tmp/a")) is None
+
+
+# -- who meets --
+
+
+def test_a_runtime_directory_that_is_open_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o777)
+    lies_in(str(tmp_path), monkeypatch)
+    found = [*check_broker.look("doctor")]
+    assert only(found, "runtime directory").level is Level.PROBLEM
+    assert "may be written by others" in only(found, "runtime directory").found
+    assert "broker" not in {each.check for each in found}
+    assert [*check_services.look(Host())]
+
+
+@pytest.mark.slow
+def test_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = "broker"
+    found = only(check_broker.look("doctored"), check)
+    assert (found.level, found.found) == (Level.OK, "none runs; the first adapter starts one")
+    with Child("adapter = shmnd.open_adapter(namespace='doctored'); say('here'); hear()") as child:
+        assert child.hear() == "here"
+        found = only(check_broker.look("doctored"), check)
+        assert found.level is Level.OK
+        assert found.found.endswith("1 processes, 0 connections")
+        monkeypatch.setattr(check_broker, "VERSION", 99)
+        found = only(check_broker.look("doctored"), check)
+        assert found.level is Level.PROBLEM
+        assert "this installation 99" in found.found
+    end_process(broker_pid(place_of("doctored")))
+
+
+def test_a_broker_that_gives_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_client, "LIMIT", 0.05)
+    place = place_of("mute")
+    with place.listen():
+        found = only(check_broker.look("mute"), "broker")
+    place.socket.unlink()
+    assert found.level is Level.PROBLEM
+    assert "gave no answer" in found.found
+
+
+def test_what_crashes_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lies_in(str(tmp_path), monkeypatch)
+    assert only(check_broker.look("left"), "leftovers").level is Level.OK
+    place_of("left").listen().close()
+    place_of("too").listen().close()
+    found = only(check_broker.look("left"), "leftovers")
+    assert found.level is Level.WARNING
+    assert found.found == f"2, 0 KiB: {place_of('left').socket}, …"

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Can processes find each other: the runtime directory, the broker, and what crashes left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shmnd import NdError
+from shmnd.broker.leftovers import find_leftovers
+from shmnd.broker.place import place_of
+from shmnd.broker.protocol import VERSION
+
+from .broker_client import visit
+from .finding import Finding, mebibytes, ok, problem, warning
+
+
+def look(namespace: str | None) -> Iterator[Finding]:
+    """Look at the place of a namespace, at who serves it, and at what is left over."""
+    check = "runtime directory"
+    try:
+        place = place_of(namespace)
+    except NdError as exc:
+        yield problem(
+            check,
+            str(exc),
+            "no adapter can be opened",
+            "mend what it says, or let SHMND_RUNTIME_DIR name another directory, the same for all"
+            " processes that are to meet",
+        )
+    else:
+        yield ok(check, str(place.directory))
+        yield _broker(namespace)
+    yield _leftovers()
+
+
+def _broker(namespace: str | None) -> Finding:
+    check = "broker"
+    replace = "shmnd broker run --replace, or shmnd broker stop (connections do not notice)"
+    try:
+        with visit(namespace) as visitor:
+            if visitor is None:
+                return ok(check, "none runs; the first adapter starts one")
+            pid = visitor.pid
+            counts = visitor.counts()
+    except NdError as exc:
+        return problem(check, str(exc), "nobody can connect, nor open an adapter", replace)
+    spoken = counts["version"]
+    if spoken != VERSION:
+        return problem(
+            check,
+            f"pid {pid} speaks version {spoken} of the protocol, this installation {VERSION}",
+            "adapters of this installation cannot be opened in the namespace",
+            f"install one release everywhere, then {replace}; or another SHMND_NAMESPACE",
+        )
+    return ok(
+        check,
+        f"pid {pid}, version {spoken}: {counts['processes']} processes,"
+        f" {counts['connections']} connections",
+    )
+
+
+def _leftovers() -> Finding:
+    check = "leftovers"
+    stale = [each for each in find_leftovers() if each.stale]
+    if not stale:
+        return ok(check, "none")
+    return warning(
+        check,
+        f"{len(stale)}, {mebibytes(sum(each.nbytes for each in stale))}: {stale[0].path}"
+        + (", …" if len(stale) > 1 else ""),
+        "left by processes that were killed; the next start of a broker removes them too",
+        "shmnd clean",
+    )
