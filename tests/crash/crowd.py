@@ -1,0 +1,452 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that does everything at once on many lines: messages of all sizes, windows that its
+peers write through, read back and end, connections that come and go. Whatever arrives is looked at.
+
+A line is one connection. It ends when its peer ends, and is over when nothing of it is outstanding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import re
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import numpy as np
+
+from crash.faces import RECEIVES, WAIT, Address, Ended, Face, Memory, One, Port, Two
+from shmnd import NdError, Status
+
+LARGEST: Final = 150_000
+SENDS: Final = 3
+BOARD: Final = 20_000
+HEAD: Final = struct.Struct("<IIQ")  # number; token and address of a window, or 0
+EDGES: Final = (0, 1, 48, 49, 900, 1023, 1024, 3576, 3577, 65_535, 65_536, LARGEST)
+HONEST: Final = 2
+"""Lines between the two that survive."""
+MADE: Final = "made"
+CONNECTED: Final = "connected"
+PORT: Final = struct.Struct("<H")
+PATTERN: Final = (np.arange(LARGEST + 256) * 31 % 251).astype(np.uint8)
+
+
+def write(buffer: Any, number: int, size: int, token: int = 0, address: int = 0) -> None:
+    """Make message `number`."""
+    buffer[:size] = PATTERN[number % 251 :][:size]
+    if size >= HEAD.size:
+        buffer[: HEAD.size] = np.frombuffer(HEAD.pack(number, token, address), np.uint8)
+
+
+def look(buffer: Any, number: int, size: int) -> tuple[int, int]:
+    """Is it message `number`, whole? What it tells of a window: token and address."""
+    if size < HEAD.size:
+        assert (buffer[:size] == PATTERN[number % 251 :][:size]).all(), (number, size)
+        return 0, 0
+    said, token, address = HEAD.unpack(bytes(buffer[: HEAD.size]))
+    assert said == number, (said, number, size)
+    rest = PATTERN[number % 251 :][HEAD.size : size]
+    assert (buffer[HEAD.size : size] == rest).all(), (number, size)
+    return token, address
+
+
+@dataclass
+class Report:
+    """What one line came to."""
+
+    name: str
+    connected: bool
+    sent: int
+    got: int
+    failed: int
+    """Requests that ended other than well."""
+    outstanding: int
+    """Those outstanding when the end was first seen."""
+    over: float
+    """When the last of them had ended, by the monotonic clock."""
+    statuses: set[str] = field(default_factory=set)
+
+
+class Kit:
+    """The memory of one line; used again by the next."""
+
+    def __init__(self, face: Face, *, private: bool) -> None:
+        self.private = private
+        self.slots = Memory(face, (RECEIVES + SENDS) * LARGEST, private=private)
+        self.board = Memory(face, 3 * BOARD, private=False)  # window; source; sink
+
+    def slot(self, number: int) -> Any:
+        return self.slots.array[number * LARGEST :][:LARGEST]
+
+
+class Line:
+    """One connection, from being asked for until it is over."""
+
+    def __init__(self, member: Member, name: str, *, shared: bool = False) -> None:
+        self.member, self.name = member, name
+        self.honest = name == "honest"
+        self.shared = shared and isinstance(member.face, Two)
+        self.port: Port = member.face.port(self, shared=self.shared)
+        self.kit: Kit | None = None
+        self.steps: list[tuple[Any, Any]] = []  # operations under way, and what follows
+        self.connected = self.ended = self.leaving = False
+        self.outstanding = self.at_end = self.failed = self.sent = self.got = 0
+        self.statuses: set[str] = set()
+        self.free = list(range(RECEIVES, RECEIVES + SENDS))
+        self.mine = self.own = "none"  # our window that the peer ends, and the one that we end
+        self.token = 0
+        self.theirs: tuple[int, int] | None = None
+        self.uses = self.moving = 0
+        self.over = 0.0
+
+    # -- coming about --
+
+    def prepare(self) -> None:
+        self.port.make()
+        self.kit = self.member.kit()
+        if not self.shared:
+            for slot in range(RECEIVES):
+                self.take(slot)
+
+    def follow(self, operation: Any, then: Any) -> None:
+        self.steps.append((operation, then))
+
+    def connect(self, to: Address, data: bytes) -> None:
+        self.prepare()
+        self.follow(self.port.connect(to, data), self._answered)
+
+    def accept(self) -> None:
+        self.prepare()
+        self.follow(self.port.accept(), self._opened)
+
+    def _answered(self) -> None:
+        self.follow(self.port.complete(), self._opened)
+
+    def _opened(self) -> None:
+        self.connected = True
+        self.follow(self.port.hear_the_end(), self.end)
+
+    def step(self) -> None:
+        """Take the steps that can be taken."""
+        for pair in list(self.steps):
+            operation, then = pair
+            if not operation.done():
+                continue
+            self.steps.remove(pair)
+            try:
+                operation.result()
+                then()
+            except NdError:
+                self.end()
+        if self.connected and not self.ended and not self.leaving:
+            self.act()
+
+    # -- its end --
+
+    def leave(self) -> None:
+        """Disconnect."""
+        self.leaving = True
+        try:
+            self.follow(self.port.disconnect(), self.end)
+        except NdError:
+            self.end()
+
+    def end(self) -> None:
+        if self.ended:
+            return
+        assert not self.honest, self.statuses
+        self.ended, self.at_end = True, self.outstanding
+        self.over = time.monotonic()
+        if not self.connected and self.kit is not None:
+            self.port.flush()
+
+    def is_over(self) -> bool:
+        return self.ended and not self.outstanding
+
+    def close(self) -> Report:
+        self.port.close()
+        if self.kit is not None:
+            self.member.kits.append(self.kit)
+        return Report(
+            self.name, self.connected, self.sent, self.got, self.failed, self.at_end, self.over,
+            self.statuses,
+        )  # fmt: skip
+
+    # -- what it does --
+
+    def ask(self, call: Any, *arguments: Any) -> bool:
+        """Make a request; a line that has ended takes none."""
+        try:
+            call(*arguments)
+        except NdError:
+            self.end()
+            return False
+        self.outstanding += 1
+        return True
+
+    def take(self, slot: int) -> None:
+        if not self.ended:
+            assert self.kit is not None
+            self.ask(self.port.receive, ("in", slot), self.kit.slots, slot * LARGEST, LARGEST)
+
+    def act(self) -> None:
+        """Do one thing, by chance."""
+        chance = self.member.chance
+        kind = chance.randrange(10)
+        assert self.kit is not None
+        if self.theirs and not self.moving and kind < 5:
+            self._use()
+        elif self.mine == "none" and kind < 7:
+            told = ("gone", "mine")
+            self.mine = "binding"
+            self.ask(self._bind, "mine", told)
+        elif self.own == "none" and kind == 7:
+            self.own = "binding"
+            self.ask(self._bind, "own", None)
+        elif self.free:
+            self._send()
+
+    def _bind(self, name: str, told: tuple[str, str] | None) -> None:
+        assert self.kit is not None
+        token = self.port.bind(("bound", name), self.kit.board, BOARD, told)
+        if name == "mine":
+            self.token = token
+
+    def _send(self, ends: int = 0) -> None:
+        assert self.kit is not None
+        chance, slot = self.member.chance, self.free.pop()
+        size = chance.choice(EDGES) if chance.random() < 0.5 else chance.randrange(5000)
+        told = self.mine == "bound" and size >= HEAD.size and not ends
+        here = (self.token, self.kit.board.address) if told else (0, 0)
+        write(self.kit.slot(slot), self.sent, size, *here)
+        offset = slot * LARGEST
+        if self.ask(self.port.send, ("out", slot), self.kit.slots, offset, size, ends):
+            self.sent += 1
+            if told:
+                self.mine = "told"
+
+    def _use(self) -> None:
+        """Write through the peer's window, or end it with a message."""
+        assert self.kit is not None
+        assert self.theirs is not None
+        chance = self.member.chance
+        if self.uses:
+            self.moving = 1 + chance.randrange(BOARD)
+            salt = chance.randrange(251)
+            self.kit.board.array[BOARD:][: self.moving] = PATTERN[salt:][: self.moving]
+            self._move("write", BOARD)
+        elif self.free:
+            token, self.theirs = self.theirs[1], None
+            self._send(token)
+
+    def _move(self, what: str, offset: int) -> None:
+        assert self.kit is not None
+        self.ask(self.port.move, (what,), self.kit.board, offset, self.moving, self.theirs)
+
+    # -- what came of it --
+
+    def take_in(self, ended: Ended) -> None:
+        """One request is over."""
+        what, status = ended.what, ended.status
+        if what[0] not in {"gone", "shared"}:
+            self.outstanding -= 1
+        if status != Status.SUCCESS:
+            self.failed += 1
+            self.statuses.add(status.name)
+            self.end()
+        if self.ended:
+            self.over = time.monotonic()
+        if status == Status.SUCCESS:
+            getattr(self, f"_over_{what[0]}")(what, ended.nbytes)
+
+    def _over_in(self, what: tuple[Any, ...], nbytes: int) -> None:
+        assert self.kit is not None
+        self.received(self.kit.slot(what[1]), nbytes)
+        self.take(what[1])
+
+    def _over_shared(self, what: tuple[Any, ...], nbytes: int) -> None:
+        assert self.member.shared is not None
+        self.received(self.member.shared.array[what[1] * LARGEST :][:LARGEST], nbytes)
+
+    def received(self, buffer: Any, nbytes: int) -> None:
+        token, address = look(buffer, self.got, nbytes)
+        self.got += 1
+        if token:
+            assert self.theirs is None
+            self.theirs, self.uses = (address, token), self.member.chance.randrange(4)
+
+    def _over_out(self, what: tuple[Any, ...], nbytes: int) -> None:
+        self.free.append(what[1])
+
+    def _over_write(self, what: tuple[Any, ...], nbytes: int) -> None:
+        if not self.ended:
+            self._move("read", 2 * BOARD)
+
+    def _over_read(self, what: tuple[Any, ...], nbytes: int) -> None:
+        assert self.kit is not None
+        board, moved = self.kit.board.array, self.moving
+        assert (board[2 * BOARD :][:moved] == board[BOARD:][:moved]).all()
+        self.uses, self.moving = self.uses - 1, 0
+
+    def _over_bound(self, what: tuple[Any, ...], nbytes: int) -> None:
+        if what[1] == "mine":
+            self.mine = "bound"
+        elif not self.ended:
+            self.ask(self.port.invalidate, ("done", "own"))
+
+    def _over_done(self, what: tuple[Any, ...], nbytes: int) -> None:
+        self.own = "none"
+
+    def _over_gone(self, what: tuple[Any, ...], nbytes: int) -> None:
+        self.mine = "none"
+
+
+class Member:
+    """A process of the crowd: one adapter, one queue, its lines."""
+
+    def __init__(self, version: int, seed: int, kits: int) -> None:
+        self.face: Two | One = Two() if version == 2 else One()
+        self.chance = Random(seed)
+        self.kits = [Kit(self.face, private=n % 4 == 3) for n in range(kits)]
+        self.lines: list[Line] = []
+        self.reports: list[Report] = []
+        self.shared: Memory | None = None
+        self.asked: tuple[Line, Any] | None = None
+        if isinstance(self.face, Two):
+            self.shared = Memory(self.face, 4 * RECEIVES * LARGEST, private=False)
+            for slot in range(4 * RECEIVES):
+                self._share(slot)
+
+    def _share(self, slot: int) -> None:
+        assert isinstance(self.face, Two)
+        assert self.shared is not None
+        self.face.post_shared(("shared", slot), self.shared, slot * LARGEST, LARGEST)
+
+    def kit(self) -> Kit:
+        return self.kits.pop(self.chance.randrange(len(self.kits)))
+
+    def connect(self, to: Address, name: str, *, answer: bool = False) -> Line:
+        """Ask for a line; with `answer`, tell the other one where to connect to."""
+        line = Line(self, name, shared=self.chance.random() < 0.3)
+        self.lines.append(line)
+        try:
+            line.connect(to, PORT.pack(self.face.address[1] if answer else 0))
+        except NdError:
+            line.end()
+        return line
+
+    def listen(self) -> None:
+        """Accept who comes, and connect to who wants it."""
+        if self.asked is None:
+            line = Line(self, "accepted", shared=self.chance.random() < 0.3)
+            self.asked = (line, self.face.request(line.port))
+        line, request = self.asked
+        if not request.done():
+            return
+        self.asked = None
+        self.lines.append(line)
+        try:
+            request.result()
+            (port,) = PORT.unpack_from(line.port.private_data())
+            line.accept()
+        except NdError:
+            line.end()
+            return
+        if port:
+            self.connect((self.face.address[0], port), "answering")
+
+    def turn(self, timeout: float) -> None:
+        """Take in what has ended, and let every line do something."""
+        for ended in self.face.ended(timeout):
+            ended.line.take_in(ended)
+            if ended.what[0] == "shared":
+                self._share(ended.what[1])
+        for line in list(self.lines):
+            line.step()
+            if line.is_over():
+                self.lines.remove(line)
+                self.reports.append(line.close())
+
+    def until(self, done: Any) -> None:
+        deadline = time.monotonic() + WAIT
+        while not done():
+            self.turn(0.002)
+            assert time.monotonic() < deadline
+
+
+# -- the lives of processes -----------------------------------------------------------------------
+
+
+def live_and_die(
+    version: int, seed: int, addresses: list[Address], tell: Callable[[str], object]
+) -> None:
+    """Be one that has no end of its own: lines come, talk and go, as long as it is let."""
+    member = Member(version, seed, kits=6)
+    chance = member.chance
+    tell(MADE)
+    told = False
+    while True:
+        if len(member.kits) > 2 and (len(member.lines) < 2 or chance.random() < 0.01):
+            to = addresses[len(member.lines) % len(addresses)]
+            member.connect(to, "victim", answer=chance.random() < 0.4)
+        if len(member.kits) > 1:
+            member.listen()
+        member.turn(0.002)
+        connected = [line for line in member.lines if line.connected and not line.leaving]
+        if connected and not told:
+            told = True
+            tell(CONNECTED)
+        if len(connected) > 1 and chance.random() < 0.01:
+            chance.choice(connected).leave()
+
+
+def held(pid: str = "self") -> Counter[str]:
+    """What a process has taken from the system, by kind.
+
+    Tables of tokens are left out: a token rests for thousands of others before its entry is used
+    again, so there are more of them the longer an adapter lives, until there are enough.
+    """
+    gc.collect()
+    proc = Path("/proc") / pid
+    mapped = (line.split()[-1] for line in (proc / "maps").read_text().splitlines())
+    kinds = Counter(f"mapping {name}" for name in mapped if "shmnd" in name)
+    for entry in (proc / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the one that lists the folder
+            kinds["descriptor " + re.sub(r"\d+", "", str(entry.readlink()))] += 1
+    return Counter({kind: n for kind, n in kinds.items() if "shmnd-table" not in kind})
+
+
+def survive(version: int, seed: int, pipe: Connection) -> None:
+    """Serve whoever comes, talk with the other survivor, and tell what became of each line."""
+    member = Member(version, seed, kits=20)
+    pipe.send(member.face.address)
+    for other in pipe.recv():
+        member.connect(other, "honest")
+    member.until(lambda: member.listen() or len(member.lines) == HONEST)
+    for line in member.lines:
+        line.honest, line.name = True, "honest"
+    member.until(lambda: all(line.connected for line in member.lines))
+    pipe.send("ready")
+    while True:
+        member.listen()
+        member.turn(0.002)
+        if pipe.poll() and not _answer(member, pipe):
+            return
+
+
+def _answer(member: Member, pipe: Connection) -> bool:
+    question = pipe.recv()
+    if question == "what became of them":
+        member.until(lambda: all(line.honest for line in member.lines))
+        pipe.send(member.reports)
+        member.reports = []
+    elif question == "what do you hold":
+        pipe.send((held(), sum(line.got for line in member.lines)))
+    return bool(question != "enough")
