@@ -10,6 +10,7 @@ that may be one whose work is not there. Here whoever finds something tells ever
 from __future__ import annotations
 
 import select
+import sys
 import threading
 import time
 from typing import Protocol
@@ -17,6 +18,9 @@ from typing import Protocol
 from shmnd.descriptors import EventCount, Timer, taking_from_the_system
 
 __all__ = ["Readiness", "Watch"]
+
+_PATIENCE = 5.0
+"""Seconds that an end waits for a thread which was woken; longer only on a stopped machine."""
 
 
 class Watch:
@@ -104,6 +108,7 @@ class Watch:
             with self._cond:
                 self._polling = False
                 self._nudge.drain()
+                self._cond.notify_all()
         return True
 
     def _lead(self, seen: int, timeout: float) -> bool:
@@ -129,7 +134,22 @@ class Watch:
             self._cond.notify_all()
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Give the descriptors back, once nobody sleeps on them.
+
+        A leader that was woken and does not run yet would find nothing to wake up for, and sleep
+        on, when its descriptors are gone.
+        """
+        with self._cond:
+            deadline = time.monotonic() + _PATIENCE
+            while self._polling and self._leader != threading.get_ident():
+                if sys.is_finalizing():
+                    break  # threads do not run any more
+                self._nudge.add()
+                if not self._cond.wait(deadline - time.monotonic()):
+                    break
+        self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
         self._epoll.close()
         self._doorbell.close()
         self._timer.close()
@@ -140,7 +160,7 @@ class Watch:
         self._cond = threading.Condition()  # a thread that is not here may have held the old one
         self._leader = None
         self._polling = False
-        self.close()
+        self._close_descriptors()
 
 
 class _Watched(Protocol):

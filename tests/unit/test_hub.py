@@ -24,6 +24,7 @@ from shmnd.hub import Hub
 from shmnd.ledger import Ledger, Live
 from shmnd.listener import Listener
 from shmnd.status import NdError, Status
+from shmnd.watch import Watch
 from unit.dancers import Dancers, End
 from unit.fakes import FakeAdapter, FakeClient, FakeDataPlane, World
 
@@ -552,6 +553,36 @@ def test_fork_while_another_thread_waits(dancers: Dancers) -> None:
     dancers.passive.connector.disconnect()
     thread.join(WAIT)
     assert not thread.is_alive()
+
+
+def test_an_end_waits_for_the_thread_that_sleeps() -> None:
+    """What it is woken by must not go before it has seen it: it would sleep on."""
+    watch = Watch()
+    order: list[str] = []
+    entered = threading.Event()
+
+    class SlowEpoll:
+        def __init__(self, real: Any) -> None:
+            self.real = real
+
+        def poll(self, timeout: float, most: int) -> Any:
+            entered.set()
+            found = self.real.poll(timeout, most)
+            time.sleep(0.05)
+            order.append("woken")
+            return found
+
+        def close(self) -> None:
+            order.append("closed")
+            self.real.close()
+
+    watch._epoll = SlowEpoll(watch._epoll)  # type: ignore[assignment]
+    sleeper = threading.Thread(target=watch.sleep, args=(watch.generation, WAIT))
+    sleeper.start()
+    assert entered.wait(WAIT)
+    watch.close()
+    sleeper.join(WAIT)
+    assert order == ["woken", "closed"]
 
 
 # -- the real broker ------------------------------------------------------------------------------
