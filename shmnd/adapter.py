@@ -25,6 +25,7 @@ from shmnd.queues import CompletionQueue, QueuePair, SharedReceiveQueue
 from shmnd.ring import Arena, Registry, Segment
 from shmnd.ring.peer import Probe
 from shmnd.status import Status, error
+from shmnd.within import parameter_status, within
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -157,8 +158,7 @@ class Adapter(Closing):
         call = "Adapter.allocate"
         self.check_open(call)
         most = self.limits.max_registration_size
-        if not 1 <= nbytes <= most:
-            raise error(Status.INVALID_PARAMETER_1, call, f"{nbytes} bytes, outside 1..{most}")
+        nbytes = within(call, 1, "nbytes", nbytes, 1, most)
         return np.frombuffer(memoryview(self.arena.allocate(nbytes)), dtype=np.uint8)
 
     def create_memory_region(
@@ -193,9 +193,7 @@ class Adapter(Closing):
         call = "Adapter.create_completion_queue"
         self.check_open(call)
         file = require_file(overlapped_file, self, call)
-        most = self.limits.max_completion_queue_depth
-        if not 1 <= depth <= most:
-            raise error(Status.INVALID_PARAMETER_3, call, f"depth {depth} is outside 1..{most}")
+        depth = within(call, 3, "depth", depth, 1, self.limits.max_completion_queue_depth)
         return self.keep(CompletionQueue(self, depth, file))
 
     def create_shared_receive_queue(
@@ -212,12 +210,11 @@ class Adapter(Closing):
         call = "Adapter.create_shared_receive_queue"
         self.check_open(call)
         file = require_file(overlapped_file, self, call)
-        _within(call, 3, "depth", depth, 1, self.limits.max_shared_receive_queue_depth)
-        _within(call, 4, "max_request_sge", max_request_sge, 0, self.limits.max_receive_sge)
         most = self.limits.max_shared_receive_queue_depth
-        _within(call, 5, "notify_threshold", notify_threshold, 0, most)
-        sge = max(4, max_request_sge)
-        return self.keep(SharedReceiveQueue(self, depth, sge, notify_threshold, file))
+        depth = within(call, 3, "depth", depth, 1, most)
+        sge = within(call, 4, "max_request_sge", max_request_sge, 0, self.limits.max_receive_sge)
+        threshold = within(call, 5, "notify_threshold", notify_threshold, 0, most)
+        return self.keep(SharedReceiveQueue(self, depth, max(4, sge), threshold, file))
 
     def create_queue_pair(
         self,
@@ -237,17 +234,15 @@ class Adapter(Closing):
         self._own_queue(call, 2, receive_cq, CompletionQueue)
         self._own_queue(call, 3, initiator_cq, CompletionQueue)
         limits = self.limits
-        _within(call, 5, "receive_depth", receive_depth, 0, limits.max_receive_queue_depth)
-        _within(call, 6, "initiator_depth", initiator_depth, 0, limits.max_initiator_queue_depth)
-        _within(call, 7, "max_receive_sge", max_receive_sge, 0, limits.max_receive_sge)
-        _within(call, 8, "max_initiator_sge", max_initiator_sge, 0, limits.max_initiator_sge)
-        _within(call, 9, "inline_size", inline_size, 0, limits.max_inline_data_size)
         depths = {
-            "receive_depth": receive_depth,
-            "initiator_depth": initiator_depth,
-            "max_receive_sge": max_receive_sge,
-            "max_initiator_sge": max_initiator_sge,
-            "inline_size": inline_size,
+            name: within(call, number, name, value, 0, most)
+            for number, name, value, most in (
+                (5, "receive_depth", receive_depth, limits.max_receive_queue_depth),
+                (6, "initiator_depth", initiator_depth, limits.max_initiator_queue_depth),
+                (7, "max_receive_sge", max_receive_sge, limits.max_receive_sge),
+                (8, "max_initiator_sge", max_initiator_sge, limits.max_initiator_sge),
+                (9, "inline_size", inline_size, limits.max_inline_data_size),
+            )
         }
         return self._pair(receive_cq, initiator_cq, None, context, depths)
 
@@ -269,16 +264,15 @@ class Adapter(Closing):
         self._own_queue(call, 3, initiator_cq, CompletionQueue)
         self._own_queue(call, 4, srq, SharedReceiveQueue)
         limits = self.limits
-        _within(call, 6, "initiator_depth", initiator_depth, 0, limits.max_initiator_queue_depth)
-        _within(call, 7, "max_initiator_sge", max_initiator_sge, 0, limits.max_initiator_sge)
-        _within(call, 8, "inline_size", inline_size, 0, limits.max_inline_data_size)
         depths = {
-            "receive_depth": 0,
-            "initiator_depth": initiator_depth,
-            "max_receive_sge": 0,
-            "max_initiator_sge": max_initiator_sge,
-            "inline_size": inline_size,
+            name: within(call, number, name, value, 0, most)
+            for number, name, value, most in (
+                (6, "initiator_depth", initiator_depth, limits.max_initiator_queue_depth),
+                (7, "max_initiator_sge", max_initiator_sge, limits.max_initiator_sge),
+                (8, "inline_size", inline_size, limits.max_inline_data_size),
+            )
         }
+        depths |= {"receive_depth": 0, "max_receive_sge": 0}
         return self._pair(receive_cq, initiator_cq, srq, context, depths)
 
     def _pair(
@@ -294,7 +288,7 @@ class Adapter(Closing):
         return pair
 
     def _own_queue(self, call: str, parameter: int, queue: object, kind: type) -> None:
-        status = Status[f"INVALID_PARAMETER_{parameter}"]
+        status = parameter_status(parameter)
         if not isinstance(queue, kind):
             raise error(status, call, f"{type(queue).__name__} is no {kind.__name__}")
         if queue.adapter is not self:  # type: ignore[attr-defined]
@@ -348,12 +342,3 @@ def _called(method: weakref.WeakMethod[Any], *new: Any) -> None:
     bound = method()
     if bound is not None:
         bound(*new)
-
-
-def _within(call: str, parameter: int, name: str, value: object, least: int, most: int) -> None:
-    if not isinstance(value, int) or not least <= value <= most:
-        raise error(
-            Status[f"INVALID_PARAMETER_{parameter}"],
-            call,
-            f"{name} {value!r} is outside {least}..{most}",
-        )

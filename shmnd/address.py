@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, SupportsIndex
 import psutil
 
 from shmnd.status import Status, error
+from shmnd.within import parameter_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -64,11 +65,6 @@ _LIST_HEAD: Final = struct.Struct("<i4x")  # SOCKET_ADDRESS_LIST up to its first
 _LIST_ENTRY: Final = struct.Struct("<Qi4x")  # SOCKET_ADDRESS: pointer, length
 
 
-def _parameter(number: int) -> Status:
-    """Give the INVALID_PARAMETER status of a parameter number; 0 is the one without a number."""
-    return Status[f"INVALID_PARAMETER_{number}"] if number else Status.INVALID_PARAMETER
-
-
 def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """Read a numeric host, without scope and IPv4-in-IPv6 wrapping. ValueError if it is none."""
     ip = ipaddress.ip_address(host)
@@ -83,7 +79,9 @@ def parse_host(host: object, call: str, parameter: int) -> str:
         host = str(host)
     if not isinstance(host, str):
         raise error(
-            _parameter(parameter), call, f"host {host!r} is no str such as '127.0.0.1' or '::1'"
+            parameter_status(parameter),
+            call,
+            f"host {host!r} is no str such as '127.0.0.1' or '::1'",
         )
     if host == "localhost":
         return _ALWAYS_FIRST[0]
@@ -103,13 +101,13 @@ def parse(address: object, call: str, parameter: int) -> Address:
     The four-part form that the socket module gives for IPv6 is taken too.
     """
     if not isinstance(address, (tuple, list)) or len(address) not in (2, 4):
-        raise error(_parameter(parameter), call, f"address {address!r} is no (host, port)")
+        raise error(parameter_status(parameter), call, f"address {address!r} is no (host, port)")
     host, port = parse_host(address[0], call, parameter), address[1]
     if not isinstance(port, SupportsIndex) or isinstance(port, bool):
-        raise error(_parameter(parameter), call, f"port {port!r} is no int")
+        raise error(parameter_status(parameter), call, f"port {port!r} is no int")
     port = operator.index(port)
     if not 0 <= port <= _PORT_MAX:
-        raise error(_parameter(parameter), call, f"port {port} is outside 0..{_PORT_MAX}")
+        raise error(parameter_status(parameter), call, f"port {port} is outside 0..{_PORT_MAX}")
     return host, port
 
 
@@ -177,7 +175,9 @@ def unpack_sockaddr(data: Buffer, call: str = "unpack_sockaddr", parameter: int 
     octets = bytes(data)
     if len(octets) < _SOCKADDR_MIN:
         raise error(
-            _parameter(parameter), call, f"{len(octets)} bytes are no sockaddr (>= {_SOCKADDR_MIN})"
+            parameter_status(parameter),
+            call,
+            f"{len(octets)} bytes are no sockaddr (>= {_SOCKADDR_MIN})",
         )
     (kind,) = _FAMILY.unpack_from(octets)
     size = _SOCKADDR_SIZE.get(kind)
@@ -185,7 +185,9 @@ def unpack_sockaddr(data: Buffer, call: str = "unpack_sockaddr", parameter: int 
         raise error(Status.INVALID_ADDRESS, call, f"family {kind} is neither IPv4 nor IPv6")
     if len(octets) < size:
         raise error(
-            _parameter(parameter), call, f"{len(octets)} bytes are no sockaddr_in6 (>= {size})"
+            parameter_status(parameter),
+            call,
+            f"{len(octets)} bytes are no sockaddr_in6 (>= {size})",
         )
     if kind == socket.AF_INET:
         port, packed = _SOCKADDR_IN.unpack_from(octets, _FAMILY.size)
@@ -238,12 +240,12 @@ def _room(call: str, buffer: Buffer | None, parameter: int) -> memoryview:
         view = memoryview(b"" if buffer is None else buffer)
     except TypeError:
         raise error(
-            _parameter(parameter), call, f"{type(buffer).__name__} object is no buffer"
+            parameter_status(parameter), call, f"{type(buffer).__name__} object is no buffer"
         ) from None
     if view.nbytes == 0:
         return memoryview(b"")
     if view.readonly or not view.c_contiguous:
-        raise error(_parameter(parameter), call, "buffer is not writable contiguous memory")
+        raise error(parameter_status(parameter), call, "buffer is not writable contiguous memory")
     return view.cast("B")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmnd.broker.protocol import decode_private
 from shmnd.status import NdError, Status, error
+from shmnd.within import within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,16 +47,10 @@ class ReadLimits(NamedTuple):
     @classmethod
     def given(cls, inbound: object, outbound: object, call: str, parameter: int) -> ReadLimits:
         """Check what the program gave; `parameter` is the number of the first of the two."""
-        for number, value in ((parameter, inbound), (parameter + 1, outbound)):
-            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _U32_MAX:
-                raise error(
-                    Status[f"INVALID_PARAMETER_{number}"],
-                    call,
-                    f"read limit {value!r} is no integer from 0 to {_U32_MAX}",
-                )
-        assert isinstance(inbound, int)
-        assert isinstance(outbound, int)
-        return cls(inbound, outbound)
+        return cls(
+            within(call, parameter, "inbound read limit", inbound, 0, _U32_MAX),
+            within(call, parameter + 1, "outbound read limit", outbound, 0, _U32_MAX),
+        )
 
     @classmethod
     def told(cls, value: object) -> ReadLimits:

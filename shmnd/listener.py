@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.address import into, pack_sockaddr, parse
 from shmnd.connector import Connector
-from shmnd.overlapped import Overlapped, OverlappedFile, OverlappedObject, is_count
+from shmnd.overlapped import Overlapped, OverlappedFile, OverlappedObject
 from shmnd.port import TCP, Port
 from shmnd.status import NdError, Status, error
 from shmnd.steps import step
+from shmnd.within import within
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -62,8 +63,7 @@ class Listener(OverlappedObject):
         """Let requests arrive; so many may wait for `get_connection_request` (0: no limit)."""
         call = "Listener.listen"
         self._check(call)
-        if not is_count(backlog):
-            raise error(Status.INVALID_PARAMETER_1, call, f"backlog {backlog!r} is no count")
+        backlog = within(call, 1, "backlog", backlog, 0)
         with self._lock:
             self._require_open(call)
             if self._port is None:

@@ -7,6 +7,7 @@ may be registered, what keeps a registration busy, and when a deregistration is 
 
 from __future__ import annotations
 
+import operator
 import time
 import weakref
 from typing import TYPE_CHECKING, Final
@@ -198,6 +199,7 @@ class MemoryRegion(OverlappedObject):
 
         What lies outside the region fails when a request uses it, not here.
         """
+        offset = operator.index(offset)
         address = self.address + offset
         return Sge(address, self.length - offset if length is None else length, self._token)
 
@@ -231,7 +233,7 @@ def _hold(buffer: AnyBuffer | tuple[int, int] | None, call: str) -> HeldBuffer |
     if buffer is None:
         raise error(Status.INVALID_PARAMETER, call, "no buffer (None)")
     if isinstance(buffer, tuple):
-        address, nbytes = buffer
+        address, nbytes = (operator.index(value) for value in buffer)
         if address == 0 and nbytes == 0:
             raise error(Status.INVALID_PARAMETER, call, "no buffer (address 0, 0 bytes)")
         if not 0 <= address < 1 << 64 or nbytes < 0:
@@ -239,7 +241,7 @@ def _hold(buffer: AnyBuffer | tuple[int, int] | None, call: str) -> HeldBuffer |
         return _Bare(address, nbytes)
     try:
         return HeldBuffer(buffer)
-    except BufferError as exc:
+    except (BufferError, ValueError) as exc:  # numpy raises the one, others the other
         raise error(Status.ACCESS_VIOLATION, call, f"the buffer is not contiguous: {exc}") from exc
 
 
@@ -287,7 +289,10 @@ class MemoryWindow(Closing):
         self, qp: QueuePair, region: object, address: int, length: int, flags: int
     ) -> None:
         call = "QueuePair.bind"
-        if not isinstance(region, MemoryRegion) or region._adapter is not qp.adapter:
+        if not isinstance(region, MemoryRegion):
+            kind = type(region).__name__
+            raise error(Status.INVALID_PARAMETER_2, call, f"{kind} is no MemoryRegion")
+        if region._adapter is not qp.adapter:
             raise error(Status.INVALID_PARAMETER_2, call, "the region is of another adapter")
         self._check_adapter(qp, call, Status.INVALID_PARAMETER_3)
         if not region._token or region._leaving:

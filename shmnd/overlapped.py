@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from shmnd.closing import Closing
 from shmnd.status import NdError, Status, error, failed
 from shmnd.watch import Readiness
+from shmnd.within import within
 
 if TYPE_CHECKING:
     from shmnd.adapter_like import AdapterLike
@@ -33,7 +34,6 @@ __all__ = [
     "OverlappedObject",
     "Readiness",
     "detail_of",
-    "is_count",
     "require_file",
 ]
 
@@ -199,11 +199,6 @@ class Overlapped:
             raise error(status, self.call, self._detail or _REASONS.get(status, "failed"))
 
 
-def is_count(value: object) -> bool:
-    """Tell whether a value that a program gave is an integer from zero on."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
 def detail_of(err: NdError) -> str:
     """Give the message of an error without the call before it and the status behind it."""
     _, _, detail = str(err).partition(": ")
@@ -338,8 +333,8 @@ class OverlappedFile(Closing):
         """
         call = "OverlappedFile.poll"
         self._check(call)
-        if max is not None and not is_count(max):
-            raise error(Status.INVALID_PARAMETER_1, call, f"max {max!r} is no count")
+        if max is not None:
+            max = within(call, 1, "max", max, 0)
         self.adapter.hub.progress()
         self._readiness.clear()
         taken: list[Overlapped] = []

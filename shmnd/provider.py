@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from shmnd.adapter import Adapter
 from shmnd.address import address_list_into, host_addresses, parse_host, require_local
+from shmnd.closing import Closing
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ def _adapter_id() -> int:
     return uuid.getnode()
 
 
-class Provider:
-    """Entry to the interface. May be dropped once an adapter is open.
+class Provider(Closing):
+    """Entry to the interface. May be closed or dropped once an adapter is open.
 
     `namespace` and `group` are those of `open_adapter`.
     """

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from shmnd.overlapped import Overlapped, OverlappedFile, OverlappedObject, Readiness
 from shmnd.ring import CompletionCore, QueuePair, ReceiveCore, Result
 from shmnd.status import CqNotify, Status, error
+from shmnd.within import within
 
 if TYPE_CHECKING:
     from shmnd.adapter_like import MemoryAdapter
@@ -132,8 +133,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         call = "CompletionQueue.resize"
         self.adapter.check_open(call)
         most = self.adapter.limits.max_completion_queue_depth
-        if not 1 <= depth <= most:
-            raise error(Status.INVALID_PARAMETER, call, f"depth {depth} is outside 1..{most}")
+        depth = within(call, 0, "depth", depth, 1, most)
         queued = self.gather()
         if depth < queued:
             raise error(
@@ -189,9 +189,8 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         call = "SharedReceiveQueue.modify"
         self.adapter.check_open(call)
         most = self.adapter.limits.max_shared_receive_queue_depth
-        for name, value in (("depth", depth), ("notify_threshold", notify_threshold)):
-            if not 0 <= value <= most:
-                raise error(Status.INVALID_PARAMETER, call, f"{name} {value} is outside 0..{most}")
+        depth = within(call, 0, "depth", depth, 0, most)
+        notify_threshold = within(call, 0, "notify_threshold", notify_threshold, 0, most)
         if depth and depth < self.outstanding:
             raise error(
                 Status.BUFFER_OVERFLOW,

@@ -17,8 +17,9 @@ from shmnd.nd1.listen import Listen
 from shmnd.nd1.memory_window import MemoryWindow
 from shmnd.nd1.messages import Result
 from shmnd.nd1.translation import Overlapped, in_words_of_version_1
-from shmnd.overlapped import OverlappedObject, is_count
+from shmnd.overlapped import OverlappedObject
 from shmnd.status import MrFlag, Status, error
+from shmnd.within import within
 
 if TYPE_CHECKING:
     import numpy as np
@@ -176,9 +177,9 @@ class Adapter(OverlappedObject):
         """Make a completion queue for so many results."""
         call = "Adapter.create_completion_queue"
         self.core.check_open(call)
-        most = self.core.limits.max_completion_queue_depth
-        if not is_count(entries) or not 1 <= entries <= most:
-            raise error(Status.INVALID_PARAMETER, call, f"{entries!r} entries, outside 1..{most}")
+        entries = within(
+            call, 0, "entries", entries, 1, self.core.limits.max_completion_queue_depth
+        )
         return self.core.keep(CompletionQueue(self, entries, self.file))
 
     def create_connector(self) -> Connector:
@@ -195,13 +196,12 @@ class Adapter(OverlappedObject):
         """
         call = "Adapter.listen"
         self.core.check_open(call)
-        if not is_count(backlog):
-            raise error(Status.INVALID_PARAMETER_1, call, f"backlog {backlog!r} is no count")
-        if not is_count(protocol) or protocol > 255:
-            raise error(Status.INVALID_PARAMETER_2, call, f"protocol {protocol!r} outside 0..255")
-        if not is_count(port) or port > 0xFFFF:
-            raise error(Status.INVALID_PARAMETER_3, call, f"port {port!r} outside 0..65535")
-        return Listen(self, backlog, protocol, port)
+        return Listen(
+            self,
+            within(call, 1, "backlog", backlog, 0),
+            within(call, 2, "protocol", protocol, 0, 255),
+            within(call, 3, "port", port, 0, 0xFFFF),
+        )
 
     # -- the end --
 

@@ -13,8 +13,8 @@ from shmnd.connector import Connector as Connector2
 from shmnd.nd1.completion_queue import CompletionQueue
 from shmnd.nd1.endpoint import Endpoint
 from shmnd.nd1.translation import Overlapped, in_words_of_version_1
-from shmnd.overlapped import is_count
 from shmnd.status import NdError, Status, error
+from shmnd.within import within
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Connector"]
 
-_PORT_MAX: Final = 0xFFFF
 _NO_LIMITS: Final = (0, 0)
 
 
@@ -59,20 +58,18 @@ class Connector(Closing):
         self._check_queue(inbound_cq, Status.INVALID_PARAMETER_1, call)
         self._check_queue(outbound_cq, Status.INVALID_PARAMETER_2, call)
         limits = self.face.core.limits
-        for number, name, value, most in (
-            (3, "inbound_entries", inbound_entries, limits.max_receive_queue_depth),
-            (4, "outbound_entries", outbound_entries, limits.max_initiator_queue_depth),
-            (5, "inbound_sge", inbound_sge, limits.max_receive_sge),
-            (6, "outbound_sge", outbound_sge, min(limits.max_initiator_sge, limits.max_read_sge)),
-            (7, "inbound_read_limit", inbound_read_limit, limits.max_inbound_read_limit),
-            (8, "outbound_read_limit", outbound_read_limit, limits.max_outbound_read_limit),
-        ):
-            if not is_count(value) or value > most:
-                raise error(
-                    Status[f"INVALID_PARAMETER_{number}"],
-                    call,
-                    f"{name} {value!r} is outside 0..{most}",
-                )
+        outbound = min(limits.max_initiator_sge, limits.max_read_sge)
+        wanted = [
+            within(call, number, name, value, 0, most)
+            for number, name, value, most in (
+                (3, "inbound_entries", inbound_entries, limits.max_receive_queue_depth),
+                (4, "outbound_entries", outbound_entries, limits.max_initiator_queue_depth),
+                (5, "inbound_sge", inbound_sge, limits.max_receive_sge),
+                (6, "outbound_sge", outbound_sge, outbound),
+                (7, "inbound_read_limit", inbound_read_limit, limits.max_inbound_read_limit),
+                (8, "outbound_read_limit", outbound_read_limit, limits.max_outbound_read_limit),
+            )
+        ]
         living = None if self._endpoint is None else self._endpoint()
         if living is not None and living.alive:
             raise error(Status.NOT_SUPPORTED, call, "the connector has an endpoint; release it")
@@ -80,14 +77,13 @@ class Connector(Closing):
             pair = self.face.core.create_queue_pair(
                 inbound_cq,
                 outbound_cq,
-                receive_depth=inbound_entries,
-                initiator_depth=outbound_entries,
-                max_receive_sge=inbound_sge,
-                max_initiator_sge=outbound_sge,
+                receive_depth=wanted[0],
+                initiator_depth=wanted[1],
+                max_receive_sge=wanted[2],
+                max_initiator_sge=wanted[3],
                 inline_size=limits.max_inline_data_size,
             )
-        reads = ReadLimits(inbound_read_limit, outbound_read_limit)
-        endpoint = Endpoint(self.face, pair, reads, outbound_entries)
+        endpoint = Endpoint(self.face, pair, ReadLimits(*wanted[4:]), wanted[1])
         self._endpoint = weakref.ref(endpoint)
         return endpoint
 
@@ -126,14 +122,8 @@ class Connector(Closing):
         call = "Connector.connect"
         own = self._own(endpoint, call)
         peer = self._peer(address_of_peer, call)
-        if not is_count(protocol) or protocol > 255:
-            raise error(Status.INVALID_PARAMETER_4, call, f"protocol {protocol!r} outside 0..255")
-        if not is_count(local_port) or local_port > _PORT_MAX:
-            raise error(
-                Status.INVALID_PARAMETER_5,
-                call,
-                f"local port {local_port!r} outside 0..{_PORT_MAX}",
-            )
+        protocol = within(call, 4, "protocol", protocol, 0, 255)
+        local_port = within(call, 5, "local port", local_port, 0, 0xFFFF)
         with in_words_of_version_1(call):
             bound = self._bind(local_port, protocol)
             try:

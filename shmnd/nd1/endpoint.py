@@ -9,11 +9,11 @@ from shmnd.closing import Closing
 from shmnd.memory import MemoryRegion
 from shmnd.nd1.memory_window import MemoryWindow
 from shmnd.nd1.messages import EndpointCore, MwDescriptor, Result
-from shmnd.overlapped import is_count
 from shmnd.ring import Sge as RegisteredSge
 from shmnd.ring.posting import inline_bytes
 from shmnd.status import MrFlag, OpFlag, Status, error
 from shmnd.tie import QpState
+from shmnd.within import within
 
 if TYPE_CHECKING:
     from shmnd.attempt import ReadLimits
@@ -93,7 +93,9 @@ class Endpoint(EndpointCore, Closing):
         if region is None:
             raise error(Status.INVALID_PARAMETER_2, call, f"{memory_handle!r} is no memory handle")
         self._check_window(memory_window, Status.INVALID_PARAMETER_3, call)
-        self._check_range(region, address, length, call)
+        begin, size = region.address, region.length
+        address = within(call, 4, "address", address, begin, begin + size)
+        length = within(call, 5, "length", length, 0, begin + size - address)
         if not isinstance(flags, int):
             raise TypeError(f"{call}: flags must be an int, not {type(flags).__name__}")
         if flags & ~_BIND_FLAGS or not flags & _ALLOW:
@@ -110,22 +112,6 @@ class Endpoint(EndpointCore, Closing):
             raise error(status, call, f"{type(window).__name__} is no MemoryWindow")
         if window.face is not self.face:
             raise error(status, call, "the window is of another adapter")
-
-    def _check_range(self, region: MemoryRegion, address: int, length: int, call: str) -> None:
-        begin, size = region.address, region.length
-        if not is_count(address) or not begin <= address <= begin + size:
-            raise error(
-                Status.INVALID_PARAMETER_4,
-                call,
-                f"address {address!r} is outside the registration of {size} bytes at {begin:#x}",
-            )
-        if not is_count(length) or length > begin + size - address:
-            raise error(
-                Status.INVALID_PARAMETER_5,
-                call,
-                f"{length!r} bytes at {address:#x} end outside the registration of {size} bytes "
-                f"at {begin:#x}",
-            )
 
     def invalidate(self, result: Result, memory_window: MemoryWindow, flags: int = 0) -> None:
         """End the peer's access through a window. Final when it completes."""

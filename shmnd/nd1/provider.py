@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from shmnd.closing import Closing
 from shmnd.nd1.adapter import Adapter
 from shmnd.nd1.translation import in_words_of_version_1
 from shmnd.provider import Provider as Provider2
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["Provider"]
 
 
-class Provider:
-    """Entry to version 1. May be dropped once an adapter is open."""
+class Provider(Closing):
+    """Entry to version 1. May be closed or dropped once an adapter is open."""
 
     def __init__(self) -> None:
         self._core: Final = Provider2()

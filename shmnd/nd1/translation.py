@@ -27,6 +27,7 @@ _WORDS: Final[Mapping[Status, Status]] = MappingProxyType(
         Status.SHARING_VIOLATION: Status.ADDRESS_ALREADY_EXISTS,
         Status.TOO_MANY_ADDRESSES: Status.INSUFFICIENT_RESOURCES,
         Status.NETWORK_UNREACHABLE: Status.HOST_UNREACHABLE,
+        Status.BAD_NETWORK_NAME: Status.INVALID_ADDRESS,
         Status.INVALID_BUFFER_SIZE: Status.BUFFER_OVERFLOW,
     }
 )

@@ -8,8 +8,9 @@ table segments that peers can only read. See tokens.h for the argument.
 
 import random
 from collections import deque
+from numbers import Integral
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_ANY_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport calloc, free
@@ -33,8 +34,13 @@ cdef class Sge:
     def __init__(self, buffer_or_address, length, token) -> None:
         cdef Py_buffer view
         address = buffer_or_address
-        if not isinstance(address, int):
-            PyObject_GetBuffer(buffer_or_address, &view, PyBUF_SIMPLE)
+        # numpy's integers are buffers too, of the few bytes that they are kept in.
+        if not isinstance(address, int) and not isinstance(address, Integral):
+            try:
+                PyObject_GetBuffer(buffer_or_address, &view, PyBUF_ANY_CONTIGUOUS)
+            except (BufferError, ValueError) as exc:
+                raise error(Status.INVALID_PARAMETER_1, "Sge",
+                            f"the buffer is not contiguous: {exc}") from exc
             address = <size_t>view.buf
             if length is None:
                 length = view.len
@@ -108,7 +114,7 @@ cdef class HeldBuffer:
     cdef readonly bint held
 
     def __init__(self, buffer) -> None:
-        PyObject_GetBuffer(buffer, &self._view, PyBUF_SIMPLE)
+        PyObject_GetBuffer(buffer, &self._view, PyBUF_ANY_CONTIGUOUS)
         self.held = True
 
     @property

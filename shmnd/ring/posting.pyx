@@ -266,6 +266,10 @@ cdef class PostingCore(PairCore):
         cdef uint32_t flag = flags_of(flags)
         if flag & ~_FLAGS_BIND:
             self.refuse("bind", Status.INVALID_PARAMETER_6, None, flags)
+        if not hasattr(memory_window, "_check_bind"):
+            raise error(Status.INVALID_PARAMETER_3, "QueuePair.bind",
+                        f"{type(memory_window).__name__} is no MemoryWindow")
+        address, length = operator.index(address), operator.index(length)
         memory_window._check_bind(self, memory_region, address, length, flag)
         status = self._checked_connected("bind")
         outcome, token = memory_window._bind(self, memory_region, address, length, flag)
@@ -276,6 +280,9 @@ cdef class PostingCore(PairCore):
         cdef uint32_t flag = flags_of(flags)
         if flag & ~_FLAGS_INVALIDATE:
             self.refuse("invalidate", Status.INVALID_PARAMETER_3, None, flags)
+        if not hasattr(memory_window, "_check_invalidate"):
+            raise error(Status.INVALID_PARAMETER_2, "QueuePair.invalidate",
+                        f"{type(memory_window).__name__} is no MemoryWindow")
         memory_window._check_invalidate(self)
         self._checked_connected("invalidate")
         outcome, token = memory_window._invalidate(self)

@@ -152,7 +152,8 @@ def test_connect_invalid_parameter_1_with_another_connectors_endpoint(pair: Pair
 
 
 @pytest.mark.parametrize(
-    "address", [None, "127.0.0.1", ("no address", 5), ("::1", 5), ("127.0.0.1", 70000)]
+    "address",
+    [None, "127.0.0.1", ("no address", 5), ("0.0.0.0", 5), ("::1", 5), ("127.0.0.1", 70000)],
 )
 def test_connect_invalid_address_when_it_is_none(end: End, address: Any) -> None:
     with nd_error(Status.INVALID_ADDRESS, match="connect"):

@@ -47,6 +47,13 @@ def test_open_adapter_invalid_address_when_it_is_none_of_this_host(host: object)
         nd.Provider().open_adapter(host)  # type: ignore[arg-type]
 
 
+def test_the_provider_may_be_closed_once_an_adapter_is_open() -> None:
+    with nd.Provider() as provider:
+        adapter = provider.open_adapter("127.0.0.1")
+    with adapter:
+        adapter.create_completion_queue(8)
+
+
 def test_the_provider_may_be_dropped_once_an_adapter_is_open() -> None:
     provider = nd.Provider()
     adapter = provider.open_adapter("127.0.0.1")

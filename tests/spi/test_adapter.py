@@ -4,6 +4,7 @@
 import dataclasses
 import gc
 import itertools
+import re
 import resource
 import struct
 from collections.abc import Callable
@@ -376,6 +377,40 @@ def test_create_queue_pair_success_with_every_value_zero(end: End) -> None:
     qp = end.adapter.create_queue_pair(end.cq, end.cq, **zeros)
     with nd_error(Status.NO_MORE_ENTRIES):
         qp.receive(None)
+
+
+def test_create_success_with_the_integers_of_numpy(end: End) -> None:
+    adapter, number = end.adapter, np.int64(8)
+    cq = adapter.create_completion_queue(number)
+    srq = adapter.create_shared_receive_queue(number, number, number)
+    qp = adapter.create_queue_pair(cq, cq, **{name: np.uint8(3) for name in maxima(end.info)})
+    for posted in range(3):
+        qp.receive(None, posted)
+    with nd_error(Status.NO_MORE_ENTRIES):
+        qp.receive(None)
+    limits = dict.fromkeys(without_receives(maxima(end.info)), number)
+    adapter.create_queue_pair_with_srq(cq, cq, srq, **limits)
+    cq.resize(number)
+    srq.modify(number, number)
+    assert len(adapter.allocate(number)) == 8
+    assert cq.get_results(number) == []
+
+
+@pytest.mark.parametrize("bad", [None, "8", 8.0, True, -1], ids=repr)
+def test_create_invalid_parameters_when_a_number_is_none(end: End, bad: Any) -> None:
+    adapter, cq = end.adapter, end.cq
+    for status, call in (
+        (Status.INVALID_PARAMETER_3, lambda: adapter.create_completion_queue(bad)),
+        (Status.INVALID_PARAMETER_3, lambda: adapter.create_shared_receive_queue(bad)),
+        (Status.INVALID_PARAMETER_4, lambda: adapter.create_shared_receive_queue(8, bad)),
+        (Status.INVALID_PARAMETER_5, lambda: adapter.create_shared_receive_queue(8, 1, bad)),
+        (Status.INVALID_PARAMETER_5, lambda: adapter.create_queue_pair(cq, cq, receive_depth=bad)),
+        (Status.INVALID_PARAMETER_9, lambda: adapter.create_queue_pair(cq, cq, inline_size=bad)),
+        (Status.INVALID_PARAMETER_1, lambda: adapter.allocate(bad)),
+        (Status.INVALID_PARAMETER, lambda: cq.resize(bad)),
+    ):
+        with nd_error(status, match=re.escape(repr(bad))):
+            call()
 
 
 def test_create_queue_pair_success_deeper_than_its_completion_queue(end: End) -> None:

@@ -229,6 +229,14 @@ def test_connect_canceled_when_the_queue_pair_is_closed(pair: Pair) -> None:
     assert final(pair.connecting) == Status.CANCELED
 
 
+def test_connect_canceled_when_the_queue_pair_had_its_connection(connected: Pair) -> None:
+    connected.hang_up(connected.active)
+    connector = connected.active.new_connector()
+    status = outcome(connector.connect, connected.active.qp, connected.address)
+    assert status == Status.CANCELED
+    connector.bind((connected.active.host, 0))  # it is as new
+
+
 def test_connect_canceled_when_the_connector_is_closed(pair: Pair) -> None:
     pair.offer()
     pair.active.connector.close()
@@ -265,6 +273,16 @@ def test_connect_host_unreachable_when_nobody_here_serves_the_address(pair: Pair
         with nd_error(Status.HOST_UNREACHABLE, match=host) as caught:
             pair.active.connector.connect(pair.active.qp, (host, 50000)).result(timeout=WAIT)
         assert isinstance(caught.value, OSError)
+    pair.connect()
+
+
+def test_connect_network_unreachable_when_bound_to_the_other_family(pair: Pair) -> None:
+    pair.listen()
+    connector = pair.active.new_connector()
+    connector.bind(("::1", 0))
+    with nd_error(Status.NETWORK_UNREACHABLE, match="::1.*127.0.0.1") as caught:
+        connector.connect(pair.active.qp, pair.address).result(timeout=WAIT)
+    assert isinstance(caught.value, OSError)
     pair.connect()
 
 

@@ -45,6 +45,7 @@ BUFFERS: dict[str, Callable[[End], Any]] = {
     "bytearray": lambda end: bytearray(1000),
     "memoryview": lambda end: memoryview(bytearray(1000))[3:500],
     "numpy": lambda end: np.zeros(100, dtype=np.float64),
+    "numpy_by_columns": lambda end: np.zeros((8, 9), order="F"),
     "array": lambda end: array.array("i", range(100)),
     "ctypes": lambda end: (ctypes.c_char * 77)(),
     "mmap": lambda end: mmap.mmap(-1, 8192),
@@ -57,9 +58,11 @@ def test_register_success_of_any_buffer(end: End, make: Callable[[End], Any]) ->
     buffer = make(end)
     mr = region(end)
     assert final(mr.register(buffer, LOCAL)) == Status.SUCCESS
-    octets = np.frombuffer(buffer, np.uint8)
-    assert (mr.address, mr.length) == (octets.ctypes.data, octets.nbytes)
-    del octets
+    array = np.asarray(buffer)
+    assert (mr.address, mr.length) == (array.ctypes.data, array.nbytes)
+    sge = shmnd.Sge(buffer, None, mr.local_token)
+    assert (sge.address, sge.length) == (mr.address, mr.length)
+    del array, sge
     assert final(mr.deregister()) == Status.SUCCESS
     gc.collect()
     if isinstance(buffer, mmap.mmap):
@@ -228,8 +231,11 @@ def test_register_refuses_what_is_no_buffer(end: End, buffer: object) -> None:
 
 
 def test_register_refuses_memory_with_holes(end: End) -> None:
-    with pytest.raises((TypeError, ValueError, BufferError)):
-        region(end).register(np.zeros((8, 8), np.uint8)[:, 1], LOCAL)
+    for holes in (np.zeros((8, 8), np.uint8)[:, 1], memoryview(bytearray(8))[::2]):
+        with nd_error(Status.ACCESS_VIOLATION, match="contiguous"):
+            region(end).register(holes, LOCAL)
+        with nd_error(Status.INVALID_PARAMETER_1, match="contiguous"):
+            shmnd.Sge(holes, 4, 1)
 
 
 def test_register_locks_the_buffer_until_deregister(end: End) -> None:
@@ -311,6 +317,16 @@ def test_sge_names_a_part_of_the_region(end: End, offset: int, length: int | Non
     assert isinstance(sge, shmnd.Sge)
     assert sge.length == (64 - offset if length is None else length)
     assert sge.token == mr.local_token
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint64, np.int32, np.uint8])
+def test_sge_takes_the_integers_of_numpy(end: End, kind: type[np.integer[Any]]) -> None:
+    mr = region(end)
+    mr.register(end.adapter.allocate(64), LOCAL).result(timeout=WAIT)
+    assert mr.sge(kind(3), kind(10)) == mr.sge(3, 10)
+    assert mr.sge(kind(3)) == mr.sge(3)
+    address = np.uint64(mr.address)
+    assert shmnd.Sge(address, kind(10), np.uint32(mr.local_token)) == mr.sge(0, 10)
 
 
 def test_sge_cannot_be_changed(end: End) -> None:

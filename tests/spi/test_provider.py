@@ -146,6 +146,14 @@ def test_open_adapter_success_of_a_provider_that_is_gone_at_once(opened: list[An
     opened[0].create_connector().close()
 
 
+def test_a_provider_may_be_closed_once_an_adapter_is_open() -> None:
+    with Provider() as provider:
+        adapter = provider.open_adapter(provider.resolve_address("127.0.0.1"))
+    provider.close()
+    with adapter:
+        adapter.create_completion_queue(8)
+
+
 @pytest.mark.parametrize("adapter_id", [0, 1, (1 << 64) - 1])
 def test_open_adapter_invalid_parameter_when_the_id_is_unknown(
     provider: Provider, adapter_id: int

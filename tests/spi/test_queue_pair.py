@@ -977,6 +977,23 @@ def test_bind_access_violation_when_the_region_is_not_registered(connected: Pair
     connected.exchange()
 
 
+def test_bind_refuses_what_is_no_region_or_window_of_its_adapter(ends: Ends) -> None:
+    pair = ends.pair("one").connect()
+    end, other = pair.active, pair.passive
+    near, far = end.memory(16), other.memory(16)
+    window, foreign = end.adapter.create_memory_window(), other.adapter.create_memory_window()
+    for bad in (far.mr, None, window):
+        with nd_error(Status.INVALID_PARAMETER_2, match="bind"):
+            end.qp.bind(bad, window, near.address, 16)
+    for bad in (foreign, None, near.mr):
+        with nd_error(Status.INVALID_PARAMETER_3, match="bind"):
+            end.qp.bind(near.mr, bad, near.address, 16)
+        with nd_error(Status.INVALID_PARAMETER_2, match="invalidate"):
+            end.qp.invalidate(bad)
+    assert end.leftover() == []
+    pair.exchange()
+
+
 @pytest.mark.parametrize("flags", [0x04, 0x20, 0x40, 0x80000000])
 def test_bind_invalid_parameter_6_when_flags_are_unknown(connected: Pair, flags: int) -> None:
     with nd_error(Status.INVALID_PARAMETER_6, match="(?i)bind.*flags"):

@@ -83,9 +83,6 @@ UNPROVOKED: dict[tuple[str, str, str], str] = {
         "a 4-tuple needs both addresses, and while one end of a connection holds its port, "
         "binding to it is SHARING_VIOLATION"
     ),
-    ("connector", "connect", "NETWORK_UNREACHABLE"): (
-        "there is no network in between: an address nobody here serves is HOST_UNREACHABLE"
-    ),
     ("connector", "connect", "IO_TIMEOUT"): _NO_TIMEOUT,
     ("connector", "connect", "ACCESS_VIOLATION"): _BUFFER_PROTOCOL,
     ("connector", "complete_connect", "IO_TIMEOUT"): _NO_TIMEOUT,
