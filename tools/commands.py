@@ -23,6 +23,7 @@ _NOUNS: Final[Mapping[str, tuple[str, Callable[[], Mapping[str, str]]]]] = {
 }
 _PLAIN: Final = {
     "clean": ("remove what crashed processes and brokers left behind", "shmnd_tools.clean"),
+    "completion": ("the script by which a shell completes all this", "shmnd_tools.completion"),
     "doctor": ("what stands in the way here, and what to do about it", "shmnd_tools.doctor"),
     "info": ("what the adapter can do, and where things are", "shmnd_tools.info"),
 }
