@@ -351,6 +351,9 @@ cdef class CompletionCore:
         def found():
             self._rearm()
             results.extend(self.get_results(max))
+            if not results:
+                self.collect()  # marks that a peer has wiped away are no reason to sleep
+                results.extend(self.get_results(max))
             return bool(results) or self.closed
 
         self.sleepers += 1

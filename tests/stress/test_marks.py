@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A peer that refuses or wipes away marks of others delays them, and does no more."""
+
+import ctypes
+from contextlib import ExitStack
+
+import pytest
+
+import shmnd
+
+WAIT = 10
+LINKS = 12
+"""More than are looked at one by one, and more than stay hot."""
+
+
+@pytest.mark.slow
+def test_a_sleeper_finds_messages_whose_marks_were_wiped_away() -> None:
+    with ExitStack() as kept:
+        adapter = kept.enter_context(shmnd.open_adapter("127.0.0.1"))
+        cq, other = (adapter.create_completion_queue(256) for _ in range(2))
+        cq.spin = 0
+        listener = adapter.create_listener()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        senders = []
+        for number in range(LINKS):
+            sender = adapter.create_queue_pair(other, other)
+            receiver = adapter.create_queue_pair(cq, cq, context=number)
+            receiver.receive(None)
+            active, passive = adapter.create_connector(), adapter.create_connector()
+            asked = listener.get_connection_request(passive)
+            connecting = active.connect(sender, listener.get_local_address())
+            asked.result(WAIT)
+            accepting = passive.accept(receiver)
+            connecting.result(WAIT)
+            active.complete_connect().result(WAIT)
+            accepting.result(WAIT)
+            senders.append(sender)
+            for made in (passive, active, receiver, sender):
+                kept.callback(made.close)
+        assert cq.wait(timeout=0) == []  # the connections are marked: those marks are taken now
+
+        # What any connected peer could store there: no marks are wanted, and there are none.
+        segment, offset = cq._place.segment, cq._place.where[1]
+        use_bitmap = ctypes.c_uint32.from_address(segment.address + offset + 8)
+        assert use_bitmap.value == 1
+        use_bitmap.value = 0
+        ctypes.memset(segment.address + offset + 128, 0, 64 * 8)
+
+        for number, sender in enumerate(senders):
+            sender.send(None)
+            (received,) = cq.wait(timeout=WAIT)
+            assert received.queue_pair_context == number
