@@ -95,7 +95,7 @@ static inline bool shmnd_down_withdraw_large(struct shmnd_qp *qp)
         return true;
     /* Claim the rest without copying: nobody begins another chunk. The bits of
      * those are never set, so the message can not look finished. */
-    for (uint32_t i = 0; i < c.count && shmnd_chunks_claim(share, &c) >= 0; i++)
+    for (uint32_t i = 0; i < c.count && shmnd_chunks_claim(share, &c, false) >= 0; i++)
         qp->withheld++;
     uint64_t done = shmnd_acquire64(&share->done) & c.all;
     return (uint32_t)__builtin_popcountll(done) + qp->withheld >= c.count;

@@ -13,7 +13,7 @@
 #include "atomics.h"
 #include "killpoint.h"
 
-#define SHMND_LAYOUT_VERSION 2u
+#define SHMND_LAYOUT_VERSION 3u
 #define SHMND_LINK_MAGIC 0x6b6e696c646e6d73ull /* "smndlink" */
 
 /* ---- the slot ring: one per direction of a link ------------------------- */
@@ -112,8 +112,9 @@ enum shmnd_link_state {
 
 /* The chunks of one large message. */
 struct shmnd_share {
-    shmnd_word64 claim; /* low half of the message number << 32 | next chunk */
-    shmnd_word64 done;  /* one bit a chunk */
+    /* Low half of the message number << 32 | chunks claimed from the back << 16 | from the front. */
+    shmnd_word64 claim;
+    shmnd_word64 done; /* one bit a chunk */
 };
 
 #define SHMND_SHARES 8u

@@ -107,12 +107,14 @@ static inline uint32_t shmnd_move_in_order(const struct shmnd_peer *peer,
     return SHMND_SUCCESS;
 }
 
-/* Claims and copies chunks until none is left. Used by both sides. */
-static inline uint32_t shmnd_run_chunks(const struct shmnd_peer *peer, struct shmnd_job *job)
+/* Claims and copies chunks until none is left: the sender from the front, the reader
+ * from the back. */
+static inline uint32_t shmnd_run_chunks(const struct shmnd_peer *peer, struct shmnd_job *job,
+                                        bool reading)
 {
     uint32_t status = SHMND_SUCCESS;
     for (uint32_t i = 0; i < job->chunks.count; i++) {
-        int chunk = shmnd_chunks_claim(job->share, &job->chunks);
+        int chunk = shmnd_chunks_claim(job->share, &job->chunks, reading);
         if (chunk < 0)
             break;
         SHMND_KILL_POINT("chunk-claimed");

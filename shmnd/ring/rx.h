@@ -209,7 +209,7 @@ static inline void shmnd_rx_aim_anew(struct shmnd_qp *qp)
 static inline void shmnd_rx_run(struct shmnd_qp *qp)
 {
     if (qp->rx_job.result == SHMND_SUCCESS)
-        qp->rx_job.result = shmnd_run_chunks(qp->peer, &qp->rx_job);
+        qp->rx_job.result = shmnd_run_chunks(qp->peer, &qp->rx_job, true);
 }
 
 static inline void shmnd_rx_ran(struct shmnd_qp *qp)

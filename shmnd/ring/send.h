@@ -275,7 +275,7 @@ static inline enum shmnd_progress shmnd_tx_push_late(struct shmnd_qp *qp)
     job->chunks = shmnd_chunks_of(w->length, w->message);
     job->share = &qp->link.mine->shares[w->share];
     job->request = qp->wq_head;
-    if ((uint32_t)shmnd_relaxed64(&job->share->claim) >= job->chunks.count)
+    if (!shmnd_chunks_left(shmnd_relaxed64(&job->share->claim), &job->chunks))
         return SHMND_IDLE;
     int aim = shmnd_tx_aim(qp, w->message, w->recalled, w->length, job);
     if (aim <= 0)

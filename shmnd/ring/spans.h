@@ -6,7 +6,9 @@
  * made; one side of a copy may lie in another process's private memory, which
  * vm.h reaches. Chunks: the sender of a large message publishes a claim word,
  * tagged with the message; each side takes chunks by compare-and-swap and sets
- * a bit when the chunk is copied.
+ * a bit when the chunk is copied. The sender takes them from the front, the reader
+ * from the back: in a buffer that is used again each finds in its own cache what it
+ * copied the time before.
  *
  * Argument. A claim succeeds only while the word carries the message's tag, so
  * a helper that is late for one message can never claim in the next. A message
@@ -130,18 +132,37 @@ static inline void shmnd_chunks_offer(struct shmnd_share *share, const struct sh
     SHMND_KILL_POINT("chunks-offered");
 }
 
-/* The next chunk nobody has claimed, or -1. */
-static inline int shmnd_chunks_claim(struct shmnd_share *share, const struct shmnd_chunks *c)
+/* The word of claims: chunks claimed from the front, and from the back. */
+static inline uint32_t shmnd_claimed_front(uint64_t word)
+{
+    return (uint16_t)word;
+}
+
+static inline uint32_t shmnd_claimed_back(uint64_t word)
+{
+    return (uint16_t)(word >> 16);
+}
+
+/* Is there a chunk of this message that nobody has claimed? */
+static inline bool shmnd_chunks_left(uint64_t word, const struct shmnd_chunks *c)
+{
+    return (uint32_t)(word >> 32) == c->tag &&
+           shmnd_claimed_front(word) + shmnd_claimed_back(word) < c->count;
+}
+
+/* A chunk that nobody has claimed, the first of them or the last; -1: none is left. */
+static inline int shmnd_chunks_claim(struct shmnd_share *share, const struct shmnd_chunks *c,
+                                     bool last)
 {
     uint64_t word = shmnd_acquire64(&share->claim);
     /* Two honest sides collide at most once a chunk; a peer that scribbles on
      * the word must not keep us here. */
     for (uint32_t tries = 0; tries < 2 * SHMND_CHUNKS_MAX; tries++) {
-        uint32_t next = (uint32_t)word;
-        if ((uint32_t)(word >> 32) != c->tag || next >= c->count)
+        if (!shmnd_chunks_left(word, c))
             return -1;
-        if (shmnd_swap64(&share->claim, &word, word + 1))
-            return (int)next;
+        uint32_t chunk = last ? c->count - 1 - shmnd_claimed_back(word) : shmnd_claimed_front(word);
+        if (shmnd_swap64(&share->claim, &word, word + (last ? 1u << 16 : 1u)))
+            return (int)chunk;
     }
     return -1;
 }

@@ -33,7 +33,7 @@ static inline void shmnd_tx_run(struct shmnd_qp *qp)
             job->result = SHMND_PENDING;
             break;
         }
-        job->result = shmnd_run_chunks(qp->peer, job);
+        job->result = shmnd_run_chunks(qp->peer, job, false);
         shmnd_hazard_leave(&qp->link.mine->hazard);
         break;
     default: job->result = SHMND_SUCCESS;

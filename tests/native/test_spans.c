@@ -113,6 +113,42 @@ static void chunks_cover(void)
     }
 }
 
+/* Whoever claims from the back never meets who claims from the front before all is claimed. */
+static void both_ends(void)
+{
+    struct shmnd_share share = {0};
+    for (uint32_t front = 0; front <= SHMND_CHUNKS_MAX; front++) {
+        struct shmnd_chunks k = shmnd_chunks_of(SHMND_CHUNKS_MAX * SHMND_CHUNK_MIN, front);
+        shmnd_chunks_offer(&share, &k);
+        for (uint32_t i = 0; i < front; i++)
+            EQUAL(shmnd_chunks_claim(&share, &k, false), (int)i);
+        for (uint32_t i = SHMND_CHUNKS_MAX; i-- > front;) {
+            CHECK(shmnd_chunks_left(shmnd_relaxed64(&share.claim), &k));
+            EQUAL(shmnd_chunks_claim(&share, &k, true), (int)i);
+        }
+        CHECK(!shmnd_chunks_left(shmnd_relaxed64(&share.claim), &k));
+        EQUAL(shmnd_chunks_claim(&share, &k, false), -1);
+        EQUAL(shmnd_chunks_claim(&share, &k, true), -1);
+    }
+}
+
+/* Whatever a peer writes there, a chunk that is claimed is one of the message. */
+static void claims_of_a_liar(void)
+{
+    struct chance c = {81};
+    struct shmnd_share share = {0};
+    for (int turn = 0; turn < 100000; turn++) {
+        struct shmnd_chunks k = shmnd_chunks_of(1 + chance_below(&c, 8u << 20), 7);
+        uint64_t word = (uint64_t)(chance_below(&c, 4) ? k.tag : 8) << 32 |
+                        (uint64_t)chance_below(&c, chance_below(&c, 2) ? 70 : 65536) << 16 |
+                        chance_below(&c, chance_below(&c, 2) ? 70 : 65536);
+        NOTE("claim word %" PRIx64, word);
+        shmnd_put64(&share.claim, word);
+        int chunk = shmnd_chunks_claim(&share, &k, turn % 2);
+        CHECK(chunk >= -1 && chunk < (int)k.count);
+    }
+}
+
 static struct shmnd_share *share;
 static struct shmnd_chunks shared_chunks;
 static shmnd_word32 claims[SHMND_CHUNKS_MAX];
@@ -127,7 +163,7 @@ static void *claimer(void *done_p)
         while (shmnd_acquire64(&turn_number) < turn)
             shmnd_pause();
         struct shmnd_chunks k = shmnd_chunks_of(64 * SHMND_CHUNK_MIN, turn);
-        for (int chunk; (chunk = shmnd_chunks_claim(share, &k)) >= 0;) {
+        for (int chunk; (chunk = shmnd_chunks_claim(share, &k, turn % 4 < 2)) >= 0;) {
             shmnd_put32(&claims[chunk], shmnd_relaxed32(&claims[chunk]) + 1);
             shmnd_chunks_set_done(share, chunk);
         }
@@ -136,7 +172,8 @@ static void *claimer(void *done_p)
     return NULL;
 }
 
-/* Two threads claim each chunk of each message once, none of an older message. */
+/* Two threads, from the same end or from both, claim each chunk of each message once, none of an
+ * older message. */
 static void each_chunk_once(void)
 {
     pthread_t thread;
@@ -149,7 +186,7 @@ static void each_chunk_once(void)
             shmnd_put32(&claims[i], 0);
         shmnd_chunks_offer(share, &shared_chunks);
         shmnd_release64(&turn_number, turn);
-        for (int chunk; (chunk = shmnd_chunks_claim(share, &shared_chunks)) >= 0;) {
+        for (int chunk; (chunk = shmnd_chunks_claim(share, &shared_chunks, turn % 2)) >= 0;) {
             shmnd_put32(&claims[chunk], shmnd_relaxed32(&claims[chunk]) + 1);
             shmnd_chunks_set_done(share, chunk);
         }
@@ -158,7 +195,7 @@ static void each_chunk_once(void)
         for (uint32_t i = 0; i < SHMND_CHUNKS_MAX; i++)
             EQUAL(shmnd_relaxed32(&claims[i]), 1);
         struct shmnd_chunks late = shmnd_chunks_of(64 * SHMND_CHUNK_MIN, turn - 1);
-        EQUAL(shmnd_chunks_claim(share, &late), -1);
+        EQUAL(shmnd_chunks_claim(share, &late, turn % 2), -1);
         while (shmnd_acquire64(done) < turn)
             shmnd_pause();
     }
