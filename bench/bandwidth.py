@@ -73,7 +73,7 @@ def _rdma(lane: Lane, count: int, first: bool, *, reading: bool) -> None:
     if not first:
         receive_acknowledgement(lane)
         return
-    post, done = lane.qp.read if reading else lane.qp.write, lane.initiator_cq.wait
+    post, done = lane.qp.read if reading else lane.write, lane.initiator_cq.wait
     local, address, token = lane.outgoing, lane.remote_address, lane.remote_token
     room, left = lane.depths.sends, count
     while left:

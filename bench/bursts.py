@@ -25,7 +25,8 @@ def stream(lane: Lane, count: int, first: bool, burst: int, batch: bool) -> None
 def compiled(lane: Lane, count: int, first: bool, burst: int, batch: bool) -> None:
     """Do the same in the compiled module."""
     if first:
-        loops.burst_send(lane.qp, lane.initiator_cq, lane.outgoing, count, burst, batch)
+        queues = lane.qp, lane.initiator_cq
+        loops.burst_send(*queues, lane.outgoing, count, burst, batch, lane.flags)
         receive_acknowledgement(lane)
     else:
         loops.burst_receive(lane.qp, lane.receive_cq, lane.incoming, count, batch)
@@ -34,7 +35,7 @@ def compiled(lane: Lane, count: int, first: bool, burst: int, batch: bool) -> No
 
 def _send(lane: Lane, count: int, burst: int, batch: bool) -> None:
     qp, sent, outgoing = lane.qp, lane.initiator_cq.wait, lane.outgoing
-    send = qp.send
+    send = lane.send
     while count:
         now = min(burst, count)
         if batch:

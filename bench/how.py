@@ -38,7 +38,7 @@ class How:
     wait: Wait = Wait.HYBRID
     memory: Memory = Memory.SEGMENT
     inline: int = 0
-    """Sends of up to so many bytes carry their data along."""
+    """Sends and Writes of up to so many bytes are inline."""
     sends: int = 0
     """Depth of the initiator queue."""
     receives: int = 0

@@ -107,7 +107,10 @@ class Lane:
     receive_cq: CompletionQueue
     initiator_cq: CompletionQueue
     arrived: Callable[[int], list[Result]]
+    flags: int
+    """Of each Send and Write: INLINE for messages as short as that was asked for, else none."""
     send: Callable[[Sge], None]
+    write: Callable[[Sge, int, int], None]
     depths: Depths
     region: MemoryRegion
     outbox: numpy.ndarray
@@ -146,12 +149,15 @@ class Lane:
                 initiator_depth=depths.sends,
                 inline_size=how.inline,
             )
+        inline = 0 < size <= how.inline
         lane = cls(
             qp=qp,
             receive_cq=queues.receive,
             initiator_cq=queues.initiator,
             arrived=queues.arrived,
-            send=_send_inline(qp) if 0 < size <= how.inline else qp.send,
+            flags=shmnd.OpFlag.INLINE if inline else 0,
+            send=_send_inline(qp) if inline else qp.send,
+            write=_write_inline(qp) if inline else qp.write,
             depths=depths,
             region=region,
             outbox=memory[:size],
@@ -211,6 +217,15 @@ def _send_inline(qp: QueuePair) -> Callable[[Sge], None]:
 
     def post(sge: Sge) -> None:
         send(sge, None, inline)
+
+    return post
+
+
+def _write_inline(qp: QueuePair) -> Callable[[Sge, int, int], None]:
+    write, inline = qp.write, shmnd.OpFlag.INLINE
+
+    def post(sge: Sge, address: int, token: int) -> None:
+        write(sge, address, token, None, inline)
 
     return post
 

@@ -72,7 +72,7 @@ def paced_pingpong(lane: Lane, count: int, rate: float, times: Stamps) -> None:
 
 def write_pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
     """Write to and fro, one round more than `count` as above; no target makes any call."""
-    write, written = lane.qp.write, lane.initiator_cq.get_results
+    write, written = lane.write, lane.initiator_cq.get_results
     outgoing, address, token = lane.outgoing, lane.remote_address, lane.remote_token
     inbox, outbox = lane.inbox.data, lane.outbox.data
     last = len(inbox) - 1

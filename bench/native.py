@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 def pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
     """Send and Receive to and fro."""
     queues = lane.receive_cq, lane.initiator_cq
-    loops.pingpong(lane.qp, *queues, lane.outgoing, lane.incoming, count, first, stamps)
+    memory = lane.outgoing, lane.incoming
+    loops.pingpong(lane.qp, *queues, *memory, count, first, lane.flags, stamps)
 
 
 def write_pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
     """Write to and fro."""
     target = lane.remote_address, lane.remote_token
     watch, mark = lane.inbox[-1:], lane.first_mark(count)
-    source = lane.outgoing
+    queues = lane.qp, lane.initiator_cq
     loops.write_pingpong(
-        lane.qp, lane.initiator_cq, source, *target, watch, mark, count, first, stamps
+        *queues, lane.outgoing, *target, watch, mark, count, first, lane.flags, stamps
     )
 
 
@@ -47,7 +48,8 @@ def stream(lane: Lane, count: int, first: bool, *, credit: bool = False) -> None
     if first:
         memory = lane.outgoing, lane.incoming
         granted = lane.depths.receives if credit else 0
-        loops.stream_send(lane.qp, *queues, *memory, count, lane.depths.sends, granted, step)
+        limits = lane.depths.sends, granted, step
+        loops.stream_send(lane.qp, *queues, *memory, count, *limits, lane.flags)
         receive_acknowledgement(lane)
     else:
         memory = lane.incoming, lane.region.sge(0, 0)
@@ -74,5 +76,7 @@ def _rdma_stream(lane: Lane, count: int, first: bool, reading: bool) -> None:
 
 
 def _rdma(lane: Lane, count: int, reading: bool, window: int, stamps: Stamps | None) -> None:
+    queues = lane.qp, lane.initiator_cq
     target = lane.remote_address, lane.remote_token
-    loops.rdma(lane.qp, lane.initiator_cq, lane.outgoing, *target, reading, count, window, stamps)
+    flags = 0 if reading else lane.flags
+    loops.rdma(*queues, lane.outgoing, *target, reading, count, window, flags, stamps)

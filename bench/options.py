@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
+from shmnd.info import LIMITS
+
 from .environment import choose_cpus
 from .face import ShmndFace
 from .how import How, Memory, Wait
@@ -134,7 +136,7 @@ def subjects_of(args: argparse.Namespace) -> list[Subject]:
     return [kind(args.namespace) for kind in kinds]
 
 
-def add_queues(parser: argparse.ArgumentParser, *, two_sided: bool) -> None:
+def add_queues(parser: argparse.ArgumentParser, *, two_sided: bool, inline: bool) -> None:
     """Add the options of queue pairs, and how to wait."""
     group = parser.add_argument_group("queues")
     waits = group.add_mutually_exclusive_group()
@@ -166,12 +168,13 @@ def add_queues(parser: argparse.ArgumentParser, *, two_sided: bool) -> None:
             metavar="N",
             help="depth of the receive queue",
         )
+    if inline:
         group.add_argument(
             *("-I", "--inline"),
-            type=within(int, 0, 4096),
+            type=within(int, 0, LIMITS.max_inline_data_size),
             default=0,
             metavar="N",
-            help="Sends of up to so many bytes carry their data along",
+            help="Sends and Writes of up to so many bytes are inline",
         )
     group.add_argument(
         "--warmup",

@@ -42,7 +42,7 @@ class Traffic:
         options.add_sizes(parser, self.size)
         options.add_engine(parser)
         options.add_face(parser)
-        options.add_queues(parser, two_sided=self.two_sided)
+        options.add_queues(parser, two_sided=self.two_sided, inline=self.kinds != (Kind.READ,))
         options.add_common(parser)
         apart.add_options(parser)
 
@@ -52,8 +52,7 @@ class Traffic:
             return apart.serve(args, self.command)
         how = options.how_of(args)
         polls = how.wait in (Wait.HYBRID, Wait.POLL) and how.pairs == 1
-        plain = polls and not how.rate and not how.inline
-        if ShmndNative in options.ENGINES[args.engine] and not plain:
+        if ShmndNative in options.ENGINES[args.engine] and (how.rate or not polls):
             args.complain(_NATIVE_LACKS)
         if args.client is not None and args.engine == "both":
             args.complain("--client measures one engine at a time, not --engine both")

@@ -19,6 +19,7 @@ def pingpong(
     receive: Sge,
     count: int,
     first: bool,
+    flags: int = 0,
     stamps: AnyBuffer | None = None,
 ) -> float: ...
 def stream_send(
@@ -31,6 +32,7 @@ def stream_send(
     window: int,
     granted: int = 0,
     quota: int = 0,
+    flags: int = 0,
 ) -> float: ...
 def stream_receive(
     qp: QueuePair,
@@ -42,7 +44,13 @@ def stream_receive(
     quota: int = 0,
 ) -> float: ...
 def burst_send(
-    qp: QueuePair, initiator_cq: CompletionCore, send: Sge, count: int, burst: int, batch: bool
+    qp: QueuePair,
+    initiator_cq: CompletionCore,
+    send: Sge,
+    count: int,
+    burst: int,
+    batch: bool,
+    flags: int = 0,
 ) -> float: ...
 def burst_receive(
     qp: QueuePair, receive_cq: CompletionCore, receive: Sge, count: int, batch: bool
@@ -57,6 +65,7 @@ def write_pingpong(
     mark: int,
     count: int,
     first: bool,
+    flags: int = 0,
     stamps: AnyBuffer | None = None,
 ) -> float: ...
 def rdma(
@@ -68,6 +77,7 @@ def rdma(
     reading: bool,
     count: int,
     window: int,
+    flags: int = 0,
     stamps: AnyBuffer | None = None,
 ) -> float: ...
 def bounce(

@@ -6,6 +6,8 @@ The interpreter's lock is released for a whole loop but for a look at signals no
 loop gives the seconds it took, and raises NdError for a completion that is no success. Contexts
 move along with what is reposted, so references are as they were when a loop ends well.
 
+`flags` are those of each Send or Write: INLINE or none.
+
 Loops of latency take `stamps`, a buffer of `count` + 1 signed 64-bit numbers, or None: the time of
 each posting and, last, that of the last arrival. A stamp is taken while the message travels.
 """
@@ -65,9 +67,20 @@ cdef int _poll(CompletionCore cq, c.shmnd_cqe *out, uint32_t most, str call) exc
     return <int>n
 
 
-cdef int _post_send(QueuePair qp, c.shmnd_sge *s, str call) except -1 nogil:
+cdef int _reap(CompletionCore cq, str call) except -1 nogil:
+    """Wait for one completion."""
+    cdef c.shmnd_cqe out
+    cdef uint64_t spins = 0
+    while _poll(cq, &out, 1, call) == 0:
+        spins += 1
+        if spins & SIGNALS == 0:
+            _look()
+    return 0
+
+
+cdef int _post_send(QueuePair qp, c.shmnd_sge *s, uint32_t flags, str call) except -1 nogil:
     cdef c.cbool kept
-    cdef uint32_t status = c.shmnd_post_send(&qp.q, _NONE, s, 1, 0, &kept)
+    cdef uint32_t status = c.shmnd_post_send(&qp.q, _NONE, s, 1, flags, &kept)
     cdef c.shmnd_todo todo
     if status:
         _refused(call, status)
@@ -91,10 +104,10 @@ cdef int _repost(QueuePair qp, c.shmnd_cqe *e, c.shmnd_sge *s, str call) except 
 
 
 cdef int _post_rdma(QueuePair qp, uint8_t type, c.shmnd_sge *s, uint64_t address, uint32_t token,
-                    str call) except -1 nogil:
+                    uint32_t flags, str call) except -1 nogil:
     cdef c.cbool kept
     cdef c.shmnd_todo todo
-    cdef uint32_t status = c.shmnd_post_rdma(&qp.q, _NONE, type, s, 1, address, token, 0, &kept)
+    cdef uint32_t status = c.shmnd_post_rdma(&qp.q, _NONE, type, s, 1, address, token, flags, &kept)
     if status:
         _refused(call, status)
     todo.qp = &qp.q
@@ -158,54 +171,42 @@ cdef class Ticks:
 
 
 def pingpong(QueuePair qp, CompletionCore receive_cq, CompletionCore initiator_cq, Sge send,
-             Sge receive, uint64_t count, bint first, stamps=None) -> float:
-    """Send and receive `count` times each; both completions reaped, the Receive reposted."""
-    cdef c.shmnd_cqe out[8]
+             Sge receive, uint64_t count, bint first, uint32_t flags=0, stamps=None) -> float:
+    """Send and receive `count` times each; both completions reaped, the Receive reposted.
+
+    As in the loop in Python, what the answer does not need is done once it is on its way.
+    """
+    cdef c.shmnd_cqe out
     cdef uint64_t i, start, spins = 0
-    cdef int n, k, received, sent
     cdef str call = "loops.pingpong"
     cdef _Stamps times = _Stamps(stamps, count)
     with nogil:
         start = c.shmnd_now_ns()
         if first:
-            _post_send(qp, &send.raw, call)
+            _post_send(qp, &send.raw, flags, call)
             times.mark(0)
-        for i in range(count):
-            received = sent = 0
-            if not first:
-                sent = 1
-            while not received or not sent:
-                n = _poll(receive_cq, out, 8, call)
-                for k in range(n):
-                    if out[k].type == c.SHMND_RECEIVE:
-                        received = 1
-                        _repost(qp, &out[k], &receive.raw, call)
-                    else:
-                        sent = 1
-                if initiator_cq is not receive_cq and not sent:
-                    sent = _poll(initiator_cq, out, 8, call)
+            _reap(initiator_cq, call)
+        for i in range(1, count + 1):
+            while _poll(receive_cq, &out, 1, call) == 0:
                 spins += 1
                 if spins & SIGNALS == 0:
                     _look()
+            if first and i == count:
+                times.mark(count)
+                _repost(qp, &out, &receive.raw, call)
+                break
+            _post_send(qp, &send.raw, flags, call)
             if first:
-                if i + 1 == count:
-                    times.mark(count)
-                    break
-            _post_send(qp, &send.raw, call)
-            if first:
-                times.mark(i + 1)
-            if not first:
-                sent = 0
-                while not sent:
-                    n = _poll(initiator_cq, out, 1, call)
-                    sent = n
+                times.mark(i)
+            _repost(qp, &out, &receive.raw, call)
+            _reap(initiator_cq, call)
         start = c.shmnd_now_ns() - start
     return start * 1e-9
 
 
 def stream_send(QueuePair qp, CompletionCore receive_cq, CompletionCore initiator_cq, Sge send,
                 Sge receive, uint64_t count, uint64_t window, uint64_t granted=0,
-                uint64_t quota=0) -> float:
+                uint64_t quota=0, uint32_t flags=0) -> float:
     """Send `count` messages, at most `window` of them outstanding.
 
     With a `quota`, the receiver grants credit for so many at a time, beside the `granted` that it
@@ -220,7 +221,7 @@ def stream_send(QueuePair qp, CompletionCore receive_cq, CompletionCore initiato
         start = c.shmnd_now_ns()
         while done < count or credits < due:
             while posted < count and posted - done < window and (not quota or posted < credits):
-                _post_send(qp, &send.raw, call)
+                _post_send(qp, &send.raw, flags, call)
                 posted += 1
             done += _poll(initiator_cq, out, 64, call)
             if quota and (posted < count or credits < due):
@@ -255,9 +256,8 @@ def stream_receive(QueuePair qp, CompletionCore receive_cq, CompletionCore initi
             done += n
             while quota and done - told >= quota:
                 told += quota
-                _post_send(qp, &empty.raw, call)
-                while _poll(initiator_cq, out, 1, call) == 0:
-                    pass
+                _post_send(qp, &empty.raw, 0, call)
+                _reap(initiator_cq, call)
             spins += 1
             if spins & SIGNALS == 0:
                 _look()
@@ -266,7 +266,7 @@ def stream_receive(QueuePair qp, CompletionCore receive_cq, CompletionCore initi
 
 
 def burst_send(QueuePair qp, CompletionCore initiator_cq, Sge send, uint64_t count, uint64_t burst,
-               bint batch) -> float:
+               bint batch, uint32_t flags=0) -> float:
     """Send `count` messages, `burst` at a time and as one batch if so wanted; each burst ends."""
     cdef c.shmnd_cqe out[64]
     cdef uint64_t posted = 0, done = 0, end, start, spins = 0
@@ -277,7 +277,7 @@ def burst_send(QueuePair qp, CompletionCore initiator_cq, Sge send, uint64_t cou
             end = posted + burst if posted + burst < count else count
             qp.q.batch = batch
             while posted < end:
-                _post_send(qp, &send.raw, call)
+                _post_send(qp, &send.raw, flags, call)
                 posted += 1
             if batch:
                 c.shmnd_batch_submit(&qp.q)
@@ -316,12 +316,11 @@ def burst_receive(QueuePair qp, CompletionCore receive_cq, Sge receive, uint64_t
 
 def write_pingpong(QueuePair qp, CompletionCore initiator_cq, Sge source, uint64_t remote_address,
                    uint32_t remote_token, watch, uint64_t mark, uint64_t count, bint first,
-                   stamps=None) -> float:
+                   uint32_t flags=0, stamps=None) -> float:
     """Write, and spin on `watch` until the other side's Write shows; `count` times.
 
     The last byte of `source` carries `mark`, `mark` + 1, … 255, 1, …
     """
-    cdef c.shmnd_cqe out[8]
     cdef Py_buffer view
     cdef uint64_t i, start, spins
     cdef uint8_t *last = <uint8_t *><size_t>(source.raw.address + source.raw.length - 1)
@@ -339,10 +338,9 @@ def write_pingpong(QueuePair qp, CompletionCore initiator_cq, Sge source, uint64
                     if (turn == 0) == first:
                         last[0] = expected
                         _post_rdma(qp, <uint8_t>c.SHMND_WRITE, &source.raw, remote_address,
-                                   remote_token, call)
+                                   remote_token, flags, call)
                         times.mark(i)
-                        while _poll(initiator_cq, out, 8, call) == 0:
-                            pass
+                        _reap(initiator_cq, call)
                     else:
                         spins = 0
                         while c.shmnd_byte_at(<uint8_t *>view.buf) != expected:
@@ -358,7 +356,7 @@ def write_pingpong(QueuePair qp, CompletionCore initiator_cq, Sge source, uint64
 
 def rdma(QueuePair qp, CompletionCore initiator_cq, Sge local, uint64_t remote_address,
          uint32_t remote_token, bint reading, uint64_t count, uint64_t window,
-         stamps=None) -> float:
+         uint32_t flags=0, stamps=None) -> float:
     """Read or Write `count` times, at most `window` of them outstanding.
 
     With a window of one, `stamps` hold when each was posted: one after another.
@@ -373,7 +371,7 @@ def rdma(QueuePair qp, CompletionCore initiator_cq, Sge local, uint64_t remote_a
         while done < count:
             while posted < count and posted - done < window:
                 times.mark(posted)
-                _post_rdma(qp, type, &local.raw, remote_address, remote_token, call)
+                _post_rdma(qp, type, &local.raw, remote_address, remote_token, flags, call)
                 posted += 1
             done += _poll(initiator_cq, out, 64, call)
             spins += 1

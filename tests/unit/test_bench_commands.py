@@ -70,7 +70,9 @@ def test_a_command_measures_and_reports(
     "options",
     [
         ["pingpong", "--rate", "5000"],
-        ["pingpong", "-I", "64", "-s", "64,100"],
+        ["pingpong", "-I", "64", "-s", "64,100", "--engine", "both"],
+        ["rpingpong", "-I", "64", "-s", "64,100", "--engine", "both"],
+        ["rping", "-I", "64", "-s", "64", "--engine", "both"],
         ["pingpong", "-e", "--warmup", "0"],
         ["ping", "-q", "3", "-s", "40"],
         ["ping", "-q", "3", "-s", "40", "--flow", "receives"],

@@ -112,7 +112,7 @@ class FakeLane:
         self.qp = qp
         self.depths = qp.depths
         self.receive_cq, self.initiator_cq = qp.receive_cq, qp.initiator_cq
-        self.arrived, self.send = self.receive_cq.wait, qp.send
+        self.arrived, self.send, self.write = self.receive_cq.wait, qp.send, qp.write
         self.outgoing, self.incoming = object(), object()
         self.remote_address, self.remote_token = 4711, 42
         self.inbox = SimpleNamespace(data=memoryview(qp.inbox))

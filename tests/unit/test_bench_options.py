@@ -25,6 +25,8 @@ from shmnd_tools.main import main
         (["pingpong", "-e", "--wait", "poll"], "not allowed with argument"),
         (["pingpong", "--engine", "native", "-e"], "--engine native cannot do that"),
         (["pingpong", "--engine", "both", "--rate", "100"], "--engine native cannot do that"),
+        (["pingpong", "-I", "1025"], "'1025' is not a number from 0 to 1024"),
+        (["read-lat", "-I", "64"], "unrecognized arguments: -I"),
         (["pingpong", "--rate", "0"], "'0' is not a number from 0.1 to"),
         (["pingpong", "--memory", "cloud"], "invalid choice: 'cloud'"),
         (["pingpong", "-q", "2"], "unrecognized arguments: -q"),
