@@ -7,7 +7,6 @@ version 1 has besides: the caller's own result object, filled and given back; in
 element; windows named by a descriptor and an offset.
 """
 
-cimport cython
 from cpython.ref cimport Py_DECREF
 from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
 

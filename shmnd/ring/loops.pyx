@@ -422,7 +422,7 @@ def bounce(shared, uint64_t base, uint64_t count, bint first, stamps=None) -> fl
 def copy(destination, source, uint64_t count) -> float:
     """Copy one buffer to another `count` times with one core: the floor of the streams."""
     cdef Py_buffer to, from_
-    cdef uint64_t i, start
+    cdef uint64_t _, start
     PyObject_GetBuffer(destination, &to, PyBUF_WRITABLE)
     try:
         PyObject_GetBuffer(source, &from_, PyBUF_SIMPLE)
@@ -431,7 +431,7 @@ def copy(destination, source, uint64_t count) -> float:
                 raise ValueError(f"{from_.len} bytes do not fit in {to.len}")
             with nogil:
                 start = c.shmnd_now_ns()
-                for i in range(count):
+                for _ in range(count):
                     memcpy(to.buf, from_.buf, <size_t>from_.len)
                 start = c.shmnd_now_ns() - start
         finally:

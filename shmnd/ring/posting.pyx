@@ -13,7 +13,7 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport UINT64_MAX
 
 from shmnd.ring cimport c
-from shmnd.ring.memory cimport Registry, Sge, gather_sges
+from shmnd.ring.memory cimport Sge, gather_sges
 from shmnd.ring.queue cimport PairCore, forks
 
 from shmnd.ring.queue import IN_CHILD, _receive_reason
@@ -221,8 +221,8 @@ cdef class PostingCore(PairCore):
             self.refuse(method, Status.INVALID_PARAMETER_6, None, flags)
         if flag & c.SHMND_OP_INLINE:
             sge = self._inline(sge, "QueuePair.write")
-        n = gather_sges(sge, list_, "QueuePair.read" if type_ == c.SHMND_READ else "QueuePair.write",
-                        self.q.wq_stride)
+        call = "QueuePair.read" if type_ == c.SHMND_READ else "QueuePair.write"
+        n = gather_sges(sge, list_, call, self.q.wq_stride)
         status = self.post_rdma(type_, context, list_, n, address, token, flag)
         if status:
             self.refuse(method, status, sge, flags)
@@ -271,7 +271,7 @@ cdef class PostingCore(PairCore):
                         f"{type(memory_window).__name__} is no MemoryWindow")
         address, length = operator.index(address), operator.index(length)
         memory_window._check_bind(self, memory_region, address, length, flag)
-        status = self._checked_connected("bind")
+        self._checked_connected("bind")
         outcome, token = memory_window._bind(self, memory_region, address, length, flag)
         self._window(c.SHMND_BIND, token, outcome, context, flag)
 
@@ -362,8 +362,8 @@ cdef class PostingCore(PairCore):
     cdef advance(self):
         """Carry out what can be carried out now."""
         cdef uint32_t p
-        cdef int i
-        for i in range(_STEPS):
+        cdef int _
+        for _ in range(_STEPS):
             p = c.shmnd_tx_advance(&self.q)
             if p == c.SHMND_IDLE:
                 break
@@ -428,8 +428,8 @@ cdef class PostingCore(PairCore):
     cdef settle(self):
         """Do all that can be done now, running jobs, until only others can go on."""
         cdef c.shmnd_todo todo
-        cdef int i
-        for i in range(_STEPS):
+        cdef int _
+        for _ in range(_STEPS):
             todo.what = c.SHMND_IDLE
             c.shmnd_qp_tend(&self.q, c.shmnd_now_ns(), &todo)
             if todo.what == c.SHMND_IDLE:

@@ -215,7 +215,6 @@ cdef class QueuePair(PostingCore):
 
     def detach(self) -> None:
         """Let go of the link of a failed attempt. Posted receives stay."""
-        cdef uint64_t pos
         if self.q.link.mine == NULL:
             self.end_connect()
             return

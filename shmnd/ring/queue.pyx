@@ -171,14 +171,14 @@ cdef class CompletionCore:
         """Poll until there is a completion or nothing left to do; jobs are run here."""
         cdef c.shmnd_todo todo
         cdef uint32_t n
-        cdef int i
+        cdef int _
         if self.notify_mode:
             # Nobody takes a completion that those who wait for one have not seen.
             self.collect()
             if c.shmnd_cq_trigger(&self.raw, self.notify_mode):
                 self.fired = True
             return <int>c.shmnd_cq_pop(&self.raw, out, most)
-        for i in range(_STEPS):
+        for _ in range(_STEPS):
             n = c.shmnd_cq_poll(&self.raw, out, most, &todo)
             if todo.what == c.SHMND_IDLE:
                 return <int>n
@@ -278,13 +278,13 @@ cdef class CompletionCore:
         cdef double window = self.spin if self._spin_misses < _MISSES else self.spin / 8
         cdef uint64_t start = c.shmnd_now_ns()
         cdef uint64_t end, now
-        cdef int i
+        cdef int _
         cdef list results
         if timeout is not None and timeout < window:
             window = timeout
         end = start + <uint64_t>(window * 1e9)
         while True:
-            for i in range(64):
+            for _ in range(64):
                 if self._something():
                     results = self.take(max)
                     if results:
@@ -391,8 +391,8 @@ cdef class CompletionCore:
     cdef collect(self):
         """Take all that arrived into the queue's own ring, as far as it has room."""
         cdef c.shmnd_todo todo
-        cdef int i
-        for i in range(1024):
+        cdef int _
+        for _ in range(1024):
             c.shmnd_cq_gather(&self.raw, &todo)
             if todo.what == c.SHMND_IDLE:
                 break
@@ -536,7 +536,8 @@ cdef class ReceiveCore:
                 member.receive_cq.pushed()
 
     def _why(self, status, sge):
-        return _receive_reason(status, sge, self.raw.stride, self.raw.depth, self.limits.max_transfer)
+        most = self.limits.max_transfer
+        return _receive_reason(status, sge, self.raw.stride, self.raw.depth, most)
 
     def shut(self) -> None:
         """Drop what is posted, without completions."""
