@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the pages about the mechanisms name is there, by that name, in sources and tests."""
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+PAGES: Final = sorted((ROOT / "docs" / "design").glob("*.md"))
+RING: Final = {path.name: path.read_text() for path in (ROOT / "shmnd" / "ring").glob("*.[hp]*")}
+HEADERS: Final = "\n".join(text for name, text in RING.items() if name.endswith(".h"))
+SOURCES: Final = "\n".join(
+    path.read_text()
+    for folder in ("shmnd", "tests")
+    for path in (ROOT / folder).rglob("*")
+    if path.suffix in {".h", ".c", ".py", ".pyx", ".pxd"} and "cython" not in path.name
+)
+FILES: Final = {
+    path.name for folder in ("shmnd", "tests") for path in (ROOT / folder).rglob("*") if path.suffix
+}
+
+_TABLE_LABEL: Final = re.compile(r"^\| SYNC ([a-z-]+) \|", re.M)
+_SIZE: Final = re.compile(r"(\d[\d,]*)( KiB)?(?: \w+){0,2} \(`(SHMND_\w+)`\)")
+
+
+def quoted(page: Path) -> set[str]:
+    """Everything in backticks, blocks left out."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.S | re.M)
+    return set(re.findall(r"`([^`\n]+)`", text))
+
+
+def every_page(test: object) -> object:
+    return pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)(test)
+
+
+def value(name: str) -> int:
+    """What the headers define a name as."""
+    defined = re.search(rf"^#define {name} (.*?)(?: /\*.*)?$", HEADERS, re.M)
+    assert defined, name
+    plain = re.sub(r"\b(\d+)u?(?:ll)?\b", r"\1", defined[1])
+    return int(eval(re.sub(r"SHMND_\w+", lambda other: str(value(other[0])), plain)))
+
+
+def test_every_label_is_explained_once() -> None:
+    explained = Counter(label for page in PAGES for label in _TABLE_LABEL.findall(page.read_text()))
+    used = set(re.findall(r"SYNC ([a-z]+(?:-[a-z]+)*)", HEADERS))
+    assert set(explained) == used
+    assert set(explained.values()) == {1}
+
+
+@every_page
+def test_names_of_the_data_plane_are_there(page: Path) -> None:
+    names = {name for name in quoted(page) if re.fullmatch(r"(?i:shmnd)_[a-z_A-Z0-9]+", name)}
+    assert {
+        name for name in names if not re.search(rf"\b{name}\b", "\n".join(RING.values()))
+    } == set()
+
+
+def test_sizes_are_those_of_the_headers() -> None:
+    shown = [size for page in PAGES for size in _SIZE.findall(page.read_text())]
+    for number, unit, name in shown:
+        assert int(number.replace(",", "")) << (10 if unit else 0) == value(name), name
+    assert {name for _, _, name in shown} >= {"SHMND_EAGER_MAX", "SHMND_SHARE_MIN"}
+
+
+@every_page
+def test_files_are_there(page: Path) -> None:
+    paths = {name for name in quoted(page) if re.fullmatch(r"[\w./*-]+\.(h|c|py|pyx|svg)", name)}
+    for name in paths:
+        found = name in FILES or any(ROOT.glob(name)) or any((ROOT / "shmnd").glob(name))
+        assert found, name
+
+
+@every_page
+def test_tests_are_there(page: Path) -> None:
+    """A test that is named stands in the file that is named before it, if one is."""
+    file = ""
+    for name in re.findall(r"`([^`\n]+)`", page.read_text()):
+        if re.fullmatch(r"tests/[\w/]+\.(py|c)", name):
+            file = (ROOT / name).read_text()
+        elif re.fullmatch(r"test_\w+", name):
+            assert re.search(rf"def {name}\b", file), name
+
+
+@every_page
+def test_steps_that_are_named_are_taken(page: Path) -> None:
+    steps = {name for name in quoted(page) if re.fullmatch(r"[a-z]+(-[a-z]+)+", name)}
+    labels = set(re.findall(r"SYNC ([a-z-]+)", SOURCES))
+    taken = set(re.findall(r"(?:KILL_POINT|step)\(\"([a-z-]+)\"\)", SOURCES))
+    assert steps - labels - taken == set()
+
+
+@every_page
+def test_methods_are_there(page: Path) -> None:
+    for name in quoted(page):
+        if re.fullmatch(r"[A-Z]\w+\.[a-z_]+", name):
+            cls, method = name.split(".")
+            assert re.search(rf"class {cls}\b", SOURCES), name
+            assert re.search(rf"def\b.*\b{method}\(", SOURCES), name
+
+
+@every_page
+def test_code_that_is_shown_is_there(page: Path) -> None:
+    for block in re.findall(r"^```c\n(.*?)^```$", page.read_text(), re.S | re.M):
+        lines = [line.strip() for line in block.splitlines()]
+        assert "\n".join(lines) in re.sub(r"(?m)^[ \t]+", "", HEADERS)
