@@ -125,6 +125,7 @@ cdef extern from "post.h" nogil:
         uint64_t write_pos
         uint64_t read_pos
         uint64_t limit
+        uint64_t bound
         uint64_t triggered_pos
         shmnd_arming arming
         shmnd_qp **links

@@ -11,7 +11,7 @@
 #ifndef SHMND_CONN_H
 #define SHMND_CONN_H
 
-#include "rx.h"
+#include "take.h"
 
 static inline enum shmnd_link_state shmnd_their_state(const struct shmnd_qp *qp)
 {
@@ -63,13 +63,10 @@ static inline void shmnd_qp_held_up(struct shmnd_qp *qp, uint64_t now_ns)
 /* Takes what arrived into the receive queue's ring. SHMND_IDLE: all taken. */
 static inline enum shmnd_progress shmnd_down_drain(struct shmnd_qp *qp)
 {
-    struct shmnd_cqe e;
     while (qp->rx_told || ((shmnd_receives_outstanding(qp->receives) || qp->rx_open) &&
-                           qp->in.read_pos < qp->drain_end)) {
-        if (!shmnd_rx_poll(qp, &e, 1))
+                           qp->in.read_pos < qp->drain_end))
+        if (!shmnd_qp_take_one(qp))
             break;
-        shmnd_cq_push(qp->receive_cq, &e);
-    }
     if (qp->rx_fault)
         return SHMND_IDLE;
     if (qp->rx_needs_segment)
@@ -215,6 +212,9 @@ static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp, uint64_t 
     if (theirs_go_on && (!shmnd_down_recall(qp) || !shmnd_down_withdraw_large(qp)) && patient)
         return SHMND_IDLE;
     SHMND_KILL_POINT("down-recalled");
+    /* What the other side took may be why it ended the connection. */
+    shmnd_cq_catch_up(qp->receive_cq);
+    shmnd_cq_catch_up(qp->initiator_cq);
     shmnd_down_cancel_requests(qp, theirs_go_on);
     if (qp->rx_open) {
         struct shmnd_cqe e;

@@ -5,9 +5,15 @@
  *
  * Completions of requests go into the ring when they happen; those of receives
  * are made when the owner polls, straight from the link, and pass through the
- * ring only where order or a Notify asks for it. The ring holds `limit` ordinary
- * completions and, beyond them, everything that the queue pairs can still have
- * outstanding, so a flush always finds room (invariant 5).
+ * ring only where order or a Notify asks for it.
+ *
+ * Why it cannot overrun (invariant 5). Let R be all that the queue pairs of this
+ * queue can have outstanding; the ring has room for `bound` + R completions, and
+ * `bound` is at least `limit` + R. Whatever completes was outstanding before, so
+ * only a post can make more of both together, and a post is accepted only while
+ * there are at most `bound` in the ring. Those of a shared receive queue count
+ * for R when they are taken: one at a time below `limit`, and at the end no more
+ * than a link's ring holds.
  */
 #ifndef SHMND_CQ_H
 #define SHMND_CQ_H
@@ -22,6 +28,12 @@ static inline uint64_t shmnd_cq_count(const struct shmnd_cq *cq)
 static inline bool shmnd_cq_has_room(const struct shmnd_cq *cq)
 {
     return shmnd_cq_count(cq) < cq->limit;
+}
+
+/* May one more request be posted that completes here? */
+static inline bool shmnd_cq_admits(const struct shmnd_cq *cq)
+{
+    return shmnd_cq_count(cq) <= cq->bound;
 }
 
 static inline void shmnd_cq_push(struct shmnd_cq *cq, const struct shmnd_cqe *e)

@@ -11,7 +11,7 @@
  *
  * Memory is the caller's: no function allocates. A completion queue's ring has
  * room for all that the queue pairs on it can still complete, so no completion
- * is ever lost for want of room (invariant 5).
+ * is ever lost for want of room (invariant 5; the argument is in cq.h).
  */
 #ifndef SHMND_ENGINE_H
 #define SHMND_ENGINE_H
@@ -85,7 +85,8 @@ struct shmnd_cq {
     uint64_t mask;
     uint64_t write_pos;
     uint64_t read_pos;
-    uint64_t limit;         /* requests stop completing here; what a flush completes does not */
+    uint64_t limit;         /* requests stop completing here, and no message is taken any more */
+    uint64_t bound;         /* order and flushes may go on; beyond, no post is accepted */
     uint64_t triggered_pos; /* entries before it have woken somebody already */
     struct shmnd_arming arming;
     struct shmnd_qp **links; /* connected queue pairs, polled by this queue */

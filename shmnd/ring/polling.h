@@ -9,10 +9,9 @@
  * so a busy link costs its producer no write to the bitmap. A poll costs what
  * the busy links cost, not the connected ones.
  *
- * Causality: what a delivery caused must not be seen before the completion of
- * the Send that was delivered. While a request waits on any of the queue's
- * links, each message is taken only after the waiting requests were looked at
- * once more, and all completions go through the ring.
+ * Causality (take.h): while a request waits on any of the queue's links, all
+ * completions go through the ring. With none waiting and the ring empty, a message
+ * can have been caused by nothing that is still to be told, and is taken directly.
  */
 #ifndef SHMND_POLLING_H
 #define SHMND_POLLING_H
@@ -62,21 +61,11 @@ static inline void shmnd_qp_tend(struct shmnd_qp *qp, uint64_t now_ns, struct sh
     shmnd_todo_set(todo, qp, p, receiving);
 }
 
-static inline void shmnd_cq_retire_waiting(struct shmnd_cq *cq)
-{
-    for (uint32_t i = cq->active_count; i-- > 0;)
-        if (cq->active[i]->state == SHMND_QP_CONNECTED)
-            shmnd_tx_retire(cq->active[i]);
-}
-
-/* Takes messages into the receive queue's ring, each after the waiting requests. */
+/* Takes messages into the receive queue's ring, as many as it has room for. */
 static inline void shmnd_qp_take_into_ring(struct shmnd_qp *qp)
 {
-    struct shmnd_cqe e;
-    while (shmnd_cq_has_room(qp->receive_cq) && shmnd_rx_poll(qp, &e, 1)) {
-        shmnd_cq_retire_waiting(qp->initiator_cq);
-        shmnd_cq_push(qp->receive_cq, &e);
-    }
+    while (shmnd_cq_has_room(qp->receive_cq) && shmnd_qp_take_one(qp))
+        ;
     /* Its bit was taken and its turn as a hot link may pass before there is room. */
     if (!shmnd_cq_has_room(qp->receive_cq) && shmnd_slots_ready(&qp->in))
         qp->rx_stalled = true;

@@ -41,7 +41,7 @@ static inline uint32_t shmnd_check_connected(struct shmnd_qp *qp)
         shmnd_batch_show(qp);
         shmnd_tx_retire(qp);
     }
-    if (qp->wq_tail - qp->wq_head >= qp->wq_depth)
+    if (qp->wq_tail - qp->wq_head >= qp->wq_depth || !shmnd_cq_admits(qp->initiator_cq))
         return SHMND_NO_MORE_ENTRIES;
     /* On a dead connection requests complete as they are posted, so only the
      * completion queue bounds them. */
@@ -298,7 +298,8 @@ static inline uint32_t shmnd_post_receive(struct shmnd_qp *qp, void *context,
     if (status != SHMND_SUCCESS)
         return status;
     bool down = qp->state == SHMND_QP_DOWN && !qp->going_down;
-    if (down && !shmnd_cq_has_room(qp->receive_cq))
+    /* What was flushed lies in the queue until its owner takes it. */
+    if (!(down ? shmnd_cq_has_room(qp->receive_cq) : shmnd_cq_admits(qp->receive_cq)))
         return SHMND_NO_MORE_ENTRIES;
     shmnd_receives_add(&qp->own, context, sges, n);
     if (down) {

@@ -14,7 +14,7 @@ from libc.stdint cimport UINT64_MAX
 
 from shmnd.ring cimport c
 from shmnd.ring.memory cimport Sge, gather_sges
-from shmnd.ring.queue cimport PairCore, forks
+from shmnd.ring.queue cimport CompletionCore, PairCore, forks
 
 from shmnd.ring.queue import IN_CHILD, _receive_reason
 from shmnd.status import Status, error
@@ -82,6 +82,12 @@ def inline_bytes(sge, call) -> bytearray:
                         f"{item!r}: these bytes cannot be read in this process")
         done += item.length
     return data
+
+
+cdef str _untaken(CompletionCore queue):
+    """Why a request is refused that its own queue would hold."""
+    return (f"its completion queue of depth {queue.depth} is full: "
+            f"{c.shmnd_cq_count(&queue.raw)} results were not taken; take them and post again")
 
 
 @cython.no_gc_clear
@@ -319,6 +325,9 @@ cdef class PostingCore(PairCore):
     cdef refuse_receive(self, uint32_t status, object sge):
         """Raise for a Receive that was refused."""
         self._submit_batch()
+        if (status == Status.NO_MORE_ENTRIES
+                and c.shmnd_receives_outstanding(&self.q.own) < self.q.own.depth):
+            raise error(status, f"{self.title}.receive", _untaken(self.receive_cq))
         raise error(status, f"{self.title}.receive",
                     _receive_reason(status, sge, self.q.own.stride, self.q.own.depth,
                                     self.q.max_transfer))
@@ -336,6 +345,9 @@ cdef class PostingCore(PairCore):
             detail = f"{total} bytes inline, at most {self.q.inline_size} on this queue pair"
         elif status == Status.BUFFER_OVERFLOW:
             detail = f"{total} bytes, at most {self.q.max_transfer} a request"
+        elif (status == Status.NO_MORE_ENTRIES
+                and self.q.wq_tail - self.q.wq_head < self.q.wq_depth):
+            detail = _untaken(self.initiator_cq)
         elif status == Status.NO_MORE_ENTRIES:
             detail = (f"{self.q.wq_tail - self.q.wq_head} requests are outstanding, the queue "
                       f"holds {self.q.wq_depth}; reap completions and post again")

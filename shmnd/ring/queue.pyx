@@ -105,7 +105,8 @@ cdef class CompletionCore:
     cdef reserve(self, uint64_t entries):
         """Make room for all that a new queue pair can have outstanding."""
         cdef uint64_t count = c.shmnd_cq_count(&self.raw)
-        cdef uint64_t need = max(count, self.raw.limit) + self.raw.limit + self.reserved + entries
+        cdef uint64_t reserved = self.reserved + entries
+        cdef uint64_t need = max(count, self.raw.limit + reserved) + reserved
         cdef uint64_t size = 64
         cdef uint64_t pos
         cdef c.shmnd_cqe *ring
@@ -123,10 +124,12 @@ cdef class CompletionCore:
             PyMem_RawFree(self.raw.ring)
             self.raw.ring = ring
             self.raw.mask = size - 1
-        self.reserved += entries
+        self.reserved = reserved
+        self.raw.bound = self.raw.mask + 1 - reserved
 
     cdef unreserve(self, uint64_t entries):
         self.reserved -= entries
+        self.raw.bound += entries
 
     def hold_place(self) -> None:
         """Make room for one completion that counts for nobody's depth: of a window."""

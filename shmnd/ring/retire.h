@@ -44,8 +44,8 @@ static inline bool shmnd_tx_send_finished(struct shmnd_qp *qp, struct shmnd_wqe 
     return w->moved == 0 && shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
 }
 
-/* Completes what is finished, oldest first, in order. */
-static inline void shmnd_tx_retire(struct shmnd_qp *qp)
+/* Completes what is finished, oldest first, in order, until the queue holds `most`. */
+static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
 {
     if (qp->wq_head == qp->wq_next || !qp->link.theirs)
         return;
@@ -53,7 +53,7 @@ static inline void shmnd_tx_retire(struct shmnd_qp *qp)
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
     if (taken > qp->messages)
         taken = qp->messages; /* more than was sent: a lie that helps nobody */
-    while (qp->wq_head != qp->wq_next && shmnd_cq_has_room(qp->initiator_cq)) {
+    while (qp->wq_head != qp->wq_next && shmnd_cq_count(qp->initiator_cq) < most) {
         struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
         if (w->state == SHMND_WQE_SENT) {
             if (qp->held && w->message >= qp->held_message)
@@ -78,6 +78,11 @@ static inline void shmnd_tx_retire(struct shmnd_qp *qp)
     }
     if (qp->wq_head == qp->wq_tail)
         shmnd_tx_want_credit(qp, false);
+}
+
+static inline void shmnd_tx_retire(struct shmnd_qp *qp)
+{
+    shmnd_tx_retire_up_to(qp, qp->initiator_cq->limit);
 }
 
 static inline void shmnd_tx_fail(struct shmnd_wqe *w, uint32_t status)

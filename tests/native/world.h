@@ -128,9 +128,10 @@ static inline void queue_reserve(struct queue *c, uint64_t entries)
 {
     CHECK(shmnd_cq_count(&c->cq) == 0);
     c->reserved += entries;
-    uint32_t size = shmnd_pow2_at_least((uint32_t)(c->cq.limit + c->reserved));
+    uint32_t size = shmnd_pow2_at_least((uint32_t)(c->cq.limit + 2 * c->reserved));
     c->cq.ring = guard_alloc(size * sizeof(struct shmnd_cqe));
     c->cq.mask = size - 1;
+    c->cq.bound = size - c->reserved;
 }
 
 struct pair_options {

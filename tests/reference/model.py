@@ -107,6 +107,10 @@ class Queue:
                 count += len(side.shared.receives if side.shared else side.receives)
         return count
 
+    def in_use(self) -> int:
+        """How many requests its queue pairs can have outstanding."""
+        return sum(side.receive_depth + side.initiator_depth for side in self.sides)
+
     def satisfied(self, status: Status) -> list[Notice]:
         """Those who must have been told of a completion with this status."""
         if any(notice.kind is CqNotify.ANY for notice in self.notices):
@@ -184,8 +188,10 @@ class Side:
         if len(outstanding) >= depth:
             exact = resting and not any(request.silent for request in outstanding)
             return {Status.NO_MORE_ENTRIES} if exact else {Status.NO_MORE_ENTRIES, Status.SUCCESS}
-        # Posts on a dead connection complete at once, so only the completion queue bounds them.
-        if self.connection.may_be_over() and queue.most() >= queue.depth:
+        # Posts on a dead connection complete at once, so only the completion queue bounds them;
+        # and what flushes cancelled may fill it, if nobody takes it.
+        most = queue.depth if self.connection.may_be_over() else queue.depth + queue.in_use()
+        if queue.most() >= most:
             return {Status.NO_MORE_ENTRIES, Status.SUCCESS}
         return {Status.SUCCESS}
 

@@ -92,3 +92,38 @@ def test_a_completion_that_is_taken_at_once_still_ends_a_notify() -> None:
         ("notify", {"end": 1, "kind": CqNotify.ANY}),
         ("send", {"slot": 0, "end": 0, "size": 16383, "cuts": 3, "flags": 1}),
     )
+
+
+def test_an_answer_is_not_told_before_the_send_in_a_queue_that_is_full() -> None:
+    """The queue holds fewer than are outstanding on it."""
+    world = {
+        "connections": 2, "depth": 64, "cq_depth": 1, "read_limits": (1, 1),
+        "separate": (True, False), "shared": (True, False),
+    }  # fmt: skip
+    program(
+        Machine,
+        ("begin", world),
+        ("receive", {"slot": 0, "end": 0, "size": 1024, "cuts": 3, "where": 1}),
+        ("receives", {"slot": 0, "end": 0, "size": 131072, "count": 5}),
+        ("meet", {"slot": 1, "end": 1, "size": 40, "count": 5, "flags": 2, "where": 1}),
+        ("send", {"slot": 2, "end": 1, "size": 3576, "cuts": 4, "flags": 2, "where": 2}),
+        ("drain", {"end": 0, "role": "receive"}),
+        ("deregister", {"end": 0}),
+        ("meet", {"slot": 0, "end": 0, "size": 131072, "count": 3, "flags": 33}),
+    )
+
+
+def test_a_rest_is_one_only_when_every_silent_send_has_arrived() -> None:
+    """The reference took a side for at rest when the oldest of its silent Sends was done."""
+    program(
+        Machine,
+        (
+            "begin",
+            {"connections": 1, "cq_depth": 256, "separate": (True, True), "shared": (True, True)},
+        ),
+        ("meet", {"slot": 0, "end": 1, "size": 700_000, "count": 4, "flags": 1, "where": 3}),
+        ("settle", {}),
+        ("receives", {"slot": 0, "end": 0, "size": 1025, "count": 5}),
+        ("settle", {}),
+        ("meet", {"slot": 0, "end": 1, "size": 3576, "count": 3, "flags": 1}),
+    )

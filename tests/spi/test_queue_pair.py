@@ -743,6 +743,22 @@ def test_receive_no_more_entries_when_depth_is_outstanding(make_pair: MakePair) 
     assert isinstance(caught.value, BlockingIOError)
     end.qp.flush()
     assert contexts(end.reap(fitted)) == list(range(fitted))
+
+
+def test_receive_no_more_entries_when_flushes_filled_the_completion_queue(
+    make_pair: MakePair,
+) -> None:
+    """What nobody takes stays: a program that goes on and on is stopped, and loses nothing."""
+    end = make_pair(depth=8, cq_depth=2).active
+    posted = 0
+    with nd_error(Status.NO_MORE_ENTRIES, match="completion queue of depth 2 is full"):
+        for posted in range(1 << 17):
+            end.qp.receive(None, posted)
+            if posted % 8 == 7:
+                end.qp.flush()
+    end.qp.flush()
+    assert contexts(end.reap(posted)) == list(range(posted))
+    end.qp.receive(None)
     end.qp.receive(None, "room again")
 
 

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Causality: the completion of a Send comes out before anything that its delivery
+ * caused on the same completion queue, however little that queue holds; and what the
+ * flushes of many requests leave in a queue never overruns it.
+ */
+#include "world.h"
+
+#define SENDS 6u
+#define ANSWER 100u
+
+/* A queue that holds two, pairs on it, and a peer; `across` lets the answer come by
+ * another pair than the Sends go, with an initiator queue of its own. */
+struct scene {
+    struct world w;
+    struct queue *tiny, *other, *far;
+    struct pair *asks, *asked, *hears, *answers;
+    uint8_t *here, *there;
+    uint32_t token_here, token_there;
+};
+
+static void scene_open(struct scene *s, bool across)
+{
+    struct proc *a = &s->w.p[0], *b = &s->w.p[1];
+    world_open(&s->w, (struct world_options){.segment_bytes = 2 << 20});
+    s->tiny = queue_new(a, 2);
+    s->other = queue_new(a, 16);
+    s->far = queue_new(b, 64);
+    s->asks = s->hears = pair_new(s->tiny, s->tiny, pair_usual);
+    s->asked = s->answers = pair_new(s->far, s->far, pair_usual);
+    if (across) {
+        s->hears = pair_new(s->tiny, s->other, pair_usual);
+        s->answers = pair_new(s->far, s->far, pair_usual);
+        pair_connect(s->hears, s->answers);
+    }
+    pair_connect(s->asks, s->asked);
+    s->here = shared_bytes(a, 1 << 19);
+    s->there = shared_bytes(b, 1 << 19);
+    s->token_here = region_new(a, s->here, 1 << 19, 1);
+    s->token_there = region_new(b, s->there, 1 << 19, 1);
+}
+
+/* The Sends, of which the queue can tell two; they wait for their receives. */
+static void ask(struct scene *s, uint32_t bytes)
+{
+    struct shmnd_sge from = sge(s->here, bytes, s->token_here);
+    for (uint64_t i = 0; i < SENDS; i++)
+        EQUAL(post_send(s->asks, i, &from, 1, 0), SHMND_SUCCESS);
+}
+
+/* The peer takes them all; the asking side makes no call. */
+static void far_takes(struct scene *s, uint32_t bytes)
+{
+    struct shmnd_sge to = sge(s->there, bytes, s->token_there);
+    for (uint64_t i = 0; i < SENDS; i++)
+        EQUAL(post_receive(s->asked, i, &to, 1), SHMND_SUCCESS);
+    for (uint32_t i = 0; i < 64; i++)
+        proc_turn(&s->w.p[1]);
+    EQUAL(s->far->got, SENDS);
+    s->far->got = s->far->taken = 0;
+}
+
+static void answer(struct scene *s)
+{
+    struct shmnd_sge from = sge(s->there, 8, s->token_there);
+    EQUAL(post_send(s->answers, 0, &from, 1, 0), SHMND_SUCCESS);
+}
+
+/* Takes what the tiny queue tells: the Sends, then what was told later. A poll asks for more
+ * than the queue holds, so that it goes on when it has emptied it. */
+static void expect_sends_first(struct scene *s, uint32_t type, uint64_t context, uint32_t status)
+{
+    struct shmnd_cqe out[3];
+    uint64_t seen = 0;
+    for (uint32_t turn = 0; turn < 64; turn++) {
+        uint32_t n = queue_poll(s->tiny, out, 3);
+        for (uint32_t i = 0; i < n; i++, seen++) {
+            NOTE("completion %" PRIu64, seen);
+            EQUAL(out[i].type, seen < SENDS ? SHMND_SEND : type);
+            EQUAL((uintptr_t)out[i].context, seen < SENDS ? seen : context);
+            EQUAL(out[i].status, seen < SENDS ? SHMND_SUCCESS : status);
+        }
+    }
+    EQUAL(seen, SENDS + 1);
+}
+
+static const uint32_t sizes[] = {8, 500, 2000};
+
+static void the_answer_comes_behind_the_sends(void)
+{
+    for (int across = 0; across < 2; across++) {
+        for (uint32_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+            struct scene s;
+            scene_open(&s, across);
+            struct shmnd_sge to = sge(s.here + (1 << 18), 8, s.token_here);
+            EQUAL(post_receive(s.hears, ANSWER, &to, 1), SHMND_SUCCESS);
+            ask(&s, sizes[k]);
+            far_takes(&s, sizes[k]);
+            answer(&s);
+            expect_sends_first(&s, SHMND_RECEIVE, ANSWER, SHMND_SUCCESS);
+            world_close(&s.w);
+        }
+    }
+}
+
+static void the_answer_of_a_peer_that_leaves_comes_behind_the_sends(void)
+{
+    struct scene s;
+    scene_open(&s, false);
+    struct shmnd_sge to = sge(s.here + (1 << 18), 8, s.token_here);
+    EQUAL(post_receive(s.hears, ANSWER, &to, 1), SHMND_SUCCESS);
+    ask(&s, 8);
+    far_takes(&s, 8);
+    answer(&s);
+    disconnect(s.answers);
+    expect_sends_first(&s, SHMND_RECEIVE, ANSWER, SHMND_SUCCESS);
+    world_close(&s.w);
+}
+
+static void the_end_of_another_connection_comes_behind_the_sends(void)
+{
+    struct scene s;
+    scene_open(&s, true);
+    struct shmnd_sge to = sge(s.here + (1 << 18), 8, s.token_here);
+    EQUAL(post_receive(s.hears, ANSWER, &to, 1), SHMND_SUCCESS);
+    ask(&s, 8);
+    far_takes(&s, 8);
+    disconnect(s.answers);
+    expect_sends_first(&s, SHMND_RECEIVE, ANSWER, SHMND_CANCELED);
+    world_close(&s.w);
+}
+
+/* Posts and flushes what nobody takes, until no more is accepted; it all comes out. */
+static void flushes_do_not_overrun(bool connected, uint32_t more)
+{
+    struct world w;
+    world_open(&w, (struct world_options){0});
+    struct queue *c = queue_new(&w.p[0], 2), *far = queue_new(&w.p[1], 64);
+    struct pair *e = pair_new(c, c, pair_usual), *peer = pair_new(far, far, pair_usual);
+    uint64_t posted = 0;
+    uint32_t status = SHMND_SUCCESS;
+    if (connected)
+        pair_connect(e, peer);
+    for (uint32_t round = 0; round < 1024 && status == SHMND_SUCCESS; round++) {
+        for (uint32_t i = 0; i < more && status == SHMND_SUCCESS; i++)
+            status = post_receive(e, posted++, NULL, 0);
+        shmnd_qp_flush(&e->q);
+        settle(e);
+        CHECK(shmnd_cq_count(&c->cq) <= c->cq.mask + 1);
+    }
+    EQUAL(status, SHMND_NO_MORE_ENTRIES);
+    posted--;
+    CHECK(posted >= pair_usual.receives);
+    for (uint64_t i = 0; i < posted; i++)
+        EXPECT(c, SHMND_RECEIVE, i, SHMND_CANCELED);
+    CHECK(nothing(c));
+    EQUAL(post_receive(e, 0, NULL, 0), SHMND_SUCCESS);
+    world_close(&w);
+}
+
+static void many_flushes_do_not_overrun_a_queue(void)
+{
+    for (uint32_t more = 1; more <= pair_usual.receives; more++) {
+        NOTE("%u at a time", more);
+        flushes_do_not_overrun(false, more);
+        flushes_do_not_overrun(true, more);
+    }
+}
+
+static const struct check_test tests[] = {
+    TEST(the_answer_comes_behind_the_sends),
+    TEST(the_answer_of_a_peer_that_leaves_comes_behind_the_sends),
+    TEST(the_end_of_another_connection_comes_behind_the_sends),
+    TEST(many_flushes_do_not_overrun_a_queue),
+};
+MAIN(tests)
