@@ -411,38 +411,34 @@ class Connection:
         ended = side.closed or (self.over and side.connected)
         if ended and side.receives:
             return f"{side.name}: {side.receives[0]} outstanding after the end"
-        for request in side.requests:
-            if request.silent:
-                continue  # it may have succeeded, and nobody would be told
-            if ended:
-                return f"{side.name}: {request} outstanding after the end"
-            break
-        if ended or not side.requests:
+        if ended:
+            for request in side.requests:
+                if not request.silent:  # one that is may have succeeded, and nobody would be told
+                    return f"{side.name}: {request} outstanding after the end"
             return ""
-        head = side.requests[0]
-        if head.silent and self._is_done(side, head):
+        waits = side.requests[self._silently_done(side) :]
+        if not waits:
             return ""
-        if head.kind is not RequestType.SEND or head.must_fail:
-            return f"{side.name}: {head} does not end"
+        if waits[0].kind is not RequestType.SEND or waits[0].must_fail:
+            return f"{side.name}: {waits[0]} does not end"
         if side.other.posted_now():
-            return f"{side.name}: {head} waits, a Receive is posted"
+            return f"{side.name}: {waits[0]} waits, a Receive is posted"
         return ""
 
-    def _is_done(self, side: Side, head: Request) -> bool:
-        """A silent request at the head: is it known by now that it is done?"""
-        if head.must_fail:
-            return False
-        if head.kind is not RequestType.SEND:
-            return True
-        return len(side.other.arrived) > len(side.sent)
+    def _silently_done(self, side: Side) -> int:
+        """How many of the oldest requests are silent, and known by now to be done."""
+        taken = len(side.other.arrived) - len(side.sent)
+        for count, request in enumerate(side.requests):
+            taken -= request.kind is RequestType.SEND
+            if not request.silent or request.must_fail or taken < 0:
+                return count
+        return len(side.requests)
 
     def settle(self) -> None:
         """Both sides have polled long enough: what was left open is decided now."""
         for side in self.sides:
             ended = side.closed or self.over
-            while side.requests and side.requests[0].silent:
-                if not ended and not self._is_done(side, side.requests[0]):
-                    break
+            for _ in range(len(side.requests) if ended else self._silently_done(side)):
                 side.silently_done()
         for side in self.sides:
             self._match(side, side.other)
