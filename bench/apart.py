@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two ends of a benchmark as two commands: the client says what is measured, and reports.
 
-The server offers what a worker process offers, and nothing but traffic of shmnd: a client names
-parameters, which are read and checked here, and no program.
+The server offers what a worker process offers, and nothing but connections of shmnd: a client
+names parameters, which are read and checked here, and no program. What else a command starts,
+peers or all to all, runs where the client is.
 """
 
 import argparse
@@ -10,24 +11,29 @@ import contextlib
 import functools
 import gc
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
+from . import lines
+from .connecting import Connecting
 from .environment import choose_cpus
+from .face import ShmndFace
 from .harness import Stage
 from .leash import pin
-from .own import HOST
+from .lines import Exchange
+from .own import HOST, Shmnd
 from .worker import SERVER, Worker
 
 DEFAULT: Final = (HOST, 18515)
 """Where perftest's programs meet, too."""
 _LIMIT: Final = 20.0
-_END: Final = ".own:ShmndEnd"
+_ENDS: Final = frozenset({Shmnd.end, ShmndFace.end, Connecting.end})
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that run the ends apart."""
-    where = f"{DEFAULT[0]}:{DEFAULT[1]}"
+def add_options(parser: argparse.ArgumentParser, command: str) -> None:
+    """Add the options that run the ends of a command apart."""
+    parser.set_defaults(command=command)
+    where = _text(DEFAULT)
     group = parser.add_argument_group("both ends apart").add_mutually_exclusive_group()
     group.add_argument(
         "--server",
@@ -45,6 +51,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def refuse_options(parser: argparse.ArgumentParser, reason: str) -> None:
+    """Let a command that has but one end say so to who asks for two."""
+
+    class Refuse(argparse.Action):
+        def __call__(
+            self, parser: argparse.ArgumentParser, _: object, __: object, option: str | None = None
+        ) -> None:
+            parser.error(f"argument {option}: {reason}")
+
+    for option in ("--server", "--client"):
+        parser.add_argument(option, nargs="?", action=Refuse, help=argparse.SUPPRESS)
+
+
 def address(text: str) -> tuple[str, int]:
     """Read where a server listens."""
     host, colon, port = text.rpartition(":")
@@ -52,25 +71,31 @@ def address(text: str) -> tuple[str, int]:
         host, port = text, str(DEFAULT[1])
     host = host.strip("[]")
     if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an address as {DEFAULT[0]}:{DEFAULT[1]}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address as {_text(DEFAULT)}")
     return host, int(port)
 
 
-def stage_of(args: argparse.Namespace, command: str) -> Callable[[Sequence[int]], Stage]:
-    """Give what makes the stage of a run: with a server elsewhere if one was named."""
+def _text(where: tuple[str, int]) -> str:
+    host, port = where
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def describe(args: argparse.Namespace) -> str:
+    """Say where the server of a run was; nothing when it was started with the client."""
+    return f"with the server at {_text(args.client)}" if args.client is not None else ""
+
+
+def stage(args: argparse.Namespace, cpus: Sequence[int]) -> Stage:
+    """Make the stage of a run: with a server elsewhere if one was named."""
     if args.client is None:
-        return Stage
-    return functools.partial(_stage_with, args, command)
-
-
-def _stage_with(args: argparse.Namespace, command: str, cpus: Sequence[int]) -> Stage:
+        return Stage(cpus)
     import shmnd
 
     from .wire import WireChannel
 
     adapter = shmnd.open_adapter(args.client[0], namespace=args.namespace)
     channel = WireChannel(adapter)
-    asked = json.dumps({"command": command}).encode()
+    asked = json.dumps({"command": args.command}).encode()
     try:
         connecting = channel.connector.connect(channel.qp, args.client, private_data=asked)
         connecting.result(_LIMIT)
@@ -79,11 +104,11 @@ def _stage_with(args: argparse.Namespace, command: str, cpus: Sequence[int]) -> 
     except ConnectionRefusedError as exc:
         reason = _reason(channel)
         channel.close()
-        raise ConnectionError(f"{args.client[0]}:{args.client[1]}: {reason or exc}") from exc
+        raise ConnectionError(f"{_text(args.client)}: {reason or exc}") from exc
     except BaseException:
         channel.close()
         raise
-    return Stage(cpus, remote={SERVER: channel})
+    return Stage(cpus, Exchange(channel))
 
 
 def _reason(channel: Any) -> str:
@@ -93,28 +118,25 @@ def _reason(channel: Any) -> str:
     return ""
 
 
-def serve(args: argparse.Namespace, command: str) -> int:
+def serve(args: argparse.Namespace) -> int:
     """Be the server of one client."""
     import shmnd
 
     from .wire import WireChannel
 
-    host, port = args.server
-    adapter = shmnd.open_adapter(host, namespace=args.namespace)
+    adapter = shmnd.open_adapter(args.server[0], namespace=args.namespace)
     channel = WireChannel(adapter)
     try:
         listener = adapter.create_listener()
-        listener.bind((host, port))
+        listener.bind(args.server)
         listener.listen()
-        print(
-            f"listening on {host}:{port} for: shmnd bench {command} --client {host}:{port}",
-            flush=True,
-        )
-        connector = _welcome(adapter, listener, channel, command)
+        where = _text(args.server)
+        print(f"listening on {where} for: shmnd bench {args.command} --client {where}", flush=True)
+        connector = _welcome(adapter, listener, channel, args.command)
         listener.close()
         pin((args.pin or choose_cpus([]))[SERVER : SERVER + 1])
         gc.disable()
-        _Guarded(channel, args.namespace).serve()
+        lines.serve(channel, functools.partial(_Guarded, args.namespace))
         connector.close()
     finally:
         gc.enable()
@@ -143,15 +165,15 @@ def _asks_for(private_data: bytes, command: str) -> bool:
 
 
 class _Guarded(Worker):
-    """A worker that loads one end only, in the server's own namespace."""
+    """A worker that loads ends of shmnd only, in the server's own namespace."""
 
-    def __init__(self, channel: Any, namespace: str | None) -> None:
-        super().__init__(channel, SERVER)
+    def __init__(self, namespace: str | None) -> None:
+        super().__init__(SERVER)
         self._namespace = namespace
 
     def open(self, end: str, options: dict[str, Any]) -> object:
-        """Open an end for traffic of shmnd."""
-        if end != _END:
+        """Open one of the ends that a client may ask for."""
+        if end not in _ENDS:
             raise ValueError(f"no end {end!r} can be used from afar")
         mine = {"engine": str(options.get("engine")), "namespace": self._namespace}
         return super().open(end, mine)

@@ -4,6 +4,7 @@
 import argparse
 import functools
 
+from . import apart
 from .frame import Report, perform
 from .how import How
 from .options import ENGINES, add_common, add_engine, within
@@ -29,6 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_engine(parser)
     add_common(parser)
+    apart.add_options(parser, "batch")
 
 
 def run(args: argparse.Namespace) -> int:

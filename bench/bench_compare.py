@@ -4,7 +4,7 @@
 import argparse
 import dataclasses
 
-from . import catalogue, options
+from . import apart, catalogue, options
 from .beside import figures, versions
 from .frame import Report, perform
 from .options import within
@@ -74,6 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"idle connections beside a measured one (default {IDLE}; 0: leave that out)",
     )
     options.add_common(parser)
+    apart.add_options(parser, "compare")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 
 import argparse
 
-from . import histogram, options
+from . import apart, histogram, options
 from .connecting import Connecting
 from .figures import LATENCY_HEADINGS, latency_cells, table
 from .frame import Report, perform
@@ -18,6 +18,7 @@ EXAMPLE = "shmnd bench connect --quick"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     options.add_common(parser)
+    apart.add_options(parser, "connect")
 
 
 def run(args: argparse.Namespace) -> int:

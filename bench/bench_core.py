@@ -4,6 +4,7 @@
 import argparse
 import functools
 
+from . import apart
 from .frame import Report, perform
 from .options import ENGINES, add_common, add_engine, within
 from .own import Shmnd, ShmndNative
@@ -28,6 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add_engine(parser)
     add_common(parser)
+    apart.add_options(parser, "core")
 
 
 def run(args: argparse.Namespace) -> int:

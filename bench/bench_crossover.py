@@ -8,6 +8,7 @@ Read and Write beat Send and Receive. Here both are measured, beside what is rep
 import argparse
 from collections.abc import Sequence
 
+from . import apart
 from .frame import Report, perform
 from .how import How
 from .options import ENGINES, add_common, add_engine
@@ -36,6 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     add_engine(parser)
     add_common(parser)
+    apart.add_options(parser, "crossover")
 
 
 def run(args: argparse.Namespace) -> int:

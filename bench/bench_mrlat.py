@@ -3,11 +3,11 @@
 
 import argparse
 
-from . import histogram, options
+from . import apart, histogram, options
 from .figures import LATENCY_HEADINGS, latency_cells, table
 from .frame import Report, perform
 from .question import Kind, Question
-from .registration import Registrar
+from .registration import LOCAL, Registrar
 from .rounds import Answers, Record
 
 HELP = "latency of Register and Deregister (as ndmrlat)"
@@ -20,6 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     options.add_sizes(parser, 65536)
     options.add_common(parser)
+    apart.refuse_options(parser, LOCAL)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,11 +4,11 @@
 import argparse
 import dataclasses
 
-from . import options
+from . import apart, options
 from .figures import table
 from .frame import Report, perform
 from .question import Kind, Question
-from .registration import Registrar
+from .registration import LOCAL, Registrar
 from .rounds import Answer, Answers
 from .table import Notes, number
 
@@ -29,6 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="numbers of threads (default 1,2,4)",
     )
     options.add_common(parser)
+    apart.refuse_options(parser, LOCAL)
 
 
 def run(args: argparse.Namespace) -> int:

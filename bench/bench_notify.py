@@ -7,7 +7,7 @@ Between two rounds there is a pause, so that whoever waits is asleep and not abo
 import argparse
 import dataclasses
 
-from . import histogram, options
+from . import apart, histogram, options
 from .figures import LATENCY_HEADINGS, latency_cells, table
 from .frame import Report, perform
 from .how import Wait
@@ -40,6 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     options.add_sizes(parser, 40)
     options.add_common(parser)
+    apart.add_options(parser, "notify")
 
 
 def run(args: argparse.Namespace) -> int:

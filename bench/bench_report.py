@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from . import catalogue, options, plot
+from . import apart, catalogue, options, plot
 from .bench_compare import verdicts
 from .environment import Environment, choose_cpus
 from .frame import Extent, progress
@@ -60,10 +60,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     catalogue.add_options(parser)
     options.add_common(parser)
+    apart.add_options(parser, "report")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure what is wanted, and write the page from all there is."""
+    """Measure what is wanted, and write the page from all there is; or be a server."""
+    if args.server is not None:
+        return apart.serve(args)
     demand()
     problem = plot.missing()
     if problem:
@@ -78,11 +81,11 @@ def run(args: argparse.Namespace) -> int:
     if args.resume and data.exists():
         taken = json.loads(data.read_text())
     cpus = args.pin or choose_cpus([])
-    with progress(args) as tell:
+    with progress(args) as tell, apart.stage(args, cpus) as stage:
         for name in args.sections:
             if args.resume and name in taken:
                 continue
-            taken[name] = _measure(SECTIONS[name], args, cpus, tell)
+            taken[name] = _measure(SECTIONS[name], args, stage, tell)
             # At once: a run that is ended later has not been in vain.
             data.write_text(json.dumps(taken) + "\n")
     page = write(args.folder, taken)
@@ -95,26 +98,25 @@ def run(args: argparse.Namespace) -> int:
 def _measure(
     section: Section,
     args: argparse.Namespace,
-    cpus: list[int],
+    stage: Stage,
     tell: Callable[[str], None],
 ) -> dict[str, Any]:
-    environment = Environment.collect(cpus)
+    environment = Environment.collect(stage.cpus)
     extent = Extent.of(args)
     questions, subjects = section.ask(args)
-    with Stage(cpus) as stage:
-        run = Run(
-            stage,
-            rounds=extent.rounds,
-            seconds=extent.seconds * section.share,
-            count=extent.count,
-            record=section.record,
-            progress=lambda text: tell(f"{section.title}: {text}"),
-        )
-        run.ask(questions, subjects)
+    run = Run(
+        stage,
+        rounds=extent.rounds,
+        seconds=extent.seconds * section.share,
+        count=extent.count,
+        record=section.record,
+        progress=lambda text: tell(f"{section.title}: {text}"),
+    )
+    run.ask(questions, subjects)
     crowds = [subject for subject in subjects if isinstance(subject, ShmndCrowd)]
     return {
         "when": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "extent": extent.describe(),
+        "extent": ", ".join(filter(None, [extent.describe(), apart.describe(args)])),
         "environment": environment.lines(),
         "warnings": environment.warnings(),
         "answers": run.answers.dump(),

@@ -4,7 +4,7 @@
 import argparse
 from collections.abc import Callable, Sequence
 
-from . import options
+from . import apart, options
 from .environment import shared_memory_used
 from .frame import Report, perform
 from .how import How
@@ -19,6 +19,7 @@ HELP = "latency, rate and memory over 1 to 1,000 connections; all to all among p
 EXAMPLE = "shmnd bench scale --quick"
 
 _SIZE = 40
+_PROCESSES = (2, 4, 8, 16)
 _HEADINGS = (
     "connections",
     "one way beside the others [usec]",
@@ -40,11 +41,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--processes",
         type=options.numbers(2, 64),
-        default=[2, 4, 8, 16],
         metavar="N,…",
-        help="numbers of processes, each connected to every other (default 2,4,8,16)",
+        help="numbers of processes, each connected to every other (default 2,4,8,16; not with "
+        "--client)",
     )
     options.add_common(parser)
+    apart.add_options(parser, "scale")
 
 
 class _Scale(Shmnd):
@@ -82,26 +84,25 @@ def _mesh(processes: int) -> Question:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
+    if args.client is not None and args.processes:
+        args.complain("--client is for the connections; --processes starts all of its own")
+    crowds = [] if args.client is not None else args.processes or _PROCESSES
     pair = _Scale(args.namespace)
-    subjects: list[Subject] = [pair, *(Mesh(n, args.namespace) for n in args.processes)]
+    subjects: list[Subject] = [pair, *(Mesh(n, args.namespace) for n in crowds)]
     questions = [
         *map(_quiet, args.connections),
         *map(_busy, args.connections),
-        *map(_mesh, args.processes),
+        *map(_mesh, crowds),
     ]
 
     def conclude(answers: Answers) -> Report:
         notes = Notes()
         rows = [_row(answers, pair, connections, notes) for connections in args.connections]
-        mesh = [_mesh_row(answers, processes, notes) for processes in args.processes]
-        text = "\n".join(
-            [
-                render(_HEADINGS, rows, right="rrrr"),
-                "",
-                render(_MESH_HEADINGS, mesh, right="rrr"),
-                *notes.lines(),
-            ]
-        )
+        parts = [render(_HEADINGS, rows, right="rrrr")]
+        if crowds:
+            mesh = [_mesh_row(answers, processes, notes) for processes in crowds]
+            parts += ["", render(_MESH_HEADINGS, mesh, right="rrr")]
+        text = "\n".join([*parts, *notes.lines()])
         data = {"command": "scale", "bytes_per_connection": pair.bytes_each}
         return Report(text, data, any(answer.error for answer in answers))
 

@@ -23,6 +23,7 @@ class Connecting(WorkerSubject):
 
     name: ClassVar[str] = "shmnd"
     end: ClassVar[str] = ".connecting:ConnectingEnd"
+    apart: ClassVar[bool] = True
 
     def __init__(self, namespace: str | None = None) -> None:
         super().__init__({"namespace": namespace})

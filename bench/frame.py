@@ -12,9 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from . import figures, histogram, options, plot
+from . import apart, figures, histogram, options, plot
 from .environment import Environment, choose_cpus
-from .harness import Stage
 from .question import Question
 from .rounds import Answers, Record, Run
 from .subject import Subject
@@ -61,21 +60,22 @@ def perform(
     questions: Sequence[Question],
     subjects: Sequence[Subject],
     conclude: Callable[[Answers], Report],
-    stage: Callable[[Sequence[int]], Stage] = Stage,
     *,
     record: Record = Record.NEVER,
 ) -> int:
-    """Run a benchmark as the options say, and print and write its report.
+    """Run a benchmark as the options say, and print and write its report; or be a server.
 
     `record` says whether each round of a loop is timed by itself.
     """
+    if args.server is not None:
+        return apart.serve(args)
     check_outputs(args)
     cpus = args.pin or choose_cpus([])
     environment = Environment.collect(cpus)
     extent = Extent.of(args)
-    with progress(args) as tell, stage(cpus) as started:
+    with progress(args) as tell, apart.stage(args, cpus) as stage:
         run = Run(
-            started,
+            stage,
             rounds=extent.rounds,
             seconds=extent.seconds,
             count=extent.count,
@@ -92,6 +92,7 @@ def perform(
         "rounds": extent.rounds,
         "seconds": extent.seconds,
         "iterations": extent.count,
+        "server": apart.describe(args),
         "answers": run.answers.as_json(),
         **report.data,
     }
@@ -100,7 +101,7 @@ def perform(
         print(json.dumps(data, indent=1))
         return int(report.failed)
     print("\n".join(environment.lines()))
-    print(f"{extent.describe()}\n")
+    print(", ".join(filter(None, [extent.describe(), apart.describe(args)])) + "\n")
     print(report.text)
     for warning in environment.warnings():
         print(f"warning: {warning}")

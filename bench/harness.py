@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Protocol, Self
 
 from .control import Channel, ChannelClosed, Conversation
 from .question import Question
@@ -125,15 +125,23 @@ class Child:
             pass  # it ended between the look and the signal
 
 
+class FarServer(Protocol):
+    """A server that somebody else has started."""
+
+    def line(self) -> Conversation:
+        """Give a conversation with it for one transport."""
+
+    def close(self) -> None:
+        """Have done with it."""
+
+
 class Stage:
     """All processes of one benchmark run; leaving the `with` block ends them."""
 
-    def __init__(
-        self, cpus: Sequence[int], remote: Mapping[int, Conversation] | None = None
-    ) -> None:
+    def __init__(self, cpus: Sequence[int], server: "FarServer | None" = None) -> None:
         self.cpus = tuple(cpus)
-        self.remote = dict(remote or {})
-        """Roles that somebody else plays, who was started apart."""
+        self.server = server
+        """Started apart, it is the server of the transports that can have one there."""
         self.children: list[Child] = []
         self._workers: list[Workers] = []
 
@@ -154,9 +162,8 @@ class Stage:
             workers.stop(orderly=False)
         for child in [*self.children]:
             self.discard(child)
-        for channel in self.remote.values():
-            channel.close()
-        self.remote.clear()
+        if self.server is not None:
+            self.server.close()
 
     def start(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Child:
         """Start a program that ties and pins itself."""
@@ -198,6 +205,8 @@ class Workers:
         self._roles = tuple(roles)
         self._children: list[Child] = []
         self._channels: dict[int, Conversation] = {}
+        self._far: frozenset[int] = frozenset()
+        """Roles that somebody else plays."""
 
     @classmethod
     def start(
@@ -205,19 +214,26 @@ class Workers:
         stage: Stage,
         roles: Sequence[int] = (CLIENT, SERVER),
         python: str = sys.executable,
+        *,
+        apart: bool = False,
     ) -> Self:
-        """Start one process per role with an interpreter, by default the one that runs this."""
+        """Start one process per role with an interpreter, by default the one that runs this.
+
+        With `apart`, the server is the one that was started apart, if there is one.
+        """
         self = cls(stage, roles)
+        if apart and stage.server is not None:
+            self._far = frozenset({SERVER})
+            self._channels[SERVER] = stage.server.line()
 
         def launch(control: str) -> list[Child]:
             parent = ["--parent", str(os.getpid())]
             return [
                 stage.start([python, *worker_arguments(control, str(role), stage), *parent])
                 for role in self._roles
-                if role not in stage.remote
+                if role not in self._far
             ]
 
-        self._channels.update(stage.remote)
         self._launch(launch)
         return self
 
@@ -337,7 +353,7 @@ class Workers:
         return answer["ok"]
 
     def _why_gone(self, role: int) -> str:
-        if role in self._stage.remote:
+        if role in self._far:
             return "is gone"
         # One child per role, or one launcher for all of them.
         place = self._roles.index(role) if len(self._children) == len(self._roles) else 0

@@ -36,6 +36,7 @@ class Shmnd(WorkerSubject):
 
     name: ClassVar[str] = "shmnd"
     end: ClassVar[str] = ".own:ShmndEnd"
+    apart: ClassVar[bool] = True
     engine: ClassVar[str] = "python"
 
     def __init__(self, namespace: str | None = None) -> None:

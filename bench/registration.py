@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .harness import Stage, Workers
 
 _LIMIT: Final = 20.0
+LOCAL: Final = "memory is registered by one process alone, so there is no other end"
+"""Why nothing of it runs on a server."""
 KINDS: Final = (Kind.REGISTER, Kind.DEREGISTER, Kind.REGISTRATION)
 
 

@@ -58,6 +58,8 @@ class WorkerSubject(Subject):
 
     end: ClassVar[str]
     """The class of its ends, as `module:class`."""
+    apart: ClassVar[bool] = False
+    """Its server may be one that was started apart."""
     needs: ClassVar[str] = ""
     """A Python module that it cannot do without."""
 
@@ -84,7 +86,7 @@ class WorkerSubject(Subject):
 
     def launch(self, stage: Stage) -> Workers:
         """Start the worker processes; a pair, unless a subclass says otherwise."""
-        return Workers.start(stage, python=self.python)
+        return Workers.start(stage, python=self.python, apart=self.apart)
 
     def start(self, stage: Stage) -> None:
         """Start the workers and have them load the transport."""

@@ -44,18 +44,14 @@ class Traffic:
         options.add_face(parser)
         options.add_queues(parser, two_sided=self.two_sided, inline=self.kinds != (Kind.READ,))
         options.add_common(parser)
-        apart.add_options(parser)
+        apart.add_options(parser, self.command)
 
     def run(self, args: argparse.Namespace, kinds: Sequence[Kind] | None = None) -> int:
         """Measure and print, or be the server of a client that does."""
-        if args.server is not None:
-            return apart.serve(args, self.command)
         how = options.how_of(args)
         polls = how.wait in (Wait.HYBRID, Wait.POLL) and how.pairs == 1
         if ShmndNative in options.ENGINES[args.engine] and (how.rate or not polls):
             args.complain(_NATIVE_LACKS)
-        if args.client is not None and args.engine == "both":
-            args.complain("--client measures one engine at a time, not --engine both")
         if not self.is_rate:
             histogram.demand()
         questions = [
@@ -66,8 +62,7 @@ class Traffic:
             args.complain("--face nd1 does the plain traffic only, without further options")
         conclude = self._conclude(len(subjects) > 1, len(kinds or self.kinds) > 1)
         record = Record.NEVER if self.is_rate else Record.ALWAYS
-        stage = apart.stage_of(args, self.command)
-        return perform(args, questions, subjects, conclude, stage, record=record)
+        return perform(args, questions, subjects, conclude, record=record)
 
     def _conclude(self, engines: bool, kinds: bool) -> Callable[[Answers], Report]:
         lead: list[tuple[str, Callable[[Answer], str]]] = []

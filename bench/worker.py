@@ -63,28 +63,14 @@ def load(name: str) -> Callable[[int, dict[str, Any]], End]:
 
 
 class Worker:
-    """Takes commands off a channel and has an end carry them out."""
+    """Has an end carry out commands."""
 
-    def __init__(self, channel: Conversation, role: int) -> None:
-        self._channel = channel
+    def __init__(self, role: int) -> None:
         self._role = role
         self._end: End | None = None
 
-    def serve(self) -> None:
-        """Answer commands until the harness has no more."""
-        self._channel.send({"hello": self._role, "pid": os.getpid()})
-        while True:
-            try:
-                message = self._channel.receive()
-            except ChannelClosed:
-                return
-            if message["do"] == "quit":
-                self._close()
-                self._channel.send({"ok": None})
-                return
-            self._channel.send(self._answer(message))
-
-    def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Carry out a command; what goes wrong is an answer, too."""
         # A transport may hang where no Python code runs. The default action of SIGALRM ends the
         # process even there, and the harness sees its channel close.
         signal.alarm(int(message["limit"]))
@@ -119,10 +105,27 @@ class Worker:
         self._end = load(end)(self._role, options)
         return self._end.describe()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the end, if one was opened."""
         if self._end is not None:
             end, self._end = self._end, None
             end.close()
+
+
+def serve(channel: Conversation, role: int) -> None:
+    """Take commands off a channel until the harness has no more."""
+    worker = Worker(role)
+    channel.send({"hello": role, "pid": os.getpid()})
+    while True:
+        try:
+            message = channel.receive()
+        except ChannelClosed:
+            return
+        if message["do"] == "quit":
+            worker.close()
+            channel.send({"ok": None})
+            return
+        channel.send(worker.answer(message))
 
 
 def rank() -> int:
@@ -151,7 +154,7 @@ def main(arguments: list[str]) -> int:
     gc.disable()
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(f"\0{options.control}")
-        Worker(Channel(sock), role).serve()
+        serve(Channel(sock), role)
     return 0
 
 

@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shmnd_bench import COMMANDS
+from shmnd_bench import COMMANDS, apart
 from shmnd_bench.catalogue import PYTHONS_VARIABLE
 from shmnd_bench.figures import CSV_COLUMNS
 from shmnd_tools.main import main
@@ -21,6 +23,7 @@ pytest.importorskip("hdrh", reason="pip install 'shmnd[bench]'")
 pytestmark = pytest.mark.slow
 
 SHORT = ["--rounds", "2", "-n", "30"]
+WHERE = "127.0.0.1:50515"
 
 RUNS = {
     "core": ["--engine", "both", "--rounds", "1", "-n", "20"],
@@ -172,24 +175,73 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
+@contextmanager
+def serving(command: str) -> Iterator[str]:
+    """Start a server and give its address; it has to end with its client."""
+    with start(command, "--server", WHERE) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline().startswith(f"listening on {WHERE}")
+            yield WHERE
+            _, said = server.communicate(timeout=20)
+            assert (server.returncode, said) == (0, "")
+        finally:
+            server.kill()
+
+
 def test_ends_apart_with_parameters_of_the_client(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = "127.0.0.1:50515"
-    with start("pingpong", "--server", where) as server:
-        try:
-            assert server.stdout is not None
-            assert server.stdout.readline().startswith(f"listening on {where}")
-            # Of another command, a client is told what this is, and the server goes on.
-            assert main(["bench", "rpingpong", "--client", where, *SHORT]) == 1
-            assert capsys.readouterr().err == f"shmnd: {where}: it serves: shmnd bench pingpong\n"
-            options = ["-s", "8,4K", "--validate", "--memory", "private", "--engine", "native"]
-            data = report_of(["pingpong", "--client", where, *options, *SHORT], tmp_path)
-            assert [answer["question"]["size"] for answer in data["answers"]] == [8, 4096]
-            assert all(answer["error"] is None for answer in data["answers"])
-            assert server.wait(20) == 0
-        finally:
-            server.kill()
+    with serving("pingpong") as where:
+        # Of another command, a client is told what this is, and the server goes on.
+        assert main(["bench", "rpingpong", "--client", where, *SHORT]) == 1
+        assert capsys.readouterr().err == f"shmnd: {where}: it serves: shmnd bench pingpong\n"
+        options = ["-s", "8,4K", "--validate", "--memory", "private", "--engine", "native"]
+        data = report_of(["pingpong", "--client", where, *options, *SHORT], tmp_path)
+        assert [answer["question"]["size"] for answer in data["answers"]] == [8, 4096]
+        assert all(answer["error"] is None for answer in data["answers"])
+        assert data["server"] == f"with the server at {where}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "subjects"),
+    [
+        (["core", "--engine", "both", "-n", "10"], {"shmnd", "shmnd native"}),
+        (["pingpong", "--face", "both", "-n", "10"], {"shmnd", "shmnd nd1"}),
+        (["ping", "-s", "8,64K", "-q", "2", "-n", "30"], {"shmnd"}),
+        (["rping", "-n", "10"], {"shmnd"}),
+        (["batch", "-n", "128"], {"shmnd"}),
+        (["connect", "-n", "3"], {"shmnd"}),
+        (["notify", "-n", "5"], {"shmnd"}),
+        (["scale", "--connections", "1,5", "-n", "10"], {"shmnd"}),
+        (["compare", "--peers", "pipe", "--idle", "5", "-n", "10"], {"shmnd", "Pipe"}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_command_has_its_server_apart(
+    arguments: list[str], subjects: set[str], tmp_path: Path
+) -> None:
+    with serving(arguments[0]) as where:
+        data = report_of([*arguments, "--client", where, "--rounds", "1"], tmp_path)
+    assert subjects <= {answer["subject"] for answer in data["answers"]}
+    assert all(answer["error"] is None for answer in data["answers"])
+
+
+def test_a_report_has_its_server_apart(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    few = ["--folder", str(tmp_path), "--sections", "verbs,setup", "--rounds", "1", "-n", "5"]
+    with serving("report") as where:
+        assert main(["bench", "report", *few, "--client", where]) == 0
+    page = (tmp_path / "report.md").read_text()
+    assert f"with the server at {where}" in page
+    assert "40 B Read | shmnd native" in page
+    assert "[1]" not in page
+
+
+def test_a_server_opens_no_end_but_those_of_shmnd() -> None:
+    worker = apart._Guarded(None)
+    asked = {"do": "open", "end": "os:system", "options": {}, "limit": 5}
+    assert worker.answer(asked) == {"error": "ValueError: no end 'os:system' can be used from afar"}
 
 
 def test_a_client_without_a_server_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
