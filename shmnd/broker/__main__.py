@@ -57,7 +57,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m shmnd.broker", description="Run a broker.")
+    parser = argparse.ArgumentParser(
+        prog="python -m shmnd.broker",
+        description="Run a broker. `shmnd broker status` and `stop` look after it.",
+        epilog="example:\n  python -m shmnd.broker --foreground --namespace lab\n\n"
+        "exit codes:\n  0  it has served and left (a daemon: it serves)\n"
+        "  1  another one serves, or it cannot be served, and stderr says why\n"
+        "  2  an option is wrong",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--namespace", help="which one (default: SHMND_NAMESPACE, or 'default')")
     parser.add_argument("--group", help="serve this group too (default: SHMND_GROUP, or nobody)")
     parser.add_argument(

@@ -4,6 +4,7 @@
 import errno
 import json
 import os
+import re
 import resource
 import sysconfig
 from collections.abc import Iterable
@@ -132,6 +133,19 @@ def test_a_look_at_this_machine_names_each_check_once(
     for each in found:
         assert each["found"]
         assert (each["level"] == "ok") == (not each["meaning"]) == (not each["remedy"])
+
+
+@pytest.mark.slow
+def test_the_page_names_every_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).parents[2] / "docs" / "guides" / "setting_up.md"
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", page.read_text(), re.M)
+    named = [check for row in rows[2:] for check in row.split(", ")]
+    (tmp_path / "dev/shm").mkdir(parents=True)
+    found = doctor.examine(Host(tmp_path), "doctor")
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    found += doctor.examine(Host(tmp_path), "doctor")
+    assert len(named) == len(set(named))
+    assert set(named) == {each.check for each in found}
 
 
 # -- shared memory --
