@@ -4,6 +4,8 @@
 Compiled. It knows statuses and nothing else of the rooms above it.
 """
 
+import sys
+
 from shmnd.ring.arena import Arena, Block
 from shmnd.ring.memory import Registry, Sge
 from shmnd.ring.peer import Link, PeerAdapter, doorbell_ring
@@ -25,3 +27,19 @@ __all__ = [
     "Sge",
     "doorbell_ring",
 ]
+
+
+def _require_gil() -> None:
+    """Refuse an interpreter that goes on without the GIL after these modules have asked for it.
+
+    What a thread does with a queue pair, a completion queue or the tables of an adapter is one
+    step for the others because of the GIL; without it they would see the halves.
+    """
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise ImportError(
+            "shmnd relies on the GIL, and this interpreter is told to do without it; run it "
+            "without PYTHON_GIL=0 and -X gil=0"
+        )
+
+
+_require_gil()

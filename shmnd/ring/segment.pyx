@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# cython: language_level=3, freethreading_compatible=False
+# cython: language_level=3
 """Shared memory segments: made, committed, sealed, mapped, checked. The only file that does so.
 
 A segment never has a name: it lives by its descriptors and mappings alone, nobody can open it who

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from setuptools import Distribution, Extension
 
 import shmnd
+from shmnd_tools.dev.extensions import BuildExtensions
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,6 +74,24 @@ def test_a_compiled_part_that_does_not_load_says_what_to_run(module: str) -> Non
     last = last_line_of_failing(code)
     assert last.startswith("ImportError: the compiled part of shmnd cannot be loaded (import of ")
     assert "build it with 'pip install .'" in last
+
+
+def test_an_interpreter_that_stays_without_the_lock_is_refused() -> None:
+    code = "import sys, shmnd; sys._is_gil_enabled = lambda: False; shmnd.open_adapter"
+    assert last_line_of_failing(code) == (
+        "ImportError: shmnd relies on the GIL, and this interpreter is told to do without it; run"
+        " it without PYTHON_GIL=0 and -X gil=0"
+    )
+
+
+def test_every_compiled_module_asks_for_the_lock() -> None:
+    """An interpreter that can do without it switches it on for a module that does not object."""
+    command = BuildExtensions(Distribution({"ext_modules": [Extension("thing", ["thing.pyx"])]}))
+    command.ensure_finalized()
+    assert command.cython_directives == {"freethreading_compatible": False}
+    sources = [*(ROOT / "shmnd").rglob("*.pyx")]
+    assert sources
+    assert not [path for path in sources if "freethreading_compatible" in path.read_text()]
 
 
 def test_the_package_is_marked_as_typed() -> None:

@@ -36,6 +36,8 @@ class BuildExtensions(build_ext):
     def finalize_options(self) -> None:
         """Complete the modules that pyproject.toml names."""
         super().finalize_options()
+        # Queue pairs and queues rely on the GIL: an interpreter without it switches it on.
+        self.cython_directives = {"freethreading_compatible": False}
         for extension in self.extensions:
             extension.include_dirs = [RING]
             extension.extra_compile_args = list(FLAGS)
