@@ -3,7 +3,6 @@
 
 import argparse
 
-from .options import within
 from .question import Kind
 from .traffic import Traffic
 
@@ -16,13 +15,6 @@ _TRAFFIC = Traffic("pingpong", (Kind.PINGPONG,), 40)
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     _TRAFFIC.configure(parser)
-    parser.add_argument(
-        "--rate",
-        type=within(float, 0.1, 1e7),
-        default=0.0,
-        metavar="R",
-        help="start R messages per second whatever happens, and count from the intended start",
-    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -82,12 +82,14 @@ class Environment:
     def lines(self) -> list[str]:
         """Describe it in a few lines, for people."""
         noise = ", ".join(f"CPU {n.cpu} {n.lost:.2%}/{n.longest_us:,.0f} µs" for n in self.noise)
+        timer = ", ".join(f"{n.timer_ns:.0f} ns" for n in self.noise)
         return [
             f"{self.cpu} ({self.machine}{', virtual' if self.virtual else ''}), "
             f"{self.cpus} CPUs, pinned to {', '.join(map(str, self.pinned)) or 'none'}",
             f"Linux {self.kernel}, {self.python}, load {self.load:.2f}, "
             f"/dev/shm {self.shm_free_bytes >> 20:,} of {self.shm_bytes >> 20:,} MiB free",
-            f"noise while idle (time lost/longest pause): {noise or 'not measured'}",
+            f"noise while idle (time lost/longest pause): {noise or 'not measured'}; "
+            f"a look at the clock: {timer or 'not measured'}",
         ]
 
     def as_json(self) -> dict[str, Any]:

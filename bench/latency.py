@@ -7,7 +7,7 @@ Nothing is left out: each round reaps both completions and posts its Receive aga
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import cycle, islice, repeat
 
 from shmnd.ring.loops import Ticks
@@ -43,31 +43,6 @@ def pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None
     if first:
         check(arrived(1))
         receive(incoming)
-
-
-def paced_pingpong(lane: Lane, count: int, rate: float, times: Stamps) -> None:
-    """Start a round at each multiple of 1/`rate`, or as soon after it as the last one lets.
-
-    What is written is the time from the intended start to the answer: a round that was held up
-    also holds up those behind it, and that is seen.
-    """
-    send, receive, clock = lane.send, lane.qp.receive, clock_ns
-    arrived, sent = lane.arrived, lane.initiator_cq.get_results
-    outgoing, incoming = lane.outgoing, lane.incoming
-    period = 1e9 / rate
-    start = clock()
-    for place in range(count + 1):
-        due = start + int(place * period)
-        while clock() < due:
-            pass
-        send(outgoing)
-        (result,) = arrived(1)
-        times[place] = clock() - due
-        receive(incoming)
-        if result.status:
-            check([result])
-        if not check(sent(1)):
-            reap(lane, 1)
 
 
 def write_pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
@@ -113,6 +88,70 @@ def read(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
         post(local, address, token)
         if not check(done(1)):
             reap(lane, 1)
+    send_acknowledgement(lane)
+
+
+# -- the same in an open loop: a turn begins when it is due, whatever became of the last --
+
+
+def due_times(count: int, rate: float) -> Iterator[int]:
+    """Give each multiple of 1/`rate` when it has come: the intended starts of `count` turns.
+
+    A turn begins then, or as soon after it as the last one lets. Its time counts from the
+    intended start: a turn that was held up also holds up those behind it, and that is seen.
+    """
+    clock = clock_ns
+    start = clock()
+    for place in range(count):
+        due = start + int(place * 1e9 / rate)
+        while clock() < due:
+            pass
+        yield due
+
+
+def paced_pingpong(lane: Lane, count: int, rate: float, times: Stamps) -> None:
+    """Send and Receive to and fro, one turn more than `count` as above."""
+    send, receive, clock = lane.send, lane.qp.receive, clock_ns
+    arrived, sent = lane.arrived, lane.initiator_cq.get_results
+    outgoing, incoming = lane.outgoing, lane.incoming
+    for place, due in enumerate(due_times(count + 1, rate)):
+        send(outgoing)
+        (result,) = arrived(1)
+        times[place] = clock() - due
+        receive(incoming)
+        if result.status:
+            check([result])
+        if not check(sent(1)):
+            reap(lane, 1)
+
+
+def paced_write_pingpong(lane: Lane, count: int, rate: float, times: Stamps) -> None:
+    """Write to and fro, one turn more than `count` as above."""
+    write, written, clock = lane.write, lane.initiator_cq.get_results, clock_ns
+    outgoing, address, token = lane.outgoing, lane.remote_address, lane.remote_token
+    inbox, outbox = lane.inbox.data, lane.outbox.data
+    last = len(inbox) - 1
+    mark = lane.first_mark(count + 1)
+    for place, due in enumerate(due_times(count + 1, rate)):
+        outbox[last] = mark
+        write(outgoing, address, token)
+        while inbox[last] != mark:
+            pass
+        times[place] = clock() - due
+        mark = mark % MARKS + 1
+        if not check(written(1)):
+            reap(lane, 1)
+
+
+def paced_read(lane: Lane, count: int, rate: float, times: Stamps) -> None:
+    """Read from the other side, one turn more than `count` for as many times as above."""
+    post, done, clock = lane.qp.read, lane.initiator_cq.wait, clock_ns
+    local, address, token = lane.outgoing, lane.remote_address, lane.remote_token
+    for place, due in enumerate(due_times(count + 1, rate)):
+        post(local, address, token)
+        results = done(1)
+        times[place] = clock() - due
+        check(results)
     send_acknowledgement(lane)
 
 

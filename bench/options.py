@@ -184,6 +184,17 @@ def add_queues(parser: argparse.ArgumentParser, *, two_sided: bool, inline: bool
     )
 
 
+def add_rate(parser: argparse.ArgumentParser) -> None:
+    """Add the option that opens the loop."""
+    parser.add_argument(
+        "--rate",
+        type=within(float, 0.1, 1e7),
+        default=0.0,
+        metavar="R",
+        help="start R messages per second whatever happens, and count from the intended start",
+    )
+
+
 def how_of(args: argparse.Namespace) -> How:
     """Gather the manner of the traffic from what a command has of these options."""
     known = vars(args)

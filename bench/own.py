@@ -189,12 +189,20 @@ def _has_one_more(question: Question, native: bool) -> bool:
     return not native and question.kind in (Kind.PINGPONG, Kind.WRITE)
 
 
+_PACED: Final = {
+    Kind.PINGPONG: "paced_pingpong",
+    Kind.WRITE: "paced_write_pingpong",
+    Kind.READ: "paced_read",
+}
+
+
 def _paced(question: Question) -> Latency:
     asleep = question.how.wait is Wait.ASYNCIO
     loops: Any = importlib.import_module(".waking" if asleep else ".latency", __package__)
+    play: Callable[[Lane, int, float, Stamps | None], None] = getattr(loops, _PACED[question.kind])
 
     def loop(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
-        loops.paced_pingpong(lane, count, question.how.rate, stamps)
+        play(lane, count, question.how.rate, stamps)
 
     return loop
 

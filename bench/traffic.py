@@ -43,6 +43,8 @@ class Traffic:
         options.add_engine(parser)
         options.add_face(parser)
         options.add_queues(parser, two_sided=self.two_sided, inline=self.kinds != (Kind.READ,))
+        if not self.is_rate:
+            options.add_rate(parser)
         options.add_common(parser)
         apart.add_options(parser, self.command)
 
@@ -79,7 +81,8 @@ class Traffic:
                 else table(found, LATENCY_HEADINGS, latency_cells, lead)
             )
             if found and found[0].question.how.rate:
-                text += "\ntimes are there and back, from the intended start of each message"
+                there = "" if self.kinds == (Kind.READ,) else "there and back, "
+                text += f"\ntimes are {there}from the intended start of each message"
             return Report(text, {"command": self.command}, any(a.error for a in found))
 
         return conclude

@@ -4,7 +4,7 @@
 import asyncio
 
 from .lane import Lane, check
-from .latency import clock_ns, reap, rounds
+from .latency import clock_ns, due_times, reap, rounds
 from .reading import Stamps
 
 
@@ -25,11 +25,7 @@ async def _begin(lane: Lane, count: int, stamps: Stamps | None) -> None:
 
 
 async def _begin_paced(lane: Lane, count: int, rate: float, times: Stamps) -> None:
-    start = clock_ns()
-    for place in range(count + 1):
-        due = start + int(place * 1e9 / rate)
-        while clock_ns() < due:
-            pass
+    for place, due in enumerate(due_times(count + 1, rate)):
         await _turn(lane)
         times[place] = clock_ns() - due
 

@@ -73,6 +73,8 @@ def test_a_command_measures_and_reports(
     "options",
     [
         ["pingpong", "--rate", "5000"],
+        ["rpingpong", "--rate", "5000"],
+        ["read-lat", "--rate", "5000", "-s", "4K"],
         ["pingpong", "-I", "64", "-s", "64,100", "--engine", "both"],
         ["rpingpong", "-I", "64", "-s", "64,100", "--engine", "both"],
         ["rping", "-I", "64", "-s", "64", "--engine", "both"],

@@ -232,3 +232,43 @@ def test_depths_fit_into_their_queues() -> None:
             depths = Depths.of(Question(kind, size))
             assert depths.receives >= depths.sends, "a sender would wait for Receives"
     assert Depths.of(Question(Kind.PINGPONG, 40, idle=10)).by_default
+
+
+class Clock:
+    """Time that passes only where a test lets it."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        self.now += 10
+        return self.now
+
+
+@pytest.mark.parametrize(
+    "loop", [latency.paced_pingpong, latency.paced_write_pingpong, latency.paced_read]
+)
+def test_a_stall_counts_for_all_that_were_due_meanwhile(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand turns a second; the fourth takes 5 ms, so the next five begin late."""
+    clock, count, turns = Clock(), 12, 0
+    monkeypatch.setattr(latency, "clock_ns", clock)
+    client, _ = connect(Depths(8, 8))
+
+    def answer(*_: object) -> None:
+        nonlocal turns
+        turns += 1
+        clock.now += 5_000_000 if turns == 4 else 1_000
+        client.qp.inbox[:] = client.qp.outbox
+        if loop is latency.paced_pingpong:
+            client.receive_cq.add(RequestType.RECEIVE)
+        client.initiator_cq.add(RequestType.SEND)
+
+    client.send = client.write = client.qp.read = answer  # type: ignore[attr-defined]
+    client.qp.receive = client.qp.send = lambda sge: None  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr("shmnd_bench.latency.send_acknowledgement", lambda lane: None)
+    times = make_stamps(count)
+    loop(client, count, 1000.0, times)
+    assert turns == count + 1
+    assert [round(time / 1e6) for time in times] == [0, 0, 0, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0]

@@ -28,6 +28,7 @@ from shmnd_tools.main import main
         (["pingpong", "-I", "1025"], "'1025' is not a number from 0 to 1024"),
         (["read-lat", "-I", "64"], "unrecognized arguments: -I"),
         (["pingpong", "--rate", "0"], "'0' is not a number from 0.1 to"),
+        (["ping", "--rate", "5"], "unrecognized arguments: --rate"),
         (["pingpong", "--memory", "cloud"], "invalid choice: 'cloud'"),
         (["pingpong", "-q", "2"], "unrecognized arguments: -q"),
         (["ping", "-q", "0"], "'0' is not a number from 1 to 1024"),
