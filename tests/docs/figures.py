@@ -43,7 +43,7 @@ def looked_up(name: str, report: str) -> tuple[str, str]:
         if not column and columns[0] == "question" and cells[:2] == [first, second]:
             return cells[2].split()[0], cells[3]
         if column and [first, second] in ([heading, cells[0]], cells[:2]) and row.get(column[0]):
-            return row[column[0]], ""
+            return row[column[0]].split()[0], ""
     raise KeyError(f"the report has no figure {name!r}")
 
 
