@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures that pages take from the report of the latency suite.
 
-A page says behind a figure which one it is: `0.25 µs<!-- figure: 40 B ping-pong, one way | shmnd
--->`, or with a heading, a row and a column: `<!-- figure: Latency over size | shmnd | 8 B -->`.
-After a new report put its figures into the pages with
+A page says behind a figure which one it is, by question and subject (`7 M/s<!-- figure: 8 B stream;
+shmnd -->`), or by heading, row and column (`<!-- figure: Latency over size; shmnd; 8 B -->`). A whole
+table has `<!-- table: Latency over size -->` before it, and the names of the report in its first row
+and column; what the report lacks is a dash. After a new report put its figures into the pages with
 
 cd tests && python -m docs.figures
 """
@@ -17,6 +18,7 @@ ROOT: Final = Path(__file__).parents[2]
 REPORT: Final = ROOT / "docs" / "benchmarks" / "report.md"
 
 _FIGURE: Final = re.compile(r"([\d.,]*\d)([^\d<>]*<!-- figure: (.*?) -->)")
+_TABLE: Final = re.compile(r"(?<=<!-- table: )(.*?)( -->\n\n)((?:\|.*\n)+)")
 
 
 def tables(report: str) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -37,7 +39,7 @@ def tables(report: str) -> Iterator[tuple[str, list[str], list[str]]]:
 
 def looked_up(name: str, report: str) -> tuple[str, str]:
     """The figure of that name, and its unit where the table says one; KeyError without one."""
-    first, second, *column = (part.strip() for part in name.split("|"))
+    first, second, *column = (part.strip() for part in name.split(";"))
     for heading, columns, cells in tables(report):
         row = dict(zip(columns, cells, strict=True))
         if not column and columns[0] == "question" and cells[:2] == [first, second]:
@@ -56,7 +58,20 @@ def renewed(page: str, report: str) -> str:
             raise ValueError(f"{found[3]!r} is in {unit}, the page says {found[0]!r}")
         return figure + found[2]
 
-    return _FIGURE.sub(put, page)
+    def cell(*name: str) -> str:
+        try:
+            return looked_up("; ".join(name), report)[0]
+        except KeyError:
+            return "–"
+
+    def fill(found: re.Match[str]) -> str:
+        lines = found[3].splitlines()[:2]
+        for _, columns, (row, *_) in tables(found[3]):
+            figures = [cell(found[1], row, column) for column in columns[1:]]
+            lines.append(f"| {' | '.join([row, *figures])} |")
+        return found[1] + found[2] + "\n".join(lines) + "\n"
+
+    return _TABLE.sub(fill, _FIGURE.sub(put, page))
 
 
 def pages() -> list[Path]:
