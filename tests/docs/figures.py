@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures that pages take from the report of the latency suite.
 
-A page says behind a figure which one it is, by question and subject (`7 M/s<!-- figure: 8 B stream;
-shmnd -->`), or by heading, row and column (`<!-- figure: Latency over size; shmnd; 8 B -->`). A whole
-table has `<!-- table: Latency over size -->` before it, and the names of the report in its first row
-and column; what the report lacks is a dash. After a new report put its figures into the pages with
+A page says behind a figure which one it is, by question and subject (`7 M/s<!-- figure: 8 B
+stream; shmnd -->`), or by heading, row and column (`<!-- figure: Setting up; connection; 99% -->`).
+A whole table has `<!-- table: Latency over size -->` before it, and the names of the report in its
+first row and column; what the report lacks is a dash there. After a new report put its figures
+into the pages with
 
 cd tests && python -m docs.figures
 """
