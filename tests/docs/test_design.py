@@ -51,6 +51,12 @@ def test_every_label_is_explained_once() -> None:
     assert set(explained.values()) == {1}
 
 
+def test_every_header_and_compiled_module_has_its_place() -> None:
+    named = quoted(ROOT / "docs" / "design" / "rooms.md")
+    assert {name for name in RING if name.endswith(".h")} <= named
+    assert {name.removesuffix(".pyx") for name in RING if name.endswith(".pyx")} <= named
+
+
 @every_page
 def test_names_of_the_data_plane_are_there(page: Path) -> None:
     names = {name for name in quoted(page) if re.fullmatch(r"(?i:shmnd)_[a-z_A-Z0-9]+", name)}
