@@ -201,7 +201,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
             self.set_depth(depth)
         if notify_threshold:
             self._threshold = notify_threshold
-        self.tick()
+        self.used_up()
 
     def notify(self) -> Overlapped:
         """Ask to be told when fewer receives than the threshold are outstanding."""
@@ -214,10 +214,11 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
     def _below(self) -> Status | None:
         return Status.SUCCESS if self.outstanding < self._threshold else None
 
-    def tick(self) -> None:
-        """Receives were used up: look whether those who wait for it are to be told."""
-        for overlapped in list(self._pending):
-            overlapped.tick()
+    def used_up(self) -> None:
+        """Receives may have been used up: tell those who wait for it."""
+        if self._pending:
+            for overlapped in list(self._pending):
+                overlapped.tick()
 
     def get_notify_affinity(self) -> tuple[int, int]:
         """Give the processor group and mask that notifications come from."""

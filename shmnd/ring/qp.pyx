@@ -62,6 +62,9 @@ cdef class QueuePair(PostingCore):
             raise
         if srq is not None:
             srq.members.append(weakref.ref(self, srq.members.remove))
+            # Either queue takes messages when it is polled.
+            receive_cq.feed_from(srq)
+            initiator_cq.feed_from(srq)
         self.joined = True
 
     def _make_sending(self, uint32_t depth, uint32_t sge):

@@ -18,6 +18,9 @@ cdef class Result:
 cdef uint32_t forks() noexcept nogil
 
 
+cdef class ReceiveCore
+
+
 # What the queues know of a queue pair.
 cdef class PairCore:
     cdef c.shmnd_qp q
@@ -47,7 +50,7 @@ cdef class CompletionCore:
     cdef int sleepers
     cdef readonly uint32_t notify_mode
     cdef bint fired  # a completion was taken that those who wait are still to be told of
-    cdef list after_poll
+    cdef list feeders  # shared receive queues, weakly
     cdef public object readiness
     cdef uint32_t born
     cdef uint64_t _looked_ns
@@ -67,6 +70,8 @@ cdef class CompletionCore:
     cdef bint _something(self) noexcept
     cdef _watch(self, uint64_t end)
     cdef _look_around(self)
+    cdef feed_from(self, ReceiveCore receives)
+    cdef _tell_feeders(self)
 
 
 cdef class ReceiveCore:

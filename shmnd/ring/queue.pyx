@@ -6,6 +6,7 @@ Arming, resizing and the overlapped operations around them are in `shmnd.queues`
 """
 
 import os
+import weakref
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
@@ -82,7 +83,7 @@ cdef class CompletionCore:
         self.born = forks()
         self._free_bits = []
         self._keep = []
-        self.after_poll = []
+        self.feeders = []
         self.doorbell = -1
 
     def __init__(self, adapter, int depth, tuple bell_place, Segment bell_segment, int doorbell):
@@ -239,9 +240,8 @@ cdef class CompletionCore:
             self._keep.clear()
         if self.fired:
             self.tick()
-        if self.after_poll and results:
-            for ticker in list(self.after_poll):
-                ticker.tick()
+        if self.feeders:
+            self._tell_feeders()
         return results
 
     cdef _look_around(self):
@@ -406,6 +406,8 @@ cdef class CompletionCore:
         cdef uint64_t pos
         cdef int n = 0
         self.collect()
+        if self.feeders:
+            self._tell_feeders()
         for pos in range(self.raw.read_pos, self.raw.write_pos):
             if not self.raw.ring[pos & self.raw.mask].flags & c.SHMND_CQE_SILENT:
                 n += 1
@@ -433,14 +435,18 @@ cdef class CompletionCore:
             raise
         self.depth = depth
 
-    def add_after_poll(self, ticker) -> None:
-        """Have `ticker.tick()` called after results were taken."""
-        self.after_poll.append(ticker)
+    cdef feed_from(self, ReceiveCore receives):
+        """Queue pairs here take their receives from this queue, which is told of it."""
+        reference = weakref.ref(receives, self.feeders.remove)
+        if reference not in self.feeders:
+            self.feeders.append(reference)
 
-    def remove_after_poll(self, ticker) -> None:
-        """Undo `add_after_poll`."""
-        if ticker in self.after_poll:
-            self.after_poll.remove(ticker)
+    cdef _tell_feeders(self):
+        """Messages may have used receives up, and somebody may wait for that."""
+        for reference in list(self.feeders):
+            receives = reference()
+            if receives is not None:
+                receives.used_up()
 
     def shut(self) -> None:
         """No more waiting; results that are here stay readable."""
@@ -524,10 +530,14 @@ cdef class ReceiveCore:
         status = c.shmnd_check_receive(&self.limits, &self.raw, list_, n)
         if status:
             raise error(status, "SharedReceiveQueue.receive", self._why(status, sge))
+        self.used_up()  # before there is one more: that there were few is not forgotten
         Py_INCREF(context)
         c.shmnd_receives_add(&self.raw, <void *>context, list_, n)
         if self.members:
             self._arrived()
+
+    def used_up(self) -> None:
+        """Receives may have been used up: tell those who wait for it."""
 
     cdef _arrived(self):
         """Messages may have waited for this receive."""

@@ -2,6 +2,7 @@
 """IND2SharedReceiveQueue: one pool of Receives for many connections."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from spi.harness import (
     final,
     nd_error,
     statuses,
+    wait_until,
 )
 from spi.remote import Ends
 
@@ -278,6 +280,31 @@ def test_notify_success_of_all_that_are_outstanding_by_one_event(shared: Pair) -
     shared.active.qp.send(None)
     shared.reap(end)
     assert [final(notice) for notice in notices] == [Status.SUCCESS] * 4
+
+
+def test_notify_success_although_more_were_posted_before_anybody_looked(shared: Pair) -> None:
+    """That they fell below the threshold is what counts, not how many there are later."""
+    end = shared.passive
+    end.srq.modify(notify_threshold=1)
+    end.srq.receive(None)
+    notice = end.srq.notify()
+    shared.active.qp.send(None)
+    wait_until(lambda: end.cq.get_results() != [], "the message")
+    end.srq.receive(None)
+    assert final(notice) == Status.SUCCESS
+
+
+def test_notify_success_while_another_thread_takes_the_messages(make_pair: MakePair) -> None:
+    pair = make_pair(remote="active", passive={"srq": True}).connect()
+    here = pair.passive
+    here.srq.modify(notify_threshold=1)
+    here.srq.receive(None)
+    notice = here.srq.notify()
+    with ThreadPoolExecutor(1) as threads:
+        waits = threads.submit(notice.result, 600.0)
+        pair.active.qp.send(None)
+        wait_until(lambda: here.cq.get_results() != [], "the message")
+        waits.result(timeout=WAIT)
 
 
 def test_notify_pending_for_ever_without_a_threshold(shared: Pair) -> None:
