@@ -3,7 +3,6 @@
 
 import argparse
 
-from .options import within
 from .question import Kind
 from .traffic import Traffic
 
@@ -16,13 +15,6 @@ _TRAFFIC = Traffic("ping", (Kind.STREAM,), 65536)
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     _TRAFFIC.configure(parser)
-    parser.add_argument(
-        *("-q", "--qp"),
-        type=within(int, 1, 1024),
-        default=1,
-        metavar="N",
-        help="queue pairs that share the traffic",
-    )
     parser.add_argument(
         "--flow",
         choices=("credit", "receives"),

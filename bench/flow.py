@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stream over several queue pairs, and one whose receiver grants credit, as in ndping.
+"""Streams over several queue pairs, and one whose receiver grants credit, as in ndping.
 
 With credit, a Send is posted only when the sender knows of a Receive for it: the receiver says
 so, by an empty Send, each time it has posted half of its Receives again.
@@ -26,6 +26,28 @@ def stream(lanes: Sequence[Lane], count: int, first: bool, *, credit: bool) -> N
     else:
         _receive(lanes, count, credit)
         send_acknowledgement(lanes[0])
+
+
+def rdma(lanes: Sequence[Lane], count: int, first: bool, *, reading: bool) -> None:
+    """Read or Write `count` times in turn over all lanes; the other side waits for the end."""
+    if not first:
+        receive_acknowledgement(lanes[0])
+        return
+    depth, done = lanes[0].depths.sends, lanes[0].initiator_cq.wait
+    rooms, left = [depth] * len(lanes), count
+    while left:
+        for place, lane in enumerate(lanes):
+            post = lane.qp.read if reading else lane.write
+            local, address, token = lane.outgoing, lane.remote_address, lane.remote_token
+            burst = min(rooms[place], left)
+            for _ in repeat(None, burst):
+                post(local, address, token)
+            rooms[place] -= burst
+            left -= burst
+        _add(done(_BATCH), rooms, 1)
+    while min(rooms) < depth:
+        _add(done(_BATCH), rooms, 1)
+    send_acknowledgement(lanes[0])
 
 
 def quota(lane: Lane) -> int:

@@ -136,7 +136,9 @@ def subjects_of(args: argparse.Namespace) -> list[Subject]:
     return [kind(args.namespace) for kind in kinds]
 
 
-def add_queues(parser: argparse.ArgumentParser, *, two_sided: bool, inline: bool) -> None:
+def add_queues(
+    parser: argparse.ArgumentParser, *, two_sided: bool, inline: bool, pairs: bool
+) -> None:
     """Add the options of queue pairs, and how to wait."""
     group = parser.add_argument_group("queues")
     waits = group.add_mutually_exclusive_group()
@@ -167,6 +169,14 @@ def add_queues(parser: argparse.ArgumentParser, *, two_sided: bool, inline: bool
             default=0,
             metavar="N",
             help="depth of the receive queue",
+        )
+    if pairs:
+        group.add_argument(
+            *("-q", "--qp"),
+            type=within(int, 1, 1024),
+            default=1,
+            metavar="N",
+            help="queue pairs that share the traffic",
         )
     if inline:
         group.add_argument(

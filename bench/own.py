@@ -224,6 +224,9 @@ def _rate_loop(question: Question, lanes: Sequence[Lane], native: bool) -> Rate:
         loops: Any = compiled
     elif question.kind is Kind.STREAM and (how.credit or len(lanes) > 1):
         return lambda _, count, first: flow.stream(lanes, count, first, credit=how.credit)
+    elif len(lanes) > 1:
+        reading = question.kind is Kind.READ_STREAM
+        return lambda _, count, first: flow.rdma(lanes, count, first, reading=reading)
     else:
         loops = bandwidth
     table: Mapping[Kind, Rate] = {

@@ -42,7 +42,8 @@ class Traffic:
         options.add_sizes(parser, self.size)
         options.add_engine(parser)
         options.add_face(parser)
-        options.add_queues(parser, two_sided=self.two_sided, inline=self.kinds != (Kind.READ,))
+        inline = self.kinds != (Kind.READ,)
+        options.add_queues(parser, two_sided=self.two_sided, inline=inline, pairs=self.is_rate)
         if not self.is_rate:
             options.add_rate(parser)
         options.add_common(parser)

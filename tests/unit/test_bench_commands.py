@@ -83,6 +83,7 @@ def test_a_command_measures_and_reports(
         ["ping", "-q", "3", "-s", "40", "--flow", "receives"],
         ["ping", "--engine", "native", "--flow", "receives", "--memory", "private"],
         ["rping", "--verb", "read", "--wait", "hybrid"],
+        ["rping", "-q", "3", "-t", "5"],
     ],
     ids=" ".join,
 )
