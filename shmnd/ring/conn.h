@@ -104,18 +104,36 @@ static inline bool shmnd_down_sure(const struct shmnd_qp *qp, const struct shmnd
     return w->sure || (w->proven && !shmnd_relaxed32(&qp->link.theirs->closing));
 }
 
+/* Has a Send before the one at `pos` met no receive as far as is known, so that it is
+ * about to be taken back? */
+static inline bool shmnd_down_recalls_before(const struct shmnd_qp *qp, uint64_t pos,
+                                             uint64_t taken)
+{
+    for (uint64_t i = qp->wq_head; i != pos; i++) {
+        const struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
+        if (w->state == SHMND_WQE_SENT && w->message >= taken && !w->proven)
+            return true;
+    }
+    return false;
+}
+
 /* Takes back what waits for a receive or is not whole over there, so that both
- * sides agree on it. False: the other side has met one and not said so yet. */
+ * sides agree on it. A large one was written for one receive: it goes back before
+ * one that would leave its receive to it. False: the other side has met one and not
+ * said so yet. */
 static inline bool shmnd_down_recall(struct shmnd_qp *qp)
 {
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
     for (uint64_t i = qp->wq_next; i-- != qp->wq_head;) {
         struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
-        bool parts = w->moved != 0;
-        if (w->state != SHMND_WQE_SENT || (w->large && !parts) || w->message < taken)
+        bool parts = w->moved != 0, large = w->large && !parts;
+        if (w->state != SHMND_WQE_SENT || w->message < taken)
+            continue;
+        if (large && !shmnd_down_recalls_before(qp, i, taken))
             continue;
         if (parts ? !shmnd_slots_recall(&qp->out, w->slot_pos) : !shmnd_tx_recall(qp, w))
-            return shmnd_down_sure(qp, w) || shmnd_acquire64(&qp->link.theirs->taken) > w->message;
+            return large || shmnd_down_sure(qp, w) ||
+                   shmnd_acquire64(&qp->link.theirs->taken) > w->message;
         shmnd_tx_fail(w, SHMND_CANCELED);
     }
     return true;

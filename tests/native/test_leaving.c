@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One that leaves takes back what has met no receive. What it cannot take back
+ * still meets the receive that it was written for: what arrives is the beginning
+ * of what was sent, whole, and all that was told to have arrived is there.
+ *
+ * Every sequence of up to three messages of every kind, with every number of
+ * receives posted before them, and the rest after.
+ */
+#include "world.h"
+
+enum { SHORT, PLACED, LARGE, SHORT_ENDING, PLACED_ENDING, LARGE_ENDING, KINDS };
+
+#define MOST 3u
+#define ROOM (SHMND_SHARE_MIN + 5000)
+
+static const uint32_t lengths[] = {8, 3000, ROOM};
+
+struct scene {
+    struct duo d;
+    uint8_t *from[MOST], *into[MOST];
+    uint32_t source[MOST], sink[MOST], window[MOST];
+    uint32_t kinds[MOST], count;
+};
+
+static uint32_t length_of(const struct scene *s, uint32_t i)
+{
+    return lengths[s->kinds[i] % 3];
+}
+
+static void open_scene(struct scene *s)
+{
+    duo_open(&s->d);
+    for (uint32_t i = 0; i < s->count; i++) {
+        s->from[i] = shared_bytes(s->d.pa, ROOM);
+        s->into[i] = shared_bytes(s->d.pb, ROOM);
+        fill(s->from[i], ROOM, 1 + i);
+        memset(s->into[i], 0, ROOM);
+        s->source[i] = region_new(s->d.pa, s->from[i], ROOM, 0);
+        s->sink[i] = region_new(s->d.pb, s->into[i], ROOM, SHMND_MR_LOCAL_WRITE);
+        s->window[i] = window_bind(s->d.b, s->into[i], 64, SHMND_ALLOW_WRITE, 0);
+    }
+}
+
+static void post_receives(struct scene *s, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++) {
+        struct shmnd_sge r = sge(s->into[i], ROOM, s->sink[i]);
+        EQUAL(post_receive(s->d.b, 100 + i, &r, 1), SHMND_SUCCESS);
+    }
+}
+
+static void post_sends(struct scene *s)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        struct shmnd_sge m = sge(s->from[i], length_of(s, i), s->source[i]);
+        uint32_t status = s->kinds[i] >= SHORT_ENDING
+                              ? post_invalidating(s->d.a, i, &m, 1, s->window[i], 0)
+                              : post_send(s->d.a, i, &m, 1, 0);
+        EQUAL(status, SHMND_SUCCESS);
+    }
+}
+
+/* How many requests ended well, which must be the oldest. */
+static uint32_t ended_well(struct scene *s, struct queue *queue, uint32_t first)
+{
+    uint32_t well = 0, seen = 0;
+    queue_turn(queue);
+    for (; queue->taken != queue->got; queue->taken++, seen++) {
+        struct shmnd_cqe *e = &queue->inbox[queue->taken];
+        EQUAL((uintptr_t)e->context, first + seen);
+        if (e->status == SHMND_SUCCESS) {
+            EQUAL(well, seen);
+            EQUAL(e->bytes, length_of(s, well));
+            well++;
+        }
+    }
+    EQUAL(seen, s->count);
+    return well;
+}
+
+static void leave(struct scene *s, uint32_t before, bool looks)
+{
+    open_scene(s);
+    post_receives(s, 0, before);
+    post_sends(s);
+    post_receives(s, before, s->count);
+    if (looks)
+        queue_turn(s->d.qa);
+    disconnect(s->d.a);
+    for (int i = 0; i < 10; i++)
+        settle(s->d.b);
+    uint32_t got = ended_well(s, s->d.qb, 100), told = ended_well(s, s->d.qa, 0);
+    CHECK(told <= got);
+    for (uint32_t i = 0; i < got; i++)
+        CHECK(filled(s->into[i], length_of(s, i), 1 + i));
+    duo_close(&s->d);
+}
+
+static void what_stays_meets_its_receive(void)
+{
+    static struct scene s;
+    for (s.count = 1; s.count <= MOST; s.count++) {
+        uint32_t all = s.count == 1 ? KINDS : s.count == 2 ? KINDS * KINDS : KINDS * KINDS * KINDS;
+        for (uint32_t number = 0; number < all; number++) {
+            for (uint32_t i = 0, rest = number; i < s.count; i++, rest /= KINDS)
+                s.kinds[i] = rest % KINDS;
+            for (uint32_t variant = 0; variant < 2 * (s.count + 1); variant++) {
+                NOTE("%u messages, %u %u %u, variant %u", s.count, s.kinds[0], s.kinds[1],
+                     s.kinds[2], variant);
+                leave(&s, variant / 2, variant % 2);
+            }
+        }
+    }
+}
+
+static const struct check_test tests[] = {TEST(what_stays_meets_its_receive)};
+
+MAIN(tests)
