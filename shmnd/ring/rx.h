@@ -103,6 +103,7 @@ static inline bool shmnd_rx_finish(struct shmnd_qp *qp, uint64_t bytes, struct s
             return true;
         }
         qp->rx_unbinding = false;
+        SHMND_KILL_POINT("window-unbound");
         qp->rx_told = qp->rx_extra.context != NULL;
     }
     shmnd_rx_cqe(qp, SHMND_SUCCESS, bytes, out);

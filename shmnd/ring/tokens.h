@@ -128,6 +128,7 @@ static inline struct shmnd_region *shmnd_window_unbind(const struct shmnd_regist
     if (!window || bond == 0 || window->bond != bond)
         return NULL;
     window->bond = 0;
+    SHMND_KILL_POINT("window-let-go");
     shmnd_grant_revoke(shmnd_grant_slot(r, token));
     return window;
 }

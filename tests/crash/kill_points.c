@@ -27,6 +27,7 @@
 #define ROUNDS 24
 #define BYTES 80000u
 #define MOST 4000u
+#define ENDED 4001u /* the context of a window that the other side has ended */
 
 static const char *kill_name;
 static long kill_pass;
@@ -62,7 +63,9 @@ struct actor {
     struct pair *pair;
     struct queue *queue;
     uint8_t *memory, *private;
-    uint32_t token, private_token, remote_token, window;
+    uint32_t token, private_token, remote_token, window, lent;
+    shmnd_word32 *offer, *offered; /* in memory of both: ours that the other is to end, and its */
+    uint32_t last;                 /* that we have ended */
     const uint8_t *remote;
     uint64_t posted, ended;
     bool pending[MOST]; /* by context, which come round again */
@@ -72,7 +75,12 @@ static void collect(struct actor *a)
 {
     queue_turn(a->queue);
     for (; a->queue->taken != a->queue->got; a->queue->taken++) {
-        uint64_t context = (uintptr_t)a->queue->inbox[a->queue->taken].context;
+        struct shmnd_cqe *e = &a->queue->inbox[a->queue->taken];
+        uint64_t context = (uintptr_t)e->context;
+        if (context == ENDED) {
+            EQUAL(e->type, SHMND_INVALIDATE);
+            continue;
+        }
         CHECK(context < MOST);
         CHECK(a->pending[context]);
         a->pending[context] = false;
@@ -115,6 +123,31 @@ static void reach_over(struct actor *a, uint8_t type, uint32_t bytes)
     count(a, post_rdma(a->pair, next_context(a), type, &s, 1, a->remote, a->remote_token, 0));
 }
 
+/* Lends the other side a window, unless it still has one. */
+static void lend(struct actor *a)
+{
+    struct proc *proc = a->pair->proc;
+    struct shmnd_region *r = &proc->registry.regions[shmnd_token_index(a->lent)];
+    if (r->bond)
+        return;
+    a->lent = window_again(proc, a->lent, SHMND_ALLOW_WRITE, a->pair->q.link.connection);
+    r->bond = a->pair->q.bond;
+    r->context = (void *)(uintptr_t)ENDED;
+    shmnd_put32(a->offer, a->lent);
+}
+
+/* Writes through the window that the other side lends, and ends it with a message. */
+static void give_back(struct actor *a)
+{
+    struct shmnd_sge s = sge(a->memory, 2000, a->token);
+    uint32_t token = shmnd_relaxed32(a->offered);
+    if (token == a->last)
+        return;
+    count(a, post_rdma(a->pair, next_context(a), SHMND_WRITE, &s, 1, a->remote, token, 0));
+    count(a, post_invalidating(a->pair, next_context(a), &s, 1, token, 0));
+    a->last = token;
+}
+
 /* Until what was asked for is done, or for a while. */
 static void carry_on(struct actor *a)
 {
@@ -141,6 +174,8 @@ static void act(struct actor *a, uint32_t salt)
     shmnd_bell_disarm(arming);
     reach_over(a, SHMND_WRITE, 4000);
     reach_over(a, SHMND_READ, 70000);
+    lend(a);
+    give_back(a);
     carry_on(a);
     a->window =
         window_again(a->pair->proc, a->window, SHMND_ALLOW_READ, a->pair->q.link.connection);
@@ -178,6 +213,9 @@ static struct actor actor_of(struct pair *pair, struct queue *queue, struct proc
     a.token = region_new(proc, a.memory, BYTES, 0xf);
     a.private_token = region_new(proc, a.private, BYTES, 1);
     a.window = region_new(proc, a.memory, 4096, 0);
+    a.lent = region_new(proc, a.memory, 4096, 0);
+    a.offer = guard_alloc(sizeof *a.offer);
+    queue_reserve(queue, 1);
     return a;
 }
 
@@ -222,6 +260,7 @@ int main(int argc, char **argv)
     mine = actor_of(d.b, d.qb, d.pb);
     childs.remote = mine.memory, childs.remote_token = mine.token;
     mine.remote = childs.memory, mine.remote_token = childs.token;
+    childs.offered = mine.offer, mine.offered = childs.offer;
     bool at_random = strcmp(argv[1], "at-random") == 0;
     CHECK(signal(SIGCHLD, on_child) != SIG_ERR);
     pid_t child = fork();
