@@ -21,6 +21,8 @@ RECEIVES: Final = 6
 REQUESTS: Final = 16
 _QUEUE: Final = 1024
 _READS: Final = 4
+_MARGIN: Final = 4096
+_CANARY: Final = 0xC5
 _RIGHTS: Final = OpFlag.ALLOW_READ | OpFlag.ALLOW_WRITE
 
 Address = tuple[str, int]
@@ -37,12 +39,21 @@ class Ended(NamedTuple):
 
 
 class Memory:
-    """Registered memory, shared or private."""
+    """Registered memory, shared or private, between margins that nobody may touch."""
 
     def __init__(self, face: Face, nbytes: int, *, private: bool) -> None:
-        self.array: Any = np.zeros(nbytes, np.uint8) if private else face.adapter.allocate(nbytes)
+        room = nbytes + 2 * _MARGIN
+        whole: Any = np.zeros(room, np.uint8) if private else face.adapter.allocate(room)
+        self._margins = (whole[:_MARGIN], whole[-_MARGIN:])
+        for margin in self._margins:
+            margin[:] = _CANARY
+        self.array = whole[_MARGIN:-_MARGIN]
         self.address = int(self.array.ctypes.data)
         self.handle = face.register(self.array)
+
+    def is_intact(self) -> bool:
+        """Nothing was written beside it."""
+        return all(bool((margin == _CANARY).all()) for margin in self._margins)
 
 
 class Port(Protocol):

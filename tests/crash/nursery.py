@@ -6,6 +6,7 @@ The parent has opened nothing, so its children are as new as any process, and ma
 
 from __future__ import annotations
 
+import mmap
 import multiprocessing
 import os
 import signal
@@ -16,8 +17,11 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
+import numpy as np
+
 from crash.crowd import CONNECTED, HONEST, MADE, Report, live_and_die, survive
 from crash.faces import WAIT, Address
+from crash.liar import Layout, live_and_lie, names
 
 _spawn: Final = multiprocessing.get_context("spawn")
 
@@ -27,30 +31,53 @@ MOMENTS: Final = (BORN, MADE, CONNECTED)
 
 
 def nurse(pipe: Connection) -> None:
-    """Raise a child and kill it so long after a moment of its life; tell when that was."""
+    """Raise one child after another, and tell of each when and how it ended."""
     while True:
-        version, seed, moment, seconds, addresses = pipe.recv()
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            _live(version, seed, addresses, write)
-        os.close(write)
-        while moment != BORN and os.read(read, 1) not in {moment[:1].encode(), b""}:
-            continue
-        time.sleep(seconds)
-        instant = time.monotonic()
-        os.kill(child, signal.SIGKILL)
-        pipe.send((instant, os.waitpid(child, 0)[1]))
-        os.close(read)
+        raising, *arguments = pipe.recv()
+        pipe.send(raising(*arguments))
 
 
-def _live(version: int, seed: int, addresses: list[Address], mark: int) -> None:
-    try:
-        live_and_die(version, seed, addresses, lambda word: os.write(mark, word[:1].encode()))
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(9)
+def to_be_killed(
+    version: int, seed: int, addresses: list[Address], moment: str, seconds: float
+) -> tuple[float, int]:
+    """A child that is killed so long after a moment of its life."""
+    read, write = os.pipe()
+    child = _child(
+        live_and_die, version, seed, addresses, lambda word: os.write(write, word[:1].encode())
+    )
+    os.close(write)
+    while moment != BORN and os.read(read, 1) not in {moment[:1].encode(), b""}:
+        continue
+    time.sleep(seconds)
+    instant = time.monotonic()
+    os.kill(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    os.close(read)
+    return instant, status
+
+
+def to_lie(
+    version: int, seed: int, addresses: list[Address], known: Layout, lies: int
+) -> tuple[float, dict[str, int]]:
+    """A child that lies so often, or until its own lies end it; how often about what."""
+    subjects = names(known)
+    told = np.frombuffer(mmap.mmap(-1, 8 * len(subjects)), np.int64)
+    child = _child(live_and_lie, version, seed, addresses, known, lies, told)
+    os.waitpid(child, 0)
+    return time.monotonic(), {name: int(n) for name, n in zip(subjects, told, strict=True)}
+
+
+def _child(live: Callable[..., None], *arguments: Any) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            live(*arguments)
+        except BaseException:
+            if live is not live_and_lie:  # which may well stumble over its own lies
+                traceback.print_exc()
+        finally:
+            os._exit(9)
+    return child
 
 
 def _guarded(role: Callable[..., None], arguments: tuple[Any, ...], pipe: Connection) -> None:
@@ -93,10 +120,12 @@ class Process:
 class Crowd:
     """Survivors of both versions, and whoever is born among them to die."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, trusting: bool = True) -> None:
         self.all = [Process(nurse)]
         try:
-            self.survivors = [Process(survive, version, seed + version) for version in (2, 1)]
+            self.survivors = [
+                Process(survive, version, seed + version, trusting) for version in (2, 1)
+            ]
             self.all += self.survivors
             self.addresses: list[Address] = [each.hear() for each in self.survivors]
             for each, others in zip(self.survivors, ([], self.addresses[:1] * HONEST), strict=True):
@@ -111,15 +140,25 @@ class Crowd:
         self, version: int, seed: int, moment: str, seconds: float
     ) -> tuple[float, list[Report]]:
         """Raise one and kill it: the instant, and what became of its lines."""
-        instant, status = self.all[0].ask((version, seed, moment, seconds, self.addresses))
+        instant, status = self.all[0].ask(
+            (to_be_killed, version, seed, self.addresses, moment, seconds)
+        )
         assert os.WIFSIGNALED(status), "it ended by itself; its words are above"
         assert os.WTERMSIG(status) == signal.SIGKILL
-        reports: list[Report] = []
+        return instant, self.reports()
+
+    def hear_lies(
+        self, version: int, seed: int, known: Layout, lies: int
+    ) -> tuple[float, list[Report], dict[str, int]]:
+        """Raise one that lies: when it ended, what became of its lines, how often about what."""
+        instant, told = self.all[0].ask((to_lie, version, seed, self.addresses, known, lies))
+        return instant, self.reports(), told
+
+    def reports(self) -> list[Report]:
+        """What became of all lines but those of the survivors."""
         for each in self.survivors:
             each.pipe.send("what became of them")
-        for each in self.survivors:
-            reports += each.hear()
-        return instant, reports
+        return [report for each in self.survivors for report in each.hear()]
 
     def looks(self) -> list[tuple[Counter[str], int]]:
         """What each survivor holds, and how many messages of the other one it has taken."""
