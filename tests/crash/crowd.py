@@ -148,7 +148,7 @@ class Line:
                 then()
             except NdError:
                 self.end()
-        if self.connected and not self.ended and not self.leaving:
+        if self.connected and not (self.ended or self.leaving or self.member.silent):
             self.act()
 
     # -- its end --
@@ -169,6 +169,10 @@ class Line:
         self.over = time.monotonic()
         if not self.connected and self.kit is not None:
             self.port.flush()
+
+    def is_at_rest(self) -> bool:
+        """Nothing that it asked for moves data."""
+        return self.ended or (len(self.free) == SENDS and not self.moving)
 
     def is_over(self) -> bool:
         return self.ended and not self.outstanding
@@ -327,7 +331,7 @@ class Member:
     """A process of the crowd: one adapter, one queue, its lines."""
 
     def __init__(self, version: int, seed: int, kits: int, *, trusting: bool = True) -> None:
-        self.trusting = trusting
+        self.trusting, self.silent = trusting, False
         self.face: Two | One = Two() if version == 2 else One()
         self.chance = Random(seed)
         self.kits = [Kit(self.face, private=n % 4 == 3) for n in range(kits)]

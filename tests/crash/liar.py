@@ -2,8 +2,10 @@
 """A process that talks like any other and, in between, writes any value into all that it shares.
 
 It knows each word of the shared memory by its name, from the header that lays it out. It writes
-what it can write: the links, the bells of its peers and its own, its own table of grants. Memory
-that its peers have given it for data is theirs to give; what it writes there is a message.
+what it can write: the links, the bells of its peers and its own, its own table of grants. It does
+not write into memory of its peers that it maps to reach their data, so that these can look whether
+they have written into it themselves; and while it lies it asks its own library for nothing, which
+would believe the lies about where a message goes.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import re
 import signal
 import struct
 import subprocess
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -192,18 +195,27 @@ class Liar:
         self.told[self.numbers[name]] += 1
 
 
+def have_sent(member: Member, messages: int) -> bool:
+    """All lines that have not ended have sent so many."""
+    return all(line.ended or line.sent > messages for line in member.lines)
+
+
 def live_and_lie(
     version: int, seed: int, addresses: list[Address], known: Layout, lies: int, told: Any
 ) -> None:
     """Have a line with each, talk, and lie so often in between; count them in `told`."""
     signal.alarm(SECONDS)
     member = Member(version, seed, kits=4, trusting=False)
-    liar = Liar(known, member.chance, told)
-    before = told.sum()
-    while told.sum() - before < lies:
-        if len(member.lines) < 2 and len(member.kits) > 1:
+    chance, liar = member.chance, Liar(known, member.chance, told)
+    wanted = told.sum() + lies
+    while told.sum() < wanted:
+        member.silent = False
+        while len(member.lines) < 2 and len(member.kits) > 1:
             member.connect(addresses[len(member.lines)], "liar")
-        member.turn(0.0005)
-        if any(line.connected for line in member.lines):
-            for _ in range(member.chance.randrange(4)):
+        member.until(partial(have_sent, member, chance.randrange(1, 40)))
+        member.silent = True
+        member.until(lambda: all(line.is_at_rest() for line in member.lines))
+        while told.sum() < wanted and any(not line.ended for line in member.lines):
+            member.turn(0.0005)
+            for _ in range(chance.randrange(4)):
                 liar.lie()

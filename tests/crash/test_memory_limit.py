@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that reaches the limit of its memory cgroup while it allocates shared memory.
+
+The kernel ends it there, by SIGKILL and at the instant of the allocation: the memory of a segment
+is committed when it is made, so it is never SIGBUS, and never later. For its peers it is a death
+like any other.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import shmnd
+from processes.kit import PATIENCE, Child, Talk, listening
+
+LIMIT = 96 << 20
+PIECE = 16 << 20
+ROOT = Path("/sys/fs/cgroup")
+
+pytestmark = pytest.mark.crash
+
+
+def own_groups() -> Iterator[tuple[Path, str]]:
+    """Where a group below this process's own would lie, and the file of its limit."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            yield ROOT / "memory" / path.lstrip("/"), "memory.limit_in_bytes"
+        elif not controllers:
+            yield ROOT / path.lstrip("/"), "memory.max"
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A memory cgroup with the limit."""
+    tried = []
+    for parent, limit in own_groups():
+        made = parent / f"shmnd-test-{os.getpid()}"
+        try:
+            made.mkdir()
+        except OSError as why:
+            tried.append(f"{made}: {why.strerror}")
+            continue
+        try:
+            (made / limit).write_text(str(LIMIT))
+        except OSError as why:
+            tried.append(f"{made / limit}: {why.strerror}")
+            made.rmdir()
+            continue
+        yield made
+        remove(made)
+        return
+    pytest.skip(f"no memory cgroup can be made here ({'; '.join(tried) or 'there is none'})")
+
+
+def remove(made: Path) -> None:
+    """The group of a process that has just ended is busy for a moment."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            made.rmdir()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+HUNGRY = f"""
+talk = Talk.to(shmnd.open_adapter(), ("127.0.0.1", hear()))
+say("met")
+hear()
+held = []
+try:
+    while len(held) < {4 * LIMIT // PIECE}:
+        held.append(talk.adapter.allocate({PIECE}))
+except shmnd.NdError as why:
+    say([why.status.name, len(held)])
+    hear()
+"""
+
+
+def test_the_limit_of_a_memory_cgroup_is_met_when_memory_is_made(group: Path) -> None:
+    with shmnd.open_adapter() as adapter:
+        listener = listening(adapter)
+        port = listener.get_local_address()[1]
+        with Child(HUNGRY) as hungry, Child(HUNGRY) as beside:
+            talks = []
+            for child in (hungry, beside):
+                child.say(port)
+                talks.append(Talk.of(listener))
+                assert child.hear() == "met"
+            (group / "cgroup.procs").write_text(str(hungry.pid))
+            hungry.say("eat")
+            assert hungry.process.wait(2 * PATIENCE) == -signal.SIGKILL
+            with pytest.raises(ConnectionError):
+                talks[0].hear()
+            talks[1].say(b"go on")  # its receive is posted, so this arrives whatever else is
+            assert beside.process.poll() is None
+        listener.close()
