@@ -8,7 +8,7 @@ import platform
 import socket
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from shmnd.ring.peer import private_memory_is_reachable
@@ -20,39 +20,33 @@ _SO_PEERGROUPS: Final = 59  # Python has no name for it
 
 def look(host: Host) -> Iterator[Finding]:
     """Try what connections need, then what only some programs need."""
-    yield _death()
-    yield _doorbell()
+    yield _opened(
+        "deaths of peers",
+        "pidfd_open",
+        lambda: os.pidfd_open(os.getpid()),
+        "without it nobody learns of a peer's death, so no adapter can be opened",
+        "Linux 5.3 or newer; a seccomp filter must allow pidfd_open",
+    )
+    yield _opened(
+        "waking peers",
+        "eventfd",
+        lambda: os.eventfd(0, os.EFD_CLOEXEC),
+        "whoever sleeps in wait() or notify() is woken by one, so no adapter can be opened",
+        "free descriptors (see RLIMIT_NOFILE); a seccomp filter must allow eventfd2",
+    )
     yield _groups()
     yield _private_memory(host)
     yield _gil()
 
 
-def _death() -> Finding:
-    check = "deaths of peers"
+def _opened(check: str, name: str, call: Callable[[], int], meaning: str, remedy: str) -> Finding:
+    """Try a call that gives a descriptor."""
     try:
-        os.close(os.pidfd_open(os.getpid()))
+        os.close(call())
     except OSError as exc:
-        return problem(
-            check,
-            f"pidfd_open: {exc.strerror} (Linux {platform.release()})",
-            "without it nobody learns of a peer's death, so no adapter can be opened",
-            "Linux 5.3 or newer; a seccomp filter must allow pidfd_open",
-        )
-    return ok(check, "pidfd_open works")
-
-
-def _doorbell() -> Finding:
-    check = "waking peers"
-    try:
-        os.close(os.eventfd(0, os.EFD_CLOEXEC))
-    except OSError as exc:
-        return problem(
-            check,
-            f"eventfd: {exc.strerror}",
-            "whoever sleeps in wait() or notify() is woken by one, so no adapter can be opened",
-            "free descriptors (see RLIMIT_NOFILE); a seccomp filter must allow eventfd2",
-        )
-    return ok(check, "eventfd works")
+        found = f"{name}: {exc.strerror} (Linux {platform.release()})"
+        return problem(check, found, meaning, remedy)
+    return ok(check, f"{name} works")
 
 
 def _groups() -> Finding:
