@@ -206,7 +206,10 @@ class Adapter(Closing):
         group: int = 0,
         affinity: int = 0,
     ) -> SharedReceiveQueue:
-        """Make a queue of receives that several queue pairs share."""
+        """Make a queue of receives that several queue pairs share.
+
+        Its Notify tells when fewer than `notify_threshold` are outstanding; 0 never does.
+        """
         call = "Adapter.create_shared_receive_queue"
         self.check_open(call)
         file = require_file(overlapped_file, self, call)
@@ -228,7 +231,12 @@ class Adapter(Closing):
         max_initiator_sge: int = 1,
         inline_size: int = 0,
     ) -> QueuePair:
-        """Make a queue pair. More scatter/gather elements may be granted than are asked for."""
+        """Make a queue pair. Receives complete on one queue, all else on the other, or the same.
+
+        `context` comes back in each of its results. A depth is how many requests may be
+        outstanding, `inline_size` how many bytes one may hand over inline. More scatter/gather
+        elements may be granted than are asked for.
+        """
         call = "Adapter.create_queue_pair"
         self.check_open(call)
         self._own_queue(call, 2, receive_cq, CompletionQueue)

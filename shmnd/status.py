@@ -97,40 +97,58 @@ class MrFlag(enum.IntFlag):
     """ND_MR_FLAG_*: what a memory region may be used for."""
 
     ALLOW_LOCAL_WRITE = 0x00000001
+    """Receives and Reads of this process may write it."""
     ALLOW_REMOTE_READ = 0x00000002
-    # Contains the bit of ALLOW_LOCAL_WRITE, so test with `flags & ALLOW_REMOTE_WRITE == that`.
+    """Connected peers may read it."""
     ALLOW_REMOTE_WRITE = 0x00000005
+    """Connected peers may write it. Contains ALLOW_LOCAL_WRITE: test for both of its bits."""
     RDMA_READ_SINK = 0x00000008
+    """Reads of this process may write it."""
     DO_NOT_SECURE_VM = 0x80000000
+    """Taken, and without effect."""
 
 
 class OpFlag(enum.IntFlag):
     """ND_OP_FLAG_*: options of one request."""
 
     SILENT_SUCCESS = 0x00000001
+    """No result if it succeeds; a failure is reported all the same."""
     READ_FENCE = 0x00000002
+    """Begin only when all earlier Reads of the queue pair have completed."""
     SEND_AND_SOLICIT_EVENT = 0x00000004
+    """The Receive that it meets ends a SOLICITED Notify of the peer."""
     ALLOW_READ = 0x00000008
+    """Of a Bind: the peer may read the window."""
     ALLOW_WRITE = 0x00000010
+    """Of a Bind: the peer may write the window."""
     INLINE = 0x00000020
+    """Take the bytes now: they may lie anywhere, and may change when the call returns."""
 
 
 class AdapterFlag(enum.IntFlag):
     """ND_ADAPTER_FLAG_*: abilities that an adapter reports."""
 
     IN_ORDER_DMA_SUPPORTED = 0x00000001
+    """The last byte that a Write moves becomes visible last."""
     CQ_INTERRUPT_MODERATION_SUPPORTED = 0x00000004
+    """Notifications can be held back for a while. Not so here."""
     MULTI_ENGINE_SUPPORTED = 0x00000008
+    """Completion queues make progress independently of each other."""
     CQ_RESIZE_SUPPORTED = 0x00000100
+    """`CompletionQueue.resize` works."""
     LOOPBACK_CONNECTIONS_SUPPORTED = 0x00010000
+    """Both ends of a connection may be on one host."""
 
 
 class CqNotify(enum.IntEnum):
     """ND_CQ_NOTIFY_*: which completion ends a Notify. Not a bit mask."""
 
     ERRORS = 0
+    """A failure of the queue itself."""
     ANY = 1
+    """Any completion."""
     SOLICITED = 2
+    """A Receive whose Send had SEND_AND_SOLICIT_EVENT, or a request that failed."""
 
 
 class RequestType(enum.IntEnum):
@@ -158,6 +176,7 @@ class NdError(Exception):
     """
 
     status: Status
+    """What the call, or the operation, ended with."""
     required: int | None
     """After BUFFER_OVERFLOW of an `..._into` call: the size in bytes that is needed."""
 

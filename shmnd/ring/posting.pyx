@@ -102,7 +102,10 @@ cdef class PostingCore(PairCore):
     # -- posting --
 
     def send(self, sge, context=None, flags=0) -> None:
-        """Send a message to the peer, who must have a Receive posted for it."""
+        """Send a message to the peer, who must have a Receive posted for it.
+
+        Flags: SILENT_SUCCESS, READ_FENCE, SEND_AND_SOLICIT_EVENT, INLINE.
+        """
         cdef c.shmnd_sge list_[16]
         cdef uint32_t flag = flags_of(flags)
         cdef uint32_t n, status
@@ -206,11 +209,17 @@ cdef class PostingCore(PairCore):
         self.initiator_cq.pushed()
 
     def read(self, sge, remote_address, remote_token, context=None, flags=0) -> None:
-        """Read the peer's memory into registered memory here."""
+        """Read the peer's memory, at an address of its process, into registered memory here.
+
+        Flags: SILENT_SUCCESS, READ_FENCE.
+        """
         self._rdma(c.SHMND_READ, "read", sge, remote_address, remote_token, context, flags)
 
     def write(self, sge, remote_address, remote_token, context=None, flags=0) -> None:
-        """Write registered memory into the peer's."""
+        """Write registered memory into the peer's, at an address of its process.
+
+        Flags: SILENT_SUCCESS, READ_FENCE, INLINE.
+        """
         self._rdma(c.SHMND_WRITE, "write", sge, remote_address, remote_token, context, flags)
 
     cdef _rdma(self, uint32_t type_, str method, object sge, object remote_address,
@@ -267,7 +276,8 @@ cdef class PostingCore(PairCore):
     def bind(self, memory_region, memory_window, address, length, context=None, flags=0) -> None:
         """Make a range of a region accessible to the peer through a window.
 
-        The window's token is valid when this returns.
+        The window's token is valid when this returns. Flags: ALLOW_READ, ALLOW_WRITE,
+        SILENT_SUCCESS, READ_FENCE.
         """
         cdef uint32_t flag = flags_of(flags)
         if flag & ~_FLAGS_BIND:
@@ -282,7 +292,10 @@ cdef class PostingCore(PairCore):
         self._window(c.SHMND_BIND, token, outcome, context, flag)
 
     def invalidate(self, memory_window, context=None, flags=0) -> None:
-        """End the peer's access through a window. Final when it completes."""
+        """End the peer's access through a window. Final when it completes.
+
+        Flags: SILENT_SUCCESS, READ_FENCE.
+        """
         cdef uint32_t flag = flags_of(flags)
         if flag & ~_FLAGS_INVALIDATE:
             self.refuse("invalidate", Status.INVALID_PARAMETER_3, None, flags)

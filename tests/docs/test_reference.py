@@ -20,7 +20,7 @@ REFERENCE: Final = Path(__file__).parents[2] / "docs" / "reference"
 _CLASS: Final = re.compile(r"^\.\. autoclass:: (\S+)\n((?:(?:   .*)?\n)*)", re.M)
 _LISTED: Final = re.compile(r"^   :members: *(.*(?:\n {6}.*)*)", re.M)
 _BY_HAND: Final = re.compile(r"^   \.\. (?:auto)?(?:attribute|method):: (\w+)", re.M)
-_SINGLE: Final = re.compile(r"^\.\. auto(?:function|data):: (\S+)", re.M)
+_SINGLE: Final = re.compile(r"^\.\. (?:autofunction|data):: (\S+)", re.M)
 
 
 def described() -> dict[str, set[str]]:
