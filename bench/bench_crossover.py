@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where does one way of moving data begin to beat another? The two thresholds of an adapter.
 
-An adapter reports from which size on registered memory beats inline data, and from which size on
-Read and Write beat Send and Receive. Here both are measured, beside what is reported.
+An adapter reports below which size inline data beats registered memory, and above which size Read
+and Write beat Send and Receive. Here both are measured, beside what is reported: for one message
+after another and for a stream. The usual loop is the compiled one, for in Python the flag itself
+costs as much as what is compared.
 """
 
 import argparse
+import dataclasses
 from collections.abc import Sequence
+from typing import Final
+
+from shmnd.info import LIMITS
 
 from . import apart
 from .frame import Report, perform
-from .how import How
+from .how import USUAL, How
 from .options import ENGINES, add_common, add_engine
 from .question import Kind, Question, format_size
 from .rounds import Answer, Answers
@@ -19,23 +25,54 @@ from .table import Notes, number, render
 HELP = "the sizes from which registered memory beats inline, and Write beats Send"
 EXAMPLE = "shmnd bench crossover --quick"
 
-_INLINE = How(inline=1024)
-_SMALL = (16, 64, 128, 256, 512, 1024)
-_LARGE = (1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
-_PAIRS = [
-    *(
-        (Question(Kind.PINGPONG, size, how=_INLINE), Question(Kind.PINGPONG, size))
-        for size in _SMALL
-    ),
-    *((Question(Kind.STREAM, size), Question(Kind.WRITE_STREAM, size)) for size in _LARGE),
-]
-_EVEN = 1.02
+_SMALL: Final = (8, 48, 128, 256, 384, 512, 768, 1024)
+_LARGE: Final = (64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
+_INLINE: Final = How(inline=_SMALL[-1])
+_EVEN: Final = 1.02
 """A ratio below it decides nothing."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Contest:
+    """One way against another at several sizes."""
+
+    title: str
+    sizes: tuple[int, ...]
+    kinds: tuple[Kind, Kind]
+    first: How
+    reported: int
+
+    def pair(self, size: int) -> tuple[Question, Question]:
+        """Give the same traffic in both ways."""
+        one, other = self.kinds
+        return Question(one, size, how=self.first), Question(other, size)
+
+
+_CONTESTS: Final = (
+    *(
+        _Contest(
+            f"{name}: registered memory beats inline",
+            _SMALL,
+            (kind, kind),
+            _INLINE,
+            LIMITS.inline_request_threshold,
+        )
+        for name, kind in (("one by one", Kind.PINGPONG), ("stream", Kind.STREAM))
+    ),
+    *(
+        _Contest(f"{name}: Write beats Send", _LARGE, kinds, USUAL, LIMITS.large_request_threshold)
+        for name, kinds in (
+            ("one by one", (Kind.PINGPONG, Kind.WRITE)),
+            ("stream", (Kind.STREAM, Kind.WRITE_STREAM)),
+        )
+    ),
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     add_engine(parser)
+    parser.set_defaults(engine="native")
     add_common(parser)
     apart.add_options(parser, "crossover")
 
@@ -43,23 +80,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
     subjects = [subject(args.namespace) for subject in ENGINES[args.engine]]
-    questions = [question for pair in _PAIRS for question in pair]
-    return perform(args, questions, subjects, _conclude)
+    asked = (question for each in _CONTESTS for size in each.sizes for question in each.pair(size))
+    return perform(args, list(dict.fromkeys(asked)), subjects, _conclude)
 
 
 def _conclude(answers: Answers) -> Report:
     notes = Notes()
-    given = {(answer.subject, answer.question): answer for answer in answers}
-    subjects = list(dict.fromkeys(answer.subject for answer in answers))
     rows, said = [], []
-    for subject in subjects:
-        ratios = []
-        for one, other in _PAIRS:
-            first, second = given[subject, one], given[subject, other]
-            ratio = _ratio(first, second)
-            ratios.append(ratio)
-            rows.append(_row(first, second, ratio, notes))
-        said += _thresholds(subject, ratios)
+    for subject in dict.fromkeys(answer.subject for answer in answers):
+        for contest in _CONTESTS:
+            ratios = []
+            for size in contest.sizes:
+                first, second = (answers.expect(subject, each) for each in contest.pair(size))
+                ratios.append(_ratio(first, second))
+                rows.append(_row(first, second, ratios[-1], notes))
+            found = _crossover(contest.sizes, ratios)
+            reported = format_size(contest.reported)
+            said.append(f"{subject}, {contest.title} from {found}; reported: {reported}")
     headings = ("what", "µs", "instead", "µs", "ratio")
     text = "\n".join([render(headings, rows, right=" r rr"), "", *said, *notes.lines()])
     return Report(text, {"command": "crossover"}, any(answer.error for answer in answers))
@@ -81,19 +118,6 @@ def _row(first: Answer, second: Answer, ratio: float | None, notes: Notes) -> tu
         else:
             cells.append(number(answer.spread.median * 1e6))
     return (*cells, "" if ratio is None else f"{ratio:.2f}")
-
-
-def _thresholds(subject: str, ratios: Sequence[float | None]) -> list[str]:
-    small, large = ratios[: len(_SMALL)], ratios[len(_SMALL) :]
-    inline, write = _crossover(_SMALL, small), _crossover(_LARGE, large)
-    from shmnd.info import LIMITS
-
-    return [
-        f"{subject}: registered memory beats inline from {inline}; reported: "
-        f"{format_size(LIMITS.inline_request_threshold)}",
-        f"{subject}: Write beats Send from {write}; reported: "
-        f"{format_size(LIMITS.large_request_threshold)}",
-    ]
 
 
 def _crossover(sizes: Sequence[int], ratios: Sequence[float | None]) -> str:

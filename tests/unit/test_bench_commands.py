@@ -32,6 +32,8 @@ RUNS = {
     "read-lat": ["--engine", "both", "--validate", "--wait", "poll", *SHORT],
     "ping": ["-s", "8,64K", "--engine", "both", "--validate", "-t", "4", "-r", "6", *SHORT],
     "rping": ["-s", "4K", "--engine", "both", "--validate", *SHORT],
+    "batch": ["--rounds", "1", "-n", "128"],
+    "crossover": ["--rounds", "1", "-n", "5"],
     "mrlat": ["-s", "4K", *SHORT],
     "mrrate": ["-s", "4K", "--threads", "1,3", *SHORT],
     "connect": ["--rounds", "1", "-n", "3"],
@@ -49,7 +51,7 @@ def report_of(arguments: list[str], tmp_path: Path) -> dict[str, Any]:
 
 
 def test_no_command_is_left_out() -> None:
-    assert set(COMMANDS) == {*RUNS, "batch", "crossover", "report"}
+    assert set(COMMANDS) == {*RUNS, "report"}
 
 
 @pytest.mark.parametrize("command", RUNS)
