@@ -122,6 +122,7 @@ class _Child:
         self.table = _Table()
         self.ends: list[End] = []
         self.baseline = holdings()
+        gc.freeze()  # what was imported stays: no later look for cycles goes through it
 
     def serve(self) -> None:
         while True:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """IND2QueuePair: every status of every request, what completes how, and in which order."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,7 @@ SIZES = [0, 1, 47, 48, 49, 63, 64, 65, 1000, 4096, 65536, 1 << 20]
 MakePair = Callable[..., Pair]
 
 
+@functools.cache
 def pattern(length: int) -> bytes:
     """Bytes that show a shift or a tear: no two neighbouring kilobytes are alike."""
     return bytes((i * 7 + (i >> 10) + 1) & 0xFF for i in range(length))
