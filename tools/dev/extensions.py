@@ -4,8 +4,11 @@
 pyproject.toml names the modules and this command. Every header and .pxd counts for every module:
 the headers include each other, and a module built with an old one would disagree with the rest
 about what lies in shared memory. What is named as `depends` is also what an sdist holds.
+
+With SHMND_LINETRACE set the modules tell a tracer which line they run, for `./run coverage`.
 """
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -36,9 +39,11 @@ class BuildExtensions(build_ext):
     def finalize_options(self) -> None:
         """Complete the modules that pyproject.toml names."""
         super().finalize_options()
+        trace = bool(os.environ.get("SHMND_LINETRACE"))
         # Queue pairs and queues rely on the GIL: an interpreter without it switches it on.
-        self.cython_directives = {"freethreading_compatible": False}
+        self.cython_directives = {"freethreading_compatible": False, "linetrace": trace}
         for extension in self.extensions:
+            extension.define_macros = [("CYTHON_TRACE", "1")] if trace else []
             extension.include_dirs = [RING]
             extension.extra_compile_args = list(FLAGS)
             extension.depends = depends()
