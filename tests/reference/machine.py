@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from reference.memory import Grant, Window
-from reference.world import Pair, Shape, World
+from reference.stage import Pair, Shape
+from reference.world import World
 from shmnd import CqNotify, MrFlag
 from spi.harness import LOCAL, REMOTE
 from spi.remote import Ends, RemoteProcess
@@ -64,6 +65,7 @@ class Machine(RuleBasedStateMachine):
         cq_depth=st.sampled_from((1, 4, 16, 256)),
         separate=st.tuples(st.booleans(), st.booleans()),
         shared=st.tuples(st.booleans(), st.booleans()),
+        thresholds=st.sampled_from(((0, 0), (0, 3), (2, 2))),
         read_limits=st.sampled_from(((4, 4), (1, 1), (4, 0))),
         connected=st.booleans(),
     )
@@ -74,6 +76,7 @@ class Machine(RuleBasedStateMachine):
         cq_depth: int = 16,
         separate: tuple[bool, bool] = (False, False),
         shared: tuple[bool, bool] = (False, False),
+        thresholds: tuple[int, int] = (0, 0),
         read_limits: tuple[int, int] = (4, 4),
         connected: bool = True,
     ) -> None:
@@ -84,14 +87,20 @@ class Machine(RuleBasedStateMachine):
             cq_depth=cq_depth,
             separate=separate,
             shared=shared,
+            thresholds=thresholds,
             read_limits=read_limits,
             patience=self.patience,
         )
         remote = type(self).remote
         self.ends = ends = Ends(remote or RemoteProcess())
         options: list[dict[str, Any]] = [
-            {"srq": is_shared, "srq_depth": depth, "rnr_timeout": self.patience}
-            for is_shared in shared
+            {
+                "srq": is_shared,
+                "srq_depth": depth,
+                "srq_threshold": threshold,
+                "rnr_timeout": self.patience,
+            }
+            for is_shared, threshold in zip(shared, thresholds, strict=True)
         ]
         one = ends.here(**options[0])
         two = ends.there(**options[1]) if remote else ends.here(**options[1])
@@ -259,6 +268,23 @@ class Machine(RuleBasedStateMachine):
     @rule(end=_end, role=_role)
     def cancel_notices(self, end: int, role: str) -> None:
         self.w.cancel_notices(self.w.nodes[end], role)
+
+    @rule(
+        end=_end,
+        depth=st.sampled_from((0, 0, 1, 3, 6, 80)),
+        threshold=st.sampled_from((0, 1, 2, 5)),
+    )
+    def modify_shared(self, end: int, depth: int = 0, threshold: int = 0) -> None:
+        self.w.modify_shared(self.w.nodes[end], depth, threshold)
+
+    @rule(end=_end)
+    def notify_shared(self, end: int) -> None:
+        self.w.notify_shared(self.w.nodes[end])
+
+    @rule(end=_end, really=_rarely)
+    def cancel_shared(self, end: int, really: bool = True) -> None:
+        if really:
+            self.w.cancel_shared(self.w.nodes[end])
 
     @rule(end=_end, role=_role, depth=st.sampled_from((1, 2, 4, 16, 300)))
     def resize(self, end: int, role: str, depth: int) -> None:

@@ -214,4 +214,10 @@ class Target:
         self.dirty = True
 
 
-TARGET_FLAGS: Final = (LOCAL | REMOTE, LOCAL, LOCAL | MrFlag.ALLOW_REMOTE_READ)
+TARGET_FLAGS: Final = (
+    LOCAL | MrFlag.ALLOW_REMOTE_READ,
+    LOCAL | REMOTE,
+    LOCAL | REMOTE,
+    LOCAL,
+)
+"""By the number of the side: programs with one connection can write, too."""

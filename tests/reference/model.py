@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from shmnd import CqNotify, RequestType, Status
 
-__all__ = ["Connection", "Notice", "Queue", "Request", "Shared", "Side", "Violation"]
+__all__ = ["Alarm", "Connection", "Notice", "Queue", "Request", "Shared", "Side", "Violation"]
 
 
 class Violation(AssertionError):
@@ -124,12 +124,32 @@ class Queue:
 
 
 @dataclass(eq=False)
+class Alarm:
+    """A Notify request of a shared receive queue."""
+
+    may: bool = False
+    """Since it was made, fewer receives than the threshold may have been left."""
+    must: bool = False
+    """And for certain they were."""
+
+
+@dataclass(eq=False)
 class Shared:
     """A shared receive queue."""
 
     depth: int
+    threshold: int = 0
     receives: list[Request] = field(default_factory=list)
-    newest_taken: int = -1
+    """Posted, and their completions not retrieved."""
+    sides: list[Side] = field(default_factory=list)
+    alarms: list[Alarm] = field(default_factory=list)
+
+    def look(self) -> None:
+        """Something changed that decides how few receives are left."""
+        under_way = sum(side.other.posted_sends - len(side.arrived) for side in self.sides)
+        for alarm in self.alarms:
+            alarm.must = alarm.must or len(self.receives) < self.threshold
+            alarm.may = alarm.may or len(self.receives) - under_way < self.threshold
 
 
 class Side:
@@ -159,6 +179,7 @@ class Side:
         self.sent: list[Request] = []
         self.arrived: list[Arrival] = []
         self.matched = 0  # messages to this side that were compared with what was sent
+        self.posted_sends = 0
         self.flushes = 0
         self.flushed_receives = False
         self.flush_canceled = 0  # the last Flush that a request ended with CANCELED by
@@ -169,11 +190,15 @@ class Side:
         receive_queue.sides.append(self)
         if initiator_queue is not receive_queue:
             initiator_queue.sides.append(self)
+        if shared is not None:
+            shared.sides.append(self)
 
     def leave(self) -> None:
         """It is forgotten; its queues go on."""
         for queue in {self.receive_queue, self.initiator_queue}:
             queue.sides.remove(self)
+        if self.shared is not None:
+            self.shared.sides.remove(self)
 
     # -- what a call may give --
 
@@ -203,6 +228,9 @@ class Side:
             return
         request.waits_after = len(self.arrived)
         self.requests.append(request)
+        self.posted_sends += request.kind is RequestType.SEND
+        if self.other.shared is not None:
+            self.other.shared.look()
 
     def flush(self) -> None:
         """Flush was called: what is posted may end with CANCELED."""
@@ -316,8 +344,9 @@ class Side:
             mine = [a.request.number for a in self.arrived]
             if mine and mine[-1] > request.number:
                 raise Violation(f"{self.name}: {request} completed after {mine[-1]}")
-            self.shared.newest_taken = max(self.shared.newest_taken, request.number)
         receives.remove(request)
+        if self.shared is not None:
+            self.shared.look()
 
     def _own_done(self) -> int | None:
         """For causality: messages of this side known to be done, if one queue tells of both."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reference finds faults: each of these worlds lies in one way, and is found out."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from reference.machine import Machine
 from reference.memory import Pieces
 from reference.model import Queue, Request, Side, Violation
-from reference.world import Mark, Node, World
+from reference.stage import Mark, Node
+from reference.world import World
 from shmnd import RequestType, Status
 from spi.harness import Completion
 
@@ -108,6 +110,30 @@ class Jumpy(World):
         return overlapped.call == "CompletionQueue.notify" or super()._is_done(overlapped)
 
 
+class Numb(World):
+    """A Notify of a shared receive queue never completes."""
+
+    def _is_done(self, overlapped: Any) -> bool:
+        return overlapped.call != "SharedReceiveQueue.notify" and super()._is_done(overlapped)
+
+    def cancel_shared(self, node: Node) -> None:
+        pass
+
+
+class Alarmist(World):
+    """A Notify of a shared receive queue completes at once."""
+
+    def _is_done(self, overlapped: Any) -> bool:
+        return overlapped.call == "SharedReceiveQueue.notify" or super()._is_done(overlapped)
+
+
+class Rigid(World):
+    """Modify says that it did, and did nothing."""
+
+    def _modify(self, real: Any, depth: int, threshold: int) -> None:
+        pass
+
+
 class Slow(World):
     """One node is never polled."""
 
@@ -119,17 +145,22 @@ class Stale(World):
     """Writes go astray: memory is not what it should be."""
 
     def _check_targets(self) -> None:
-        for slot in self.slots:
-            if slot[0].target.dirty:
-                slot[0].target.shadow[0] ^= 1
+        for pair in itertools.chain(*self.slots):
+            if pair.target.dirty:
+                pair.target.shadow[0] ^= 1
         super()._check_targets()
 
 
+# fmt: off
+LIARS = [
+    Swapped, Lost, Doubled, Torn, Short, Copied, Hopeful, Gloomy, Deaf, Jumpy, Numb, Alarmist,
+    Rigid, Slow, Stale,
+]
+# fmt: on
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "world",
-    [Swapped, Lost, Doubled, Torn, Short, Copied, Hopeful, Gloomy, Deaf, Jumpy, Slow, Stale],
-)
+@pytest.mark.parametrize("world", LIARS)
 def test_a_world_that_lies_is_found_out(
     world: type[World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
