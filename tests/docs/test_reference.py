@@ -88,3 +88,15 @@ def test_every_error_of_a_family_is_there() -> None:
         status: type(shmnd.NdError(status, "")).__mro__[2].__name__ for status in shmnd.Status
     }
     assert shown == {status: name for status, name in families.items() if name != "BaseException"}
+
+
+def test_every_status_is_there_with_its_number() -> None:
+    text = (REFERENCE / "errors.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (0x[0-9A-F]{8}) \| (.+) \|$", text, re.M)
+    assert [(name, int(number, 16)) for name, number, _ in rows] == [
+        (status.name, status.value) for status in shmnd.Status
+    ]
+    aliases = {name for name, status in shmnd.Status.__members__.items() if name != status.name}
+    shown = re.findall(r"`(\w+)` is `(\w+)`", text)
+    assert {name for name, _ in shown} == aliases
+    assert all(shmnd.Status[name] is shmnd.Status[meant] for name, meant in shown)
