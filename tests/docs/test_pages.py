@@ -56,6 +56,12 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert broken(page) == []
 
 
+def test_the_index_leads_to_everything() -> None:
+    led = {(DOCS / link).resolve() for link in links(DOCS / "index.md")}
+    there = {*PAGES, *(DOCS / "examples").glob("*.py")} - {DOCS / "index.md"}
+    assert {str(path.relative_to(ROOT)) for path in there - led} == set()
+
+
 def test_a_broken_link_would_be_seen(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# A head\n[a](#a-head) [b](#no-head) [c](none.md) [d](https://example.org)\n")
