@@ -34,7 +34,7 @@ STRUCTS: Final = (
 )  # fmt: skip
 ANY: Final = "any word"
 MESSAGE: Final = "a message"
-SECONDS: Final = 3
+SECONDS: Final = 8
 """A life that its own lies have hung up ends then."""
 _FIELD: Final = re.compile(r"^\s+(?:shmnd_word\d+|uint\d+_t|struct shmnd_share) (\w+)(?:\[[^;]*)?;")
 
@@ -114,10 +114,8 @@ class Liar:
         self.known, self.chance, self.told = known, chance, told
         self.numbers = {name: number for number, name in enumerate(names(known))}
 
-    def lie(self) -> None:
-        """One value, somewhere."""
-        # Taken anew each time: a line that ends takes its memory along.
-        pages = shared_memory()
+    def lie(self, pages: list[Shared]) -> None:
+        """One value, somewhere in these."""
         links = [each for each in pages if each.kind == "link"]
         pages = links if links and self.chance.random() < 0.8 else pages
         if not pages:
@@ -217,5 +215,6 @@ def live_and_lie(
         member.until(lambda: all(line.is_at_rest() for line in member.lines))
         while told.sum() < wanted and any(not line.ended for line in member.lines):
             member.turn(0.0005)
-            for _ in range(chance.randrange(4)):
-                liar.lie()
+            pages = shared_memory()  # a line that ends takes its memory along
+            for _ in range(chance.randrange(12)):
+                liar.lie(pages)

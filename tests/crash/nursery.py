@@ -19,9 +19,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from crash.crowd import CONNECTED, HONEST, MADE, Report, live_and_die, survive
+from crash.crowd import CONNECTED, HONEST, MADE, live_and_die, survive
 from crash.faces import WAIT, Address
 from crash.liar import Layout, live_and_lie, names
+from crash.lines import Report
 
 _spawn: Final = multiprocessing.get_context("spawn")
 

@@ -14,7 +14,8 @@ from random import Random
 
 import pytest
 
-from crash.crowd import CONNECTED, Report, held
+from crash.crowd import CONNECTED, held
+from crash.lines import Report
 from crash.nursery import MOMENTS, Crowd
 from processes.kit import broker_pid
 
@@ -82,8 +83,8 @@ def deaths(count: int, seed: int) -> Tally:
 
 @pytest.mark.slow
 def test_deaths_under_everything(namespace: str) -> None:
-    tally = deaths(30, 1)
-    assert tally.lines > 10
+    tally = deaths(int(os.environ.get("SHMND_DEATHS", "30")), 1)
+    assert tally.lines > 3
     assert tally.requests > tally.lines
 
 

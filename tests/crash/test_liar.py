@@ -16,8 +16,8 @@ import pytest
 from crash.liar import ANY, MESSAGE, layout, names
 from crash.nursery import Crowd
 
-A_LIFE = 250
-"""Lies of one process."""
+A_LIFE = 500
+"""Lies of one process, over as many lines as they cost."""
 
 pytestmark = pytest.mark.crash
 
@@ -62,10 +62,10 @@ def lies(wanted: int, seed: int, folder: Path) -> tuple[Counter[str], Counter[st
 
 @pytest.mark.slow
 def test_lies(namespace: str, tmp_path: Path) -> None:
-    told, ends = lies(3000, 1, tmp_path)
-    assert ends["by the survivor"] > 5
-    assert told[MESSAGE] > 100
-    assert told[ANY] > 100
+    told, ends = lies(int(os.environ.get("SHMND_LIES", "3000")), 1, tmp_path)
+    assert ends["by the survivor"] > 2
+    assert told[MESSAGE] > 20
+    assert told[ANY] > 20
 
 
 @pytest.mark.soak
