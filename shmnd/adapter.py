@@ -13,6 +13,7 @@ import numpy as np
 
 from shmnd.address import address_list_into, host_addresses, into, parse_host, require_local
 from shmnd.bells import Bells
+from shmnd.broker.place import place_of
 from shmnd.broker.protocol import name_of
 from shmnd.closing import Closing
 from shmnd.connector import Connector
@@ -24,6 +25,7 @@ from shmnd.overlapped import OverlappedFile, OverlappedObject, require_file
 from shmnd.queues import CompletionQueue, QueuePair, SharedReceiveQueue
 from shmnd.ring import Arena, Registry, Segment
 from shmnd.ring.peer import Probe
+from shmnd.ring.tally import Tallies
 from shmnd.status import Status, error
 from shmnd.within import parameter_status, within
 
@@ -35,6 +37,8 @@ __all__ = ["Adapter"]
 
 _Made = TypeVar("_Made", bound=OverlappedObject)
 
+_FIRST_READ_ONLY: Final = 1 << 30
+"""Segments with these numbers, tables and tallies, are written by their owner alone."""
 _DEPTH: Final = 64
 """Default depth of a queue pair's queues."""
 
@@ -69,7 +73,8 @@ class Adapter(Closing):
         self._pairs: weakref.WeakSet[QueuePair] = weakref.WeakSet()
         self._objects: weakref.WeakSet[Any] = weakref.WeakSet()
         announce = weakref.WeakMethod(self._announce)
-        self.registry: Final = Registry(lambda *new: _called(announce, *new))
+        self.tallies: Final = Tallies(lambda *new: _called(announce, *new), self.uid)
+        self.registry: Final = Registry(lambda *new: _called(announce, *new), self.tallies)
         self.bells: Final = Bells(lambda *new: _called(announce, *new))
         withdraw = weakref.WeakMethod(self._withdraw)
         self.arena: Final = Arena(
@@ -78,10 +83,12 @@ class Adapter(Closing):
         self._probe: Final = Probe()
         self.hub: Final = Hub.of(namespace, group)
         try:
+            self.tallies.open(place_of(namespace, group=group).mark)
             self.hub.register_adapter(self, {"probe": [self._probe.address, self._probe.nonce]})
         except BaseException:
             self._closed = True
             self.hub.unregister_adapter(self)
+            self.tallies.close()
             raise
         self._known = True
 
@@ -97,14 +104,13 @@ class Adapter(Closing):
         """All shared segments: number, bytes, the descriptor for peers, whether they may write."""
         every = [*self.bells.segments(), *self.arena.segments()]
         shared = [(seg, segment.size, segment.fd, True) for seg, segment in every]
-        return shared + [
-            (seg, segment.size, segment.fd, False) for seg, segment in self.registry.tables()
-        ]
+        read_only = [*self.registry.tables(), *self.tallies.segments()]
+        return shared + [(seg, segment.size, segment.fd, False) for seg, segment in read_only]
 
     def _announce(self, seg: int, segment: Segment) -> None:
         """Tell the peers of a new segment, before anything in it can be named to them."""
-        table = seg >= 1 << 30
-        self.hub.announce_segment(self, seg, segment.size, segment.fd, not table)
+        writable = seg < _FIRST_READ_ONLY
+        self.hub.announce_segment(self, seg, segment.size, segment.fd, writable)
 
     def _withdraw(self, seg: int) -> None:
         """A segment is gone. Comes from finalisers, so it only posts."""
@@ -339,6 +345,7 @@ class Adapter(Closing):
         self.bells.close()
         for _, segment in self.registry.tables():
             segment.close_fd()  # mapped as long as something refers to it
+        self.tallies.close()
         self.hub.unregister_adapter(self)
 
     def __repr__(self) -> str:

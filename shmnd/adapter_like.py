@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from shmnd.protocols import Description, SegmentOwner
 
 if TYPE_CHECKING:
+    from shmnd.address import Address
     from shmnd.bells import Bells
     from shmnd.hub import Hub
     from shmnd.info import AdapterInfo
@@ -83,8 +84,15 @@ class QueuePairLike(Protocol):
     def set_read_limits(self, inbound: int, outbound: int) -> None:
         """Fix what was negotiated; comes before `attach`."""
 
-    def attach(self, link: Any, peer: Any, remote: Description, active: bool) -> None:
-        """Bind it to a link."""
+    def attach(
+        self,
+        link: Any,
+        peer: Any,
+        remote: Description,
+        active: bool,
+        ends: tuple[Address, Address] | None = None,
+    ) -> None:
+        """Bind it to a link, between two addresses: here and there."""
 
     def open(self) -> None:
         """The active side completes: both ends are connected."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shmnd.adapter_like import AdapterLike, QueuePairLike
     from shmnd.attempt import Attempt, ReadLimits
     from shmnd.hub import Hub
-    from shmnd.protocols import Description, LinkLike, PeerLike
+    from shmnd.protocols import LinkLike, PeerLike
 
 __all__ = ["LinkState", "Look", "QpState", "Tie", "own_queue_pair"]
 
@@ -117,7 +117,7 @@ class Tie:
         assert attempt.mine is not None
         remote = attempt.theirs.qp
         link = self._hub.data_plane.create_link(attempt.mine.qp, remote)
-        self._attach(qp, link, peer, remote, limits, active=False)
+        self._attach(qp, link, peer, attempt, limits, active=False)
         return link
 
     def take_answer(
@@ -129,20 +129,21 @@ class Tie:
         remote = attempt.theirs.qp
         link = self._hub.data_plane.attach_link(fd, size, attempt.mine.qp, remote)
         qp = self._require_living("Connector.connect")
-        self._attach(qp, link, peer, remote, limits, active=True)
+        self._attach(qp, link, peer, attempt, limits, active=True)
 
     def _attach(
         self,
         qp: QueuePairLike,
         link: LinkLike,
         peer: PeerLike,
-        remote: Description,
+        attempt: Attempt,
         limits: ReadLimits,
         *,
         active: bool,
     ) -> None:
+        assert attempt.theirs is not None
         qp.set_read_limits(*limits)
-        qp.attach(link, peer, remote, active)
+        qp.attach(link, peer, attempt.theirs.qp, active, (attempt.local, attempt.peer))
         self._attached = True
 
     def _require_living(self, call: str) -> QueuePairLike:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shmnd.broker.ports import PortSpace
-from shmnd.broker.protocol import Address
+from shmnd.broker.protocol import FIRST_FOR_TOOLS, Address
 from shmnd.broker.records import (
     Adapter,
     Bound,
@@ -65,7 +65,7 @@ class Ends:
             )
         given = to.knows[adapter.uid]
         for number, segment in adapter.segments.items():
-            if number not in given:
+            if number not in given and number < FIRST_FOR_TOOLS:
                 given.add(number)
                 self._outbox.event(
                     to,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import re
 import socket
@@ -107,6 +108,11 @@ class Place:
         self.access = access or Access()
         self.lock = directory / "lock"
         self.socket = directory / "broker.sock"
+
+    @property
+    def mark(self) -> int:
+        """A number that stands for it, where there is no room for a path."""
+        return int.from_bytes(hashlib.sha256(os.fsencode(self.directory)).digest()[:8], "big")
 
     def try_lock(self) -> int | None:
         """Become the broker, or whoever starts it: give the locked descriptor, None if taken."""

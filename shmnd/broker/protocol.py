@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 from shmnd.status import Status
 
 __all__ = [
+    "FIRST_FOR_TOOLS",
     "MAX_FDS",
     "MAX_MESSAGE",
     "VERSION",
@@ -44,8 +45,11 @@ __all__ = [
     "text_of",
 ]
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Both ends must speak the same; an upgrade that changes a message raises it."""
+
+FIRST_FOR_TOOLS: Final = 1 << 31
+"""Segments with these numbers are for those who look on; peers are not told of them."""
 
 MAX_MESSAGE: Final = 32768
 """Bytes of one datagram, in both directions."""

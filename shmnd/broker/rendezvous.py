@@ -110,21 +110,23 @@ class Rendezvous:
         ident = request_id(message)
         mark = len(self.outbox.items)
         status, text, reply = Status.SUCCESS, "", Fields()
+        gives: list[Descriptor] = []
         try:
             op, fields = read_request(message, len(fds))
-            reply = self._dispatch(client, op, fields, fds)
+            if op == "status":  # for tools, which need not say hello
+                reply = self._status(fields, gives)
+            else:
+                reply = self._dispatch(client, op, fields, fds)
         except Refusal as refusal:
             status, text = refusal.status, refusal.message
         if ident is not None:
             answer = {"re": ident, "status": int(status), "message": text, **reply}
             # Before the events that follow from it.
-            self.outbox.items.insert(mark, Outgoing(client, answer))
+            self.outbox.items.insert(mark, Outgoing(client, answer, tuple(gives)))
 
     def _dispatch(self, client: int, op: str, fields: Fields, fds: Sequence[Descriptor]) -> Fields:
         if op == "hello":
             return self._hello(client, fields, fds)
-        if op == "status":  # for tools, which need not say hello
-            return self._status(fields)
         process = self._clients.get(client)
         if process is None:
             raise Refusal(Status.INVALID_DEVICE_STATE, f"{op}: hello must come first")
@@ -352,8 +354,8 @@ class Rendezvous:
             process.unheard.add(uid)
         return {}
 
-    def _status(self, fields: Fields) -> Fields:
-        found = report(self.processes, self.adapters, self.connections.records, fields)
+    def _status(self, fields: Fields, gives: list[Descriptor]) -> Fields:
+        found = report(self.processes, self.adapters, self.connections.records, fields, gives)
         return {"broker": self.uid, "version": VERSION, "pid": os.getpid(), **found}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
-from shmnd.broker.protocol import Fields
+from shmnd.broker.protocol import FIRST_FOR_TOOLS, MAX_FDS, Descriptor, Fields
 from shmnd.broker.records import Adapter, Bound, Connection, End, Process
 
 __all__ = ["report"]
@@ -21,8 +21,12 @@ def report(
     adapters: Mapping[str, Adapter],
     connections: Mapping[tuple[int, str, str], Connection],
     fields: Fields,
+    gives: list[Descriptor],
 ) -> Fields:
-    """Give the counts, and the page of the wanted kind; `next` (not 0) leads to the one after."""
+    """Give the counts, and the page of the wanted kind; `next` (not 0) leads to the one after.
+
+    What stands in the page may come with a descriptor each, in the same order.
+    """
     listeners = [
         bound
         for process in processes.values()
@@ -44,9 +48,29 @@ def report(
     kind, after = fields["kind"], fields["after"]
     if kind == "none":
         return counts
+    if kind == "tallies":
+        return {**counts, **_tallies(adapters, after, gives)}
     page = list(islice(pages[kind], after, after + _PAGE))
     seen = after + len(page)
     return {**counts, "page": page, "next": seen if page and seen < counts[kind] else 0}
+
+
+def _tallies(adapters: Mapping[str, Adapter], after: int, gives: list[Descriptor]) -> Fields:
+    """Give the segments that adapters keep for tools. Nobody but their owners can write them."""
+    every = (
+        (adapter, number, segment)
+        for adapter in adapters.values()
+        for number, segment in adapter.segments.items()
+        if number >= FIRST_FOR_TOOLS
+    )
+    found = list(islice(every, after, after + MAX_FDS + 1))
+    page = found[:MAX_FDS]
+    gives += [segment.fd for _, _, segment in page]
+    rows = [
+        {**_process(adapter.process), "adapter": adapter.uid, "size": segment.size}
+        for adapter, _, segment in page
+    ]
+    return {"page": rows, "next": after + MAX_FDS if len(found) > MAX_FDS else 0}
 
 
 def _process(process: Process) -> Fields:

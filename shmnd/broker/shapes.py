@@ -260,7 +260,8 @@ REQUESTS: Final[Mapping[str, Shape]] = {
         0,
         {
             "kind": _Default(
-                _choice("none", "processes", "adapters", "listeners", "connections"), "none"
+                _choice("none", "processes", "adapters", "listeners", "connections", "tallies"),
+                "none",
             ),
             "after": _Default(_integer(0, _U31), 0),
         },

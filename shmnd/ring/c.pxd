@@ -10,9 +10,10 @@ cdef extern from "post.h" nogil:
     ctypedef uint64_t word64 "shmnd_word64"
     ctypedef bint cbool "bool"
 
-    uint64_t SHMND_LINK_MAGIC
+    uint64_t SHMND_LINK_MAGIC, SHMND_TALLY_MAGIC
     uint32_t SHMND_LAYOUT_VERSION, SHMND_READY_BITS, SHMND_PRIVATE_MEMORY, SHMND_MAX_SGE
-    uint32_t SHMND_FIRST_BELL_SEGMENT, SHMND_FIRST_TABLE_SEGMENT
+    uint32_t SHMND_FIRST_BELL_SEGMENT, SHMND_FIRST_TABLE_SEGMENT, SHMND_FIRST_TALLY_SEGMENT
+    uint32_t SHMND_TALLY_ACTIVE, SHMND_TALLY_PASSIVE
     uint32_t SHMND_TOKEN_INDEX_BITS, SHMND_TOKEN_INDEX_MASK
     uint32_t SHMND_TABLE_ENTRIES, SHMND_TABLE_SEGMENTS
     uint32_t SHMND_ALLOW_READ, SHMND_ALLOW_WRITE
@@ -32,6 +33,32 @@ cdef extern from "post.h" nogil:
     uint32_t SHMND_JOB_NONE
     uint32_t SHMND_ACTIVE, SHMND_PASSIVE
     uint32_t SHMND_DIRECT_LINKS, SHMND_RING_SLOTS, SHMND_EAGER_MAX
+
+    struct shmnd_tally:
+        word64 state
+        word64 role
+        word64 connection
+        word64 since_ns
+        word64 receive_depth
+        word64 initiator_depth
+        word64 peer_pid
+        word64 local[3]
+        word64 remote[3]
+
+    struct shmnd_tally_head:
+        uint64_t magic
+        uint64_t uid[2]
+        uint64_t pid
+        uint64_t since_ns
+        uint64_t entries
+        uint64_t number
+        uint64_t place
+        word32 version
+        word64 regions
+        word64 region_bytes
+        word64 sleepers
+        word64 sleeping_ns
+        word64 notifies
 
     struct shmnd_slot:
         word64 ready_pos
@@ -213,6 +240,7 @@ cdef extern from "post.h" nogil:
         shmnd_cq *receive_cq
         shmnd_cq *initiator_cq
         shmnd_peer *peer
+        shmnd_tally *tally
         shmnd_link_end link
         uint64_t bond
         uint32_t state
@@ -279,11 +307,20 @@ cdef extern from "post.h" nogil:
     void shmnd_release64(word64 *w, uint64_t v)
     uint32_t shmnd_relaxed32(const word32 *w)
     void shmnd_put32(word32 *w, uint32_t v)
+    void shmnd_put64(word64 *w, uint64_t v)
     void shmnd_release32(word32 *w, uint32_t v)
     uint32_t shmnd_acquire32(const word32 *w)
     void shmnd_pause()
     uint8_t shmnd_byte_at(const void *at)
     const shmnd_slot *shmnd_slot_peek_at(const uint8_t *ring, uint64_t pos)
+
+    void shmnd_tally_add(word64 *w, uint64_t n)
+    void shmnd_tally_clear(shmnd_tally *t)
+    void shmnd_tally_close(shmnd_tally *t)
+    void shmnd_tally_open(shmnd_tally *t, uint64_t name)
+    bint shmnd_tally_read(const shmnd_tally *t, uint64_t *out)
+    void shmnd_qp_enter(shmnd_qp *qp, uint32_t state)
+    void shmnd_count_posted(shmnd_qp *qp)
 
     void shmnd_bell_arm(shmnd_arming *a, uint32_t mode)
     void shmnd_bell_disarm(shmnd_arming *a)

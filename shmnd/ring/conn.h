@@ -192,6 +192,8 @@ static inline void shmnd_down_cancel_requests(struct shmnd_qp *qp, bool theirs_g
     }
     qp->wq_next = qp->wq_head;
     qp->large_in_flight = false;
+    shmnd_count_requests(qp);
+    shmnd_put64(&qp->tally->waiting_ns, 0);
 }
 
 static inline void shmnd_cancel_receives(struct shmnd_qp *qp, uint64_t up_to)
@@ -204,6 +206,7 @@ static inline void shmnd_cancel_receives(struct shmnd_qp *qp, uint64_t up_to)
         shmnd_rx_unpin(qp, e, shmnd_rqe_sges(&qp->own, qp->own.matched));
         qp->own.matched++;
         shmnd_cq_push(qp->receive_cq, &c);
+        shmnd_count_unfilled(qp, SHMND_CANCELED);
     }
 }
 
@@ -377,7 +380,7 @@ static inline void shmnd_qp_look(struct shmnd_qp *qp)
     enum shmnd_link_state s = shmnd_their_state(qp);
     /* An end that opened and closed before we looked did connect. */
     if (qp->state == SHMND_QP_ATTACHED && shmnd_relaxed32(&qp->link.theirs->opened))
-        qp->state = SHMND_QP_CONNECTED;
+        shmnd_qp_enter(qp, SHMND_QP_CONNECTED);
     if (s <= SHMND_LINK_OPEN || qp->state != SHMND_QP_CONNECTED)
         return;
     shmnd_qp_go_down(qp, SHMND_LINK_CLOSED,

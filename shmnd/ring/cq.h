@@ -18,7 +18,7 @@
 #ifndef SHMND_CQ_H
 #define SHMND_CQ_H
 
-#include "engine.h"
+#include "count.h"
 
 static inline uint64_t shmnd_cq_count(const struct shmnd_cq *cq)
 {

@@ -19,6 +19,7 @@
 #include "bell.h"
 #include "slots.h"
 #include "spans.h"
+#include "tally.h"
 #include "tokens.h"
 #include "vm.h"
 
@@ -220,6 +221,7 @@ struct shmnd_qp {
     struct shmnd_registry *registry;
     struct shmnd_cq *receive_cq, *initiator_cq;
     struct shmnd_peer *peer;
+    struct shmnd_tally *tally; /* what others may read of it; written, never read back */
     struct shmnd_link_end link;
     uint64_t bond; /* a number for this connection that no other of this process ever had */
     enum shmnd_qp_state state;

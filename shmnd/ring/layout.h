@@ -275,4 +275,81 @@ struct shmnd_grant {
 
 _Static_assert(sizeof(struct shmnd_grant) == 64, "one cache line");
 
+/* ---- tallies: what an adapter tells of itself to whoever may look ---------- */
+
+#define SHMND_TALLY_MAGIC 0x796c6174646e6d73ull /* "smndtaly" */
+/* Numbers of segments from here on are for tools; peers are not told of them. */
+#define SHMND_FIRST_TALLY_SEGMENT (1u << 31)
+
+/* One queue pair. Written by the process that it is of, and by nobody else: it is
+ * never read back for any decision, and everybody else maps it read-only. Counts are
+ * of this connection, or of this attempt at one. */
+struct shmnd_tally {
+    /* line 0: messages and requests. */
+    shmnd_word64 sent; /* messages, with those that were taken back */
+    shmnd_word64 sent_bytes;
+    shmnd_word64 taken; /* messages that met a receive, with those that were taken back */
+    shmnd_word64 received_bytes;
+    shmnd_word64 posted;      /* receives, from those on that were there when it connected */
+    shmnd_word64 unfilled;    /* of these, those that ended without a message */
+    shmnd_word64 outstanding; /* initiator requests now */
+    shmnd_word64 waiting_ns; /* since then the oldest of them waits for a receive; 0: it does not */
+    /* line 1: what is rarer. */
+    shmnd_word64 reads;
+    shmnd_word64 read_bytes;
+    shmnd_word64 writes;
+    shmnd_word64 written_bytes;
+    shmnd_word64 recalled; /* messages of ours that were taken back */
+    shmnd_word64 skipped;  /* messages of the peer's that were taken back */
+    shmnd_word64 failures; /* requests that ended otherwise than with ND_SUCCESS */
+    shmnd_word64 status;   /* of the last such */
+    /* lines 2 and 3: who it is. */
+    shmnd_word64 name;          /* 0: free; another one for each use and each attempt to connect */
+    shmnd_word64 state;         /* enum shmnd_qp_state */
+    shmnd_word64 role;          /* enum shmnd_tally_role */
+    shmnd_word64 connection;    /* as in the link's header: the same number at both ends */
+    shmnd_word64 since_ns;      /* of this use; wall clock */
+    shmnd_word64 receive_depth; /* 0 with a shared receive queue */
+    shmnd_word64 initiator_depth;
+    shmnd_word64 peer_pid;
+    shmnd_word64 local[3]; /* address: two words of IP, then family << 16 | port */
+    shmnd_word64 remote[3];
+    shmnd_word64 reserved[2];
+};
+
+enum shmnd_tally_role {
+    SHMND_TALLY_ALONE = 0, /* not connected yet */
+    SHMND_TALLY_ACTIVE,
+    SHMND_TALLY_PASSIVE,
+};
+
+/* The first words of a segment of tallies. Only those of an adapter's first are kept. */
+struct shmnd_tally_head {
+    /* line 0: written before anybody can map it. */
+    uint64_t magic;
+    uint64_t uid[2]; /* of the adapter */
+    uint64_t pid;    /* as its process knows itself */
+    uint64_t since_ns;
+    uint64_t entries;
+    uint64_t number;      /* of the segment, from 0 */
+    shmnd_word32 version; /* stored last */
+    uint32_t pad0;
+    /* line 1: the adapter. */
+    shmnd_word64 regions;
+    shmnd_word64 region_bytes;
+    shmnd_word64 sleepers;    /* threads that sleep in CompletionQueue.wait */
+    shmnd_word64 sleeping_ns; /* since when the last of them does */
+    shmnd_word64 notifies;    /* completion queues that are armed by Notify */
+    shmnd_word64 pad1[3];
+    /* lines 2 and 3: where its processes meet, as a number; written with line 0. */
+    uint64_t place;
+    shmnd_word64 pad2[15];
+};
+
+_Static_assert(offsetof(struct shmnd_tally, reads) == 64, "line 1");
+_Static_assert(offsetof(struct shmnd_tally, name) == 128, "line 2");
+_Static_assert(sizeof(struct shmnd_tally) == 256, "ABI of the tallies");
+_Static_assert(offsetof(struct shmnd_tally_head, regions) == 64, "line 1");
+_Static_assert(sizeof(struct shmnd_tally_head) == 256, "ABI of the tallies");
+
 #endif

@@ -3,6 +3,7 @@
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from shmnd.ring cimport c
+from shmnd.ring.tally cimport Tallies
 
 
 cdef class Sge:
@@ -19,6 +20,7 @@ cdef class Registry:
     cdef object _free
     cdef list _tables
     cdef object _announce
+    cdef Tallies _tallies
     cdef c.shmnd_qp **_qps
     cdef uint32_t _qp_count, _qp_room
     cdef uint64_t _bonds

@@ -3,6 +3,7 @@ from collections.abc import Callable
 
 from shmnd.ring.above import AnyBuffer
 from shmnd.ring.segment import Segment
+from shmnd.ring.tally import Tallies
 
 class Sge:
     def __init__(
@@ -32,7 +33,7 @@ class HeldBuffer:
 def is_mapped(address: int, nbytes: int) -> bool: ...
 
 class Registry:
-    def __init__(self, announce: Callable[[int, Segment], None]) -> None: ...
+    def __init__(self, announce: Callable[[int, Segment], None], tallies: Tallies) -> None: ...
     def tables(self) -> list[tuple[int, Segment]]: ...
     def register(
         self, address: int, length: int, rights: int, place: tuple[int, int] | None

@@ -18,6 +18,7 @@ from libc.stdint cimport UINT64_MAX
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
 
 from shmnd.ring cimport c
+from shmnd.ring.tally cimport Tallies
 from shmnd.ring.segment cimport Segment
 
 from shmnd.status import Status, error
@@ -160,7 +161,8 @@ def is_mapped(address: int, nbytes: int) -> bool:
 
 
 cdef class Registry:
-    """The regions and windows of one adapter. `announce(seg, segment)` publishes a table."""
+    """The regions and windows of one adapter. `announce(seg, segment)` publishes a table; the
+    regions are counted in `tallies`."""
 
     def __cinit__(self):
         # Reserved whole, so that an entry never moves; pages come with use.
@@ -174,8 +176,9 @@ cdef class Registry:
         if self._generations == NULL:
             raise MemoryError
 
-    def __init__(self, announce):
+    def __init__(self, announce, Tallies tallies):
         self._announce = announce
+        self._tallies = tallies
         self._free = deque()
         self._tables = []
 
@@ -277,6 +280,7 @@ cdef class Registry:
             except BaseException:
                 self._release(region.token)
                 raise
+        self._tallies.count_region(1, length)
         return region.token
 
     def withdraw(self, token: int) -> list:
@@ -290,6 +294,8 @@ cdef class Registry:
         cdef c.shmnd_qp *qp
         if region == NULL:
             return []
+        if region.base != UINT64_MAX:  # a window's is
+            self._tallies.count_region(-1, region.length)
         # The token still finds the entry, for what has to let go of it; no SGE lies in it.
         region.base = UINT64_MAX
         region.length = 0

@@ -78,6 +78,7 @@ static inline struct shmnd_wqe *shmnd_enqueue(struct shmnd_qp *qp, void *context
     } else {
         shmnd_qp_activate(qp);
     }
+    shmnd_count_requests(qp);
     return w;
 }
 
@@ -98,6 +99,7 @@ static inline bool shmnd_send_now(struct shmnd_qp *qp, void *context, const stru
     uint64_t message = qp->messages;
     shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0, false);
     shmnd_notify_receiver(qp, flags & SHMND_OP_SOLICIT);
+    shmnd_count_sent(qp, length);
     bool closed_upon = shmnd_relaxed32(&qp->link.theirs->closing);
     if (!closed_upon && (flags & SHMND_OP_SILENT_SUCCESS))
         return true;
@@ -115,6 +117,7 @@ static inline bool shmnd_send_now(struct shmnd_qp *qp, void *context, const stru
     /* It may or may not have been taken; `taken` will tell. */
     qp->wqes[qp->wq_tail++ & qp->wq_mask] = w;
     qp->wq_next = qp->wq_tail;
+    shmnd_count_requests(qp);
     shmnd_qp_activate(qp);
     return true;
 }
@@ -143,6 +146,8 @@ static inline bool shmnd_send_held(struct shmnd_qp *qp, void *context, const str
                             .state = SHMND_WQE_SENT};
     qp->wq_next = qp->wq_tail;
     shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0, true);
+    shmnd_count_sent(qp, length);
+    shmnd_count_requests(qp);
     shmnd_qp_activate(qp);
     return true;
 }
@@ -214,6 +219,8 @@ static inline bool shmnd_rdma_now(struct shmnd_qp *qp, struct shmnd_wqe *w,
     bool here = !job->to.remote && !job->from.remote;
     bool done = job->kind == SHMND_JOB_NONE || (here && shmnd_run_rdma(qp, job) == SHMND_SUCCESS);
     job->kind = SHMND_JOB_NONE;
+    if (done)
+        shmnd_count_rdma(qp, w->type, w->length);
     if (!done || (w->flags & SHMND_OP_SILENT_SUCCESS))
         return done;
     *kept_p = true;
@@ -302,6 +309,7 @@ static inline uint32_t shmnd_post_receive(struct shmnd_qp *qp, void *context,
     if (!(down ? shmnd_cq_has_room(qp->receive_cq) : shmnd_cq_admits(qp->receive_cq)))
         return SHMND_NO_MORE_ENTRIES;
     shmnd_receives_add(&qp->own, context, sges, n);
+    shmnd_count_posted(qp);
     if (down) {
         shmnd_cancel_receives(qp, qp->own.posted);
     } else if (qp->link.mine && !qp->rx_fault && !qp->going_down) {

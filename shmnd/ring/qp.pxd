@@ -3,6 +3,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from shmnd.ring.posting cimport PostingCore
+from shmnd.ring.tally cimport Tallies
 
 
 cdef class QueuePair(PostingCore):
@@ -11,5 +12,8 @@ cdef class QueuePair(PostingCore):
     cdef bint released
     cdef bint joined
     cdef object release_callback
+    cdef Tallies tallies
+    cdef tuple place  # of its tally
 
+    cdef _tally(self, uint64_t role, tuple ends)
     cdef _leave(self)

@@ -14,6 +14,8 @@ from shmnd.ring.memory cimport Registry
 from shmnd.ring.peer cimport Link, PeerAdapter
 from shmnd.ring.posting cimport PostingCore
 from shmnd.ring.queue cimport CompletionCore, ReceiveCore, forks
+from shmnd.ring.segment cimport Segment
+from shmnd.ring.tally cimport put_address
 
 from shmnd.ring.posting import STATE_NAMES
 from shmnd.status import Status, error
@@ -44,8 +46,12 @@ cdef class QueuePair(PostingCore):
         self.q.rnr_ns = <uint64_t>(adapter.rnr_timeout * 1e9)
         self.q.target_fault = Status.ACCESS_VIOLATION
         self.q.inline_size = depths["inline_size"]
+        self.tallies = adapter.tallies
+        self.place = self.tallies.take()
+        self.q.tally = <c.shmnd_tally *>((<Segment>self.place[0]).base + <size_t>self.place[1])
         self._make_sending(depths["initiator_depth"], depths["max_initiator_sge"])
         self._make_receiving(depths["receive_depth"], depths["max_receive_sge"])
+        self._tally(0, None)
         receive_cq.reserve(self.reserved_receive)
         try:
             initiator_cq.reserve(self.reserved_initiator)
@@ -140,19 +146,23 @@ cdef class QueuePair(PostingCore):
         if self.q.state != c.SHMND_QP_IDLE:
             raise error(Status.CONNECTION_ACTIVE, "Connector.connect",
                         f"the queue pair is {STATE_NAMES[self.q.state]}")
-        self.q.state = c.SHMND_QP_CONNECTING
+        c.shmnd_qp_enter(&self.q, c.SHMND_QP_CONNECTING)
 
     def end_connect(self) -> None:
         """The attempt failed before there was a link."""
         if self.q.state == c.SHMND_QP_CONNECTING:
-            self.q.state = c.SHMND_QP_IDLE
+            c.shmnd_qp_enter(&self.q, c.SHMND_QP_IDLE)
 
     def set_read_limits(self, inbound: int, outbound: int) -> None:
         """Fix what was negotiated; comes before `attach`."""
         self.q.outbound_read_limit = outbound
 
-    def attach(self, Link link, PeerAdapter peer, remote, active: bool) -> None:
-        """Bind it to a link. Receives that are posted are shown to the other side."""
+    def attach(self, Link link, PeerAdapter peer, remote, active: bool,
+               ends: tuple | None = None) -> None:
+        """Bind it to a link. Receives that are posted are shown to the other side.
+
+        `ends` are the addresses here and there, for those who look on.
+        """
         cdef c.shmnd_link_end *end = &self.q.link
         cdef unsigned char *base = link.segment.base
         cdef int me = link.me, it = 1 - link.me
@@ -194,7 +204,8 @@ cdef class QueuePair(PostingCore):
         self.link = link
         self.peer = peer
         self.registry.add_qp(&self.q)
-        self.q.state = c.SHMND_QP_ATTACHED
+        self._tally(c.SHMND_TALLY_ACTIVE if active else c.SHMND_TALLY_PASSIVE, ends)
+        c.shmnd_qp_enter(&self.q, c.SHMND_QP_ATTACHED)
         c.shmnd_put32(&end.mine.reaches, 1 if peer.raw.vm else 2)
         for pos in range(self.q.own.matched, self.q.own.posted):
             c.shmnd_rx_publish(&self.q, pos)
@@ -202,11 +213,28 @@ cdef class QueuePair(PostingCore):
         c.shmnd_cq_join(&self.initiator_cq.raw, &self.q)
         step("pair-attached")
 
+    cdef _tally(self, uint64_t role, tuple ends):
+        """Begin to count anew: for this connection, or until there is one."""
+        cdef c.shmnd_tally *tally = self.q.tally
+        c.shmnd_tally_clear(tally)
+        c.shmnd_put64(&tally.state, self.q.state)
+        c.shmnd_put64(&tally.receive_depth, 0 if self.q.shared else self.q.own.depth)
+        c.shmnd_put64(&tally.initiator_depth, self.q.wq_depth)
+        c.shmnd_put64(&tally.role, role)
+        if role:
+            c.shmnd_put64(&tally.connection, self.q.link.connection)
+            c.shmnd_put64(&tally.peer_pid, self.peer.pid)
+        if ends is not None:
+            put_address(tally.local, ends[0])
+            put_address(tally.remote, ends[1])
+        c.shmnd_count_posted(&self.q)
+        self.tallies.name(tally)
+
     def open(self) -> None:
         """The active side completes: both ends are connected from here on."""
         c.shmnd_put32(&self.q.link.mine.opened, 1)
         step("opened")
-        self.q.state = c.SHMND_QP_CONNECTED
+        c.shmnd_qp_enter(&self.q, c.SHMND_QP_CONNECTED)
         c.shmnd_show_state(&self.q, c.SHMND_LINK_OPEN)
         step("connected")
 
@@ -230,14 +258,15 @@ cdef class QueuePair(PostingCore):
             time.sleep(50e-6)
         c.shmnd_unpublish_all(&self.q)
         self._leave()
-        self.q.state = c.SHMND_QP_IDLE
+        c.shmnd_qp_enter(&self.q, c.SHMND_QP_IDLE)
+        self._tally(0, None)
 
     def disconnect(self) -> bool:
         """End the connection; True when nothing of it is left to do."""
         if self.q.state == c.SHMND_QP_CONNECTED:
             c.shmnd_qp_disconnect(&self.q)
         if self.q.state == c.SHMND_QP_DOWN:
-            self.q.state = c.SHMND_QP_CLOSED
+            c.shmnd_qp_enter(&self.q, c.SHMND_QP_CLOSED)
         return self.disconnect_step()
 
     def disconnect_step(self) -> bool:
@@ -279,10 +308,10 @@ cdef class QueuePair(PostingCore):
         if self.q.state == c.SHMND_QP_ATTACHED:
             self.detach()
         elif self.q.state == c.SHMND_QP_CONNECTING:
-            self.q.state = c.SHMND_QP_IDLE
+            c.shmnd_qp_enter(&self.q, c.SHMND_QP_IDLE)
         if self.q.state == c.SHMND_QP_IDLE:
             c.shmnd_qp_flush(&self.q)
-            self.q.state = c.SHMND_QP_CLOSED
+            c.shmnd_qp_enter(&self.q, c.SHMND_QP_CLOSED)
         if callback is not None:
             try:
                 callback()
@@ -329,6 +358,8 @@ cdef class QueuePair(PostingCore):
         free(self.q.wqe_inline)
         free(self.q.own.entries)
         free(self.q.own.sges)
+        if self.q.tally != NULL:
+            self.tallies.give_back(self.place, self.q.tally)
 
     def __repr__(self) -> str:
         return f"<QueuePair {STATE_NAMES[self.q.state]} context={self.context!r}>"

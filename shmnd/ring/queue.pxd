@@ -5,6 +5,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from shmnd.ring cimport c
 from shmnd.ring.memory cimport Registry
 from shmnd.ring.segment cimport Segment
+from shmnd.ring.tally cimport Tallies
 
 
 cdef class Result:
@@ -45,6 +46,7 @@ cdef class CompletionCore:
     cdef int doorbell
     cdef readonly bint closed
     cdef readonly object adapter
+    cdef Tallies _tallies
     cdef public double spin
     cdef uint32_t _spin_misses
     cdef int sleepers

@@ -18,6 +18,7 @@ from libc.string cimport memset
 from shmnd.ring cimport c
 from shmnd.ring.memory cimport Registry, gather_sges
 from shmnd.ring.segment cimport Segment
+from shmnd.ring.tally cimport Tallies
 
 from shmnd.status import RequestType, Status, error
 
@@ -88,6 +89,7 @@ cdef class CompletionCore:
 
     def __init__(self, adapter, int depth, tuple bell_place, Segment bell_segment, int doorbell):
         self.adapter = adapter
+        self._tallies = adapter.tallies
         self.depth = depth
         self.doorbell = doorbell
         self.bell_place = bell_place
@@ -360,10 +362,12 @@ cdef class CompletionCore:
             return bool(results) or self.closed
 
         self.sleepers += 1
+        self._tallies.count_sleeper(1)
         try:
             self.adapter.hub.wait(found, timeout)
         finally:
             self.sleepers -= 1
+            self._tallies.count_sleeper(-1)
             self._rearm()
         return results
 
@@ -388,6 +392,7 @@ cdef class CompletionCore:
 
     def arm_for(self, mode: int) -> None:
         """Arm for Notify requests: 1 any completion, 2 solicited ones and errors, 0 none."""
+        self._tallies.count_notify((mode != 0) - (self.notify_mode != 0))
         self.notify_mode = mode
         self._rearm()
 

@@ -92,6 +92,8 @@ static inline enum shmnd_progress shmnd_tx_issue_rdma(struct shmnd_qp *qp, struc
         qp->tx_busy = true;
         return SHMND_RUN;
     }
+    if (status == SHMND_SUCCESS)
+        shmnd_count_rdma(qp, w->type, 0);
     shmnd_tx_fail(w, status);
     qp->wq_next++;
     return SHMND_IDLE;

@@ -22,6 +22,8 @@ static inline void shmnd_tx_complete(struct shmnd_qp *qp, struct shmnd_wqe *w)
         e.bytes = (uint32_t)w->length;
         if (w->flags & SHMND_OP_SILENT_SUCCESS)
             e.flags = SHMND_CQE_SILENT;
+    } else {
+        shmnd_count_failure(qp, w->status);
     }
     shmnd_cq_push(qp->initiator_cq, &e);
 }
@@ -74,7 +76,9 @@ static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
             return;
         }
         shmnd_tx_complete(qp, w);
+        shmnd_count_waiting(qp, w, 0);
         qp->wq_head++;
+        shmnd_count_requests(qp);
     }
     if (qp->wq_head == qp->wq_tail)
         shmnd_tx_want_credit(qp, false);
@@ -109,6 +113,7 @@ static inline bool shmnd_tx_recall(struct shmnd_qp *qp, struct shmnd_wqe *w)
     if (!shmnd_slots_recall(&qp->out, w->slot_pos))
         return false;
     qp->recalled++;
+    shmnd_count_recalled(qp, w->length);
     SHMND_KILL_POINT("send-recalled");
     return true;
 }

@@ -40,6 +40,8 @@ static inline void shmnd_rx_cqe(struct shmnd_qp *qp, uint32_t status, uint64_t b
 {
     *out = (struct shmnd_cqe){qp->rx_rqe.context, qp->context,   status,
                               (uint32_t)bytes,    SHMND_RECEIVE, 0};
+    if (status != SHMND_SUCCESS)
+        shmnd_count_unfilled(qp, status);
     if (qp->rx_flags & SHMND_SLOT_SOLICITED)
         out->flags = SHMND_CQE_SOLICITED;
 }
@@ -48,6 +50,7 @@ static inline void shmnd_rx_cqe(struct shmnd_qp *qp, uint32_t status, uint64_t b
 static inline void shmnd_rx_took(struct shmnd_qp *qp)
 {
     qp->taken++;
+    shmnd_put64(&qp->tally->taken, qp->taken);
     SHMND_KILL_POINT("message-taken");
     /* SYNC taken: release, pairs with acquire in shmnd_tx_retire() */
     shmnd_release64(&qp->link.mine->taken, qp->taken);
@@ -109,6 +112,7 @@ static inline bool shmnd_rx_finish(struct shmnd_qp *qp, uint64_t bytes, struct s
     shmnd_rx_cqe(qp, SHMND_SUCCESS, bytes, out);
     qp->rx_open = false;
     shmnd_rx_took(qp);
+    shmnd_count_received(qp, bytes);
     return true;
 }
 
@@ -291,6 +295,7 @@ static inline void shmnd_rx_skip(struct shmnd_qp *qp, const struct shmnd_arrival
 {
     qp->rx_needs_segment = false;
     qp->rx_flags = 0;
+    shmnd_tally_add(&qp->tally->skipped, 1);
     shmnd_rx_step_over(qp, a->slots);
     shmnd_rx_took(qp);
 }

@@ -96,6 +96,7 @@ static inline enum shmnd_progress shmnd_tx_issue_eager(struct shmnd_qp *qp, stru
                          w->proven ? flags : flags | SHMND_SLOT_ACK, w->remote_token, qp->batch);
     if (!qp->batch)
         shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
+    shmnd_count_sent(qp, length);
     /* SYNC closing: the fence in shmnd_notify_receiver() pairs with the closer's */
     w->sure = w->proven && !qp->batch && !shmnd_relaxed32(&qp->link.theirs->closing);
     shmnd_tx_sent(qp, w, false);
@@ -129,6 +130,7 @@ static inline enum shmnd_progress shmnd_tx_issue_parts(struct shmnd_qp *qp, stru
         shmnd_notify_receiver(qp, last && (w->flags & SHMND_OP_SOLICIT));
     }
     w->message = qp->messages++;
+    shmnd_count_sent(qp, w->length);
     shmnd_tx_sent(qp, w, true);
     return SHMND_IDLE;
 }
@@ -204,6 +206,7 @@ static inline void shmnd_tx_announce(struct shmnd_qp *qp, struct shmnd_wqe *w,
     qp->messages++;
     SHMND_KILL_POINT("large-announced");
     shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
+    shmnd_count_sent(qp, w->length);
     shmnd_tx_sent(qp, w, true);
     qp->tx_job.share = share;
 }

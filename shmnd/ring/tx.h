@@ -67,10 +67,13 @@ static inline void shmnd_tx_ran(struct shmnd_qp *qp)
             qp->messages++;
             w->proven = w->sure = !(w->flags & SHMND_OP_INVALIDATE);
             shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
+            shmnd_count_sent(qp, w->length);
             shmnd_tx_sent(qp, w, false);
             return;
         }
     }
+    if (job->result == SHMND_SUCCESS)
+        shmnd_count_rdma(qp, w->type, w->length);
     shmnd_tx_fail(w, job->result);
     qp->wq_next++;
 }
@@ -188,9 +191,9 @@ static inline void shmnd_tx_check_time(struct shmnd_qp *qp, uint64_t now_ns)
     bool sent = w->state == SHMND_WQE_SENT;
     uint64_t met = sent ? w->message - w->recalled : qp->messages - qp->recalled;
     if (!(shmnd_tx_look(qp, &cancelled) & 1) && met + cancelled < qp->viewed)
-        w->since_ns = 0; /* a receive is there; the rest is a matter of copying */
+        shmnd_count_waiting(qp, w, 0); /* a receive is there; the rest is a matter of copying */
     else if (w->since_ns == 0)
-        w->since_ns = now_ns;
+        shmnd_count_waiting(qp, w, now_ns);
     else if (now_ns - w->since_ns > qp->rnr_ns)
         shmnd_tx_time_out(qp, w);
 }

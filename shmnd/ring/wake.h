@@ -97,7 +97,7 @@ static inline void shmnd_qp_go_down(struct shmnd_qp *qp, enum shmnd_link_state s
 {
     if (qp->state != SHMND_QP_CONNECTED)
         return;
-    qp->state = SHMND_QP_DOWN;
+    shmnd_qp_enter(qp, SHMND_QP_DOWN);
     qp->going_down = true;
     qp->down_state = state;
     qp->down_status = head_status;

@@ -193,3 +193,42 @@ def test_a_receive_that_counts_is_there() -> None:
     assert posted() > 5
     assert violated(lambda: posted(publish=False))
     assert violated(lambda: posted(look=False))
+
+
+# -- SYNC tally: what was read of a tally is of one use --
+
+
+def tally(given: bool = True, taken: bool = True, close: bool = True, still: bool = True) -> int:
+    """Use 7 ends; the same place counts for use 9."""
+
+    def owner() -> Thread:
+        yield store("name", 0)
+        if close:
+            yield stores_before()
+        yield store("sent", 2)
+        yield store("bytes", 2)
+        yield (release if given else store)("name", 9)
+
+    def onlooker() -> Thread:
+        name = yield (acquire if taken else load)("name")
+        if name == 0:
+            return
+        sent = yield load("sent")
+        counted = yield load("bytes")
+        if still:
+            yield loads_before()
+        again = yield load("name")
+        if again == name:
+            use = 1 if name == 7 else 2
+            assert (sent, counted) == (use, use), "two uses mixed"
+
+    return explore([owner, onlooker], {"name": 7, "sent": 1, "bytes": 1})
+
+
+def test_a_tally_is_read_of_one_use() -> None:
+    assert tally() > 10
+
+
+@pytest.mark.parametrize("part", ["given", "taken", "close", "still"])
+def test_tallies_need_their_order(part: str) -> None:
+    assert violated(lambda: tally(**{part: False}))

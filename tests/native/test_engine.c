@@ -18,6 +18,9 @@ static void age(struct duo *d, uint64_t slots, uint64_t messages)
         q->posted_base = q->own.matched - messages;
         shmnd_put64(&q->link.mine->taken, messages);
         shmnd_put64(&q->link.mine->posted, messages);
+        shmnd_put64(&q->tally->sent, messages);
+        shmnd_put64(&q->tally->taken, messages);
+        shmnd_count_posted(q);
     }
 }
 

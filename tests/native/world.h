@@ -35,6 +35,7 @@ struct queue {
 
 struct pair {
     struct shmnd_qp q;
+    struct shmnd_tally tally;
     struct proc *proc;
     struct queue *receive, *initiator;
     struct link *link;
@@ -166,6 +167,7 @@ static inline struct pair *pair_new(struct queue *receive, struct queue *initiat
     e->initiator = initiator;
     e->extents = o.sges;
     q->owner = e;
+    q->tally = &e->tally;
     q->context = e;
     q->registry = &p->registry;
     q->receive_cq = &receive->cq;
@@ -226,7 +228,10 @@ static inline void pair_attach(struct pair *e, struct link *l, int me, struct pa
     q->posted_base = q->own.matched;
     q->peer = &e->proc->peer;
     q->bond = ++e->proc->world->bonds;
-    q->state = SHMND_QP_ATTACHED;
+    shmnd_tally_clear(q->tally);
+    shmnd_tally_open(q->tally, q->bond);
+    shmnd_qp_enter(q, SHMND_QP_ATTACHED);
+    shmnd_count_posted(q);
     e->link = l;
     l->end[me] = e;
     shmnd_put32(&end->mine->reaches, q->peer->vm ? 1 : 2);
@@ -253,7 +258,7 @@ static inline struct link *pair_link(struct pair *active, struct pair *passive)
 static inline void pair_open(struct pair *active)
 {
     shmnd_put32(&active->q.link.mine->opened, 1);
-    active->q.state = SHMND_QP_CONNECTED;
+    shmnd_qp_enter(&active->q, SHMND_QP_CONNECTED);
     shmnd_show_state(&active->q, SHMND_LINK_OPEN);
 }
 
@@ -567,8 +572,29 @@ static inline void peer_dies(struct proc *p)
 
 /* ---- closing ---------------------------------------------------------------------------- */
 
+/* What others may read of a pair is what it knows of itself. */
+static inline void tally_check(const struct pair *e)
+{
+    const struct shmnd_qp *q = &e->q;
+    const struct shmnd_tally *t = &e->tally;
+    EQUAL(shmnd_relaxed64(&t->state), q->state);
+    EQUAL(shmnd_relaxed64(&t->sent), q->messages);
+    EQUAL(shmnd_relaxed64(&t->recalled), q->recalled);
+    EQUAL(shmnd_relaxed64(&t->taken), q->taken);
+    EQUAL(shmnd_relaxed64(&t->outstanding), q->wq_tail - q->wq_head);
+    if (q->wq_head == q->wq_tail)
+        EQUAL(shmnd_relaxed64(&t->waiting_ns), 0);
+    if (q->shared || q->rx_open)
+        return;
+    uint64_t met =
+        shmnd_relaxed64(&t->taken) - shmnd_relaxed64(&t->skipped) + shmnd_relaxed64(&t->unfilled);
+    EQUAL(shmnd_relaxed64(&t->posted) - met, q->own.posted - q->own.matched);
+}
+
 static inline void world_close(struct world *w)
 {
+    for (uint32_t i = 0; i < w->pair_count; i++)
+        tally_check(&w->pairs[i]);
     for (int i = 0; i < 2; i++)
         close(w->p[i].doorbell);
     guard_free_all();

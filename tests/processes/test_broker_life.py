@@ -245,14 +245,14 @@ def test_a_broker_of_another_version_is_told_from_ours(
     (other / "__init__.py").write_text("")
     protocol = other / "broker" / "protocol.py"
     text = protocol.read_text()
-    assert "VERSION: Final = 2" in text
-    protocol.write_text(text.replace("VERSION: Final = 2", "VERSION: Final = 1"))
+    assert "VERSION: Final = 3" in text
+    protocol.write_text(text.replace("VERSION: Final = 3", "VERSION: Final = 2"))
     with Child(ECHO) as echo:
         talk = Talk.to(adapter, tuple(echo.hear()))
         with run_broker("--foreground", "--replace", source=str(tmp_path)) as older:
             assert older.stderr is not None
             assert "serves" in older.stderr.readline()
-            with pytest.raises(NdError, match=r"version 1 .*version 2.*--replace") as caught:
+            with pytest.raises(NdError, match=r"version 2 .*version 3.*--replace") as caught:
                 listening(adapter)
             assert caught.value.status is Status.NOT_SUPPORTED
             exchange(talk, 5)

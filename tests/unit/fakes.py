@@ -336,7 +336,12 @@ class FakeQueuePair:
         self.limits = inbound, outbound
 
     def attach(
-        self, link: FakeLink, peer: FakePeer, remote: Mapping[str, Any], active: bool
+        self,
+        link: FakeLink,
+        peer: FakePeer,
+        remote: Mapping[str, Any],
+        active: bool,
+        ends: tuple[Any, Any] | None = None,
     ) -> None:
         assert self._state is QpState.CONNECTING
         assert remote["qp"]

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from shmnd.broker.protocol import VERSION, BadMessage, encode_private
+from shmnd.broker.protocol import (
+    FIRST_FOR_TOOLS,
+    MAX_FDS,
+    VERSION,
+    BadMessage,
+    encode_private,
+)
 from shmnd.broker.records import Limits
 from shmnd.status import Status
 from unit.broker_world import Fake, Party, World, connected
@@ -662,6 +668,24 @@ def test_a_page_of_the_longest_records_fits_into_a_message() -> None:
     assert Tool(world).status(kind="connections")["next"] == 48
 
 
+def test_what_is_for_tools_goes_to_tools_alone(world: World) -> None:
+    active, passive, _ = connected(world)
+    mine = [Fake() for _ in range(6)]
+    for number, fd in enumerate(mine):
+        passive.segment(FIRST_FOR_TOOLS + number, fd)
+    passive.segment(7)
+    assert [event["seg"] for event in active.events() if event["ev"] == "segment"] == [7]
+
+    tool = Tool(world)
+    first = tool.status(kind="tallies")
+    given = tool.given
+    assert [row["adapter"] for row in first["page"]] == [passive.adapter] * MAX_FDS
+    assert {row["size"] for row in first["page"]} == {4096}
+    rest = tool.status(kind="tallies", after=first["next"])
+    assert [*given, *tool.given] == mine
+    assert (len(rest["page"]), rest["next"]) == (2, 0)
+
+
 class Tool:
     """A client that has not said hello."""
 
@@ -672,7 +696,8 @@ class Tool:
         self.world.state.admit(1000, os.getpid())
         self.world.state.handle(1000, {"op": "status", "id": 1, **fields}, [])
         self.world.deliver()
-        ((reply, _),) = self.world.said.pop(1000)
+        ((reply, given),) = self.world.said.pop(1000)
+        self.given = list(given)
         assert reply["status"] == 0
         self.world.state.leave(1000)
         return reply

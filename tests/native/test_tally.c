@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tallies: what each kind of request counts at both ends, and a place that is used
+ * again under the eyes of a reader. That a tally agrees with what its queue pair knows
+ * of itself is looked at wherever a world is closed.
+ */
+#include <pthread.h>
+
+#include "world.h"
+
+struct stage {
+    struct duo d;
+    uint8_t *src, *dst;
+    uint32_t ta, tb;
+};
+
+static void stage_open(struct stage *s, uint64_t rnr_ns)
+{
+    struct pair_options o = pair_usual;
+    o.rnr_ns = rnr_ns;
+    duo_open_with(&s->d, (struct world_options){0}, o, o);
+    s->src = shared_bytes(s->d.pa, 200000);
+    s->dst = shared_bytes(s->d.pb, 200000);
+    s->ta = region_new(s->d.pa, s->src, 200000, SHMND_MR_LOCAL_WRITE);
+    s->tb = region_new(s->d.pb, s->dst, 200000, 7);
+}
+
+static void run(struct stage *s)
+{
+    world_turns(&s->d.w, 50);
+}
+
+#define COUNT(end, word) shmnd_relaxed64(&(end)->tally.word)
+
+static void messages_of_every_way(void)
+{
+    static const uint32_t lengths[] = {0, 40, 600, 5000, 70000, 190000};
+    struct stage s;
+    uint64_t bytes = 0;
+    stage_open(&s, 10 * W_SECOND);
+    for (uint32_t i = 0; i < 6; i++) {
+        struct shmnd_sge r = sge(s.dst, 200000, s.tb), m = sge(s.src, lengths[i], s.ta);
+        EQUAL(post_receive(s.d.b, i, &r, 1), SHMND_SUCCESS);
+        EQUAL(COUNT(s.d.b, posted), i + 1);
+        EQUAL(post_send(s.d.a, 100 + i, &m, 1, i & 1 ? SHMND_OP_SILENT_SUCCESS : 0), SHMND_SUCCESS);
+        run(&s);
+        bytes += lengths[i];
+        EQUAL(COUNT(s.d.a, sent), i + 1);
+        EQUAL(COUNT(s.d.b, taken), i + 1);
+        EQUAL(COUNT(s.d.a, sent_bytes), bytes);
+        EQUAL(COUNT(s.d.b, received_bytes), bytes);
+    }
+    EQUAL(COUNT(s.d.a, failures) + COUNT(s.d.b, failures), 0);
+    duo_close(&s.d);
+}
+
+static void reads_and_writes(void)
+{
+    struct stage s;
+    stage_open(&s, 10 * W_SECOND);
+    uint64_t bytes = 0;
+    static const uint32_t lengths[] = {0, 8, 20000, 100000};
+    for (uint32_t i = 0; i < 4; i++) {
+        struct shmnd_sge x = sge(s.src, lengths[i], s.ta);
+        uint32_t silent = i & 1 ? SHMND_OP_SILENT_SUCCESS : 0;
+        EQUAL(post_rdma(s.d.a, 1, SHMND_WRITE, &x, 1, s.dst, s.tb, silent), SHMND_SUCCESS);
+        EQUAL(post_rdma(s.d.a, 2, SHMND_READ, &x, 1, s.dst, s.tb, silent), SHMND_SUCCESS);
+        run(&s);
+        bytes += lengths[i];
+        EQUAL(COUNT(s.d.a, reads), i + 1);
+        EQUAL(COUNT(s.d.a, writes), i + 1);
+        EQUAL(COUNT(s.d.a, read_bytes), bytes);
+        EQUAL(COUNT(s.d.a, written_bytes), bytes);
+    }
+    duo_close(&s.d);
+}
+
+/* A Send without a receive: it waits, since then, and fails when its time is over. */
+static void waiting(void)
+{
+    struct stage s;
+    stage_open(&s, W_SECOND / 50);
+    struct shmnd_sge m = sge(s.src, 40, s.ta);
+    uint64_t before = shmnd_now_ns();
+    EQUAL(post_send(s.d.a, 1, &m, 1, 0), SHMND_SUCCESS);
+    settle(s.d.a);
+    EQUAL(COUNT(s.d.a, outstanding), 1);
+    CHECK(COUNT(s.d.a, waiting_ns) >= before && COUNT(s.d.a, waiting_ns) <= shmnd_now_ns());
+    while (COUNT(s.d.a, outstanding))
+        settle(s.d.a);
+    EQUAL(COUNT(s.d.a, waiting_ns), 0);
+    EQUAL(COUNT(s.d.a, failures), 1);
+    EQUAL(COUNT(s.d.a, status), SHMND_IO_TIMEOUT);
+    EQUAL(COUNT(s.d.a, recalled), 1);
+    EQUAL(COUNT(s.d.a, sent_bytes), 0);
+    duo_close(&s.d);
+}
+
+/* It ends to wait when a receive comes. */
+static void waited(void)
+{
+    struct stage s;
+    stage_open(&s, 10 * W_SECOND);
+    struct shmnd_sge m = sge(s.src, 40, s.ta), r = sge(s.dst, 64, s.tb);
+    EQUAL(post_send(s.d.a, 1, &m, 1, 0), SHMND_SUCCESS);
+    settle(s.d.a);
+    CHECK(COUNT(s.d.a, waiting_ns) != 0);
+    EQUAL(post_receive(s.d.b, 2, &r, 1), SHMND_SUCCESS);
+    run(&s);
+    EQUAL(COUNT(s.d.a, waiting_ns), 0);
+    EQUAL(COUNT(s.d.a, outstanding), 0);
+    duo_close(&s.d);
+}
+
+/* A Flush: what it cancels is counted, and no receive is counted as there that is not. */
+static void flushed(void)
+{
+    struct stage s;
+    stage_open(&s, 10 * W_SECOND);
+    struct shmnd_sge r = sge(s.dst, 64, s.tb);
+    for (uint64_t i = 0; i < 5; i++)
+        EQUAL(post_receive(s.d.b, i, &r, 1), SHMND_SUCCESS);
+    shmnd_qp_flush(&s.d.b->q);
+    settle(s.d.b);
+    EQUAL(COUNT(s.d.b, unfilled), 5);
+    EQUAL(COUNT(s.d.b, failures), 5);
+    EQUAL(COUNT(s.d.b, status), SHMND_CANCELED);
+    duo_close(&s.d);
+}
+
+/* ---- used again under a reader's eyes ------------------------------------------------- */
+
+#define USES 20000u
+
+static struct shmnd_tally again;
+
+static void *owner(void *unused)
+{
+    (void)unused;
+    for (uint64_t name = 1; name <= USES; name++) {
+        shmnd_tally_clear(&again);
+        shmnd_put64(&again.sent, name);
+        shmnd_put64(&again.remote[2], name);
+        shmnd_tally_open(&again, name);
+    }
+    return NULL;
+}
+
+static void never_of_two_uses(void)
+{
+    pthread_t thread;
+    uint64_t words[sizeof again / 8];
+    memset(&again, 0, sizeof again);
+    CHECK(pthread_create(&thread, NULL, owner, NULL) == 0);
+    do {
+        if (!shmnd_tally_read(&again, words))
+            continue;
+        EQUAL(words[offsetof(struct shmnd_tally, sent) / 8],
+              words[offsetof(struct shmnd_tally, name) / 8]);
+        EQUAL(words[offsetof(struct shmnd_tally, remote) / 8 + 2],
+              words[offsetof(struct shmnd_tally, name) / 8]);
+    } while (shmnd_tally_name(&again) != USES);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(shmnd_tally_read(&again, words));
+    shmnd_tally_close(&again);
+    CHECK(!shmnd_tally_read(&again, words));
+    EQUAL(words[0], USES);
+}
+
+static const struct check_test tests[] = {
+    TEST(messages_of_every_way), TEST(reads_and_writes), TEST(waiting), TEST(waited), TEST(flushed),
+    TEST(never_of_two_uses),
+};
+MAIN(tests)
