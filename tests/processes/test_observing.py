@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`shmnd ps`, `top` and `trace`, with real processes: that work, stand still, spin, and die."""
+
+import argparse
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+import shmnd
+from processes.kit import ECHO, PATIENCE, Child, Talk, broker_pid, end_process, listening, stopped
+from shmnd.broker.protocol import Descriptor
+from shmnd.ring import Segment
+from shmnd_tools import ps, top, trace
+from shmnd_tools.main import main
+from shmnd_tools.scene import Scene
+from shmnd_tools.tallies import Tallies
+
+ME: Final = os.getpid()
+
+HANGS: Final = """
+adapter = shmnd.open_adapter()
+listener = listening(adapter)
+say(listener.get_local_address())
+talk = Talk.of(listener)
+say("connected")
+while True:  # with the interpreter's lock, and without a look at anything
+    pass
+"""
+
+
+@pytest.fixture
+def adapter() -> Iterator[shmnd.Adapter]:
+    with shmnd.open_adapter() as opened:
+        yield opened
+
+
+@pytest.fixture
+def echo() -> Iterator[Child]:
+    with Child(ECHO) as child:
+        yield child
+
+
+def look() -> Scene:
+    tallies = Tallies(None)
+    tallies.refresh()
+    return Scene.of(tallies)
+
+
+def row_of(pid: int) -> dict[str, Any]:
+    """What `shmnd ps connections` tells of the one connection of a process."""
+    (row,) = [row for row in ps.connection_rows(look()) if row["pid"] == pid]
+    return dict(row)
+
+
+def eventually(fact: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not fact():
+        assert time.monotonic() < deadline, "it does not come true"
+        time.sleep(0.01)
+
+
+def test_two_processes_that_talk(adapter: shmnd.Adapter, echo: Child) -> None:
+    talk = Talk.to(adapter, tuple(echo.hear()))
+    for _ in range(3):
+        talk.say(b"x" * 40)
+        talk.hear()
+    mine, theirs = row_of(ME), row_of(echo.pid)
+    assert (mine["state"], mine["peer"], theirs["peer"]) == ("connected", echo.pid, ME)
+    assert (mine["local"], mine["remote"]) == (theirs["remote"], theirs["local"])
+    assert (mine["sent"], mine["sent_bytes"], mine["received"]) == (3, 120, 3)
+    assert (theirs["received"], theirs["received_bytes"], theirs["sent"]) == (3, 120, 3)
+    assert (mine["outstanding"], mine["unread"], mine["waits"]) == (0, 0, "")
+    assert mine["receives"] == 1
+    assert abs(mine["since"] - time.time()) < 2 * PATIENCE
+    (process,) = [row for row in ps.process_rows(look()) if row["pid"] == echo.pid]
+    assert (process["adapters"], process["queue_pairs"], process["connections"]) == (1, 1, 1)
+    assert (process["regions"], process["region_bytes"]) == (2, 2 * Talk.ROOM)
+    assert sys.executable.rpartition("/")[2] in process["command"]
+    eventually(lambda: asleep(echo.pid))
+
+
+def asleep(pid: int) -> bool:
+    (process,) = [row for row in ps.process_rows(look()) if row["pid"] == pid]
+    return process["asleep"] is not None
+
+
+def test_who_waits_for_whom(adapter: shmnd.Adapter) -> None:
+    """The other process spins with the interpreter's lock: it polls nothing and answers nobody."""
+    with Child(HANGS) as child:
+        talk = Talk.to(adapter, tuple(child.hear()))
+        assert child.hear() == "connected"
+        for number in range(3):
+            talk.qp.send(talk.regions[0].sge(0, 10), number)
+        talk.cq.get_results()
+        mine, theirs = row_of(ME), row_of(child.pid)
+        # The first met the one receive there.
+        assert mine["outstanding"] == 2
+        assert mine["waits"].startswith(f"a Receive of {child.pid} for ")
+        assert (theirs["receives"], theirs["unread"]) == (1, 3)
+        assert theirs["received"] == 0
+
+
+def test_a_process_that_stands_still(adapter: shmnd.Adapter, echo: Child) -> None:
+    talk = Talk.to(adapter, tuple(echo.hear()))
+    with stopped(echo.pid):
+        eventually(lambda: row_of(ME)["peer_state"] == "stopped")
+        talk.qp.send(talk.regions[0].sge(0, 10), "first")
+        talk.qp.send(talk.regions[0].sge(0, 10), "second")
+        talk.cq.get_results()
+        assert f"{echo.pid} (stopped)" in row_of(ME)["waits"]
+        assert row_of(echo.pid)["unread"] == 2
+
+
+def test_a_process_that_died(adapter: shmnd.Adapter, echo: Child) -> None:
+    talk = Talk.to(adapter, tuple(echo.hear()))
+    talk.say(b"x" * 40)
+    talk.hear()
+    echo.kill()
+    eventually(lambda: not [end for end in look().ends if end.process.pid == echo.pid])
+    mine = row_of(ME)
+    assert (mine["peer"], mine["peer_state"], mine["sent"]) == (echo.pid, "gone", 1)
+    assert mine["unread"] is None
+    eventually(lambda: bool(talk.cq.wait(8, 0.1)))
+    assert row_of(ME)["state"] == "down"
+
+
+def test_a_connect_without_an_answer(adapter: shmnd.Adapter) -> None:
+    listener = listening(adapter)
+    cq = adapter.create_completion_queue(8)
+    pair = adapter.create_queue_pair(cq, cq)
+    connector = adapter.create_connector()
+    asked = connector.connect(pair, listener.get_local_address())
+    (row,) = [row for row in ps.connection_rows(look()) if row["state"] == "asking"]
+    assert (row["pid"], row["peer"]) == (ME, ME)
+    assert row["waits"] == f"{ME} to take the request"
+    passive = adapter.create_connector()
+    listener.get_connection_request(passive).result(PATIENCE)
+    (row,) = [row for row in ps.connection_rows(look()) if row["state"] == "asking"]
+    assert row["waits"] == f"{ME} to accept"
+    passive.reject()
+    with pytest.raises(ConnectionRefusedError):
+        asked.result(PATIENCE)
+
+
+def test_without_a_broker_and_with_one_that_stands_still(
+    adapter: shmnd.Adapter, echo: Child, capsys: pytest.CaptureFixture[str]
+) -> None:
+    talk = Talk.to(adapter, tuple(echo.hear()))
+    with_broker = {row["pid"] for row in ps.connection_rows(look())}
+    assert with_broker == {ME, echo.pid}
+    with stopped(broker_pid()):
+        assert main(["ps"]) == 0
+    told = capsys.readouterr()
+    assert f"{echo.pid}  " in told.out
+    assert "gave no answer" in told.err
+    end_process(broker_pid())
+    with stopped(echo.pid):  # it would start another one
+        assert {row["pid"] for row in ps.connection_rows(look())} == with_broker
+        assert main(["ps", "connections"]) == 0
+        assert "no broker runs" in capsys.readouterr().err
+    talk.qp.close()
+
+
+def test_nobody_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ps", "--namespace", "empty", "--format", "json"]) == 1
+    told = capsys.readouterr()
+    assert json.loads(told.out) == {"processes": [], "connections": []}
+    assert main(["top", "--namespace", "empty", "--count", "1", "--interval", "0.01"]) == 1
+    assert main(["trace", "--namespace", "empty", "--for", "0.01"]) == 1
+
+
+def test_both_forms(
+    adapter: shmnd.Adapter, echo: Child, capsys: pytest.CaptureFixture[str]
+) -> None:
+    talk = Talk.to(adapter, tuple(echo.hear()))
+    assert main(["ps", "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert set(told) == {"processes", "connections"}
+    assert {row["pid"] for row in told["connections"]} == {ME, echo.pid}
+    assert main(["ps"]) == 0
+    processes, connections = capsys.readouterr().out.split("\n\n")
+    assert processes.startswith(" " * processes.index("pid") + "pid")
+    assert len(connections.strip().splitlines()) == 4
+    assert "127.0.0.1:" in connections
+    talk.qp.close()
+
+
+def test_rates(adapter: shmnd.Adapter, echo: Child, capsys: pytest.CaptureFixture[str]) -> None:
+    talk = Talk.to(adapter, tuple(echo.hear()))
+    before = {end.identity: top._counts_of(end) for end in look().ends}
+    for _ in range(5):
+        talk.say(b"x" * 40)
+        talk.hear()
+    rows = top.rate_rows(look(), before, 2.0)
+    assert {row["pid"] for row in rows} == {ME, echo.pid}
+    for row in rows:
+        assert (row["sent_per_s"], row["received_bytes_per_s"]) == (2.5, 100.0)
+    assert main(["top", "--count", "2", "--interval", "0.01", "--format", "json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [len(json.loads(line)["connections"]) for line in lines] == [2, 2]
+    assert main(["top", "--count", "1", "--interval", "0.01"]) == 0
+    assert "2 processes, 2 queue pairs" in capsys.readouterr().out
+
+
+def test_a_connection_is_traced_to_its_end(adapter: shmnd.Adapter) -> None:
+    with Child(ECHO) as echo:
+        address = tuple(echo.hear())
+        with tracing("--address", f"{address[0]}:{address[1]}") as tracer:
+            talk = Talk.to(adapter, address)
+            happened = follow(tracer, ME, "state", "connected")
+            talk.say(b"x" * 40)
+            talk.hear()
+            happened += follow(tracer, ME, "received")
+            with stopped(echo.pid):
+                happened += follow(tracer, echo.pid, "process", "stopped")
+                talk.qp.send(talk.regions[0].sge(0, 10), "first")
+                talk.qp.send(talk.regions[0].sge(0, 10), "second")
+                talk.cq.get_results()
+                happened += follow(tracer, ME, "waiting")
+                echo.kill()
+            eventually(lambda: bool(talk.cq.wait(8, 0.1)))
+            happened += follow(tracer, ME, "state", "down")
+    mine = [event for event in happened if event["pid"] == ME]
+    sent = [event for event in mine if event["event"] == "sent"]
+    assert (sum(event["count"] for event in sent[:1]), sent[0]["bytes"]) == (1, 40)
+    assert {event["pid"] for event in happened} == {ME, echo.pid}
+    ended = [event for event in mine if event["event"] == "failed"]
+    assert ended[-1]["detail"] in ("CANCELED", "IO_TIMEOUT")
+
+
+@contextlib.contextmanager
+def tracing(*options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `shmnd trace` beside the test, which is what it looks at."""
+    program = (
+        f"import sys; sys.path[:0] = {sys.path!r}; from shmnd_tools.main import main;"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", program, "trace", "--format", "json", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0) as process:
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.stdout is not None
+            process.stdout.read()
+            assert process.wait(PATIENCE) == 0, "it found nobody"
+
+
+_BEGINNINGS: Final = ("came", "present")
+"""How the first look at a connection is told; it may be connected by then."""
+
+
+def follow(
+    tracer: subprocess.Popen[bytes], pid: int, event: str, detail: str = ""
+) -> list[dict[str, Any]]:
+    """Read events until one comes; give all."""
+    assert tracer.stdout is not None
+    happened = []
+    deadline = time.monotonic() + PATIENCE
+    while select.select([tracer.stdout], [], [], max(0, deadline - time.monotonic()))[0]:
+        happened.append(json.loads(tracer.stdout.readline()))
+        last = happened[-1]
+        if (
+            last["pid"] == pid
+            and last["event"] in (event, *_BEGINNINGS)
+            and detail in last["detail"]
+        ):
+            return happened
+    raise AssertionError(f"no {event!r} {detail!r}: {happened}")
+
+
+def test_a_liar_is_shown_and_no_more(
+    adapter: shmnd.Adapter, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A process may write what it likes into its own tallies."""
+    for _ in range(50):
+        forged = Segment.create(4096, label="tally")
+        honest = os.pread(adapter.tallies.segments()[0][1].fd, 64, 0)
+        os.pwrite(forged.fd, honest + os.urandom(4096 - 64), 0)
+        os.pwrite(forged.fd, bytes(8), 48)  # the first segment: its head counts
+        fd = forged.fd
+
+        def refresh(self: Tallies, fd: int = fd) -> None:
+            self._take(iter([(ME, Descriptor(os.dup(fd)))]))
+
+        monkeypatch.setattr(Tallies, "refresh", refresh)
+        assert main(["ps"]) == 0
+        assert "waits for" in capsys.readouterr().out
+        options = argparse.Namespace(
+            namespace=None, pid=None, address=None, seconds=0.01, interval=0.001
+        )
+        for event in trace.Watcher(options).events(time.monotonic() + 0.01):
+            assert event.line()

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One look at everything: the ends of connections, put together, and who waits for whom.
+
+The words of a tally are whatever their owner wrote, so they are taken as numbers and nothing more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import psutil
+
+from shmnd import Status
+from shmnd.tie import QpState
+
+from .tallies import Page, Tallies
+
+_BOTH_ROLES: Final = 3
+"""The roles of the two ends, added: active is 1, passive 2."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process, as the kernel knows it."""
+
+    pid: int
+    state: str
+    since: float | None
+    """When it was started, in seconds of the wall clock."""
+    command: str
+
+    @classmethod
+    def of(cls, pid: int) -> Process:
+        """Look at it; one that is gone, or of another PID namespace, has no more than its id."""
+        try:
+            found = psutil.Process(pid)
+            with found.oneshot():
+                command = " ".join(found.cmdline()) or found.name()
+                # It is the process's own choice, and must not speak to a terminal.
+                plain = "".join(each if each.isprintable() else " " for each in command)
+                return cls(pid, str(found.status()), found.create_time(), plain)
+        except (psutil.Error, OSError, ValueError, OverflowError):
+            return cls(pid, "gone", None, "?")
+
+    @property
+    def text(self) -> str:
+        """Name it, and say so when it does not run as others do."""
+        odd = self.state in ("stopped", "tracing-stop", "zombie", "dead", "gone")
+        return f"{self.pid} ({self.state})" if odd else str(self.pid)
+
+
+@dataclass(frozen=True)
+class End:
+    """One queue pair, and the counts of its tally."""
+
+    process: Process
+    adapter: str
+    index: int
+    words: dict[str, Any]
+
+    @property
+    def identity(self) -> tuple[str, int, int]:
+        """What tells it from all others, also in a later look."""
+        return self.adapter, self.index, self.words["name"]
+
+    @property
+    def state(self) -> str:
+        """How far its connection is."""
+        number = self.words["state"]
+        return QpState(number).name.lower() if number in list(QpState) else f"state {number:#x}"
+
+    @property
+    def sent(self) -> int:
+        """Messages on their way or there; not those that were taken back."""
+        return max(0, int(self.words["sent"] - self.words["recalled"]))
+
+    @property
+    def received(self) -> int:
+        """Messages that met a receive."""
+        return max(0, int(self.words["taken"] - self.words["skipped"]))
+
+    @property
+    def receives(self) -> int | None:
+        """Receives posted now; None with a shared receive queue."""
+        if not self.words["receive_depth"]:
+            return None
+        return max(0, int(self.words["posted"] - self.words["unfilled"]) - self.received)
+
+    @property
+    def status(self) -> str:
+        """How the last request ended that did not succeed; empty when all did."""
+        if not self.words["failures"]:
+            return ""
+        number = self.words["status"]
+        return Status(number).name if number in list(Status) else f"{number:#x}"
+
+    def unread(self, other: End | None) -> int | None:
+        """Messages that have come and were not taken."""
+        if other is None:
+            return None
+        return max(0, int(other.words["sent"] - self.words["taken"]))
+
+
+@dataclass
+class Scene:
+    """Everything that one look found."""
+
+    processes: dict[int, Process] = field(default_factory=dict)
+    pages: list[Page] = field(default_factory=list)
+    ends: list[End] = field(default_factory=list)
+    connects: list[tuple[Process, str, str, Process, str]] = field(default_factory=list)
+    """Connects without an answer: who, from where, to where, whose turn it is, and to do what."""
+    moment_ns: int = 0
+    """When it was, by the monotonic clock that waits are counted from."""
+    _partners: dict[int, list[End]] = field(default_factory=lambda: defaultdict(list))
+
+    @classmethod
+    def of(cls, tallies: Tallies) -> Scene:
+        """Look at everything."""
+        scene = cls()
+        scene.read(tallies)
+        for connect in tallies.connects:
+            active, passive = connect["active"], connect["passive"]
+            asked = scene.process(tallies.processes.get(passive["adapter"], 0))
+            turn = "to accept" if connect["stage"] == "offered" else "to take the request"
+            scene.connects.append(
+                (
+                    scene.process(tallies.processes.get(active["adapter"], 0)),
+                    written(active["address"]),
+                    written(passive["address"]),
+                    asked,
+                    turn,
+                )
+            )
+        return scene
+
+    def read(self, tallies: Tallies) -> None:
+        """Read all tallies."""
+        self.pages = tallies.pages
+        self.moment_ns = time.monotonic_ns()
+        for page in self.pages:
+            process = self.process(page.pid)
+            adapter = page.view.adapter
+            first = page.view.number << 16
+            for index, words in page.view.pairs().items():
+                if words["state"] == QpState.CLOSED:
+                    continue
+                end = End(process, adapter, first + index, words)
+                self.ends.append(end)
+                self._partners[words["connection"]].append(end)
+
+    def process(self, pid: int) -> Process:
+        """Give a process; it is looked at once."""
+        if pid not in self.processes:
+            self.processes[pid] = Process.of(pid)
+        return self.processes[pid]
+
+    def other(self, end: End) -> End | None:
+        """Give the end across; None while it has none, when its process is gone, or lies."""
+        if not end.words["connection"]:
+            return None
+        found = [
+            each
+            for each in self._partners[end.words["connection"]]
+            if each.words["role"] + end.words["role"] == _BOTH_ROLES
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def peer(self, end: End) -> Process | None:
+        """Give the process across, as far as it is known."""
+        other = self.other(end)
+        if other is not None:
+            return other.process
+        pid = end.words["peer_pid"]
+        return self.process(pid) if 0 < pid < 1 << 31 else None
+
+    def waits(self, end: End) -> str:
+        """Say what the oldest request waits for, and whose turn it is."""
+        if end.words["state"] == QpState.ATTACHED:
+            return "the connect to be completed"
+        if not end.words["outstanding"] or end.words["state"] != QpState.CONNECTED:
+            return ""
+        peer, other = self.peer(end), self.other(end)
+        who = "the other side" if peer is None else peer.text
+        since = end.words["waiting_ns"]
+        if since:
+            return f"a Receive of {who} for {max(0, self.moment_ns - since) * 1e-9:.1f} s"
+        if other is None:
+            return who
+        if not other.unread(end):
+            return "its own poll"
+        if other.receives == 0:
+            return f"a Receive of {who}"
+        return f"a poll by {who}"
+
+
+def written(address: tuple[str, int] | list[Any] | None) -> str:
+    """Write an address the way people do."""
+    if address is None:
+        return "-"
+    host, port = address
+    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+
+
+def heads(pages: list[Page]) -> Iterator[tuple[int, dict[str, int]]]:
+    """Give what is counted for each adapter, with its process; later segments say nothing."""
+    for page in pages:
+        if page.view.number == 0:
+            yield page.pid, page.view.head()

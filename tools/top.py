@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes on now: the rates of every connection, again and again until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from typing import Any, Final
+
+from shmnd_bench.table import render
+
+from .output import add_format
+from .ps import amount, tell_note
+from .scene import End, Scene, written
+from .tallies import Tallies
+
+HELP = "messages and bytes a second of every connection, live"
+EXAMPLE = "shmnd top --interval 0.5 --count 10"
+FAILURE = "no process uses the namespace"
+
+_CLEAR: Final = "\x1b[H\x1b[2J"
+_RATES: Final = (
+    "sent",
+    "sent_bytes",
+    "received",
+    "received_bytes",
+    "reads",
+    "read_bytes",
+    "writes",
+    "written_bytes",
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--interval",
+        type=_seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="between looks (default 1)",
+    )
+    parser.add_argument(
+        "--count", type=_count, metavar="N", help="end after N tables (default: go on until Ctrl-C)"
+    )
+    parser.add_argument("--namespace", help="namespace to look at (default: the usual one)")
+    add_format(parser)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0.01 <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text} is outside 0.01..3600 seconds")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no number of tables")
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show a table an interval; with --format json a line of JSON each."""
+    tallies = Tallies(args.namespace)
+    tallies.refresh()
+    tell_note(tallies)
+    screen = sys.stdout.isatty() and args.format == "table"
+    before = _counts(Scene.of(tallies))
+    last = time.monotonic()
+    told = 0
+    try:
+        while args.count is None or told < args.count:
+            time.sleep(args.interval)
+            tallies.refresh()
+            scene = Scene.of(tallies)
+            now = time.monotonic()
+            rows = rate_rows(scene, before, now - last)
+            before, last = _counts(scene), now
+            print(_json(rows) if args.format == "json" else _page(scene, rows, screen), flush=True)
+            told += 1
+    except KeyboardInterrupt:
+        if not told:
+            raise  # nothing was shown yet
+    return 0 if tallies.pages else 1
+
+
+def rate_rows(
+    scene: Scene, before: dict[tuple[str, int, int], dict[str, int]], seconds: float
+) -> list[dict[str, Any]]:
+    """Give what each end did a second since the look before; the busiest come first."""
+    rows = []
+    for end in scene.ends:
+        # A connection that is new has done all that it did since then.
+        then = before.get(end.identity, {})
+        rates = {
+            f"{name}_per_s": max(0, count - then.get(name, 0)) / seconds
+            for name, count in _counts_of(end).items()
+        }
+        peer = scene.peer(end)
+        rows.append(
+            {
+                "pid": end.process.pid,
+                "process": end.process.state,
+                "state": end.state,
+                "local": written(end.words["local"]),
+                "remote": written(end.words["remote"]),
+                "peer": None if peer is None else peer.pid,
+                **rates,
+                "outstanding": end.words["outstanding"],
+                "unread": end.unread(scene.other(end)),
+                "waits": scene.waits(end),
+            }
+        )
+    return sorted(rows, key=_busy, reverse=True)
+
+
+def _busy(row: dict[str, Any]) -> float:
+    return float(sum(row[f"{name}_per_s"] for name in ("sent", "received", "reads", "writes")))
+
+
+def _counts(scene: Scene) -> dict[tuple[str, int, int], dict[str, int]]:
+    return {end.identity: _counts_of(end) for end in scene.ends}
+
+
+def _counts_of(end: End) -> dict[str, int]:
+    known = {**end.words, "sent": end.sent, "received": end.received}
+    return {name: known[name] for name in _RATES}
+
+
+def _json(rows: list[dict[str, Any]]) -> str:
+    return json.dumps({"time": time.time(), "connections": rows})
+
+
+def _page(scene: Scene, rows: list[dict[str, Any]], screen: bool) -> str:
+    processes = {end.process.pid for end in scene.ends}
+    total = sum(row["received_per_s"] for row in rows)
+    line = (
+        f"{time.strftime('%H:%M:%S')}  {len(processes)} processes, {len(rows)} queue pairs,"
+        f" {amount(total)} messages/s taken"
+    )
+    if not screen:
+        return f"{line}\n{_table(rows)}\n"
+    height = os.get_terminal_size().lines - 5
+    return f"{_CLEAR}{line}\n\n{_table(rows[: max(1, height)])}"
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    headings = (
+        "pid",
+        "process",
+        "local",
+        "remote",
+        "peer",
+        "sent/s",
+        "bytes/s",
+        "received/s",
+        "bytes/s",
+        "reads/s",
+        "writes/s",
+        "outstanding",
+        "unread",
+        "waits for",
+    )
+    cells = [
+        (
+            str(row["pid"]),
+            row["process"],
+            row["local"],
+            row["remote"],
+            "-" if row["peer"] is None else str(row["peer"]),
+            *(amount(row[f"{name}_per_s"]) for name in _SHOWN),
+            amount(row["outstanding"]),
+            amount(row["unread"]),
+            row["waits"],
+        )
+        for row in rows
+    ]
+    table: str = render(headings, cells, right="r   rrrrrrrrr")
+    return table
+
+
+_SHOWN: Final = ("sent", "sent_bytes", "received", "received_bytes", "reads", "writes")
