@@ -5,8 +5,11 @@ The source folder is the top of the tree, so that links between pages are the sa
 pages, in the files, and wherever else Markdown is shown.
 """
 
+import argparse
 import ast
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +18,7 @@ from sphinx.util import logging
 
 import shmnd
 import shmnd.nd1
+from shmnd_tools.commands import whole_parser
 
 project = "shmnd"
 author = "the shmnd authors"
@@ -74,6 +78,25 @@ def _contents(app: Sphinx, docname: str, source: list[str]) -> None:
             source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {heading}\n\n{pages}\n```\n"
 
 
+def _commands(app: Sphinx, docname: str, source: list[str]) -> None:
+    """The help of each command, as it is printed."""
+    if docname != "docs/reference/commands":
+        return
+    os.environ["COLUMNS"] = "96"
+    for parser in _leaves(whole_parser()):
+        source[0] += f"\n## {parser.prog}\n\n```text\n{parser.format_help()}```\n"
+
+
+def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    below = [action.choices for action in parser._actions if action.nargs == argparse.PARSER]
+    if not below:
+        yield parser
+    for choices in below:
+        assert isinstance(choices, dict)
+        for child in choices.values():
+            yield from _leaves(child)
+
+
 def _from_stub(owner: type, method: str) -> tuple[str, str] | None:
     """How the stub beside a compiled module declares a method of a class, or of one it inherits."""
     for cls in owner.__mro__:
@@ -130,5 +153,6 @@ def _require_docstring(
 def setup(app: Sphinx) -> None:
     """Sphinx calls this first."""
     app.connect("source-read", _contents)
+    app.connect("source-read", _commands)
     app.connect("autodoc-process-signature", _signature)
     app.connect("autodoc-process-docstring", _require_docstring)
