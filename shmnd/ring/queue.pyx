@@ -18,7 +18,6 @@ from libc.string cimport memset
 from shmnd.ring cimport c
 from shmnd.ring.memory cimport Registry, gather_sges
 from shmnd.ring.segment cimport Segment
-from shmnd.ring.tally cimport Tallies
 
 from shmnd.status import RequestType, Status, error
 

@@ -22,10 +22,10 @@ cdef uint64_t _FIRST_ENTRIES = 63
 cdef uint64_t _MOST_ENTRIES = 4095
 
 FIELDS = (
-    "sent", "sent_bytes", "taken", "received_bytes", "posted", "unfilled", "outstanding", "waiting_ns",
-    "reads", "read_bytes", "writes", "written_bytes", "recalled", "skipped", "failures", "status",
-    "name", "state", "role", "connection", "since_ns", "receive_depth", "initiator_depth",
-    "peer_pid", "local", "remote",
+    "sent", "sent_bytes", "taken", "received_bytes", "posted", "unfilled", "outstanding",
+    "waiting_ns", "reads", "read_bytes", "writes", "written_bytes", "recalled", "skipped",
+    "failures", "status", "name", "state", "role", "connection", "since_ns", "receive_depth",
+    "initiator_depth", "peer_pid", "local", "remote",
 )
 """The words of a tally, in their order; the last two are addresses."""
 HEAD_FIELDS = ("regions", "region_bytes", "sleepers", "sleeping_ns", "notifies")
