@@ -73,6 +73,8 @@ def test_two_processes_that_talk(adapter: shmnd.Adapter, echo: Child) -> None:
     for _ in range(3):
         talk.say(b"x" * 40)
         talk.hear()
+    # A Send is counted just after it is on its way.
+    eventually(lambda: row_of(echo.pid)["sent"] == 3)
     mine, theirs = row_of(ME), row_of(echo.pid)
     assert (mine["state"], mine["peer"], theirs["peer"]) == ("connected", echo.pid, ME)
     assert (mine["local"], mine["remote"]) == (theirs["remote"], theirs["local"])
@@ -200,6 +202,7 @@ def test_rates(adapter: shmnd.Adapter, echo: Child, capsys: pytest.CaptureFixtur
     for _ in range(5):
         talk.say(b"x" * 40)
         talk.hear()
+    eventually(lambda: row_of(echo.pid)["sent"] == 5)
     rows = top.rate_rows(look(), before, 2.0)
     assert {row["pid"] for row in rows} == {ME, echo.pid}
     for row in rows:
