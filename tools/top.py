@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from shmnd_bench.table import render
 
-from .output import add_format
+from .output import add_format, how_many
 from .ps import amount, tell_note
 from .scene import End, Scene, written
 from .tallies import Tallies
@@ -44,7 +44,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="between looks (default 1)",
     )
     parser.add_argument(
-        "--count", type=_count, metavar="N", help="end after N tables (default: go on until Ctrl-C)"
+        "--count",
+        type=how_many,
+        metavar="N",
+        help="end after N tables (default: go on until Ctrl-C)",
     )
     parser.add_argument("--namespace", help="namespace to look at (default: the usual one)")
     add_format(parser)
@@ -57,13 +60,6 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no number of tables")
-    return value
-
-
 def run(args: argparse.Namespace) -> int:
     """Show a table an interval; with --format json a line of JSON each."""
     tallies = Tallies(args.namespace)
@@ -73,19 +69,15 @@ def run(args: argparse.Namespace) -> int:
     before = _counts(Scene.of(tallies))
     last = time.monotonic()
     told = 0
-    try:
-        while args.count is None or told < args.count:
-            time.sleep(args.interval)
-            tallies.refresh()
-            scene = Scene.of(tallies)
-            now = time.monotonic()
-            rows = rate_rows(scene, before, now - last)
-            before, last = _counts(scene), now
-            print(_json(rows) if args.format == "json" else _page(scene, rows, screen), flush=True)
-            told += 1
-    except KeyboardInterrupt:
-        if not told:
-            raise  # nothing was shown yet
+    while args.count is None or told < args.count:
+        time.sleep(args.interval)
+        tallies.refresh()
+        scene = Scene.of(tallies)
+        now = time.monotonic()
+        rows = rate_rows(scene, before, now - last)
+        before, last = _counts(scene), now
+        print(_json(rows) if args.format == "json" else _page(scene, rows, screen), flush=True)
+        told += 1
     return 0 if tallies.pages else 1
 
 

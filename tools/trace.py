@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .output import add_format
+from .output import add_format, how_many
 from .ps import tell_note
 from .scene import End, Process, Scene, written
 from .tallies import Tallies
@@ -100,9 +100,9 @@ class Event:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.description = (
-        f"{HELP}. Events are found by looking at the counters of the processes every millisecond:"
-        " what lies between two looks is told together, as one line with a count. It costs the"
-        " processes nothing and needs no help from them; one that hangs is seen to hang."
+        f"{HELP}.\n\nEvents are found by looking every millisecond at what the processes count"
+        "\nanyway, without their help. What lies between two looks is told together, as one line with a"
+        "\ncount: neither the size of each message is to be seen, nor what came first."
     )
     parser.add_argument("--pid", type=int, action="append", help="connections of this process only")
     parser.add_argument(
@@ -111,7 +111,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--for", type=_positive, dest="seconds", metavar="SECONDS", help="end after so long"
     )
-    parser.add_argument("--count", type=int, metavar="N", help="end after N events")
+    parser.add_argument("--count", type=how_many, metavar="N", help="end after N events")
     parser.add_argument(
         "--interval",
         type=_positive,
@@ -134,16 +134,10 @@ def run(args: argparse.Namespace) -> int:
     """Tell each event in a line, until Ctrl-C, or as long as was asked for."""
     deadline = None if args.seconds is None else time.monotonic() + args.seconds
     watcher = Watcher(args)
-    told = 0
-    try:
-        for event in watcher.events(deadline):
-            print(json.dumps(event.row()) if args.format == "json" else event.line(), flush=True)
-            told += 1
-            if told == args.count:
-                break
-    except KeyboardInterrupt:
-        if not told:
-            raise  # nothing was shown
+    for told, event in enumerate(watcher.events(deadline), 1):
+        print(json.dumps(event.row()) if args.format == "json" else event.line(), flush=True)
+        if told == args.count:
+            break
     return 0 if watcher.seen else 1
 
 
