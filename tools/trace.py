@@ -101,8 +101,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.description = (
         f"{HELP}.\n\nEvents are found by looking every millisecond at what the processes count"
-        "\nanyway, without their help. What lies between two looks is told together, as one line with a"
-        "\ncount: neither the size of each message is to be seen, nor what came first."
+        "\nanyway, without their help. What lies between two looks is told together, as one line"
+        "\nwith a count: neither the size of each message is to be seen, nor what came first."
     )
     parser.add_argument("--pid", type=int, action="append", help="connections of this process only")
     parser.add_argument(
