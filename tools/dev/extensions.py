@@ -6,6 +6,7 @@ the headers include each other, and a module built with an old one would disagre
 about what lies in shared memory. What is named as `depends` is also what an sdist holds.
 
 With SHMND_LINETRACE set the modules tell a tracer which line they run, for `./run coverage`.
+SHMND_CFLAGS, if set, adds flags for the compiler, as a build with a sanitizer needs them.
 """
 
 import os
@@ -40,10 +41,11 @@ class BuildExtensions(build_ext):
         """Complete the modules that pyproject.toml names."""
         super().finalize_options()
         trace = bool(os.environ.get("SHMND_LINETRACE"))
+        self.parallel = self.parallel or os.cpu_count()
         # Queue pairs and queues rely on the GIL: an interpreter without it switches it on.
         self.cython_directives = {"freethreading_compatible": False, "linetrace": trace}
         for extension in self.extensions:
             extension.define_macros = [("CYTHON_TRACE", "1")] if trace else []
             extension.include_dirs = [RING]
-            extension.extra_compile_args = list(FLAGS)
+            extension.extra_compile_args = [*FLAGS, *os.environ.get("SHMND_CFLAGS", "").split()]
             extension.depends = depends()
