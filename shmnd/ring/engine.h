@@ -161,6 +161,7 @@ struct shmnd_wqe {
     bool proven;       /* a receive that holds it was posted */
     bool sure;         /* and the other side, should it close, still takes it */
     bool pushed;       /* no chunk of it was left to claim */
+    bool told;         /* it completed while its copy had still to return */
     uint64_t slot_pos; /* where its message begins in the ring; its last part, if in parts */
     uint64_t recalled; /* messages recalled before it: they met no receive */
 };

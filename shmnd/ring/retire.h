@@ -17,6 +17,8 @@
 
 static inline void shmnd_tx_complete(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
+    if (w->told)
+        return;
     struct shmnd_cqe e = {w->context, qp->context, w->status, 0, w->type, 0};
     if (w->status == SHMND_SUCCESS) {
         e.bytes = (uint32_t)w->length;
@@ -46,10 +48,23 @@ static inline bool shmnd_tx_send_finished(struct shmnd_qp *qp, struct shmnd_wqe 
     return w->moved == 0 && shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
 }
 
+/* A message that another thread is placing is shown before that thread has the lock back:
+ * it may have been taken, and answered, by now. Its Send is told then, and stays in the
+ * queue until the thread comes. Whether the peer took it or lies, it is told once. */
+static inline void shmnd_tx_tell_placed(struct shmnd_qp *qp)
+{
+    struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
+    if (w->told || shmnd_acquire64(&qp->link.theirs->taken) <= qp->messages)
+        return;
+    shmnd_tx_complete(qp, w);
+    w->told = true;
+}
+
 /* Completes what is finished, oldest first, in order, until the queue holds `most`. */
 static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
 {
-    if (qp->wq_head == qp->wq_next || !qp->link.theirs)
+    if (qp->wq_head == qp->wq_tail || !qp->link.theirs)
         return;
     /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
@@ -60,8 +75,6 @@ static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
         if (w->state == SHMND_WQE_SENT) {
             if (qp->held && w->message >= qp->held_message)
                 break;
-            if (qp->tx_busy && w->large && qp->wq_head + 1 == qp->wq_next)
-                break; /* its copy is running */
             if (!shmnd_tx_send_finished(qp, w, taken))
                 break;
             w->state = SHMND_WQE_DONE;
@@ -80,6 +93,9 @@ static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
         qp->wq_head++;
         shmnd_count_requests(qp);
     }
+    if (qp->tx_started && qp->tx_job.kind == SHMND_JOB_PLACE && qp->wq_head == qp->wq_next &&
+        shmnd_cq_count(qp->initiator_cq) < most)
+        shmnd_tx_tell_placed(qp);
     if (qp->wq_head == qp->wq_tail)
         shmnd_tx_want_credit(qp, false);
 }

@@ -6,7 +6,8 @@
  * caused on the same completion queue. Whoever answers has shown before that it took
  * the Send (SYNC taken), so when an answer is here, a look at the requests that wait
  * finds the Send finished: it is looked for after the answer was taken from its link
- * and before the answer is told.
+ * and before the answer is told. A Send whose copy another thread has still to return
+ * from is no exception (shmnd_tx_tell_placed).
  *
  * Those completions must find room, also in a queue that is full up to `limit`: they
  * go on to `bound`. A message is taken only below `limit`, and at most all that was

@@ -130,6 +130,108 @@ static void the_end_of_another_connection_comes_behind_the_sends(void)
     world_close(&s.w);
 }
 
+/* ---- answers that come while the copy of the Send has still to return --------------------- */
+
+/* The Send is prepared, and a thread is about to copy. */
+static void prepare(struct scene *s, uint32_t bytes)
+{
+    struct shmnd_sge from = sge(s->here, bytes, s->token_here);
+    struct shmnd_sge to = sge(s->there, bytes, s->token_there);
+    struct shmnd_sge small = sge(s->here + (1 << 18), 8, s->token_here);
+    bool kept;
+    EQUAL(post_receive(s->hears, ANSWER, &small, 1), SHMND_SUCCESS);
+    EQUAL(post_receive(s->asked, 0, &to, 1), SHMND_SUCCESS);
+    EQUAL(shmnd_post_send(&s->asks->q, NULL, &from, 1, 0, &kept), SHMND_SUCCESS);
+    EQUAL(shmnd_tx_advance(&s->asks->q), SHMND_RUN);
+    s->asks->q.tx_started = true;
+}
+
+static void far_answers(struct scene *s)
+{
+    for (uint32_t i = 0; i < 64 && s->far->got == 0; i++)
+        proc_turn(&s->w.p[1]);
+    EQUAL(s->far->got, 1);
+    answer(s);
+}
+
+static void expect_one_send_then_the_answer(struct scene *s)
+{
+    struct shmnd_cqe out[3];
+    uint32_t n = 0;
+    for (uint32_t turn = 0; turn < 8; turn++)
+        n += queue_poll(s->tiny, out + n, 3 - n);
+    EQUAL(n, 2);
+    EQUAL(out[0].type, SHMND_SEND);
+    EQUAL(out[0].status, SHMND_SUCCESS);
+    EQUAL(out[1].type, SHMND_RECEIVE);
+    EQUAL((uintptr_t)out[1].context, ANSWER);
+}
+
+static void expect_done(struct scene *s)
+{
+    settle(s->asks);
+    CHECK(nothing(s->tiny));
+    EQUAL(s->asks->q.wq_head, s->asks->q.wq_tail);
+    EQUAL(s->asks->q.messages, 1);
+    EQUAL(s->asks->q.state, SHMND_QP_CONNECTED);
+    world_close(&s->w);
+}
+
+static void the_answer_comes_before_the_placing_returns(void)
+{
+    struct scene s;
+    scene_open(&s, false);
+    prepare(&s, 2000);
+    shmnd_tx_run(&s.asks->q);
+    far_answers(&s);
+    expect_one_send_then_the_answer(&s);
+    shmnd_tx_ran(&s.asks->q);
+    expect_done(&s);
+}
+
+/* The peer can copy all of a large message, before we begin or behind us. */
+static void the_answer_comes_before_the_copy_of_a_large_message_returns(void)
+{
+    for (int begun = 0; begun < 2; begun++) {
+        struct scene s;
+        scene_open(&s, false);
+        NOTE("begun %d", begun);
+        prepare(&s, 1 << 18);
+        if (begun)
+            shmnd_tx_run(&s.asks->q);
+        far_answers(&s);
+        expect_one_send_then_the_answer(&s);
+        if (!begun)
+            shmnd_tx_run(&s.asks->q);
+        shmnd_tx_ran(&s.asks->q);
+        expect_done(&s);
+    }
+}
+
+/* The peer says that it took what is not there, and the copy fails: one completion. */
+static void a_send_that_was_told_too_early_is_told_once(void)
+{
+    struct scene s;
+    scene_open(&s, false);
+    prepare(&s, 2000);
+    struct shmnd_sge from = sge(s.here, 8, s.token_here);
+    EQUAL(post_send(s.asks, 1, &from, 1, 0), SHMND_SUCCESS);
+    shmnd_release64(&s.asked->q.link.mine->taken, 1);
+    for (uint32_t i = 0; i < 2; i++)
+        shmnd_cq_catch_up(&s.tiny->cq);
+    EQUAL(shmnd_cq_count(&s.tiny->cq), 1);
+    s.asks->q.tx_job.result = SHMND_ACCESS_VIOLATION;
+    shmnd_tx_ran(&s.asks->q);
+    settle(s.asks);
+    EXPECT(s.tiny, SHMND_SEND, 0, SHMND_SUCCESS);
+    EXPECT(s.tiny, SHMND_SEND, 1, SHMND_CANCELED);
+    EXPECT(s.tiny, SHMND_RECEIVE, ANSWER, SHMND_CANCELED);
+    CHECK(nothing(s.tiny));
+    world_close(&s.w);
+}
+
+/* ---- flushes ------------------------------------------------------------------------------- */
+
 /* Posts and flushes what nobody takes, until no more is accepted; it all comes out. */
 static void flushes_do_not_overrun(bool connected, uint32_t more)
 {
@@ -171,6 +273,9 @@ static const struct check_test tests[] = {
     TEST(the_answer_comes_behind_the_sends),
     TEST(the_answer_of_a_peer_that_leaves_comes_behind_the_sends),
     TEST(the_end_of_another_connection_comes_behind_the_sends),
+    TEST(the_answer_comes_before_the_placing_returns),
+    TEST(the_answer_comes_before_the_copy_of_a_large_message_returns),
+    TEST(a_send_that_was_told_too_early_is_told_once),
     TEST(many_flushes_do_not_overrun_a_queue),
 };
 MAIN(tests)
