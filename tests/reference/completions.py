@@ -39,8 +39,8 @@ class Completions(Stage):
 
     def _look_at_notices(self, queue: Queue) -> list[Notice]:
         """Those that are done by now."""
-        for _ in range(2):  # a look at one may end another
-            done = [notice for notice in queue.notices if self._is_done(self.notices[notice][1])]
+        over = self.over_of([self.notices[notice][1] for notice in queue.notices])
+        done = [notice for notice, is_over in zip(queue.notices, over, strict=True) if is_over]
         for notice in done:
             notice.done = True
             queue.notices.remove(notice)

@@ -24,7 +24,8 @@ class Posts(SharedQueues):
     ) -> bool:
         """Post a request of a queue pair that is well-formed."""
         side = pair.model
-        request.clock = time.monotonic()
+        # Any look since the last poll may have found that a Send of it waited too long.
+        request.clock = side.connection.clock = time.monotonic()
         allowed = side.may_post(request.kind, self.resting)
         good, _ = self.call(f"{side.name}: {request}", allowed, call)
         if good:

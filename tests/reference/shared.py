@@ -89,8 +89,7 @@ class SharedQueues(Stage):
         shared = node.shared
         if shared is None:
             return
-        for _ in range(2):  # a look at one may end another
-            told = [self._is_done(self.alarms[alarm]) for alarm in shared.alarms]
+        told = self.over_of([self.alarms[alarm] for alarm in shared.alarms])
         if sorted(told, reverse=True) != told:
             raise Violation(f"{node.name}: one event completed only some Notify requests")
         for alarm, is_told in zip(list(shared.alarms), told, strict=True):

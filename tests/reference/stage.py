@@ -167,6 +167,13 @@ class Stage:
         self.resting = False
         return status is Status.SUCCESS, value
 
+    def over_of(self, operations: list[Any]) -> list[bool]:
+        """Which of them are over: all that one event ended, though a look at one ends others."""
+        over = [False] * len(operations)
+        while (now := [self._is_done(operation) for operation in operations]) != over:
+            over = now
+        return over
+
     def _is_done(self, overlapped: Any) -> bool:
         return bool(overlapped.done())
 

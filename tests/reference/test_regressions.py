@@ -127,3 +127,15 @@ def test_a_rest_is_one_only_when_every_silent_send_has_arrived() -> None:
         ("settle", {}),
         ("meet", {"slot": 0, "end": 1, "size": 3576, "count": 3, "flags": 1}),
     )
+
+
+def test_notices_that_one_event_ends_while_they_are_looked_at_are_ended_together() -> None:
+    """The reference looked twice; the second look had taken the message and ended both."""
+    program(
+        Machine,
+        ("begin", {"connections": 1, "depth": 3, "cq_depth": 1}),
+        ("receives", {"slot": 0, "end": 0, "size": 65535, "count": 2}),
+        ("notify", {"end": 0, "kind": CqNotify.ERRORS}),
+        ("send", {"slot": 0, "end": 1, "size": 65536, "cuts": 2, "where": 3}),
+        ("notify", {"end": 0, "kind": CqNotify.ANY}),
+    )
