@@ -316,7 +316,7 @@ class Connector(Dance):
             if self._state is State.DOWN:
                 self._notify()
             else:
-                self._hub.add_ticker(self)
+                self._hub.affairs.add(self)
             return overlapped
 
     def disconnect(self) -> Overlapped:
@@ -395,7 +395,7 @@ class Connector(Dance):
         assert self._tie is not None
         self._deciding = overlapped
         self._tie.when_released(self._tell_released)
-        self._hub.add_ticker(self)
+        self._hub.affairs.add(self)
         self._look()  # it may have decided already
         return overlapped
 

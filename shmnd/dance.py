@@ -75,7 +75,7 @@ class Dance(OverlappedObject):
         try:
             self._look()
             if not self._pending:
-                self._hub.remove_ticker(self)
+                self._hub.affairs.remove(self)
         finally:
             self._lock.release()
 

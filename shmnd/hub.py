@@ -15,18 +15,19 @@ under its own lock, but must not look or wait there.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from shmnd import affairs
+from shmnd.affairs import Affairs
 from shmnd.broker.protocol import name_of
 from shmnd.descriptors import taking_from_the_system
+from shmnd.event_loops import EventLoops
 from shmnd.ledger import Ledger
 from shmnd.mail import EventTarget, Mail, close_all
 from shmnd.peers import Peers
@@ -37,14 +38,10 @@ from shmnd.watch import Watch
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shmnd.protocols import BrokerLike, DataPlaneLike, Event, PeerLike, SegmentOwner, Ticker
+    from shmnd.protocols import BrokerLike, DataPlaneLike, Event, PeerLike, SegmentOwner
 
 __all__ = ["EventTarget", "Hub"]
 
-_LONGEST_SLEEP: Final = 1.0
-"""Seconds after which a sleeper looks anyway; everything that happens wakes it before."""
-_LINGER_PAUSE: Final = 0.001
-"""Seconds between two looks at what ends without ringing anybody."""
 _REJOIN_PAUSE: Final = 1.0
 """Seconds between two attempts to find a new broker for listeners that nobody calls."""
 
@@ -108,9 +105,8 @@ class Hub(Mail):
         self._unheard: set[str] = set()
 
         self._looking: set[int] = set()
-        self._tickers: dict[int, weakref.ref[Ticker]] = {}
-        self._lingering: dict[int, Callable[[], bool]] = {}
-        self._loops: dict[asyncio.AbstractEventLoop, dict[int, Callable[[], None]]] = {}
+        self.affairs: Final = Affairs(self._watch)
+        self.loops: Final = EventLoops(self.epoll_fd, self.progress)
 
         self._rejoin_after = 0.0
         self._rejoining = False
@@ -163,7 +159,7 @@ class Hub(Mail):
                 self._look_at(readable)
             if self._mail:
                 self._deliver()
-            self._tick()
+            self.affairs.tick()
         except (ValueError, OSError):
             if self.alive:
                 raise  # else another thread has just closed the hub
@@ -186,7 +182,7 @@ class Hub(Mail):
                 self.check("wait")
                 if predicate():
                     return True
-                pause = _LONGEST_SLEEP
+                pause = affairs.LONGEST_SLEEP
                 if deadline is not None:
                     pause = min(pause, deadline - time.monotonic())
                     if pause <= 0:
@@ -215,50 +211,6 @@ class Hub(Mail):
     def wake_at(self, when: float) -> None:
         """Have everybody look again at a moment of `time.monotonic()`."""
         self._watch.wake_at(when)
-
-    def add_ticker(self, obj: Ticker) -> None:
-        """Have an object look at its affairs at every look. It is held weakly."""
-        key = id(obj)
-        self._tickers[key] = weakref.ref(obj, lambda _: self._tickers.pop(key, None))
-        self.wake_at(time.monotonic() + _LONGEST_SLEEP)
-
-    def remove_ticker(self, obj: Ticker) -> None:
-        """It has no affairs any more; harmless when it had none."""
-        self._tickers.pop(id(obj), None)
-
-    def linger(self, go_on: Callable[[], bool]) -> None:
-        """Call a function at every look until it says True, whoever else is gone by then."""
-        if not go_on():
-            self._lingering[id(go_on)] = go_on
-            self.wake_at(time.monotonic() + _LINGER_PAUSE)
-
-    @contextmanager
-    def readable_in(
-        self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]
-    ) -> Iterator[None]:
-        """Have an event loop look whenever there is something to look at.
-
-        `wake` is called should the hub be closed meanwhile.
-        """
-        if loop not in self._loops:
-            loop.add_reader(self.epoll_fd, self.progress)
-            self._loops[loop] = {}
-        waiting = self._loops[loop]
-        waiting[id(wake)] = wake
-        try:
-            yield
-        finally:
-            del waiting[id(wake)]
-            if not waiting and self._loops.pop(loop, None) is not None:
-                _remove_reader(loop, self.epoll_fd)
-
-    def _leave_loops(self) -> None:
-        """Take the descriptor out of all event loops, before it is closed."""
-        for loop, waiting in list(self._loops.items()):
-            self._loops.pop(loop, None)
-            _remove_reader(loop, self.epoll_fd)
-            for wake in list(waiting.values()):
-                wake()
 
     # -- speaking with the broker --
 
@@ -455,12 +407,10 @@ class Hub(Mail):
         """Leave the broker and give everything back."""
         if not self.alive:
             return
-        for go_on in list(self._lingering.values()):
-            go_on()
-        self._lingering.clear()
+        self.affairs.close()
         self._ended = _CLOSED
         self._watch.news()
-        self._leave_loops()
+        self.loops.leave()
         self.client.close()
         self._peers.close()
         self._watch.close()
@@ -472,9 +422,8 @@ class Hub(Mail):
         self.rpc = threading.RLock()
         self._delivering = threading.RLock()
         self.attempts = threading.RLock()
-        self._lingering.clear()
-        self._tickers.clear()
-        self._loops.clear()
+        self.affairs.close_in_child()
+        self.loops.close_in_child()
         self._rejoining = False
         # The epoll first: it is the parent's too, and must not be changed through this copy.
         self._watch.close_in_child()
@@ -482,37 +431,9 @@ class Hub(Mail):
         self._peers.close()
         self._drop_mail()
 
-    def _tick(self) -> None:
-        for ref in list(self._tickers.values()):
-            ticker = ref()
-            if ticker is not None:
-                ticker.tick()
-        for key, go_on in list(self._lingering.items()):
-            if go_on():
-                self._lingering.pop(key, None)
-        if self._lingering:
-            self.wake_at(time.monotonic() + _LINGER_PAUSE)
-        elif self._tickers:
-            # A peer may silence our doorbell, which it holds too: not for longer than this.
-            self.wake_at(time.monotonic() + _LONGEST_SLEEP)
-
 
 def _in_a_thread(step: Callable[[], None]) -> None:
     threading.Thread(target=step, name="shmnd", daemon=True).start()
-
-
-def _remove_reader(loop: asyncio.AbstractEventLoop, fd: int) -> None:
-    try:
-        here = asyncio.get_running_loop() is loop
-    except RuntimeError:
-        here = False  # no loop runs in this thread
-    try:
-        if here:
-            loop.remove_reader(fd)
-        else:
-            loop.call_soon_threadsafe(loop.remove_reader, fd)
-    except RuntimeError:
-        pass  # that loop is closed
 
 
 _all_hubs: weakref.WeakSet[Hub] = weakref.WeakSet()

@@ -218,7 +218,7 @@ class MemoryRegion(OverlappedObject):
         if not self._leaving:
             self._withdraw()
         if not self._let_go() and self._hub.alive:
-            self._hub.linger(self._let_go)
+            self._hub.affairs.linger(self._let_go)
 
 
 def _checked_flags(flags: object, call: str) -> int:

@@ -94,7 +94,7 @@ class Overlapped:
         # a finaliser that interrupts its holder.
         self._claim = [None]
         if step is not None:
-            hub.add_ticker(self)
+            hub.affairs.add(self)
 
     # -- what programs use --
 
@@ -137,7 +137,7 @@ class Overlapped:
             return False
         self._detail = detail
         self._final = status
-        self._hub.remove_ticker(self)
+        self._hub.affairs.remove(self)
         owner = None if self._owner is None else self._owner()
         if owner is not None:
             owner._forget(self)
@@ -184,7 +184,7 @@ class Overlapped:
         def wake() -> None:
             _wake(loop, future)
 
-        with self._hub.readable_in(loop, wake):
+        with self._hub.loops.readable_in(loop, wake):
             self._waiters.append(wake)
             try:
                 # Another thread may have ended it before it could see the waiter.

@@ -86,9 +86,9 @@ class CompletionQueue(CompletionCore, OverlappedObject):
             strongest = _SOLICITED
         self.arm_for(strongest)
         if strongest:
-            self._hub.add_ticker(self)
+            self._hub.affairs.add(self)
         else:
-            self._hub.remove_ticker(self)
+            self._hub.affairs.remove(self)
 
     def _forget_notify(self, overlapped: Overlapped) -> bool:
         with self._notifies:

@@ -200,7 +200,7 @@ class Tie:
                 done()
             return ended
 
-        self._hub.linger(go_on)
+        self._hub.affairs.linger(go_on)
 
     def _let_go(self) -> QueuePairLike | None:
         qp = self._living

@@ -160,8 +160,8 @@ def run(seed: int) -> None:
         assert set(delivered) == set(accepted), seed
         hub = program.ends[side].hub
         assert not hub._ends, seed
-        assert not hub._tickers, seed
-        assert not hub._lingering, seed
+        assert not hub.affairs._tickers, seed
+        assert not hub.affairs._lingering, seed
         assert not hub.ledger.bound, seed
         assert not hub.ledger.armed, seed
         assert not hub.ledger.live, seed

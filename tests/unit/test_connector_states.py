@@ -495,7 +495,7 @@ def test_a_release_without_disconnect_that_takes_steps(dancers: Dancers) -> None
     for _ in range(3):
         dancers.active.hub.progress()
     assert notice.status is OK
-    assert not dancers.active.hub._lingering
+    assert not dancers.active.hub.affairs._lingering
 
 
 # -- requests -------------------------------------------------------------------------------------

@@ -326,15 +326,15 @@ def test_progress_within_progress_does_nothing(world: World) -> None:
             adapter.hub.progress()
 
     nosy = Nosy()
-    adapter.hub.add_ticker(nosy)
+    adapter.hub.affairs.add(nosy)
     adapter.hub.progress()
     assert nosy.looks == 1
-    adapter.hub.remove_ticker(nosy)
+    adapter.hub.affairs.remove(nosy)
     adapter.hub.progress()
     assert nosy.looks == 1
-    adapter.hub.add_ticker(nosy)
+    adapter.hub.affairs.add(nosy)
     del nosy
-    assert not adapter.hub._tickers
+    assert not adapter.hub.affairs._tickers
 
 
 def test_use_from_several_threads(world: World) -> None:
@@ -385,7 +385,7 @@ def test_use_from_several_threads(world: World) -> None:
     assert not world.broker.rendezvous.connections.records
     for hub in (server.hub, client.hub):
         assert not hub._ends
-        assert not hub._tickers
+        assert not hub.affairs._tickers
         assert not hub.ledger.live
 
 
@@ -445,7 +445,7 @@ def test_the_last_adapter_takes_the_hub_along(world: World) -> None:
         lingering.append(1)
         return False
 
-    hub.linger(never_ends)
+    hub.affairs.linger(never_ends)
     first.close()
     assert hub.alive
     second.close()

@@ -191,7 +191,7 @@ def test_steps_are_taken_at_every_look_until_one_ends_it(adapter: FakeAdapter) -
     looked = thing.looked
     adapter.hub.progress()
     assert thing.looked == looked
-    assert not adapter.hub._tickers
+    assert not adapter.hub.affairs._tickers
 
 
 def test_a_step_that_fails_ends_it_with_that(adapter: FakeAdapter, file: OverlappedFile) -> None:
@@ -520,7 +520,7 @@ def run(hub: Hub, main: Callable[[], Any]) -> Any:
             return await asyncio.wait_for(main(), WAIT)
         finally:
             assert threading.active_count() == threads
-            assert not hub._loops
+            assert not hub.loops
             assert not loop.remove_reader(hub.epoll_fd)
 
     return asyncio.run(watched())
@@ -582,7 +582,7 @@ def test_await_wakes(adapter: FakeAdapter, way: str) -> None:
         helper.join()
     else:
         run(adapter.hub, main)
-    assert not adapter.hub._loops
+    assert not adapter.hub.loops
     assert not pending._waiters
 
 
@@ -610,7 +610,7 @@ def test_await_by_many_tasks(adapter: FakeAdapter) -> None:
     async def main() -> None:
         tasks = [asyncio.create_task(one(ov)) for ov in several * 3]
         await asyncio.sleep(0)
-        assert len(adapter.hub._loops[asyncio.get_running_loop()]) == 30
+        assert adapter.hub.loops.waiting(asyncio.get_running_loop()) == 30
         for ov in several:
             ov._complete(SUCCESS)
         assert await asyncio.gather(*tasks) == [SUCCESS] * 30
@@ -662,7 +662,7 @@ def test_loops_in_several_threads(adapter: FakeAdapter) -> None:
         thread.join(WAIT * 2)
         assert not thread.is_alive()
     assert not failures
-    assert not adapter.hub._loops
+    assert not adapter.hub.loops
 
 
 def test_a_loop_that_is_closed_in_the_middle(adapter: FakeAdapter) -> None:
@@ -680,7 +680,7 @@ def test_a_loop_that_is_closed_in_the_middle(adapter: FakeAdapter) -> None:
     pending._complete(SUCCESS)  # nobody is left to be told
     task.get_coro().close()
     task._log_destroy_pending = False  # type: ignore[attr-defined]
-    assert not adapter.hub._loops
+    assert not adapter.hub.loops
 
 
 # -- after the end --------------------------------------------------------------------------------
