@@ -15,6 +15,7 @@ from typing import Any, Final
 import psutil
 
 from shmnd import Status
+from shmnd.ring.tally import SHARED
 from shmnd.tie import QpState
 
 from .tallies import Page, Tallies
@@ -86,7 +87,7 @@ class End:
     @property
     def receives(self) -> int | None:
         """Receives posted now; None with a shared receive queue."""
-        if not self.words["receive_depth"]:
+        if self.words["receive_depth"] == SHARED:
             return None
         return max(0, int(self.words["posted"] - self.words["unfilled"]) - self.received)
 

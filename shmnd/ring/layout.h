@@ -309,13 +309,15 @@ struct shmnd_tally {
     shmnd_word64 role;          /* enum shmnd_tally_role */
     shmnd_word64 connection;    /* as in the link's header: the same number at both ends */
     shmnd_word64 since_ns;      /* of this use; wall clock */
-    shmnd_word64 receive_depth; /* 0 with a shared receive queue */
+    shmnd_word64 receive_depth; /* SHMND_TALLY_SHARED with a shared receive queue */
     shmnd_word64 initiator_depth;
     shmnd_word64 peer_pid;
     shmnd_word64 local[3]; /* address: two words of IP, then family << 16 | port */
     shmnd_word64 remote[3];
     shmnd_word64 reserved[2];
 };
+
+#define SHMND_TALLY_SHARED (1ull << 32)
 
 enum shmnd_tally_role {
     SHMND_TALLY_ALONE = 0, /* not connected yet */

@@ -218,7 +218,8 @@ cdef class QueuePair(PostingCore):
         cdef c.shmnd_tally *tally = self.q.tally
         c.shmnd_tally_clear(tally)
         c.shmnd_put64(&tally.state, self.q.state)
-        c.shmnd_put64(&tally.receive_depth, 0 if self.q.shared else self.q.own.depth)
+        c.shmnd_put64(&tally.receive_depth,
+                      c.SHMND_TALLY_SHARED if self.q.shared else self.q.own.depth)
         c.shmnd_put64(&tally.initiator_depth, self.q.wq_depth)
         c.shmnd_put64(&tally.role, role)
         if role:

@@ -5,6 +5,7 @@ from typing import Any, Final
 from shmnd.ring.segment import Segment
 
 FIELDS: Final[tuple[str, ...]]
+SHARED: Final[int]
 HEAD_FIELDS: Final[tuple[str, ...]]
 
 class Tallies:

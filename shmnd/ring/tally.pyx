@@ -28,6 +28,8 @@ FIELDS = (
     "initiator_depth", "peer_pid", "local", "remote",
 )
 """The words of a tally, in their order; the last two are addresses."""
+SHARED = c.SHMND_TALLY_SHARED
+"""`receive_depth` with a shared receive queue."""
 HEAD_FIELDS = ("regions", "region_bytes", "sleepers", "sleeping_ns", "notifies")
 
 

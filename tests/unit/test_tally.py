@@ -12,7 +12,7 @@ import shmnd
 from shmnd import MrFlag, NdError, Status
 from shmnd.broker.place import place_of
 from shmnd.ring import Segment
-from shmnd.ring.tally import FIELDS, TallyView
+from shmnd.ring.tally import FIELDS, SHARED, TallyView
 from shmnd.tie import QpState
 
 
@@ -86,6 +86,17 @@ def test_a_queue_pair_has_a_tally_as_long_as_it_lives(adapter: shmnd.Adapter) ->
     (tally,) = pairs(adapter)
     assert tally["name"] > name
     another.close()
+
+
+def test_a_shared_receive_queue_is_told_from_none(adapter: shmnd.Adapter) -> None:
+    queue = adapter.create_completion_queue(8)
+    shared = adapter.create_queue_pair_with_srq(
+        queue, queue, adapter.create_shared_receive_queue(4)
+    )
+    none = adapter.create_queue_pair(queue, queue, receive_depth=0)
+    assert {tally["receive_depth"] for tally in pairs(adapter)} == {SHARED, 0}
+    shared.close()
+    none.close()
 
 
 def test_more_queue_pairs_than_one_segment_has_room_for(adapter: shmnd.Adapter) -> None:
