@@ -21,10 +21,6 @@ class EventLoops:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def waiting(self, loop: asyncio.AbstractEventLoop) -> int:
-        """How many wait in a loop."""
-        return len(self._waiting.get(loop, ()))
-
     @contextmanager
     def readable_in(
         self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]

@@ -610,7 +610,7 @@ def test_await_by_many_tasks(adapter: FakeAdapter) -> None:
     async def main() -> None:
         tasks = [asyncio.create_task(one(ov)) for ov in several * 3]
         await asyncio.sleep(0)
-        assert adapter.hub.loops.waiting(asyncio.get_running_loop()) == 30
+        assert len(adapter.hub.loops._waiting[asyncio.get_running_loop()]) == 30
         for ov in several:
             ov._complete(SUCCESS)
         assert await asyncio.gather(*tasks) == [SUCCESS] * 30
