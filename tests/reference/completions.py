@@ -59,11 +59,11 @@ class Completions(Stage):
     def drain(self, node: Node, role: str, most: int = 64) -> int:
         """Take up to `most` completions, and judge them."""
         queue, real = node.queues[role]
-        now = time.monotonic()
-        for pair in itertools.chain(*self.slots):
-            pair.model.connection.clock = now
         certain = not queue.told
         results = self._results(real, most)
+        now = time.monotonic()  # not before: a Send may have waited too long meanwhile
+        for pair in itertools.chain(*self.slots):
+            pair.model.connection.clock = now
         if len(results) > most:
             raise Violation(f"{queue.name}: {len(results)} results, {most} were asked for")
         must: set[Notice] = set()
