@@ -29,6 +29,7 @@ from shmnd.broker.server import Server
 from shmnd.status import NdError
 
 _LOCK_SECONDS = 2.0  # an earlier broker may be just about to leave
+_LOOK_SECONDS = 0.0002  # between two looks at a lock that is about to be let go
 _REPLACE_SECONDS = 20.0
 
 
@@ -121,9 +122,11 @@ def _replace(place: Place) -> int | None:
             with sock:
                 handle = os.pidfd_open(_pid_at(sock, place))
             try:
-                _end(handle)
+                lock = _end(handle, place)
             finally:
                 os.close(handle)
+            if lock is not None:
+                return lock
         else:
             time.sleep(0.02)  # one of its clients was quicker, and starts another one just now
     return None
@@ -136,11 +139,20 @@ def _pid_at(sock: socket.socket, place: Place) -> int:
     return pid
 
 
-def _end(handle: int) -> None:
+def _end(handle: int, place: Place) -> int | None:
+    """End a process, and take the lock that it lets go, if nobody else was quicker.
+
+    Its clients learn of the end at the same moment, and one of them wants the lock too: whoever
+    asks for it only after the process is gone is always the second.
+    """
     for number in (signal.SIGTERM, signal.SIGKILL):  # a stopped one hears only the second
         signal.pidfd_send_signal(handle, number)
-        if select.select([handle], [], [], _LOCK_SECONDS)[0]:
-            return
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while time.monotonic() < deadline:
+            lock = place.try_lock()
+            if lock is not None or select.select([handle], [], [], _LOOK_SECONDS)[0]:
+                return lock
+    return None
 
 
 def _foreground(place: Place, lock: int, options: argparse.Namespace) -> int:
