@@ -4,9 +4,9 @@
 import argparse
 from typing import Any, Final
 
-from shmnd.broker.place import namespace_name
+from shmnd.broker.place import place_of
+from shmnd.broker.visitor import facts, visit
 
-from .broker_client import Visitor, visit
 from .output import add_format, show_facts, show_rows
 
 HELP = "whether a broker runs, and what it knows of"
@@ -27,31 +27,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "what", nargs="?", choices=tuple(_COLUMNS), help="list these instead of counting all"
     )
     parser.add_argument("--namespace", help="namespace of the broker (default: the usual one)")
+    parser.add_argument("--group", help="that of this group (default: SHMND_GROUP, or nobody's)")
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print counts or a list; the exit code is 1 when no broker runs."""
-    with visit(args.namespace) as visitor:
-        if visitor is None:
-            facts = {"namespace": namespace_name(args.namespace), "running": False}
-            show_facts(args, facts)
-            return 1
-        if args.what:
+    place = place_of(args.namespace, group=args.group)
+    with visit(place) as visitor:
+        if args.what and visitor is not None:
             rows = [_readable(args, row) for row in visitor.records(args.what)]
             show_rows(args, rows, *_COLUMNS[args.what])
         else:
-            show_facts(args, _facts(args, visitor))
-    return 0
-
-
-def _facts(args: argparse.Namespace, visitor: Visitor) -> dict[str, Any]:
-    return {
-        "namespace": namespace_name(args.namespace),
-        "running": True,
-        "pid": visitor.pid,
-        **visitor.counts(),
-    }
+            show_facts(args, facts(place, visitor))
+        return 1 if visitor is None else 0
 
 
 def _readable(args: argparse.Namespace, row: dict[str, Any]) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from shmnd import NdError
 from shmnd.broker.leftovers import find_leftovers
-from shmnd.broker.place import place_of
+from shmnd.broker.place import Place, place_of
 from shmnd.broker.protocol import VERSION
+from shmnd.broker.visitor import visit
 
-from .broker_client import visit
 from .finding import Finding, mebibytes, ok, problem, warning
 
 
@@ -29,15 +29,15 @@ def look(namespace: str | None) -> Iterator[Finding]:
         )
     else:
         yield ok(check, str(place.directory))
-        yield _broker(namespace)
+        yield _broker(place)
     yield _leftovers()
 
 
-def _broker(namespace: str | None) -> Finding:
+def _broker(place: Place) -> Finding:
     check = "broker"
     replace = "shmnd broker run --replace, or shmnd broker stop (connections do not notice)"
     try:
-        with visit(namespace) as visitor:
+        with visit(place) as visitor:
             if visitor is None:
                 return ok(check, "none runs; the first adapter starts one")
             pid = visitor.pid

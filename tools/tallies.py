@@ -17,10 +17,9 @@ from typing import Any, Final, NamedTuple
 from shmnd import NdError
 from shmnd.broker.place import place_of
 from shmnd.broker.protocol import Descriptor
+from shmnd.broker.visitor import visit
 from shmnd.ring import Segment
 from shmnd.ring.tally import TallyView
-
-from .broker_client import visit
 
 _PATIENCE: Final = 1.0
 """Seconds that a broker has for an answer."""
@@ -58,7 +57,7 @@ class Tallies:
     def refresh(self) -> None:
         """See which there are now."""
         try:
-            with visit(self._namespace, _PATIENCE) as visitor:
+            with visit(place_of(self._namespace), _PATIENCE) as visitor:
                 if visitor is not None:
                     adapters = visitor.records("adapters")
                     pids = {row["process"]: row["pid"] for row in visitor.records("processes")}

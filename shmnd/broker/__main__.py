@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
-import select
-import signal
-import socket
 import sys
 import time
 from pathlib import Path
@@ -22,23 +20,25 @@ if not __package__:
     # in the path, so that nothing beside the package hides a module of the standard library.
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from shmnd.broker.access import Access, caller_at
+from shmnd.broker.access import Access
 from shmnd.broker.leftovers import find_leftovers, remove_leftovers
 from shmnd.broker.place import Place, place_of
 from shmnd.broker.server import Server
+from shmnd.broker.visitor import facts, stop, visit
 from shmnd.status import NdError
 
 _LOCK_SECONDS = 2.0  # an earlier broker may be just about to leave
-_LOOK_SECONDS = 0.0002  # between two looks at a lock that is about to be let go
 _REPLACE_SECONDS = 20.0
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a broker; the exit code says whether one is there."""
     options = _options(arguments)
-    os.umask(0o077)
     try:
         place = _place(options)
+        if options.verb in ("status", "stop"):
+            return _look_after(place, options.verb)
+        os.umask(0o077)
         if options.lock_fd is not None:
             lock: int | None = place.adopt(options.lock_fd)
         else:
@@ -60,12 +60,19 @@ def main(arguments: list[str] | None = None) -> int:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m shmnd.broker",
-        description="Run a broker. `shmnd broker status` and `stop` look after it.",
-        epilog="example:\n  python -m shmnd.broker --foreground --namespace lab\n\n"
-        "exit codes:\n  0  it has served and left (a daemon: it serves)\n"
-        "  1  another one serves, or it cannot be served, and stderr says why\n"
+        description="Run a broker, or look after one.",
+        epilog="example:\n  python -m shmnd.broker run --namespace lab\n\n"
+        "exit codes:\n  0  done (without a verb: a broker serves)\n"
+        "  1  run: another one serves, or it cannot be served; status: none runs; stop: it does\n"
+        "     not end; stderr says more\n"
         "  2  an option is wrong",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "verb",
+        nargs="?",
+        choices=("run", "status", "stop"),
+        help="run: the same as --foreground; without a verb, a broker is started beside",
     )
     parser.add_argument("--namespace", help="which one (default: SHMND_NAMESPACE, or 'default')")
     parser.add_argument("--group", help="serve this group too (default: SHMND_GROUP, or nobody)")
@@ -88,7 +95,20 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.idle is not None and not 0 <= options.idle < 1e9:
         parser.error(f"--idle {options.idle}: must be 0 (never) or more")
+    options.foreground |= options.verb == "run"
     return options
+
+
+def _look_after(place: Place, verb: str) -> int:
+    """Tell of the broker that is there, or end it."""
+    if verb == "stop":
+        gone, told = stop(place)
+        print(told, file=sys.stdout if gone else sys.stderr)
+        return 0 if gone else 1
+    with visit(place) as visitor:
+        for name, value in facts(place, visitor).items():
+            print(f"{name} {value}")
+        return 1 if visitor is None else 0
 
 
 def _lock(place: Place) -> int | None:
@@ -117,42 +137,24 @@ def _replace(place: Place) -> int | None:
         lock = place.try_lock()
         if lock is not None:
             return lock
-        sock = place.connect()
-        if sock is not None:
-            with sock:
-                handle = os.pidfd_open(_pid_at(sock, place))
-            try:
-                lock = _end(handle, place)
-            finally:
-                os.close(handle)
-            if lock is not None:
-                return lock
-        else:
-            time.sleep(0.02)  # one of its clients was quicker, and starts another one just now
+        with visit(place) as visitor:
+            if visitor is not None:
+                # Its clients learn of the end at the same moment, and one of them wants the lock
+                # too: whoever asks for it only when the process is gone is always the second.
+                taken: list[int] = []
+                visitor.end(functools.partial(_take, place, taken))
+                if taken:
+                    return taken[0]
+                continue
+        time.sleep(0.02)  # one of its clients was quicker, and starts another one just now
     return None
 
 
-def _pid_at(sock: socket.socket, place: Place) -> int:
-    pid = caller_at(sock).pid
-    if not pid:
-        raise OSError(f"the broker at {place.socket} runs in another PID namespace; end it there")
-    return pid
-
-
-def _end(handle: int, place: Place) -> int | None:
-    """End a process, and take the lock that it lets go, if nobody else was quicker.
-
-    Its clients learn of the end at the same moment, and one of them wants the lock too: whoever
-    asks for it only after the process is gone is always the second.
-    """
-    for number in (signal.SIGTERM, signal.SIGKILL):  # a stopped one hears only the second
-        signal.pidfd_send_signal(handle, number)
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while time.monotonic() < deadline:
-            lock = place.try_lock()
-            if lock is not None or select.select([handle], [], [], _LOOK_SECONDS)[0]:
-                return lock
-    return None
+def _take(place: Place, taken: list[int]) -> bool:
+    lock = place.try_lock()
+    if lock is not None:
+        taken.append(lock)
+    return lock is not None
 
 
 def _foreground(place: Place, lock: int, options: argparse.Namespace) -> int:

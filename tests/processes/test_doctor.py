@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 import pytest
 
 from processes.kit import Child, broker_pid, end_process, unshared
+from shmnd.broker import visitor
 from shmnd.broker.place import place_of
 from shmnd_tools import (
-    broker_client,
     check_broker,
     check_cores,
     check_kernel,
@@ -517,7 +517,7 @@ def test_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_broker_that_gives_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_client, "LIMIT", 0.05)
+    monkeypatch.setattr(visitor, "LIMIT", 0.05)
     place = place_of("mute")
     with place.listen():
         found = only(check_broker.look("mute"), "broker")

@@ -2,17 +2,20 @@
 """`shmnd broker`: run, status and stop, against brokers of their own."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from shmnd import NdError
+from shmnd.broker import visitor
+from shmnd.broker.__main__ import main as serve
 from shmnd.broker.place import place_of
-from shmnd_tools import broker_client, broker_stop
-from shmnd_tools.broker_client import visit
 from shmnd_tools.main import main
 
 pytestmark = pytest.mark.slow
@@ -94,11 +97,56 @@ def test_stop_ends_one_that_is_stopped(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(broker_stop, "LIMIT", 0.2)
+    monkeypatch.setattr(visitor, "LIMIT", 0.2)
     broker.send_signal(signal.SIGSTOP)
     assert main(["broker", "stop", *HERE]) == 0
     assert broker.wait(5) == -signal.SIGKILL
     assert "ended the broker" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["status", "stop"])
+def test_the_module_does_the_same(
+    verb: str, broker: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert serve([verb, "--namespace", "nobody"]) == (1 if verb == "status" else 0)
+    capsys.readouterr()
+    assert serve([verb, *HERE]) == 0
+    told = capsys.readouterr().out
+    if verb == "stop":
+        assert broker.wait(5) == 0
+        assert told == f"ended the broker of namespace 'tools' (pid {broker.pid})\n"
+    else:
+        facts = dict(line.split(maxsplit=1) for line in told.splitlines())
+        assert facts["running"] == "True"
+        assert facts["pid"] == str(broker.pid)
+        assert facts["connections"] == "0"
+
+
+def test_the_module_serves() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "shmnd.broker", "run", "--namespace", "module"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert f"pid {process.pid} serves " in process.stderr.readline()
+        process.terminate()
+        assert process.wait(5) == 0
+
+
+def test_the_broker_of_a_group_is_another_one(
+    broker: subprocess.Popen[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("SHMND_RUNTIME_DIR")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert main(["broker", "status", *HERE, "--group", str(os.getegid())]) == 1
+    assert main(["broker", "stop", *HERE, "--group", str(os.getegid())]) == 0
+    assert "no broker runs" in capsys.readouterr().out
+    assert (tmp_path / f"shmnd-group-{os.getegid()}" / NAMESPACE).is_dir()
 
 
 def test_a_bad_namespace_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,11 +155,11 @@ def test_a_bad_namespace_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_silent_broker_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_client, "LIMIT", 0.05)
+    monkeypatch.setattr(visitor, "LIMIT", 0.05)
     place = place_of("silent")
-    with place.listen(), visit("silent") as visitor:
-        assert visitor is not None
+    with place.listen(), visitor.visit(place) as guest:
+        assert guest is not None
         with pytest.raises(NdError, match=r"gave no answer in 0\.05 s") as raised:
-            visitor.counts()
+            guest.counts()
     assert isinstance(raised.value, TimeoutError)
     place.socket.unlink()

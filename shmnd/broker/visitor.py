@@ -6,20 +6,23 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import socket
-import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from shmnd import Status
-from shmnd.broker.place import place_of
+from shmnd.broker.access import caller_at
+from shmnd.broker.place import Place
 from shmnd.broker.protocol import Descriptor, decode, encode, receive, send
-from shmnd.status import error
+from shmnd.status import Status, error
+
+__all__ = ["LIMIT", "Visitor", "facts", "stop", "visit"]
 
 LIMIT: Final = 5.0
-"""Seconds for an answer."""
-_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
+"""Seconds for an answer, and for an end."""
+_LOOK: Final = 0.0002
+"""Seconds between two looks at what ends a wait."""
 
 
 class Visitor:
@@ -29,9 +32,8 @@ class Visitor:
         self._sock = sock
         self._path = path
         self._limit = LIMIT if limit is None else limit
-        packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        self.pid: int = _CREDENTIALS.unpack(packed)[0]
-        """The broker's process, as the kernel knows it."""
+        self.pid: int = caller_at(sock).pid
+        """The broker's process, as the kernel knows it; 0 where that cannot be seen from here."""
 
     def counts(self) -> dict[str, int]:
         """Ask how many processes, adapters, listeners and connections there are."""
@@ -91,23 +93,57 @@ class Visitor:
                     )
                 return decode(datagram.data), datagram.fds
 
-    def close(self) -> None:
-        """Leave."""
-        self._sock.close()
+    def end(self, enough: Callable[[], bool] = lambda: False) -> bool:
+        """End the broker, also one that is stopped; False when it goes on nevertheless.
+
+        `enough` is asked all the while, and ends the wait too.
+        """
+        if not self.pid:
+            raise OSError(f"the broker at {self._path} runs in another PID namespace; end it there")
+        try:
+            # It holds the connection, so this cannot be a later process of the same number.
+            handle = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return True
+        try:
+            for number in (signal.SIGTERM, signal.SIGKILL):  # a stopped one hears only the second
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(handle, number)
+                deadline = time.monotonic() + LIMIT
+                while time.monotonic() < deadline:
+                    if enough() or select.select([handle], [], [], _LOOK)[0]:
+                        return True
+            return False
+        finally:
+            os.close(handle)
 
 
 @contextlib.contextmanager
-def visit(namespace: str | None, limit: float | None = None) -> Iterator[Visitor | None]:
-    """Connect to the broker of a namespace; None when there is none.
+def visit(place: Place, limit: float | None = None) -> Iterator[Visitor | None]:
+    """Connect to the broker of a place; None when there is none, or it takes nobody now.
 
     It has `limit` seconds for each answer.
     """
-    place = place_of(namespace)
     sock = place.connect()
     if sock is None:
         yield None
         return
-    try:
+    with sock:
         yield Visitor(sock, os.fspath(place.socket), limit)
-    finally:
-        sock.close()
+
+
+def facts(place: Place, visitor: Visitor | None) -> dict[str, Any]:
+    """Say whether a broker runs, which, and how many it knows of."""
+    found = {"namespace": place.directory.name, "running": visitor is not None}
+    return found if visitor is None else {**found, "pid": visitor.pid, **visitor.counts()}
+
+
+def stop(place: Place) -> tuple[bool, str]:
+    """End the broker of a place; tell whether none is left, and what was done."""
+    name = place.directory.name
+    with visit(place) as visitor:
+        if visitor is None:
+            return True, f"no broker runs in namespace {name!r}"
+        if not visitor.end():
+            return False, f"the broker (pid {visitor.pid}) does not end"
+        return True, f"ended the broker of namespace {name!r} (pid {visitor.pid})"
