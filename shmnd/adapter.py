@@ -299,6 +299,8 @@ class Adapter(Closing):
     ) -> QueuePair:
         pair = QueuePair(self, self.registry, receive_cq, initiator_cq, srq, context, depths)
         self._pairs.add(pair)
+        if srq is not None:
+            srq.tick()  # who waits for it looks at one more queue now
         return pair
 
     def _own_queue(self, call: str, parameter: int, queue: object, kind: type) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Final
 
 from shmnd.overlapped import Overlapped, OverlappedFile, OverlappedObject, Readiness
@@ -183,6 +184,9 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
             self, adapter, adapter.registry, depth, max_request_sge, adapter.hub.doorbell_fd
         )
         self._threshold = notify_threshold
+        # Where its receives complete to, while somebody waits for them to be used up.
+        self._watched: weakref.WeakSet[CompletionCore] = weakref.WeakSet()
+        self._watching = threading.RLock()
 
     def modify(self, depth: int = 0, notify_threshold: int = 0) -> None:
         """Change the depth, the threshold, or both; 0 leaves one as it is."""
@@ -209,7 +213,11 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         self.adapter.check_open(call)
         if self.closed:
             raise error(Status.INVALID_HANDLE, call, "the shared receive queue is closed")
-        return self._start(call, self._below, None, "receives to be used up")
+        with self._watching:
+            overlapped = self._start(call, self._below, None, "receives to be used up")
+            self._hub.affairs.add(self)
+        self.tick()
+        return overlapped
 
     def _below(self) -> Status | None:
         return Status.SUCCESS if self.outstanding < self._threshold else None
@@ -219,6 +227,38 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         if self._pending:
             for overlapped in list(self._pending):
                 overlapped.tick()
+
+    def tick(self) -> None:
+        """Look for messages that have used receives up, for those who wait for that.
+
+        They do so when their completion queue is looked at: who waits here need not poll.
+        """
+        if self._pending:
+            self._look()
+        self.used_up()
+        self._look_away()
+
+    def _look(self) -> None:
+        with self._watching:
+            for queue in self.queues():
+                if queue not in self._watched:
+                    self._watched.add(queue)
+                    queue.watch(True)
+            watched = list(self._watched)
+        for queue in watched:
+            queue.look()
+        if any(queue.busy for queue in watched):
+            self._hub.wake_at(time.monotonic() + _RETRY)
+
+    def _look_away(self) -> None:
+        """Nobody waits any more, if that is so."""
+        with self._watching:
+            if self._pending:
+                return
+            self._hub.affairs.remove(self)
+            for queue in list(self._watched):
+                self._watched.discard(queue)
+                queue.watch(False)
 
     def get_notify_affinity(self) -> tuple[int, int]:
         """Give the processor group and mask that notifications come from."""
@@ -231,3 +271,4 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
             return
         self.shut()
         OverlappedObject.close(self)
+        self._look_away()

@@ -268,7 +268,7 @@ cdef class EndpointCore:
         if c.shmnd_total(list_, n) > self.pair.q.max_transfer:
             self.pair.refuse(method, Status.BUFFER_OVERFLOW, sges, 0)
         # Its copy must not land where an outstanding request has its own.
-        status = c.shmnd_check_connected(&self.pair.q)
+        status = self.pair.check_connected()
         if status:
             self.pair.refuse(method, status, sges, 0)
         items = [sges] if isinstance(sges, memory.Sge) else list(sges)

@@ -36,6 +36,8 @@ cdef class PostingCore(PairCore):
     cdef run_tx(self)
     cdef run_rx(self)
     cdef settle(self)
+    cdef uint32_t check_connected(self) except? 0xffffffff
+    cdef bint made_room(self, uint32_t status) except -1
     cdef _refuse_in_child(self, str method)
     cdef refuse_receive(self, uint32_t status, object sge)
     cdef refuse(self, str method, uint32_t status, object sge, object flags)

@@ -33,6 +33,7 @@ cdef uint32_t _FLAGS_WRITE = 0x23
 cdef uint32_t _FLAGS_BIND = 0x1B
 cdef uint32_t _FLAGS_INVALIDATE = 0x03
 cdef object _NO_FLAGS = 0
+cdef uint32_t _FULL = Status.NO_MORE_ENTRIES
 
 
 cdef uint32_t flags_of(object flags) except? 0xffffffff:
@@ -125,6 +126,8 @@ cdef class PostingCore(PairCore):
         """Queue a Send, or carry it out. Gives the status of the call."""
         cdef c.cbool kept
         cdef uint32_t status = c.shmnd_post_send(&self.q, <void *>context, sges, n, flags, &kept)
+        if status and self.made_room(status):
+            status = c.shmnd_post_send(&self.q, <void *>context, sges, n, flags, &kept)
         if status:
             return status
         if kept:
@@ -154,6 +157,8 @@ cdef class PostingCore(PairCore):
             sge = self._inline(sge, "QueuePair.send_and_invalidate")
         n = gather_sges(sge, list_, "QueuePair.send_and_invalidate", self.q.wq_stride)
         status = c.shmnd_post_send_invalidate(&self.q, <void *>context, list_, n, named, flag)
+        if status and self.made_room(status):
+            status = c.shmnd_post_send_invalidate(&self.q, <void *>context, list_, n, named, flag)
         if status:
             self.refuse("send_and_invalidate", status, sge, flags)
         Py_INCREF(context)
@@ -178,6 +183,9 @@ cdef class PostingCore(PairCore):
                                uint32_t n) except? 0xffffffff:
         """Post a Receive. Gives the status of the call."""
         cdef uint32_t status = c.shmnd_post_receive(&self.q, <void *>context, sges, n)
+        if status == _FULL:
+            self.receive_cq.collect()  # messages that arrived have used receives up
+            status = c.shmnd_post_receive(&self.q, <void *>context, sges, n)
         if status:
             return status
         Py_INCREF(context)
@@ -249,6 +257,9 @@ cdef class PostingCore(PairCore):
         cdef c.cbool kept
         cdef uint32_t status = c.shmnd_post_rdma(&self.q, <void *>context, <unsigned char>type_,
                                                  sges, n, address, token, flags, &kept)
+        if status and self.made_room(status):
+            status = c.shmnd_post_rdma(&self.q, <void *>context, <unsigned char>type_,
+                                       sges, n, address, token, flags, &kept)
         if status:
             return status
         if kept:
@@ -311,9 +322,24 @@ cdef class PostingCore(PairCore):
         cdef uint32_t status
         if self.born != forks():
             self._refuse_in_child(method)
-        status = c.shmnd_check_connected(&self.q)
+        status = self.check_connected()
         if status:
             self.refuse(method, status, None, 0)
+
+    cdef uint32_t check_connected(self) except? 0xffffffff:
+        """Is there a connection, and room for one more request? Gives the status of the call."""
+        cdef uint32_t status = c.shmnd_check_connected(&self.q)
+        if status and self.made_room(status):
+            status = c.shmnd_check_connected(&self.q)
+        return status
+
+    cdef bint made_room(self, uint32_t status) except -1:
+        """After NO_MORE_ENTRIES: see what has completed by now. An entry is free then, although
+        its result was not taken yet; tells whether one is."""
+        if status != _FULL or self.q.link.mine == NULL:
+            return False
+        self.settle()
+        return self.q.wq_tail - self.q.wq_head < self.q.wq_depth
 
     cdef _window(self, uint32_t type_, uint32_t token, uint32_t outcome, object context,
                  uint32_t flags):

@@ -452,6 +452,16 @@ cdef class CompletionCore:
             if receives is not None:
                 receives.used_up()
 
+    def watch(self, on: bool) -> None:
+        """Have arrivals ring as for one who sleeps, or no longer."""
+        self.sleepers += 1 if on else -1
+        self._rearm()
+
+    def look(self) -> None:
+        """Take what arrived into the queue's own ring, armed anew for what comes."""
+        self._rearm()  # first: a producer rings once an arming
+        self.collect()
+
     def shut(self) -> None:
         """No more waiting; results that are here stay readable."""
         self.closed = True
@@ -532,6 +542,10 @@ cdef class ReceiveCore:
                         "the shared receive queue is closed")
         n = gather_sges(sge, list_, "SharedReceiveQueue.receive", self.raw.stride)
         status = c.shmnd_check_receive(&self.limits, &self.raw, list_, n)
+        if status == Status.NO_MORE_ENTRIES:
+            for queue in self.queues():
+                queue.look()  # messages that arrived have used receives up
+            status = c.shmnd_check_receive(&self.limits, &self.raw, list_, n)
         if status:
             raise error(status, "SharedReceiveQueue.receive", self._why(status, sge))
         self.used_up()  # before there is one more: that there were few is not forgotten
@@ -539,6 +553,11 @@ cdef class ReceiveCore:
         c.shmnd_receives_add(&self.raw, <void *>context, list_, n)
         if self.members:
             self._arrived()
+
+    def queues(self) -> list:
+        """The completion queues that its receives complete to, each once."""
+        members = [reference() for reference in self.members]
+        return list({member.receive_cq for member in members if member is not None})
 
     def used_up(self) -> None:
         """Receives may have been used up: tell those who wait for it."""

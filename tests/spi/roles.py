@@ -3,6 +3,8 @@
 
 import os
 import resource
+import select
+import time
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +102,25 @@ def take_stream(end: End, size: int, count: int) -> None:
             end.qp.receive(sink.sge(), taken + 4)
             taken += 1
     end.qp.flush()
+
+
+def send_one(end: End) -> None:
+    """Send one message when the other end is about to sleep."""
+    end.await_signal("sleeping")
+    end.qp.send(None)
+    assert statuses(end.reap()) == [Status.SUCCESS]
+
+
+def sleep_at_the_file(end: End) -> int:
+    """Sleep in select, and nowhere else, until the file has something; how many operations."""
+    while end.file.poll():
+        continue
+    end.signal("sleeping")
+    deadline = time.monotonic() + WAIT
+    while not (polled := end.file.poll()):
+        assert time.monotonic() < deadline
+        select.select([end.file], [], [], WAIT)
+    return len(polled)
 
 
 def results_by_notify(end: End) -> list[Any]:

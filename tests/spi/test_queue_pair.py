@@ -267,6 +267,7 @@ def test_send_success_of_zero_bytes_consumes_one_receive(connected: Pair, sge: A
     assert connected.passive.leftover() == []
 
 
+@pytest.mark.active_end_here
 def test_send_success_returns_contexts_identical(ends: Ends, mode: str) -> None:
     request, receive, queue_pair = object(), ["receive"], {"queue": "pair"}
     pair = ends.pair(mode, active={"context": queue_pair}).connect()
@@ -393,8 +394,9 @@ def test_send_success_inline_captures_the_data_during_the_call(make_pair: MakePa
     assert sink.get() == pattern(64)
 
 
-def test_send_success_inline_ignores_token_registration_and_sge_limit(ends: Ends) -> None:
-    pair = ends.pair("one", inline=64).connect()
+@pytest.mark.active_end_here
+def test_send_success_inline_ignores_token_registration_and_sge_limit(make_pair: MakePair) -> None:
+    pair = make_pair(inline=64).connect()
     plain = bytearray(b"never registered")
     count = len(plain)
     assert count > 4, "more entries than were asked for"
@@ -477,6 +479,24 @@ def test_send_no_more_entries_when_depth_is_outstanding(make_pair: MakePair) -> 
         pair.active.qp.send(None, fitted + number)
     pair.active.qp.flush()
     assert contexts(pair.active.reap(fitted)) == list(range(fitted, 2 * fitted))
+
+
+@pytest.mark.parametrize("request_name", ["send", "bind", "invalidate", "read", "write"])
+def test_post_success_again_when_what_was_posted_completed_though_nobody_polled(
+    make_pair: MakePair, request_name: str
+) -> None:
+    pair = make_pair(rnr_timeout=120.0, active={"depth": 4}).connect()
+    end, other = pair.active, pair.passive
+    buffer = end.memory(16)
+    for number in range(4):
+        end.qp.send(None, number)
+    with nd_error(Status.NO_MORE_ENTRIES):
+        post(end, request_name, buffer)
+    for number in range(5):
+        other.qp.receive(other.memory(16).sge(), number)
+    assert contexts(other.reap(4)) == [0, 1, 2, 3]
+    post(end, request_name, buffer, context="one more")
+    assert contexts(end.reap(5)) == [0, 1, 2, 3, "one more"]
 
 
 def test_send_data_overrun_when_more_sge_than_granted(connected: Pair) -> None:
@@ -762,6 +782,21 @@ def test_receive_no_more_entries_when_flushes_filled_the_completion_queue(
     assert contexts(end.reap(posted)) == list(range(posted))
     end.qp.receive(None)
     end.qp.receive(None, "room again")
+
+
+def test_receive_success_again_when_messages_used_them_up_though_nobody_polled(
+    make_pair: MakePair,
+) -> None:
+    pair = make_pair(passive={"depth": 4}).connect()
+    for number in range(0, 32, 4):
+        for posted in range(number, number + 4):
+            pair.passive.qp.receive(None, posted)
+        with nd_error(Status.NO_MORE_ENTRIES):
+            pair.passive.qp.receive(None)
+        for _ in range(4):
+            pair.active.qp.send(None)
+        assert statuses(pair.active.reap(4)) == [Status.SUCCESS] * 4
+    assert contexts(pair.passive.reap(32)) == list(range(32))
 
 
 def test_receive_data_overrun_when_more_sge_than_granted(pair: Pair) -> None:
@@ -1236,8 +1271,9 @@ def test_write_success_inline_captures_the_data_during_the_call(make_pair: MakeP
     assert sink.get() == pattern(64)
 
 
-def test_write_success_inline_ignores_the_token(ends: Ends) -> None:
-    pair = ends.pair("one", inline=64).connect()
+@pytest.mark.active_end_here
+def test_write_success_inline_ignores_the_token(make_pair: MakePair) -> None:
+    pair = make_pair(inline=64).connect()
     sink = pair.passive.memory(16, REMOTE)
     unregistered = shmnd.Sge(bytearray(b"never registered"), 16, 0xFFFFFFFE)
     pair.active.qp.write(unregistered, sink.address, sink.remote_token, flags=OpFlag.INLINE)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shmnd import NdError, Status
+from spi import roles
 from spi.harness import (
     FILL,
     WAIT,
@@ -106,6 +107,22 @@ def test_receive_no_more_entries_when_depth_is_outstanding(shared: Pair) -> None
     shared.active.qp.send(None)
     assert contexts(shared.reap(shared.passive)) == [0]
     srq.receive(None, "room again")
+
+
+def test_receive_success_again_when_messages_used_them_up_though_nobody_polled(
+    make_pair: MakePair,
+) -> None:
+    pair = make_pair(passive={"srq": True, "srq_depth": 4}).connect()
+    for number in range(4):
+        pair.passive.srq.receive(None, number)
+    for _ in range(3):
+        pair.active.qp.send(None)
+    for number in range(4, 7):
+        pair.passive.srq.receive(None, number)
+    with nd_error(Status.NO_MORE_ENTRIES):
+        pair.passive.srq.receive(None)
+    assert contexts(pair.reap(pair.passive, 3)) == [0, 1, 2]
+    assert statuses(pair.reap(pair.active, 3)) == [Status.SUCCESS] * 3
 
 
 def test_receive_data_overrun_when_more_sge_than_granted(end: End) -> None:
@@ -262,6 +279,32 @@ def test_notify_pending_until_fewer_than_the_threshold_are_posted(shared: Pair) 
         shared.active.qp.send(None)
         assert contexts(shared.reap(end)) == [sent]
     assert final(notice) == Status.SUCCESS
+
+
+def test_notify_success_though_nobody_polls(shared: Pair) -> None:
+    """Who waits for receives to be used up may wait for nothing else."""
+    end = shared.passive
+    end.srq.modify(notify_threshold=3)
+    for number in range(4):
+        end.srq.receive(None, number)
+    notice = end.srq.notify()
+    shared.active.qp.send(None, "first")
+    assert end.still_pending(notice)
+    late, _ = another(shared, "joined while somebody waits")
+    late.send(None, "second")
+    assert final(notice) == Status.SUCCESS
+    assert contexts(end.reap(2)) == [0, 1]
+    assert statuses(shared.active.reap(2)) == [Status.SUCCESS] * 2
+
+
+def test_notify_success_is_delivered_to_who_sleeps_at_the_file(shared: Pair) -> None:
+    end = shared.passive
+    end.srq.modify(notify_threshold=1)
+    end.srq.receive(None)
+    notice = end.srq.notify()
+    polled = shared.play(roles.send_one, roles.sleep_at_the_file)[1]
+    assert polled == 1
+    assert notice.done()
 
 
 def test_notify_success_at_once_when_fewer_are_posted_already(end: End) -> None:
