@@ -346,7 +346,11 @@ class Ends:
         passive: dict[str, Any] | None = None,
         **options: Any,
     ) -> Pair:
-        """Two ends with the same options, except for what `active` and `passive` change."""
+        """Two ends with the same options, except for what `active` and `passive` change.
+
+        Mode `one`: both in this process; `two`: the `remote` one in the child; `swapped`: the
+        other one in the child.
+        """
         wanted = {"active": options | (active or {}), "passive": options | (passive or {})}
         if mode == "one":
             sides = Side.both()
@@ -357,6 +361,8 @@ class Ends:
         else:
             self.remote.start()
             local = "active" if remote == "passive" else "passive"
+            if mode == "swapped":
+                remote, local = local, remote
             ends = {
                 remote: self.there(**wanted[remote]),
                 local: self.here(self.remote.side, **wanted[local]),

@@ -679,6 +679,7 @@ ORDERS = [
 ]
 
 
+@pytest.mark.active_end_here
 @pytest.mark.parametrize("order", ORDERS, ids=["tests", "reversed", "file_first", "qp_first"])
 @pytest.mark.parametrize("how", ["close", "del"])
 def test_close_in_any_order(connected: Pair, order: list[str], how: str) -> None:
@@ -734,6 +735,7 @@ def test_registered_memory_is_usable_by_every_queue_pair_of_its_adapter(connecte
         assert sink.get() == b"both"
 
 
+@pytest.mark.active_end_here
 def test_registered_memory_of_another_adapter_is_an_access_violation(
     connected: Pair, ends: Ends
 ) -> None:

@@ -350,6 +350,7 @@ def test_notify_invalid_parameter_1_when_the_type_is_unknown(end: End, kind: int
     assert end.file.poll() == []
 
 
+@pytest.mark.active_end_here
 def test_fileno_is_readable_after_an_armed_notify_completed(connected: Pair) -> None:
     end = connected.active
     for number in range(3):

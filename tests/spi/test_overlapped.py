@@ -300,6 +300,7 @@ def test_fileno_is_readable_while_there_is_something_to_poll(end: End) -> None:
     assert not select.select([end.file.fileno()], [], [], 0)[0]
 
 
+@pytest.mark.active_end_here
 def test_fileno_works_with_selectors_across_a_connection(connected: Pair) -> None:
     end = connected.active
     with selectors.DefaultSelector() as selector:
@@ -332,6 +333,7 @@ def test_close_of_a_file_before_what_uses_it(connected: Pair) -> None:
 # asyncio
 
 
+@pytest.mark.active_end_here
 def test_await_needs_no_helper_thread(connected: Pair) -> None:
     end = connected.active
 
