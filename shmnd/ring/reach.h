@@ -107,14 +107,14 @@ static inline uint32_t shmnd_move_in_order(const struct shmnd_peer *peer,
     return SHMND_SUCCESS;
 }
 
-/* Claims and copies chunks until none is left: the sender from the front, the reader
- * from the back. */
+/* Claims and copies chunks until none is left. */
 static inline uint32_t shmnd_run_chunks(const struct shmnd_peer *peer, struct shmnd_job *job,
                                         bool reading)
 {
     uint32_t status = SHMND_SUCCESS;
+    bool last = reading && job->chunks.length <= SHMND_FROM_BOTH_ENDS_MAX;
     for (uint32_t i = 0; i < job->chunks.count; i++) {
-        int chunk = shmnd_chunks_claim(job->share, &job->chunks, reading);
+        int chunk = shmnd_chunks_claim(job->share, &job->chunks, last);
         if (chunk < 0)
             break;
         SHMND_KILL_POINT("chunk-claimed");

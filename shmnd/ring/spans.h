@@ -8,7 +8,7 @@
  * tagged with the message; each side takes chunks by compare-and-swap and sets
  * a bit when the chunk is copied. The sender takes them from the front, the reader
  * from the back: in a buffer that is used again each finds in its own cache what it
- * copied the time before.
+ * copied the time before. Of a message too long for that both take the next.
  *
  * Argument. A claim succeeds only while the word carries the message's tag, so
  * a helper that is late for one message can never claim in the next. A message
@@ -32,6 +32,8 @@
 #define SHMND_CHUNK_OF_SHORT (32u << 10)
 #define SHMND_SHORT_LARGE (256u << 10)
 #define SHMND_CHUNKS_MAX 64u
+/* Up to here a message copied again is still in the caches. */
+#define SHMND_FROM_BOTH_ENDS_MAX (2u << 20)
 
 struct shmnd_span {
     uint64_t at; /* a pointer here, or an address in the peer's process */
