@@ -321,7 +321,7 @@ cdef class QueuePair(PostingCore):
         if self.disconnect():
             self._give_back()
         else:
-            self.adapter.hub.linger(self._linger)
+            self.adapter.hub.affairs.linger(self._linger)
 
     def _linger(self) -> bool:
         """The rest of `close`, while the other side finishes a copy."""

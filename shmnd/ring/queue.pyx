@@ -557,7 +557,7 @@ cdef class ReceiveCore:
     def queues(self) -> list:
         """The completion queues that its receives complete to, each once."""
         members = [reference() for reference in self.members]
-        return list({member.receive_cq for member in members if member is not None})
+        return [*{member.receive_cq for member in members if member is not None}]
 
     def used_up(self) -> None:
         """Receives may have been used up: tell those who wait for it."""

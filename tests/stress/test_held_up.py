@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A queue pair that is closed while its peer still copies: the rest of its end comes by itself."""
+
+import ctypes
+import re
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import shmnd
+from shmnd.hub import Hub
+
+WAIT = 10
+SIDES = 128, 896
+"""Where the two sides lie in a link, and the word in each that says what is being touched."""
+HAZARD = 384
+PUSHING = 1 << 32
+
+
+def hazard_words() -> list[ctypes.c_uint64]:
+    """Of all links that this process maps."""
+    maps = Path("/proc/self/maps").read_text()
+    links = re.findall(r"^([0-9a-f]+)-\S+ rw\S+ .*memfd:shmnd-link", maps, re.MULTILINE)
+    return [
+        ctypes.c_uint64.from_address(int(begin, 16) + side + HAZARD)
+        for begin in links
+        for side in SIDES
+    ]
+
+
+def test_the_end_waits_for_a_copy_of_the_peer_and_close_does_not() -> None:
+    with ExitStack() as kept:
+        adapter = kept.enter_context(shmnd.open_adapter("127.0.0.1"))
+        cq = kept.enter_context(adapter.create_completion_queue(16))
+        active, passive = (kept.enter_context(adapter.create_connector()) for _ in range(2))
+        sender, receiver = (
+            kept.enter_context(adapter.create_queue_pair(cq, cq, context=name))
+            for name in ("sender", "receiver")
+        )
+        listener = kept.enter_context(adapter.create_listener())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        asked = listener.get_connection_request(passive)
+        connecting = active.connect(sender, listener.get_local_address())
+        asked.result(WAIT)
+        accepting = passive.accept(receiver)
+        connecting.result(WAIT)
+        active.complete_connect().result(WAIT)
+        accepting.result(WAIT)
+        receiver.receive(None, "outstanding")
+
+        hub: Hub = adapter.hub
+        words = hazard_words()
+        assert words
+        for word in words:
+            word.value = PUSHING
+        receiver.close()
+        assert len(hub.affairs._lingering) == 1
+        for word in words:
+            word.value = 0
+        end = time.monotonic() + WAIT
+        while hub.affairs._lingering and time.monotonic() < end:
+            cq.wait(timeout=0.01)
+        assert not hub.affairs._lingering
