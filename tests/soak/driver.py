@@ -75,7 +75,9 @@ class Plan:
 class Held:
     """What a process has taken from the system."""
 
-    resident: int
+    private: int
+    """Bytes of resident memory that are not of a segment: those come with the first message that
+    reaches a page, and stay."""
     descriptors: int
     mappings: int
 
@@ -83,8 +85,9 @@ class Held:
     def now(cls) -> Held:
         """Count."""
         proc = Path("/proc/self")
+        _size, resident, shared, *_rest = map(int, (proc / "statm").read_text().split())
         return cls(
-            int((proc / "statm").read_text().split()[1]) * _PAGE,
+            (resident - shared) * _PAGE,
             len(list((proc / "fd").iterdir())),
             len((proc / "maps").read_text().splitlines()),
         )
@@ -124,7 +127,7 @@ class End:
     def memory(self, nbytes: int, private: bool) -> shmnd.Sge:
         """Registered memory for the messages of one direction."""
         buffer: Any = (
-            np.zeros(nbytes + 5, np.uint8)[5:] if private else self.adapter.allocate(nbytes)
+            np.ones(nbytes + 5, np.uint8)[5:] if private else self.adapter.allocate(nbytes)
         )
         region = self.adapter.create_memory_region()
         region.register(buffer, MrFlag.ALLOW_LOCAL_WRITE).result(WAIT)

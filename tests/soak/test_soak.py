@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from soak.build import build
-from soak.driver import Held, Plan, Told, figures, run, settled
+from soak.driver import Plan, Told, figures, run, settled
 
 SEED = int(os.environ.get("SHMND_SEED", "0")) or random.SystemRandom().getrandbits(24)
 MIB = 1 << 20
@@ -35,12 +35,7 @@ def check(told: list[Told]) -> None:
         warm, end = settled(each)
         assert end.descriptors <= warm.descriptors + 3, "a connection that is being made has some"
         assert end.mappings <= warm.mappings + 8
-        assert end.resident <= warm.resident + growth(each.held)
-
-
-def growth(held: list[Held]) -> int:
-    """Bytes that may become resident late: pages of buffers that were not reached before."""
-    return 8 * MIB if len(held) > 1000 else 64 * MIB
+        assert end.private <= warm.private + 4 * MIB
 
 
 @pytest.mark.slow
