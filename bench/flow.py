@@ -62,7 +62,6 @@ def _send(lanes: Sequence[Lane], count: int, credit: bool) -> None:
     receive_cq, initiator_cq = lanes[0].receive_cq, lanes[0].initiator_cq
     left = count
     while left:
-        before = left
         for place, lane in enumerate(lanes):
             send, outgoing = lane.send, lane.outgoing
             burst = min(rooms[place], credits[place], left)
@@ -73,7 +72,7 @@ def _send(lanes: Sequence[Lane], count: int, credit: bool) -> None:
             left -= burst
         _add(initiator_cq.get_results(_BATCH), rooms, 1)
         if credit and left:
-            stuck = left == before and min(rooms) == depth
+            stuck = not any(credits) and min(rooms) == depth
             _take(lanes, lanes[0].arrived(1) if stuck else receive_cq.get_results(_BATCH), credits)
     while min(rooms) < depth:
         _add(initiator_cq.wait(_BATCH), rooms, 1)

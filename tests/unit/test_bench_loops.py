@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from shmnd import RequestType, Status
-from shmnd_bench import bandwidth, latency
+from shmnd_bench import bandwidth, flow, latency
 from shmnd_bench.lane import MARKS, Depths, check
 from shmnd_bench.question import Kind, Question
 from shmnd_bench.reading import Stamps, intervals, make_stamps
@@ -44,7 +44,9 @@ class Queue:
         self.taken = 0
 
     def add(self, request_type: RequestType, status: Status = Status.SUCCESS) -> None:
-        self.results.append(SimpleNamespace(request_type=request_type, status=status))
+        self.results.append(
+            SimpleNamespace(request_type=request_type, status=status, queue_pair_context=0)
+        )
 
     def get_results(self, most: int = 64) -> list[SimpleNamespace]:
         found = []
@@ -207,6 +209,28 @@ def test_a_stream_waits_for_receives_rather_than_overrun_the_queue() -> None:
     lanes = connect(Depths(2, 16))
     run_both(bandwidth.stream, lanes, 200)
     assert_clean(lanes)
+
+
+@pytest.mark.parametrize("receives", [1, 3, 6])
+@pytest.mark.parametrize("sends", [1, 4])
+def test_a_sender_with_credit_left_waits_for_none(sends: int, receives: int) -> None:
+    """All its Sends complete in one look, behind a look that shows nothing."""
+    lanes = client, _ = connect(Depths(receives, sends))
+    look, looks = client.initiator_cq.get_results, 0
+
+    def look_in_vain_first(most: int = 64) -> list[SimpleNamespace]:
+        nonlocal looks
+        looks += 1
+        return look(most) if looks % 2 == 0 else []
+
+    client.initiator_cq.get_results = look_in_vain_first  # type: ignore[method-assign]
+
+    def stream(lane: FakeLane, count: int, first: bool, _: Stamps) -> None:
+        flow.stream([lane], count, first, credit=True)  # type: ignore[list-item]
+
+    for count in (1, 2, 30):
+        run_both(stream, lanes, count)
+        assert_clean(lanes)
 
 
 def test_a_failed_completion_ends_the_benchmark() -> None:
