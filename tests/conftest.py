@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What holds for every test: a broker of their own, and nothing left behind."""
 
+import faulthandler
 import gc
 import os
 import re
@@ -138,6 +139,20 @@ _LOOKS: Final[tuple[Callable[[], set[str]], ...]] = (
 
 def _census() -> set[str]:
     return set[str]().union(*(look() for look in _LOOKS))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A long run takes what time it was given."""
+    for item in items:
+        if item.get_closest_marker("soak"):
+            item.add_marker(pytest.mark.timeout(0))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Nor is it stuck when `faulthandler_timeout` has passed."""
+    if item.get_closest_marker("soak"):
+        faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_collection_finish() -> None:

@@ -257,7 +257,7 @@ def test_the_starter_of_a_broker_dies(namespace: str) -> None:
 
 @pytest.mark.soak
 def test_deaths_of_whole_processes(namespace: str) -> None:
-    """Many, by chance: SHMND_DEATHS=200 python -m pytest tests/crash -m soak --timeout 0 -s."""
+    """Many, by chance: SHMND_DEATHS=200 python -m pytest tests/crash -m soak -s."""
     chance, took = Random(7), []
     with shmnd.open_adapter() as adapter:
         for _ in range(int(os.environ.get("SHMND_DEATHS", "200"))):

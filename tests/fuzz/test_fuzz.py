@@ -4,7 +4,7 @@
 What it found worth keeping lies in `corpus` and is run each time, with gcc's sanitizers. Where
 clang is installed it also looks for more: shortly here, and as long as one likes by
 
-    SHMND_FUZZ_SECONDS=900 python -m pytest tests/fuzz -m soak --timeout 0 -s
+    SHMND_FUZZ_SECONDS=900 python -m pytest tests/fuzz -m soak -s
 """
 
 import os

@@ -3,7 +3,7 @@
 
 The long run takes what time it is given, prints its seeds and repeats a failure by itself:
 
-    SHMND_REFERENCE_SECONDS=1800 python -m pytest -m soak tests/reference
+    SHMND_REFERENCE_SECONDS=1800 python -m pytest tests/reference -m soak -s
 """
 
 import os
@@ -62,7 +62,6 @@ def test_random_programs_whose_sends_time_out() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(0)
 @pytest.mark.parametrize("kind", ["one process", "two processes", "impatient"])
 def test_random_programs_for_long(kind: str, child: RemoteProcess) -> None:
     share = {"one process": 0.6, "two processes": 0.25, "impatient": 0.15}[kind]
