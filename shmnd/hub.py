@@ -31,7 +31,7 @@ from shmnd.event_loops import EventLoops
 from shmnd.ledger import Ledger
 from shmnd.mail import EventTarget, Mail, close_all
 from shmnd.peers import Peers
-from shmnd.status import NdError, Status, error
+from shmnd.status import IN_CHILD, NdError, Status, error
 from shmnd.steps import step
 from shmnd.watch import Watch
 
@@ -45,7 +45,6 @@ __all__ = ["EventTarget", "Hub"]
 _REJOIN_PAUSE: Final = 1.0
 """Seconds between two attempts to find a new broker for listeners that nobody calls."""
 
-_FORKED: Final = "was opened before fork(); open a new adapter in the child"
 _CLOSED: Final = "its adapter is closed"
 
 
@@ -418,7 +417,7 @@ class Hub(Mail):
 
     def end_in_child(self) -> None:
         """The process was forked off: touch nothing that is the parent's, refuse everything."""
-        self._ended = _FORKED
+        self._ended = IN_CHILD
         self.rpc = threading.RLock()
         self._delivering = threading.RLock()
         self.attempts = threading.RLock()

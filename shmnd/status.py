@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, Self, cast
 
 __all__ = [
+    "IN_CHILD",
     "AdapterFlag",
     "CqNotify",
     "MrFlag",
@@ -32,6 +33,9 @@ __all__ = [
     "error",
     "failed",
 ]
+
+IN_CHILD: Final = "was opened before fork(); open a new adapter in the child"
+"""What a call on an object of the parent process says, with DEVICE_REMOVED."""
 
 
 class Status(enum.IntEnum):

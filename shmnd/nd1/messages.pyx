@@ -12,9 +12,10 @@ from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
 
 from shmnd.ring cimport c
 from shmnd.ring cimport memory
+from shmnd.ring.forks cimport forks
 from shmnd.ring.memory cimport gather_sges
 from shmnd.ring.posting cimport PostingCore, flags_of
-from shmnd.ring.queue cimport CompletionCore, forks
+from shmnd.ring.queue cimport CompletionCore
 
 import operator
 import struct
@@ -162,7 +163,7 @@ cdef class EndpointCore:
         cdef c.shmnd_sge list_[16]
         cdef uint32_t flag = flags_of(flags)
         cdef uint32_t n, status
-        if self.pair.born != forks():
+        if self.pair.born != forks:
             self.pair._refuse_in_child("send")
         n = gather_sges(sges, list_, "Endpoint.send", self.pair.q.wq_stride)
         if flag & ~_SEND_FLAGS:
@@ -194,7 +195,7 @@ cdef class EndpointCore:
         """Post a Receive: the next message without one goes into its buffers."""
         cdef c.shmnd_sge list_[16]
         cdef uint32_t n, status
-        if self.pair.born != forks():
+        if self.pair.born != forks:
             self.pair._refuse_in_child("receive")
         n = gather_sges(sges, list_, "Endpoint.receive", self.pair.q.own.stride)
         result.status = _PENDING
@@ -219,7 +220,7 @@ cdef class EndpointCore:
         cdef uint32_t n, status, token = descriptor.token
         cdef uint64_t address
         cdef str call = "Endpoint.read" if type_ == c.SHMND_READ else "Endpoint.write"
-        if self.pair.born != forks():
+        if self.pair.born != forks:
             self.pair._refuse_in_child(method)
         n = gather_sges(sges, list_, call, self.pair.q.wq_stride)
         if flag & ~_RDMA_FLAGS:

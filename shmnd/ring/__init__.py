@@ -10,7 +10,8 @@ from shmnd.ring.arena import Arena, Block
 from shmnd.ring.memory import Registry, Sge
 from shmnd.ring.peer import Link, PeerAdapter, doorbell_ring
 from shmnd.ring.qp import QueuePair
-from shmnd.ring.queue import CompletionCore, ReceiveCore, Result
+from shmnd.ring.queue import CompletionCore, Result
+from shmnd.ring.receives import ReceiveCore
 from shmnd.ring.segment import Segment
 
 __all__ = [

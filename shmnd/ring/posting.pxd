@@ -5,7 +5,8 @@ from libc.stdint cimport uint32_t, uint64_t
 from shmnd.ring cimport c
 from shmnd.ring.memory cimport Registry
 from shmnd.ring.peer cimport PeerAdapter
-from shmnd.ring.queue cimport PairCore, ReceiveCore
+from shmnd.ring.queue cimport PairCore
+from shmnd.ring.receives cimport ReceiveCore
 
 
 cdef uint32_t flags_of(object flags) except? 0xffffffff

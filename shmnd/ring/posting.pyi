@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from shmnd.ring.above import RegionLike, WindowLike
 from shmnd.ring.memory import Sge
-from shmnd.ring.queue import PairCore, ReceiveCore
+from shmnd.ring.queue import PairCore
+from shmnd.ring.receives import ReceiveCore
 
 def inline_bytes(sge: Sequence[Sge], call: str) -> bytearray: ...
 

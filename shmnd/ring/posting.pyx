@@ -13,11 +13,12 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport UINT64_MAX
 
 from shmnd.ring cimport c
+from shmnd.ring.forks cimport forks
 from shmnd.ring.memory cimport Sge, gather_sges
-from shmnd.ring.queue cimport CompletionCore, PairCore, forks
+from shmnd.ring.queue cimport CompletionCore, PairCore
+from shmnd.ring.receives cimport receive_reason
 
-from shmnd.ring.queue import IN_CHILD, _receive_reason
-from shmnd.status import Status, error
+from shmnd.status import IN_CHILD, Status, error
 
 STATE_NAMES = ("not connected", "connecting", "not yet connected", "connected",
                "no longer connected", "disconnected")
@@ -97,7 +98,7 @@ cdef class PostingCore(PairCore):
 
     def __cinit__(self, *args, **kwargs):
         self.q.owner = <void *>self
-        self.born = forks()
+        self.born = forks
         self.title = "QueuePair"
 
     # -- posting --
@@ -110,7 +111,7 @@ cdef class PostingCore(PairCore):
         cdef c.shmnd_sge list_[16]
         cdef uint32_t flag = flags_of(flags)
         cdef uint32_t n, status
-        if self.born != forks():
+        if self.born != forks:
             self._refuse_in_child("send")
         if flag & ~_FLAGS_SEND:
             self.refuse("send", Status.INVALID_PARAMETER_4, None, flags)
@@ -148,7 +149,7 @@ cdef class PostingCore(PairCore):
         cdef c.shmnd_sge list_[16]
         cdef uint32_t flag = flags_of(flags)
         cdef uint32_t n, status, named
-        if self.born != forks():
+        if self.born != forks:
             self._refuse_in_child("send_and_invalidate")
         named = <uint32_t>_number(token, 0xFFFFFFFF)
         if flag & ~_FLAGS_SEND:
@@ -169,7 +170,7 @@ cdef class PostingCore(PairCore):
         """Post a receive: the next message without one goes into its buffers."""
         cdef c.shmnd_sge list_[16]
         cdef uint32_t n, status
-        if self.born != forks():
+        if self.born != forks:
             self._refuse_in_child("receive")
         if self.q.shared:
             raise error(Status.INVALID_DEVICE_REQUEST, "QueuePair.receive",
@@ -203,13 +204,13 @@ cdef class PostingCore(PairCore):
         call that fails, a full ring, a message that takes more than the ring. Sends complete
         when they are shown.
         """
-        if self.born != forks():
+        if self.born != forks:
             self._refuse_in_child("_begin_batch")
         self.q.batch = True
 
     def _submit_batch(self) -> None:
         """Show what a batch held back. Harmless without one."""
-        if self.born != forks():
+        if self.born != forks:
             self._refuse_in_child("_submit_batch")
         c.shmnd_batch_submit(&self.q)
         if self.q.wq_head != self.q.wq_tail:
@@ -236,7 +237,7 @@ cdef class PostingCore(PairCore):
         cdef uint32_t flag = flags_of(flags)
         cdef uint32_t n, status, token
         cdef uint64_t address
-        if self.born != forks():
+        if self.born != forks:
             self._refuse_in_child(method)
         address = _number(remote_address, UINT64_MAX)
         token = <uint32_t>_number(remote_token, 0xFFFFFFFF)
@@ -320,7 +321,7 @@ cdef class PostingCore(PairCore):
 
     def _checked_connected(self, method):
         cdef uint32_t status
-        if self.born != forks():
+        if self.born != forks:
             self._refuse_in_child(method)
         status = self.check_connected()
         if status:
@@ -350,7 +351,7 @@ cdef class PostingCore(PairCore):
 
     def flush(self) -> None:
         """Cancel all outstanding requests of both queues. What has arrived is delivered first."""
-        if self.born != forks():
+        if self.born != forks:
             self._refuse_in_child("flush")
         c.shmnd_qp_flush(&self.q)
         if self.q.link.mine != NULL:
@@ -368,7 +369,7 @@ cdef class PostingCore(PairCore):
                 and c.shmnd_receives_outstanding(&self.q.own) < self.q.own.depth):
             raise error(status, f"{self.title}.receive", _untaken(self.receive_cq))
         raise error(status, f"{self.title}.receive",
-                    _receive_reason(status, sge, self.q.own.stride, self.q.own.depth,
+                    receive_reason(status, sge, self.q.own.stride, self.q.own.depth,
                                     self.q.max_transfer))
 
     cdef refuse(self, str method, uint32_t status, object sge, object flags):
@@ -398,7 +399,7 @@ cdef class PostingCore(PairCore):
 
     def break_off(self) -> None:
         """Flush, and end the connection as an error would; the connector sees it at once."""
-        if self.born != forks():
+        if self.born != forks:
             self._refuse_in_child("flush")
         if self.q.state == c.SHMND_QP_CONNECTED:
             c.shmnd_qp_disconnect(&self.q)

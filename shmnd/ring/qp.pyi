@@ -5,7 +5,8 @@ from typing import Any, Self
 from shmnd.ring.memory import Registry
 from shmnd.ring.peer import Link, PeerAdapter
 from shmnd.ring.posting import PostingCore
-from shmnd.ring.queue import CompletionCore, ReceiveCore
+from shmnd.ring.queue import CompletionCore
+from shmnd.ring.receives import ReceiveCore
 
 class QueuePair(PostingCore):
     def __init__(

@@ -10,10 +10,12 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from shmnd.ring cimport c
+from shmnd.ring.forks cimport forks
 from shmnd.ring.memory cimport Registry
 from shmnd.ring.peer cimport Link, PeerAdapter
 from shmnd.ring.posting cimport PostingCore
-from shmnd.ring.queue cimport CompletionCore, ReceiveCore, forks
+from shmnd.ring.queue cimport CompletionCore
+from shmnd.ring.receives cimport ReceiveCore
 from shmnd.ring.segment cimport Segment
 from shmnd.ring.tally cimport put_address
 
@@ -302,7 +304,7 @@ cdef class QueuePair(PostingCore):
         if self.released or not self.joined:
             return
         self.released = True
-        if self.born != forks():
+        if self.born != forks:
             self.release_callback = None  # the connection is the parent's
             return
         callback, self.release_callback = self.release_callback, None

@@ -3,7 +3,6 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from shmnd.ring cimport c
-from shmnd.ring.memory cimport Registry
 from shmnd.ring.segment cimport Segment
 from shmnd.ring.tally cimport Tallies
 
@@ -14,12 +13,6 @@ cdef class Result:
     cdef readonly object request_context
     cdef readonly object request_type
     cdef uint32_t bytes
-
-
-cdef uint32_t forks() noexcept nogil
-
-
-cdef class ReceiveCore
 
 
 # What the queues know of a queue pair.
@@ -72,18 +65,5 @@ cdef class CompletionCore:
     cdef bint _something(self) noexcept
     cdef _watch(self, uint64_t end)
     cdef _look_around(self)
-    cdef feed_from(self, ReceiveCore receives)
+    cdef feed_from(self, object receives)
     cdef _tell_feeders(self)
-
-
-cdef class ReceiveCore:
-    cdef c.shmnd_receives raw
-    cdef c.shmnd_qp limits
-    cdef Registry registry
-    cdef readonly object adapter
-    cdef list members
-    cdef int doorbell
-    cdef readonly bint closed
-    cdef uint32_t born
-
-    cdef _arrived(self)

@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-# cython: language_level=3, freelist=256
-"""Completion queues and shared receive queues: what is done at the speed of a message.
+# cython: language_level=3
+"""Completion queues: what is done at the speed of a message.
 
 Arming, resizing and the overlapped operations around them are in `shmnd.queues`.
 """
 
-import os
 import weakref
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
-from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.ref cimport Py_DECREF
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from shmnd.ring cimport c
-from shmnd.ring.memory cimport Registry, gather_sges
+from shmnd.ring.forks cimport forks
 from shmnd.ring.segment cimport Segment
 
-from shmnd.status import RequestType, Status, error
+from shmnd.status import IN_CHILD, RequestType, Status, error
 
 cdef object _SUCCESS = Status.SUCCESS
 cdef object _RECEIVE = RequestType.RECEIVE
@@ -34,24 +33,6 @@ cdef uint64_t _LOOK_NS = 10000000
 cdef int _STEPS = 4096
 # After so many waits in vain the spin window shrinks to an eighth.
 cdef uint32_t _MISSES = 8
-
-
-# How many forks lie between this process and the one that was started: what was made before the
-# last one belongs to the parent.
-cdef uint32_t _forks = 0
-IN_CHILD = "was opened before fork(); open a new adapter in the child"
-
-
-cdef uint32_t forks() noexcept nogil:
-    return _forks
-
-
-def _forked() -> None:
-    global _forks
-    _forks += 1
-
-
-os.register_at_fork(after_in_child=_forked)
 
 
 @cython.freelist(256)
@@ -80,7 +61,7 @@ cdef class CompletionCore:
     """A completion queue's polling side."""
 
     def __cinit__(self, *args, **kwargs):
-        self.born = forks()
+        self.born = forks
         self._free_bits = []
         self._keep = []
         self.feeders = []
@@ -209,7 +190,7 @@ cdef class CompletionCore:
     def get_results(self, Py_ssize_t max=64) -> list:
         """Take up to `max` completions, oldest first. Never waits."""
         cdef list results
-        if self.born != forks():
+        if self.born != forks:
             raise error(Status.DEVICE_REMOVED, "CompletionQueue.get_results", IN_CHILD)
         if self.notify_mode:
             self.adapter.hub.progress()  # a Notify sees every completion before it is taken
@@ -375,7 +356,7 @@ cdef class CompletionCore:
     cdef _rearm(self):
         """Arm for the strongest of those who sleep and those who wait for a Notify."""
         cdef uint32_t mode = self.notify_mode
-        if self.born != forks():
+        if self.born != forks:
             return
         if self.sleepers:
             mode = c.SHMND_ARMED_ANY
@@ -386,7 +367,7 @@ cdef class CompletionCore:
 
     cdef void pushed(self) noexcept:
         """A thread of ours completed something: others of ours may sleep for it."""
-        if self.born == forks() and self.raw.arming.mode:
+        if self.born == forks and self.raw.arming.mode:
             c.shmnd_ring_doorbell(self.doorbell)
 
     def arm_for(self, mode: int) -> None:
@@ -439,7 +420,7 @@ cdef class CompletionCore:
             raise
         self.depth = depth
 
-    cdef feed_from(self, ReceiveCore receives):
+    cdef feed_from(self, object receives):
         """Queue pairs here take their receives from this queue, which is told of it."""
         reference = weakref.ref(receives, self.feeders.remove)
         if reference not in self.feeders:
@@ -474,130 +455,3 @@ cdef class CompletionCore:
         PyMem_RawFree(self.raw.links)
         PyMem_RawFree(self.raw.active)
         free(self.raw.by_bit)
-
-
-cdef class ReceiveCore:
-    """A shared receive queue's posting side."""
-
-    def __cinit__(self, *args, **kwargs):
-        self.born = forks()
-        self.members = []
-
-    def __init__(self, adapter, Registry registry, int depth, int max_sge, int doorbell):
-        self.adapter = adapter
-        self.registry = registry
-        self.doorbell = doorbell
-        self.limits.max_transfer = adapter.limits.max_transfer_length
-        self.raw.stride = max_sge
-        self._room(depth)
-
-    def _room(self, uint32_t depth):
-        cdef uint32_t size = c.shmnd_pow2_at_least(depth if depth else 1)
-        cdef c.shmnd_rqe *entries = <c.shmnd_rqe *>calloc(size, sizeof(c.shmnd_rqe))
-        cdef c.shmnd_sge *sges = <c.shmnd_sge *>calloc(size * self.raw.stride, sizeof(c.shmnd_sge))
-        cdef uint64_t pos
-        cdef uint32_t i
-        if entries == NULL or sges == NULL:
-            free(entries)
-            free(sges)
-            raise error(Status.INSUFFICIENT_RESOURCES, "SharedReceiveQueue",
-                        f"no memory for {depth} receives")
-        for pos in range(self.raw.matched, self.raw.posted):
-            entries[pos & (size - 1)] = self.raw.entries[pos & self.raw.mask]
-            for i in range(self.raw.stride):
-                sges[(pos & (size - 1)) * self.raw.stride + i] = \
-                    self.raw.sges[(pos & self.raw.mask) * self.raw.stride + i]
-        free(self.raw.entries)
-        free(self.raw.sges)
-        self.raw.entries = entries
-        self.raw.sges = sges
-        self.raw.mask = size - 1
-        self.raw.depth = depth
-
-    @property
-    def outstanding(self) -> int:
-        """Receives posted and not yet met by a message."""
-        return c.shmnd_receives_outstanding(&self.raw)
-
-    @property
-    def depth(self) -> int:
-        """How many may be outstanding."""
-        return self.raw.depth
-
-    def set_depth(self, depth: int) -> None:
-        """Allow `depth` outstanding receives; at least as many as there are."""
-        if depth > <int>self.raw.mask + 1:
-            self._room(depth)
-        self.raw.depth = depth
-
-    def receive(self, sge, context=None) -> None:
-        """Post a receive for whichever member gets a message first."""
-        cdef c.shmnd_sge list_[16]
-        cdef uint32_t n
-        cdef uint32_t status
-        if self.born != forks():
-            raise error(Status.DEVICE_REMOVED, "SharedReceiveQueue.receive", IN_CHILD)
-        if self.closed:
-            raise error(Status.INVALID_HANDLE, "SharedReceiveQueue.receive",
-                        "the shared receive queue is closed")
-        n = gather_sges(sge, list_, "SharedReceiveQueue.receive", self.raw.stride)
-        status = c.shmnd_check_receive(&self.limits, &self.raw, list_, n)
-        if status == Status.NO_MORE_ENTRIES:
-            for queue in self.queues():
-                queue.look()  # messages that arrived have used receives up
-            status = c.shmnd_check_receive(&self.limits, &self.raw, list_, n)
-        if status:
-            raise error(status, "SharedReceiveQueue.receive", self._why(status, sge))
-        self.used_up()  # before there is one more: that there were few is not forgotten
-        Py_INCREF(context)
-        c.shmnd_receives_add(&self.raw, <void *>context, list_, n)
-        if self.members:
-            self._arrived()
-
-    def queues(self) -> list:
-        """The completion queues that its receives complete to, each once."""
-        members = [reference() for reference in self.members]
-        return [*{member.receive_cq for member in members if member is not None}]
-
-    def used_up(self) -> None:
-        """Receives may have been used up: tell those who wait for it."""
-
-    cdef _arrived(self):
-        """Messages may have waited for this receive."""
-        cdef PairCore member
-        for reference in self.members:
-            member = reference()
-            if member is not None and member.q.rx_stalled:
-                c.shmnd_qp_activate(&member.q)
-                member.receive_cq.pushed()
-
-    def _why(self, status, sge):
-        most = self.limits.max_transfer
-        return _receive_reason(status, sge, self.raw.stride, self.raw.depth, most)
-
-    def shut(self) -> None:
-        """Drop what is posted, without completions."""
-        cdef uint64_t pos
-        self.closed = True
-        for pos in range(self.raw.matched, self.raw.posted):
-            Py_DECREF(<object>self.raw.entries[pos & self.raw.mask].context)
-        self.raw.matched = self.raw.posted
-
-    def __dealloc__(self):
-        cdef uint64_t pos
-        for pos in range(self.raw.matched, self.raw.posted):
-            Py_DECREF(<object>self.raw.entries[pos & self.raw.mask].context)
-        free(self.raw.entries)
-        free(self.raw.sges)
-
-
-def _receive_reason(status, sge, stride, depth, most):
-    """What was wrong with a Receive, with the limit it broke."""
-    if status == Status.DATA_OVERRUN:
-        return f"{len(sge)} scatter/gather elements, at most {stride} are granted"
-    if status == Status.BUFFER_OVERFLOW:
-        total = sum(s.length for s in (sge if isinstance(sge, (list, tuple)) else [sge]))
-        return f"{total} bytes of buffers, at most {most} a request"
-    if status == Status.NO_MORE_ENTRIES:
-        return f"{depth} receives are outstanding, as many as the queue holds"
-    return "the queue pair was disconnected"

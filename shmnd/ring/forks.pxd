@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from libc.stdint cimport uint32_t
+
+# How many forks lie between this process and the one that was started: what was made before the
+# last one belongs to the parent.
+cdef uint32_t forks

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from shmnd.ring cimport c
+from shmnd.ring.memory cimport Registry
+
+
+cdef class ReceiveCore:
+    cdef c.shmnd_receives raw
+    cdef c.shmnd_qp limits
+    cdef Registry registry
+    cdef readonly object adapter
+    cdef list members
+    cdef int doorbell
+    cdef readonly bint closed
+    cdef uint32_t born
+
+    cdef _arrived(self)
+
+
+cdef str receive_reason(uint32_t status, object sge, uint32_t stride, uint32_t depth,
+                        uint64_t most)
