@@ -117,10 +117,27 @@ static inline bool shmnd_down_recalls_before(const struct shmnd_qp *qp, uint64_t
     return false;
 }
 
-/* Takes back what waits for a receive or is not whole over there, so that both
- * sides agree on it. A large one was written for one receive: it goes back before
- * one that would leave its receive to it. False: the other side has met one and not
- * said so yet. */
+/* What cannot be taken back was claimed over there or is sure to be: do both sides agree
+ * on it already, and on all before it? Of a large one they do when its chunks say so, and
+ * of a large one that invalidates when they say that it will never be whole. */
+static inline bool shmnd_down_agreed(struct shmnd_qp *qp, const struct shmnd_wqe *w, uint64_t pos,
+                                     uint64_t taken)
+{
+    if (shmnd_acquire64(&qp->link.theirs->taken) > w->message)
+        return true;
+    if (!w->large || w->moved)
+        return shmnd_down_sure(qp, w) && !shmnd_down_recalls_before(qp, pos, taken);
+    if (!(w->flags & SHMND_OP_INVALIDATE))
+        return true;
+    struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
+    return shmnd_down_withdraw_large(qp) &&
+           !shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
+}
+
+/* Takes back what waits for a receive, what is not whole over there and what gives a window
+ * back, so that both sides agree on it. A large one was written for one receive: it goes
+ * back before one that would leave its receive to it. False: the other side has met one and
+ * not said so yet. */
 static inline bool shmnd_down_recall(struct shmnd_qp *qp)
 {
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
@@ -129,11 +146,10 @@ static inline bool shmnd_down_recall(struct shmnd_qp *qp)
         bool parts = w->moved != 0, large = w->large && !parts;
         if (w->state != SHMND_WQE_SENT || w->message < taken)
             continue;
-        if (large && !shmnd_down_recalls_before(qp, i, taken))
+        if (large && !(w->flags & SHMND_OP_INVALIDATE) && !shmnd_down_recalls_before(qp, i, taken))
             continue;
         if (parts ? !shmnd_slots_recall(&qp->out, w->slot_pos) : !shmnd_tx_recall(qp, w))
-            return large || shmnd_down_sure(qp, w) ||
-                   shmnd_acquire64(&qp->link.theirs->taken) > w->message;
+            return shmnd_down_agreed(qp, w, i, taken);
         shmnd_tx_fail(w, SHMND_CANCELED);
     }
     return true;
@@ -174,7 +190,7 @@ static inline void shmnd_down_cancel_requests(struct shmnd_qp *qp, bool theirs_g
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
     uint32_t fault = shmnd_relaxed32(&qp->link.theirs->fault);
     uint32_t status = qp->down_status;
-    bool failed = false; /* what follows one that failed is cancelled */
+    bool failed = false; /* what follows one that failed was taken back, or never sent */
     for (; qp->wq_head != qp->wq_tail; qp->wq_head++) {
         struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
         if (!failed && shmnd_down_delivered(qp, w, taken, theirs_go_on)) {
@@ -230,6 +246,7 @@ static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp, uint64_t 
         return SHMND_IDLE; /* its sender is in the middle of a chunk */
     if (qp->rx_unbinding && patient)
         return SHMND_IDLE; /* or still in the window that it gave back */
+    shmnd_tx_retire_up_to(qp, qp->initiator_cq->bound); /* what is proven by now stays */
     if (theirs_go_on && (!shmnd_down_recall(qp) || !shmnd_down_withdraw_large(qp)) && patient)
         return SHMND_IDLE;
     SHMND_KILL_POINT("down-recalled");

@@ -192,6 +192,7 @@ struct shmnd_job {
     uint32_t token;
     uint64_t revision; /* PLACE and sender's CHUNKS: of the receives it relies on */
     uint64_t index;    /* PLACE: the receive */
+    bool sure;         /* PLACE: once it is shown it is not taken back */
     uint64_t request;  /* of the sender: which it is of */
     uint32_t unmapped; /* as the peer said when this was aimed */
     struct shmnd_chunks chunks;
@@ -251,6 +252,7 @@ struct shmnd_qp {
     bool tx_started;      /* the prepared job is running; else whoever polls next runs it */
     uint64_t tx_runs;     /* jobs begun: a Deregister waits for the one it met */
     bool large_in_flight; /* a large Send has not completed */
+    uint64_t wq_unsure;   /* an issued Send that invalidates may stand before this position */
     uint64_t larges;      /* announced so far, each with the next share */
     uint64_t share_message[SHMND_SHARES]; /* that used it last */
 

@@ -127,8 +127,8 @@ static inline bool shmnd_send_now(struct shmnd_qp *qp, void *context, const stru
 static inline bool shmnd_send_held(struct shmnd_qp *qp, void *context, const struct shmnd_sge *sges,
                                    uint32_t n, uint32_t length, uint32_t flags)
 {
-    if (qp->wq_next != qp->wq_tail || qp->tx_busy || qp->state != SHMND_QP_CONNECTED ||
-        length >= SHMND_PLACE_MIN || qp->link.their_srq)
+    if (qp->wq_next != qp->wq_tail || qp->wq_unsure > qp->wq_head || qp->tx_busy ||
+        qp->state != SHMND_QP_CONNECTED || length >= SHMND_PLACE_MIN || qp->link.their_srq)
         return false;
     if (!(flags & SHMND_OP_INLINE))
         for (uint32_t i = 0; i < n; i++)

@@ -111,6 +111,14 @@ static inline void shmnd_tx_fail(struct shmnd_wqe *w, uint32_t status)
     w->status = status;
 }
 
+/* May the next request to issue be sure of its end, when its receive is known? Not behind a
+ * Send that invalidates, which can be taken back until it is taken: what follows that one
+ * completes later anyway, and goes back with it. */
+static inline bool shmnd_tx_may_be_sure(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
+{
+    return !(w->flags & SHMND_OP_INVALIDATE) && qp->wq_unsure <= qp->wq_head;
+}
+
 /* The request gets the next message's number and place. */
 static inline void shmnd_tx_number(const struct shmnd_qp *qp, struct shmnd_wqe *w)
 {

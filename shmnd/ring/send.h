@@ -11,7 +11,8 @@
  *
  * A Send that invalidates a window of the peer's carries its token before the payload,
  * in the last part if there are several. It is never proven, whatever receive is
- * posted: it waits for `taken`, and until its reader claims it it can be taken back.
+ * posted: it waits for `taken`, and until its reader claims it it can be taken back. So
+ * can what is issued behind it until then.
  *
  * Argument for SYNC placing. Before a sender writes into a posted receive it
  * sets its hazard word, fences, and looks whether `revision` (even) and
@@ -77,19 +78,20 @@ static inline void shmnd_tx_sent(struct shmnd_qp *qp, struct shmnd_wqe *w, bool 
     w->large = large;
     qp->large_in_flight = qp->large_in_flight || large;
     qp->wq_next++;
+    if (w->flags & SHMND_OP_INVALIDATE)
+        qp->wq_unsure = qp->wq_next;
 }
 
 static inline enum shmnd_progress shmnd_tx_issue_eager(struct shmnd_qp *qp, struct shmnd_wqe *w,
                                                        const struct shmnd_sge *sges)
 {
     uint32_t length = (uint32_t)w->length;
-    bool invalidates = w->flags & SHMND_OP_INVALIDATE;
     uint8_t flags = shmnd_tx_slot_flags(w->flags, false);
     if (!shmnd_slots_room(&qp->out, shmnd_slots_for(shmnd_slots_prefix(flags) + length))) {
         shmnd_batch_show(qp); /* it is its reader that makes room */
         return SHMND_IDLE;
     }
-    w->proven = !invalidates && shmnd_tx_proven(qp, length);
+    w->proven = shmnd_tx_may_be_sure(qp, w) && shmnd_tx_proven(qp, length);
     const uint8_t *inlined = w->flags & SHMND_OP_INLINE ? shmnd_wqe_inline(qp, qp->wq_next) : NULL;
     shmnd_tx_number(qp, w);
     shmnd_tx_write_eager(qp, sges, w->sges, inlined, length,
@@ -246,6 +248,7 @@ static inline enum shmnd_progress shmnd_tx_issue_send(struct shmnd_qp *qp, struc
     if (aim > 0 && (w->length < SHMND_SHARE_MIN || !share)) {
         job->kind = SHMND_JOB_PLACE;
         job->request = qp->wq_next;
+        job->sure = shmnd_tx_may_be_sure(qp, w);
         qp->tx_busy = true;
         return SHMND_RUN;
     }
@@ -315,7 +318,7 @@ static inline uint32_t shmnd_run_place(struct shmnd_qp *qp, struct shmnd_job *jo
     uint32_t status = shmnd_move(qp->peer, &job->to, &job->from);
     SHMND_KILL_POINT("message-placed");
     if (status == SHMND_SUCCESS) {
-        uint8_t flags = shmnd_tx_slot_flags(w->flags, false);
+        uint8_t flags = shmnd_tx_slot_flags(w->flags, !job->sure);
         struct shmnd_slots_fill fill = shmnd_tx_begin(qp, flags, w->remote_token);
         shmnd_slots_add(&fill, &job->index, sizeof job->index);
         shmnd_slots_publish(&qp->out, (uint32_t)w->length, SHMND_KIND_PLACED, flags, 1);

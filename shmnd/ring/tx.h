@@ -65,7 +65,7 @@ static inline void shmnd_tx_ran(struct shmnd_qp *qp)
             shmnd_tx_number(qp, w);
             w->slot_pos--; /* its one slot was published before the lock was back */
             qp->messages++;
-            w->proven = w->sure = !(w->flags & SHMND_OP_INVALIDATE);
+            w->proven = w->sure = job->sure;
             shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
             shmnd_count_sent(qp, w->length);
             shmnd_tx_sent(qp, w, false);
