@@ -371,8 +371,7 @@ class Connector(Dance):
     # -- steps of several calls --
 
     def _check(self, call: str) -> None:
-        self._hub.check(call)
-        self.adapter.check_open(call)
+        super()._check(call)
         self._hub.progress()  # what the broker has said by now counts
 
     def _callee_data(self, data: Buffer, call: str) -> bytes:

@@ -9,14 +9,13 @@ hub. What the program decides is in `connector.py`.
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from shmnd.attempt import Attempt, ReadLimits, State, Terms, private_of
 from shmnd.ledger import Live
-from shmnd.overlapped import Overlapped, OverlappedFile, OverlappedObject, detail_of
-from shmnd.port import TCP, Port
+from shmnd.overlapped import Overlapped, OverlappedFile, detail_of
+from shmnd.port import TCP, PortHolder
 from shmnd.status import NdError, Status, error
 from shmnd.steps import step
 from shmnd.tie import Look, Tie
@@ -36,7 +35,7 @@ _LOOK_AGAIN: Final = 0.001
 _HAS_LINK: Final = frozenset({State.ACCEPTED, State.ACCEPTING, State.CONNECTED, State.DOWN})
 
 
-class Dance(OverlappedObject):
+class Dance(PortHolder):
     """State and moves of a connector. Everything but `tick` and `on_event` wants its lock held."""
 
     def __init__(
@@ -46,15 +45,11 @@ class Dance(OverlappedObject):
         *,
         protocol: int = TCP,
     ) -> None:
-        super().__init__(adapter.hub, overlapped_file)
-        self.adapter: Final = adapter
-        self.protocol = protocol
+        super().__init__(adapter, overlapped_file, protocol=protocol)
         self.number: Final = self._hub.new_number()
         """What the broker knows it by while it waits for a request."""
-        self._lock = threading.RLock()
         self._state = State.NEW
         self._aborted = False  # the active side gave up before Accept or Reject
-        self._port: Port | None = None
         self._tie: Tie | None = None
         self._attempt: Attempt | None = None
         self._limits = ReadLimits(0, 0)
@@ -373,11 +368,6 @@ class Dance(OverlappedObject):
             self._hub.unfollow(self._attempt.role, self._attempt.connection)
         self._attempt = None
         self._tie = None
-
-    def _drop_port(self) -> None:
-        if self._port is not None:
-            self._port.release()
-        self._port = None
 
     def _record_live(self) -> None:
         """From here on a new broker must be told of the connection."""

@@ -31,7 +31,8 @@ from shmnd.event_loops import EventLoops
 from shmnd.ledger import Ledger
 from shmnd.mail import EventTarget, Mail, close_all
 from shmnd.peers import Peers
-from shmnd.status import IN_CHILD, NdError, Status, error
+from shmnd.rejoin import Rejoin
+from shmnd.status import IN_CHILD, Status, error
 from shmnd.steps import step
 from shmnd.watch import Watch
 
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
     from shmnd.protocols import BrokerLike, DataPlaneLike, Event, PeerLike, SegmentOwner
 
 __all__ = ["EventTarget", "Hub"]
-
-_REJOIN_PAUSE: Final = 1.0
-"""Seconds between two attempts to find a new broker for listeners that nobody calls."""
 
 _CLOSED: Final = "its adapter is closed"
 
@@ -107,9 +105,7 @@ class Hub(Mail):
         self.affairs: Final = Affairs(self._watch)
         self.loops: Final = EventLoops(self.epoll_fd, self.progress)
 
-        self._rejoin_after = 0.0
-        self._rejoining = False
-        self._aside: Callable[[Callable[[], None]], None] = _in_a_thread
+        self._rejoin = Rejoin(self._reconnect, self._watch)
         try:
             self.client = join(self)
         except BaseException:
@@ -257,7 +253,7 @@ class Hub(Mail):
             finally:
                 self.rpc.release()
         if not self.client.alive and self.ledger.listens:
-            self._rejoin()
+            self._rejoin.attempt()
 
     def _intake(self) -> None:
         """Sort what came from the broker; tables at once, the rest into the mail."""
@@ -316,28 +312,9 @@ class Hub(Mail):
         if self._mail:
             self._watch.ring()
 
-    def _rejoin(self) -> None:
-        """Find a new broker for listeners, who are to be found by others."""
-        now = time.monotonic()
-        if now < self._rejoin_after or self._rejoining:
-            return
-        self._rejoin_after = now + _REJOIN_PAUSE
-        self.wake_at(self._rejoin_after)  # to try again, should it fail
-        self._rejoining = True
-        try:
-            self._aside(self._rejoin_now)
-        except RuntimeError:
-            self._rejoining = False  # the interpreter is ending, or has no room for a thread now
-
-    def _rejoin_now(self) -> None:
-        try:
-            with self.rpc:
-                self.client.reconnect()
-        except (NdError, OSError, ValueError):
-            pass  # tried again later; or the hub was closed meanwhile
-        finally:
-            self._rejoining = False
-        self.ring()
+    def _reconnect(self) -> None:
+        with self.rpc:
+            self.client.reconnect()
 
     # -- adapters --
 
@@ -423,16 +400,12 @@ class Hub(Mail):
         self.attempts = threading.RLock()
         self.affairs.close_in_child()
         self.loops.close_in_child()
-        self._rejoining = False
+        self._rejoin.close_in_child()
         # The epoll first: it is the parent's too, and must not be changed through this copy.
         self._watch.close_in_child()
         self.client.close()
         self._peers.close()
         self._drop_mail()
-
-
-def _in_a_thread(step: Callable[[], None]) -> None:
-    threading.Thread(target=step, name="shmnd", daemon=True).start()
 
 
 _all_hubs: weakref.WeakSet[Hub] = weakref.WeakSet()

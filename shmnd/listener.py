@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Final
 
 from shmnd.address import into, pack_sockaddr, parse
 from shmnd.connector import Connector
-from shmnd.overlapped import Overlapped, OverlappedFile, OverlappedObject
-from shmnd.port import TCP, Port
+from shmnd.overlapped import Overlapped, OverlappedFile
+from shmnd.port import TCP, Port, PortHolder
 from shmnd.status import NdError, Status, error
 from shmnd.steps import step
 from shmnd.within import within
@@ -26,7 +25,7 @@ _BACKLOG_MAX: Final = 2**31 - 1
 """More is silently taken for this."""
 
 
-class Listener(OverlappedObject):
+class Listener(PortHolder):
     """Waits at an address, and hands each connection request to a connector."""
 
     def __init__(
@@ -36,12 +35,7 @@ class Listener(OverlappedObject):
         *,
         protocol: int = TCP,
     ) -> None:
-        super().__init__(adapter.hub, overlapped_file)
-        self.adapter: Final = adapter
-        self.protocol = protocol
-        self._hub = adapter.hub
-        self._lock = threading.RLock()
-        self._port: Port | None = None
+        super().__init__(adapter, overlapped_file, protocol=protocol)
         self._listening = False
         self._closed = False
         self._numbers: dict[Overlapped, int] = {}  # of the connectors that wait
@@ -161,9 +155,7 @@ class Listener(OverlappedObject):
         with self._lock:
             self._closed = True
             self._listening = False
-            if self._port is not None:
-                self._port.release()
-            self._port = None
+            self._drop_port()
             for overlapped in list(self._pending):
                 connector = self._connector_of(overlapped)
                 if connector is None or connector.stop_expecting(overlapped):
@@ -173,10 +165,6 @@ class Listener(OverlappedObject):
         """Another process took the port while there was no broker: nobody will come here."""
         if event["ev"] == "port_lost":
             self.close()
-
-    def _check(self, call: str) -> None:
-        self._hub.check(call)
-        self.adapter.check_open(call)
 
     def _require_open(self, call: str) -> None:
         if self._closed:

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Final
 
 from shmnd.address import family, is_any, require_local
 from shmnd.ledger import Bound
+from shmnd.overlapped import OverlappedFile, OverlappedObject
 from shmnd.status import Status, error
 from shmnd.steps import step
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from shmnd.address import Address
     from shmnd.hub import EventTarget, Hub
 
-__all__ = ["TCP", "Port", "source_address", "source_host"]
+__all__ = ["TCP", "Port", "PortHolder", "source_address", "source_host"]
 
 TCP: Final = 6
 """The protocol that everything of version 2 has; version 1 may use others."""
@@ -69,6 +71,32 @@ class Port:
         if self._hub.ledger.bound.pop(self.object, None) is not None:
             self._hub.unfollow_object(self.object)
             self._hub.post("close", object=self.object)
+
+
+class PortHolder(OverlappedObject):
+    """Base of what binds a port: connectors and listeners."""
+
+    def __init__(
+        self,
+        adapter: AdapterLike,
+        overlapped_file: OverlappedFile | None = None,
+        *,
+        protocol: int = TCP,
+    ) -> None:
+        super().__init__(adapter.hub, overlapped_file)
+        self.adapter: Final = adapter
+        self.protocol = protocol
+        self._lock = threading.RLock()
+        self._port: Port | None = None
+
+    def _check(self, call: str) -> None:
+        self._hub.check(call)
+        self.adapter.check_open(call)
+
+    def _drop_port(self) -> None:
+        if self._port is not None:
+            self._port.release()
+        self._port = None
 
 
 def source_address(port: Port, adapter: AdapterLike, peer: Address, call: str) -> Address:

@@ -471,7 +471,7 @@ class World:
     def hub(self) -> Hub:
         plane = FakeDataPlane()
         hub = Hub(lambda new: FakeClient(self.broker, new), plane)
-        hub._aside = lambda step: step()  # the fakes know one thread
+        hub._rejoin.aside = lambda step: step()  # the fakes know one thread
         self.planes.append(plane)
         self._hubs.append(hub)
         return hub

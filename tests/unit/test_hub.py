@@ -415,7 +415,7 @@ def test_a_replay_that_fails_is_tried_again(dancers: Dancers) -> None:
     dancers.passive.hub.progress()
     assert dancers.requesting._seen() is Status.PENDING
     dancers.passive.hub.client.alive = False
-    dancers.passive.hub._rejoin_after = 0.0
+    dancers.passive.hub._rejoin.not_before = 0.0
     dancers.passive.hub.ring()
     dancers.passive.hub.progress()
     dancers.connect()
@@ -766,7 +766,9 @@ def test_an_idle_process_with_a_listener_rejoins_while_it_selects(
         kill_broker(client.hub, runtime_dir)
         assert select.select([client.hub.epoll_fd], [], [], WAIT)[0]
         client.hub.progress()
-        assert client.hub.wait(lambda: client.hub.client.alive and not client.hub._rejoining, WAIT)
+        assert client.hub.wait(
+            lambda: client.hub.client.alive and not client.hub._rejoin.under_way, WAIT
+        )
         client.hub.progress()
         assert not select.select([client.hub.epoll_fd], [], [], 0)[0]
         partner, partner_qp = Connector(client), client.queue_pair()
