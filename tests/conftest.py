@@ -23,7 +23,7 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
-GRACE: Final = 2.0
+GRACE: Final = 5.0
 """Seconds that a test's leftovers may take to go (a process that is ending, a collected cycle)."""
 
 # How long an example takes says nothing on a machine that others use too.
@@ -105,6 +105,22 @@ def _descriptors() -> set[str]:
     return found
 
 
+def _below(pid: int) -> Iterator[int]:
+    """Processes below one: of each of its threads those that the kernel lists as its children."""
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+    except FileNotFoundError:  # it has ended meanwhile
+        return
+    for thread in threads:
+        try:
+            listed = (thread / "children").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        for child in map(int, listed.split()):
+            yield child
+            yield from _below(child)
+
+
 def _children() -> set[str]:
     """Processes below this one, without Python's own helpers."""
     helpers = {
@@ -112,12 +128,13 @@ def _children() -> set[str]:
         forkserver._forkserver._forkserver_pid,  # type: ignore[attr-defined]
     }
     found = set()
-    for child in psutil.Process().children(recursive=True):
-        if child.pid in helpers:
+    for pid in _below(os.getpid()):
+        if pid in helpers:
             continue
         try:
-            # Listed by pid and start time, since a pid may come back.
-            found.add(f"process {child.pid} {child.name()} of {child.create_time()}")
+            child = psutil.Process(pid)
+            # Named by pid and start time, since a pid may come back.
+            found.add(f"process {pid} {child.name()} of {child.create_time()}")
         except psutil.NoSuchProcess:
             continue
     return found
@@ -126,7 +143,8 @@ def _children() -> set[str]:
 def _mappings() -> set[str]:
     """Ranges of this process that map shared memory of ours."""
     lines = Path("/proc/self/maps").read_text().splitlines()
-    return {f"mapping {m[1]} of {m[2]}" for m in map(_MAPPED.match, lines) if m}
+    ours = (line for line in lines if "shmnd" in line)  # the expression takes long for each
+    return {f"mapping {m[1]} of {m[2]}" for m in map(_MAPPED.match, ours) if m}
 
 
 _LOOKS: Final[tuple[Callable[[], set[str]], ...]] = (
@@ -180,10 +198,10 @@ def _nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if request.node.stash.get(_FAILED, False):
         return
-    deadline = None
+    deadline, pause = None, 0.0
     while left := _census() - before:
         if deadline is not None and time.monotonic() > deadline:
             pytest.fail("left behind:\n  " + "\n  ".join(sorted(left)), pytrace=False)
+        time.sleep(pause)
         gc.collect()  # takes its time after a test that made very much
-        deadline = deadline or time.monotonic() + GRACE
-        time.sleep(0.01)
+        deadline, pause = deadline or time.monotonic() + GRACE, 0.01

@@ -119,21 +119,17 @@ static bool guarded_is_shared;
 static struct guarded guarded[GUARD_MOST];
 static uint32_t guarded_count;
 
-/* `bytes` of zeros, aligned to a page, with guards before and behind. */
+/* `bytes` of zeros, aligned to a page, with guards before and behind. Pages of which nothing is
+ * used cost nothing, which is most of them. */
 static inline void *guard_alloc(size_t bytes)
 {
-    void *block;
     size_t whole = 4096 + ((bytes + 63) & ~(size_t)63) + GUARD_BYTES;
+    int how = MAP_ANONYMOUS | (guarded_is_shared ? MAP_SHARED : MAP_PRIVATE);
     CHECK(guarded_count < GUARD_MOST);
-    if (guarded_is_shared) {
-        block = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        CHECK(block != MAP_FAILED);
-    } else {
-        CHECK(posix_memalign(&block, 4096, whole) == 0);
-    }
+    void *block = mmap(NULL, whole, PROT_READ | PROT_WRITE, how, -1, 0);
+    CHECK(block != MAP_FAILED);
     uint8_t *at = (uint8_t *)block + 4096;
     memset(at - GUARD_BYTES, GUARD_FILL, GUARD_BYTES);
-    memset(at, 0, bytes);
     /* Checked from the byte behind the last. */
     memset(at + bytes, GUARD_FILL, whole - 4096 - bytes);
     ASAN_POISON_MEMORY_REGION(block, 4096);
@@ -162,12 +158,8 @@ static inline void guard_free_all(void)
 {
     guard_check();
     for (uint32_t i = 0; i < guarded_count; i++) {
-        ASAN_UNPOISON_MEMORY_REGION(guarded[i].block, 4096);
-        ASAN_UNPOISON_MEMORY_REGION(guarded[i].end_guard, GUARD_BYTES);
-        if (guarded_is_shared)
-            munmap(guarded[i].block, guarded[i].whole);
-        else
-            free(guarded[i].block);
+        ASAN_UNPOISON_MEMORY_REGION(guarded[i].block, guarded[i].whole);
+        CHECK(munmap(guarded[i].block, guarded[i].whole) == 0);
     }
     guarded_count = 0;
 }

@@ -6,9 +6,11 @@ undefined-behaviour sanitizers, and those with threads under the thread sanitize
 own promises about themselves (labels, memory orders, lengths) are checked on their text.
 """
 
+import os
 import re
 import subprocess
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,33 @@ def test_there_is_something_to_check() -> None:
     assert len(HEADERS) >= 14
 
 
+def build(program: str, flavour: str, folder: Path) -> tuple[Path, str]:
+    """The program, and what the compiler said if it made none."""
+    binary = folder / f"{program}-{flavour}"
+    command = ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-g1", *WARNINGS, *FLAVOURS[flavour]]
+    command += [f"-I{RING}", f"-I{HERE}", "-pthread", str(HERE / f"{program}.c")]
+    built = subprocess.run(
+        [*command, "-o", str(binary)], capture_output=True, text=True, check=False, timeout=300
+    )
+    return binary, built.stderr if built.returncode else ""
+
+
+@pytest.fixture(scope="module")
+def built(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[tuple[str, str], tuple[Path, str]]:
+    """All programs that are to be run, compiled beforehand on all processors."""
+    folder = tmp_path_factory.mktemp("native")
+    cases = [
+        (item.callspec.params["program"], item.callspec.params["flavour"])
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.function is test_program
+    ]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(cases, pool.map(lambda case: build(*case, folder), cases), strict=True))
+
+
+@pytest.mark.timeout(600)  # the first one waits for all compilers
 @pytest.mark.parametrize(
     ("program", "flavour"),
     [
@@ -43,12 +72,11 @@ def test_there_is_something_to_check() -> None:
         if flavour != "threads" or program in THREADED
     ],
 )
-def test_program(program: str, flavour: str, tmp_path: Path) -> None:
-    binary = tmp_path / program
-    build = ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-g1", *WARNINGS, *FLAVOURS[flavour]]
-    build += [f"-I{RING}", f"-I{HERE}", "-pthread", str(HERE / f"{program}.c"), "-o", str(binary)]
-    built = subprocess.run(build, capture_output=True, text=True, check=False, timeout=100)
-    assert built.returncode == 0, built.stderr
+def test_program(
+    built: dict[tuple[str, str], tuple[Path, str]], program: str, flavour: str
+) -> None:
+    binary, complaint = built[program, flavour]
+    assert not complaint, complaint
     ran = subprocess.run([binary], capture_output=True, text=True, check=False, timeout=130)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert re.search(r"^[1-9]\d* tests passed$", ran.stdout, re.MULTILINE), ran.stdout
