@@ -149,9 +149,11 @@ class Hub(Mail):
             return
         self._looking.add(me)
         try:
-            readable = self._watch.ready()
+            rung, readable = self._watch.ready()
             if readable:
                 self._look_at(readable)
+            if rung and not self.client.alive and self.ledger.listens:
+                self._rejoin.attempt()
             if self._mail:
                 self._deliver()
             self.affairs.tick()
@@ -159,7 +161,7 @@ class Hub(Mail):
             if self.alive:
                 raise  # else another thread has just closed the hub
         else:
-            if readable:
+            if rung:
                 self._watch.news()
         finally:
             self._looking.discard(me)
@@ -252,8 +254,6 @@ class Hub(Mail):
                 self._intake()
             finally:
                 self.rpc.release()
-        if not self.client.alive and self.ledger.listens:
-            self._rejoin.attempt()
 
     def _intake(self) -> None:
         """Sort what came from the broker; tables at once, the rest into the mail."""

@@ -19,6 +19,8 @@ from shmnd.descriptors import EventCount, Timer, taking_from_the_system
 
 __all__ = ["Readiness", "Watch"]
 
+_MOST = 64
+"""Descriptors looked at in one go; those that are left are still readable at the next look."""
 _PATIENCE = 5.0
 """Seconds that an end waits for a thread which was woken; longer only on a stopped machine."""
 
@@ -31,6 +33,7 @@ class Watch:
         self._doorbell = EventCount()
         self._timer = Timer()
         self._nudge = EventCount()  # wakes the leader; unlike the doorbell it is no news
+        self._nudged = False
         self._cond = threading.Condition()  # its lock may be taken again by a finaliser
         self._generation = 0
         self._leader: int | None = None
@@ -65,18 +68,22 @@ class Watch:
         except (OSError, ValueError):
             pass  # it was closed before, or the epoll was
 
-    def ready(self) -> list[int]:
-        """Give the descriptors that are readable now, the doorbell and the timer drained."""
-        found = []
-        for fd, _ in self._epoll.poll(0):
+    def ready(self) -> tuple[bool, list[int]]:
+        """Tell whether anything is readable now, and which descriptors beside the watch's own.
+
+        The doorbell and the timer are drained.
+        """
+        rung, others = False, []
+        for fd, _ in self._epoll.poll(0, _MOST):
             if fd == self._doorbell.fileno():
                 self._doorbell.drain()
+                rung = True
             elif fd == self._timer.fileno():
                 self._timer.drain()
-            elif fd == self._nudge.fileno():
-                continue  # for the leader, who may still be about to see it
-            found.append(fd)
-        return found
+                rung = True
+            elif fd != self._nudge.fileno():  # that is the leader's, who may be about to see it
+                others.append(fd)
+        return rung or bool(others), others
 
     def ring(self) -> None:
         """Make the epoll readable, as a peer would."""
@@ -92,7 +99,11 @@ class Watch:
             self._generation += 1
             self._cond.notify_all()
             if self._polling:
-                self._nudge.add()
+                self._nudge_leader()
+
+    def _nudge_leader(self) -> None:
+        self._nudged = True
+        self._nudge.add()
 
     def sleep(self, seen: int, timeout: float) -> bool:
         """Block until there is news after generation `seen`, at most so many seconds.
@@ -107,20 +118,23 @@ class Watch:
         finally:
             with self._cond:
                 self._polling = False
-                self._nudge.drain()
+                if self._nudged:
+                    self._nudged = False
+                    self._nudge.drain()
                 self._cond.notify_all()
         return True
 
     def _lead(self, seen: int, timeout: float) -> bool:
         """Become the leader, or stay it; False when there was news, or the time is over."""
         me = threading.get_ident()
-        deadline = time.monotonic() + timeout
+        deadline = 0.0
         with self._cond:
             while self._generation == seen:
-                if self._leader in (None, me):
+                if self._leader is None or self._leader == me:
                     self._leader = me
                     self._polling = True
                     return True
+                deadline = deadline or time.monotonic() + timeout
                 if not self._cond.wait(deadline - time.monotonic()):
                     break
         return False
@@ -144,7 +158,7 @@ class Watch:
             while self._polling and self._leader != threading.get_ident():
                 if sys.is_finalizing():
                     break  # threads do not run any more
-                self._nudge.add()
+                self._nudge_leader()
                 if not self._cond.wait(deadline - time.monotonic()):
                     break
         self._close_descriptors()
