@@ -177,6 +177,10 @@ def _daemon(place: Place, lock: int, options: argparse.Namespace) -> int:
         sys.stderr.flush()
         os._exit(0 if os.read(ready, 1) else 1)  # at once: somebody waits
     os.close(ready)
+    return _serve(place, lock, options, tell)
+
+
+def _serve(place: Place, lock: int, options: argparse.Namespace, tell: int) -> int:
     os.setsid()
     os.chdir("/")
     # Listening must begin in this process: its id is what clients see at the socket.

@@ -153,6 +153,7 @@ def survive(version: int, seed: int, trusting: bool, pipe: Connection) -> None:
         line.honest, line.name = True, "honest"
     member.until(lambda: all(line.connected for line in member.lines))
     pipe.send("ready")
+    gc.freeze()  # so that a look at what is held need not go through all of it
     while True:
         member.listen()
         member.turn(0.002)

@@ -163,7 +163,9 @@ class Crowd:
 
     def looks(self) -> list[tuple[Counter[str], int]]:
         """What each survivor holds, and how many messages of the other one it has taken."""
-        return [each.ask("what do you hold") for each in self.survivors]
+        for each in self.survivors:
+            each.pipe.send("what do you hold")
+        return [each.hear() for each in self.survivors]
 
     def close(self) -> None:
         for each in self.all:  # all at once, so that none survives another
