@@ -88,6 +88,21 @@ class Endpoint(EndpointCore, Closing):
 
         The descriptor is valid when this returns, for the next Send to tell the peer.
         """
+        try:
+            return self._bind(result, memory_handle, memory_window, address, length, flags)
+        except BaseException:
+            self.pair._end_batch()
+            raise
+
+    def _bind(
+        self,
+        result: Result,
+        memory_handle: int,
+        memory_window: MemoryWindow,
+        address: int,
+        length: int,
+        flags: int,
+    ) -> MwDescriptor:
         call = "Endpoint.bind"
         region = self.face.region(memory_handle)
         if region is None:
@@ -115,6 +130,13 @@ class Endpoint(EndpointCore, Closing):
 
     def invalidate(self, result: Result, memory_window: MemoryWindow, flags: int = 0) -> None:
         """End the peer's access through a window. Final when it completes."""
+        try:
+            self._invalidate(result, memory_window, flags)
+        except BaseException:
+            self.pair._end_batch()
+            raise
+
+    def _invalidate(self, result: Result, memory_window: MemoryWindow, flags: int) -> None:
         call = "Endpoint.invalidate"
         self._check_window(memory_window, Status.INVALID_PARAMETER_2, call)
         if not isinstance(flags, int):
@@ -130,7 +152,8 @@ class Endpoint(EndpointCore, Closing):
     def start_request_batch(self) -> None:
         """Hold the requests that follow back until they can be published together.
 
-        A hint: each call still says whether its request was taken, and nothing waits for ever.
+        A hint: each call still says whether its request was taken, and nothing waits for ever. A
+        call that is refused ends the batch, and so do `flush`, a disconnect and `close`.
         """
         self.pair._begin_batch()
 

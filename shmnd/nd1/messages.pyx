@@ -156,10 +156,17 @@ cdef class EndpointCore:
         # Version 2 says ACCESS_VIOLATION on either side.
         pair.q.target_fault = Status.REMOTE_ERROR
 
-    # -- data requests --
+    # -- data requests: one that is refused ends an open batch --
 
     def send(self, Result result not None, sges, flags=0) -> None:
         """Send a message to the peer, who must have a Receive posted for it."""
+        try:
+            self._send(result, sges, flags)
+        except BaseException:
+            self.pair._end_batch()
+            raise
+
+    cdef _send(self, Result result, object sges, object flags):
         cdef c.shmnd_sge list_[16]
         cdef uint32_t flag = flags_of(flags)
         cdef uint32_t n, status
@@ -179,6 +186,14 @@ cdef class EndpointCore:
     def send_and_invalidate(self, Result result not None, sges, MwDescriptor descriptor not None,
                             flags=0) -> None:
         """Send a message whose arrival ends the access through a window of the peer's."""
+        try:
+            self._send_and_invalidate(result, sges, descriptor, flags)
+        except BaseException:
+            self.pair._end_batch()
+            raise
+
+    cdef _send_and_invalidate(self, Result result, object sges, MwDescriptor descriptor,
+                              object flags):
         cdef c.shmnd_sge list_[16]
         cdef uint32_t flag = flags_of(flags)
         cdef uint32_t n
@@ -193,6 +208,13 @@ cdef class EndpointCore:
 
     def receive(self, Result result not None, sges) -> None:
         """Post a Receive: the next message without one goes into its buffers."""
+        try:
+            self._receive(result, sges)
+        except BaseException:
+            self.pair._end_batch()
+            raise
+
+    cdef _receive(self, Result result, object sges):
         cdef c.shmnd_sge list_[16]
         cdef uint32_t n, status
         if self.pair.born != forks:
@@ -206,12 +228,20 @@ cdef class EndpointCore:
     def read(self, Result result not None, sges, MwDescriptor descriptor not None, offset,
              flags=0) -> None:
         """Read from the peer's window, beginning at an offset, into registered memory here."""
-        self._rdma(c.SHMND_READ, "read", result, sges, descriptor, offset, flags)
+        try:
+            self._rdma(c.SHMND_READ, "read", result, sges, descriptor, offset, flags)
+        except BaseException:
+            self.pair._end_batch()
+            raise
 
     def write(self, Result result not None, sges, MwDescriptor descriptor not None, offset,
               flags=0) -> None:
         """Write into the peer's window, beginning at an offset."""
-        self._rdma(c.SHMND_WRITE, "write", result, sges, descriptor, offset, flags)
+        try:
+            self._rdma(c.SHMND_WRITE, "write", result, sges, descriptor, offset, flags)
+        except BaseException:
+            self.pair._end_batch()
+            raise
 
     cdef _rdma(self, uint32_t type_, str method, Result result, object sges,
                MwDescriptor descriptor, object offset, object flags):

@@ -82,43 +82,50 @@ static inline struct shmnd_wqe *shmnd_enqueue(struct shmnd_qp *qp, void *context
     return w;
 }
 
-/* A Send that fits in the ring, with nothing before it and a receive posted:
- * done when this returns. False: go the long way. */
-static inline bool shmnd_send_now(struct shmnd_qp *qp, void *context, const struct shmnd_sge *sges,
-                                  uint32_t n, uint32_t length, uint32_t flags, bool *kept_p)
+/* Can a Send go into the ring as it is, to a receive that is posted? */
+static inline bool shmnd_send_fits(struct shmnd_qp *qp, const struct shmnd_sge *sges, uint32_t n,
+                                   uint32_t length, uint32_t flags)
 {
-    if (qp->wq_head != qp->wq_tail || qp->state != SHMND_QP_CONNECTED ||
-        length >= SHMND_PLACE_MIN || qp->link.their_srq || !shmnd_cq_has_room(qp->initiator_cq))
+    if (qp->state != SHMND_QP_CONNECTED || length >= SHMND_PLACE_MIN || qp->link.their_srq)
         return false;
     if (!(flags & SHMND_OP_INLINE))
         for (uint32_t i = 0; i < n; i++)
             if (!shmnd_sge_region(qp->registry, &sges[i], 0))
                 return false;
-    if (!shmnd_slots_room(&qp->out, shmnd_slots_for(length)) || !shmnd_tx_proven(qp, length))
+    return shmnd_slots_room(&qp->out, shmnd_slots_for(length)) && shmnd_tx_proven(qp, length);
+}
+
+/* Queues a Send that is in the ring already: when it completes is still to be seen. */
+static inline void shmnd_queue_sent(struct shmnd_qp *qp, const struct shmnd_wqe *w)
+{
+    qp->wqes[qp->wq_tail++ & qp->wq_mask] = *w;
+    qp->wq_next = qp->wq_tail;
+    shmnd_count_requests(qp);
+    shmnd_qp_activate(qp);
+}
+
+/* A Send that fits, with nothing before it: done when this returns. False: go the long way. */
+static inline bool shmnd_send_now(struct shmnd_qp *qp, void *context, const struct shmnd_sge *sges,
+                                  uint32_t n, uint32_t length, uint32_t flags, bool *kept_p)
+{
+    if (qp->wq_head != qp->wq_tail || !shmnd_cq_has_room(qp->initiator_cq) ||
+        !shmnd_send_fits(qp, sges, n, length, flags))
         return false;
-    uint64_t message = qp->messages;
-    shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0, false);
-    shmnd_notify_receiver(qp, flags & SHMND_OP_SOLICIT);
-    shmnd_count_sent(qp, length);
-    bool closed_upon = shmnd_relaxed32(&qp->link.theirs->closing);
-    if (!closed_upon && (flags & SHMND_OP_SILENT_SUCCESS))
-        return true;
-    *kept_p = true;
     struct shmnd_wqe w = {.context = context,
-                          .message = message,
+                          .message = qp->messages,
                           .length = length,
                           .type = SHMND_SEND,
                           .flags = (uint8_t)flags,
                           .state = SHMND_WQE_SENT};
-    if (!closed_upon) {
+    shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0, false);
+    shmnd_notify_receiver(qp, flags & SHMND_OP_SOLICIT);
+    shmnd_count_sent(qp, length);
+    bool closed_upon = shmnd_relaxed32(&qp->link.theirs->closing);
+    *kept_p = closed_upon || !(flags & SHMND_OP_SILENT_SUCCESS);
+    if (closed_upon)
+        shmnd_queue_sent(qp, &w); /* it may or may not have been taken; `taken` will tell */
+    else if (*kept_p)
         shmnd_tx_complete(qp, &w);
-        return true;
-    }
-    /* It may or may not have been taken; `taken` will tell. */
-    qp->wqes[qp->wq_tail++ & qp->wq_mask] = w;
-    qp->wq_next = qp->wq_tail;
-    shmnd_count_requests(qp);
-    shmnd_qp_activate(qp);
     return true;
 }
 
@@ -128,27 +135,18 @@ static inline bool shmnd_send_held(struct shmnd_qp *qp, void *context, const str
                                    uint32_t n, uint32_t length, uint32_t flags)
 {
     if (qp->wq_next != qp->wq_tail || qp->wq_unsure > qp->wq_head || qp->tx_busy ||
-        qp->state != SHMND_QP_CONNECTED || length >= SHMND_PLACE_MIN || qp->link.their_srq)
+        !shmnd_send_fits(qp, sges, n, length, flags))
         return false;
-    if (!(flags & SHMND_OP_INLINE))
-        for (uint32_t i = 0; i < n; i++)
-            if (!shmnd_sge_region(qp->registry, &sges[i], 0))
-                return false;
-    if (!shmnd_slots_room(&qp->out, shmnd_slots_for(length)) || !shmnd_tx_proven(qp, length))
-        return false;
-    struct shmnd_wqe *w = &qp->wqes[qp->wq_tail++ & qp->wq_mask];
-    *w = (struct shmnd_wqe){.context = context,
-                            .message = qp->messages,
-                            .length = length,
-                            .type = SHMND_SEND,
-                            .flags = (uint8_t)flags,
-                            .proven = true,
-                            .state = SHMND_WQE_SENT};
-    qp->wq_next = qp->wq_tail;
+    struct shmnd_wqe w = {.context = context,
+                          .message = qp->messages,
+                          .length = length,
+                          .type = SHMND_SEND,
+                          .flags = (uint8_t)flags,
+                          .proven = true,
+                          .state = SHMND_WQE_SENT};
     shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0, true);
     shmnd_count_sent(qp, length);
-    shmnd_count_requests(qp);
-    shmnd_qp_activate(qp);
+    shmnd_queue_sent(qp, &w);
     return true;
 }
 
@@ -157,7 +155,7 @@ static inline uint32_t shmnd_post_send(struct shmnd_qp *qp, void *context,
                                        bool *kept_p)
 {
     *kept_p = false;
-    if (flags & ~0x27u)
+    if (flags & ~(uint32_t)SHMND_SEND_FLAGS)
         return SHMND_INVALID_PARAMETER_4;
     uint64_t total = shmnd_total(sges, n);
     uint32_t status = shmnd_check_data(qp, n, qp->wq_stride, total, flags);
@@ -233,7 +231,7 @@ static inline uint32_t shmnd_post_rdma(struct shmnd_qp *qp, void *context, uint8
                                        uint32_t token, uint32_t flags, bool *kept_p)
 {
     *kept_p = false;
-    if (flags & ~(type == SHMND_READ ? 0x03u : 0x23u))
+    if (flags & ~(uint32_t)(type == SHMND_READ ? SHMND_READ_FLAGS : SHMND_WRITE_FLAGS))
         return SHMND_INVALID_PARAMETER_6;
     uint64_t total = shmnd_total(sges, n);
     uint32_t most =

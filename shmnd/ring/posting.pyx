@@ -28,11 +28,11 @@ cdef uint64_t _LONG_COPY = 128 << 10
 # Steps that one call takes at most; what is left is for the next poll. A peer that changes its
 # mind all the time must not keep us here.
 cdef int _STEPS = 4096
-cdef uint32_t _FLAGS_SEND = 0x27
-cdef uint32_t _FLAGS_READ = 0x03
-cdef uint32_t _FLAGS_WRITE = 0x23
-cdef uint32_t _FLAGS_BIND = 0x1B
-cdef uint32_t _FLAGS_INVALIDATE = 0x03
+cdef dict _LEGAL = {
+    "send": c.SHMND_SEND_FLAGS, "send_and_invalidate": c.SHMND_SEND_FLAGS,
+    "read": c.SHMND_READ_FLAGS, "write": c.SHMND_WRITE_FLAGS,
+    "bind": c.SHMND_BIND_FLAGS, "invalidate": c.SHMND_INVALIDATE_FLAGS,
+}
 cdef object _NO_FLAGS = 0
 cdef uint32_t _FULL = Status.NO_MORE_ENTRIES
 
@@ -113,7 +113,7 @@ cdef class PostingCore(PairCore):
         cdef uint32_t n, status
         if self.born != forks:
             self._refuse_in_child("send")
-        if flag & ~_FLAGS_SEND:
+        if flag & ~c.SHMND_SEND_FLAGS:
             self.refuse("send", Status.INVALID_PARAMETER_4, None, flags)
         if flag & c.SHMND_OP_INLINE:
             sge = self._inline(sge, "QueuePair.send")
@@ -152,7 +152,7 @@ cdef class PostingCore(PairCore):
         if self.born != forks:
             self._refuse_in_child("send_and_invalidate")
         named = <uint32_t>_number(token, 0xFFFFFFFF)
-        if flag & ~_FLAGS_SEND:
+        if flag & ~c.SHMND_SEND_FLAGS:
             self.refuse("send_and_invalidate", Status.INVALID_PARAMETER_5, None, flags)
         if flag & c.SHMND_OP_INLINE:
             sge = self._inline(sge, "QueuePair.send_and_invalidate")
@@ -201,21 +201,25 @@ cdef class PostingCore(PairCore):
 
         A hint: what is held is shown by `_submit_batch` at the latest, and before by whatever
         must not wait: a poll of a completion queue of this queue pair, a flush, a disconnect, a
-        call that fails, a full ring, a message that takes more than the ring. Sends complete
-        when they are shown.
+        full ring, a message that takes more than the ring. Sends complete when they are shown.
         """
         if self.born != forks:
-            self._refuse_in_child("_begin_batch")
+            self._refuse_in_child("start_request_batch")
         self.q.batch = True
 
     def _submit_batch(self) -> None:
         """Show what a batch held back. Harmless without one."""
         if self.born != forks:
-            self._refuse_in_child("_submit_batch")
+            self._refuse_in_child("submit_request_batch")
         c.shmnd_batch_submit(&self.q)
         if self.q.wq_head != self.q.wq_tail:
             self.advance()
         self.initiator_cq.pushed()
+
+    def _end_batch(self) -> None:
+        """Submit if a batch is open; never raises."""
+        if self.q.batch and self.born == forks:
+            self._submit_batch()
 
     def read(self, sge, remote_address, remote_token, context=None, flags=0) -> None:
         """Read the peer's memory, at an address of its process, into registered memory here.
@@ -241,7 +245,7 @@ cdef class PostingCore(PairCore):
             self._refuse_in_child(method)
         address = _number(remote_address, UINT64_MAX)
         token = <uint32_t>_number(remote_token, 0xFFFFFFFF)
-        if flag & ~(_FLAGS_READ if type_ == c.SHMND_READ else _FLAGS_WRITE):
+        if flag & ~(c.SHMND_READ_FLAGS if type_ == c.SHMND_READ else c.SHMND_WRITE_FLAGS):
             self.refuse(method, Status.INVALID_PARAMETER_6, None, flags)
         if flag & c.SHMND_OP_INLINE:
             sge = self._inline(sge, "QueuePair.write")
@@ -292,7 +296,7 @@ cdef class PostingCore(PairCore):
         SILENT_SUCCESS, READ_FENCE.
         """
         cdef uint32_t flag = flags_of(flags)
-        if flag & ~_FLAGS_BIND:
+        if flag & ~c.SHMND_BIND_FLAGS:
             self.refuse("bind", Status.INVALID_PARAMETER_6, None, flags)
         if not hasattr(memory_window, "_check_bind"):
             raise error(Status.INVALID_PARAMETER_3, "QueuePair.bind",
@@ -309,7 +313,7 @@ cdef class PostingCore(PairCore):
         Flags: SILENT_SUCCESS, READ_FENCE.
         """
         cdef uint32_t flag = flags_of(flags)
-        if flag & ~_FLAGS_INVALIDATE:
+        if flag & ~c.SHMND_INVALIDATE_FLAGS:
             self.refuse("invalidate", Status.INVALID_PARAMETER_3, None, flags)
         if not hasattr(memory_window, "_check_invalidate"):
             raise error(Status.INVALID_PARAMETER_2, "QueuePair.invalidate",
@@ -364,7 +368,6 @@ cdef class PostingCore(PairCore):
 
     cdef refuse_receive(self, uint32_t status, object sge):
         """Raise for a Receive that was refused."""
-        self._submit_batch()
         if (status == Status.NO_MORE_ENTRIES
                 and c.shmnd_receives_outstanding(&self.q.own) < self.q.own.depth):
             raise error(status, f"{self.title}.receive", _untaken(self.receive_cq))
@@ -374,9 +377,6 @@ cdef class PostingCore(PairCore):
 
     cdef refuse(self, str method, uint32_t status, object sge, object flags):
         """Raise for a call that was refused, naming the value and the limit it broke."""
-        legal = {"send": 0x27, "send_and_invalidate": 0x27, "read": 0x03, "write": 0x23,
-                 "bind": 0x1B, "invalidate": 0x03}
-        self._submit_batch()
         items = [sge] if isinstance(sge, Sge) else list(sge or ())
         total = sum(item.length for item in items)
         if status == Status.DATA_OVERRUN:
@@ -394,7 +394,7 @@ cdef class PostingCore(PairCore):
         elif status == Status.CONNECTION_INVALID:
             detail = f"the queue pair is {STATE_NAMES[self.q.state]}"
         else:
-            detail = f"flags {int(flags):#x} outside {legal[method]:#x}"
+            detail = f"flags {int(flags):#x} outside {_LEGAL[method]:#x}"
         raise error(status, f"{self.title}.{method}", detail)
 
     def break_off(self) -> None:

@@ -854,6 +854,39 @@ def test_a_batch_that_is_never_submitted_ends_with_its_endpoint(connected: Pair,
     assert {result.status for result in results} == {Status.CANCELED}
 
 
+REFUSED: dict[str, Callable[[Pair], Any]] = {
+    "flags of Send": lambda pair: pair.active.endpoint.send(nd.Result(), None, 0x40),
+    "flags of Write": lambda pair: pair.active.endpoint.write(
+        nd.Result(), None, nd.MwDescriptor(0, 0, 1), 0, 0x40
+    ),
+    "too many elements": lambda pair: pair.active.endpoint.send(
+        nd.Result(), [nd.Sge(b"x", 1, None)] * 17
+    ),
+    "too much inline": lambda pair: pair.active.endpoint.send(
+        nd.Result(), nd.Sge(bytes(1 << 20), None, None)
+    ),
+    "no memory handle": lambda pair: pair.active.endpoint.bind(
+        nd.Result(), 0xDEAD, pair.active.adapter.create_memory_window(), 0, 1, 0x08
+    ),
+    "flags of Invalidate": lambda pair: pair.active.endpoint.invalidate(
+        nd.Result(), pair.active.adapter.create_memory_window(), 0x40
+    ),
+}
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_a_call_that_is_refused_ends_a_batch(connected: Pair, how: str) -> None:
+    """What was held back arrives, though nothing else submits it."""
+    received = nd.Result()
+    connected.passive.endpoint.receive(received, None)
+    connected.active.endpoint.start_request_batch()
+    connected.active.endpoint.send(nd.Result(), None)
+    assert connected.passive.cq.get_results(1) == [], "held back"
+    with pytest.raises(shmnd.NdError):
+        REFUSED[how](connected)
+    assert connected.passive.reap() == [received]
+
+
 # -- Flush --
 
 

@@ -138,25 +138,6 @@ def test_ended_by_its_end(connected: Pair, how: str, receives: bool) -> None:
         assert set(statuses(connected.reap(connected.passive, COUNT))) == {Status.SUCCESS}
 
 
-def test_ended_by_a_call_that_fails(connected: Pair) -> None:
-    post(connected)
-    with nd_error(Status.INVALID_PARAMETER_4):
-        connected.active.qp.send(None, flags=0x80)
-    assert len(connected.passive.reap(COUNT)) == COUNT
-    assert len(connected.active.reap(COUNT)) == COUNT
-
-
-def test_receives_ended_by_a_call_that_fails(connected: Pair) -> None:
-    incoming = connected.passive.memory(8)
-    connected.passive.qp._begin_batch()
-    take(connected, incoming)
-    with nd_error(Status.DATA_OVERRUN):
-        connected.passive.qp.receive([incoming.sge()] * 9)
-    outgoing = connected.active.memory(8)
-    connected.active.qp.send(outgoing.sge(), "proven")
-    assert contexts(connected.active.reap()) == ["proven"]
-
-
 def test_more_than_the_ring_holds(make_pair: MakePair) -> None:
     pair = make_pair(depth=600, cq_depth=2000).connect()
     outgoing, incoming = pair.active.memory(100), pair.passive.memory(100)
