@@ -152,11 +152,13 @@ def test_threads_share_a_queue_pair(ends: Ends) -> None:
     for _ in range(64):
         ends.pairs[1].receive(sink.sge(0, 64), "posted")
     sent: list[Any] = []
+    taking = threading.Lock()  # or one thread writes down what it took after what came later
 
     def send(number: int) -> None:
         for message in range(count):
             while not _sent(ends, region.sge(number * 8, 8), (number, message)):
-                sent.extend(ends.queues[0].get_results())
+                with taking:
+                    sent.extend(ends.queues[0].get_results())
 
     workers = [threading.Thread(target=send, args=(number,)) for number in range(threads)]
     for worker in workers:
