@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 import shmnd
+import shmnd.nd1 as nd
 from processes.kit import ECHO, KIT, PATIENCE, PRELUDE, Child, Talk, listening
-from shmnd import MrFlag, NdError, RequestType, Status
+from shmnd import MrFlag, NdError, OpFlag, RequestType, Status
 
 pytestmark = pytest.mark.slow
 
@@ -68,24 +69,37 @@ def test_a_pool_of_futures_talks_with_its_parent(method: str) -> None:
             assert os.getpid() not in {future.result(PATIENCE) for future in futures}
 
 
-def refusals(talk: Talk, listener: shmnd.Listener) -> list[str]:
-    """What the inherited objects say, one after the other."""
-    adapter, said = talk.adapter, []
-    sge = talk.regions[0].sge(0, 8)
-    calls: list[Callable[[], Any]] = [
-        lambda: adapter.create_completion_queue(4),
-        lambda: adapter.allocate(10),
-        lambda: adapter.query(),
-        lambda: talk.qp.send(sge),
-        lambda: talk.qp.receive(sge),
-        lambda: talk.cq.get_results(),
-        lambda: talk.cq.wait(1, 0.1),
-        lambda: talk.cq.notify(),
-        lambda: talk.qp.flush(),
-        lambda: talk.connector.disconnect(),
-        lambda: listener.get_connection_request(talk.connector),
-        lambda: talk.regions[0].deregister(),
-    ]
+def forked(do: Callable[[], list[str]], *, nested: bool = False) -> tuple[int, int]:
+    """A child by fork that tells what `do` gives: its pid, and where to read."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(write)
+        return child, read
+    code = 1
+    try:
+        if nested and os.fork():
+            os.wait()
+            os._exit(0)
+        os.write(write, repr(do()).encode())
+        code = 0
+    except BaseException as exc:
+        os.write(write, repr([repr(exc)]).encode())
+    finally:
+        os._exit(code)
+
+
+def told(child: int, read: int) -> list[str]:
+    """What it told, and its good end."""
+    with os.fdopen(read, "rb") as pipe:
+        said: list[str] = eval(pipe.read())
+    assert os.waitpid(child, 0)[1] == 0, said
+    return said
+
+
+def outcomes(calls: list[Callable[[], Any]]) -> list[str]:
+    """What calls say, one after the other."""
+    said = []
     for call in calls:
         try:
             call()
@@ -95,43 +109,79 @@ def refusals(talk: Talk, listener: shmnd.Listener) -> list[str]:
     return said
 
 
+def check_refusals(said: list[str], count: int) -> None:
+    assert len(said) == count
+    for text in said:
+        assert text.startswith("DEVICE_REMOVED"), text
+        assert "fork" in text
+        assert "open a new adapter" in text, text
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_forked_child_is_told_to_open_its_own(nested: bool) -> None:
     """And it may; the parent's connection goes on as if nothing had been."""
     with Child(ECHO) as echo, shmnd.open_adapter() as adapter, listening(adapter) as listener:
         talk = Talk.to(adapter, tuple(echo.hear()))
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                if nested and os.fork():
-                    os.wait()
-                    os._exit(0)
-                said = refusals(talk, listener)
-                for thing in (talk.qp, talk.cq, talk.connector, listener, adapter, *talk.regions):
-                    thing.close()
-                adapter_of_mine()
-                os.write(write, repr(said).encode())
-                code = 0
-            except BaseException as exc:
-                os.write(write, repr([repr(exc)]).encode())
-            finally:
-                os._exit(code)
-        os.close(write)
+        window = adapter.create_memory_window()
+        srq = adapter.create_shared_receive_queue(4)
+        region, sge = talk.regions[0], talk.regions[0].sge(0, 8)
+        calls: list[Callable[[], Any]] = [
+            lambda: adapter.create_completion_queue(4),
+            lambda: adapter.allocate(10),
+            lambda: adapter.query(),
+            lambda: talk.qp.send(sge),
+            lambda: talk.qp.receive(sge),
+            lambda: talk.qp.read(sge, 1, 1),
+            lambda: talk.qp.write(sge, 1, 1),
+            lambda: talk.qp.bind(region, window, region.address, 8, None, OpFlag.ALLOW_READ),
+            lambda: talk.qp.invalidate(window),
+            lambda: talk.qp._send_and_invalidate(sge, 1),
+            lambda: talk.qp._begin_batch(),
+            lambda: talk.qp._submit_batch(),
+            lambda: talk.qp.flush(),
+            lambda: talk.cq.get_results(),
+            lambda: talk.cq.wait(1, 0.1),
+            lambda: talk.cq.notify(),
+            lambda: srq.receive(sge),
+            lambda: srq.notify(),
+            lambda: talk.connector.disconnect(),
+            lambda: listener.get_connection_request(talk.connector),
+            lambda: region.deregister(),
+        ]
+
+        def in_the_child() -> list[str]:
+            said = outcomes(calls)
+            for thing in (talk.qp, talk.cq, talk.connector, listener, srq, window, *talk.regions):
+                thing.close()
+            adapter.close()
+            adapter_of_mine()
+            return said
+
+        child = forked(in_the_child, nested=nested)
         talk.say(b"meanwhile")
         assert talk.hear() == b"meanwhile"
-        with os.fdopen(read, "rb") as pipe:
-            said = eval(pipe.read())
-        assert os.waitpid(child, 0)[1] == 0, said
-        assert len(said) == 12
-        for text in said:
-            assert text.startswith("DEVICE_REMOVED"), text
-            assert "fork" in text
-            assert "open a new adapter" in text, text
+        check_refusals(told(*child), len(calls))
         for number in range(20):
             talk.say(bytes([number]) * 3000)
             assert talk.hear() == bytes([number]) * 3000
+
+
+def test_a_forked_child_is_told_so_in_version_1_too() -> None:
+    with nd.Provider().open_adapter("127.0.0.1") as adapter:
+        cq, connector = adapter.create_completion_queue(16), adapter.create_connector()
+        endpoint = connector.create_endpoint(cq, cq, 4, 4, 1, 1, 1, 1)
+        window, there = adapter.create_memory_window(), nd.MwDescriptor(1, 1, 1)
+        calls: list[Callable[[], Any]] = [
+            lambda: endpoint.send(nd.Result(), None),
+            lambda: endpoint.receive(nd.Result(), None),
+            lambda: endpoint.read(nd.Result(), None, there, 0),
+            lambda: endpoint.write(nd.Result(), None, there, 0),
+            lambda: endpoint.invalidate(nd.Result(), window),
+            lambda: endpoint.flush(),
+            lambda: cq.get_results(),
+            lambda: adapter.query(),
+        ]
+        check_refusals(told(*forked(lambda: outcomes(calls))), len(calls))
 
 
 def adapter_of_mine() -> None:

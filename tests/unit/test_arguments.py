@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values that no call takes, where the error names them; and what objects tell of themselves."""
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import pytest
+
+import shmnd
+import shmnd.nd1 as nd
+from shmnd import MrFlag, NdError, OpFlag, Sge, Status
+
+Ends = SimpleNamespace
+Call = Callable[[Ends], object]
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    """An object of each kind, in both versions."""
+    made = Ends()
+    with shmnd.open_adapter() as adapter, nd.Provider().open_adapter("127.0.0.1") as earlier:
+        made.adapter, made.adapter1 = adapter, earlier
+        made.cq, made.cq1 = adapter.create_completion_queue(16), earlier.create_completion_queue(16)
+        made.srq = adapter.create_shared_receive_queue(4)
+        made.qp = adapter.create_queue_pair(made.cq, made.cq)
+        made.connector, made.connector1 = adapter.create_connector(), earlier.create_connector()
+        made.endpoint1 = made.connector1.create_endpoint(made.cq1, made.cq1, 4, 4, 1, 1, 1, 1)
+        made.region = adapter.create_memory_region()
+        made.region.register(bytearray(64), MrFlag.ALLOW_LOCAL_WRITE).result(5)
+        made.memory1 = adapter.allocate(64)
+        made.handle1 = earlier.register_memory(made.memory1)[0]
+        made.window1 = earlier.create_memory_window()
+        yield made
+    vars(made).clear()  # what a failure would keep, and memory lives as long as somebody has it
+
+
+def bind_at(ends: Ends) -> int:
+    """Where a window of version 1 may lie."""
+    return int(ends.memory1.ctypes.data)
+
+
+_READ = OpFlag.ALLOW_READ
+
+REFUSED: dict[str, tuple[Call, Status, str]] = {
+    "sge, length": (lambda e: Sge(1, -1, 1), Status.INVALID_PARAMETER_2, "-1"),
+    "sge, address": (lambda e: Sge(-1, 1, 1), Status.INVALID_PARAMETER_1, "-1"),
+    "sge, token": (lambda e: Sge(1, 1, 1 << 32), Status.INVALID_PARAMETER_3, str(1 << 32)),
+    "list, length": (
+        lambda e: e.qp.receive([e.region.sge(0, 1)] * 17), Status.DATA_OVERRUN, "17",
+    ),
+    "timeout of a receiver": (
+        lambda e: shmnd.open_adapter(rnr_timeout=0), Status.INVALID_PARAMETER_3, "rnr_timeout 0",
+    ),
+    "group, number": (
+        lambda e: shmnd.open_adapter(group=1 << 32), Status.INVALID_PARAMETER, str(1 << 32),
+    ),
+    "group, name": (
+        lambda e: shmnd.open_adapter(group="no such group"),
+        Status.INVALID_PARAMETER, "'no such group' does not exist",
+    ),
+    "memory beyond all": (
+        lambda e: e.adapter.create_memory_region().register((1 << 64, 1), 0),
+        Status.ACCESS_VIOLATION, "no memory",
+    ),
+    "sge of version 1, length": (
+        lambda e: nd.Sge(1, 1 << 64, 1), Status.INVALID_PARAMETER_2, str(1 << 64),
+    ),
+    "descriptor": (lambda e: nd.MwDescriptor(0, 0, -1), Status.INVALID_PARAMETER, "-1"),
+    "descriptor, short": (
+        lambda e: nd.MwDescriptor.unpack(bytes(19)), Status.INVALID_BUFFER_SIZE, "19",
+    ),
+    "info of version 1, short": (
+        lambda e: nd.AdapterInfo.unpack(bytes(127)), Status.INVALID_BUFFER_SIZE, "127",
+    ),
+}  # fmt: skip
+
+NO_TYPE: dict[str, tuple[Call, str]] = {
+    "list": (lambda e: e.qp.send("sge"), "str"),
+    "entry of a list": (lambda e: e.qp.send(["sge"]), "str"),
+    "flags of a request": (lambda e: e.qp.send(None, None, "flags"), "flags must be an int"),
+    "flags of memory": (
+        lambda e: e.adapter.create_memory_region().register(bytearray(8), "flags"), "flags",
+    ),
+    "result": (lambda e: e.endpoint1.send("result", None), "Result"),
+    "result of a bind": (
+        lambda e: e.endpoint1.bind("result", e.handle1, e.window1, bind_at(e), 8, _READ),
+        "result must be a Result",
+    ),
+    "result of a window": (
+        lambda e: e.adapter1.create_memory_window("result"), "invalidate_result must be a Result",
+    ),
+    "flags of a bind": (
+        lambda e: e.endpoint1.bind(nd.Result(), e.handle1, e.window1, bind_at(e), 8, "flags"),
+        "flags must be an int",
+    ),
+    "flags of an invalidate": (
+        lambda e: e.endpoint1.invalidate(nd.Result(), e.window1, "flags"), "flags",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_value_that_is_none_is_refused(ends: Ends, what: str) -> None:
+    call, status, named = REFUSED[what]
+    with pytest.raises(NdError) as caught:
+        call(ends)
+    assert caught.value.status is status
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize("what", NO_TYPE)
+def test_a_thing_of_another_type_is_refused(ends: Ends, what: str) -> None:
+    call, named = NO_TYPE[what]
+    with pytest.raises(TypeError, match=named):
+        call(ends)
+
+
+def test_objects_tell_what_they_are(ends: Ends) -> None:
+    assert repr(Sge(0x1000, 8, 0xAB)) == "Sge(0x1000, 8, 0xab)"
+    assert repr(nd.Sge(0x1000, 8, 0xAB)) == "Sge(0x1000, 8, 0xab)"
+    assert repr(nd.Sge(0x1000, 8, None)) == "Sge(0x1000, 8, inline)"
+    assert repr(nd.MwDescriptor(0x10, 8, 0xAB)) == "MwDescriptor(0x10, 8, 0xab)"
+    assert "127.0.0.1 open" in repr(ends.adapter)
+    assert repr(ends.adapter1) == f"<nd1 {ends.adapter1.core!r}>"
+    assert repr(ends.qp) == "<QueuePair not connected context=None>"
+    assert repr(ends.endpoint1) == f"<Endpoint of {ends.endpoint1.pair!r}>"
+    assert repr(nd.Result()) == "<Result PENDING 0 bytes>"
+    assert repr(ends.connector).startswith("<Connector ")
+    ends.adapter.close()
+    assert "127.0.0.1 closed" in repr(ends.adapter)
+
+
+def test_what_is_equal_has_one_hash() -> None:
+    for one, same, other in (
+        (Sge(1, 2, 3), Sge(1, 2, 3), Sge(1, 2, 4)),
+        (nd.MwDescriptor(1, 2, 3), nd.MwDescriptor(1, 2, 3), nd.MwDescriptor(1, 2, 4)),
+    ):
+        assert one == same
+        assert hash(one) == hash(same)
+        assert one != other
+        assert one != (1, 2, 3)
+
+
+def test_a_closed_shared_queue_has_nothing_to_tell(ends: Ends) -> None:
+    ends.srq.close()
+    with pytest.raises(NdError) as caught:
+        ends.srq.notify()
+    assert caught.value.status is Status.INVALID_HANDLE
+
+
+def test_what_version_1_tells_in_buffers_is_as_long_as_it_says(ends: Ends) -> None:
+    with pytest.raises(NdError) as caught:
+        ends.adapter1.query_address_list_into(None)
+    assert caught.value.status is Status.BUFFER_OVERFLOW
+    buffer = bytearray(4096)
+    nbytes = ends.adapter1.query_address_list_into(buffer)
+    assert any(buffer[:nbytes])
+    assert not any(buffer[nbytes:])
