@@ -150,9 +150,41 @@ def _require_docstring(
         _LOG.warning("%s %s has no docstring", what, name)
 
 
+_PROVOKED: Final = re.compile(r"\| `(\w+)` (\*completes\* )?\| `(\w+)` \| (?!not provoked)")
+
+
+def _read_statuses() -> dict[str, dict[str, list[str]]]:
+    """What each method gives, and what its requests complete with, from the page of statuses."""
+    page = Path(__file__).parent / "reference" / "statuses.md"
+    found: dict[str, dict[str, list[str]]] = {}
+    package = interface = ""
+    for line in page.read_text().splitlines():
+        if line.startswith("### "):
+            version, _, words = line.removeprefix("### ").partition(": ")
+            package = "shmnd" if version == "Version 2" else "shmnd.nd1"
+            interface = words.title().replace(" ", "")
+        elif row := _PROVOKED.match(line):
+            kinds = found.setdefault(f"{package}.{interface}.{row[1]}", {})
+            kinds.setdefault("Completes with" if row[2] else "Gives", []).append(row[3])
+    return found
+
+
+_STATUSES: Final = _read_statuses()
+
+
+def _add_statuses(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    below = name.rpartition(".")[2]
+    every = _STATUSES.get(name) or _STATUSES.get(f"shmnd.Overlapped.{below}") or {}
+    for kind, statuses in every.items():
+        lines += ["", f"*{kind}:* {', '.join(f'``{status}``' for status in statuses)}.", ""]
+
+
 def setup(app: Sphinx) -> None:
     """Sphinx calls this first."""
     app.connect("source-read", _contents)
     app.connect("source-read", _commands)
     app.connect("autodoc-process-signature", _signature)
     app.connect("autodoc-process-docstring", _require_docstring)
+    app.connect("autodoc-process-docstring", _add_statuses)
