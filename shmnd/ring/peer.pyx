@@ -74,6 +74,10 @@ cdef class PeerAdapter:
         if seg in self._segments:
             raise error(Status.INTERNAL_ERROR, "PeerAdapter.add_segment",
                         f"segment {seg} of adapter {self.uid} came twice")
+        if seg < c.SHMND_FIRST_TABLE_SEGMENT and not segment.writable:
+            # A table is read; to write to the others is what they are for, and would end us here.
+            raise error(Status.INTERNAL_ERROR, "PeerAdapter.add_segment",
+                        f"segment {seg} of adapter {self.uid} cannot be written to")
         if seg >= c.SHMND_FIRST_TABLE_SEGMENT:
             self._add_table(seg - c.SHMND_FIRST_TABLE_SEGMENT, mapping)
         elif seg < c.SHMND_FIRST_BELL_SEGMENT:
@@ -131,7 +135,7 @@ cdef class PeerAdapter:
         if segment is None or not c.SHMND_FIRST_BELL_SEGMENT <= seg < c.SHMND_FIRST_TABLE_SEGMENT:
             raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
                         f"the peer names bell segment {seg}, which it did not announce")
-        if offset % 64 or not 0 <= offset <= (<Segment>segment).size - sizeof(c.shmnd_bell):
+        if offset % 64 or offset < 0 or offset + sizeof(c.shmnd_bell) > (<Segment>segment).size:
             raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
                         f"the peer names a bell at {offset} of {(<Segment>segment).size} bytes")
         return <c.shmnd_bell *>((<Segment>segment).base + <size_t>offset)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a peer says of itself and of its memory is believed only as far as it makes sense."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import shmnd
+from shmnd.ring import Link, PeerAdapter, Segment
+from shmnd.ring.peer import Probe
+from shmnd.status import NdError, Status
+
+BELLS = 1 << 29
+TABLES = 1 << 30
+"""Numbers of a peer's segments: of data below, of bells and tables from here on."""
+
+Description = dict[str, Any]
+
+
+@contextlib.contextmanager
+def beginning() -> Iterator[Any]:
+    """A queue pair that is about to be connected."""
+    with shmnd.open_adapter() as adapter:
+        queue = adapter.create_completion_queue(16)
+        made = adapter.create_queue_pair(queue, queue)
+        made.begin_connect()
+        yield made
+        made.end_connect()
+
+
+def attach(pair: Any, changes: Description, bells: int = 4096) -> None:
+    """Attach to a peer that describes itself as we do, but for some words."""
+    peer = PeerAdapter("peer", 1, -1, {})
+    peer.add_segment(BELLS, Segment.create(bells, label="test"))
+    remote: Description = pair.describe() | {"rbell": [BELLS, 0], "ibell": [BELLS, 0]} | changes
+    pair.attach(Link.create(pair.describe(), remote), peer, remote, False)
+
+
+def refused(call: Callable[[], object], match: str) -> None:
+    with pytest.raises(NdError, match=match) as caught:
+        call()
+    assert caught.value.status is Status.INTERNAL_ERROR
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"rbit": -1}, "rbit=-1"),
+        ({"ibit": 1 << 20}, f"ibit={1 << 20}"),
+        ({"rbit": "0"}, "rbit='0'"),
+        ({"rbell": None}, "a bell by None"),
+        ({"ibell": [BELLS]}, "a bell by"),
+        ({"ibell": [BELLS, "0"]}, "a bell by"),
+        ({"rbell": [BELLS + 1, 0]}, "did not announce"),
+        ({"rbell": [0, 0]}, "did not announce"),
+        ({"ibell": [BELLS, 8]}, "a bell at 8 of 4096"),
+        ({"ibell": [BELLS, -64]}, "a bell at -64"),
+        ({"ibell": [BELLS, 4096]}, "a bell at 4096"),
+        ({"receives": -1}, "receives=-1"),
+        ({"extents": 1000}, "extents=1000"),
+        ({"receives": None}, "receives=None"),
+    ],
+)
+def test_a_description_that_makes_no_sense_is_refused(changes: Description, match: str) -> None:
+    with beginning() as pair:
+        refused(lambda: attach(pair, changes), match)
+
+
+@pytest.mark.parametrize("offset", [0, 64, 1 << 40])
+def test_a_bell_lies_within_what_was_announced_however_small_that_is(offset: int) -> None:
+    with beginning() as pair:
+        refused(lambda: attach(pair, {"rbell": [BELLS, offset]}, bells=8), f"at {offset} of 8")
+
+
+@pytest.mark.parametrize("number", [0, BELLS], ids=["data", "bells"])
+def test_what_is_written_to_is_taken_only_when_it_can_be(number: int) -> None:
+    """Or the first message would end this process."""
+    made = Segment.create(4096, label="test")
+    fixed = Segment.attach(_again(made), 4096, writable=False)
+    refused(lambda: PeerAdapter("peer", 1, -1, {}).add_segment(number, fixed), "cannot be written")
+    PeerAdapter("peer", 1, -1, {}).add_segment(number, made)
+
+
+def _again(segment: Segment) -> int:
+    return os.dup(segment.fd)
+
+
+def test_segments_have_numbers_that_make_sense() -> None:
+    peer, made = PeerAdapter("peer", 1, -1, {}), Segment.create(4096, label="test")
+    peer.add_segment(0, made)
+    refused(lambda: peer.add_segment(0, made), "came twice")
+    refused(lambda: peer.add_segment(TABLES, made), "table 0 of 4096 bytes")
+    refused(lambda: peer.add_segment(TABLES + 5000, made), "table 5000")
+    refused(lambda: peer.add_segment(BELLS - 1, made), "makes no sense")
+    peer.remove_segment(7)  # never announced
+
+
+def test_an_offer_of_memory_to_be_read_is_tried_not_believed() -> None:
+    probe = Probe()
+    for said in (None, [], [0, probe.nonce], [1 << 63, probe.nonce], [probe.address, 5], ["1", ""]):
+        assert not PeerAdapter("peer", os.getpid(), -1, {"probe": said}).vm
+    assert not PeerAdapter("peer", os.getpid(), -1, {"probe": [probe.address, "00" * 16]}).vm
+
+
+def test_the_link_of_another_layout_is_refused() -> None:
+    with beginning() as pair:
+        local = pair.describe()
+    made = Segment.create(4096, label="test")
+    refused(lambda: Link.attach(_again(made), 4096, local, local), "bytes, .* needed")
+    large = Segment.create(Link.create(local, local).size, label="test")
+    refused(lambda: Link.attach(_again(large), large.size, local, local), "has layout 0")
