@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.address import into, is_any, is_local, pack_sockaddr, parse
 from shmnd.attempt import Attempt, ReadLimits, State, Terms, private_bytes
-from shmnd.broker.protocol import encode_private
-from shmnd.dance import Dance, written
+from shmnd.broker.protocol import encode_private, written
+from shmnd.dance import Dance
 from shmnd.overlapped import Overlapped, detail_of
 from shmnd.port import Port, source_address, source_host
 from shmnd.status import NdError, Status, error

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from shmnd.attempt import Attempt, ReadLimits, State, Terms, private_of
+from shmnd.broker.protocol import written
 from shmnd.ledger import Live
 from shmnd.overlapped import Overlapped, OverlappedFile, detail_of
 from shmnd.port import TCP, PortHolder
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from shmnd.address import Address
     from shmnd.protocols import Event
 
-__all__ = ["Dance", "written"]
+__all__ = ["Dance"]
 
 _LOOK_AGAIN: Final = 0.001
 """Seconds until the next look when another thread is at the connector now."""
@@ -387,12 +388,6 @@ class Dance(PortHolder):
         attempt = self._attempt
         way = f" {written(attempt.local)} to {written(attempt.peer)}" if attempt else ""
         return f"<{type(self).__name__} {self._state.value}{way}>"
-
-
-def written(address: Address) -> str:
-    """Write an address as people do."""
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _address(wire: list[object]) -> Address:

@@ -5,6 +5,8 @@ import argparse
 
 from shmnd.broker.__main__ import main as serve
 
+from .values import seconds
+
 HELP = "run the broker in the foreground, until SIGTERM or Ctrl-C"
 EXAMPLE = "shmnd broker run --namespace lab"
 FAILURE = "another broker serves the namespace, or it cannot be served; stderr says why"
@@ -16,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", help="serve this group too (default: SHMND_GROUP, or nobody)")
     parser.add_argument(
         "--idle",
-        type=_seconds,
+        type=seconds(0, 1_000_000_000),
         default=0.0,
         metavar="SECONDS",
         help="leave when nobody was here for that long (default 0: stay)",
@@ -26,13 +28,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="take the place of a broker that runs; connections do not notice",
     )
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
-    return value
 
 
 def run(args: argparse.Namespace) -> int:

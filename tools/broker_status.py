@@ -5,6 +5,7 @@ import argparse
 from typing import Any, Final
 
 from shmnd.broker.place import place_of
+from shmnd.broker.protocol import written
 from shmnd.broker.visitor import facts, visit
 
 from .output import add_format, show_facts, show_rows
@@ -52,8 +53,8 @@ def _readable(args: argparse.Namespace, row: dict[str, Any]) -> dict[str, Any]:
 
 def _text(value: object) -> object:
     match value:
-        case [host, port]:
-            return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+        case [str(host), int(port)]:
+            return written((host, port))
         case {"address": address, "state": state}:
             return f"{_text(address)} ({state})"
         case _:

@@ -26,7 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except (NdError, OSError, ImportError) as exc:
-        print(f"shmnd: {exc}", file=sys.stderr)
+        # Who typed a command has called nothing of that name.
+        print(f"shmnd: {str(exc).removeprefix('open_adapter: ')}", file=sys.stderr)
         return 1
 
 

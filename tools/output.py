@@ -16,14 +16,6 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def how_many(text: str) -> int:
-    """Read the number of things to show."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
-    return value
-
-
 def show_facts(args: argparse.Namespace, facts: Mapping[str, Any]) -> None:
     """Print named values. Names in capitals are those of the interface, and stay as they are."""
     if args.format == "json":

@@ -17,7 +17,7 @@ from shmnd.tie import QpState
 from shmnd_bench.table import render
 
 from .output import add_format
-from .scene import End, Scene, heads, written
+from .scene import End, Scene, heads, place
 from .tallies import Tallies
 
 HELP = "the processes, their connections, what they have done, and who waits for whom"
@@ -160,8 +160,8 @@ def connection_row(scene: Scene, end: End) -> dict[str, Any]:
     known = {
         "pid": end.process.pid,
         "state": end.state,
-        "local": written(end.words["local"]),
-        "remote": written(end.words["remote"]),
+        "local": place(end.words["local"]),
+        "remote": place(end.words["remote"]),
         "peer": None if peer is None else peer.pid,
         "peer_state": None if peer is None else peer.state,
         "since": end.words["since_ns"] * 1e-9,

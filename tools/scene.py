@@ -15,6 +15,7 @@ from typing import Any, Final
 import psutil
 
 from shmnd import Status
+from shmnd.broker.protocol import written
 from shmnd.ring.tally import SHARED
 from shmnd.tie import QpState
 
@@ -131,8 +132,8 @@ class Scene:
             scene.connects.append(
                 (
                     scene.process(tallies.processes.get(active["adapter"], 0)),
-                    written(active["address"]),
-                    written(passive["address"]),
+                    place(active["address"]),
+                    place(passive["address"]),
                     asked,
                     turn,
                 )
@@ -199,12 +200,9 @@ class Scene:
         return f"a poll by {who}"
 
 
-def written(address: tuple[str, int] | list[Any] | None) -> str:
-    """Write an address the way people do."""
-    if address is None:
-        return "-"
-    host, port = address
-    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+def place(address: tuple[str, int] | list[Any] | None) -> str:
+    """Write an address, or that there is none."""
+    return "-" if address is None else written((address[0], address[1]))
 
 
 def heads(pages: list[Page]) -> Iterator[tuple[int, dict[str, int]]]:

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from shmnd_bench.table import render
 
-from .output import add_format, how_many
+from .output import add_format
 from .ps import amount, tell_note
-from .scene import End, Scene, written
+from .scene import End, Scene, place
 from .tallies import Tallies
+from .values import how_many, seconds
 
 HELP = "messages and bytes a second of every connection, live"
 EXAMPLE = "shmnd top --interval 0.5 --count 10"
@@ -38,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument(
         "--interval",
-        type=_seconds,
+        type=seconds(0.01, 3600),
         default=1.0,
         metavar="SECONDS",
         help="between looks (default 1)",
@@ -51,13 +52,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--namespace", help="namespace to look at (default: the usual one)")
     add_format(parser)
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0.01 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text} is outside 0.01..3600 seconds")
-    return value
 
 
 def run(args: argparse.Namespace) -> int:
@@ -99,8 +93,8 @@ def rate_rows(
                 "pid": end.process.pid,
                 "process": end.process.state,
                 "state": end.state,
-                "local": written(end.words["local"]),
-                "remote": written(end.words["remote"]),
+                "local": place(end.words["local"]),
+                "remote": place(end.words["remote"]),
                 "peer": None if peer is None else peer.pid,
                 **rates,
                 "outstanding": end.words["outstanding"],

@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .output import add_format, how_many
+from .output import add_format
 from .ps import tell_note
-from .scene import End, Process, Scene, written
+from .scene import End, Process, Scene, place
 from .tallies import Tallies
+from .values import address, how_many, process_id, seconds
 
 HELP = "what happens on connections, as it happens"
 EXAMPLE = "shmnd trace --pid 4711 --for 5"
@@ -76,8 +77,8 @@ class Event:
         return {
             "time": self.time,
             "pid": self.end.process.pid,
-            "local": written(self.end.words["local"]),
-            "remote": written(self.end.words["remote"]),
+            "local": place(self.end.words["local"]),
+            "remote": place(self.end.words["remote"]),
             "peer": self.peer,
             "event": self.what,
             "count": self.count,
@@ -89,7 +90,7 @@ class Event:
         """Give it for people."""
         clock = time.strftime("%H:%M:%S", time.localtime(self.time))
         clock += f"{self.time % 1:.6f}"[1:]
-        ends = f"{written(self.end.words['local'])} > {written(self.end.words['remote'])}"
+        ends = f"{place(self.end.words['local'])} > {place(self.end.words['remote'])}"
         many = "" if self.count == 1 else "s"
         text = _TEXTS[self.what].format(f"{self.count:,}" if self.count is not None else "", many)
         if self.nbytes is not None:
@@ -104,30 +105,32 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "\nanyway, without their help. What lies between two looks is told together, as one line"
         "\nwith a count: neither the size of each message is to be seen, nor what came first."
     )
-    parser.add_argument("--pid", type=int, action="append", help="connections of this process only")
     parser.add_argument(
-        "--address", metavar="HOST:PORT", help="connections with this address at either end only"
+        "--pid", type=process_id, action="append", help="connections of this process only"
     )
     parser.add_argument(
-        "--for", type=_positive, dest="seconds", metavar="SECONDS", help="end after so long"
+        "--address",
+        type=address,
+        metavar="HOST:PORT",
+        help="connections with this address at either end only",
+    )
+    parser.add_argument(
+        "--for",
+        type=seconds(0, 1_000_000),
+        dest="seconds",
+        metavar="SECONDS",
+        help="end after so long",
     )
     parser.add_argument("--count", type=how_many, metavar="N", help="end after N events")
     parser.add_argument(
         "--interval",
-        type=_positive,
+        type=seconds(0.0001, 3600),
         default=0.001,
         metavar="SECONDS",
         help="between two looks (default 0.001)",
     )
     parser.add_argument("--namespace", help="namespace to look at (default: the usual one)")
     add_format(parser)
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 1e6:
-        raise argparse.ArgumentTypeError(f"{text} is outside 0..1e6 seconds")
-    return value
 
 
 def run(args: argparse.Namespace) -> int:
@@ -176,7 +179,7 @@ class Watcher:
         here = {end.process.pid, None if peer is None else peer.pid}
         if pids and not here.intersection(pids):
             return False
-        ends = (written(end.words["local"]), written(end.words["remote"]))
+        ends = (place(end.words["local"]), place(end.words["remote"]))
         return address is None or address in ends
 
     def _compare(self, scene: Scene, first: bool) -> Iterator[Event]:

@@ -53,7 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
             else _daemon(place, lock, options)
         )
     except (NdError, OSError) as exc:
-        print(exc, file=sys.stderr)
+        said = str(exc).removeprefix("open_adapter: ")  # nobody has called it here
+        print(f"shmnd broker: {said}" if options.foreground else exc, file=sys.stderr)
         return 1
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from typing import Final, Generic, TypeVar
 
-from shmnd.broker.protocol import Refusal
+from shmnd.broker.protocol import Refusal, written
 from shmnd.status import Status
 
 __all__ = ["EPHEMERAL", "PortSpace", "covers"]
@@ -46,7 +46,7 @@ class PortSpace(Generic[Holder]):
             port = self._choose(protocol, host)
         elif not self._free(protocol, host, port):
             raise Refusal(
-                Status.SHARING_VIOLATION, f"{_write(host, port)} is in use (protocol {protocol})"
+                Status.SHARING_VIOLATION, f"{written((host, port))} is in use (protocol {protocol})"
             )
         self._holders.setdefault((protocol, port), {})[host] = holder
         return port
@@ -84,7 +84,3 @@ class PortSpace(Generic[Holder]):
             Status.TOO_MANY_ADDRESSES,
             f"no port from {EPHEMERAL[0]} to {EPHEMERAL[-1]} is free on {host}",
         )
-
-
-def _write(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

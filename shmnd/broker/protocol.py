@@ -43,6 +43,7 @@ __all__ = [
     "send",
     "show",
     "text_of",
+    "written",
 ]
 
 VERSION: Final = 3
@@ -247,6 +248,12 @@ def show(value: object) -> str:
 
 
 # --- names -------------------------------------------------------------------------------------
+
+
+def written(address: Address) -> str:
+    """Write an address as people do."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def name_of(key: str) -> str:

@@ -60,6 +60,35 @@ def test_every_verb_has_an_example_that_is_right(command: argparse.ArgumentParse
 
 
 @pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["top", "--interval", "0"], "'0' is no number of seconds from 0.01 to 3,600"),
+        (["top", "--interval", "soon"], "'soon' is no number of seconds from 0.01 to 3,600"),
+        (["top", "--count", "0"], "'0' is no number of things from 1 on"),
+        (["trace", "--for", "nan"], "'nan' is no number of seconds from 0 to 1,000,000"),
+        (["trace", "--pid", "-1"], "'-1' is no process id from 1 on"),
+        (["trace", "--address", "::1"], "'::1' is not an address as 127.0.0.1:50123"),
+        (["trace", "--address", "here:1"], "'here:1' is not an address as 127.0.0.1:50123"),
+        (["broker", "run", "--idle", "-1"], "'-1' is no number of seconds from 0 to"),
+    ],
+)
+def test_an_option_says_what_it_takes(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exited:
+        main(arguments)
+    assert exited.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "read"), [("127.0.0.1:80", "127.0.0.1:80"), ("[0:0::1]:080", "[::1]:80")]
+)
+def test_an_address_is_read_as_the_tables_write_it(text: str, read: str) -> None:
+    assert parser_of("trace").parse_args(["trace", "--address", text]).address == read
+
+
+@pytest.mark.parametrize(
     "arguments", [[], ["broker"], ["address"], ["broker", "dance"], ["teapot"], ["info", "--tea"]]
 )
 def test_a_wrong_command_is_one_line(

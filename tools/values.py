@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What options take, and what is said of something else."""
+
+import argparse
+import ipaddress
+from collections.abc import Callable
+
+from shmnd.broker.protocol import written
+
+__all__ = ["address", "how_many", "process_id", "seconds"]
+
+
+def how_many(text: str) -> int:
+    """Read the number of things to show."""
+    return _whole(text, "number of things")
+
+
+def process_id(text: str) -> int:
+    """Read the id of a process."""
+    return _whole(text, "process id")
+
+
+def seconds(least: float, most: float) -> Callable[[str], float]:
+    """Give a reader of seconds within these bounds."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is no number of seconds from {least:,} to {most:,}"
+            )
+        return value
+
+    return read
+
+
+def address(text: str) -> str:
+    """Read an address, written as the tables write it."""
+    host, _, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    try:
+        bare = ipaddress.ip_address(host[1:-1] if bracketed else host)
+        good = port.isascii() and port.isdigit() and int(port) <= 0xFFFF
+        good = good and bracketed == (bare.version == 6)
+    except ValueError:
+        good = False
+    if not good:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address as 127.0.0.1:50123")
+    return written((str(bare), int(port)))
+
+
+def _whole(text: str, what: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no {what} from 1 on")
+    return int(text)
