@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from shmnd.address import address_list_into, host_addresses, into, parse_host, require_local
+from shmnd.address import (
+    address_list_into,
+    host_addresses,
+    into,
+    parse_host,
+    require_local,
+    writable_bytes,
+)
 from shmnd.bells import Bells
 from shmnd.broker.place import place_of
 from shmnd.broker.protocol import name_of
 from shmnd.closing import Closing
 from shmnd.connector import Connector
 from shmnd.hub import Hub
-from shmnd.info import INFO_VERSIONS, LIMITS, AdapterInfo
+from shmnd.info import ADAPTER_INFO_SIZE, INFO_VERSIONS, LIMITS, AdapterInfo
 from shmnd.listener import Listener
 from shmnd.memory import MemoryRegion, MemoryWindow
 from shmnd.overlapped import OverlappedFile, OverlappedObject, require_file
@@ -27,7 +34,7 @@ from shmnd.ring import Arena, Registry, Segment
 from shmnd.ring.peer import Probe
 from shmnd.ring.tally import Tallies
 from shmnd.status import Status, error
-from shmnd.within import parameter_status, within
+from shmnd.within import parameter_status, seconds, within
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -60,11 +67,11 @@ class Adapter(Closing):
         call = "open_adapter"
         self.host: Final = parse_host(host, call, 1)
         require_local(self.host, call)
-        if not 0 < rnr_timeout < 1e6:
+        self.rnr_timeout: Final = seconds(call, 3, "rnr_timeout", rnr_timeout)
+        if not 0 < self.rnr_timeout < 1e6:
             raise error(
                 Status.INVALID_PARAMETER_3, call, f"rnr_timeout {rnr_timeout} is outside 0..1e6 s"
             )
-        self.rnr_timeout: Final = float(rnr_timeout)
         self.key: Final = os.urandom(16).hex()
         self.uid: Final = name_of(self.key)
         self.limits: Final[AdapterInfo] = replace(LIMITS, adapter_id=uuid.getnode())
@@ -129,18 +136,16 @@ class Adapter(Closing):
         call = "Adapter.query_into"
         self.check_open(call)
         version = INFO_VERSIONS[-1]
-        if buffer is not None:
-            with memoryview(buffer) as view:
-                octets = view.cast("B")
-                if octets.nbytes >= 4:
-                    version = int.from_bytes(octets[:4], "little")
-                    if octets.nbytes >= len(self.limits.pack()) and version not in INFO_VERSIONS:
-                        known = ", ".join(f"{v:#x}" for v in INFO_VERSIONS)
-                        raise error(
-                            Status.INVALID_PARAMETER_1,
-                            call,
-                            f"InfoVersion {version:#x} is none of {known}",
-                        )
+        with writable_bytes(call, buffer) as octets:
+            if octets.nbytes >= ADAPTER_INFO_SIZE:
+                version = int.from_bytes(octets[:4], "little")
+                if version not in INFO_VERSIONS:
+                    known = ", ".join(f"{v:#x}" for v in INFO_VERSIONS)
+                    raise error(
+                        Status.INVALID_PARAMETER_1,
+                        call,
+                        f"InfoVersion {version:#x} is none of {known}",
+                    )
         return into(call, buffer, replace(self.limits, info_version=version).pack())
 
     def query_address_list(self) -> list[tuple[str, int]]:

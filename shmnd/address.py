@@ -41,6 +41,7 @@ __all__ = [
     "require_local",
     "unpack_address_list",
     "unpack_sockaddr",
+    "writable_bytes",
 ]
 
 Address = tuple[str, int]
@@ -234,7 +235,7 @@ def unpack_address_list(data: Buffer, base: int) -> list[Address]:
     return addresses
 
 
-def _room(call: str, buffer: Buffer | None, parameter: int) -> memoryview:
+def writable_bytes(call: str, buffer: Buffer | None, parameter: int = 1) -> memoryview:
     """Get at a caller's buffer as bytes; None is a buffer of no bytes."""
     try:
         view = memoryview(b"" if buffer is None else buffer)
@@ -273,7 +274,7 @@ def into(
     None and an empty buffer ask for the size. A buffer that is too small is BUFFER_OVERFLOW with
     `.required` set, and stays untouched, or with `partial` gets what fits.
     """
-    with _room(call, buffer, parameter) as room:
+    with writable_bytes(call, buffer, parameter) as room:
         if partial:
             fitting = min(room.nbytes, len(payload))
             if fitting:
@@ -289,7 +290,7 @@ def address_list_into(
 ) -> int:
     """Fill a caller's buffer with SOCKET_ADDRESS_LIST, its pointers pointing into that buffer."""
     needed = address_list_size(addresses)
-    with _room(call, buffer, parameter) as room:
+    with writable_bytes(call, buffer, parameter) as room:
         _require_room(call, room, needed)
         base = ctypes.addressof(ctypes.c_char.from_buffer(room))
         room[:needed] = pack_address_list(addresses, base)

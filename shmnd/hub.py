@@ -122,6 +122,11 @@ class Hub(Mail):
         return not self._ended
 
     @property
+    def closed(self) -> bool:
+        """True when its last adapter was closed; False in a process that was forked off before."""
+        return self._ended == _CLOSED
+
+    @property
     def doorbell_fd(self) -> int:
         """What peers write to."""
         return self._watch.doorbell_fd

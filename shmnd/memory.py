@@ -19,6 +19,7 @@ from shmnd.ring.memory import HeldBuffer, is_mapped
 from shmnd.ring.peer import private_memory_is_reachable
 from shmnd.status import MrFlag, OpFlag, Status, error
 from shmnd.tie import QpState
+from shmnd.within import flags_given, integer
 
 if TYPE_CHECKING:
     from shmnd.adapter_like import MemoryAdapter
@@ -60,6 +61,7 @@ class MemoryRegion(OverlappedObject):
         super().__init__(adapter.hub, file)
         self._adapter: Final = adapter
         self._token = 0
+        self._closed = False
         self._held: HeldBuffer | _Bare | None = None
         self._leaving = False
         self._windows: weakref.WeakSet[MemoryWindow] = weakref.WeakSet()
@@ -77,6 +79,8 @@ class MemoryRegion(OverlappedObject):
         call = "MemoryRegion.register"
         self._adapter.check_open(call)
         flags = _checked_flags(flags, call)
+        if self._closed:
+            raise error(Status.INVALID_DEVICE_STATE, call, "the region is closed")
         if self._token:
             raise error(Status.INVALID_DEVICE_STATE, call, "a buffer is registered here already")
         held = _hold(buffer, call)
@@ -213,6 +217,7 @@ class MemoryRegion(OverlappedObject):
     def close(self) -> None:
         """Release the region; what is registered is deregistered, now or as soon as it can be."""
         super().close()
+        self._closed = True
         if not self._token or not self._hub.alive:
             return  # nothing is registered, or it is the parent's
         if not self._leaving:
@@ -222,27 +227,35 @@ class MemoryRegion(OverlappedObject):
 
 
 def _checked_flags(flags: object, call: str) -> int:
-    if not isinstance(flags, int):
-        raise TypeError(f"{call}: flags must be an int, not {type(flags).__name__}")
-    if flags & ~_KNOWN:
-        raise error(Status.INVALID_PARAMETER_3, call, f"flags {flags:#x} outside {_KNOWN:#x}")
-    return int(flags)
+    number = flags_given(call, flags)
+    if number & ~_KNOWN:
+        raise error(Status.INVALID_PARAMETER_3, call, f"flags {number:#x} outside {_KNOWN:#x}")
+    return number
 
 
 def _hold(buffer: AnyBuffer | tuple[int, int] | None, call: str) -> HeldBuffer | _Bare:
     if buffer is None:
         raise error(Status.INVALID_PARAMETER, call, "no buffer (None)")
     if isinstance(buffer, tuple):
-        address, nbytes = (operator.index(value) for value in buffer)
-        if address == 0 and nbytes == 0:
-            raise error(Status.INVALID_PARAMETER, call, "no buffer (address 0, 0 bytes)")
-        if not 0 <= address < 1 << 64 or nbytes < 0:
-            raise error(Status.ACCESS_VIOLATION, call, f"{nbytes} bytes at {address:#x}: no memory")
-        return _Bare(address, nbytes)
+        return _bare(buffer, call)
     try:
         return HeldBuffer(buffer)
+    except TypeError:
+        raise error(
+            Status.ACCESS_VIOLATION, call, f"{type(buffer).__name__} object is no memory"
+        ) from None
     except (BufferError, ValueError) as exc:  # numpy raises the one, others the other
         raise error(Status.ACCESS_VIOLATION, call, f"the buffer is not contiguous: {exc}") from exc
+
+
+def _bare(buffer: tuple[int, ...], call: str) -> _Bare:
+    numbers = [integer(value) for value in buffer]
+    if numbers == [0, 0]:
+        raise error(Status.INVALID_PARAMETER, call, "no buffer (address 0, 0 bytes)")
+    match numbers:
+        case [int(address), int(nbytes)] if 0 <= address < 1 << 64 and nbytes >= 0:
+            return _Bare(address, nbytes)
+    raise error(Status.ACCESS_VIOLATION, call, f"{buffer!r} is no (address, length) of memory")
 
 
 class MemoryWindow(Closing):
@@ -250,6 +263,7 @@ class MemoryWindow(Closing):
 
     def __init__(self, adapter: MemoryAdapter) -> None:
         self._adapter: Final = adapter
+        self._closed = False
         self._token = 0
         self._given = 0  # the last token there was: what `remote_token` shows
         self._address = 0
@@ -294,7 +308,7 @@ class MemoryWindow(Closing):
             raise error(Status.INVALID_PARAMETER_2, call, f"{kind} is no MemoryRegion")
         if region._adapter is not qp.adapter:
             raise error(Status.INVALID_PARAMETER_2, call, "the region is of another adapter")
-        self._check_adapter(qp, call, Status.INVALID_PARAMETER_3)
+        self._check_usable(qp, call, Status.INVALID_PARAMETER_3)
         if not region._token or region._leaving:
             raise error(Status.ACCESS_VIOLATION, call, "the region has no registered buffer")
         if length < 0 or not qp.adapter.registry.covers(region._token, address, length):
@@ -311,9 +325,11 @@ class MemoryWindow(Closing):
             )
 
     def _check_invalidate(self, qp: QueuePair) -> None:
-        self._check_adapter(qp, "QueuePair.invalidate", Status.INVALID_PARAMETER_2)
+        self._check_usable(qp, "QueuePair.invalidate", Status.INVALID_PARAMETER_2)
 
-    def _check_adapter(self, qp: QueuePair, call: str, status: Status) -> None:
+    def _check_usable(self, qp: QueuePair, call: str, status: Status) -> None:
+        if self._closed:
+            raise error(status, call, "the window is closed")
         if self._adapter is not qp.adapter:
             raise error(status, call, "the window is of another adapter")
 
@@ -382,5 +398,6 @@ class MemoryWindow(Closing):
 
     def close(self) -> None:
         """Release the window; the peer's access ends."""
+        self._closed = True
         if self._adapter.hub.alive:  # else it is the parent's
             self._drop()

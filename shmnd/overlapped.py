@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from shmnd.closing import Closing
 from shmnd.status import NdError, Status, error, failed
 from shmnd.watch import Readiness
-from shmnd.within import within
+from shmnd.within import seconds, within
 
 if TYPE_CHECKING:
     from shmnd.adapter_like import AdapterLike
@@ -114,6 +114,8 @@ class Overlapped:
 
         Built-in TimeoutError when `timeout` seconds end first; the operation stays pending then.
         """
+        if timeout is not None:
+            timeout = seconds(f"Overlapped.result of {self.call}", 1, "timeout", timeout)
         if not self._wait(timeout):
             what = f", waiting for {self._waits_for}" if self._waits_for else ""
             raise TimeoutError(f"{self.call}: still pending after {timeout} s{what}")
@@ -329,13 +331,16 @@ class OverlappedFile(Closing):
     def poll(self, max: int | None = None) -> list[Overlapped]:
         """Take what is over since the last time, at most `max`, in the order in which it ended.
 
-        Never waits. Every operation of every object made with this file comes out exactly once.
+        Never waits. Every operation of every object made with this file comes out exactly once,
+        those that the end of the adapter has ended too.
         """
         call = "OverlappedFile.poll"
-        self._check(call)
+        hub = self.adapter.hub
+        if not (self._queue and hub.closed):
+            self._check(call)
         if max is not None:
             max = within(call, 1, "max", max, 0)
-        self.adapter.hub.progress()
+        hub.progress()
         self._readiness.clear()
         taken: list[Overlapped] = []
         try:

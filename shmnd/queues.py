@@ -63,12 +63,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         """
         call = "CompletionQueue.notify"
         self.adapter.check_open(call)
-        try:
-            kind = CqNotify(type)
-        except ValueError as exc:
-            raise error(
-                Status.INVALID_PARAMETER_1, call, f"type {type!r} is not ERRORS, ANY or SOLICITED"
-            ) from exc
+        kind = CqNotify(within(call, 1, "type", type, CqNotify.ERRORS, CqNotify.SOLICITED))
         self._check_usable(call)
         overlapped = self._start(call, None, self._forget_notify, "a completion")
         with self._notifies:
@@ -133,6 +128,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         """Change how many results the queue holds. Nothing is lost; traffic may go on."""
         call = "CompletionQueue.resize"
         self.adapter.check_open(call)
+        self._check_usable(call)
         most = self.adapter.limits.max_completion_queue_depth
         depth = within(call, 0, "depth", depth, 1, most)
         queued = self.gather()
@@ -144,7 +140,9 @@ class CompletionQueue(CompletionCore, OverlappedObject):
 
     def get_notify_affinity(self) -> tuple[int, int]:
         """Give the processor group and mask that notifications come from."""
-        self.adapter.check_open("CompletionQueue.get_notify_affinity")
+        call = "CompletionQueue.get_notify_affinity"
+        self.adapter.check_open(call)
+        self._check_usable(call)
         return _affinity()
 
     def _check_usable(self, call: str) -> None:
@@ -192,6 +190,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         """Change the depth, the threshold, or both; 0 leaves one as it is."""
         call = "SharedReceiveQueue.modify"
         self.adapter.check_open(call)
+        self._check_usable(call)
         most = self.adapter.limits.max_shared_receive_queue_depth
         depth = within(call, 0, "depth", depth, 0, most)
         notify_threshold = within(call, 0, "notify_threshold", notify_threshold, 0, most)
@@ -211,8 +210,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         """Ask to be told when fewer receives than the threshold are outstanding."""
         call = "SharedReceiveQueue.notify"
         self.adapter.check_open(call)
-        if self.closed:
-            raise error(Status.INVALID_HANDLE, call, "the shared receive queue is closed")
+        self._check_usable(call)
         with self._watching:
             overlapped = self._start(call, self._below, None, "receives to be used up")
             self._hub.affairs.add(self)
@@ -262,8 +260,14 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
 
     def get_notify_affinity(self) -> tuple[int, int]:
         """Give the processor group and mask that notifications come from."""
-        self.adapter.check_open("SharedReceiveQueue.get_notify_affinity")
+        call = "SharedReceiveQueue.get_notify_affinity"
+        self.adapter.check_open(call)
+        self._check_usable(call)
         return _affinity()
+
+    def _check_usable(self, call: str) -> None:
+        if self.closed:
+            raise error(Status.INVALID_HANDLE, call, "the shared receive queue is closed")
 
     def close(self) -> None:
         """Release it: what is posted is dropped without completions."""

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from numbers import Integral
+import math
+from numbers import Integral, Real
 
 from shmnd.status import Status, error
 
-__all__ = ["integer", "parameter_status", "within"]
+__all__ = ["flags_given", "integer", "parameter_status", "seconds", "within"]
 
 
 def integer(value: object) -> int | None:
@@ -31,3 +32,22 @@ def within(
         limits = f"outside {least}..{most}" if most is not None else f"no integer from {least} on"
         raise error(parameter_status(parameter), call, f"{name} {value!r} is {limits}")
     return number
+
+
+def seconds(call: str, parameter: int, name: str, value: object) -> float:
+    """Give the number of seconds as a float, or raise the status of that parameter."""
+    if not isinstance(value, bool) and isinstance(value, Real):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not math.isnan(number):
+            return number
+    raise error(parameter_status(parameter), call, f"{name} {value!r} is no number of seconds")
+
+
+def flags_given(call: str, flags: object) -> int:
+    """Give flags as an int; TypeError for what is none."""
+    if not isinstance(flags, Integral):
+        raise TypeError(f"{call}: flags must be an int, not {type(flags).__name__}")
+    return int(flags)

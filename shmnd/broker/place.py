@@ -35,14 +35,14 @@ _SUN_PATH: Final = 107  # bytes of a socket's path, without the closing NUL
 
 def namespace_name(namespace: str | None) -> str:
     """Give the namespace to use: the argument, SHMND_NAMESPACE, or the default."""
-    name = namespace if namespace is not None else os.environ.get("SHMND_NAMESPACE", "")
+    name: object = namespace if namespace is not None else os.environ.get("SHMND_NAMESPACE", "")
     if namespace is None and not name:
         return DEFAULT_NAMESPACE
-    if not _NAMESPACE.fullmatch(name) or name in (".", ".."):
+    if not isinstance(name, str) or not _NAMESPACE.fullmatch(name) or name in (".", ".."):
         raise error(
             Status.INVALID_PARAMETER,
             _CALL,
-            f"namespace {name[:80]!r}: 1 to 64 letters, digits, dots, hyphens or underscores are"
+            f"namespace {name!r:.82}: 1 to 64 letters, digits, dots, hyphens or underscores are"
             " allowed",
         )
     return name

@@ -19,7 +19,7 @@ from shmnd.nd1.messages import Result
 from shmnd.nd1.translation import Overlapped, in_words_of_version_1
 from shmnd.overlapped import OverlappedObject
 from shmnd.status import MrFlag, Status, error
-from shmnd.within import within
+from shmnd.within import integer, within
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,7 +80,7 @@ class Adapter(OverlappedObject):
         """Give what this adapter can do. There is version 1 of it."""
         call = "Adapter.query"
         self.core.check_open(call)
-        if version != ND_VERSION_1:
+        if integer(version) != ND_VERSION_1:
             raise error(Status.NOT_SUPPORTED, call, f"version {version!r} is not {ND_VERSION_1}")
         return AdapterInfo.of(self.core.limits)
 
@@ -88,7 +88,7 @@ class Adapter(OverlappedObject):
         """Fill a buffer with ND_ADAPTER_INFO; BUFFER_OVERFLOW when it does not fit."""
         call = "Adapter.query_into"
         self.core.check_open(call)
-        if version != ND_VERSION_1:
+        if integer(version) != ND_VERSION_1:
             raise error(Status.NOT_SUPPORTED, call, f"version {version!r} is not {ND_VERSION_1}")
         return into(call, buffer, AdapterInfo.of(self.core.limits).pack(), parameter=2)
 

@@ -198,7 +198,7 @@ class Connector(Closing):
             data = self.core.get_private_data()
             limits = self._peer_limits()
         try:
-            return *limits, into(call, buffer, data, partial=True)
+            return *limits, into(call, buffer, data, partial=True, parameter=3)
         except NdError as err:
             err.read_limits = limits  # type: ignore[attr-defined]  # of this call alone
             raise

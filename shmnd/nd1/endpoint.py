@@ -13,7 +13,7 @@ from shmnd.ring import Sge as RegisteredSge
 from shmnd.ring.posting import inline_bytes
 from shmnd.status import MrFlag, OpFlag, Status, error
 from shmnd.tie import QpState
-from shmnd.within import within
+from shmnd.within import flags_given, within
 
 if TYPE_CHECKING:
     from shmnd.attempt import ReadLimits
@@ -111,8 +111,7 @@ class Endpoint(EndpointCore, Closing):
         begin, size = region.address, region.length
         address = within(call, 4, "address", address, begin, begin + size)
         length = within(call, 5, "length", length, 0, begin + size - address)
-        if not isinstance(flags, int):
-            raise TypeError(f"{call}: flags must be an int, not {type(flags).__name__}")
+        flags = flags_given(call, flags)
         if flags & ~_BIND_FLAGS or not flags & _ALLOW:
             raise error(
                 Status.INVALID_PARAMETER_6,
@@ -139,8 +138,7 @@ class Endpoint(EndpointCore, Closing):
     def _invalidate(self, result: Result, memory_window: MemoryWindow, flags: int) -> None:
         call = "Endpoint.invalidate"
         self._check_window(memory_window, Status.INVALID_PARAMETER_2, call)
-        if not isinstance(flags, int):
-            raise TypeError(f"{call}: flags must be an int, not {type(flags).__name__}")
+        flags = flags_given(call, flags)
         if flags & ~_INVALIDATE_FLAGS:
             raise error(
                 Status.INVALID_PARAMETER_3, call, f"flags {flags:#x} outside {_INVALIDATE_FLAGS:#x}"

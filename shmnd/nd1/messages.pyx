@@ -21,6 +21,7 @@ import operator
 import struct
 
 from shmnd.status import Status, error
+from shmnd.within import within
 
 cdef object _SUCCESS = Status.SUCCESS
 cdef object _PENDING = Status.PENDING
@@ -57,14 +58,13 @@ cdef class Sge(memory.Sge):
     cdef readonly object length
 
     def __init__(self, buffer_or_address, length, memory_handle) -> None:
+        cdef object clipped = None
         if length is not None:
-            length = operator.index(length)
-            if not 0 <= length < 1 << 64:
-                raise error(Status.INVALID_PARAMETER_2, "Sge",
-                            f"length {length} is outside 0..2**64-1")
-        # More than any request may move: whoever posts it is told so.
-        clipped = length if length is None or length <= 0xFFFFFFFF else 0xFFFFFFFF
-        memory.Sge.__init__(self, buffer_or_address, clipped, memory_handle or 0)
+            length = within("Sge", 2, "length", length, 0, UINT64_MAX)
+            # More than any request may move: whoever posts it is told so.
+            clipped = min(length, 0xFFFFFFFF)
+        memory.Sge.__init__(self, buffer_or_address, clipped,
+                            0 if memory_handle is None else memory_handle)
         self.length = self.raw.length if length is None else length
 
     @property
@@ -86,7 +86,7 @@ cdef class MwDescriptor:
     cdef readonly uint64_t length
     cdef readonly uint32_t token
 
-    def __init__(self, base: int, length: int, token: int) -> None:
+    def __init__(self, base, length, token) -> None:
         try:
             _DESCRIPTOR.pack(base, length, token)
         except struct.error as exc:
@@ -259,7 +259,7 @@ cdef class EndpointCore:
             sges, flag = self._stage(method, list_, n, sges, flag)
             n = gather_sges(sges, list_, call, self.pair.q.wq_stride)
         try:
-            address = offset
+            address = operator.index(offset)
         except OverflowError:
             address = UINT64_MAX
         if address > UINT64_MAX - descriptor.base:

@@ -8,7 +8,6 @@ table segments that peers can only read. See tokens.h for the argument.
 
 import random
 from collections import deque
-from numbers import Integral
 
 from cpython.buffer cimport PyBUF_ANY_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
@@ -22,6 +21,7 @@ from shmnd.ring.tally cimport Tallies
 from shmnd.ring.segment cimport Segment
 
 from shmnd.status import Status, error
+from shmnd.within import integer
 
 cdef uint32_t _MOST = 1u << c.SHMND_TOKEN_INDEX_BITS
 # An index rests until this many others are free, so that a token value does not return soon.
@@ -29,16 +29,24 @@ cdef int _REST = 4096
 _PRIVATE = int(c.SHMND_PRIVATE_MEMORY)
 
 
+cdef inline object _whole(object value):
+    """The int that a value stands for; None for what is no integer."""
+    return value if type(value) is int else integer(value)
+
+
 cdef class Sge:
     """Sge(buffer_or_address, length, token)\n--\n\nA stretch of registered memory. Immutable."""
 
     def __init__(self, buffer_or_address, length, token) -> None:
         cdef Py_buffer view
-        address = buffer_or_address
-        # numpy's integers are buffers too, of the few bytes that they are kept in.
-        if not isinstance(address, int) and not isinstance(address, Integral):
+        # Asked first: numpy's integers are buffers too, of the few bytes that they are kept in.
+        address = _whole(buffer_or_address)
+        if address is None:
             try:
                 PyObject_GetBuffer(buffer_or_address, &view, PyBUF_ANY_CONTIGUOUS)
+            except TypeError as exc:
+                raise error(Status.INVALID_PARAMETER_1, "Sge",
+                            f"{buffer_or_address!r} is neither a buffer nor an address") from exc
             except (BufferError, ValueError) as exc:
                 raise error(Status.INVALID_PARAMETER_1, "Sge",
                             f"the buffer is not contiguous: {exc}") from exc
@@ -47,15 +55,18 @@ cdef class Sge:
                 length = view.len
             PyBuffer_Release(&view)
             self.owner = buffer_or_address
-        if not 0 <= length <= 0xFFFFFFFF:
-            raise error(Status.INVALID_PARAMETER_2, "Sge", f"length {length} is outside 0..2**32-1")
+        nbytes, number = _whole(length), _whole(token)
+        if nbytes is None or not 0 <= nbytes <= 0xFFFFFFFF:
+            raise error(Status.INVALID_PARAMETER_2, "Sge",
+                        f"length {length!r} is outside 0..2**32-1")
         if not 0 <= address <= 0xFFFFFFFFFFFFFFFF:
             raise error(Status.INVALID_PARAMETER_1, "Sge", f"{address} is no address")
-        if not 0 <= token <= 0xFFFFFFFF:
-            raise error(Status.INVALID_PARAMETER_3, "Sge", f"token {token} is outside 0..2**32-1")
+        if number is None or not 0 <= number <= 0xFFFFFFFF:
+            raise error(Status.INVALID_PARAMETER_3, "Sge",
+                        f"token {token!r} is outside 0..2**32-1")
         self.raw.address = address
-        self.raw.length = length
-        self.raw.token = token
+        self.raw.length = nbytes
+        self.raw.token = number
 
     @property
     def address(self) -> int:

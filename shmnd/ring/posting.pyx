@@ -19,6 +19,7 @@ from shmnd.ring.queue cimport CompletionCore, PairCore
 from shmnd.ring.receives cimport receive_reason
 
 from shmnd.status import IN_CHILD, Status, error
+from shmnd.within import flags_given
 
 STATE_NAMES = ("not connected", "connecting", "not yet connected", "connected",
                "no longer connected", "disconnected")
@@ -41,8 +42,8 @@ cdef uint32_t flags_of(object flags) except? 0xffffffff:
     """Flags as the engine takes them; what is no 32-bit number is no legal flag either."""
     if flags is _NO_FLAGS:
         return 0
-    if type(flags) is not int and not isinstance(flags, int):
-        raise TypeError(f"flags must be an int, not {type(flags).__name__}")
+    if not isinstance(flags, int):
+        flags = flags_given("posting", flags)
     if flags < 0 or flags > 0xFFFFFFFF:
         return 0x80000000
     return flags

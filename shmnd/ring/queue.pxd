@@ -60,6 +60,7 @@ cdef class CompletionCore:
     cdef _rearm(self)
     cdef void pushed(self) noexcept
     cdef list take(self, Py_ssize_t max)
+    cdef list _taken_now(self, Py_ssize_t max)
     cdef object result(self, const c.shmnd_cqe *e)
     cdef list _spin(self, Py_ssize_t max, object timeout)
     cdef bint _something(self) noexcept

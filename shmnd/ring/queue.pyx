@@ -19,6 +19,7 @@ from shmnd.ring.forks cimport forks
 from shmnd.ring.segment cimport Segment
 
 from shmnd.status import IN_CHILD, RequestType, Status, error
+from shmnd.within import seconds, within
 
 cdef object _SUCCESS = Status.SUCCESS
 cdef object _RECEIVE = RequestType.RECEIVE
@@ -55,6 +56,22 @@ cdef class PairCore:
 
     cdef int serve(self, uint32_t what, bint receiving) except -1:
         raise AssertionError("a queue pair serves itself")
+
+
+cdef inline Py_ssize_t _most(str call, object value) except -1:
+    """How many results are wanted."""
+    if type(value) is not int or not 0 <= value <= 0xFFFFFFFF:
+        value = min(within(call, 1, "max", value, 0), 0xFFFFFFFF)
+    return value
+
+
+cdef inline object _patience(object timeout):
+    """A time-out as given; no number of seconds is an error."""
+    if timeout is None or (type(timeout) is float and timeout == timeout):
+        return timeout
+    if type(timeout) is int and 0 <= timeout <= 0xFFFFFFFF:
+        return timeout
+    return seconds("CompletionQueue.wait", 2, "timeout", timeout)
 
 
 cdef class CompletionCore:
@@ -187,8 +204,11 @@ cdef class CompletionCore:
         Py_DECREF(<object>e.context)
         return r
 
-    def get_results(self, Py_ssize_t max=64) -> list:
+    def get_results(self, max=64) -> list:
         """Take up to `max` completions, oldest first. Never waits."""
+        return self._taken_now(_most("CompletionQueue.get_results", max))
+
+    cdef list _taken_now(self, Py_ssize_t max):
         cdef list results
         if self.born != forks:
             raise error(Status.DEVICE_REMOVED, "CompletionQueue.get_results", IN_CHILD)
@@ -234,20 +254,23 @@ cdef class CompletionCore:
             if self.adapter.hub.alive:
                 self.adapter.hub.progress()
 
-    def wait(self, Py_ssize_t max=64, timeout=None) -> list:
+    def wait(self, max=64, timeout=None) -> list:
         """Take completions; when there is none, wait for one.
 
         Looks for `spin` seconds, then sleeps in the kernel. Returns [] when `timeout` seconds end
         first. Ctrl-C interrupts it.
         """
-        cdef list results = self.get_results(max)
+        cdef Py_ssize_t most = _most("CompletionQueue.wait", max)
+        cdef list results
         cdef uint64_t began
-        if results or max <= 0:
+        timeout = _patience(timeout)
+        results = self._taken_now(most)
+        if results or most == 0:
             return results
         if timeout is not None and timeout <= 0:
             return results
         began = c.shmnd_now_ns()
-        results = self._spin(max, timeout)
+        results = self._spin(most, timeout)
         if results:
             self._spin_misses = 0
             return results
@@ -256,7 +279,7 @@ cdef class CompletionCore:
             timeout -= (c.shmnd_now_ns() - began) * 1e-9
             if timeout <= 0:
                 return results
-        return self._sleep(max, timeout)
+        return self._sleep(most, timeout)
 
     cdef list _spin(self, Py_ssize_t max, object timeout):
         """Look for the spin window, without the interpreter's lock but for the start."""
@@ -275,7 +298,7 @@ cdef class CompletionCore:
                     if results:
                         return results
                 c.shmnd_pause()
-            results = self.get_results(max)
+            results = self._taken_now(max)
             now = c.shmnd_now_ns()
             if results or now >= end:
                 return results
@@ -329,16 +352,16 @@ cdef class CompletionCore:
                         stop = 0
                 c.shmnd_pause()
 
-    def _sleep(self, max, timeout):
+    def _sleep(self, Py_ssize_t max, timeout):
         """Sleep in the kernel until something is there."""
         cdef list results = []
 
         def found():
             self._rearm()
-            results.extend(self.get_results(max))
+            results.extend(self._taken_now(max))
             if not results:
                 self.collect()  # marks that a peer has wiped away are no reason to sleep
-                results.extend(self.get_results(max))
+                results.extend(self._taken_now(max))
             return bool(results) or self.closed
 
         self.sleepers += 1

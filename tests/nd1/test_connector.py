@@ -172,6 +172,17 @@ def test_connect_buffer_overflow_with_too_much_data(end: End) -> None:
         end.connector.connect(end.endpoint, ("127.0.0.1", 5), private_data=bytes(most + 1))
 
 
+def test_connect_access_violation_when_the_data_is_no_memory(pair: Pair) -> None:
+    for data in (None, 17, "text"):
+        with nd_error(Status.ACCESS_VIOLATION, match="private data"):
+            pair.active.connector.connect(
+                pair.active.endpoint,
+                pair.address(),
+                private_data=data,  # type: ignore[arg-type]
+            )
+    pair.connect()
+
+
 def test_connect_connection_active_when_it_is_under_way(pair: Pair) -> None:
     pair.offer()
     with nd_error(Status.CONNECTION_ACTIVE):
@@ -333,6 +344,13 @@ def test_accept_buffer_overflow_with_too_much_data(pair: Pair) -> None:
     pair.accept(bytes(most))
 
 
+def test_accept_access_violation_when_the_data_is_no_memory(pair: Pair) -> None:
+    pair.offer()
+    with nd_error(Status.ACCESS_VIOLATION, match="private data"):
+        pair.passive.connector.accept(pair.passive.endpoint, "text")  # type: ignore[arg-type]
+    pair.accept()
+
+
 def test_accept_invalid_parameter_1_with_another_connectors_endpoint(pair: Pair) -> None:
     pair.offer()
     for endpoint in (pair.active.endpoint, None):
@@ -365,6 +383,13 @@ def test_reject_buffer_overflow_with_too_much_data(pair: Pair) -> None:
     with nd_error(Status.BUFFER_OVERFLOW):
         pair.passive.connector.reject(bytes(most + 1))
     pair.passive.connector.reject(bytes(most))
+
+
+def test_reject_access_violation_when_the_data_is_no_memory(pair: Pair) -> None:
+    pair.offer()
+    with nd_error(Status.ACCESS_VIOLATION, match="private data"):
+        pair.passive.connector.reject("text")  # type: ignore[arg-type]
+    pair.passive.connector.reject()
 
 
 def test_reject_connection_aborted_when_the_active_side_gave_up(pair: Pair) -> None:
@@ -441,6 +466,13 @@ def test_get_connection_data_into_buffer_overflow_copies_what_fits(pair: Pair) -
     assert buffer == b"hel"
     assert caught.value.required == 5
     assert caught.value.read_limits == (8, 8)
+
+
+def test_get_connection_data_into_refuses_what_cannot_be_filled(pair: Pair) -> None:
+    pair.offer(b"hello")
+    for buffer in (17, b"bytes", "text"):
+        with nd_error(Status.INVALID_PARAMETER_3):
+            pair.passive.connector.get_connection_data_into(buffer)  # type: ignore[arg-type]
 
 
 def test_get_connection_data_into_connection_invalid_without_a_peer(end: End) -> None:

@@ -10,7 +10,6 @@ _AT_ONCE = "it has ended when the call returns"
 _NO_FAULT = "the status of a broken device; memory shared by processes has no such fault"
 _NO_OVERRUN = "a completion queue cannot overrun: results always have room"
 _NO_TIMEOUT = "nothing times out because a program is late; a dead peer shows as such"
-_BUFFER_PROTOCOL = "the data is a bytes-like object, whose memory the interpreter guarantees"
 _PLAIN_ADDRESS = "an address is returned as a tuple, there is no buffer to be too small"
 _CHECKED_AT_ONCE = "too much data is refused by the call with BUFFER_OVERFLOW"
 _MALFORMED = "a malformed request of this kind is refused by the call itself"
@@ -47,7 +46,6 @@ UNPROVOKED: dict[tuple[str, str, str], str] = {
     ("completion_queue", "notify", "FAILURE"): _NO_FAULT,
     ("completion_queue", "notify", "BUFFER_OVERFLOW"): _NO_OVERRUN,
     ("completion_queue", "notify", "INSUFFICIENT_RESOURCES"): _NO_LIMIT,
-    ("connector", "connect", "ACCESS_VIOLATION"): _BUFFER_PROTOCOL,
     ("connector", "connect", "TIMEOUT"): _NO_TIMEOUT,
     ("connector", "connect", "CONNECTION_ABORTED"): "a peer that gives up refuses",
     ("connector", "connect", "INSUFFICIENT_RESOURCES"): (
@@ -58,9 +56,7 @@ UNPROVOKED: dict[tuple[str, str, str], str] = {
     ("connector", "complete_connect", "CONNECTION_ABORTED"): (
         "a peer that gave up shows as CONNECTION_INVALID, the other status for it"
     ),
-    ("connector", "accept", "ACCESS_VIOLATION"): _BUFFER_PROTOCOL,
     ("connector", "accept", "TIMEOUT"): _NO_TIMEOUT,
-    ("connector", "reject", "ACCESS_VIOLATION"): _BUFFER_PROTOCOL,
     ("connector", "get_local_address", "BUFFER_OVERFLOW"): _PLAIN_ADDRESS,
     ("connector", "get_peer_address", "BUFFER_OVERFLOW"): _PLAIN_ADDRESS,
     ("connector", "disconnect", "PENDING"): _AT_ONCE,

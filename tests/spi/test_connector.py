@@ -24,6 +24,7 @@ from spi.remote import Ends
 
 MakePair = Callable[..., Pair]
 EPHEMERAL = range(49152, 65536)
+NO_MEMORY = [None, 17, "text"]
 
 
 # Bind
@@ -214,6 +215,14 @@ def test_connect_invalid_buffer_size_when_the_private_data_is_too_long(pair: Pai
     pair.accept()
     pair.complete()
     pair.exchange()
+
+
+@pytest.mark.parametrize("data", NO_MEMORY, ids=repr)
+def test_connect_access_violation_when_the_private_data_is_no_memory(pair: Pair, data: Any) -> None:
+    pair.listen()
+    with nd_error(Status.ACCESS_VIOLATION, match="private data"):
+        pair.request(data)
+    pair.connect().exchange()
 
 
 def test_connect_canceled_when_cancelled(pair: Pair) -> None:
@@ -574,6 +583,16 @@ def test_accept_invalid_buffer_size_when_the_private_data_is_too_long(pair: Pair
     pair.exchange()
 
 
+@pytest.mark.parametrize("data", NO_MEMORY, ids=repr)
+def test_accept_access_violation_when_the_private_data_is_no_memory(pair: Pair, data: Any) -> None:
+    pair.to("A2")
+    with nd_error(Status.ACCESS_VIOLATION, match="private data"):
+        pair.passive.connector.accept(pair.passive.qp, 1, 1, data)
+    pair.accept()
+    pair.complete()
+    pair.exchange()
+
+
 def test_accept_refuses_a_connector_without_an_offer(end: End) -> None:
     with pytest.raises(ConnectionError):
         end.connector.accept(end.qp)
@@ -620,6 +639,16 @@ def test_reject_invalid_buffer_size_when_the_private_data_is_too_long(pair: Pair
     limit = pair.passive.info.max_callee_data
     with nd_error(Status.INVALID_BUFFER_SIZE, match=str(limit)):
         pair.passive.connector.reject(b"x" * (limit + 1))
+    pair.accept()
+    pair.complete()
+    pair.exchange()
+
+
+@pytest.mark.parametrize("data", NO_MEMORY, ids=repr)
+def test_reject_access_violation_when_the_private_data_is_no_memory(pair: Pair, data: Any) -> None:
+    pair.to("A2")
+    with nd_error(Status.ACCESS_VIOLATION, match="private data"):
+        pair.passive.connector.reject(data)
     pair.accept()
     pair.complete()
     pair.exchange()

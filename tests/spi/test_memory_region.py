@@ -224,12 +224,6 @@ def test_register_invalid_device_state_when_registered_already(end: End) -> None
     assert (mr.local_token, mr.remote_token, mr.length) == (*tokens, 64)
 
 
-@pytest.mark.parametrize("buffer", [17, "text", object(), [1, 2]], ids=repr)
-def test_register_refuses_what_is_no_buffer(end: End, buffer: object) -> None:
-    with pytest.raises((TypeError, ValueError)):
-        region(end).register(buffer, LOCAL)
-
-
 def test_register_refuses_memory_with_holes(end: End) -> None:
     for holes in (np.zeros((8, 8), np.uint8)[:, 1], memoryview(bytearray(8))[::2]):
         with nd_error(Status.ACCESS_VIOLATION, match="contiguous"):

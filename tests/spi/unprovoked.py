@@ -7,7 +7,6 @@ _NO_MEMORY = (
 )
 _NO_LIMIT = "it takes a small object of this process and nothing that is limited in number"
 _NO_POINTER = "an out-parameter cannot be a bad pointer: results are return values"
-_BUFFER_PROTOCOL = "the data is a bytes-like object, whose memory the interpreter guarantees"
 _AFFINITY = "the real affinity is always reported, as the documents prefer"
 _NO_OVERRUN = "a completion queue cannot overrun: entries always have room"
 _NO_FAULT = "the status of a broken device; a queue in shared memory has no such fault"
@@ -84,12 +83,9 @@ UNPROVOKED: dict[tuple[str, str, str], str] = {
         "binding to it is SHARING_VIOLATION"
     ),
     ("connector", "connect", "IO_TIMEOUT"): _NO_TIMEOUT,
-    ("connector", "connect", "ACCESS_VIOLATION"): _BUFFER_PROTOCOL,
     ("connector", "complete_connect", "IO_TIMEOUT"): _NO_TIMEOUT,
-    ("connector", "accept", "ACCESS_VIOLATION"): _BUFFER_PROTOCOL,
     ("connector", "accept", "IO_TIMEOUT"): _NO_TIMEOUT,
     ("connector", "reject", "PENDING"): "Reject is synchronous (ambiguity 24)",
-    ("connector", "reject", "ACCESS_VIOLATION"): _BUFFER_PROTOCOL,
     ("connector", "get_read_limits", "UNSUCCESSFUL"): _NO_FAULT,
     ("connector", "get_private_data", "UNSUCCESSFUL"): _NO_FAULT,
     ("connector", "get_private_data_into", "UNSUCCESSFUL"): _NO_FAULT,

@@ -699,6 +699,7 @@ def test_after_the_hub_is_closed_everything_is_device_removed(
     with pytest.raises(NdError, match=r"the adapter is gone.*DEVICE_REMOVED"):
         pending.result()
     assert thing.get_overlapped_result(pending, wait=True) is Status.DEVICE_REMOVED
+    assert file.poll() == [done], "what had ended before still comes out"
     for call in (thing.cancel_overlapped_requests, file.poll, lambda: adapter.hub.wait(bool)):
         with pytest.raises(NdError, match="its adapter is closed") as caught:
             call()

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What calls of version 1 say to values that are no numbers, no memory, or too large."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shmnd.nd1 as nd
+from nd1.ends import End, Pair
+from shmnd import OpFlag, Status
+from spi.harness import nd_error
+
+NO_INTEGERS = [True, np.bool_(True), 1.0, 1.5, math.nan, np.float64(1), "1", b"1", [], (1, 2)]
+BOTH = int(OpFlag.ALLOW_READ | OpFlag.ALLOW_WRITE)
+
+
+@pytest.mark.parametrize("value", NO_INTEGERS, ids=repr)
+def test_sge_refuses_what_is_no_integer(value: Any) -> None:
+    """An empty list is no handle, and so is nothing that only looks like 0 inline data."""
+    with nd_error(Status.INVALID_PARAMETER_2, match="length"):
+        nd.Sge(4096, value, 1)
+    with nd_error(Status.INVALID_PARAMETER_3, match="token"):
+        nd.Sge(4096, 1, value)
+
+
+@pytest.mark.parametrize("handle", [None, 0])
+def test_sge_without_a_handle_is_inline(handle: int | None) -> None:
+    assert nd.Sge(b"data", None, handle).memory_handle is None
+
+
+@pytest.mark.parametrize("value", [-1, 1 << 64, 10**30], ids=str)
+def test_sge_length_has_64_bits(value: int) -> None:
+    with nd_error(Status.INVALID_PARAMETER_2, match="length"):
+        nd.Sge(4096, value, 1)
+    assert nd.Sge(4096, (1 << 64) - 1, 1).length == (1 << 64) - 1
+
+
+@pytest.mark.parametrize("value", [None, 1.0, 1.5, math.nan, "1", b"1", [], -1, 1 << 64], ids=repr)
+def test_a_descriptor_holds_numbers_that_fit(value: Any) -> None:
+    for base, length, token in ((value, 1, 1), (1, value, 1), (1, 1, value)):
+        with nd_error(Status.INVALID_PARAMETER, match="MwDescriptor"):
+            nd.MwDescriptor(base, length, token)
+    assert nd.MwDescriptor(np.uint64(3), np.int32(2), np.uint32(1)) == nd.MwDescriptor(3, 2, 1)
+
+
+@pytest.mark.parametrize("version", [None, 0, 2, True, 1.0, "1", np.array([1])], ids=repr)
+def test_query_not_supported_when_the_version_is_not_the_number_1(end: End, version: Any) -> None:
+    with nd_error(Status.NOT_SUPPORTED, match="query"):
+        end.adapter.query(version)
+    with nd_error(Status.NOT_SUPPORTED, match="query_into"):
+        end.adapter.query_into(version, bytearray(128))
+    assert end.adapter.query(np.int8(1)) == end.adapter.query()
+
+
+@pytest.mark.parametrize("offset", [None, 1.0, 1.5, math.nan, np.bool_(True), "1", []], ids=repr)
+def test_an_offset_is_an_integer(connected: Pair, offset: Any) -> None:
+    memory = connected.passive.memory(64)
+    _, descriptor = connected.window(connected.passive, memory, BOTH)
+    near, endpoint = connected.active.memory(8), connected.active.endpoint
+    for call in (endpoint.read, endpoint.write):
+        with pytest.raises(TypeError):
+            call(nd.Result(), near.sge(0, 1), descriptor, offset)
+    written = nd.Result()
+    near.put(b"x")
+    endpoint.write(written, near.sge(0, 1), descriptor, np.uint8(7))
+    assert connected.active.reap() == [written]
+    assert written.status is Status.SUCCESS
+    assert memory.get(1, 7) == b"x"
+
+
+@pytest.mark.parametrize("flags", [None, 8.0, "8", [], np.bool_(True)], ids=repr)
+def test_flags_are_a_number(connected: Pair, flags: Any) -> None:
+    near, endpoint = connected.active, connected.active.endpoint
+    memory, window = near.memory(8), near.adapter.create_memory_window()
+    place = memory.handle, window, memory.address, 8
+    with pytest.raises(TypeError, match="flags"):
+        endpoint.bind(nd.Result(), *place, flags)
+    with pytest.raises(TypeError, match="flags"):
+        endpoint.invalidate(nd.Result(), window, flags)
+    for call in (endpoint.send, endpoint.send_and_invalidate):
+        what = (None,) if call == endpoint.send else (None, nd.MwDescriptor(0, 0, 0))
+        with pytest.raises(TypeError, match="flags"):
+            call(nd.Result(), *what, flags)
+    endpoint.bind(nd.Result(), *place, np.int64(BOTH))
+    endpoint.invalidate(nd.Result(), window, np.int64(0))
+    assert [result.status for result in near.reap(2)] == [Status.SUCCESS] * 2
+
+
+@pytest.mark.parametrize("buffer", [17, "text", [1, 2], object(), (1, 2, 3), (None, 8)], ids=repr)
+def test_register_memory_access_violation_when_it_is_no_memory(end: End, buffer: Any) -> None:
+    with nd_error(Status.ACCESS_VIOLATION, match="register_memory"):
+        end.adapter.register_memory(buffer)
+
+
+def test_a_closed_window_is_bound_no_more(connected: Pair) -> None:
+    near, endpoint = connected.active, connected.active.endpoint
+    memory, window = near.memory(8), near.adapter.create_memory_window()
+    window.close()
+    with nd_error(Status.INVALID_PARAMETER_3, match="closed"):
+        endpoint.bind(nd.Result(), memory.handle, window, memory.address, 8, BOTH)
+    with nd_error(Status.INVALID_PARAMETER_2, match="closed"):
+        endpoint.invalidate(nd.Result(), window)
