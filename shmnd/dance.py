@@ -347,6 +347,12 @@ class Dance(PortHolder):
             self._look()
             return self._state is State.NEW
 
+    @property
+    def is_aborted(self) -> bool:
+        """The active side gave up before Accept or Reject."""
+        with self._lock:
+            return self._aborted
+
     def unbind(self) -> None:
         """Undo a Bind that no Connect followed."""
         with self._lock:

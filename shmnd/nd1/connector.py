@@ -181,11 +181,10 @@ class Connector(Closing):
         """Give (inbound read limit, outbound read limit, private data) of the peer.
 
         The limits are already crossed over: they fit this side's endpoint unchanged.
+        CONNECTION_ABORTED when the active side has withdrawn its request.
         """
-        call = "Connector.get_connection_data"
-        with in_words_of_version_1(call):
-            data = self.core.get_private_data()
-            return *self._peer_limits(), data
+        limits, data = self._peer_data("Connector.get_connection_data")
+        return *limits, data
 
     def get_connection_data_into(self, buffer: Buffer | None) -> tuple[int, int, int]:
         """Fill a buffer with the private data; give the read limits and its length.
@@ -194,14 +193,19 @@ class Connector(Closing):
         `.read_limits` the two limits.
         """
         call = "Connector.get_connection_data_into"
-        with in_words_of_version_1(call):
-            data = self.core.get_private_data()
-            limits = self._peer_limits()
+        limits, data = self._peer_data(call)
         try:
             return *limits, into(call, buffer, data, partial=True, parameter=3)
         except NdError as err:
             err.read_limits = limits  # type: ignore[attr-defined]  # of this call alone
             raise
+
+    def _peer_data(self, call: str) -> tuple[tuple[int, int], bytes]:
+        with in_words_of_version_1(call):
+            data = self.core.get_private_data()
+            if self.core.is_aborted:
+                raise error(Status.CONNECTION_ABORTED, call, "the active side has given up")
+            return self._peer_limits(), data
 
     def _peer_limits(self) -> tuple[int, int]:
         """What the peer told; a Reject tells of no limits."""

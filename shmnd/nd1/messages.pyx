@@ -13,7 +13,7 @@ from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
 from shmnd.ring cimport c
 from shmnd.ring cimport memory
 from shmnd.ring.forks cimport forks
-from shmnd.ring.memory cimport gather_sges
+from shmnd.ring.memory cimport gather_sges, require_held
 from shmnd.ring.posting cimport PostingCore, flags_of
 from shmnd.ring.queue cimport CompletionCore
 
@@ -303,6 +303,9 @@ cdef class EndpointCore:
         if status:
             self.pair.refuse(method, status, sges, 0)
         items = [sges] if isinstance(sges, memory.Sge) else list(sges)
+        for item in items:
+            if not item.token:
+                require_held(item, f"Endpoint.{method}")
         return self._staged(items, f"Endpoint.{method}", flags)
 
 

@@ -97,6 +97,29 @@ cdef class Sge:
         return f"Sge({self.raw.address:#x}, {self.raw.length}, {self.raw.token:#x})"
 
 
+cdef int require_held(Sge sge, str call) except -1:
+    """An element that is read where it lies must lie in the buffer that it was made of, as that
+    is now: it may have shrunk or moved. One made of a bare address is for others to check."""
+    cdef Py_buffer view
+    cdef uint64_t begin, end
+    if sge.owner is None:
+        return 0
+    begin = end = 0
+    try:
+        PyObject_GetBuffer(sge.owner, &view, PyBUF_ANY_CONTIGUOUS)
+    except (BufferError, ValueError):
+        pass  # it was released, or closed
+    else:
+        begin = <size_t>view.buf
+        end = begin + <uint64_t>view.len
+        PyBuffer_Release(&view)
+    if sge.raw.address == begin and sge.raw.length <= end - begin:
+        return 0
+    raise error(Status.ACCESS_VIOLATION, call,
+                f"{sge.raw.length} bytes at {sge.raw.address:#x} are not all in their buffer, "
+                f"which has {end - begin} at {begin:#x} now")
+
+
 cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) except -1:
     """Write a scatter/gather list to `out`, which holds 16; give its length."""
     cdef uint32_t n = 0

@@ -14,7 +14,7 @@ from libc.stdint cimport UINT64_MAX
 
 from shmnd.ring cimport c
 from shmnd.ring.forks cimport forks
-from shmnd.ring.memory cimport Sge, gather_sges
+from shmnd.ring.memory cimport Sge, gather_sges, require_held
 from shmnd.ring.queue cimport CompletionCore, PairCore
 from shmnd.ring.receives cimport receive_reason
 
@@ -277,18 +277,20 @@ cdef class PostingCore(PairCore):
 
     def _inline(self, sge, call):
         """Make sure that an INLINE list can be read: registered memory, a buffer, or copied."""
-        if type(sge) is Sge and ((<Sge>sge).owner is not None or c.shmnd_sge_region(
-                &self.registry.raw, &(<Sge>sge).raw, 0) != NULL):
+        cdef bint bare = False
+        if type(sge) is Sge and c.shmnd_sge_region(&self.registry.raw, &(<Sge>sge).raw, 0) != NULL:
             return sge
         items = [sge] if isinstance(sge, Sge) else [] if sge is None else list(sge)
         if sum(item.length for item in items) > self.q.inline_size:
             return sge if len(items) <= 16 else items[:16]  # refused by its length
         for item in items:
-            if len(items) > 16 or ((<Sge>item).owner is None and not self.registry.covers(
-                    item.token, item.address, item.length)):
-                data = inline_bytes(items, call)
-                return Sge(data, len(data), 0)
-        return sge
+            if not self.registry.covers(item.token, item.address, item.length):
+                require_held(item, call)
+                bare = bare or (<Sge>item).owner is None
+        if not bare and len(items) <= 16:
+            return sge
+        data = inline_bytes(items, call)
+        return Sge(data, len(data), 0)
 
     def bind(self, memory_region, memory_window, address, length, context=None, flags=0) -> None:
         """Make a range of a region accessible to the peer through a window.

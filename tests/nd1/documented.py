@@ -71,7 +71,9 @@ CALLS: dict[str, dict[str, str]] = {
             "DEVICE_REMOVED"
         ),
         "get_connection_data": "SUCCESS CONNECTION_INVALID CONNECTION_ABORTED",
-        "get_connection_data_into": "SUCCESS BUFFER_OVERFLOW CONNECTION_INVALID",
+        "get_connection_data_into": (
+            "SUCCESS BUFFER_OVERFLOW CONNECTION_INVALID CONNECTION_ABORTED"
+        ),
         "get_local_address": "SUCCESS BUFFER_OVERFLOW CONNECTION_INVALID",
         "get_peer_address": "SUCCESS BUFFER_OVERFLOW CONNECTION_INVALID",
         "notify_disconnect": "SUCCESS PENDING CANCELED CONNECTION_INVALID",

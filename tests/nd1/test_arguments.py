@@ -102,3 +102,22 @@ def test_a_closed_window_is_bound_no_more(connected: Pair) -> None:
         endpoint.bind(nd.Result(), memory.handle, window, memory.address, 8, BOTH)
     with nd_error(Status.INVALID_PARAMETER_2, match="closed"):
         endpoint.invalidate(nd.Result(), window)
+
+
+@pytest.mark.parametrize("beside", [0, 1], ids=["alone", "beside registered memory"])
+def test_inline_data_ends_where_its_buffer_ends(connected: Pair, beside: int) -> None:
+    """Nothing that lies behind a buffer, or where one once was, is read or sent."""
+    near, endpoint = connected.active, connected.active.endpoint
+    rest = [near.memory(8).sge()] * beside
+    memory, moving = connected.passive.memory(256), bytearray(1 << 20)
+    moved = nd.Sge(moving, 8, None)
+    moving.extend(bytes(1 << 24))
+    connected.passive.endpoint.receive(nd.Result(), memory.sge())
+    for sge in (nd.Sge(bytearray(8), 64, None), moved):
+        with nd_error(Status.ACCESS_VIOLATION, match="Endpoint.send"):
+            endpoint.send(nd.Result(), [sge, *rest])
+        with nd_error(Status.ACCESS_VIOLATION, match="Endpoint.write"):
+            endpoint.write(nd.Result(), [*rest, sge], nd.MwDescriptor(0, 0, 0), 0)
+    endpoint.send(nd.Result(), [nd.Sge(b"whole", 5, None), *rest])
+    assert [result.status for result in connected.both_reap(near)] == [Status.SUCCESS]
+    assert [result.bytes_transferred for result in connected.passive.reap()] == [5 + 8 * beside]

@@ -11,7 +11,17 @@ import shmnd.nd1 as nd
 from nd1.ends import End, Pair
 from nd1.test_adapter import at_the_limit
 from shmnd import Status
-from spi.harness import NOBODY, WAIT, nd_error, outcome
+from spi.harness import NOBODY, WAIT, nd_error, outcome, wait_until
+
+
+def status_of(call: Callable[[], object]) -> Status:
+    """What a call says that gives something else than an operation."""
+
+    def forget() -> None:
+        call()
+
+    return outcome(forget)
+
 
 # -- CreateEndpoint --
 
@@ -442,13 +452,25 @@ def test_get_connection_data_connection_invalid_without_a_peer(end: End) -> None
         end.connector.get_connection_data()
 
 
-def test_get_connection_data_connection_aborted_or_kept_when_the_peer_went(pair: Pair) -> None:
-    """The request was withdrawn: to ask is harmless, and so is a Reject."""
+def test_get_connection_data_connection_aborted_when_the_peer_gave_up(pair: Pair) -> None:
+    """There are no limits to go by any more. To ask is harmless, and so is a Reject."""
+    passive = pair.passive.connector
+    pair.offer(b"abc")
+    assert passive.get_connection_data() == (8, 8, b"abc")
+    pair.active.connector.close()
+    wait_until(lambda: status_of(passive.get_connection_data) is not Status.SUCCESS, "abandoned")
+    assert status_of(passive.get_connection_data) is Status.CONNECTION_ABORTED
+    assert outcome(passive.reject) is Status.CONNECTION_ABORTED
+
+
+def test_get_connection_data_into_connection_aborted_when_the_peer_gave_up(pair: Pair) -> None:
+    passive, buffer = pair.passive.connector, bytearray(8)
     pair.offer(b"abc")
     pair.active.connector.close()
-    status = outcome(lambda: pair.passive.connector.get_connection_data() and None)
-    assert status in (Status.SUCCESS, Status.CONNECTION_ABORTED)
-    assert outcome(pair.passive.connector.reject) is Status.CONNECTION_ABORTED
+    wait_until(lambda: status_of(passive.get_connection_data) is not Status.SUCCESS, "abandoned")
+    with nd_error(Status.CONNECTION_ABORTED):
+        passive.get_connection_data_into(buffer)
+    assert buffer == bytes(8)
 
 
 def test_get_connection_data_into_success_fills_what_is_there(pair: Pair) -> None:

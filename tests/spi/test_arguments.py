@@ -5,6 +5,7 @@ Each says which call, which value and which parameter, and the object is as it w
 """
 
 import math
+import mmap
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -69,6 +70,54 @@ def test_flags_may_be_a_number_of_numpy(connected: Pair, call: str) -> None:
 def test_flags_must_be_a_number(connected: Pair, call: str, flags: Any) -> None:
     with pytest.raises(TypeError, match="flags"):
         FLAGGED[call](connected, flags)
+
+
+def moved() -> shmnd.Sge:
+    """An element of a buffer that has grown since, and so lies elsewhere."""
+    buffer = bytearray(1 << 20)
+    sge = shmnd.Sge(buffer, 8, 0)
+    buffer.extend(bytes(1 << 24))
+    return sge
+
+
+def gone() -> shmnd.Sge:
+    """An element of memory that was given back since."""
+    memory = mmap.mmap(-1, 4096)
+    sge = shmnd.Sge(memory, 8, 0)
+    memory.close()
+    return sge
+
+
+def shrunk() -> shmnd.Sge:
+    buffer = bytearray(64)
+    sge = shmnd.Sge(buffer, 64, 0)
+    del buffer[8:]
+    return sge
+
+
+def too_long() -> shmnd.Sge:
+    return shmnd.Sge(bytearray(8), 64, 0)
+
+
+@pytest.mark.active_end_here
+@pytest.mark.parametrize("made", [moved, gone, shrunk, too_long])
+@pytest.mark.parametrize("beside", [0, 1, 20], ids=["alone", "beside another", "beside many"])
+def test_send_inline_access_violation_beyond_the_buffer(
+    make_pair: Callable[..., Pair], made: Callable[[], Any], beside: int
+) -> None:
+    """Nothing that lies behind a buffer, or where one once was, is read or sent."""
+    pair = make_pair(inline=256).connect()
+    qp = pair.active.qp
+    pair.passive.qp.receive(pair.passive.memory(256).sge())
+    rest = [shmnd.Sge(b"x", 1, 0)] * beside
+    for sge in ([made(), *rest], [*rest, made()]) if rest else (made(), [made()]):
+        with nd_error(Status.ACCESS_VIOLATION, match="send"):
+            qp.send(sge, None, OpFlag.INLINE)
+        with nd_error(Status.ACCESS_VIOLATION, match="write"):
+            qp.write(sge, 0, 0, None, OpFlag.INLINE)
+    qp.send([shmnd.Sge(b"whole", 5, 0), *rest], None, OpFlag.INLINE)
+    assert statuses(pair.reap(pair.active)) == [Status.SUCCESS]
+    assert pair.reap(pair.passive)[0].bytes_transferred == 5 + beside
 
 
 @pytest.mark.parametrize("value", [None, True, -1, 1.0, math.nan, "1", np.int64(-1)], ids=repr)
