@@ -6,8 +6,12 @@ handle completions in batches; every one is looked at, and every Receive is post
 """
 
 from itertools import repeat
+from typing import TYPE_CHECKING
 
 from .lane import Lane, check
+
+if TYPE_CHECKING:
+    from .face_lane import FaceLane
 
 _BATCH = 256
 
@@ -22,23 +26,32 @@ def stream(lane: Lane, count: int, first: bool) -> None:
         send_acknowledgement(lane)
 
 
-def write_stream(lane: Lane, count: int, first: bool) -> None:
-    """Write `count` times, several outstanding; the target waits for the end."""
-    _rdma(lane, count, first, reading=False)
+def rdma(lane: Lane, count: int, first: bool, *, reading: bool) -> None:
+    """Read or Write `count` times, several outstanding; the other side waits for the end."""
+    if not first:
+        receive_acknowledgement(lane)
+        return
+    post, done = lane.qp.read if reading else lane.write, lane.initiator_cq.wait
+    local, address, token = lane.outgoing, lane.remote_address, lane.remote_token
+    room, left = lane.depths.sends, count
+    while left:
+        burst = min(room, left)
+        for _ in repeat(None, burst):
+            post(local, address, token)
+        left -= burst
+        room += check(done(_BATCH)) - burst
+    while room < lane.depths.sends:
+        room += check(done(_BATCH))
+    send_acknowledgement(lane)
 
 
-def read_stream(lane: Lane, count: int, first: bool) -> None:
-    """Read `count` times, several outstanding; the other side waits for the end."""
-    _rdma(lane, count, first, reading=True)
-
-
-def receive_acknowledgement(lane: Lane) -> None:
+def receive_acknowledgement(lane: "Lane | FaceLane") -> None:
     """Wait until the other side has everything: only then does a sender's clock stop."""
     check(lane.arrived(1))
     lane.qp.receive(lane.incoming)
 
 
-def send_acknowledgement(lane: Lane) -> None:
+def send_acknowledgement(lane: "Lane | FaceLane") -> None:
     """Tell the other side that everything is there."""
     lane.qp.send(None)
     check(lane.initiator_cq.wait(1))
@@ -67,21 +80,3 @@ def _receive(lane: Lane, count: int) -> None:
                 check([result])
             receive(incoming)
         left -= len(batch)
-
-
-def _rdma(lane: Lane, count: int, first: bool, *, reading: bool) -> None:
-    if not first:
-        receive_acknowledgement(lane)
-        return
-    post, done = lane.qp.read if reading else lane.write, lane.initiator_cq.wait
-    local, address, token = lane.outgoing, lane.remote_address, lane.remote_token
-    room, left = lane.depths.sends, count
-    while left:
-        burst = min(room, left)
-        for _ in repeat(None, burst):
-            post(local, address, token)
-        left -= burst
-        room += check(done(_BATCH)) - burst
-    while room < lane.depths.sends:
-        room += check(done(_BATCH))
-    send_acknowledgement(lane)

@@ -34,9 +34,12 @@ _TERM_LIMIT = 2.0
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 # Has the package found under its name whatever the interpreter has installed: the peers live in
-# environments of their own, and in a source tree its folder bears another name.
+# environments of their own, and in a source tree its folder bears another name. What lies in the
+# current folder is not meant, though `python -c` would look there first.
 _BOOTSTRAP = """\
-import importlib.util as util, sys
+import sys
+sys.path[:] = filter(None, sys.path)
+import importlib.util as util
 spec = util.spec_from_file_location(
     "shmnd_bench", sys.argv[1] + "/__init__.py", submodule_search_locations=[sys.argv[1]])
 package = util.module_from_spec(spec)

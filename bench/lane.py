@@ -20,7 +20,9 @@ from .how import Memory, Wait
 from .question import Question
 
 if TYPE_CHECKING:
-    from shmnd import Adapter, CompletionQueue, Connector, MemoryRegion, QueuePair, Result, Sge
+    from shmnd import Adapter, CompletionQueue, Connector, MemoryRegion, QueuePair, Result, Sge, nd1
+
+    from .face_lane import Ticket
 
 LIMIT = 20.0
 """Seconds for any step of the set-up."""
@@ -134,8 +136,8 @@ class Lane:
     ) -> Lane:
         """Make all objects and post the first Receives; results tell the `place` of the lane."""
         size, how = question.size, question.how
-        span = -(-max(size, 1) // _LINE) * _LINE
-        memory = _allocate(adapter, 2 * span, how.memory)
+        span = span_of(size)
+        memory = allocate(adapter, 2 * span, how.memory)
         region = adapter.create_memory_region()
         region.register(memory, _RIGHTS).result(LIMIT)
         if depths.by_default:
@@ -203,7 +205,12 @@ class Lane:
         self.connector.accept(self.qp, *_READ_LIMITS, self._private_data()).result(LIMIT)
 
 
-def _allocate(adapter: Adapter, nbytes: int, memory: Memory) -> numpy.ndarray:
+def span_of(size: int) -> int:
+    """Give the bytes that a message takes in memory, so that the next begins on a line."""
+    return -(-max(size, 1) // _LINE) * _LINE
+
+
+def allocate(adapter: Adapter | nd1.Adapter, nbytes: int, memory: Memory) -> numpy.ndarray:
     """Give memory of which every page is there before the clock runs."""
     if memory is Memory.PRIVATE:
         return numpy.full(nbytes, 0, numpy.uint8)
@@ -230,7 +237,7 @@ def _write_inline(qp: QueuePair) -> Callable[[Sge, int, int], None]:
     return post
 
 
-def check(results: Sequence[Result]) -> int:
+def check(results: Sequence[Result | Ticket]) -> int:
     """Count completions; a failed one ends the benchmark with its status."""
     for result in results:
         if result.status:

@@ -11,72 +11,95 @@ from .bandwidth import receive_acknowledgement, send_acknowledgement
 from .flow import quota
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from .lane import Lane
     from .reading import Stamps
 
 
-def pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
+def pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None, rate: float = 0.0) -> None:
     """Send and Receive to and fro."""
     queues = lane.receive_cq, lane.initiator_cq
     memory = lane.outgoing, lane.incoming
-    loops.pingpong(lane.qp, *queues, *memory, count, first, lane.flags, stamps)
+    loops.pingpong(lane.qp, *queues, *memory, count, first, lane.flags, stamps, rate)
 
 
-def write_pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
+def write_pingpong(
+    lane: Lane, count: int, first: bool, stamps: Stamps | None, rate: float = 0.0
+) -> None:
     """Write to and fro."""
     target = lane.remote_address, lane.remote_token
     watch, mark = lane.inbox[-1:], lane.first_mark(count)
     queues = lane.qp, lane.initiator_cq
     loops.write_pingpong(
-        *queues, lane.outgoing, *target, watch, mark, count, first, lane.flags, stamps
+        *queues, lane.outgoing, *target, watch, mark, count, first, lane.flags, stamps, rate
     )
 
 
-def read(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
+def read(lane: Lane, count: int, first: bool, stamps: Stamps | None, rate: float = 0.0) -> None:
     """Read from the other side."""
     if not first:
         receive_acknowledgement(lane)
         return
-    _rdma(lane, count, True, 1, stamps)
+    target = lane.remote_address, lane.remote_token
+    loops.read(lane.qp, lane.initiator_cq, lane.outgoing, *target, count, stamps, rate)
     send_acknowledgement(lane)
 
 
-def stream(lane: Lane, count: int, first: bool, *, credit: bool = False) -> None:
-    """Send in one direction."""
-    queues = lane.receive_cq, lane.initiator_cq
+# -- the same in an open loop: at so many turns a second --
+
+
+def paced_pingpong(lane: Lane, count: int, rate: float, times: Stamps) -> None:
+    """Send and Receive to and fro."""
+    pingpong(lane, count, True, times, rate)
+
+
+def paced_write_pingpong(lane: Lane, count: int, rate: float, times: Stamps) -> None:
+    """Write to and fro."""
+    write_pingpong(lane, count, True, times, rate)
+
+
+def paced_read(lane: Lane, count: int, rate: float, times: Stamps) -> None:
+    """Read from the other side."""
+    read(lane, count, True, times, rate)
+
+
+# -- streams: each gives the loop, with all that it needs made before the clock runs --
+
+
+def stream(lanes: Sequence[Lane], *, credit: bool) -> Callable[[int, bool], object]:
+    """Send in turn over all lanes, until the other side has everything."""
+    lane, together = lanes[0], _together(lanes)
     step = quota(lane) if credit else 0
-    if first:
-        memory = lane.outgoing, lane.incoming
-        granted = lane.depths.receives if credit else 0
-        limits = lane.depths.sends, granted, step
-        loops.stream_send(lane.qp, *queues, *memory, count, *limits, lane.flags)
-        receive_acknowledgement(lane)
-    else:
-        memory = lane.incoming, lane.region.sge(0, 0)
-        loops.stream_receive(lane.qp, *queues, *memory, count, step)
+    sender = lane.depths.sends, lane.depths.receives, step, lane.flags
+    empty = lane.region.sge(0, 0)
+
+    def loop(count: int, first: bool) -> None:
+        if first:
+            loops.stream_send(together, count, *sender)
+        else:
+            loops.stream_receive(together, empty, count, step)
+
+    return loop
+
+
+def rdma(lanes: Sequence[Lane], *, reading: bool) -> Callable[[int, bool], object]:
+    """Read or Write in turn over all lanes; the other side waits for the end."""
+    lane, together = lanes[0], _together(lanes)
+    limits = lane.depths.sends, 0 if reading else lane.flags
+
+    def loop(count: int, first: bool) -> None:
+        if not first:
+            receive_acknowledgement(lane)
+            return
+        loops.rdma_stream(together, reading, count, *limits)
         send_acknowledgement(lane)
 
-
-def write_stream(lane: Lane, count: int, first: bool) -> None:
-    """Write in one direction."""
-    _rdma_stream(lane, count, first, False)
+    return loop
 
 
-def read_stream(lane: Lane, count: int, first: bool) -> None:
-    """Read, several outstanding."""
-    _rdma_stream(lane, count, first, True)
-
-
-def _rdma_stream(lane: Lane, count: int, first: bool, reading: bool) -> None:
-    if not first:
-        receive_acknowledgement(lane)
-        return
-    _rdma(lane, count, reading, lane.depths.sends, None)
-    send_acknowledgement(lane)
-
-
-def _rdma(lane: Lane, count: int, reading: bool, window: int, stamps: Stamps | None) -> None:
-    queues = lane.qp, lane.initiator_cq
-    target = lane.remote_address, lane.remote_token
-    flags = 0 if reading else lane.flags
-    loops.rdma(*queues, lane.outgoing, *target, reading, count, window, flags, stamps)
+def _together(lanes: Sequence[Lane]) -> loops.Lanes:
+    return loops.Lanes(
+        (lane.qp, lane.outgoing, lane.incoming, lane.remote_address, lane.remote_token)
+        for lane in lanes
+    )

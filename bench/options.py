@@ -130,7 +130,7 @@ def subjects_of(args: argparse.Namespace) -> list[Subject]:
     if args.face != "nd1":
         kinds += ENGINES[args.engine]
     elif args.engine != "python":
-        args.complain(f"--engine {args.engine} has no loop for --face nd1")
+        args.complain(f"--engine {args.engine} is below both faces: --face nd1 runs in Python")
     if args.face != "nd2":
         kinds.append(ShmndFace)
     return [kind(args.namespace) for kind in kinds]

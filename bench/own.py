@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from .environment import shared_memory_used
@@ -16,19 +16,17 @@ from .subject import WorkerSubject
 from .worker import CLIENT
 
 if TYPE_CHECKING:
-    from shmnd import Adapter, Listener
-
-    from .lane import Lane
+    from .lane import Depths, Lane, Queues
 
 HOST: Final = "127.0.0.1"
 TRAFFIC: Final = frozenset(
     {Kind.PINGPONG, Kind.WRITE, Kind.READ, Kind.STREAM, Kind.WRITE_STREAM, Kind.READ_STREAM}
 )
 
-Latency = Callable[["Lane", int, bool, "Stamps | None"], None]
+Latency = Callable[[Any, int, bool, "Stamps | None"], None]
 """So many rounds on this connection, True on the side that begins; their times if wanted."""
-Rate = Callable[["Lane", int, bool], None]
-"""So many messages on this connection; True on the side that sends."""
+Rate = Callable[[int, bool], object]
+"""So many messages on the connections it was made for; True on the side that sends."""
 
 
 class Shmnd(WorkerSubject):
@@ -88,45 +86,66 @@ class ShmndEnd:
     """One of the two processes. Each question gets connections of its own."""
 
     def __init__(self, role: int, options: dict[str, Any]) -> None:
+        self._role = role
+        self._engine: str = options["engine"]
+        self.adapter = self.open(options["namespace"])
+        self.listener: Any = None
+        self._lanes: dict[Question, list[Any]] = {}
+        self._validated: set[Question] = set()
+
+    def open(self, namespace: str | None) -> Any:
+        """Open an adapter."""
         import shmnd
 
-        self._role = role
-        self._version = shmnd.__version__
-        self._native = options["engine"] == "native"
-        self._adapter: Adapter = shmnd.open_adapter(HOST, namespace=options["namespace"])
-        self._listener: Listener | None = None
-        self._lanes: dict[Question, list[Lane]] = {}
-        self._validated: set[Question] = set()
+        return shmnd.open_adapter(HOST, namespace=namespace)
 
     def describe(self) -> dict[str, str]:
         """Name the version."""
-        return {"shmnd": self._version}
+        return {"shmnd": str(importlib.import_module("shmnd").__version__)}
 
     def offer(self, question: Question) -> dict[str, Any]:
         """Listen, once for all questions."""
-        if self._listener is None:
-            self._listener = self._adapter.create_listener()
-            self._listener.bind((HOST, 0))
-            self._listener.listen()
-        return {"address": self._listener.get_local_address()}
+        if self.listener is None:
+            self.listener = self.listen()
+        return {"address": self.listener.get_local_address()}
+
+    def listen(self) -> Any:
+        """Listen."""
+        listener = self.adapter.create_listener()
+        listener.bind((HOST, 0))
+        listener.listen()
+        return listener
 
     def join(self, question: Question, offer: dict[str, Any]) -> None:
         """Make the connections of a question: those in use, and idle ones around them."""
-        from .lane import LIMIT, Depths, Lane, Queues
+        from .lane import Depths, Queues
 
         depths = Depths.of(question)
         number = question.how.pairs + question.idle
-        queues = Queues.create(self._adapter, depths, question.how.wait, number)
+        queues = Queues.create(self.adapter, depths, question.how.wait, number)
         lanes = self._lanes.setdefault(question, [])
         for place in range(number):
-            lane = Lane.create(self._adapter, question, depths, queues, place)
-            if self._listener is not None:
-                self._listener.get_connection_request(lane.connector).result(LIMIT)
-                lane.accept()
-            else:
-                host, port = offer["address"]
-                lane.connect(HOST, (host, port))
-            lanes.append(lane)
+            lanes.append(self.connect(question, depths, queues, place, offer))
+
+    def connect(
+        self,
+        question: Question,
+        depths: Depths,
+        queues: Queues,
+        place: int,
+        offer: dict[str, Any],
+    ) -> Any:
+        """Make one connection."""
+        from .lane import LIMIT, Lane
+
+        lane = Lane.create(self.adapter, question, depths, queues, place)
+        if self.listener is not None:
+            self.listener.get_connection_request(lane.connector).result(LIMIT)
+            lane.accept()
+        else:
+            host, port = offer["address"]
+            lane.connect(HOST, (host, port))
+        return lane
 
     def run(self, question: Question, count: int, record: bool) -> Reading:
         """Run the loop of a question, after a short run to warm up."""
@@ -146,92 +165,78 @@ class ShmndEnd:
     def _play(self, lanes: Sequence[Lane], question: Question, count: int, record: bool) -> Reading:
         first = self._role == CLIENT
         if question.is_stream:
-            rate = _rate_loop(question, lanes, self._native)
+            rate = _rate_loop(question, lanes, self._engine)
             start = time.perf_counter()
-            rate(lanes[0], count, first)
+            rate(count, first)
             return Reading(time.perf_counter() - start)
         paced = first and question.how.rate > 0
         stamps = make_stamps(count) if first and (record or paced) else None
-        loop = _paced(question) if paced else _latency_loop(question, self._native)
+        loop = (_paced if paced else _latency_loop)(question, self._engine)
         start = time.perf_counter()
         loop(lanes[0], count, first, stamps)
         seconds = time.perf_counter() - start
-        if _has_one_more(question, self._native):
+        if _has_one_more(question, self._engine):
             seconds *= count / (count + 1)
         if stamps is None or not record:
             return Reading(seconds)
-        return Reading(seconds, tally(stamps) if paced else intervals(stamps))
+        return Reading(seconds, tally(stamps[:count]) if paced else intervals(stamps))
 
     def close(self) -> None:
         """Close the adapter, and with it all that was made from it."""
         self._lanes.clear()
-        if self._listener is not None:
-            self._listener.close()
-        self._adapter.close()
+        if self.listener is not None:
+            self.listener.close()
+        self.adapter.close()
 
 
-def _latency_loop(question: Question, native: bool) -> Latency:
-    if question.how.wait is Wait.ASYNCIO:
-        from .waking import pingpong
-
-        return pingpong
-    loops: Any = importlib.import_module(".native" if native else ".latency", __package__)
-    table: Mapping[Kind, Latency] = {
-        Kind.PINGPONG: loops.pingpong,
-        Kind.WRITE: loops.write_pingpong,
-        Kind.READ: loops.read,
-    }
-    return table[question.kind]
-
-
-def _has_one_more(question: Question, native: bool) -> bool:
-    """Tell whether a loop does one round more than it is told, for those it is told to be whole."""
-    return not native and question.kind in (Kind.PINGPONG, Kind.WRITE)
-
-
-_PACED: Final = {
-    Kind.PINGPONG: "paced_pingpong",
-    Kind.WRITE: "paced_write_pingpong",
-    Kind.READ: "paced_read",
+_LATENCY: Final = {Kind.PINGPONG: "pingpong", Kind.WRITE: "write_pingpong", Kind.READ: "read"}
+_MODULES: Final = {
+    "python": (".latency", ".flow"),
+    "native": (".native", ".native"),
+    "nd1": (".face_loops", ".face_loops"),
 }
+"""Where the loops of an engine are: those of latency, and those of streams."""
 
 
-def _paced(question: Question) -> Latency:
+def _loops(question: Question, engine: str) -> Any:
+    latency, streams = _MODULES[engine]
+    if question.is_stream:
+        return importlib.import_module(streams, __package__)
     asleep = question.how.wait is Wait.ASYNCIO
-    loops: Any = importlib.import_module(".waking" if asleep else ".latency", __package__)
-    play: Callable[[Lane, int, float, Stamps | None], None] = getattr(loops, _PACED[question.kind])
+    return importlib.import_module(".waking" if asleep else latency, __package__)
 
-    def loop(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
+
+def _latency_loop(question: Question, engine: str) -> Latency:
+    loop: Latency = getattr(_loops(question, engine), _LATENCY[question.kind])
+    return loop
+
+
+def _paced(question: Question, engine: str) -> Latency:
+    play: Callable[[Any, int, float, Stamps | None], None]
+    play = getattr(_loops(question, engine), f"paced_{_LATENCY[question.kind]}")
+
+    def loop(lane: Any, count: int, first: bool, stamps: Stamps | None) -> None:
         play(lane, count, question.how.rate, stamps)
 
     return loop
 
 
-def _rate_loop(question: Question, lanes: Sequence[Lane], native: bool) -> Rate:
-    from . import bandwidth, flow
+def _has_one_more(question: Question, engine: str) -> bool:
+    """Tell whether a loop does one round more than it is told, for those it is told to be whole."""
+    return engine != "native" and question.kind in (Kind.PINGPONG, Kind.WRITE)
 
+
+def _rate_loop(question: Question, lanes: Sequence[Any], engine: str) -> Rate:
     how = question.how
     if how.burst:
         from . import bursts
 
-        play = bursts.compiled if native else bursts.stream
-        return lambda lane, count, first: play(lane, count, first, how.burst, how.batch)
-    if native:
-        from . import native as compiled
-
-        if question.kind is Kind.STREAM and how.credit:
-            return lambda lane, count, first: compiled.stream(lane, count, first, credit=True)
-        loops: Any = compiled
-    elif question.kind is Kind.STREAM and (how.credit or len(lanes) > 1):
-        return lambda _, count, first: flow.stream(lanes, count, first, credit=how.credit)
-    elif len(lanes) > 1:
-        reading = question.kind is Kind.READ_STREAM
-        return lambda _, count, first: flow.rdma(lanes, count, first, reading=reading)
-    else:
-        loops = bandwidth
-    table: Mapping[Kind, Rate] = {
-        Kind.STREAM: loops.stream,
-        Kind.WRITE_STREAM: loops.write_stream,
-        Kind.READ_STREAM: loops.read_stream,
-    }
-    return table[question.kind]
+        play = bursts.compiled if engine == "native" else bursts.stream
+        return lambda count, first: play(lanes[0], count, first, how.burst, how.batch)
+    loops = _loops(question, engine)
+    rate: Rate = (
+        loops.stream(lanes, credit=how.credit)
+        if question.kind is Kind.STREAM
+        else loops.rdma(lanes, reading=question.kind is Kind.READ_STREAM)
+    )
+    return rate

@@ -75,7 +75,8 @@ class WorkerSubject(Subject):
         """Look whether the interpreter has the module."""
         if not self.needs:
             return None
-        look = [self.python, "-c", f"import {self.needs}"]
+        # Not what lies in the current folder, where `-c` looks first.
+        look = [self.python, "-c", f"import sys; sys.path[:] = filter(None, sys.path); import {self.needs}"]
         try:
             found = subprocess.run(look, capture_output=True, timeout=_LOOK_LIMIT)
         except (OSError, subprocess.TimeoutExpired) as exc:

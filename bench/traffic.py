@@ -8,14 +8,8 @@ from collections.abc import Callable, Sequence
 from . import apart, histogram, options
 from .figures import LATENCY_HEADINGS, RATE_HEADINGS, latency_cells, rate_cells, table
 from .frame import Report, perform
-from .how import Wait
-from .own import ShmndNative
 from .question import Kind, Question
 from .rounds import Answer, Answers, Record
-
-_NATIVE_LACKS = (
-    "--engine native cannot do that: its loop polls, on one queue pair, as fast as it can"
-)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,17 +46,12 @@ class Traffic:
     def run(self, args: argparse.Namespace, kinds: Sequence[Kind] | None = None) -> int:
         """Measure and print, or be the server of a client that does."""
         how = options.how_of(args)
-        polls = how.wait in (Wait.HYBRID, Wait.POLL) and how.pairs == 1
-        if ShmndNative in options.ENGINES[args.engine] and (how.rate or not polls):
-            args.complain(_NATIVE_LACKS)
         if not self.is_rate:
             histogram.demand()
         questions = [
             Question(kind, size, how=how) for kind in kinds or self.kinds for size in args.sizes
         ]
         subjects = options.subjects_of(args)
-        if args.face != "nd2" and not all(subjects[-1].answers(each) for each in questions):
-            args.complain("--face nd1 does the plain traffic only, without further options")
         conclude = self._conclude(len(subjects) > 1, len(kinds or self.kinds) > 1)
         record = Record.NEVER if self.is_rate else Record.ALWAYS
         return perform(args, questions, subjects, conclude, record=record)

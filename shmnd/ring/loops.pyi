@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Iterable
 from typing import Self
 
 from shmnd.ring.above import AnyBuffer
@@ -21,28 +22,16 @@ def pingpong(
     first: bool,
     flags: int = 0,
     stamps: AnyBuffer | None = None,
+    rate: float = 0.0,
 ) -> float: ...
+
+class Lanes:
+    def __init__(self, lanes: Iterable[tuple[QueuePair, Sge, Sge, int, int]]) -> None: ...
+
 def stream_send(
-    qp: QueuePair,
-    receive_cq: CompletionCore,
-    initiator_cq: CompletionCore,
-    send: Sge,
-    receive: Sge,
-    count: int,
-    window: int,
-    granted: int = 0,
-    quota: int = 0,
-    flags: int = 0,
+    lanes: Lanes, count: int, window: int, granted: int = 0, quota: int = 0, flags: int = 0
 ) -> float: ...
-def stream_receive(
-    qp: QueuePair,
-    receive_cq: CompletionCore,
-    initiator_cq: CompletionCore,
-    receive: Sge,
-    empty: Sge,
-    count: int,
-    quota: int = 0,
-) -> float: ...
+def stream_receive(lanes: Lanes, empty: Sge, count: int, quota: int = 0) -> float: ...
 def burst_send(
     qp: QueuePair,
     initiator_cq: CompletionCore,
@@ -67,18 +56,20 @@ def write_pingpong(
     first: bool,
     flags: int = 0,
     stamps: AnyBuffer | None = None,
+    rate: float = 0.0,
 ) -> float: ...
-def rdma(
+def read(
     qp: QueuePair,
     initiator_cq: CompletionCore,
     local: Sge,
     remote_address: int,
     remote_token: int,
-    reading: bool,
     count: int,
-    window: int,
-    flags: int = 0,
     stamps: AnyBuffer | None = None,
+    rate: float = 0.0,
+) -> float: ...
+def rdma_stream(
+    lanes: Lanes, reading: bool, count: int, window: int, flags: int = 0
 ) -> float: ...
 def bounce(
     shared: AnyBuffer, base: int, count: int, first: bool, stamps: AnyBuffer | None = None

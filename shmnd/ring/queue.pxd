@@ -65,6 +65,7 @@ cdef class CompletionCore:
     cdef list _spin(self, Py_ssize_t max, object timeout)
     cdef bint _something(self) noexcept
     cdef _watch(self, uint64_t end)
+    cdef doze(self)
     cdef _look_around(self)
     cdef feed_from(self, object receives)
     cdef _tell_feeders(self)

@@ -364,6 +364,20 @@ cdef class CompletionCore:
                 results.extend(self._taken_now(max))
             return bool(results) or self.closed
 
+        self._asleep(found, timeout)
+        return results
+
+    cdef doze(self):
+        """Sleep in the kernel until a completion is there, and leave it there."""
+
+        def found():
+            self._rearm()
+            self.collect()
+            return c.shmnd_cq_count(&self.raw) > 0 or self.closed
+
+        self._asleep(found, None)
+
+    def _asleep(self, found, timeout):
         self.sleepers += 1
         self._tallies.count_sleeper(1)
         try:
@@ -372,7 +386,6 @@ cdef class CompletionCore:
             self.sleepers -= 1
             self._tallies.count_sleeper(-1)
             self._rearm()
-        return results
 
     # -- waking --
 

@@ -77,6 +77,14 @@ def test_a_pair_answers(stage: Stage) -> None:
         pipe.stop()
 
 
+def test_workers_do_not_take_what_lies_in_the_current_folder(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "argparse.py").write_text("raise SystemExit('of the current folder')")
+    monkeypatch.chdir(tmp_path)
+    Workers.start(stage, roles=(CLIENT,)).stop()
+
+
 def test_leaving_the_stage_ends_what_still_runs(stage: Stage) -> None:
     pipe = Pipe()
     with stage:
