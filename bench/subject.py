@@ -76,9 +76,11 @@ class WorkerSubject(Subject):
         if not self.needs:
             return None
         # Not what lies in the current folder, where `-c` looks first.
-        look = [self.python, "-c", f"import sys; sys.path[:] = filter(None, sys.path); import {self.needs}"]
+        look = f"import sys; sys.path[:] = filter(None, sys.path); import {self.needs}"
         try:
-            found = subprocess.run(look, capture_output=True, timeout=_LOOK_LIMIT)
+            found = subprocess.run(
+                [self.python, "-c", look], capture_output=True, timeout=_LOOK_LIMIT
+            )
         except (OSError, subprocess.TimeoutExpired) as exc:
             return f"cannot run {self.python}: {exc}"
         if found.returncode != 0:

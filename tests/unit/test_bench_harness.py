@@ -20,6 +20,7 @@ from shmnd_bench.peers.mpi import OpenMpi
 from shmnd_bench.peers.pipe import Pipe
 from shmnd_bench.question import Kind, Question
 from shmnd_bench.reading import Reading
+from shmnd_bench.worker import CLIENT
 
 pytestmark = pytest.mark.slow
 
