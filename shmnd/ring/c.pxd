@@ -16,25 +16,18 @@ cdef extern from "post.h" nogil:
     uint32_t SHMND_TALLY_ACTIVE, SHMND_TALLY_PASSIVE
     uint32_t SHMND_TOKEN_INDEX_BITS, SHMND_TOKEN_INDEX_MASK
     uint32_t SHMND_TABLE_ENTRIES, SHMND_TABLE_SEGMENTS
+    uint32_t SHMND_MR_REMOTE_READ, SHMND_MR_REMOTE_WRITE
     uint32_t SHMND_ALLOW_READ, SHMND_ALLOW_WRITE
-    uint32_t SHMND_ARMED_NOT, SHMND_ARMED_ANY, SHMND_ARMED_SOLICITED
-    uint32_t SHMND_MR_LOCAL_WRITE, SHMND_MR_REMOTE_READ, SHMND_MR_REMOTE_WRITE
-    uint32_t SHMND_SHORT_COPY
-    uint32_t SHMND_SUCCESS, SHMND_PENDING, SHMND_ACCESS_VIOLATION, SHMND_INVALID_DEVICE_REQUEST
-    uint32_t SHMND_CANCELED, SHMND_INTERNAL_ERROR
-    uint32_t SHMND_OP_INLINE, SHMND_OP_SOLICIT
+    uint32_t SHMND_ARMED_ANY, SHMND_OP_INLINE, SHMND_CQE_SILENT, SHMND_JOB_NONE
     uint32_t SHMND_SEND_FLAGS, SHMND_READ_FLAGS, SHMND_WRITE_FLAGS
     uint32_t SHMND_BIND_FLAGS, SHMND_INVALIDATE_FLAGS
-    uint32_t SHMND_RECEIVE, SHMND_SEND, SHMND_BIND, SHMND_INVALIDATE, SHMND_READ, SHMND_WRITE
-    uint32_t SHMND_CQE_SILENT, SHMND_CQE_SOLICITED
-    uint32_t SHMND_LINK_ATTACHED, SHMND_LINK_OPEN, SHMND_LINK_REJECTED, SHMND_LINK_CLOSED
-    uint32_t SHMND_LINK_DEAD
+    uint32_t SHMND_RECEIVE, SHMND_BIND, SHMND_INVALIDATE, SHMND_READ, SHMND_WRITE
+    uint32_t SHMND_LINK_OPEN, SHMND_LINK_REJECTED, SHMND_LINK_CLOSED
     uint32_t SHMND_QP_IDLE, SHMND_QP_CONNECTING, SHMND_QP_ATTACHED, SHMND_QP_CONNECTED
     uint32_t SHMND_QP_DOWN, SHMND_QP_CLOSED
-    uint32_t SHMND_IDLE, SHMND_RUN, SHMND_NEEDS_MAP
-    uint32_t SHMND_JOB_NONE
+    uint32_t SHMND_IDLE, SHMND_NEEDS_MAP
     uint32_t SHMND_ACTIVE, SHMND_PASSIVE
-    uint32_t SHMND_DIRECT_LINKS, SHMND_RING_SLOTS, SHMND_EAGER_MAX
+    uint32_t SHMND_DIRECT_LINKS, SHMND_RING_SLOTS
 
     struct shmnd_tally:
         word64 state
@@ -155,7 +148,6 @@ cdef extern from "post.h" nogil:
         uint64_t read_pos
         uint64_t limit
         uint64_t bound
-        uint64_t triggered_pos
         shmnd_arming arming
         shmnd_qp **links
         uint32_t link_count
@@ -287,12 +279,9 @@ cdef extern from "post.h" nogil:
         cbool rx_busy
         uint64_t rx_runs
         cbool rx_stalled
-        cbool rx_open
-        cbool rx_needs_segment
         cbool rx_fault
         uint64_t posted_base
         cbool going_down
-        cbool flush_pending
         uint64_t held_up_ns
         uint64_t cancelled
         uint64_t revision
@@ -354,15 +343,12 @@ cdef extern from "post.h" nogil:
     void shmnd_qp_disconnect(shmnd_qp *qp)
     void shmnd_batch_submit(shmnd_qp *qp)
     void shmnd_qp_flush(shmnd_qp *qp)
-    void shmnd_qp_look(shmnd_qp *qp)
     void shmnd_qp_tend(shmnd_qp *qp, uint64_t now_ns, shmnd_todo *todo)
-    uint32_t shmnd_qp_progress(shmnd_qp *qp, uint64_t now_ns)
     void shmnd_close_unopened(shmnd_qp *qp, uint32_t state)
     bint shmnd_quiet(const shmnd_qp *qp)
     void shmnd_unpublish_all(shmnd_qp *qp)
     void shmnd_fail_unmapped(shmnd_qp *qp, bint receiving)
     word64 *shmnd_read_pos_of(shmnd_side *side)
-    void shmnd_cancel_receives(shmnd_qp *qp, uint64_t up_to)
 
     uint32_t shmnd_post_send(shmnd_qp *qp, void *context, const shmnd_sge *sges, uint32_t n,
                              uint32_t flags, cbool *kept_p)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -114,6 +115,15 @@ def test_every_compiled_source_is_declared() -> None:
         stem = Path(module["sources"][0])
         assert module["name"] == ".".join(stem.with_suffix("").parts)
         assert (ROOT / stem.with_suffix(".pyi")).is_file(), f"{stem} has no stub"
+
+
+def test_no_name_of_the_headers_is_declared_for_nobody() -> None:
+    """c.pxd names what the compiled classes touch, and nothing else."""
+    declared = (ROOT / "shmnd/ring/c.pxd").read_text()
+    used = "\n".join(path.read_text() for path in ROOT.glob("*/*/*.p[yx][xd]") if path.stem != "c")
+    names = set(re.findall(r"\bSHMND_\w+|\bshmnd_\w+(?=\()", declared))
+    assert names
+    assert {name for name in names if not re.search(rf"\bc\.{name}\b", used)} == set()
 
 
 def test_an_sdist_holds_every_source(tmp_path: Path) -> None:
