@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What holds for every test: a broker of their own, and nothing left behind."""
 
+import contextlib
 import faulthandler
 import gc
 import os
 import re
-import select
 import shutil
-import signal
-import socket
-import struct
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +17,11 @@ from typing import Any, Final
 import hypothesis
 import psutil
 import pytest
+
+from shmnd.broker.access import Access
+from shmnd.broker.place import Place
+from shmnd.broker.visitor import visit
+from shmnd.status import NdError
 
 pytest_plugins = ["pytester"]
 
@@ -33,36 +35,16 @@ hypothesis.settings.load_profile("shmnd")
 _FAILED: Final = pytest.StashKey[bool]()
 _SHM: Final = Path("/dev/shm")
 _MAPPED: Final = re.compile(r"^(\S+) .* ((?:/dev/shm/|/memfd:)\S*shmnd.*)$")
-_PEER_CREDENTIALS: Final = struct.Struct("3i")
 
 
 # -- a broker of their own ------------------------------------------------------------------------
 
 
-def _stop_broker(path: Path) -> None:
-    """End the process that listens at `path`, if there is one, and wait until it is gone."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return
-        packed = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
-        pid = _PEER_CREDENTIALS.unpack(packed)[0]
-    if pid == os.getpid():
-        return
-    try:
-        pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            signal.pidfd_send_signal(pidfd, number)
-            if select.select([pidfd], [], [], 5.0)[0]:
-                return
-    except ProcessLookupError:
-        return
-    finally:
-        os.close(pidfd)
+def _stop_broker(folder: Path) -> None:
+    """End the process that serves there, if there is one, and wait until it is gone."""
+    with contextlib.suppress(NdError, OSError), visit(Place(folder, Access())) as visitor:
+        if visitor is not None and visitor.pid not in (0, os.getpid()):
+            visitor.end()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -76,7 +58,7 @@ def runtime_dir() -> Iterator[Path]:
     yield folder
     patch.undo()
     for path in folder.glob("**/broker.sock"):
-        _stop_broker(path)
+        _stop_broker(path.parent)
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -8,8 +8,6 @@ import os
 import select
 import shutil
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import time
@@ -20,6 +18,7 @@ from typing import Any, Final
 import shmnd
 from shmnd import MrFlag, RequestType, Status
 from shmnd.broker.place import Place, place_of
+from shmnd.broker.visitor import visit
 
 PATIENCE: Final = 20.0
 """Seconds after which something that must happen counts as missing."""
@@ -104,6 +103,19 @@ def listening(adapter: shmnd.Adapter, port: int = 0) -> shmnd.Listener:
     listener.bind(("127.0.0.1", port))
     listener.listen()
     return listener
+
+
+def join(listener: shmnd.Listener, active: Any, passive: Any) -> list[shmnd.Connector]:
+    """Connect two queue pairs of one adapter: the connectors, which are to be kept."""
+    asking, asked = (listener.adapter.create_connector() for _ in range(2))
+    request = listener.get_connection_request(asked)
+    connecting = asking.connect(active, listener.get_local_address())
+    request.result(PATIENCE)
+    accepting = asked.accept(passive)
+    connecting.result(PATIENCE)
+    asking.complete_connect().result(PATIENCE)
+    accepting.result(PATIENCE)
+    return [asking, asked]
 
 
 def unshared(*kinds: str) -> list[str]:
@@ -220,13 +232,8 @@ adapter.close()
 
 def broker_pid(place: Place | None = None) -> int:
     """Give the process that serves a place (the tests' own), 0 when there is none."""
-    sock = (place or place_of()).connect()
-    if sock is None:
-        return 0
-    with sock:
-        packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    pid: int = struct.unpack("3i", packed)[0]
-    return pid
+    with visit(place or place_of()) as visitor:
+        return 0 if visitor is None else visitor.pid
 
 
 def end_process(pid: int, number: int = signal.SIGKILL) -> None:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import shmnd
+from processes.kit import join, listening
 from shmnd.hub import Hub
 
 WAIT = 10
@@ -32,21 +33,13 @@ def test_the_end_waits_for_a_copy_of_the_peer_and_close_does_not() -> None:
     with ExitStack() as kept:
         adapter = kept.enter_context(shmnd.open_adapter("127.0.0.1"))
         cq = kept.enter_context(adapter.create_completion_queue(16))
-        active, passive = (kept.enter_context(adapter.create_connector()) for _ in range(2))
         sender, receiver = (
             kept.enter_context(adapter.create_queue_pair(cq, cq, context=name))
             for name in ("sender", "receiver")
         )
-        listener = kept.enter_context(adapter.create_listener())
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        asked = listener.get_connection_request(passive)
-        connecting = active.connect(sender, listener.get_local_address())
-        asked.result(WAIT)
-        accepting = passive.accept(receiver)
-        connecting.result(WAIT)
-        active.complete_connect().result(WAIT)
-        accepting.result(WAIT)
+        listener = kept.enter_context(listening(adapter))
+        for connector in join(listener, sender, receiver):
+            kept.enter_context(connector)
         receiver.receive(None, "outstanding")
 
         hub: Hub = adapter.hub

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 import shmnd
+from processes.kit import join, listening
 
 WAIT = 10
 LINKS = 12
@@ -19,25 +20,15 @@ def test_a_sleeper_finds_messages_whose_marks_were_wiped_away() -> None:
         adapter = kept.enter_context(shmnd.open_adapter("127.0.0.1"))
         cq, other = (adapter.create_completion_queue(256) for _ in range(2))
         cq.spin = 0
-        listener = adapter.create_listener()
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+        listener = listening(adapter)
         senders = []
         for number in range(LINKS):
             sender = adapter.create_queue_pair(other, other)
             receiver = adapter.create_queue_pair(cq, cq, context=number)
             receiver.receive(None)
-            active, passive = adapter.create_connector(), adapter.create_connector()
-            asked = listener.get_connection_request(passive)
-            connecting = active.connect(sender, listener.get_local_address())
-            asked.result(WAIT)
-            accepting = passive.accept(receiver)
-            connecting.result(WAIT)
-            active.complete_connect().result(WAIT)
-            accepting.result(WAIT)
-            senders.append(sender)
-            for made in (passive, active, receiver, sender):
+            for made in (*join(listener, sender, receiver), receiver, sender):
                 kept.callback(made.close)
+            senders.append(sender)
         assert cq.wait(timeout=0) == []  # the connections are marked: those marks are taken now
 
         # What any connected peer could store there: no marks are wanted, and there are none.

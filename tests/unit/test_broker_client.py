@@ -30,17 +30,6 @@ LISTENER = {"adapter": ADAPTER, "object": 1, "kind": "listener", "host": "127.0.
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return place_of("test", str(tmp_path))
-
-
-@pytest.fixture
-def broker(place: Place) -> Iterator[Server]:
-    with serving(place) as server:
-        yield server
-
-
-@pytest.fixture
 def doorbell() -> Iterator[int]:
     fd = os.eventfd(0)
     yield fd

@@ -19,11 +19,6 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return place_of("test", str(tmp_path))
-
-
 def mode(path: Path) -> int:
     return path.stat().st_mode & 0o7777
 

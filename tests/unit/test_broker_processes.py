@@ -7,7 +7,6 @@ import random
 import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
+from processes.kit import broker_pid, end_process
 from shmnd.broker import spawn
 from shmnd.broker.client import BrokerClient
 from shmnd.broker.place import Place, place_of
@@ -32,27 +32,6 @@ pytestmark = pytest.mark.slow
 KEY = "ab" * 16
 
 
-def broker_pid(place: Place) -> int:
-    """Give the process that serves a place, 0 when there is none."""
-    sock = place.connect()
-    if sock is None:
-        return 0
-    with sock:
-        packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    pid: int = struct.unpack("3i", packed)[0]
-    return pid
-
-
-def signal_and_wait(pid: int, number: int) -> None:
-    """End a process that is no child of this one."""
-    fd = os.pidfd_open(pid)
-    try:
-        signal.pidfd_send_signal(fd, number)
-        assert select.select([fd], [], [], PATIENCE)[0], f"{pid} goes on after signal {number}"
-    finally:
-        os.close(fd)
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     place = place_of("test", str(tmp_path))
@@ -60,7 +39,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     pid = broker_pid(place)
     if pid not in (0, os.getpid()):
         with contextlib.suppress(ProcessLookupError):
-            signal_and_wait(pid, signal.SIGKILL)
+            end_process(pid)
 
 
 Make = Callable[..., BrokerClient]
@@ -278,7 +257,7 @@ def test_a_fork_in_the_midst_of_a_start_takes_no_lock_along(
     real = spawn._start
     monkeypatch.setattr(spawn, "_start", start_and_fork)
     spawn.reach(place, time.monotonic() + PATIENCE).close()
-    signal_and_wait(broker_pid(place), signal.SIGKILL)
+    end_process(broker_pid(place))
     lock = place.try_lock()
     assert lock is not None, "the forked child holds the broker's lock"
     os.close(lock)
@@ -309,7 +288,7 @@ def test_clients_that_come_while_it_leaves_are_not_lost(place: Place, make: Make
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_order(place: Place, make: Make, number: int) -> None:
     client = make()
-    signal_and_wait(broker_pid(place), number)
+    end_process(broker_pid(place), number)
     assert not place.socket.exists()
     assert client.call("sync")["status"] == 0
     assert broker_pid(place)
@@ -459,7 +438,7 @@ def test_what_processes_hold_is_told_to_the_next_broker(place: Place, make: Make
     }
 
     old = active.broker
-    signal_and_wait(broker_pid(place), signal.SIGKILL)
+    end_process(broker_pid(place))
     assert place.socket.exists(), "a killed broker leaves its socket"
     drop(passive)
     active.call("sync")
@@ -491,7 +470,7 @@ for n in range(10**9):
         for child in all_of_them:
             child.hear()
         for _ in range(4):
-            signal_and_wait(broker_pid(place), signal.SIGKILL)
+            end_process(broker_pid(place))
             for child in all_of_them:
                 # What lies in the pipe was said before; new words come from a new broker.
                 assert child.process.stdout is not None

@@ -10,7 +10,6 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +17,13 @@ import pytest
 
 from shmnd.broker import lines as lines_module
 from shmnd.broker import server as server_module
-from shmnd.broker.place import Place, place_of
+from shmnd.broker.place import Place
 from shmnd.broker.protocol import MAX_FDS, MAX_MESSAGE, VERSION, decode, encode, receive
 from shmnd.broker.rendezvous import Rendezvous
 from shmnd.broker.server import Server, ServerLimits
 from shmnd.broker.shapes import REQUESTS
 from shmnd.status import Status
 from unit.broker_wire import PATIENCE, Wire, serving
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return place_of("test", str(tmp_path))
-
-
-@pytest.fixture
-def broker(place: Place) -> Iterator[Server]:
-    with serving(place) as server:
-        yield server
 
 
 def memory(size: int = 4096) -> int:

@@ -2,7 +2,7 @@
 """The state tables of connectors, cell by cell: every call and every event in every state."""
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,20 +19,6 @@ OK, PENDING = S.SUCCESS, S.PENDING
 INVALID, ACTIVE = S.CONNECTION_INVALID, S.CONNECTION_ACTIVE
 ASSOCIATED, PARAMETER_1 = S.ADDRESS_ALREADY_ASSOCIATED, S.INVALID_PARAMETER_1
 REFUSED, CANCELED, ABORTED = S.CONNECTION_REFUSED, S.CANCELED, S.CONNECTION_ABORTED
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def dancers(world: World) -> Iterator[Dancers]:
-    made = Dancers(world)
-    yield made
-    vars(made).clear()  # pytest holds the object until everything is torn down
 
 
 # -- every call in every state --------------------------------------------------------------------

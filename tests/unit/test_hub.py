@@ -31,20 +31,6 @@ from unit.fakes import FakeAdapter, FakeClient, FakeDataPlane, World
 WAIT = 10.0
 
 
-@pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def dancers(world: World) -> Iterator[Dancers]:
-    made = Dancers(world)
-    yield made
-    vars(made).clear()
-
-
 def is_open(fd: int) -> bool:
     try:
         os.fstat(fd)

@@ -33,13 +33,6 @@ WAIT = 10.0
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    made = World()
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def adapter(world: World) -> FakeAdapter:
     return world.adapter()
 

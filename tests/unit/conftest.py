@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of more than one file: a broker in a thread, and a world without shared memory."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shmnd.broker.place import Place, place_of
+from shmnd.broker.server import Server
+from unit.broker_wire import serving
+from unit.dancers import Dancers
+from unit.fakes import World
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """Where nobody else looks for a broker."""
+    return place_of("test", str(tmp_path))
+
+
+@pytest.fixture
+def broker(place: Place) -> Iterator[Server]:
+    """A broker at that place."""
+    with serving(place) as server:
+        yield server
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """Adapters of several processes, and a broker, that are pretended."""
+    made = World()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def dancers(world: World) -> Iterator[Dancers]:
+    """Two ends of that world that are about to meet."""
+    made = Dancers(world)
+    yield made
+    vars(made).clear()  # pytest holds the object until everything is torn down
