@@ -255,7 +255,7 @@ def _bare(buffer: tuple[int, ...], call: str) -> _Bare:
     match numbers:
         case [int(address), int(nbytes)] if 0 <= address < 1 << 64 and nbytes >= 0:
             return _Bare(address, nbytes)
-    raise error(Status.ACCESS_VIOLATION, call, f"{buffer!r} is no (address, length) of memory")
+    raise error(Status.ACCESS_VIOLATION, call, f"{buffer!r} names no memory by address and length")
 
 
 class MemoryWindow(Closing):
