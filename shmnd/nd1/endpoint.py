@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from shmnd.closing import Closing
 from shmnd.memory import MemoryRegion
@@ -22,9 +24,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Endpoint"]
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
 _ALLOW: Final = int(OpFlag.ALLOW_READ | OpFlag.ALLOW_WRITE)
 _BIND_FLAGS: Final = int(OpFlag.SILENT_SUCCESS | OpFlag.READ_FENCE) | _ALLOW
 _INVALIDATE_FLAGS: Final = int(OpFlag.SILENT_SUCCESS | OpFlag.READ_FENCE)
+
+
+def _ending_a_batch(
+    post: Callable[Concatenate[Endpoint, _P], _R],
+) -> Callable[Concatenate[Endpoint, _P], _R]:
+    """Have a call that is refused end an open batch, as those of the compiled part do."""
+
+    @functools.wraps(post)
+    def call(self: Endpoint, /, *args: _P.args, **options: _P.kwargs) -> _R:
+        try:
+            return post(self, *args, **options)
+        except BaseException:
+            self.pair._end_batch()
+            raise
+
+    return call
 
 
 class _Staging:
@@ -75,6 +96,7 @@ class Endpoint(EndpointCore, Closing):
 
     # -- windows --
 
+    @_ending_a_batch
     def bind(
         self,
         result: Result,
@@ -88,21 +110,6 @@ class Endpoint(EndpointCore, Closing):
 
         The descriptor is valid when this returns, for the next Send to tell the peer.
         """
-        try:
-            return self._bind(result, memory_handle, memory_window, address, length, flags)
-        except BaseException:
-            self.pair._end_batch()
-            raise
-
-    def _bind(
-        self,
-        result: Result,
-        memory_handle: int,
-        memory_window: MemoryWindow,
-        address: int,
-        length: int,
-        flags: int,
-    ) -> MwDescriptor:
         call = "Endpoint.bind"
         region = self.face.region(memory_handle)
         if region is None:
@@ -127,15 +134,9 @@ class Endpoint(EndpointCore, Closing):
         if window.face is not self.face:
             raise error(status, call, "the window is of another adapter")
 
+    @_ending_a_batch
     def invalidate(self, result: Result, memory_window: MemoryWindow, flags: int = 0) -> None:
         """End the peer's access through a window. Final when it completes."""
-        try:
-            self._invalidate(result, memory_window, flags)
-        except BaseException:
-            self.pair._end_batch()
-            raise
-
-    def _invalidate(self, result: Result, memory_window: MemoryWindow, flags: int) -> None:
         call = "Endpoint.invalidate"
         self._check_window(memory_window, Status.INVALID_PARAMETER_2, call)
         flags = flags_given(call, flags)
