@@ -130,15 +130,15 @@ def test_messages_go_on_beside_a_stopped_broker(adapter: shmnd.Adapter) -> None:
         talk = Talk.to(adapter, tuple(echo.hear()))
         broker = broker_pid()
         with stopped(broker):
-            adapter.hub.client._timeout = 0.2  # type: ignore[attr-defined]
+            adapter.hub.client._timeout = 1.0  # type: ignore[attr-defined]
             with pytest.raises(TimeoutError, match=f"pid {broker}.*stopped"):
                 adapter.create_connector().bind(("127.0.0.1", 0))
             started = time.monotonic()
-            while time.monotonic() < started + 2.5:  # while it looks for another, twice
+            while time.monotonic() < started + 2.5:  # while it looks for another
                 exchange(talk, 5)
                 looked = time.monotonic()
                 adapter.hub.progress()
-                assert time.monotonic() - looked < 0.1, "a look waited for the broker"
+                assert time.monotonic() - looked < 0.9, "a look waited for the broker"
         adapter.hub.client._timeout = CALL_SECONDS  # type: ignore[attr-defined]
         connect_when_back_to_itself(adapter)
 

@@ -416,7 +416,7 @@ def test_a_handler_that_returns_disturbs_no_wait() -> None:
 
 
 def test_ctrl_c_ends_a_wait_of_a_whole_program() -> None:
-    program = PAIR + "say('waiting')\ntry:\n    talk.cq.wait(1)\nexcept KeyboardInterrupt:\n"
+    program = PAIR + "try:\n    say('waiting')\n    talk.cq.wait(1)\nexcept KeyboardInterrupt:\n"
     with Child(program + "    say('interrupted')\n") as child:
         assert child.hear() == "waiting"
         time.sleep(0.1)

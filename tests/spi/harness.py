@@ -21,7 +21,7 @@ import shmnd
 import shmnd.affairs
 from shmnd import MrFlag, NdError, OpFlag, RequestType, Status
 
-WAIT = 5.0
+WAIT = 10.0
 """No wait in this suite is longer than this many seconds, unless it says so."""
 
 LOCAL = MrFlag.ALLOW_LOCAL_WRITE

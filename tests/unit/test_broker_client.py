@@ -452,7 +452,8 @@ def test_a_broker_of_another_user_is_refused(
 
 
 def test_a_broker_that_does_not_answer_is_a_timeout_that_names_it(make: Make, place: Place) -> None:
-    with greeted(place, make, timeout=0.05) as (_, client):
+    with greeted(place, make) as (_, client):
+        client._timeout = 0.05
         with pytest.raises(TimeoutError, match=r"sock \(pid \d+\) did not answer") as caught:
             client.call("sync", caller="Listener.bind")
         assert "Listener.bind" in str(caught.value)
@@ -461,7 +462,8 @@ def test_a_broker_that_does_not_answer_is_a_timeout_that_names_it(make: Make, pl
 
 def test_after_a_timeout_the_next_call_starts_afresh(make: Make, place: Place) -> None:
     owner = Owner()
-    with greeted(place, make, timeout=0.05, on_reconnect=owner) as (broker, client):
+    with greeted(place, make, on_reconnect=owner) as (broker, client):
+        client._timeout = 0.05
         with pytest.raises(TimeoutError):
             client.call("sync")
         client._timeout = PATIENCE
@@ -489,7 +491,7 @@ def test_an_interrupted_call_starts_afresh(
 
 
 def test_nonsense_ends_the_session(make: Make, place: Place) -> None:
-    with greeted(place, make, timeout=0.5) as (broker, client):
+    with greeted(place, make) as (broker, client):
         broker.socks[-1].send(b"nonsense")
         assert readable(client, PATIENCE)
         assert client.events() == []

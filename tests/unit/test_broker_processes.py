@@ -504,8 +504,9 @@ hear()
 
 
 def test_a_stopped_broker_is_a_timeout_and_comes_back(place: Place, make: Make) -> None:
-    client = make(timeout=0.2)
+    client = make()
     client.call("adapter", key=KEY)
+    client._timeout = 0.2
     pid = broker_pid(place)
     os.kill(pid, signal.SIGSTOP)
     try:

@@ -222,7 +222,7 @@ def test_a_death_is_noticed_without_the_broker(
     assert notice._seen() is Status.PENDING
     mortal.kill()
     assert select.select([survivor.hub.epoll_fd], [], [], WAIT)[0]
-    notice.result(0.1)
+    notice.result(WAIT)
     assert known.dead
     assert peer_of(survivor, doomed) is None
     survivor.hub.progress()
