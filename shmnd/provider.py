@@ -45,9 +45,8 @@ class Provider(Closing):
     def resolve_address(self, host: str | tuple[str, int]) -> int:
         """Give the id of the adapter that serves a local address; a port is ignored."""
         call = "Provider.resolve_address"
-        if isinstance(host, tuple):
-            host = host[0]
-        require_local(parse_host(host, call, 1), call)
+        numeric = next(iter(host), None) if isinstance(host, tuple) else host
+        require_local(parse_host(numeric, call, 1), call)
         return _adapter_id()
 
     def open_adapter(self, adapter_id: int) -> Adapter:

@@ -54,7 +54,8 @@ class Listen(Closing):
                 Status.INVALID_PARAMETER_1, call, f"{type(connector).__name__} is no Connector"
             )
         with in_words_of_version_1(call, _CLOSED):
-            connector.core.protocol = self._core.protocol
+            if connector.core.is_new:
+                connector.core.protocol = self._core.protocol
             return self._core.get_connection_request(connector.core)
 
     def cancel_overlapped_requests(self) -> None:

@@ -11,6 +11,7 @@ from collections import deque
 
 from cpython.buffer cimport PyBUF_ANY_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from cpython.number cimport PyIndex_Check
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport calloc, free
 from libc.stdint cimport UINT64_MAX
@@ -31,7 +32,9 @@ _PRIVATE = int(c.SHMND_PRIVATE_MEMORY)
 
 cdef inline object _whole(object value):
     """The int that a value stands for; None for what is no integer."""
-    return value if type(value) is int else integer(value)
+    if type(value) is int:
+        return value
+    return integer(value) if PyIndex_Check(value) else None
 
 
 cdef class Sge:

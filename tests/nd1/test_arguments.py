@@ -121,3 +121,9 @@ def test_inline_data_ends_where_its_buffer_ends(connected: Pair, beside: int) ->
     endpoint.send(nd.Result(), [nd.Sge(b"whole", 5, None), *rest])
     assert [result.status for result in connected.both_reap(near)] == [Status.SUCCESS]
     assert [result.bytes_transferred for result in connected.passive.reap()] == [5 + 8 * beside]
+
+
+@pytest.mark.parametrize("host", [None, 17, (), (None, 0), "nowhere"], ids=repr)
+def test_open_adapter_invalid_address_when_it_is_none(host: Any) -> None:
+    with nd_error(Status.INVALID_ADDRESS, match="open_adapter"):
+        nd.Provider().open_adapter(host)

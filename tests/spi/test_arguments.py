@@ -173,6 +173,12 @@ def test_open_adapter_refuses_what_is_no_time_for_a_send_to_wait(timeout: Any) -
         shmnd.open_adapter(rnr_timeout=timeout)
 
 
+@pytest.mark.parametrize("host", [None, 17, b"127.0.0.1", (), (None, 0), [], ["127.0.0.1", 0]])
+def test_resolve_address_refuses_what_is_no_host(host: Any) -> None:
+    with nd_error(Status.INVALID_PARAMETER_1, match="resolve_address"):
+        shmnd.Provider().resolve_address(host)
+
+
 @pytest.mark.parametrize("namespace", [1, True, b"name", 1.5, [], "", "..", "a/b", "x" * 65])
 def test_open_adapter_refuses_what_names_no_namespace(namespace: Any) -> None:
     with nd_error(Status.INVALID_PARAMETER, match="namespace"):
