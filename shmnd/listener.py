@@ -49,7 +49,9 @@ class Listener(PortHolder):
             self._require_open(call)
             if self._port is not None:
                 raise error(
-                    Status.ADDRESS_ALREADY_ASSOCIATED, call, f"bound to {self._port.address}"
+                    Status.ADDRESS_ALREADY_ASSOCIATED,
+                    call,
+                    f"the listener is bound to {self._port.address}",
                 )
             self._port = Port(self.adapter, self, "listener", wanted, self.protocol, call)
 

@@ -203,9 +203,18 @@ class MemoryRegion(OverlappedObject):
 
         What lies outside the region fails when a request uses it, not here.
         """
+        call = "MemoryRegion.sge"
+        self._registered(call)
         offset = operator.index(offset)
-        address = self.address + offset
-        return Sge(address, self.length - offset if length is None else length, self._token)
+        if length is None:
+            length = self.length - offset
+            if length < 0:
+                raise error(
+                    Status.INVALID_PARAMETER_1,
+                    call,
+                    f"nothing is left from offset {offset} on, the region has {self.length} bytes",
+                )
+        return Sge(self.address + offset, length, self._token)
 
     def _registered(self, call: str) -> int:
         if not self._token or self._leaving:

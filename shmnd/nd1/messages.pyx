@@ -168,7 +168,7 @@ cdef class EndpointCore:
 
     cdef _send(self, Result result, object sges, object flags):
         cdef c.shmnd_sge list_[16]
-        cdef uint32_t flag = flags_of(flags)
+        cdef uint32_t flag = flags_of(flags, "Endpoint.send")
         cdef uint32_t n, status
         if self.pair.born != forks:
             self.pair._refuse_in_child("send")
@@ -195,7 +195,7 @@ cdef class EndpointCore:
     cdef _send_and_invalidate(self, Result result, object sges, MwDescriptor descriptor,
                               object flags):
         cdef c.shmnd_sge list_[16]
-        cdef uint32_t flag = flags_of(flags)
+        cdef uint32_t flag = flags_of(flags, "Endpoint.send_and_invalidate")
         cdef uint32_t n
         n = gather_sges(sges, list_, "Endpoint.send_and_invalidate", self.pair.q.wq_stride)
         if flag & ~_SEND_FLAGS:
@@ -246,10 +246,10 @@ cdef class EndpointCore:
     cdef _rdma(self, uint32_t type_, str method, Result result, object sges,
                MwDescriptor descriptor, object offset, object flags):
         cdef c.shmnd_sge list_[16]
-        cdef uint32_t flag = flags_of(flags)
+        cdef str call = "Endpoint.read" if type_ == c.SHMND_READ else "Endpoint.write"
+        cdef uint32_t flag = flags_of(flags, call)
         cdef uint32_t n, status, token = descriptor.token
         cdef uint64_t address
-        cdef str call = "Endpoint.read" if type_ == c.SHMND_READ else "Endpoint.write"
         if self.pair.born != forks:
             self.pair._refuse_in_child(method)
         n = gather_sges(sges, list_, call, self.pair.q.wq_stride)

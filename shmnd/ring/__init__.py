@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data plane: memory that processes share, and what moves through it.
 
-Compiled. It knows statuses and nothing else of the rooms above it.
+Compiled. It knows nothing of the rooms above it.
 """
 
 import sys

@@ -9,7 +9,7 @@ from shmnd.ring.queue cimport PairCore
 from shmnd.ring.receives cimport ReceiveCore
 
 
-cdef uint32_t flags_of(object flags) except? 0xffffffff
+cdef uint32_t flags_of(object flags, str call) except? 0xffffffff
 
 
 cdef class PostingCore(PairCore):

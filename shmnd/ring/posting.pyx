@@ -38,12 +38,12 @@ cdef object _NO_FLAGS = 0
 cdef uint32_t _FULL = Status.NO_MORE_ENTRIES
 
 
-cdef uint32_t flags_of(object flags) except? 0xffffffff:
+cdef uint32_t flags_of(object flags, str call) except? 0xffffffff:
     """Flags as the engine takes them; what is no 32-bit number is no legal flag either."""
     if flags is _NO_FLAGS:
         return 0
     if not isinstance(flags, int):
-        flags = flags_given("posting", flags)
+        flags = flags_given(call, flags)
     if flags < 0 or flags > 0xFFFFFFFF:
         return 0x80000000
     return flags
@@ -110,7 +110,7 @@ cdef class PostingCore(PairCore):
         Flags: SILENT_SUCCESS, READ_FENCE, SEND_AND_SOLICIT_EVENT, INLINE.
         """
         cdef c.shmnd_sge list_[16]
-        cdef uint32_t flag = flags_of(flags)
+        cdef uint32_t flag = flags_of(flags, "QueuePair.send")
         cdef uint32_t n, status
         if self.born != forks:
             self._refuse_in_child("send")
@@ -148,7 +148,7 @@ cdef class PostingCore(PairCore):
         connection.
         """
         cdef c.shmnd_sge list_[16]
-        cdef uint32_t flag = flags_of(flags)
+        cdef uint32_t flag = flags_of(flags, "QueuePair.send_and_invalidate")
         cdef uint32_t n, status, named
         if self.born != forks:
             self._refuse_in_child("send_and_invalidate")
@@ -239,7 +239,8 @@ cdef class PostingCore(PairCore):
     cdef _rdma(self, uint32_t type_, str method, object sge, object remote_address,
                object remote_token, object context, object flags):
         cdef c.shmnd_sge list_[16]
-        cdef uint32_t flag = flags_of(flags)
+        cdef str call = "QueuePair.read" if type_ == c.SHMND_READ else "QueuePair.write"
+        cdef uint32_t flag = flags_of(flags, call)
         cdef uint32_t n, status, token
         cdef uint64_t address
         if self.born != forks:
@@ -249,8 +250,7 @@ cdef class PostingCore(PairCore):
         if flag & ~(c.SHMND_READ_FLAGS if type_ == c.SHMND_READ else c.SHMND_WRITE_FLAGS):
             self.refuse(method, Status.INVALID_PARAMETER_6, None, flags)
         if flag & c.SHMND_OP_INLINE:
-            sge = self._inline(sge, "QueuePair.write")
-        call = "QueuePair.read" if type_ == c.SHMND_READ else "QueuePair.write"
+            sge = self._inline(sge, call)
         n = gather_sges(sge, list_, call, self.q.wq_stride)
         status = self.post_rdma(type_, context, list_, n, address, token, flag)
         if status:
@@ -298,7 +298,7 @@ cdef class PostingCore(PairCore):
         The window's token is valid when this returns. Flags: ALLOW_READ, ALLOW_WRITE,
         SILENT_SUCCESS, READ_FENCE.
         """
-        cdef uint32_t flag = flags_of(flags)
+        cdef uint32_t flag = flags_of(flags, "QueuePair.bind")
         if flag & ~c.SHMND_BIND_FLAGS:
             self.refuse("bind", Status.INVALID_PARAMETER_6, None, flags)
         if not hasattr(memory_window, "_check_bind"):
@@ -315,7 +315,7 @@ cdef class PostingCore(PairCore):
 
         Flags: SILENT_SUCCESS, READ_FENCE.
         """
-        cdef uint32_t flag = flags_of(flags)
+        cdef uint32_t flag = flags_of(flags, "QueuePair.invalidate")
         if flag & ~c.SHMND_INVALIDATE_FLAGS:
             self.refuse("invalidate", Status.INVALID_PARAMETER_3, None, flags)
         if not hasattr(memory_window, "_check_invalidate"):

@@ -69,6 +69,13 @@ REFUSED: dict[str, tuple[Call, Status, str]] = {
     "descriptor, short": (
         lambda e: nd.MwDescriptor.unpack(bytes(19)), Status.INVALID_BUFFER_SIZE, "19",
     ),
+    "element behind the region": (
+        lambda e: e.region.sge(65), Status.INVALID_PARAMETER_1, "offset 65 on, the region has 64",
+    ),
+    "element of no region": (
+        lambda e: e.adapter.create_memory_region().sge(),
+        Status.INVALID_DEVICE_STATE, "MemoryRegion.sge: no buffer",
+    ),
     "info of version 1, short": (
         lambda e: nd.AdapterInfo.unpack(bytes(127)), Status.INVALID_BUFFER_SIZE, "127",
     ),
@@ -77,7 +84,7 @@ REFUSED: dict[str, tuple[Call, Status, str]] = {
 NO_TYPE: dict[str, tuple[Call, str]] = {
     "list": (lambda e: e.qp.send("sge"), "str"),
     "entry of a list": (lambda e: e.qp.send(["sge"]), "str"),
-    "flags of a request": (lambda e: e.qp.send(None, None, "flags"), "flags must be an int"),
+    "flags of a request": (lambda e: e.qp.send(None, None, "flags"), "QueuePair.send: flags"),
     "flags of memory": (
         lambda e: e.adapter.create_memory_region().register(bytearray(8), "flags"), "flags",
     ),
