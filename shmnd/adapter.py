@@ -253,16 +253,14 @@ class Adapter(Closing):
         self._own_queue(call, 2, receive_cq, CompletionQueue)
         self._own_queue(call, 3, initiator_cq, CompletionQueue)
         limits = self.limits
-        depths = {
-            name: within(call, number, name, value, 0, most)
-            for number, name, value, most in (
-                (5, "receive_depth", receive_depth, limits.max_receive_queue_depth),
-                (6, "initiator_depth", initiator_depth, limits.max_initiator_queue_depth),
-                (7, "max_receive_sge", max_receive_sge, limits.max_receive_sge),
-                (8, "max_initiator_sge", max_initiator_sge, limits.max_initiator_sge),
-                (9, "inline_size", inline_size, limits.max_inline_data_size),
-            )
-        }
+        depths = _within_limits(
+            call,
+            (5, "receive_depth", receive_depth, limits.max_receive_queue_depth),
+            (6, "initiator_depth", initiator_depth, limits.max_initiator_queue_depth),
+            (7, "max_receive_sge", max_receive_sge, limits.max_receive_sge),
+            (8, "max_initiator_sge", max_initiator_sge, limits.max_initiator_sge),
+            (9, "inline_size", inline_size, limits.max_inline_data_size),
+        )
         return self._pair(receive_cq, initiator_cq, None, context, depths)
 
     def create_queue_pair_with_srq(
@@ -283,14 +281,12 @@ class Adapter(Closing):
         self._own_queue(call, 3, initiator_cq, CompletionQueue)
         self._own_queue(call, 4, srq, SharedReceiveQueue)
         limits = self.limits
-        depths = {
-            name: within(call, number, name, value, 0, most)
-            for number, name, value, most in (
-                (6, "initiator_depth", initiator_depth, limits.max_initiator_queue_depth),
-                (7, "max_initiator_sge", max_initiator_sge, limits.max_initiator_sge),
-                (8, "inline_size", inline_size, limits.max_inline_data_size),
-            )
-        }
+        depths = _within_limits(
+            call,
+            (6, "initiator_depth", initiator_depth, limits.max_initiator_queue_depth),
+            (7, "max_initiator_sge", max_initiator_sge, limits.max_initiator_sge),
+            (8, "inline_size", inline_size, limits.max_inline_data_size),
+        )
         depths |= {"receive_depth": 0, "max_receive_sge": 0}
         return self._pair(receive_cq, initiator_cq, srq, context, depths)
 
@@ -358,6 +354,11 @@ class Adapter(Closing):
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
         return f"<Adapter {self.host} {state} in process {os.getpid()}>"
+
+
+def _within_limits(call: str, *asked: tuple[int, str, int, int]) -> dict[str, int]:
+    """Give the values by name; each comes with its parameter number and the most it may be."""
+    return {name: within(call, number, name, value, 0, most) for number, name, value, most in asked}
 
 
 def _called(method: weakref.WeakMethod[Any], *new: Any) -> None:
