@@ -9,6 +9,7 @@ import weakref
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.long cimport PyLong_AsLongAndOverflow
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from cpython.ref cimport Py_DECREF
 from libc.stdlib cimport calloc, free
@@ -60,9 +61,13 @@ cdef class PairCore:
 
 cdef inline Py_ssize_t _most(str call, object value) except -1:
     """How many results are wanted."""
-    if type(value) is not int or not 0 <= value <= 0xFFFFFFFF:
-        value = min(within(call, 1, "max", value, 0), 0xFFFFFFFF)
-    return value
+    cdef int beyond = 0
+    cdef long most
+    if type(value) is int:
+        most = PyLong_AsLongAndOverflow(value, &beyond)
+        if beyond == 0 and 0 <= most <= 0xFFFFFFFF:
+            return most
+    return min(within(call, 1, "max", value, 0), 0xFFFFFFFF)
 
 
 cdef inline object _patience(object timeout):
@@ -224,7 +229,7 @@ cdef class CompletionCore:
     cdef list take(self, Py_ssize_t max):
         """Make results of the completions that a poll finds."""
         cdef c.shmnd_cqe out[64]
-        cdef list results = []
+        cdef list results = None
         cdef int n, i
         cdef uint32_t most
         while max > 0:
@@ -233,9 +238,12 @@ cdef class CompletionCore:
             for i in range(n):
                 if out[i].flags & c.SHMND_CQE_SILENT:
                     Py_DECREF(<object>out[i].context)
+                    continue
+                max -= 1
+                if results is None:
+                    results = [self.result(&out[i])]  # most often the only one
                 else:
                     results.append(self.result(&out[i]))
-                    max -= 1
             if n < <int>most and (n == 0 or c.shmnd_cq_count(&self.raw) == 0):
                 break
         if self._keep and c.shmnd_cq_count(&self.raw) == 0:
@@ -244,7 +252,7 @@ cdef class CompletionCore:
             self.tick()
         if self.feeders:
             self._tell_feeders()
-        return results
+        return [] if results is None else results
 
     cdef _look_around(self):
         """Who only polls still learns, soon enough, that a peer has died."""
