@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Final
 
 from shmnd.tie import QpState
-from shmnd_bench.table import render
 
+from .columns import Column, amount, amounts, draw, moment, text
 from .output import add_format
 from .scene import End, Scene, heads, place
 from .tallies import Tallies
@@ -25,8 +24,6 @@ EXAMPLE = "shmnd ps connections --format json"
 FAILURE = "no process uses the namespace"
 
 _PARTS: Final = ("processes", "connections")
-_UNITS: Final = ("", "k", "M", "G", "T", "P")
-_DAY: Final = 86400
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     """Look once, and tell."""
     tallies = Tallies(args.namespace)
     tallies.refresh()
-    tell_note(tallies)
+    tallies.tell_note()
     scene = Scene.of(tallies)
     parts = {"processes": process_rows(scene), "connections": connection_rows(scene)}
     if args.what:
@@ -48,15 +45,8 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         print(json.dumps(parts, indent=1))
     else:
-        print("\n\n".join(_TABLES[name](rows) for name, rows in parts.items()))
+        print("\n\n".join(draw(_COLUMNS[name], rows) for name, rows in parts.items()))
     return 0 if scene.pages else 1
-
-
-def tell_note(tallies: Tallies) -> None:
-    """Say on stderr when the broker could not be asked."""
-    if tallies.note:
-        text = "only processes of this user are looked at"
-        print(f"shmnd: {tallies.note}: {text}", file=sys.stderr)
 
 
 # -- what is told ---------------------------------------------------------------------------------
@@ -180,103 +170,46 @@ def connection_row(scene: Scene, end: End) -> dict[str, Any]:
 # -- tables ---------------------------------------------------------------------------------------
 
 
-def amount(value: float | None) -> str:
-    """Write a number with three digits and a unit."""
-    if value is None:
-        return "-"
-    size, unit = float(value), 0
-    while size >= 999.5 and unit < len(_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    return f"{size:.3g}{_UNITS[unit]}" if unit or size % 1 else f"{value:.0f}"
+_COLUMNS: Final = {
+    "processes": (
+        text("pid", right=True),
+        text("state"),
+        Column("since", lambda row: moment(row["since"])),
+        amounts("pairs", "queue_pairs"),
+        amounts("connected", "connections"),
+        amounts("regions"),
+        amounts("bytes", "region_bytes"),
+        amounts("sent"),
+        amounts("received"),
+        amounts("outstanding"),
+        Column(
+            "asleep for",
+            lambda row: "-" if row["asleep"] is None else f"{row['asleep']:.1f} s",
+            right=True,
+        ),
+        Column("command", lambda row: str(row["command"][:60])),
+    ),
+    "connections": (
+        text("pid", right=True),
+        text("state"),
+        text("local"),
+        text("remote"),
+        text("peer", right=True),
+        Column("since", lambda row: moment(row["since"])),
+        amounts("sent"),
+        amounts("bytes", "sent_bytes"),
+        amounts("received"),
+        amounts("bytes", "received_bytes"),
+        amounts("outstanding"),
+        Column("receives", lambda row: _receives(row), right=True),
+        amounts("unread"),
+        text("waits for", "waits"),
+    ),
+}
 
 
-def moment(seconds: float | None) -> str:
-    """Write a moment of the wall clock; of an earlier day, the day."""
-    if seconds is None:
-        return "-"
-    try:
-        form = "%H:%M:%S" if 0 <= time.time() - seconds < _DAY else "%Y-%m-%d"
-        return time.strftime(form, time.localtime(seconds))
-    except (ValueError, OverflowError, OSError):
-        return "-"  # no clock shows that
-
-
-def _process_table(rows: list[dict[str, Any]]) -> str:
-    headings = (
-        "pid",
-        "state",
-        "since",
-        "pairs",
-        "connected",
-        "regions",
-        "bytes",
-        "sent",
-        "received",
-        "outstanding",
-        "asleep for",
-        "command",
-    )
-    cells = [
-        (
-            str(row["pid"]),
-            row["state"],
-            moment(row["since"]),
-            amount(row["queue_pairs"]),
-            amount(row["connections"]),
-            amount(row["regions"]),
-            amount(row["region_bytes"]),
-            amount(row["sent"]),
-            amount(row["received"]),
-            amount(row["outstanding"]),
-            "-" if row["asleep"] is None else f"{row['asleep']:.1f} s",
-            row["command"][:60],
-        )
-        for row in rows
-    ]
-    table: str = render(headings, cells, right="r  rrrrrrrr")
-    return table
-
-
-def _connection_table(rows: list[dict[str, Any]]) -> str:
-    headings = (
-        "pid",
-        "state",
-        "local",
-        "remote",
-        "peer",
-        "since",
-        "sent",
-        "bytes",
-        "received",
-        "bytes",
-        "outstanding",
-        "receives",
-        "unread",
-        "waits for",
-    )
-    cells = [
-        (
-            str(row["pid"]),
-            row["state"],
-            row["local"],
-            row["remote"],
-            "-" if row["peer"] is None else str(row["peer"]),
-            moment(row["since"]),
-            amount(row["sent"]),
-            amount(row["sent_bytes"]),
-            amount(row["received"]),
-            amount(row["received_bytes"]),
-            amount(row["outstanding"]),
-            "shared"
-            if row["receives"] is None and row["sent"] is not None
-            else amount(row["receives"]),
-            amount(row["unread"]),
-            row["waits"],
-        )
-        for row in rows
-    ]
-    table: str = render(headings, cells, right="r   r rrrrrrr")
-    return table
-
-
-_TABLES: Final = {"processes": _process_table, "connections": _connection_table}
+def _receives(row: Mapping[str, Any]) -> str:
+    """Those of a shared queue belong to no queue pair; of a connect nothing is known yet."""
+    if row["receives"] is None and row["sent"] is not None:
+        return "shared"
+    return amount(row["receives"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -80,6 +81,12 @@ class Tallies:
             self._take(_in_proc(), place_of(self._namespace).mark)
         except NdError:
             self._known = {}  # nobody can meet there
+
+    def tell_note(self) -> None:
+        """Say on stderr when the broker could not be asked."""
+        if self.note:
+            note = self.note.removeprefix("open_adapter: ")
+            print(f"shmnd: {note}: only processes of this user are looked at", file=sys.stderr)
 
     def _take(self, found: Iterator[tuple[int, Descriptor]], place: int | None = None) -> None:
         """Map what is new, and let go of what is not there any more; of one place, if given."""

@@ -10,10 +10,8 @@ import sys
 import time
 from typing import Any, Final
 
-from shmnd_bench.table import render
-
+from .columns import amount, amounts, draw, text
 from .output import add_format
-from .ps import amount, tell_note
 from .scene import End, Scene, place
 from .tallies import Tallies
 from .values import how_many, seconds
@@ -32,6 +30,23 @@ _RATES: Final = (
     "read_bytes",
     "writes",
     "written_bytes",
+)
+
+_COLUMNS: Final = (
+    text("pid", right=True),
+    text("process"),
+    text("local"),
+    text("remote"),
+    text("peer", right=True),
+    amounts("sent/s", "sent_per_s"),
+    amounts("bytes/s", "sent_bytes_per_s"),
+    amounts("received/s", "received_per_s"),
+    amounts("bytes/s", "received_bytes_per_s"),
+    amounts("reads/s", "reads_per_s"),
+    amounts("writes/s", "writes_per_s"),
+    amounts("outstanding"),
+    amounts("unread"),
+    text("waits for", "waits"),
 )
 
 
@@ -58,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     """Show a table an interval; with --format json a line of JSON each."""
     tallies = Tallies(args.namespace)
     tallies.refresh()
-    tell_note(tallies)
+    tallies.tell_note()
     screen = sys.stdout.isatty() and args.format == "table"
     before = _counts(Scene.of(tallies))
     last = time.monotonic()
@@ -130,44 +145,6 @@ def _page(scene: Scene, rows: list[dict[str, Any]], screen: bool) -> str:
         f" {amount(total)} messages/s taken"
     )
     if not screen:
-        return f"{line}\n{_table(rows)}\n"
+        return f"{line}\n{draw(_COLUMNS, rows)}\n"
     height = os.get_terminal_size().lines - 5
-    return f"{_CLEAR}{line}\n\n{_table(rows[: max(1, height)])}"
-
-
-def _table(rows: list[dict[str, Any]]) -> str:
-    headings = (
-        "pid",
-        "process",
-        "local",
-        "remote",
-        "peer",
-        "sent/s",
-        "bytes/s",
-        "received/s",
-        "bytes/s",
-        "reads/s",
-        "writes/s",
-        "outstanding",
-        "unread",
-        "waits for",
-    )
-    cells = [
-        (
-            str(row["pid"]),
-            row["process"],
-            row["local"],
-            row["remote"],
-            "-" if row["peer"] is None else str(row["peer"]),
-            *(amount(row[f"{name}_per_s"]) for name in _SHOWN),
-            amount(row["outstanding"]),
-            amount(row["unread"]),
-            row["waits"],
-        )
-        for row in rows
-    ]
-    table: str = render(headings, cells, right="r   rrrrrrrrr")
-    return table
-
-
-_SHOWN: Final = ("sent", "sent_bytes", "received", "received_bytes", "reads", "writes")
+    return f"{_CLEAR}{line}\n\n{draw(_COLUMNS, rows[: max(1, height)])}"

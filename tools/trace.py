@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .output import add_format
-from .ps import tell_note
 from .scene import End, Process, Scene, place
 from .tallies import Tallies
 from .values import address, how_many, process_id, seconds
@@ -158,7 +157,7 @@ class Watcher:
     def events(self, deadline: float | None) -> Iterator[Event]:
         """Give the events, until the deadline."""
         self._tallies.refresh()
-        tell_note(self._tallies)
+        self._tallies.tell_note()
         refresh = time.monotonic() + _REFRESH
         first = True
         while deadline is None or time.monotonic() < deadline:
