@@ -16,7 +16,7 @@ from typing import Any
 import shmnd
 from shmnd import MrFlag, NdError, steps
 
-WAIT = 10.0
+WAIT = 20.0
 SIZES = (8, 2000, 70_000, 300_000)
 LARGEST = max(SIZES)
 ALL = MrFlag.ALLOW_LOCAL_WRITE | MrFlag.ALLOW_REMOTE_READ | MrFlag.ALLOW_REMOTE_WRITE

@@ -18,7 +18,7 @@ import pytest
 import shmnd
 from shmnd import MrFlag, NdError, Status
 
-WAIT = 10.0
+WAIT = 20.0
 ALL = MrFlag.ALLOW_LOCAL_WRITE | MrFlag.ALLOW_REMOTE_READ | MrFlag.ALLOW_REMOTE_WRITE
 
 
