@@ -252,12 +252,6 @@ cdef class EndpointCore:
         cdef uint64_t address
         if self.pair.born != forks:
             self.pair._refuse_in_child(method)
-        n = gather_sges(sges, list_, call, self.pair.q.wq_stride)
-        if flag & ~_RDMA_FLAGS:
-            self._refuse_flags(method, Status.INVALID_PARAMETER_6, list_, n, sges, flags)
-        if type_ == c.SHMND_WRITE and _some_inline(list_, n):
-            sges, flag = self._stage(method, list_, n, sges, flag)
-            n = gather_sges(sges, list_, call, self.pair.q.wq_stride)
         try:
             address = operator.index(offset)
         except OverflowError:
@@ -265,6 +259,12 @@ cdef class EndpointCore:
         if address > UINT64_MAX - descriptor.base:
             token = 0  # it wraps: nobody grants that
         address += descriptor.base
+        n = gather_sges(sges, list_, call, self.pair.q.wq_stride)
+        if flag & ~_RDMA_FLAGS:
+            self._refuse_flags(method, Status.INVALID_PARAMETER_6, list_, n, sges, flags)
+        if type_ == c.SHMND_WRITE and _some_inline(list_, n):
+            sges, flag = self._stage(method, list_, n, sges, flag)
+            n = gather_sges(sges, list_, call, self.pair.q.wq_stride)
         result.status = _PENDING
         status = self.pair.post_rdma(type_, result, list_, n, address, token, flag)
         if status:

@@ -2,6 +2,7 @@
 """What calls of version 1 say to values that are no numbers, no memory, or too large."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -127,3 +128,28 @@ def test_inline_data_ends_where_its_buffer_ends(connected: Pair, beside: int) ->
 def test_open_adapter_invalid_address_when_it_is_none(host: Any) -> None:
     with nd_error(Status.INVALID_ADDRESS, match="open_adapter"):
         nd.Provider().open_adapter(host)
+
+
+def test_a_call_that_is_refused_takes_nothing_of_what_is_outstanding(
+    make_pair: Callable[..., Pair],
+) -> None:
+    """Inline data beside registered data is copied aside until its request is over."""
+    pair = make_pair(outbound_entries=4, rnr_timeout=120.0).connect()
+    near, far = pair.active, pair.passive
+    source, sink, nowhere = near.memory(80_000), far.memory(240_300), nd.MwDescriptor(0, 0, 0)
+
+    def mixed(data: bytes) -> list[nd.Sge]:
+        return [source.sge(), nd.Sge(data, len(data), None)]
+
+    for data in (b"first", b"other", b"third"):
+        near.endpoint.send(nd.Result(), mixed(data))
+    for offset in (None, math.nan, "1") * 4:
+        with pytest.raises(TypeError):
+            near.endpoint.write(nd.Result(), mixed(b"wrong"), nowhere, offset)  # type: ignore[arg-type]
+    for flags in (0x40, 0x80) * 4:
+        with nd_error(Status.INVALID_PARAMETER_6):
+            near.endpoint.write(nd.Result(), mixed(b"wrong"), nowhere, 0, flags)
+    for number in range(3):
+        far.endpoint.receive(nd.Result(), sink.sge(80_100 * number, 80_100))
+    assert [result.status for result in pair.both_reap(near, 3)] == [Status.SUCCESS] * 3
+    assert [sink.get(5, 80_100 * n + 80_000) for n in range(3)] == [b"first", b"other", b"third"]
