@@ -185,6 +185,15 @@ static inline bool shmnd_down_delivered(const struct shmnd_qp *qp, const struct 
     return shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
 }
 
+/* Has this Invalidate done all it does? What the other side tried in its window since it was
+ * posted may be why the connection ends, and is told after it. */
+static inline bool shmnd_down_invalidated(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
+{
+    return w->type == SHMND_INVALIDATE && w->state == SHMND_WQE_QUEUED &&
+           w->status == SHMND_SUCCESS && !qp->peer->dead &&
+           shmnd_hazard_clear_of(&qp->link.theirs->hazard, w->remote_token);
+}
+
 static inline void shmnd_down_cancel_requests(struct shmnd_qp *qp, bool theirs_go_on)
 {
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
@@ -193,7 +202,8 @@ static inline void shmnd_down_cancel_requests(struct shmnd_qp *qp, bool theirs_g
     bool failed = false; /* what follows one that failed was taken back, or never sent */
     for (; qp->wq_head != qp->wq_tail; qp->wq_head++) {
         struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
-        if (!failed && shmnd_down_delivered(qp, w, taken, theirs_go_on)) {
+        if (!failed && (shmnd_down_invalidated(qp, w) ||
+                        shmnd_down_delivered(qp, w, taken, theirs_go_on))) {
             w->status = SHMND_SUCCESS;
         } else if (w->state == SHMND_WQE_DONE &&
                    (w->status == SHMND_SUCCESS || w->status == SHMND_CANCELED)) {

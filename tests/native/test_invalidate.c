@@ -380,6 +380,38 @@ static void a_peer_that_is_still_inside(void)
             }
 }
 
+/* The owner's own Invalidate waits for the peer to come out; what it then runs into ends the
+ * connection, and is told after the Invalidate that made it so. */
+static void a_peer_that_runs_into_it(void)
+{
+    for (int ending = COMES_OUT; ending <= OWNER_LEAVES; ending++) {
+        struct stage s;
+        NOTE("ending %d", ending);
+        stage_open(&s, (struct how){.bytes = 8});
+        shmnd_word64 *hazard = &s.d.a->q.link.mine->hazard;
+        stage_receive(&s, 10);
+        shmnd_put64(hazard, s.window);
+        window_invalidate(s.d.b, 30, s.window);
+        window_invalidate(s.d.b, 31, s.window); /* that of a window that is gone is never begun */
+        for (int i = 0; i < 20; i++)
+            CHECK(queue_turn(s.d.qb) == 0);
+        if (ending == DIES)
+            peer_dies(s.d.pb);
+        else
+            shmnd_put64(hazard, 0);
+        if (ending == OWNER_LEAVES)
+            disconnect(s.d.b);
+        if (ending == COMES_OUT)
+            stage_write(&s, 2);
+        EXPECT(s.d.qb, SHMND_INVALIDATE, 30, ending == DIES ? SHMND_IO_TIMEOUT : SHMND_SUCCESS);
+        EXPECT(s.d.qb, SHMND_INVALIDATE, 31, SHMND_CANCELED);
+        EXPECT(s.d.qb, SHMND_RECEIVE, 10, SHMND_CANCELED);
+        if (ending == COMES_OUT)
+            EXPECT(s.d.qa, SHMND_WRITE, 2, SHMND_ACCESS_VIOLATION);
+        duo_close(&s.d);
+    }
+}
+
 /* ---- taken back, timed out, cut off ----------------------------------------------------------- */
 
 /* Until its reader claims it, a Flush takes it back, and the window lives. */
@@ -610,6 +642,7 @@ static const struct check_test tests[] = {
     TEST(windows_of_others),
     TEST(once_only),
     TEST(one_of_two_wins),
+    TEST(a_peer_that_runs_into_it),
     TEST(a_peer_that_is_still_inside),
     TEST(taken_back),
     TEST(no_receive_in_time),
