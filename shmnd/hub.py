@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from shmnd import affairs
 from shmnd.affairs import Affairs
 from shmnd.broker.protocol import name_of
+from shmnd.carrying import Carriers, Vigil
 from shmnd.descriptors import taking_from_the_system
 from shmnd.event_loops import EventLoops
 from shmnd.ledger import Ledger
@@ -103,6 +104,7 @@ class Hub(Mail):
 
         self._looking: set[int] = set()
         self.affairs: Final = Affairs(self._watch)
+        self.carriers: Final = Carriers()
         self.loops: Final = EventLoops(self.epoll_fd, self.progress)
 
         self._rejoin = Rejoin(self._reconnect, self._watch)
@@ -177,6 +179,7 @@ class Hub(Mail):
         False when `timeout` seconds end first. Ctrl-C ends it, as any signal handler that raises.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
+        vigil = Vigil(self.carriers, self._watch, self.data_plane)
         try:
             self.progress()
             while True:
@@ -189,10 +192,12 @@ class Hub(Mail):
                     pause = min(pause, deadline - time.monotonic())
                     if pause <= 0:
                         return False
+                vigil.keep()
                 if self._sleep(seen, pause):
                     self.progress()
         finally:
             self._watch.leave()
+            vigil.end()
 
     def _sleep(self, seen: int, pause: float) -> bool:
         try:
@@ -404,6 +409,7 @@ class Hub(Mail):
         self._delivering = threading.RLock()
         self.attempts = threading.RLock()
         self.affairs.close_in_child()
+        self.carriers.clear()
         self.loops.close_in_child()
         self._rejoin.close_in_child()
         # The epoll first: it is the parent's too, and must not be changed through this copy.

@@ -36,6 +36,32 @@ class Ticker(Protocol):
         """Look; never wait."""
 
 
+class Carrier(Protocol):
+    """A completion queue, whose requests in progress go on when it is looked at."""
+
+    @property
+    def busy(self) -> bool:
+        """It has requests in progress."""
+
+    @property
+    def attended(self) -> bool:
+        """Somebody sleeps for it, or waits for a Notify."""
+
+    @property
+    def looks(self) -> int:
+        """Grows whenever somebody asks for its results."""
+
+    @property
+    def due(self) -> float | None:
+        """When to look at them though nobody rings."""
+
+    def watch(self, on: bool) -> None:
+        """Have what moves them ring, as for one who sleeps, or no longer."""
+
+    def look(self) -> None:
+        """Carry them on; never wait."""
+
+
 class SegmentOwner(Protocol):
     """An adapter, as the hub and the ledger see it."""
 
@@ -104,6 +130,9 @@ class DataPlaneLike(Protocol):
 
     def attach_segment(self, fd: int, size: int, writable: bool) -> SegmentLike:
         """Map a segment of another process; takes the descriptor in any case."""
+
+    def announce_next_request(self) -> None:
+        """Ring when the next request is posted that does not end at once: somebody sleeps."""
 
 
 class BrokerLike(Protocol):

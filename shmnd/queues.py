@@ -52,6 +52,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         CompletionCore.__init__(
             self, adapter, depth, self._place.where, self._place.segment, adapter.hub.doorbell_fd
         )
+        self._hub.carriers.add(self)
 
     # -- Notify --
 
@@ -150,7 +151,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
             raise error(Status.INVALID_HANDLE, call, "the completion queue is closed")
 
     def close(self) -> None:
-        """Release it: pending Notify requests end with CANCELED.
+        """Release it: pending Notify requests end with CANCELED, and threads that wait wake up.
 
         Queue pairs that use it live on; results that are here stay readable.
         """
@@ -161,6 +162,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
             self._waiting.clear()
             self._arm()
         OverlappedObject.close(self)
+        self._hub.news()
         readiness, self.readiness = self.readiness, None
         if readiness is not None:
             readiness.close()

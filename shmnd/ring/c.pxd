@@ -320,6 +320,7 @@ cdef extern from "post.h" nogil:
     uint32_t shmnd_cq_pop(shmnd_cq *cq, shmnd_cqe *out, uint32_t max)
     uint32_t shmnd_cq_poll(shmnd_cq *cq, shmnd_cqe *out, uint32_t max, shmnd_todo *todo)
     void shmnd_cq_gather(shmnd_cq *cq, shmnd_todo *todo)
+    uint64_t shmnd_cq_due_ns(const shmnd_cq *cq, uint64_t soon_ns)
     bint shmnd_cq_trigger(shmnd_cq *cq, uint32_t mode)
     void shmnd_cq_join(shmnd_cq *cq, shmnd_qp *qp)
     void shmnd_cq_leave(shmnd_cq *cq, shmnd_qp *qp)

@@ -193,6 +193,31 @@ static inline uint32_t shmnd_cq_poll(struct shmnd_cq *cq, struct shmnd_cqe *out,
     return n + shmnd_cq_pop(cq, out + n, max - n);
 }
 
+/* What ends without ringing anybody: a copy that the other side makes, or another thread. */
+static inline bool shmnd_qp_ends_unheard(const struct shmnd_qp *qp)
+{
+    return qp->going_down || qp->flush_pending || qp->rx_unbinding || shmnd_tx_awaits_peer(qp);
+}
+
+/* When what is in progress wants a look though nobody rings: `soon_ns` from now for what ends
+ * unheard, and for a Send that waits for a receive when its time is over. 0: no such thing. */
+static inline uint64_t shmnd_cq_due_ns(const struct shmnd_cq *cq, uint64_t soon_ns)
+{
+    uint64_t due = 0;
+    for (uint32_t i = 0; i < cq->active_count; i++) {
+        const struct shmnd_qp *qp = cq->active[i];
+        const struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+        uint64_t at = 0;
+        if (shmnd_qp_ends_unheard(qp))
+            at = shmnd_now_ns() + soon_ns;
+        else if (qp->wq_head != qp->wq_tail && w->since_ns)
+            at = w->since_ns + qp->rnr_ns;
+        if (at && (!due || at < due))
+            due = at;
+    }
+    return due;
+}
+
 /* Takes all that arrived into the ring: for Notify, Resize and a queue about to
  * sleep, which must know what there is. */
 static inline void shmnd_cq_gather(struct shmnd_cq *cq, struct shmnd_todo *todo)

@@ -43,6 +43,7 @@ cdef class CompletionCore:
     cdef public double spin
     cdef uint32_t _spin_misses
     cdef int sleepers
+    cdef readonly unsigned int looks
     cdef readonly uint32_t notify_mode
     cdef bint fired  # a completion was taken that those who wait are still to be told of
     cdef list feeders  # shared receive queues, weakly
@@ -65,6 +66,7 @@ cdef class CompletionCore:
     cdef list _spin(self, Py_ssize_t max, object timeout)
     cdef bint _something(self) noexcept
     cdef _watch(self, uint64_t end)
+    cdef bint _over(self) except -1
     cdef doze(self)
     cdef _look_around(self)
     cdef feed_from(self, object receives)

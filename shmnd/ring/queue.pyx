@@ -31,10 +31,22 @@ cdef uint64_t _SLACK = 16
 cdef uint64_t _KEEP_LOCK_NS = 3000
 # How often a queue that is polled in vain looks for dead peers.
 cdef uint64_t _LOOK_NS = 10000000
+# How often a queue looks at what ends without ringing anybody.
+cdef uint64_t _SOON_NS = 2000000
 # Steps of one poll at most: peers that change their minds all the time must not keep us in it.
 cdef int _STEPS = 4096
 # After so many waits in vain the spin window shrinks to an eighth.
 cdef uint32_t _MISSES = 8
+
+
+# Set while threads sleep and no queue has requests in progress.
+cdef bint _announce_next = False
+
+
+def announce_next_request() -> None:
+    """Ring when the next request is posted that does not end at once: somebody sleeps."""
+    global _announce_next
+    _announce_next = True
 
 
 @cython.freelist(256)
@@ -221,6 +233,7 @@ cdef class CompletionCore:
             self.adapter.hub.progress()  # a Notify sees every completion before it is taken
         if self.readiness is not None:
             self.readiness.clear()
+        self.looks += 1
         results = self.take(max)
         if not results:
             self._look_around()
@@ -255,12 +268,16 @@ cdef class CompletionCore:
         return [] if results is None else results
 
     cdef _look_around(self):
-        """Who only polls still learns, soon enough, that a peer has died."""
+        """Who only polls still learns, soon enough, that a peer has died.
+
+        The other queues of this process have their requests carried on, too.
+        """
         cdef uint64_t now = c.shmnd_coarse_ns()
         if now - self._looked_ns > _LOOK_NS:
             self._looked_ns = now
             if self.adapter.hub.alive:
                 self.adapter.hub.progress()
+                self.adapter.hub.carriers.look()
 
     def wait(self, max=64, timeout=None) -> list:
         """Take completions; when there is none, wait for one.
@@ -370,10 +387,17 @@ cdef class CompletionCore:
             if not results:
                 self.collect()  # marks that a peer has wiped away are no reason to sleep
                 results.extend(self._taken_now(max))
-            return bool(results) or self.closed
+            return bool(results) or self._over()
 
         self._asleep(found, timeout)
         return results
+
+    cdef bint _over(self) except -1:
+        """Before a sleep: there is no need of it any more, or what ends unheard is looked at."""
+        due = self.due
+        if due is not None and not self.closed:
+            self.adapter.hub.wake_at(due)
+        return self.closed
 
     cdef doze(self):
         """Sleep in the kernel until a completion is there, and leave it there."""
@@ -381,7 +405,7 @@ cdef class CompletionCore:
         def found():
             self._rearm()
             self.collect()
-            return c.shmnd_cq_count(&self.raw) > 0 or self.closed
+            return c.shmnd_cq_count(&self.raw) > 0 or self._over()
 
         self._asleep(found, None)
 
@@ -410,8 +434,16 @@ cdef class CompletionCore:
             c.shmnd_bell_disarm(&self.raw.arming)
 
     cdef void pushed(self) noexcept:
-        """A thread of ours completed something: others of ours may sleep for it."""
-        if self.born == forks and self.raw.arming.mode:
+        """A thread of ours completed something: others of ours may sleep for it.
+
+        Or it began what does not end at once, and those who sleep are to carry that on.
+        """
+        global _announce_next
+        if not self.raw.arming.mode:
+            if not _announce_next or not self.raw.active_count:
+                return
+            _announce_next = False
+        if self.born == forks:
             c.shmnd_ring_doorbell(self.doorbell)
 
     def arm_for(self, mode: int) -> None:
@@ -452,6 +484,17 @@ cdef class CompletionCore:
     def busy(self) -> bool:
         """Requests are in progress that only polling finishes."""
         return self.raw.active_count != 0
+
+    @property
+    def attended(self) -> bool:
+        """Somebody sleeps for it, or waits for a Notify."""
+        return self.sleepers != 0 or self.notify_mode != 0
+
+    @property
+    def due(self) -> float | None:
+        """When to look at requests in progress though nobody rings, as of `time.monotonic()`."""
+        cdef uint64_t due = c.shmnd_cq_due_ns(&self.raw, _SOON_NS)
+        return due * 1e-9 if due else None
 
     def set_depth(self, depth: int) -> None:
         """Hold `depth` results from now on."""

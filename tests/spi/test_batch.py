@@ -11,6 +11,7 @@ import pytest
 
 from shmnd import CqNotify, Status
 from spi.harness import Pair, contexts, nd_error, statuses
+from spi.remote import Ends
 
 MakePair = Callable[..., Pair]
 COUNT = 12
@@ -53,7 +54,8 @@ def test_all_arrive_in_order(make_pair: MakePair, nbytes: int, srq: bool) -> Non
     assert incoming.get(nbytes) == bytes(i & 255 for i in range(nbytes))
 
 
-def test_nothing_is_seen_before_it_is_submitted(connected: Pair) -> None:
+def test_nothing_is_seen_before_it_is_submitted(ends: Ends) -> None:
+    connected = ends.pair("two").connect()  # a process that polls shows what its own batches hold
     post(connected)
     for _ in range(200):
         assert connected.passive.gather() == 0
@@ -61,7 +63,8 @@ def test_nothing_is_seen_before_it_is_submitted(connected: Pair) -> None:
     arrived(connected)
 
 
-def test_receives_are_shown_together(connected: Pair) -> None:
+def test_receives_are_shown_together(ends: Ends) -> None:
+    connected = ends.pair("two").connect()
     incoming = connected.passive.memory(8)
     connected.passive.qp._begin_batch()
     take(connected, incoming)

@@ -20,6 +20,7 @@ from spi.harness import (
     nd_error,
     statuses,
     wait_completion,
+    wait_until,
 )
 from spi.remote import Ends
 
@@ -130,6 +131,17 @@ def test_wait_wakes_up_when_something_completes(connected: Pair) -> None:
     waiting.join(WAIT)
     assert not waiting.is_alive()
     assert [r.request_context for r in results] == ["woken"]
+
+
+def test_wait_is_over_when_the_queue_is_closed(end: End) -> None:
+    results: list[Any] = []
+    waiting = threading.Thread(target=lambda: results.append(end.cq.wait(timeout=2 * WAIT)))
+    waiting.start()
+    wait_until(lambda: end.cq.attended, "the thread sleeps")
+    end.cq.close()
+    waiting.join(WAIT)
+    assert not waiting.is_alive()
+    assert results == [[]]
 
 
 # Notify

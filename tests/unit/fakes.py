@@ -248,7 +248,7 @@ class FakePeer:
 
 
 class FakeDataPlane:
-    """The four makers of the data plane; any of them can be told to fail."""
+    """The makers of the data plane; any of them can be told to fail."""
 
     def __init__(self) -> None:
         self.fail: dict[str, Status] = {}
@@ -285,6 +285,9 @@ class FakeDataPlane:
             os.close(fd)
         self._maybe_fail("attach_segment")
         return FakeSegment(fd, size, writable)
+
+    def announce_next_request(self) -> None:
+        """Nobody posts anything here."""
 
 
 class FakeQueuePair:

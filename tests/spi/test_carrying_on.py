@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that nobody waits for go on: who waits for something else carries them on.
+
+Nobody here looks at the queue that the requests complete to, before the other end has everything.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shmnd import Status
+from spi.harness import WAIT, End, Pair, contexts, final, statuses, wait_until
+from spi.remote import Ends
+
+MakePair = Callable[..., Pair]
+
+COUNT = 200
+SIZE = 3000
+"""So many of these fill the ring several times, and wait for no receive as long as they fit."""
+
+
+def post_all(pair: Pair) -> None:
+    """More Sends than the ring holds, with a receive for each."""
+    source, sink = pair.active.memory(SIZE), pair.passive.memory(SIZE)
+    for number in range(COUNT):
+        pair.active.qp.send(source.sge(), number)
+    for number in range(COUNT):
+        pair.passive.qp.receive(sink.sge(), number)
+
+
+def another_queue(end: End, queue: Any) -> None:
+    queue.wait(timeout=2 * WAIT)
+
+
+def the_end(end: End, queue: Any = None) -> None:
+    end.connector.notify_disconnect().result(timeout=2 * WAIT)
+
+
+@pytest.mark.active_end_here
+@pytest.mark.parametrize("wait", [another_queue, the_end])
+def test_sends_go_on_while_their_process_sleeps_for_something_else(
+    make_pair: MakePair, wait: Callable[..., None]
+) -> None:
+    pair = make_pair(depth=COUNT, cq_depth=2 * COUNT, rnr_timeout=120.0).connect()
+    queue = pair.active.new_cq()
+    sleeper = threading.Thread(target=wait, args=(pair.active, queue), daemon=True)
+    sleeper.start()
+    time.sleep(0.1)  # it may be asleep already when the first of them is posted
+    post_all(pair)
+    assert contexts(pair.passive.reap(COUNT)) == list(range(COUNT))
+    assert statuses(pair.active.reap(COUNT)) == [Status.SUCCESS] * COUNT
+    pair.hang_up(pair.passive)
+    queue.close()
+    sleeper.join(WAIT)
+    assert not sleeper.is_alive()
+
+
+def test_sends_go_on_while_their_process_polls_another_queue(ends: Ends) -> None:
+    pair = ends.pair("one", depth=COUNT, cq_depth=2 * COUNT, rnr_timeout=120.0).connect()
+    post_all(pair)
+    wait_until(lambda: pair.passive.gather() == COUNT, "all of them received")
+    assert contexts(pair.passive.take()) == list(range(COUNT))
+    assert statuses(pair.active.reap(COUNT)) == [Status.SUCCESS] * COUNT
+
+
+def test_a_send_gives_up_on_time_while_its_process_waits_for_something_else(
+    impatient: Pair,
+) -> None:
+    notice = impatient.passive.connector.notify_disconnect()
+    impatient.active.qp.send(None, "nobody")
+    impatient.active.run(the_end)
+    assert statuses(impatient.active.leftover()) == [Status.IO_TIMEOUT]
+    assert final(notice) == Status.SUCCESS
+
+
+def test_a_send_gives_up_on_time_while_somebody_sleeps_for_it(impatient: Pair) -> None:
+    impatient.active.qp.send(None, "nobody")
+    began = time.monotonic()
+    (completion,) = impatient.active.reap()
+    assert completion.status == Status.IO_TIMEOUT
+    assert time.monotonic() - began >= impatient.active.options.rnr_timeout
