@@ -104,7 +104,9 @@ _require_compiled_part()
 
 
 def __getattr__(name: str) -> object:
-    """Load an object of the interface when it is first asked for."""
+    """Load an object of the interface, or version 1, when it is first asked for."""
+    if name == "nd1":
+        return import_module(f"{__name__}.nd1")
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

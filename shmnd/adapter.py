@@ -169,7 +169,13 @@ class Adapter(Closing):
         call = "Adapter.allocate"
         self.check_open(call)
         most = self.limits.max_registration_size
-        nbytes = within(call, 1, "nbytes", nbytes, 1, most)
+        nbytes = within(call, 1, "nbytes", nbytes, 1)
+        if nbytes > most:
+            raise error(
+                Status.INSUFFICIENT_RESOURCES,
+                call,
+                f"{nbytes} bytes wanted, at most {most} register",
+            )
         return np.frombuffer(memoryview(self.arena.allocate(nbytes)), dtype=np.uint8)
 
     def create_memory_region(

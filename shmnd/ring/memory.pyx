@@ -96,6 +96,15 @@ cdef class Sge:
     def __hash__(self):
         return hash((self.raw.address, self.raw.length, self.raw.token))
 
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        return Sge, (self.raw.address, self.raw.length, self.raw.token)
+
     def __repr__(self) -> str:
         return f"Sge({self.raw.address:#x}, {self.raw.length}, {self.raw.token:#x})"
 

@@ -574,6 +574,12 @@ def test_allocate_success_is_writable_memory_of_that_size(end: End, nbytes: int)
     assert memory[0] == memory[-1] == 0x5A
 
 
+@pytest.mark.parametrize("nbytes", [1 << 46, (1 << 46) + 1, 1 << 62, 1 << 64])
+def test_allocate_insufficient_resources_for_more_than_there_can_be(end: End, nbytes: int) -> None:
+    with nd_error(Status.INSUFFICIENT_RESOURCES, match=str(nbytes)):
+        end.adapter.allocate(nbytes)
+
+
 def test_allocate_success_many_small_ones_do_not_overlap(end: End) -> None:
     many = [end.adapter.allocate(100) for _ in range(500)]
     for number, memory in enumerate(many):

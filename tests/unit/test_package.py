@@ -59,6 +59,11 @@ def last_line_of_failing(code: str, **options: Any) -> str:
     return done.stderr.strip().splitlines()[-1]
 
 
+def test_version_1_is_there_without_an_import_of_its_own() -> None:
+    program = "import shmnd; assert shmnd.nd1.Endpoint.__module__.startswith('shmnd.nd1')"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=50)
+
+
 def test_a_missing_compiled_part_says_what_to_run(tmp_path: Path) -> None:
     def unbuilt(folder: str, names: list[str]) -> list[str]:
         return [name for name in names if name.endswith(".so")]

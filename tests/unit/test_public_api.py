@@ -4,9 +4,11 @@
 Programs outside the project are written against these. More may be added; none of these changes.
 """
 
+import copy
 import dataclasses
 import enum
 import inspect
+import pickle
 from typing import Any
 
 import pytest
@@ -202,6 +204,13 @@ def test_the_shortcut_and_the_element_take_these_parameters() -> None:
     assert given == wanted or given.startswith(f"{wanted}, "), "more may be added at the end"
     assert shown(inspect.signature(shmnd.Sge), "") == "buffer_or_address, length, token"
     shmnd.Provider()  # takes nothing that must be given
+
+
+def test_an_element_can_be_copied_and_sent_elsewhere() -> None:
+    element = shmnd.Sge(bytearray(8), 8, 7)
+    assert copy.copy(element) is element  # with the buffer that it holds
+    assert copy.deepcopy([element])[0] is element
+    assert pickle.loads(pickle.dumps(element)) == element
 
 
 def test_adapter_info_has_one_attribute_for_each_field() -> None:
