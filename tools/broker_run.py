@@ -37,4 +37,4 @@ def run(args: argparse.Namespace) -> int:
         more += ["--group", args.group]
     if args.replace:
         more.append("--replace")
-    return serve(["--foreground", "--idle", str(args.idle), *more])
+    return serve(["run", "--idle", str(args.idle), *more])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m shmnd.broker`: run a broker, as a daemon or in the foreground.
+"""`python -m shmnd.broker`: run a broker, in the foreground or as a daemon.
 
-Clients start it by themselves, as a file and without site packages; by hand it is wanted under a
-service manager (`--foreground`).
+Clients start it by themselves, as a file and without site packages, and then it is a daemon; by
+hand it is wanted in the foreground, for a service manager or to look on.
 """
 
 from __future__ import annotations
@@ -45,12 +45,10 @@ def main(arguments: list[str] | None = None) -> int:
             lock = _replace(place) if options.replace else _lock(place)
         if lock is None:
             print(f"a broker for {place.directory} is running already", file=sys.stderr)
-            return 1 if options.foreground else 0
+            return 0 if options.daemon else 1
         remove_leftovers(find_leftovers(str(place.directory.parent)))
         return (
-            _foreground(place, lock, options)
-            if options.foreground
-            else _daemon(place, lock, options)
+            _daemon(place, lock, options) if options.daemon else _foreground(place, lock, options)
         )
     except (NdError, OSError) as exc:
         said = str(exc).removeprefix("open_adapter: ")  # nobody has called it here
@@ -63,7 +61,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         prog="python -m shmnd.broker",
         description="Run a broker, or look after one.",
         epilog="example:\n  python -m shmnd.broker run --namespace lab\n\n"
-        "exit codes:\n  0  done (without a verb: a broker serves)\n"
+        "exit codes:\n  0  done (--daemon: a broker serves)\n"
         "  1  run: another one serves, or it cannot be served; status: none runs; stop: it does\n"
         "     not end; stderr says more\n"
         "  2  an option is wrong",
@@ -73,7 +71,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         "verb",
         nargs="?",
         choices=("run", "status", "stop"),
-        help="run: the same as --foreground; without a verb, a broker is started beside",
+        default="run",
+        help="run (default): serve in the foreground, and log to stderr",
     )
     parser.add_argument("--namespace", help="which one (default: SHMND_NAMESPACE, or 'default')")
     parser.add_argument("--group", help="serve this group too (default: SHMND_GROUP, or nobody)")
@@ -81,9 +80,11 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         "--idle",
         type=float,
         metavar="SECONDS",
-        help="leave after so long without clients (default: 10; in the foreground: never)",
+        help="leave after so long without clients (default: never; of a daemon: 10)",
     )
-    parser.add_argument("--foreground", action="store_true", help="stay, and log to stderr")
+    parser.add_argument(
+        "--daemon", action="store_true", help="serve from a process beside, and end when it does"
+    )
     parser.add_argument(
         "--replace",
         action="store_true",
@@ -96,7 +97,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.idle is not None and not 0 <= options.idle < 1e9:
         parser.error(f"--idle {options.idle}: must be 0 (never) or more")
-    options.foreground |= options.verb == "run"
+    options.daemon |= options.lock_fd is not None
     return options
 
 

@@ -90,7 +90,7 @@ def live_broker(pipe: Connection) -> None:
     from shmnd.broker.__main__ import main
 
     sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - for life
-    main(["--foreground", "--idle", "0.5"])
+    main(["--idle", "0.5"])
 
 
 LIVES: dict[str, Callable[[Connection], None]] = {

@@ -205,7 +205,7 @@ def test_a_broker_is_replaced_in_place(adapter: shmnd.Adapter) -> None:
     with Child(ECHO) as echo:
         talk = Talk.to(adapter, tuple(echo.hear()))
         old = broker_pid()
-        with run_broker("--foreground", "--replace") as new:
+        with run_broker("--replace") as new:
             try:
                 assert new.stderr is not None
                 assert f"pid {new.pid} serves" in new.stderr.readline()
@@ -223,7 +223,7 @@ def test_a_broker_is_replaced_in_place(adapter: shmnd.Adapter) -> None:
 def test_a_stopped_broker_is_replaced_too(adapter: shmnd.Adapter) -> None:
     old = broker_pid()
     os.kill(old, signal.SIGSTOP)
-    with run_broker("--replace", "--idle", "0.5") as new:
+    with run_broker("--daemon", "--replace", "--idle", "0.5") as new:
         _, said = new.communicate(timeout=2 * PATIENCE)
         assert new.returncode == 0, said
     assert broker_pid() not in (0, old)
@@ -249,14 +249,14 @@ def test_a_broker_of_another_version_is_told_from_ours(
     protocol.write_text(text.replace("VERSION: Final = 3", "VERSION: Final = 2"))
     with Child(ECHO) as echo:
         talk = Talk.to(adapter, tuple(echo.hear()))
-        with run_broker("--foreground", "--replace", source=str(tmp_path)) as older:
+        with run_broker("--replace", source=str(tmp_path)) as older:
             assert older.stderr is not None
             assert "serves" in older.stderr.readline()
             with pytest.raises(NdError, match=r"version 2 .*version 3.*--replace") as caught:
                 listening(adapter)
             assert caught.value.status is Status.NOT_SUPPORTED
             exchange(talk, 5)
-            with run_broker("--replace", "--idle", "1") as newer:
+            with run_broker("--daemon", "--replace", "--idle", "1") as newer:
                 newer.communicate(timeout=PATIENCE)
                 assert newer.returncode == 0
             older.communicate(timeout=PATIENCE)

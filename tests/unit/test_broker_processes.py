@@ -311,17 +311,17 @@ def run(place: Place, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def test_in_the_foreground_it_logs_and_stays(place: Place, make: Make) -> None:
-    with run(place, "--foreground") as process:
+def test_by_hand_it_logs_and_stays(place: Place, make: Make) -> None:
+    with run(place) as process:
         assert process.stderr is not None
         assert f"pid {process.pid} serves {place.socket}" in process.stderr.readline()
         client = make()
         assert broker_pid(place) == process.pid
-        with run(place, "--foreground") as second:
+        with run(place) as second:
             assert second.wait(PATIENCE) == 1
             assert second.stderr is not None
             assert "running already" in second.stderr.read()
-        with run(place) as third:
+        with run(place, "--daemon") as third:
             assert third.wait(PATIENCE) == 0
         client.close()
         process.send_signal(signal.SIGINT)
@@ -331,8 +331,8 @@ def test_in_the_foreground_it_logs_and_stays(place: Place, make: Make) -> None:
         assert "leaving: SIGINT" in log
 
 
-def test_by_hand_it_is_a_daemon_that_leaves_when_idle(place: Place) -> None:
-    with run(place, "--idle", "0.2") as process:
+def test_a_daemon_leaves_when_idle(place: Place) -> None:
+    with run(place, "--daemon", "--idle", "0.2") as process:
         assert process.wait(PATIENCE) == 0
     pid = broker_pid(place)
     assert pid

@@ -122,9 +122,10 @@ def test_the_module_does_the_same(
         assert facts["connections"] == "0"
 
 
-def test_the_module_serves() -> None:
+@pytest.mark.parametrize("verb", [[], ["run"]])
+def test_the_module_serves(verb: list[str]) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "shmnd.broker", "run", "--namespace", "module"],
+        [sys.executable, "-m", "shmnd.broker", *verb, "--namespace", "module"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stderr=subprocess.PIPE,
         text=True,
