@@ -100,6 +100,8 @@ def perform(
     if args.format == "json":
         print(json.dumps(data, indent=1))
         return int(report.failed)
+    if options.STDOUT in (args.json, args.csv, args.hdr):
+        return int(report.failed)
     print("\n".join(environment.lines()))
     print(", ".join(filter(None, [extent.describe(), apart.describe(args)])) + "\n")
     print(report.text)

@@ -22,6 +22,8 @@ QUICK_ROUNDS, QUICK_SECONDS = 3, 0.05
 ALL_SIZES: Final = tuple(1 << power for power in range(1, 24))
 """What -a stands for: 2 bytes to 8 MiB."""
 SIZE_MAX: Final = 1 << 30
+STDOUT: Final = Path("/dev/stdout")
+"""Where an output goes for which no file is named."""
 ENGINES: Final = {"python": (Shmnd,), "native": (ShmndNative,), "both": (Shmnd, ShmndNative)}
 
 _FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -59,14 +61,22 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         "--progress", action="store_true", help="tell what goes on, even if nobody seems to look"
     )
     output = parser.add_argument_group("output")
-    output.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured")
-    output.add_argument("--csv", type=Path, metavar="FILE", help="write one line per figure")
-    output.add_argument(
-        "--hdr",
-        type=Path,
-        metavar="FILE",
-        help="write histograms: percentile tables if FILE ends in .hgrm, else a histogram log",
-    )
+    for name, text in (
+        ("--json", "write all that was measured"),
+        ("--csv", "write one line per figure"),
+        (
+            "--hdr",
+            "write histograms: percentile tables if FILE ends in .hgrm, else a histogram log",
+        ),
+    ):
+        output.add_argument(
+            name,
+            type=Path,
+            nargs="?",
+            const=STDOUT,
+            metavar="FILE",
+            help=f"{text}; without FILE, instead of the table",
+        )
     output.add_argument("--plot", type=Path, metavar="FILE.png", help="draw what was measured")
     output.add_argument(
         "--format", choices=("table", "json"), default="table", help="form of the output"

@@ -8,7 +8,7 @@ imported, so that a look at the broker does not load the data plane.
 
 import argparse
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NoReturn
 
 from shmnd import __version__
@@ -32,6 +32,15 @@ _PLAIN: Final = {
 }
 """Nouns that need no verb."""
 
+_USUAL_VERB: Final = {"address": "list", "broker": "run"}
+_EXAMPLES: Final = {
+    "address": "shmnd address list",
+    "bench": "shmnd bench pingpong",
+    "broker": "shmnd broker status",
+}
+_LIKE_MOST: Final = ("--format", "--namespace")
+"""Options of nearly every verb, which may stand before the noun too."""
+
 _FAILURE: Final = "it could not be done, and stderr says why"
 
 
@@ -50,6 +59,23 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
 
+def in_order(given: Sequence[str]) -> list[str]:
+    """Put a command as its parser wants it: what stands before the noun comes behind.
+
+    A noun without its verb gets the one that is meant.
+    """
+    before: list[str] = []
+    rest = list(given)
+    while rest and rest[0].partition("=")[0] in _LIKE_MOST:
+        take = 1 if "=" in rest[0] else 2
+        before, rest = before + rest[:take], rest[take:]
+    if rest and rest[0] in _USUAL_VERB:
+        follows = rest[1] if rest[1:] else "-"
+        if follows.startswith("-") and follows not in ("-h", "--help"):
+            rest.insert(1, _USUAL_VERB[rest[0]])
+    return rest + before
+
+
 def parser_of(wanted: str | None) -> Parser:
     """Give the parser of the whole command, in which the noun that is wanted has its options."""
     return _parser(lambda noun: noun == wanted)
@@ -64,10 +90,12 @@ def _parser(full: Callable[[str], bool]) -> Parser:
     parser = Parser(
         prog="shmnd", description="A NetworkDirect provider between the processes of one host."
     )
+    _add_example(parser, "shmnd info --format json")
     parser.add_argument("--version", action="version", version=f"shmnd {__version__}")
     nouns = parser.add_subparsers(metavar="noun", required=True)
     for noun, (text, verbs) in _NOUNS.items():
         below = nouns.add_parser(noun, help=text, description=text)
+        _add_example(below, _EXAMPLES[noun])
         if full(noun):
             _add_verbs(below, verbs())
     for noun, (text, module) in _PLAIN.items():
@@ -75,6 +103,11 @@ def _parser(full: Callable[[str], bool]) -> Parser:
         if full(noun):
             _add_options(below, module)
     return parser
+
+
+def _add_example(parser: argparse.ArgumentParser, example: str) -> None:
+    parser.epilog = f"example:\n  {example}"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
 
 
 def _add_verbs(parser: argparse.ArgumentParser, verbs: Mapping[str, str]) -> None:
@@ -88,9 +121,9 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
     module = importlib.import_module(name)
     module.configure(parser)
     failure = getattr(module, "FAILURE", _FAILURE)
+    _add_example(parser, module.EXAMPLE)
     parser.epilog = (
-        f"example:\n  {module.EXAMPLE}\n\nexit codes:\n  0    done\n  1    {failure}\n"
+        f"{parser.epilog}\n\nexit codes:\n  0    done\n  1    {failure}\n"
         "  2    the command or an option is wrong\n  130  ended by Ctrl-C"
     )
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.set_defaults(run=module.run)

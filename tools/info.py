@@ -18,6 +18,7 @@ EXAMPLE = "shmnd info --format json"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
+    parser.add_argument("address", nargs="?", help="the same as --host")
     parser.add_argument("--host", default="127.0.0.1", help="address of the adapter")
     parser.add_argument("--namespace", help="namespace of the adapter (default: the usual one)")
     add_format(parser)
@@ -25,6 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what concerns the place first, then every field of the adapter's report."""
+    host = args.address or args.host
     shm = os.statvfs("/dev/shm")
     facts = {
         "version": shmnd.__version__,
@@ -35,9 +37,9 @@ def run(args: argparse.Namespace) -> int:
         "runtime_directory": str(runtime_dir(args.namespace)),
         "shm_bytes": shm.f_blocks * shm.f_frsize,
         "shm_free_bytes": shm.f_bavail * shm.f_frsize,
-        "host": args.host,
+        "host": host,
     }
-    with shmnd.open_adapter(args.host, namespace=args.namespace) as adapter:
+    with shmnd.open_adapter(host, namespace=args.namespace) as adapter:
         info = dataclasses.asdict(adapter.query())
     flags = info.pop("adapter_flags")
     abilities = {str(flag.name): flag in flags for flag in shmnd.AdapterFlag}

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from shmnd import NdError
 
-from .commands import parser_of
+from .commands import in_order, parser_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; give its exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = in_order(sys.argv[1:] if arguments is None else arguments)
     try:
         wanted = next((word for word in given if not word.startswith("-")), None)
         args = parser_of(wanted).parse_args(given)

@@ -126,6 +126,17 @@ def test_csv_has_a_line_per_figure(tmp_path: Path) -> None:
     assert all(float(row["p50_us"]) > 0 and row["error"] == "" for row in rows)
 
 
+@pytest.mark.parametrize("output", ["--json", "--csv"])
+def test_an_output_without_a_file_replaces_the_table(output: str) -> None:
+    program = "import sys; from shmnd_tools.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "bench", "pingpong", "-s", "8", *SHORT, output]
+    out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=50).stdout
+    if output == "--json":
+        assert json.loads(out)["answers"]
+    else:
+        assert [row["size"] for row in csv.DictReader(out.splitlines())] == ["8"]
+
+
 def test_histograms_are_read_by_their_own_reader(tmp_path: Path) -> None:
     histogram = pytest.importorskip("hdrh.histogram")
     log = pytest.importorskip("hdrh.log")

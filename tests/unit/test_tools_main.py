@@ -14,7 +14,7 @@ import pytest
 from shmnd import AdapterFlag, NdError, Provider, Status, __version__
 from shmnd.info import LIMITS
 from shmnd_tools import broker_stop
-from shmnd_tools.commands import parser_of, whole_parser
+from shmnd_tools.commands import in_order, parser_of, whole_parser
 from shmnd_tools.main import main
 
 
@@ -89,7 +89,15 @@ def test_an_address_is_read_as_the_tables_write_it(text: str, read: str) -> None
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["broker"], ["address"], ["broker", "dance"], ["teapot"], ["info", "--tea"]]
+    "arguments",
+    [
+        [],
+        ["bench"],
+        ["broker", "dance"],
+        ["teapot"],
+        ["info", "--tea"],
+        ["--format", "tea", "info"],
+    ],
 )
 def test_a_wrong_command_is_one_line(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
@@ -98,6 +106,38 @@ def test_a_wrong_command_is_one_line(
         main(arguments)
     assert exited.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (["--format", "json", "address", "list"], ["address", "list", "--format", "json"]),
+        (["--namespace=a", "--format=json", "ps"], ["ps", "--namespace=a", "--format=json"]),
+        (["address", "--format", "json"], ["address", "list", "--format", "json"]),
+        (["broker"], ["broker", "run"]),
+        (["broker", "--idle", "1"], ["broker", "run", "--idle", "1"]),
+        (["broker", "stop"], ["broker", "stop"]),
+        (["broker", "--help"], ["broker", "--help"]),
+        (["bench", "pingpong", "-n", "1"], ["bench", "pingpong", "-n", "1"]),
+        (["--format"], ["--format"]),
+        ([], []),
+    ],
+)
+def test_what_stands_before_the_noun_and_a_verb_that_is_left_out(
+    given: list[str], meant: list[str]
+) -> None:
+    assert in_order(given) == meant
+
+
+@pytest.mark.parametrize("words", [["info", "127.0.0.2"], ["info", "--host", "127.0.0.2"]])
+def test_info_of_an_address(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--format", "json", *words]) == 0
+    assert json.loads(capsys.readouterr().out)["host"] == "127.0.0.2"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.prog)
+def test_everything_has_an_example(command: argparse.ArgumentParser) -> None:
+    assert "\nexample:\n  shmnd" in command.format_help()
 
 
 @pytest.mark.parametrize(
