@@ -70,11 +70,16 @@ class Connections(Ends):
 
     def match(self, listener: Bound) -> None:
         """Hand the oldest requests of a listener to the connectors that wait for them."""
+        numbers = listener.adapter.process.connections
         while listener.armed and listener.queue:
+            connection = next(iter(listener.queue.values()))
+            if numbers.get(connection.number, connection) is not connection:
+                # Claimed meanwhile for another connection, which an honest process never does.
+                self._refuse(connection, "")
+                continue
             connector = next(iter(listener.armed))
             del listener.armed[connector]
-            number = next(iter(listener.queue))
-            self._offer(listener.queue[number], listener, connector)
+            self._offer(connection, listener, connector)
 
     def accept(self, process: Process, fields: Fields, link: Descriptor) -> None:
         """Bring the answer and the link to the active side."""

@@ -198,6 +198,31 @@ class Player:
         return op, fields, [Fake() for _ in range(fds)]
 
 
+def test_a_connect_whose_number_the_listening_process_claims_is_refused() -> None:
+    """A random game found it: the offer took the place of what was claimed."""
+    world = World()
+    active, passive = world.party(), world.party()
+    listener = passive.listen(5000)
+    number = active.connect(5000)
+    claimed = {
+        "connection": number,
+        "adapter": passive.adapter,
+        "peer_adapter": passive.adapter,
+        "local": ["127.0.0.1", 5001],
+        "peer": ["127.0.0.1", 5000],
+        "role": "passive",
+    }
+    passive.ask("holds", connections=[claimed], done=False)
+    passive.arm(listener)
+    check(world)
+    assert active.names() == ["refused"]
+    passive.ask("closed", connection=number)
+    other = active.connect(5000)
+    passive.accept(other)
+    check(world)
+    assert "accepted" in active.names()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("game", range(20))
 def test_records_agree_after_every_move(game: int) -> None:
