@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from shmnd.closing import Closing
 from shmnd.memory import MemoryRegion
@@ -24,28 +24,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Endpoint"]
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
+_Post = TypeVar("_Post", bound=Callable[..., Any])
 
 _ALLOW: Final = int(OpFlag.ALLOW_READ | OpFlag.ALLOW_WRITE)
 _BIND_FLAGS: Final = int(OpFlag.SILENT_SUCCESS | OpFlag.READ_FENCE) | _ALLOW
 _INVALIDATE_FLAGS: Final = int(OpFlag.SILENT_SUCCESS | OpFlag.READ_FENCE)
 
 
-def _ending_a_batch(
-    post: Callable[Concatenate[Endpoint, _P], _R],
-) -> Callable[Concatenate[Endpoint, _P], _R]:
+def _ending_a_batch(post: _Post) -> _Post:
     """Have a call that is refused end an open batch, as those of the compiled part do."""
 
     @functools.wraps(post)
-    def call(self: Endpoint, /, *args: _P.args, **options: _P.kwargs) -> _R:
+    def call(self: Endpoint, *args: Any, **options: Any) -> Any:
         try:
             return post(self, *args, **options)
         except BaseException:
             self.pair._end_batch()
             raise
 
-    return call
+    return cast(_Post, call)
 
 
 class _Staging:

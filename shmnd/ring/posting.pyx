@@ -376,7 +376,7 @@ cdef class PostingCore(PairCore):
             raise error(status, f"{self.title}.receive", _untaken(self.receive_cq))
         raise error(status, f"{self.title}.receive",
                     receive_reason(status, sge, self.q.own.stride, self.q.own.depth,
-                                    self.q.max_transfer))
+                                   self.q.max_transfer))
 
     cdef refuse(self, str method, uint32_t status, object sge, object flags):
         """Raise for a call that was refused, naming the value and the limit it broke."""
