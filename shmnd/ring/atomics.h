@@ -82,9 +82,9 @@ static inline bool shmnd_swap64(shmnd_word64 *w, uint64_t *expected, uint64_t v)
 }
 
 /* A byte that another process may be watching. */
-static inline void shmnd_put_byte(void *at, uint8_t v)
+static inline void shmnd_release_byte(void *at, uint8_t v)
 {
-    atomic_store_explicit((_Atomic uint8_t *)at, v, memory_order_relaxed);
+    atomic_store_explicit((_Atomic uint8_t *)at, v, memory_order_release);
 }
 
 /* It will be read soon. */
@@ -99,7 +99,8 @@ static inline void shmnd_prefetch_to_write(const void *at)
     __builtin_prefetch(at, 1);
 }
 
-/* A byte that another process may be writing. */
+/* A byte that another process may be writing. SYNC watched: acquire, pairs with release
+ * in shmnd_move_in_order() */
 static inline uint8_t shmnd_byte_at(const void *at)
 {
     return atomic_load_explicit((const _Atomic uint8_t *)at, memory_order_acquire);
@@ -123,6 +124,13 @@ static inline void shmnd_loads_before(void)
 static inline void shmnd_stores_before(void)
 {
     atomic_thread_fence(memory_order_release);
+}
+
+/* What was copied from shared memory to `copy` is as it is there from now on: the compiler
+ * may not fetch it from where it came once more. */
+static inline void shmnd_read_once(void *copy)
+{
+    __asm__ __volatile__("" : : "r"(copy) : "memory");
 }
 
 static inline void shmnd_pause(void)

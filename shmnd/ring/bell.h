@@ -92,6 +92,7 @@ static inline void shmnd_bell_use_bitmap(struct shmnd_bell *bell, bool use)
 /* Takes `bits` of one word; the caller looks at those rings afterwards. */
 static inline void shmnd_bell_take(struct shmnd_bell *bell, uint32_t word, uint64_t bits)
 {
+    /* needs no order of its own, for the fence behind it */
     shmnd_clear_bits(&bell->ready[word], bits);
     SHMND_KILL_POINT("ready-taken");
     /* SYNC ready: fence, pairs with the producer's in shmnd_bell_mark() */
@@ -102,6 +103,7 @@ static inline void shmnd_bell_take(struct shmnd_bell *bell, uint32_t word, uint6
  * that are polled anyway. */
 static inline void shmnd_bell_keep(struct shmnd_bell *bell, uint32_t bit)
 {
+    /* needs no order: the link is looked at anyway */
     shmnd_set_bits(&bell->ready[bit / 64 % SHMND_READY_WORDS], 1ull << (bit % 64));
 }
 

@@ -27,6 +27,7 @@ static inline void shmnd_show_state(struct shmnd_qp *qp, enum shmnd_link_state s
     /* SYNC state: release, pairs with acquire in shmnd_their_state() */
     shmnd_release32(&qp->link.mine->state, state);
     SHMND_KILL_POINT("state-shown");
+    /* SYNC arm, SYNC ready: fence of the producer */
     shmnd_store_then_load();
     shmnd_bell_mark(qp->link.receive_bell, qp->link.receive_bit);
     shmnd_bell_mark(qp->link.initiator_bell, qp->link.initiator_bit);
@@ -94,6 +95,7 @@ static inline bool shmnd_down_withdraw_large(struct shmnd_qp *qp)
      * those are never set, so the message can not look finished. */
     for (uint32_t i = 0; i < c.count && shmnd_chunks_claim(share, &c, false) >= 0; i++)
         qp->withheld++;
+    /* SYNC chunk-done: acquire, pairs with release in shmnd_chunks_set_done() */
     uint64_t done = shmnd_acquire64(&share->done) & c.all;
     return (uint32_t)__builtin_popcountll(done) + qp->withheld >= c.count;
 }
@@ -123,6 +125,7 @@ static inline bool shmnd_down_recalls_before(const struct shmnd_qp *qp, uint64_t
 static inline bool shmnd_down_agreed(struct shmnd_qp *qp, const struct shmnd_wqe *w, uint64_t pos,
                                      uint64_t taken)
 {
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
     if (shmnd_acquire64(&qp->link.theirs->taken) > w->message)
         return true;
     if (!w->large || w->moved)
@@ -140,6 +143,7 @@ static inline bool shmnd_down_agreed(struct shmnd_qp *qp, const struct shmnd_wqe
  * not said so yet. */
 static inline bool shmnd_down_recall(struct shmnd_qp *qp)
 {
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
     for (uint64_t i = qp->wq_next; i-- != qp->wq_head;) {
         struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
@@ -196,6 +200,7 @@ static inline bool shmnd_down_invalidated(const struct shmnd_qp *qp, const struc
 
 static inline void shmnd_down_cancel_requests(struct shmnd_qp *qp, bool theirs_go_on)
 {
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
     uint32_t fault = shmnd_relaxed32(&qp->link.theirs->fault);
     uint32_t status = qp->down_status;
@@ -236,6 +241,18 @@ static inline void shmnd_cancel_receives(struct shmnd_qp *qp, uint64_t up_to)
     }
 }
 
+/* The receive of a message that was refused, or will never be whole. */
+static inline void shmnd_down_end_open(struct shmnd_qp *qp)
+{
+    struct shmnd_cqe e;
+    if (!qp->rx_open)
+        return;
+    shmnd_rx_cqe(qp, qp->rx_refused ? qp->rx_refused : SHMND_CANCELED, 0, &e);
+    shmnd_cq_push(qp->receive_cq, &e);
+    qp->rx_open = false;
+    qp->rx_refused = SHMND_SUCCESS;
+}
+
 /* One step of going down; SHMND_IDLE with going_down still set means: later. */
 static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp, uint64_t now_ns)
 {
@@ -252,10 +269,10 @@ static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp, uint64_t 
     if (drain != SHMND_IDLE)
         return drain;
     bool theirs_go_on = !qp->peer->dead && shmnd_their_state(qp) <= SHMND_LINK_OPEN;
-    if (qp->rx_open && !qp->rx_fault && qp->rx_kind != SHMND_KIND_PART && theirs_go_on && patient)
-        return SHMND_IDLE; /* its sender is in the middle of a chunk */
+    /* A large message that is not whole now stays so: its sender copies under its hazard
+     * word, and begins nothing towards a side that closes. */
     if (qp->rx_unbinding && patient)
-        return SHMND_IDLE; /* or still in the window that it gave back */
+        return SHMND_IDLE; /* its sender is still in the window that it gave back */
     shmnd_tx_retire_up_to(qp, qp->initiator_cq->bound); /* what is proven by now stays */
     if (theirs_go_on && (!shmnd_down_recall(qp) || !shmnd_down_withdraw_large(qp)) && patient)
         return SHMND_IDLE;
@@ -263,13 +280,8 @@ static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp, uint64_t 
     /* What the other side took may be why it ended the connection. */
     shmnd_cq_catch_up(qp->receive_cq);
     shmnd_cq_catch_up(qp->initiator_cq);
+    shmnd_down_end_open(qp);
     shmnd_down_cancel_requests(qp, theirs_go_on);
-    if (qp->rx_open) {
-        struct shmnd_cqe e;
-        shmnd_rx_cqe(qp, SHMND_CANCELED, 0, &e);
-        shmnd_cq_push(qp->receive_cq, &e);
-        qp->rx_open = false;
-    }
     shmnd_cancel_receives(qp, qp->own.posted);
     qp->going_down = false;
     qp->flush_pending = false;
@@ -328,7 +340,8 @@ static inline enum shmnd_progress shmnd_flush_step(struct shmnd_qp *qp, uint64_t
     if (qp->own.matched < qp->flush_receives)
         shmnd_cancel_receives(qp, qp->flush_receives);
     qp->cancelled += qp->own.matched - before;
-    shmnd_put64(&qp->link.mine->cancelled, qp->cancelled);
+    /* SYNC flush: release, pairs with acquire in shmnd_tx_look() */
+    shmnd_release64(&qp->link.mine->cancelled, qp->cancelled);
     SHMND_KILL_POINT("flush-counted");
     qp->flush_pending = false;
     shmnd_rx_reoffer(qp);

@@ -281,7 +281,8 @@ struct shmnd_qp {
     bool rx_stalled;           /* a message waits for a receive, or for room in the queue */
     bool rx_open;              /* a message is matched and not finished */
     bool rx_needs_segment;     /* of the peer, to read it */
-    bool rx_fault;             /* it broke a rule: go down after its completion is out */
+    bool rx_fault;             /* it broke a rule: go down */
+    uint32_t rx_refused;       /* the status of its receive, told on the way down; 0: none */
     bool rx_unbinding;         /* it is whole, and its window's last access is waited for */
     bool rx_told;              /* `rx_extra` comes next */
     uint8_t rx_kind, rx_flags; /* of that message */

@@ -39,8 +39,10 @@ static inline bool shmnd_their_capacity(const struct shmnd_qp *qp, uint64_t idx,
 static inline uint64_t shmnd_tx_look(struct shmnd_qp *qp, uint64_t *cancelled_p)
 {
     const struct shmnd_side *theirs = qp->link.theirs;
+    /* SYNC flush: acquire, pairs with release in shmnd_rx_reoffer(): an even revision comes
+     * with its count. And with that in shmnd_flush_step(): whoever sees a new count sees
+     * that `revision` has moved on. */
     uint64_t revision = shmnd_acquire64(&theirs->revision);
-    /* acquire: whoever sees a new count sees that `revision` moved on */
     uint64_t cancelled = shmnd_acquire64(&theirs->cancelled);
     /* SYNC posted: acquire, pairs with release in shmnd_rx_publish() */
     uint64_t posted = shmnd_acquire64(&theirs->posted);

@@ -116,6 +116,7 @@ static inline bool shmnd_rx_withdraw(struct shmnd_qp *qp)
 static inline void shmnd_rx_reoffer(struct shmnd_qp *qp)
 {
     qp->revision++;
+    /* SYNC flush: release, pairs with acquire in shmnd_tx_look() */
     shmnd_release64(&qp->link.mine->revision, qp->revision);
     SHMND_KILL_POINT("receives-offered-anew");
     shmnd_notify_waiting_sender(qp);

@@ -95,15 +95,15 @@ static inline uint32_t shmnd_move_in_order(const struct shmnd_peer *peer,
     if (n == 8 && !(to->v[0].at & 7)) {
         uint64_t word;
         memcpy(&word, src, 8);
-        shmnd_stores_before();
-        shmnd_put64((shmnd_word64 *)(void *)dst, word);
+        /* SYNC watched: release, pairs with acquire in shmnd_byte_at() */
+        shmnd_release64((shmnd_word64 *)(void *)dst, word);
         return SHMND_SUCCESS;
     }
     uint8_t last = src[n - 1]; /* before, in case the two overlap */
     memmove(dst, src, n - 1);
     SHMND_KILL_POINT("write-before-its-last-byte");
-    shmnd_stores_before();
-    shmnd_put_byte(dst + n - 1, last);
+    /* SYNC watched: release, pairs with acquire in shmnd_byte_at() */
+    shmnd_release_byte(dst + n - 1, last);
     return SHMND_SUCCESS;
 }
 

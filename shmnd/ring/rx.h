@@ -65,14 +65,14 @@ static inline void shmnd_rx_step_over(struct shmnd_qp *qp, uint32_t slots)
         shmnd_notify_waiting_sender(qp);
 }
 
-/* The receive fails, the Send with it (`fault`), and the connection. */
-static inline void shmnd_rx_refuse(struct shmnd_qp *qp, uint32_t status, uint32_t fault,
-                                   struct shmnd_cqe *out)
+/* The receive fails, the Send with it (`fault`), and the connection. The sender may be
+ * copying into its memory: it is told when that is over (shmnd_down_step). */
+static inline void shmnd_rx_refuse(struct shmnd_qp *qp, uint32_t status, uint32_t fault)
 {
-    shmnd_rx_cqe(qp, status, 0, out);
     shmnd_put32(&qp->link.mine->fault, fault);
     SHMND_KILL_POINT("message-refused");
-    qp->rx_open = false;
+    qp->rx_refused = status;
+    qp->rx_open = true;
     qp->rx_fault = true;
 }
 
@@ -102,8 +102,8 @@ static inline bool shmnd_rx_finish(struct shmnd_qp *qp, uint64_t bytes, struct s
         if (qp->rx_open)
             return false;
         if (qp->rx_token == 0) {
-            shmnd_rx_refuse(qp, SHMND_INVALID_DEVICE_REQUEST, SHMND_INVALID_DEVICE_REQUEST, out);
-            return true;
+            shmnd_rx_refuse(qp, SHMND_INVALID_DEVICE_REQUEST, SHMND_INVALID_DEVICE_REQUEST);
+            return false;
         }
         qp->rx_unbinding = false;
         SHMND_KILL_POINT("window-unbound");
@@ -117,15 +117,15 @@ static inline bool shmnd_rx_finish(struct shmnd_qp *qp, uint64_t bytes, struct s
 }
 
 /* May the matched receive take `length` bytes? Else it is refused. */
-static inline bool shmnd_rx_accepts(struct shmnd_qp *qp, uint64_t length, struct shmnd_cqe *out)
+static inline bool shmnd_rx_accepts(struct shmnd_qp *qp, uint64_t length)
 {
     if (!shmnd_local_spans(qp->registry, qp->rx_sges, qp->rx_rqe.sges, SHMND_MR_LOCAL_WRITE,
                            &qp->rx_to)) {
-        shmnd_rx_refuse(qp, SHMND_ACCESS_VIOLATION, SHMND_REMOTE_ERROR, out);
+        shmnd_rx_refuse(qp, SHMND_ACCESS_VIOLATION, SHMND_REMOTE_ERROR);
         return false;
     }
     if (length > qp->rx_rqe.capacity) {
-        shmnd_rx_refuse(qp, SHMND_BUFFER_OVERFLOW, SHMND_REMOTE_ERROR, out);
+        shmnd_rx_refuse(qp, SHMND_BUFFER_OVERFLOW, SHMND_REMOTE_ERROR);
         return false;
     }
     return true;
@@ -177,12 +177,12 @@ static inline bool shmnd_rx_large_source(struct shmnd_qp *qp, const struct shmnd
     uint32_t head[2];
     struct shmnd_extent *x = qp->rx_extents;
     struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in, a->flags);
-    shmnd_slots_get(&drain, head, sizeof head);
+    shmnd_slots_read(&drain, head, sizeof head);
     if (head[0] > SHMND_MAX_SGE || head[1] >= SHMND_SHARES ||
         shmnd_slots_for(shmnd_slots_prefix(a->flags) + 8 + head[0] * (uint32_t)sizeof x[0]) !=
             a->slots)
         return false;
-    shmnd_slots_get(&drain, x, head[0] * (uint32_t)sizeof x[0]);
+    shmnd_slots_read(&drain, x, head[0] * (uint32_t)sizeof x[0]);
     qp->rx_extent_count = head[0];
     qp->rx_job.share = &qp->link.theirs->shares[head[1]];
     return shmnd_rx_aim(qp) == a->length;
@@ -232,8 +232,8 @@ static inline bool shmnd_rx_continue(struct shmnd_qp *qp, struct shmnd_cqe *out)
     if (qp->rx_unbinding)
         return shmnd_rx_finish(qp, qp->rx_got, out);
     if (job->result != SHMND_SUCCESS && job->result != SHMND_PENDING) {
-        shmnd_rx_refuse(qp, job->result, SHMND_REMOTE_ERROR, out);
-        return true;
+        shmnd_rx_refuse(qp, job->result, SHMND_REMOTE_ERROR);
+        return false;
     }
     if (!shmnd_chunks_finished(job->share, &job->chunks))
         return false;
@@ -244,8 +244,8 @@ static inline bool shmnd_rx_continue(struct shmnd_qp *qp, struct shmnd_cqe *out)
 static inline bool shmnd_rx_part(struct shmnd_qp *qp, const struct shmnd_arrival *a,
                                  struct shmnd_cqe *out)
 {
-    if (!shmnd_rx_accepts(qp, qp->rx_got + a->length, out))
-        return true;
+    if (!shmnd_rx_accepts(qp, qp->rx_got + a->length))
+        return false;
     shmnd_rx_copy_out(qp, qp->rx_got, a->length);
     SHMND_KILL_POINT("part-taken");
     qp->rx_got += a->length;
@@ -262,8 +262,8 @@ static inline bool shmnd_rx_take(struct shmnd_qp *qp, const struct shmnd_arrival
 {
     if (a->kind == SHMND_KIND_PART)
         return shmnd_rx_part(qp, a, out);
-    if (!shmnd_rx_accepts(qp, a->length, out))
-        return true;
+    if (!shmnd_rx_accepts(qp, a->length))
+        return false;
     if (a->kind == SHMND_KIND_LARGE) {
         shmnd_rx_large_begin(qp, a);
         shmnd_rx_step_over(qp, a->slots);
@@ -284,7 +284,7 @@ static inline bool shmnd_rx_sensible(struct shmnd_qp *qp, const struct shmnd_arr
     if (a->kind == SHMND_KIND_PLACED) {
         uint64_t index;
         struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in, a->flags);
-        shmnd_slots_get(&drain, &index, sizeof index);
+        shmnd_slots_read(&drain, &index, sizeof index);
         return !qp->shared && index == qp->own.matched - qp->posted_base;
     }
     return a->kind != SHMND_KIND_LARGE || shmnd_rx_large_source(qp, a);

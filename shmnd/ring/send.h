@@ -297,7 +297,8 @@ static inline enum shmnd_progress shmnd_tx_push_late(struct shmnd_qp *qp)
 
 static inline bool shmnd_push_enter(struct shmnd_qp *qp, uint64_t revision)
 {
-    shmnd_put64(&qp->link.mine->hazard, SHMND_HAZARD_PUSH);
+    /* SYNC hazard-clear: release, for an owner that waits for what stood here before */
+    shmnd_release64(&qp->link.mine->hazard, SHMND_HAZARD_PUSH);
     SHMND_KILL_POINT("push-entered");
     /* SYNC placing: fence, pairs with the fence in shmnd_rx_withdraw() */
     shmnd_store_then_load();

@@ -271,6 +271,13 @@ static inline void shmnd_slots_get(struct shmnd_slots_drain *d, void *data, uint
     d->left -= bytes;
 }
 
+/* The same for what is decided upon: read once. */
+static inline void shmnd_slots_read(struct shmnd_slots_drain *d, void *data, uint32_t bytes)
+{
+    shmnd_slots_get(d, data, bytes);
+    shmnd_read_once(data);
+}
+
 static inline void shmnd_slots_return(struct shmnd_slots_reader *r)
 {
     r->returned_pos = r->read_pos;

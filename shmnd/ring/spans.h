@@ -156,13 +156,14 @@ static inline bool shmnd_chunks_left(uint64_t word, const struct shmnd_chunks *c
 static inline int shmnd_chunks_claim(struct shmnd_share *share, const struct shmnd_chunks *c,
                                      bool last)
 {
-    uint64_t word = shmnd_acquire64(&share->claim);
+    uint64_t word = shmnd_relaxed64(&share->claim);
     /* Two honest sides collide at most once a chunk; a peer that scribbles on
      * the word must not keep us here. */
     for (uint32_t tries = 0; tries < 2 * SHMND_CHUNKS_MAX; tries++) {
         if (!shmnd_chunks_left(word, c))
             return -1;
         uint32_t chunk = last ? c->count - 1 - shmnd_claimed_back(word) : shmnd_claimed_front(word);
+        /* needs no order: it only divides the work, and SYNC slot-ready showed the source */
         if (shmnd_swap64(&share->claim, &word, word + (last ? 1u << 16 : 1u)))
             return (int)chunk;
     }

@@ -158,25 +158,26 @@ static inline bool shmnd_grant_read(const struct shmnd_grant *g, uint32_t token,
     return true;
 }
 
-/* Between enter and leave the initiator may touch what the grant names. */
-static inline bool shmnd_hazard_enter(shmnd_word64 *hazard, const struct shmnd_grant *g,
-                                      uint32_t token)
-{
-    shmnd_put64(hazard, token);
-    SHMND_KILL_POINT("hazard-set");
-    /* SYNC hazard: fence, pairs with the fence in shmnd_grant_revoke() */
-    shmnd_store_then_load();
-    if (shmnd_relaxed32(&g->token) == token)
-        return true;
-    shmnd_put64(hazard, 0);
-    return false;
-}
-
 static inline void shmnd_hazard_leave(shmnd_word64 *hazard)
 {
     /* SYNC hazard-clear: release, pairs with acquire in shmnd_hazard_clear_of() */
     shmnd_release64(hazard, 0);
     SHMND_KILL_POINT("hazard-cleared");
+}
+
+/* Between enter and leave the initiator may touch what the grant names. */
+static inline bool shmnd_hazard_enter(shmnd_word64 *hazard, const struct shmnd_grant *g,
+                                      uint32_t token)
+{
+    /* SYNC hazard-clear: release, for an owner that waits for what stood here before */
+    shmnd_release64(hazard, token);
+    SHMND_KILL_POINT("hazard-set");
+    /* SYNC hazard: fence, pairs with the fence in shmnd_grant_revoke() */
+    shmnd_store_then_load();
+    if (shmnd_relaxed32(&g->token) == token)
+        return true;
+    shmnd_hazard_leave(hazard);
+    return false;
 }
 
 /* Owner, after revoking: nothing of that token is under way on this link. */

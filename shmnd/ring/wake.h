@@ -40,6 +40,7 @@ static inline void shmnd_notify_receiver(struct shmnd_qp *qp, bool solicited)
 static inline void shmnd_notify_initiator(struct shmnd_qp *qp)
 {
     struct shmnd_link_end *l = &qp->link;
+    /* SYNC arm, SYNC ready: fence of the producer */
     shmnd_store_then_load();
     SHMND_KILL_POINT("initiator-to-be-told");
     shmnd_bell_mark(l->initiator_bell, l->initiator_bit);

@@ -32,7 +32,7 @@ def hazard(
     initiator_fence: bool = True, owner_fence: bool = True, leave: bool = True, look: bool = True
 ) -> int:
     def initiator() -> Thread:
-        yield store("hazard", 7)
+        yield release("hazard", 7)
         if initiator_fence:
             yield fence()
         token = yield load("token")
@@ -60,6 +60,58 @@ def test_nothing_moves_after_invalidate() -> None:
 @pytest.mark.parametrize("part", ["initiator_fence", "owner_fence", "leave", "look"])
 def test_hazards_need_their_order(part: str) -> None:
     assert violated(lambda: hazard(**{part: False}))
+
+
+def next_hazard(show: bool = True) -> int:
+    """Behind the copy under token 7 another one begins, under 9; the owner may see only that."""
+
+    def initiator() -> Thread:
+        yield release("hazard", 7)
+        yield fence()
+        token = yield load("token")
+        if token == 7:
+            yield store("memory", 1)
+        yield release("hazard", 0)
+        yield (release if show else store)("hazard", 9)
+
+    def owner() -> Thread:
+        yield store("token", 0)
+        yield fence()
+        busy = yield acquire("hazard")
+        if busy != 7:
+            yield store("over", 1)
+            yield store("memory", 5)
+
+    words = {"hazard": 0, "token": 7, "over": 0, "memory": 0}
+    return explore([initiator, owner], words, untouched)
+
+
+def test_the_next_hazard_says_that_the_last_is_over() -> None:
+    assert next_hazard() > 10
+    assert violated(lambda: next_hazard(show=False))
+
+
+# -- SYNC watched: who sees the last byte of a Write sees all of it --
+
+
+def watched(last: bool = True, look: bool = True) -> int:
+    def initiator() -> Thread:
+        yield store("first", 1)
+        yield (release if last else store)("last", 1)
+
+    def watcher() -> Thread:
+        seen = yield (acquire if look else load)("last")
+        if seen:
+            first = yield load("first")
+            assert first == 1, "the last byte came first"
+
+    return explore([initiator, watcher], {"first": 0, "last": 0})
+
+
+def test_the_last_byte_comes_last() -> None:
+    assert watched() > 1
+    assert violated(lambda: watched(last=False))
+    assert violated(lambda: watched(look=False))
 
 
 # -- SYNC grant: what was read of a grant is of one version --
@@ -136,6 +188,38 @@ def test_a_flush_and_a_push_never_share_a_receive() -> None:
 @pytest.mark.parametrize("part", ["sender_fence", "flusher_fence", "leave", "look"])
 def test_placing_needs_its_order(part: str) -> None:
     assert violated(lambda: placing(**{part: False}))
+
+
+# -- SYNC flush: the count of cancelled receives is read with the revision that it belongs to --
+
+
+def flush(
+    count: bool = True, offer: bool = True, look: bool = True, look_at_count: bool = True
+) -> int:
+    """A Flush from revision 2 on; its steps may be made by several threads of the owner."""
+
+    def owner() -> Thread:
+        yield store("revision", 3)
+        yield (release if count else store)("cancelled", 1)
+        yield (release if offer else store)("revision", 4)
+
+    def sender() -> Thread:
+        revision = yield (acquire if look else load)("revision")
+        cancelled = yield (acquire if look_at_count else load)("cancelled")
+        again = yield load("revision")
+        if revision % 2 == 0 and again == revision:
+            assert cancelled == (revision == 4), "a count of another revision"
+
+    return explore([owner, sender], {"revision": 2, "cancelled": 0})
+
+
+def test_a_flush_is_seen_whole() -> None:
+    assert flush() > 5
+
+
+@pytest.mark.parametrize("part", ["count", "offer", "look", "look_at_count"])
+def test_a_flush_needs_its_order(part: str) -> None:
+    assert violated(lambda: flush(**{part: False}))
 
 
 # -- SYNC entry: a published receive is read whole, although its entry is used again --

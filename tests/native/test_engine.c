@@ -442,6 +442,33 @@ static void sinks_that_violate(void)
     }
 }
 
+/* The receive of a large message fails while its sender copies into it: it is told when
+ * that copy is over, for its memory is its owner's then. */
+static void a_refused_receive_is_told_after_the_copy_into_it(void)
+{
+    struct duo d;
+    uint32_t n = 200000;
+    bool kept;
+    duo_open(&d);
+    uint8_t *src = shared_bytes(d.pa, n), *dst = shared_bytes(d.pb, n);
+    uint32_t ta = region_new(d.pa, src, n, 0), tb = region_new(d.pb, dst, n, 1);
+    struct shmnd_sge s = sge(src, n, ta), r = sge(dst, n, tb);
+    EQUAL(post_receive(d.b, 1, &r, 1), SHMND_SUCCESS);
+    EQUAL(shmnd_post_send(&d.a->q, NULL, &s, 1, 0, &kept), SHMND_SUCCESS);
+    EQUAL(shmnd_tx_advance(&d.a->q), SHMND_RUN);
+    CHECK(shmnd_push_enter(&d.a->q, d.a->q.tx_job.revision));
+    shmnd_region_of(&d.pb->registry, tb)->length = 0;
+    for (uint32_t i = 0; i < 8; i++)
+        EQUAL(queue_turn(d.qb), 0);
+    shmnd_hazard_leave(&d.a->q.link.mine->hazard);
+    queue_turn(d.qb);
+    EXPECT(d.qb, SHMND_RECEIVE, 1, SHMND_ACCESS_VIOLATION);
+    shmnd_tx_run(&d.a->q);
+    shmnd_tx_ran(&d.a->q);
+    EXPECT(d.qa, SHMND_SEND, 0, SHMND_REMOTE_ERROR);
+    duo_close(&d);
+}
+
 /* Published receives are counted in their regions, and counted out again. */
 static void regions_count_published_receives(void)
 {
@@ -482,6 +509,7 @@ static const struct check_test tests[] = {
     TEST(small_receive_behind_others),
     TEST(sources_that_violate),
     TEST(sinks_that_violate),
+    TEST(a_refused_receive_is_told_after_the_copy_into_it),
     TEST(regions_count_published_receives),
 };
 MAIN(tests)

@@ -114,6 +114,34 @@ static void what_stays_meets_its_receive(void)
     }
 }
 
-static const struct check_test tests[] = {TEST(what_stays_meets_its_receive)};
+/* A large message that only its sender can copy, which it does not towards one that closes. */
+static void one_that_leaves_waits_for_no_copy_that_never_begins(void)
+{
+    struct duo d;
+    bool kept;
+    duo_open_with(&d, (struct world_options){.no_vm = true}, pair_usual, pair_usual);
+    uint8_t *from = guard_alloc(ROOM), *into = shared_bytes(d.pb, ROOM);
+    struct shmnd_sge m = sge(from, ROOM, region_new(d.pa, from, ROOM, 0));
+    struct shmnd_sge r = sge(into, ROOM, region_new(d.pb, into, ROOM, SHMND_MR_LOCAL_WRITE));
+    EQUAL(post_receive(d.b, 1, &r, 1), SHMND_SUCCESS);
+    EQUAL(shmnd_post_send(&d.a->q, NULL, &m, 1, 0, &kept), SHMND_SUCCESS);
+    EQUAL(shmnd_tx_advance(&d.a->q), SHMND_RUN);
+    EQUAL(queue_turn(d.qb), 0);
+    CHECK(d.b->q.rx_open);
+    disconnect(d.b);
+    CHECK(!d.b->q.going_down);
+    shmnd_tx_run(&d.a->q);
+    shmnd_tx_ran(&d.a->q);
+    EXPECT(d.qb, SHMND_RECEIVE, 1, SHMND_CANCELED);
+    EXPECT(d.qa, SHMND_SEND, 0, SHMND_CANCELED);
+    for (uint32_t i = 0; i < ROOM; i++)
+        EQUAL(into[i], 0);
+    duo_close(&d);
+}
+
+static const struct check_test tests[] = {
+    TEST(what_stays_meets_its_receive),
+    TEST(one_that_leaves_waits_for_no_copy_that_never_begins),
+};
 
 MAIN(tests)
