@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arming and ready bits, one step at a time; stress_bell.c runs them in threads,
+ * Arming and ready bits, one step at a time; test_threads.c runs them in threads,
  * and tests/model/ through all interleavings.
  */
 #include "bell.h"

@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Two processes that run at the same time (threads.h) and do everything at once on some
+ * connections: messages of all kinds both ways, in batches too, Reads and Writes, and
+ * windows given back by messages.
+ *
+ * Each message carries its number and bytes that follow from it; each receive checks both.
+ * A request's memory is written again as soon as its end is told: whoever still touches it
+ * then is a data race.
+ */
+#ifndef SHMND_TEST_LANES_H
+#define SHMND_TEST_LANES_H
+
+#include "threads.h"
+
+#define REQUESTS 8u
+#define RECEIVES 8u
+#define LANES 6u
+#define SHORT_ROOM 9000u
+#define LONG_ROOM (SHMND_SHARE_MIN + 60000u)
+#define PAGE 8192u
+#define LAST (1ull << 63) /* of a number: nothing comes behind it */
+
+enum what { RECEIVED, ASKED, WINDOW };
+enum ending { STAYS, LEAVES, TAKES_WINDOW, TAKES_MEMORY };
+enum asked { NOTHING, SENT, WRITTEN, READ, GIVEN_BACK, SHOWN, TAKEN };
+
+struct plan {
+    uint64_t messages;
+    uint32_t lanes, room, flush_in; /* one turn in so many flushes; 0: none does */
+    bool no_vm;
+    enum ending ends[2]; /* what a side does in the midst of it, */
+    uint64_t ends_at;    /* after so many messages */
+};
+
+struct head {
+    uint64_t number;
+    uint64_t board, board_seen; /* what lies on the reader's board, and lay on the writer's */
+    uint32_t window;            /* of the writer's, for the reader */
+    uint32_t pane;              /* its pane was written before it is given back by this */
+};
+
+struct request {
+    uint8_t *at;
+    uint32_t token, length; /* length: of what may be touched meanwhile */
+    enum asked asked;
+    bool posted;
+    uint64_t number;
+};
+
+/* One end of a connection. */
+struct lane {
+    struct side *side;
+    struct pair *e;
+    struct lane *far; /* of it, what never changes: addresses, and tokens of shelf and board */
+    uint64_t index;
+    struct request out[REQUESTS], in[RECEIVES];
+    uint64_t sent, told, told_sum; /* numbers given; messages that ended well */
+    uint64_t got, got_sum, got_last;
+    bool last_told, last_got, left;
+    /* Memory that the peer writes, reads, and writes through a window. */
+    uint8_t *board, *shelf, *pane;
+    uint32_t board_token, shelf_token, window;
+    uint64_t board_got;           /* the last that lay on ours */
+    uint64_t board_put;           /* the last that we wrote over there */
+    bool board_free, board_ready; /* we may write; it is written, and to be told */
+    uint32_t far_window, given;   /* what we may write through; 0 once it is given back */
+    bool pane_put, pane_got;
+    /* The memory that its owner takes back, and the copies that were under way then. */
+    uint8_t *taking;
+    uint32_t taking_token, taking_length;
+    uint64_t tx_run, rx_run; /* 0: none was */
+    bool ended;
+};
+
+struct side {
+    struct plan plan;
+    struct proc *proc;
+    struct runner *runner;
+    uint64_t index;
+    struct lane lanes[LANES];
+};
+
+struct stage {
+    struct world w;
+    struct runner runners[2];
+    struct side sides[2];
+};
+
+static inline uint64_t salt_of(const struct lane *writer, uint64_t number)
+{
+    return number << 8 | writer->index << 1 | writer->side->index;
+}
+
+static inline void *context_of(const struct lane *l, enum what what, uint64_t i)
+{
+    return (void *)(uintptr_t)(1u << 24 | l->index << 16 | (uint64_t)what << 8 | i);
+}
+
+static inline uint64_t any(struct lane *l, uint64_t below)
+{
+    return chance_below(&l->side->runner->chance, below);
+}
+
+/* ---- making ----------------------------------------------------------------------------- */
+
+/* Every other one lies in shared memory. */
+static inline void make_memory(struct lane *l, struct request *r, uint32_t i, uint32_t room)
+{
+    r->at = i % 2 ? guard_alloc(room) : shared_bytes(l->side->proc, room);
+    r->token = region_new(l->side->proc, r->at, room, SHMND_MR_LOCAL_WRITE);
+}
+
+static inline void make_lane(struct lane *l, struct side *s, struct queue *queue, uint64_t index)
+{
+    struct pair_options o = {RECEIVES, REQUESTS, 4, 128, 1000 * W_SECOND, NULL};
+    l->side = s;
+    l->index = index;
+    l->board_free = true;
+    l->e = pair_new(queue, queue, o);
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        make_memory(l, &l->out[i], i, s->plan.room);
+    for (uint32_t i = 0; i < RECEIVES; i++)
+        make_memory(l, &l->in[i], i, s->plan.room);
+    l->board = shared_bytes(s->proc, PAGE);
+    l->shelf = shared_bytes(s->proc, PAGE);
+    l->pane = shared_bytes(s->proc, PAGE);
+    l->board_token = region_new(s->proc, l->board, PAGE, SHMND_MR_REMOTE_WRITE);
+    l->shelf_token = region_new(s->proc, l->shelf, PAGE, SHMND_MR_REMOTE_READ);
+    fill(l->shelf, PAGE, salt_of(l, 0));
+}
+
+/* Its grant is published: what else a Bind does. */
+static inline void bind_window(struct lane *l)
+{
+    struct shmnd_region *r = shmnd_region_of(&l->side->proc->registry, l->window);
+    r->bond = l->e->q.bond;
+    r->context = context_of(l, WINDOW, 0);
+}
+
+static inline void open_stage(struct stage *st, struct plan plan)
+{
+    uint64_t bytes = plan.lanes * ((REQUESTS + RECEIVES) / 2 * (plan.room + 64ull) + 4 * PAGE);
+    memset(st, 0, sizeof *st);
+    world_open(&st->w, (struct world_options){.segment_bytes = bytes, .no_vm = plan.no_vm});
+    for (uint64_t i = 0; i < 2; i++) {
+        struct side *s = &st->sides[i];
+        *s =
+            (struct side){.plan = plan, .proc = &st->w.p[i], .runner = &st->runners[i], .index = i};
+        s->runner->proc = s->proc;
+        s->runner->queue = queue_new(s->proc, 16);
+        s->runner->user = s;
+        for (uint64_t k = 0; k < plan.lanes; k++)
+            make_lane(&s->lanes[k], s, s->runner->queue, k);
+    }
+    for (uint64_t k = 0; k < plan.lanes; k++) {
+        struct lane *a = &st->sides[0].lanes[k], *b = &st->sides[1].lanes[k];
+        a->far = b;
+        b->far = a;
+        pair_connect(a->e, b->e);
+        for (uint64_t i = 0; i < 2; i++) {
+            struct lane *l = &st->sides[i].lanes[k];
+            l->window = window_bind(l->e, l->pane, PAGE, SHMND_ALLOW_WRITE, 1);
+            bind_window(l);
+        }
+    }
+}
+
+/* ---- completions ------------------------------------------------------------------------ */
+
+/* Has its owner taken it back, and written it since? */
+static inline bool taken_back(const struct lane *l, uint32_t token)
+{
+    return l->taking_token == token;
+}
+
+/* Does a side do what lets a request of this one fail? */
+static inline bool breaks(const struct lane *l)
+{
+    const enum ending *ends = l->side->plan.ends;
+    return ends[0] > LEAVES || ends[1] > LEAVES;
+}
+
+static inline void ended(struct lane *l, struct request *r, uint32_t status)
+{
+    enum asked asked = r->asked;
+    bool well = status == SHMND_SUCCESS;
+    CHECK(asked != NOTHING);
+    CHECK(well || status == SHMND_CANCELED || breaks(l));
+    r->asked = NOTHING;
+    if (well && (asked == SENT || asked == GIVEN_BACK)) {
+        l->told++;
+        l->told_sum += r->number;
+        l->last_told = l->last_told || r->number == LAST;
+    } else if (asked == GIVEN_BACK) {
+        l->far_window = l->given;
+        l->given = 0;
+    } else if (asked == WRITTEN) {
+        l->board_ready = well;
+        l->board_free = !well;
+        l->board_put += well;
+    } else if (asked == SHOWN) {
+        l->pane_put = l->pane_put || well;
+    } else if (asked == TAKEN && well) {
+        memset(l->pane, 0x66, PAGE);
+    } else if (asked == READ && well && !taken_back(l, r->token)) {
+        CHECK(filled(r->at, PAGE, salt_of(l->far, 0)));
+    }
+    memset(r->at, 0x33, r->length);
+}
+
+/* What a message says about the other memory. */
+static inline void heard(struct lane *l, const struct head *head)
+{
+    if (head->board > l->board_got && !taken_back(l, l->board_token)) {
+        CHECK(filled(l->board, PAGE, salt_of(l->far, head->board)));
+        memset(l->board, 0x44, PAGE);
+        l->board_got = head->board;
+    }
+    if (l->board_ready && head->board_seen == l->board_put) {
+        l->board_ready = false;
+        l->board_free = true;
+    }
+    if (head->window != l->given && head->window != l->far_window) {
+        l->far_window = head->window;
+        l->pane_put = false;
+    }
+    l->pane_got = head->pane;
+}
+
+static inline void received(struct lane *l, struct request *r, const struct shmnd_cqe *e)
+{
+    struct head head;
+    CHECK(r->posted);
+    r->posted = false;
+    if (e->status == SHMND_SUCCESS && taken_back(l, r->token)) {
+        l->got++;
+    } else if (e->status == SHMND_SUCCESS) {
+        CHECK(e->bytes >= sizeof head && e->bytes <= l->side->plan.room);
+        memcpy(&head, r->at, sizeof head);
+        CHECK(head.number > l->got_last);
+        CHECK(filled(r->at + sizeof head, e->bytes - sizeof head, salt_of(l->far, head.number)));
+        l->got_last = head.number;
+        l->got++;
+        l->got_sum += head.number;
+        l->last_got = head.number == LAST;
+        heard(l, &head);
+    } else {
+        CHECK(e->status == SHMND_CANCELED || breaks(l));
+    }
+    memset(r->at, 0x55, e->status == SHMND_SUCCESS ? e->bytes : l->side->plan.room);
+}
+
+/* The peer gave our window back: its memory is ours until it is bound anew. */
+static inline void given_back(struct lane *l, const struct shmnd_cqe *e)
+{
+    EQUAL(e->type, SHMND_INVALIDATE);
+    EQUAL(e->status, SHMND_SUCCESS);
+    CHECK(!l->pane_got || filled(l->pane, PAGE, salt_of(l->far, l->window)));
+    memset(l->pane, 0x66, PAGE);
+    l->window = window_again(l->side->proc, l->window, SHMND_ALLOW_WRITE, l->e->q.link.connection);
+    bind_window(l);
+}
+
+static inline void took(void *user, const struct shmnd_cqe *e)
+{
+    uint64_t context = (uint64_t)(uintptr_t)e->context;
+    struct side *s = user;
+    CHECK(context >> 24 == 1 && (context >> 16 & 0xff) < s->plan.lanes);
+    struct lane *l = &s->lanes[context >> 16 & 0xff];
+    uint64_t i = context & 0xff;
+    switch (context >> 8 & 0xff) {
+    case RECEIVED: received(l, &l->in[i], e); break;
+    case ASKED: ended(l, &l->out[i], e->status); break;
+    default: given_back(l, e);
+    }
+}
+
+/* ---- posting ---------------------------------------------------------------------------- */
+
+static inline uint32_t pick_length(struct lane *l, uint32_t *flags)
+{
+    uint32_t room = l->side->plan.room;
+    uint64_t least = sizeof(struct head), kind = any(l, room == LONG_ROOM ? 5 : 4);
+    *flags = any(l, 4) == 0 ? SHMND_OP_SOLICIT : 0;
+    if (any(l, 4) == 0)
+        *flags |= SHMND_OP_SILENT_SUCCESS;
+    if (kind == 0) {
+        *flags |= SHMND_OP_INLINE;
+        return (uint32_t)(least + any(l, 128 - least));
+    }
+    if (kind < 3)
+        return (uint32_t)(least + any(l, SHMND_PLACE_MIN - least));
+    if (kind == 3)
+        return (uint32_t)(SHMND_PLACE_MIN + any(l, SHORT_ROOM - SHMND_PLACE_MIN));
+    return (uint32_t)(SHMND_SHARE_MIN + any(l, LONG_ROOM - SHMND_SHARE_MIN));
+}
+
+/* One stretch, or two. */
+static inline uint32_t stretches(struct lane *l, const struct request *r, uint32_t length,
+                                 struct shmnd_sge sges[2])
+{
+    uint32_t first = any(l, 3) == 0 ? length / 3 : length;
+    sges[0] = sge(r->at, first, r->token);
+    sges[1] = sge(r->at + first, length - first, r->token);
+    return first == length ? 1 : 2;
+}
+
+static inline bool post_message(struct lane *l, uint32_t i, uint64_t number, bool give_back)
+{
+    struct request *r = &l->out[i];
+    struct shmnd_sge sges[2];
+    bool kept = true;
+    uint32_t flags, length = pick_length(l, &flags), status;
+    struct head head = {.number = number,
+                        .board = l->board_ready ? l->board_put : 0,
+                        .board_seen = l->board_got,
+                        .window = l->window,
+                        .pane = l->pane_put};
+    memcpy(r->at, &head, sizeof head);
+    fill(r->at + sizeof head, length - sizeof head, salt_of(l, number));
+    uint32_t n = stretches(l, r, length, sges);
+    r->number = number;
+    r->asked = give_back ? GIVEN_BACK : SENT;
+    r->length = length;
+    if (give_back)
+        status = shmnd_post_send_invalidate(&l->e->q, context_of(l, ASKED, i), sges, n,
+                                            l->far_window, flags);
+    else
+        status = shmnd_post_send(&l->e->q, context_of(l, ASKED, i), sges, n, flags, &kept);
+    if (status != SHMND_SUCCESS) {
+        EQUAL(status, SHMND_NO_MORE_ENTRIES);
+        r->asked = NOTHING;
+        return false;
+    }
+    if (give_back) {
+        l->given = l->far_window;
+        l->far_window = 0;
+    }
+    if (!kept)
+        ended(l, r, SHMND_SUCCESS);
+    return true;
+}
+
+static inline bool post_copy(struct lane *l, uint32_t i, enum asked asked)
+{
+    struct request *r = &l->out[i];
+    struct shmnd_sge s = sge(r->at, PAGE, r->token);
+    bool kept;
+    const void *at = asked == READ      ? l->far->shelf
+                     : asked == WRITTEN ? l->far->board
+                                        : l->far->pane;
+    uint32_t token = asked == READ      ? l->far->shelf_token
+                     : asked == WRITTEN ? l->far->board_token
+                                        : l->far_window;
+    r->number = asked == WRITTEN ? l->board_put + 1 : token;
+    r->asked = asked;
+    r->length = PAGE;
+    if (asked != READ)
+        fill(r->at, PAGE, salt_of(l, r->number));
+    uint32_t status =
+        shmnd_post_rdma(&l->e->q, context_of(l, ASKED, i), asked == READ ? SHMND_READ : SHMND_WRITE,
+                        &s, 1, (uint64_t)(uintptr_t)at, token, 0, &kept);
+    if (status != SHMND_SUCCESS) {
+        EQUAL(status, SHMND_NO_MORE_ENTRIES);
+        r->asked = NOTHING;
+        return false;
+    }
+    l->board_free = l->board_free && asked != WRITTEN;
+    return true;
+}
+
+static inline bool outstanding(const struct lane *l)
+{
+    bool some = false;
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        some = some || l->out[i].asked != NOTHING;
+    return some;
+}
+
+/* One more request, of whatever kind may be posted now. */
+static inline bool post_one(struct lane *l, uint32_t i)
+{
+    bool posted;
+    if (l->sent == l->side->plan.messages)
+        return !l->last_told && !outstanding(l) && post_message(l, i, LAST, false);
+    switch (any(l, 8)) {
+    case 0: return post_copy(l, i, READ);
+    case 1:
+        if (l->board_free)
+            return post_copy(l, i, WRITTEN);
+        break;
+    case 2:
+        if (l->far_window)
+            return post_copy(l, i, SHOWN);
+        break;
+    case 3:
+        if (l->far_window) {
+            posted = post_message(l, i, l->sent + 1, true);
+            l->sent += posted;
+            return posted;
+        }
+        break;
+    default: break;
+    }
+    posted = post_message(l, i, l->sent + 1, false);
+    l->sent += posted;
+    return posted;
+}
+
+static inline bool post_requests(struct lane *l)
+{
+    bool some = false;
+    l->e->q.batch = any(l, 8) == 0;
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        if (l->out[i].asked == NOTHING && l->e->q.state == SHMND_QP_CONNECTED && post_one(l, i)) {
+            some = true;
+            if (l->out[i].asked != NOTHING)
+                runner_advance(l->side->runner, l->e);
+        }
+    if (l->e->q.batch)
+        shmnd_batch_submit(&l->e->q);
+    return some;
+}
+
+/* All that are free, or none this time. */
+static inline bool post_receives(struct lane *l)
+{
+    struct shmnd_sge sges[2];
+    bool some = false;
+    for (uint32_t i = 0; i < RECEIVES; i++) {
+        if (l->in[i].posted)
+            continue;
+        some = true;
+        if (any(l, 2))
+            break;
+        uint32_t n = stretches(l, &l->in[i], l->side->plan.room, sges);
+        uint32_t status =
+            post_receive(l->e, (uint64_t)(uintptr_t)context_of(l, RECEIVED, i), sges, n);
+        l->in[i].posted = status == SHMND_SUCCESS;
+        CHECK(status == SHMND_SUCCESS || status == SHMND_NO_MORE_ENTRIES);
+    }
+    return some;
+}
+
+#endif

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What two processes do at once (lanes.h), for long, and through the ends of connections,
+ * windows and registrations in the midst of it.
+ *
+ * What one side calls sent the other has received, and nothing else. What has ended is its
+ * owner's, who writes it all over: under the thread sanitizer a copy that is still under
+ * way then is a data race, as is each word that lacks its order.
+ */
+#include "lanes.h"
+
+/* ---- taking back ------------------------------------------------------------------------------- */
+
+/* The owner's Invalidate. */
+static bool take_window(struct lane *l)
+{
+    struct shmnd_qp *q = &l->e->q;
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        struct request *r = &l->out[i];
+        if (r->asked != NOTHING)
+            continue;
+        if (!shmnd_window_unbind(q->registry, l->window, q->bond))
+            return true;
+        shmnd_region_of(q->registry, l->window)->token = 0;
+        r->asked = TAKEN;
+        r->length = 0;
+        EQUAL(shmnd_check_connected(q), SHMND_SUCCESS);
+        shmnd_post_window(q, context_of(l, ASKED, i), SHMND_INVALIDATE, l->window, SHMND_SUCCESS,
+                          0);
+        runner_advance(l->side->runner, l->e);
+        return true;
+    }
+    return false;
+}
+
+/* Deregister, its first half: nothing new begins with this memory. */
+static void take_memory(struct lane *l)
+{
+    struct shmnd_registry *registry = &l->side->proc->registry;
+    struct request *r = any(l, 2) ? &l->in[any(l, RECEIVES)] : &l->out[any(l, REQUESTS)];
+    uint64_t which = any(l, 4);
+    l->taking = which == 0 ? l->board : which == 1 ? l->shelf : r->at;
+    l->taking_length = which < 2 ? PAGE : l->side->plan.room;
+    l->taking_token = which == 0 ? l->board_token : which == 1 ? l->shelf_token : r->token;
+    struct shmnd_region *region = shmnd_region_of(registry, l->taking_token);
+    struct shmnd_grant *grant = shmnd_grant_slot(registry, l->taking_token);
+    region->base = UINT64_MAX;
+    region->length = 0;
+    if (shmnd_relaxed32(&grant->token) == l->taking_token)
+        shmnd_grant_revoke(grant);
+    l->tx_run = l->e->q.tx_busy ? l->e->q.tx_runs : 0;
+    l->rx_run = l->e->q.rx_busy ? l->e->q.rx_runs : 0;
+}
+
+/* And its second: does nobody touch the memory any more? */
+static bool memory_is_ours(struct lane *l)
+{
+    struct shmnd_qp *q = &l->e->q;
+    struct shmnd_region *region = shmnd_region_of(q->registry, l->taking_token);
+    if (q->going_down || (q->tx_busy && (!q->tx_started || q->tx_runs == l->tx_run)) ||
+        (q->rx_busy && q->rx_runs == l->rx_run))
+        return false;
+    return q->state != SHMND_QP_CONNECTED ||
+           (shmnd_tx_forget_region(q, l->taking_token) &&
+            (!region->posted || shmnd_rx_forget_region(q, l->taking_token)) &&
+            shmnd_hazard_clear_of(&q->link.theirs->hazard, l->taking_token));
+}
+
+/* True: there is something to look at again. */
+static bool end(struct lane *l)
+{
+    struct shmnd_qp *q = &l->e->q;
+    if (l->taking) {
+        if (!memory_is_ours(l))
+            return true;
+        memset(l->taking, 0x88, l->taking_length);
+        l->taking = NULL;
+    } else if (!l->ended && l->sent >= l->side->plan.ends_at && q->state == SHMND_QP_CONNECTED) {
+        l->ended = true;
+        switch (l->side->plan.ends[l->side->index]) {
+        case STAYS: break;
+        case LEAVES: shmnd_qp_disconnect(q); break;
+        case TAKES_WINDOW: l->ended = take_window(l); break;
+        case TAKES_MEMORY: take_memory(l);
+        }
+        return true;
+    } else if (l->ended && q->state == SHMND_QP_CONNECTED && breaks(l) && any(l, 8) == 0) {
+        shmnd_qp_disconnect(q);
+    }
+    return false;
+}
+
+/* The connection has ended: the memory is ours alone. */
+static void scribble(struct lane *l)
+{
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        memset(l->out[i].at, 0x77, l->side->plan.room);
+    for (uint32_t i = 0; i < RECEIVES; i++)
+        memset(l->in[i].at, 0x77, l->side->plan.room);
+    memset(l->board, 0x77, PAGE);
+    memset(l->shelf, 0x77, PAGE);
+    memset(l->pane, 0x77, PAGE);
+}
+
+/* Has everything been told that was posted before the end? */
+static bool all_told(const struct lane *l)
+{
+    bool all = !outstanding(l);
+    for (uint32_t i = 0; i < RECEIVES; i++)
+        all = all && !l->in[i].posted;
+    return all;
+}
+
+static bool lane_turn(struct lane *l)
+{
+    const struct plan *plan = &l->side->plan;
+    struct shmnd_qp *q = &l->e->q;
+    bool some = end(l);
+    if (q->state == SHMND_QP_DOWN && !q->going_down && !l->left && all_told(l)) {
+        l->left = true;
+        scribble(l);
+    }
+    if (q->state != SHMND_QP_CONNECTED)
+        return some;
+    if (plan->flush_in && l->sent < plan->messages && any(l, plan->flush_in) == 0)
+        shmnd_qp_flush(q);
+    some = post_receives(l) || some;
+    return post_requests(l) || some;
+}
+
+static bool turn(void *user)
+{
+    struct side *s = user;
+    bool some = false;
+    for (uint32_t k = 0; k < s->plan.lanes; k++)
+        some = lane_turn(&s->lanes[k]) || some;
+    return some;
+}
+
+static bool done(void *user)
+{
+    const struct side *s = user;
+    for (uint32_t k = 0; k < s->plan.lanes; k++) {
+        const struct lane *l = &s->lanes[k];
+        if (!(l->left || (l->last_told && l->last_got)) || outstanding(l))
+            return false;
+    }
+    return true;
+}
+
+static void run(struct plan plan, uint64_t seed)
+{
+    static struct stage st;
+    open_stage(&st, plan);
+    for (int i = 0; i < 2; i++) {
+        st.runners[i].took = took;
+        st.runners[i].turn = turn;
+        st.runners[i].done = done;
+    }
+    runners_start(st.runners, seed);
+    runners_join(st.runners);
+    for (uint64_t i = 0; i < 2; i++) {
+        for (uint32_t k = 0; k < plan.lanes; k++) {
+            const struct lane *l = &st.sides[i].lanes[k];
+            NOTE("seed %" PRIu64 ", side %" PRIu64 ", lane %u", seed, i, k);
+            /* Where a receive lost its memory, what was sent behind it is told, and lost. */
+            CHECK(l->told >= l->far->got);
+            if (plan.ends[0] != TAKES_MEMORY && plan.ends[1] != TAKES_MEMORY) {
+                EQUAL(l->told, l->far->got);
+                EQUAL(l->told_sum, l->far->got_sum);
+            }
+            CHECK(l->left || l->told > plan.messages / 4);
+        }
+    }
+    world_close(&st.w);
+}
+
+static void everything_both_ways(void)
+{
+    run((struct plan){.messages = 1500, .lanes = 1, .room = LONG_ROOM}, 1);
+}
+
+static void in_parts(void)
+{
+    run((struct plan){.messages = 400, .lanes = 1, .room = LONG_ROOM, .no_vm = true}, 2);
+}
+
+/* More than are looked at one by one: they are marked. */
+static void many_connections(void)
+{
+    run((struct plan){.messages = 600, .lanes = LANES, .room = SHORT_ROOM}, 3);
+}
+
+static void flushes_in_between(void)
+{
+    run((struct plan){.messages = 1500, .lanes = 2, .room = LONG_ROOM, .flush_in = 100}, 4);
+}
+
+/* Every way for one side or the other, after many or few messages. */
+static void in_the_midst(enum ending ending, uint64_t rounds)
+{
+    for (uint64_t i = 0; i < rounds; i++) {
+        struct plan plan = {.messages = 1000, .lanes = 1, .room = LONG_ROOM, .no_vm = i % 5 == 0};
+        plan.ends[0] = i % 3 == 1 ? STAYS : ending;
+        plan.ends[1] = i % 3 == 0 ? STAYS : ending;
+        plan.ends_at = 1 + i;
+        run(plan, 100 + i);
+    }
+}
+
+static void one_side_leaves_or_both(void)
+{
+    in_the_midst(LEAVES, 40);
+}
+
+static void a_window_is_taken_back(void)
+{
+    in_the_midst(TAKES_WINDOW, 40);
+}
+
+static void memory_is_taken_back(void)
+{
+    in_the_midst(TAKES_MEMORY, 40);
+}
+
+/* ---- one who watches memory ------------------------------------------------------------- */
+
+#define WATCHED 3000u
+
+static uint8_t *watched;
+static shmnd_word64 watched_seen;
+
+/* Lengths that end in every way of copying, an aligned word among them. */
+static uint32_t watched_length(uint64_t k)
+{
+    static const uint32_t lengths[] = {1, 2, 8, 9, 64, 65, 1000, 4096};
+    return lengths[k % (sizeof lengths / sizeof lengths[0])];
+}
+
+static void *watches(void *arg)
+{
+    (void)arg;
+    for (uint64_t k = 1; k <= WATCHED; k++) {
+        uint32_t n = watched_length(k);
+        uint8_t value = (uint8_t)(1 + k % 255);
+        /* A word is stored whole, and watched whole. */
+        while (n == 8 ? shmnd_acquire64((shmnd_word64 *)(void *)watched) != ~0ull / 255 * value
+                      : shmnd_byte_at(watched + n - 1) != value)
+            sched_yield();
+        for (uint32_t i = 0; i < n; i++)
+            EQUAL(watched[i], value);
+        memset(watched, 0, n);
+        shmnd_release64(&watched_seen, k);
+    }
+    return NULL;
+}
+
+static void a_write_shows_its_last_byte_last(void)
+{
+    struct duo d;
+    pthread_t watcher;
+    duo_open(&d);
+    uint8_t *source = shared_bytes(d.pa, PAGE);
+    watched = shared_bytes(d.pb, PAGE);
+    shmnd_put64(&watched_seen, 0);
+    uint32_t from = region_new(d.pa, source, PAGE, 0);
+    uint32_t to = region_new(d.pb, watched, PAGE, SHMND_MR_REMOTE_WRITE);
+    CHECK(pthread_create(&watcher, NULL, watches, NULL) == 0);
+    for (uint64_t k = 1; k <= WATCHED; k++) {
+        struct shmnd_sge s = sge(source, watched_length(k), from);
+        memset(source, (int)(1 + k % 255), watched_length(k));
+        EQUAL(post_rdma(d.a, k, SHMND_WRITE, &s, 1, watched, to, 0), SHMND_SUCCESS);
+        EXPECT(d.qa, SHMND_WRITE, k, SHMND_SUCCESS);
+        while (shmnd_acquire64(&watched_seen) < k)
+            sched_yield();
+    }
+    CHECK(pthread_join(watcher, NULL) == 0);
+    duo_close(&d);
+}
+
+static const struct check_test tests[] = {
+    TEST(everything_both_ways),    TEST(in_parts),
+    TEST(many_connections),        TEST(flushes_in_between),
+    TEST(one_side_leaves_or_both), TEST(a_window_is_taken_back),
+    TEST(memory_is_taken_back),    TEST(a_write_shows_its_last_byte_last),
+};
+MAIN(tests)

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A process of world.h that runs by itself: one thread holds what the interpreter's lock
+ * stands for, posts, polls and sleeps; another runs copies without it, as the compiled
+ * classes let a second thread do.
+ *
+ * Both processes have the same memory at the same addresses, so the thread sanitizer sees
+ * each access of the one beside those of the other. It models no fences: what they alone
+ * order are words that are atomic on both sides, and those it leaves alone. Bytes that the
+ * kernel copies (vm.h) it does not see.
+ *
+ * Who sleeps has armed its queue before its last look. Whatever happens on a link then
+ * must ring; a sleep that lasts a minute is a lost wake-up and fails.
+ */
+#ifndef SHMND_TEST_THREADS_H
+#define SHMND_TEST_THREADS_H
+
+#include <pthread.h>
+
+#include "world.h"
+
+#define T_SLEEP_MS 60000
+
+struct runner {
+    struct proc *proc;
+    struct queue *queue;
+    struct runner *other;
+    void (*took)(void *user, const struct shmnd_cqe *e); /* a completion */
+    bool (*turn)(void *user);                            /* something was posted */
+    bool (*done)(void *user);
+    void *user;
+    pthread_t engine, copier;
+    pthread_mutex_t lock;
+    pthread_cond_t handed;
+    struct shmnd_qp *job; /* for the copier */
+    bool job_receives, over;
+    struct chance chance;
+    uint64_t jobs, slept;
+    shmnd_word32 finished;
+};
+
+/* ---- copies ----------------------------------------------------------------------------- */
+
+static inline bool runner_begin(struct shmnd_qp *q, bool receiving)
+{
+    if (receiving ? q->rx_busy || q->rx_job.kind == SHMND_JOB_NONE : !q->tx_busy || q->tx_started)
+        return false;
+    if (!receiving) {
+        q->tx_started = true;
+        q->tx_runs++;
+        return true;
+    }
+    q->rx_busy = true;
+    q->rx_runs++;
+    shmnd_rx_aim_anew(q);
+    return true;
+}
+
+/* Without the lock. */
+static inline void runner_run(struct shmnd_qp *q, bool receiving)
+{
+    if (receiving)
+        shmnd_rx_run(q);
+    else
+        shmnd_tx_run(q);
+}
+
+static inline void runner_ran(struct shmnd_qp *q, bool receiving)
+{
+    if (receiving)
+        shmnd_rx_ran(q);
+    else
+        shmnd_tx_ran(q);
+}
+
+static void *runner_copies(void *arg)
+{
+    struct runner *r = arg;
+    pthread_mutex_lock(&r->lock);
+    while (!r->over) {
+        struct shmnd_qp *q = r->job;
+        bool receiving = r->job_receives;
+        if (!q) {
+            pthread_cond_wait(&r->handed, &r->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&r->lock);
+        runner_run(q, receiving);
+        pthread_mutex_lock(&r->lock);
+        runner_ran(q, receiving);
+        r->job = NULL;
+        r->jobs++;
+        shmnd_ring_doorbell(r->proc->doorbell); /* the engine may sleep for it */
+    }
+    pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+/* Carries out what a poll or a post could not, here or in the other thread. */
+static inline void runner_serve(struct runner *r, struct shmnd_qp *q, enum shmnd_progress what,
+                                bool receiving)
+{
+    EQUAL(what, SHMND_RUN); /* everything is mapped */
+    if (!runner_begin(q, receiving))
+        return;
+    if (!r->job && chance_below(&r->chance, 2)) {
+        r->job = q;
+        r->job_receives = receiving;
+        pthread_cond_signal(&r->handed);
+        return;
+    }
+    runner_run(q, receiving);
+    runner_ran(q, receiving);
+}
+
+static inline void runner_advance(struct runner *r, struct pair *e)
+{
+    enum shmnd_progress p;
+    while ((p = shmnd_tx_advance(&e->q)) != SHMND_IDLE)
+        runner_serve(r, &e->q, p, false);
+}
+
+/* ---- polling and sleeping --------------------------------------------------------------- */
+
+static inline bool runner_poll(struct runner *r)
+{
+    struct shmnd_cqe out[16];
+    struct shmnd_todo todo;
+    uint32_t n = shmnd_cq_poll(&r->queue->cq, out, 16, &todo);
+    if (todo.what != SHMND_IDLE)
+        runner_serve(r, todo.qp, todo.what, todo.receiving);
+    for (uint32_t i = 0; i < n; i++)
+        r->took(r->user, &out[i]);
+    return n || todo.what != SHMND_IDLE;
+}
+
+/* Does something wait for the peer to end a copy? Nobody rings for that. */
+static inline bool runner_is_held_up(const struct runner *r)
+{
+    const struct shmnd_cq *cq = &r->queue->cq;
+    bool held_up = false;
+    for (uint32_t i = 0; i < cq->active_count; i++) {
+        const struct shmnd_qp *q = cq->active[i];
+        held_up = held_up || q->flush_pending || q->going_down || q->rx_unbinding ||
+                  shmnd_tx_awaits_peer(q);
+    }
+    return held_up;
+}
+
+static inline void runner_sleep(struct runner *r)
+{
+    struct pollfd bell = {.fd = r->proc->doorbell, .events = POLLIN};
+    struct shmnd_todo todo;
+    uint64_t rings;
+    shmnd_bell_arm(&r->queue->cq.arming, SHMND_ARMED_ANY);
+    shmnd_cq_gather(&r->queue->cq, &todo);
+    if (todo.what != SHMND_IDLE)
+        runner_serve(r, todo.qp, todo.what, todo.receiving);
+    if (runner_poll(r) || todo.what != SHMND_IDLE)
+        return;
+    bool held_up = runner_is_held_up(r);
+    pthread_mutex_unlock(&r->lock);
+    int woken = poll(&bell, 1, held_up ? 1 : T_SLEEP_MS);
+    CHECK(woken == 1 || held_up);
+    if (woken == 1)
+        CHECK(read(bell.fd, &rings, sizeof rings) == sizeof rings);
+    pthread_mutex_lock(&r->lock);
+    r->slept++;
+}
+
+static void *runner_goes(void *arg)
+{
+    struct runner *r = arg;
+    bool told = false;
+    pthread_mutex_lock(&r->lock);
+    while (!told || !shmnd_acquire32(&r->other->finished)) {
+        pthread_mutex_unlock(&r->lock); /* as the interpreter gives others a turn */
+        pthread_mutex_lock(&r->lock);
+        bool did = r->turn(r->user);
+        did = runner_poll(r) || did;
+        if (!told && r->done(r->user)) {
+            told = true;
+            shmnd_release32(&r->finished, 1);
+            shmnd_ring_doorbell(r->other->proc->doorbell);
+        } else if (!did) {
+            runner_sleep(r);
+        }
+    }
+    pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+/* ---- both ------------------------------------------------------------------------------- */
+
+static inline void runners_start(struct runner r[2], uint64_t seed)
+{
+    for (int i = 0; i < 2; i++) {
+        r[i].other = &r[1 - i];
+        r[i].chance.state = seed * 2 + (uint64_t)i;
+        CHECK(pthread_mutex_init(&r[i].lock, NULL) == 0);
+        CHECK(pthread_cond_init(&r[i].handed, NULL) == 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK(pthread_create(&r[i].copier, NULL, runner_copies, &r[i]) == 0);
+        CHECK(pthread_create(&r[i].engine, NULL, runner_goes, &r[i]) == 0);
+    }
+}
+
+static inline void runners_join(struct runner r[2])
+{
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_join(r[i].engine, NULL) == 0);
+    for (int i = 0; i < 2; i++) {
+        pthread_mutex_lock(&r[i].lock);
+        r[i].over = true;
+        pthread_cond_signal(&r[i].handed);
+        pthread_mutex_unlock(&r[i].lock);
+        CHECK(pthread_join(r[i].copier, NULL) == 0);
+        CHECK(!r[i].job);
+        pthread_mutex_destroy(&r[i].lock);
+        pthread_cond_destroy(&r[i].handed);
+    }
+}
+
+#endif
