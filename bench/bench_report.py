@@ -178,5 +178,7 @@ _PREFACE: Final = (
     "Written by `shmnd bench report`, which repeats it. All subjects of a section run in the "
     "rounds of one run, each process pinned to a CPU of its own; nothing is compared across "
     "sections. `shmnd` is a loop in Python over the public interface, `shmnd native` the same "
-    "loop in the compiled module. A peer that is missing or failed has a note instead of a figure."
+    "loop in the compiled module. Pipe, POSIX mq and pyzmq sleep in the kernel until a message "
+    "comes, as programs use them; all others look for it without a pause. A peer that is missing "
+    "or failed has a note instead of a figure."
 )

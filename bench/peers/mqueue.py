@@ -51,7 +51,7 @@ class PosixQueueEnd(TwoSidedEnd):
             self._ipc.MessageQueue,
             None,
             self._ipc.O_CREX,
-            max_messages=8,
+            max_messages=self._ipc.QUEUE_MESSAGES_MAX_DEFAULT,
             max_message_size=question.size,
         )
         self._made[question.size] = [make(), make()]

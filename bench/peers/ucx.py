@@ -27,7 +27,7 @@ class UcxPerftest(Program):
     install: ClassVar[str] = "apt-get install ucx-utils"
     program: ClassVar[str] = "ucx_perftest"
     variable: ClassVar[str] = "SHMND_BENCH_UCX_PERFTEST"
-    env: ClassVar[dict[str, str]] = {"UCX_TLS": "posix,sysv,cma,self"}
+    env: ClassVar[dict[str, str]] = {"UCX_TLS": "shm,self"}
 
     def answers(self, question: Question) -> bool:
         """All traffic but streams of Reads, which are one of its latency tests."""

@@ -50,8 +50,10 @@ class ZeroMqEnd(TwoSidedEnd):
         self._joined = True
 
     def calls(self, question: Question) -> tuple[Call, Call]:
-        """Messages are copied: below some 64 KiB that is what pyzmq advises."""
-        return functools.partial(self._socket.send, bytes(question.size)), self._socket.recv
+        """Messages are copied up to the size from which pyzmq itself would not."""
+        copy = question.size < self._zmq.COPY_THRESHOLD
+        send = functools.partial(self._socket.send, bytes(question.size), copy=copy)
+        return send, functools.partial(self._socket.recv, copy=copy)
 
     def close(self) -> None:
         """Close the socket and remove its name."""
