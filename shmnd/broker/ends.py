@@ -138,8 +138,11 @@ class Ends:
         if adapter is not None:
             adapter.ends.pop(end, None)
         other = connection.other(end)
-        if end.process is not None and (other.process is not end.process or other.over):
-            end.process.connections.pop(connection.number, None)
+        known = {} if end.process is None else end.process.connections
+        # Its process may have claimed the number for another one since this end was over.
+        mine = known.get(connection.number) is connection
+        if mine and (other.process is not end.process or other.over):
+            del known[connection.number]
         self._fill(connection, end)
 
     def _fill(self, connection: Connection, end: End) -> None:

@@ -218,3 +218,15 @@ def test_numbers_of_two_brokers_do_not_meet() -> None:
     numbers = {connected(World())[2] for _ in range(20)}
     assert len(numbers) == 20
     assert all(0 < number < 2**63 for number in numbers)
+
+
+def test_an_old_end_takes_no_later_claim_of_its_number_along() -> None:
+    world = World()
+    active, passive, number = connected(world)
+    passive.ask("closed", connection=number)
+    liar = {**held(passive, passive, "active", number), "peer_adapter": "ab" * 16}
+    assert holds(passive, liar, done=False) == []
+    active.leave()
+    assert list(world.state.processes[passive.uid].connections) == [number]
+    passive.leave()
+    assert world.state.connections.records == {}
