@@ -207,8 +207,8 @@ static inline void shmnd_down_cancel_requests(struct shmnd_qp *qp, bool theirs_g
     bool failed = false; /* what follows one that failed was taken back, or never sent */
     for (; qp->wq_head != qp->wq_tail; qp->wq_head++) {
         struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
-        if (!failed && (shmnd_down_invalidated(qp, w) ||
-                        shmnd_down_delivered(qp, w, taken, theirs_go_on))) {
+        if (!failed &&
+            (shmnd_down_invalidated(qp, w) || shmnd_down_delivered(qp, w, taken, theirs_go_on))) {
             w->status = SHMND_SUCCESS;
         } else if (w->state == SHMND_WQE_DONE &&
                    (w->status == SHMND_SUCCESS || w->status == SHMND_CANCELED)) {
