@@ -92,7 +92,7 @@ static inline bool shmnd_batch_hold(struct shmnd_qp *qp, bool solicited)
 
 /* ---- the beginning of the end -------------------------------------------------------- */
 
-/* The connection ends: nothing new begins, and conn.h goes on from here. */
+/* The connection ends: nothing new begins, and down.h goes on from here. */
 static inline void shmnd_qp_go_down(struct shmnd_qp *qp, enum shmnd_link_state state,
                                     uint32_t head_status)
 {
