@@ -28,6 +28,8 @@
 /* From here a message goes straight into its receive, when that is known: its slots would take
  * longer, each being a line to hand over. Streams of shorter ones are faster through the ring. */
 #define SHMND_PLACE_MIN 512u
+/* From here a message to a shared receive queue, in a segment, waits there to be read. */
+#define SHMND_PULL_MIN 1024u
 /* From here both sides may copy. */
 #define SHMND_SHARE_MIN (64u << 10)
 
@@ -178,22 +180,43 @@ static inline void shmnd_tx_write_large(struct shmnd_qp *qp, const struct shmnd_
                         shmnd_slots_for(shmnd_slots_prefix(flags) + payload));
 }
 
-/* Can the other side read the memory of these SGEs? All in segments, or all
- * private and within its reach; one copy never mixes the two. */
-static inline bool shmnd_tx_pullable(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
-                                     uint32_t n)
+/* How many of these SGEs are in segments, and how many in private memory? */
+static inline void shmnd_tx_count_kinds(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
+                                        uint32_t n, uint32_t *shared, uint32_t *private)
 {
-    uint32_t shared = 0, private = 0;
+    *shared = *private = 0;
     for (uint32_t i = 0; i < n; i++) {
         struct shmnd_region *region = shmnd_region_of(qp->registry, sges[i].token);
         if (sges[i].length == 0)
             continue;
         if (region->segment == SHMND_PRIVATE_MEMORY)
-            private++;
+            ++*private;
         else
-            shared++;
+            ++*shared;
     }
+}
+
+/* Can the other side read the memory of these SGEs? All in segments, or all
+ * private and within its reach; one copy never mixes the two. */
+static inline bool shmnd_tx_pullable(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
+                                     uint32_t n)
+{
+    uint32_t shared, private;
+    shmnd_tx_count_kinds(qp, sges, n, &shared, &private);
     return private == 0 || (shared == 0 && shmnd_relaxed32(&qp->link.theirs->reaches) == 1);
+}
+
+/* Is it read by the other side sooner than from the ring? A shared receive queue never
+ * lets a sender write into its receives, and one reader copies faster than two through
+ * many slots; not so if it took a system call. */
+static inline bool shmnd_tx_better_pulled(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
+                                          const struct shmnd_sge *sges)
+{
+    uint32_t shared, private;
+    if (!qp->link.their_srq || w->length < SHMND_PULL_MIN)
+        return false;
+    shmnd_tx_count_kinds(qp, sges, w->sges, &shared, &private);
+    return private == 0;
 }
 
 static inline void shmnd_tx_announce(struct shmnd_qp *qp, struct shmnd_wqe *w,
@@ -242,9 +265,10 @@ static inline enum shmnd_progress shmnd_tx_issue_send(struct shmnd_qp *qp, struc
     if (aim == 0)
         return SHMND_NEEDS_MAP;
     bool invalidates = w->flags & SHMND_OP_INVALIDATE;
-    if (aim < 0 && w->length <= SHMND_EAGER_MAX - (invalidates ? sizeof w->remote_token : 0))
-        return shmnd_tx_issue_eager(qp, w, sges);
     struct shmnd_share *share = shmnd_tx_free_share(qp);
+    if (aim < 0 && w->length <= SHMND_EAGER_MAX - (invalidates ? sizeof w->remote_token : 0) &&
+        !(share && shmnd_tx_better_pulled(qp, w, sges)))
+        return shmnd_tx_issue_eager(qp, w, sges);
     if (aim > 0 && (w->length < SHMND_SHARE_MIN || !share)) {
         job->kind = SHMND_JOB_PLACE;
         job->request = qp->wq_next;
