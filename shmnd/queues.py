@@ -215,6 +215,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         self._check_usable(call)
         with self._watching:
             overlapped = self._start(call, self._below, None, "receives to be used up")
+            self.awaited = True
             self._hub.affairs.add(self)
         self.tick()
         return overlapped
@@ -255,6 +256,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         with self._watching:
             if self._pending:
                 return
+            self.awaited = False
             self._hub.affairs.remove(self)
             for queue in list(self._watched):
                 self._watched.discard(queue)

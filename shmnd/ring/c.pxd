@@ -204,6 +204,7 @@ cdef extern from "post.h" nogil:
         uint32_t stride
         uint64_t posted
         uint64_t matched
+        bint starved
 
     struct shmnd_chunks:
         uint64_t length
@@ -293,6 +294,7 @@ cdef extern from "post.h" nogil:
 
     uint64_t shmnd_now_ns()
     uint64_t shmnd_coarse_ns()
+    uint64_t SHMND_COARSE_STEP_NS
     uint64_t shmnd_relaxed64(const word64 *w)
     uint64_t shmnd_acquire64(const word64 *w)
     void shmnd_release64(word64 *w, uint64_t v)

@@ -187,6 +187,7 @@ struct shmnd_receives {
     uint32_t mask, depth, stride;
     uint64_t posted;
     uint64_t matched;
+    bool starved; /* a message has waited for one since the last post */
 };
 
 /* A copy that is prepared under the lock and run without it. */

@@ -382,7 +382,7 @@ cdef class Registry:
             if qp.state == c.SHMND_QP_DOWN or qp.state == c.SHMND_QP_CLOSED:
                 continue  # the peer was waited for when the connection ended
             if not self._has_let_go(qp, region, token):
-                c.shmnd_qp_held_up(qp, c.shmnd_now_ns())
+                c.shmnd_qp_held_up(qp, c.shmnd_coarse_ns())
                 return False
             qp.held_up_ns = 0
         for i in range(self._qp_count):

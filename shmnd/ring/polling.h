@@ -36,7 +36,8 @@ static inline uint64_t shmnd_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
 }
 
-/* Cheap and some milliseconds coarse. */
+/* Cheap and a few milliseconds coarse: for patience, which is asked at every poll. */
+#define SHMND_COARSE_STEP_NS (10ull * 1000 * 1000) /* at most: a kernel of 100 Hz */
 static inline uint64_t shmnd_coarse_ns(void)
 {
     struct timespec t;
@@ -88,7 +89,7 @@ static inline uint32_t shmnd_cq_visit(struct shmnd_cq *cq, struct shmnd_qp *qp, 
             shmnd_todo_set(todo, qp, SHMND_RUN, true);
     }
     if (qp->rx_fault || qp->going_down)
-        shmnd_qp_tend(qp, shmnd_now_ns(), todo);
+        shmnd_qp_tend(qp, shmnd_coarse_ns(), todo);
     if (shmnd_qp_wants_polls(qp))
         shmnd_cq_activate(cq, qp);
     return n;
@@ -155,7 +156,7 @@ static inline void shmnd_cq_sweep(struct shmnd_cq *cq, struct shmnd_todo *todo)
 static inline bool shmnd_cq_tend_active(struct shmnd_cq *cq, struct shmnd_todo *todo)
 {
     bool waiting = false;
-    uint64_t now_ns = shmnd_now_ns();
+    uint64_t now_ns = shmnd_coarse_ns();
     for (uint32_t i = cq->active_count; i-- > 0;) {
         if (i >= cq->active_count)
             continue; /* some left meanwhile */

@@ -486,7 +486,7 @@ cdef class PostingCore(PairCore):
         cdef int _
         for _ in range(_STEPS):
             todo.what = c.SHMND_IDLE
-            c.shmnd_qp_tend(&self.q, c.shmnd_now_ns(), &todo)
+            c.shmnd_qp_tend(&self.q, c.shmnd_coarse_ns(), &todo)
             if todo.what == c.SHMND_IDLE:
                 return
             self.serve(todo.what, todo.receiving)

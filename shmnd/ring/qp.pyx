@@ -45,7 +45,8 @@ cdef class QueuePair(PostingCore):
         self.q.initiator_cq = &initiator_cq.raw
         self.q.max_transfer = adapter.limits.max_transfer_length
         self.q.max_read_sge = adapter.limits.max_read_sge
-        self.q.rnr_ns = <uint64_t>(adapter.rnr_timeout * 1e9)
+        # A coarse clock measures it, and may be a step ahead: no Send fails too early.
+        self.q.rnr_ns = <uint64_t>(adapter.rnr_timeout * 1e9) + c.SHMND_COARSE_STEP_NS
         self.q.target_fault = Status.ACCESS_VIOLATION
         self.q.inline_size = depths["inline_size"]
         self.tallies = adapter.tallies

@@ -14,6 +14,7 @@ cdef class ReceiveCore:
     cdef list members
     cdef int doorbell
     cdef readonly bint closed
+    cdef public bint awaited  # somebody waits for receives to be used up
     cdef uint32_t born
 
     cdef _arrived(self)

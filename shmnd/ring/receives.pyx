@@ -88,10 +88,11 @@ cdef class ReceiveCore:
             status = c.shmnd_check_receive(&self.limits, &self.raw, list_, n)
         if status:
             raise error(status, "SharedReceiveQueue.receive", self._why(status, sge))
-        self.used_up()  # before there is one more: that there were few is not forgotten
+        if self.awaited:
+            self.used_up()  # before there is one more: that there were few is not forgotten
         Py_INCREF(context)
         c.shmnd_receives_add(&self.raw, <void *>context, list_, n)
-        if self.members:
+        if self.raw.starved:
             self._arrived()
 
     def queues(self) -> list:
@@ -105,6 +106,7 @@ cdef class ReceiveCore:
     cdef _arrived(self):
         """Messages may have waited for this receive."""
         cdef PairCore member
+        self.raw.starved = False
         for reference in self.members:
             member = reference()
             if member is not None and member.q.rx_stalled:

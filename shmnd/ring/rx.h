@@ -356,7 +356,7 @@ static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out,
         if (qp->rx_needs_segment)
             break;
         if (!qp->rx_open && !shmnd_receives_outstanding(qp->receives)) {
-            qp->rx_stalled = true;
+            qp->rx_stalled = qp->receives->starved = true;
             break;
         }
         if (!shmnd_rx_claim(qp, &a)) {

@@ -452,6 +452,9 @@ static void no_receive_in_time(void)
     stage_open(&s, (struct how){.bytes = 8});
     s.d.a->q.rnr_ns = 1;
     stage_send(&s, 2, s.window);
+    world_turns(&s.d.w, 1); /* from now on it waits */
+    for (uint64_t since = shmnd_coarse_ns(); shmnd_coarse_ns() - since <= 1;)
+        ;
     EXPECT(s.d.qa, SHMND_SEND, 2, SHMND_IO_TIMEOUT);
     CHECK(alive(&s));
     duo_close(&s.d);

@@ -408,7 +408,7 @@ static inline void settle(struct pair *e)
 {
     for (int i = 0; i < 100000; i++) {
         struct shmnd_todo todo = {NULL, SHMND_IDLE, false};
-        shmnd_qp_tend(&e->q, shmnd_now_ns(), &todo);
+        shmnd_qp_tend(&e->q, shmnd_coarse_ns(), &todo);
         if (todo.what == SHMND_IDLE)
             return;
         serve(todo.qp, todo.what, todo.receiving);
