@@ -39,11 +39,11 @@ def test_there_is_something_to_check() -> None:
     assert len(HEADERS) >= 14
 
 
-def build(program: str, flavour: str, folder: Path) -> tuple[Path, str]:
+def build(program: str, flavour: str, folder: Path, *extra: str) -> tuple[Path, str]:
     """The program, and what the compiler said if it made none."""
     binary = folder / f"{program}-{flavour}"
     command = ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-g1", *WARNINGS, *FLAVOURS[flavour]]
-    command += [f"-I{RING}", f"-I{HERE}", "-pthread", str(HERE / f"{program}.c")]
+    command += [*extra, f"-I{RING}", f"-I{HERE}", "-pthread", str(HERE / f"{program}.c")]
     built = subprocess.run(
         [*command, "-o", str(binary)], capture_output=True, text=True, check=False, timeout=300
     )
@@ -86,6 +86,15 @@ def test_program(
     ran = subprocess.run([binary], capture_output=True, text=True, check=False, timeout=patience)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert re.search(r"^[1-9]\d* tests passed$", ran.stdout, re.MULTILINE), ran.stdout
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_ends_in_the_midst_of_it(flavour: str, tmp_path: Path) -> None:
+    binary, complaint = build("test_threads", flavour, tmp_path, "-DSHMND_ENDINGS")
+    assert not complaint, complaint
+    ran = subprocess.run([binary], capture_output=True, text=True, check=False, timeout=600)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 @pytest.mark.parametrize("header", HEADERS, ids=lambda path: path.name)
