@@ -117,6 +117,16 @@ static inline bool shmnd_down_recalls_before(const struct shmnd_qp *qp, uint64_t
     return false;
 }
 
+/* All up to the one at `pos` are shown and sure of their receives. They stay so if the other
+ * side closes in the next moment: it takes what was shown before. */
+static inline void shmnd_down_make_sure(struct shmnd_qp *qp, uint64_t pos)
+{
+    for (uint64_t i = qp->wq_head; i <= pos; i++) {
+        struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
+        w->sure = w->sure || (w->state == SHMND_WQE_SENT && w->proven && !w->large);
+    }
+}
+
 /* What cannot be taken back was claimed over there or is sure to be: do both sides agree
  * on it already, and on all before it? Of a large one they do when its chunks say so, and
  * of a large one that invalidates when they say that it will never be whole. */
@@ -126,8 +136,12 @@ static inline bool shmnd_down_agreed(struct shmnd_qp *qp, const struct shmnd_wqe
     /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
     if (shmnd_acquire64(&qp->link.theirs->taken) > w->message)
         return true;
-    if (!w->large || w->moved)
-        return shmnd_down_sure(qp, w) && !shmnd_down_recalls_before(qp, pos, taken);
+    if (!w->large || w->moved) {
+        if (!shmnd_down_sure(qp, w) || shmnd_down_recalls_before(qp, pos, taken))
+            return false;
+        shmnd_down_make_sure(qp, pos);
+        return true;
+    }
     if (!(w->flags & SHMND_OP_INVALIDATE))
         return true;
     struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);

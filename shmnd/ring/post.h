@@ -116,6 +116,8 @@ static inline bool shmnd_send_now(struct shmnd_qp *qp, void *context, const stru
                           .length = length,
                           .type = SHMND_SEND,
                           .flags = (uint8_t)flags,
+                          .proven =
+                              true, /* so nobody takes it back: its reader does not claim it */
                           .state = SHMND_WQE_SENT};
     shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0, false);
     shmnd_notify_receiver(qp, flags & SHMND_OP_SOLICIT);

@@ -139,8 +139,28 @@ static void one_that_leaves_waits_for_no_copy_that_never_begins(void)
     duo_close(&d);
 }
 
+/* Both leave: the one was closing when the other's last Send came, and takes it yet. */
+static void one_that_sent_to_one_that_closes_hears_whether_it_was_taken(void)
+{
+    struct scene s = {.count = 2};
+    open_scene(&s);
+    post_receives(&s, 0, 2);
+    struct shmnd_sge first = sge(s.from[0], 8, s.source[0]), last = sge(s.from[1], 8, s.source[1]);
+    EQUAL(post_send(s.d.a, 0, &first, 1, 0), SHMND_SUCCESS);
+    queue_turn(s.d.qb);
+    shmnd_qp_disconnect(&s.d.b->q); /* and does not get to look yet */
+    EQUAL(post_send(s.d.a, 1, &last, 1, 0), SHMND_SUCCESS);
+    disconnect(s.d.a);
+    settle(s.d.b);
+    settle(s.d.a);
+    EQUAL(ended_well(&s, s.d.qb, 100), 2);
+    EQUAL(ended_well(&s, s.d.qa, 0), 2);
+    duo_close(&s.d);
+}
+
 static const struct check_test tests[] = {
     TEST(what_stays_meets_its_receive),
+    TEST(one_that_sent_to_one_that_closes_hears_whether_it_was_taken),
     TEST(one_that_leaves_waits_for_no_copy_that_never_begins),
 };
 
