@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import shmnd.nd1 as nd
 
 from .face_lane import FaceLane
-from .lane import LIMIT, Depths, Queues
 from .own import HOST, Shmnd, ShmndEnd
 
 if TYPE_CHECKING:
+    from .lane import Depths, Queues
     from .question import Question
 
 
@@ -34,22 +34,6 @@ class FaceEnd(ShmndEnd):
         """Listen."""
         return self.adapter.listen()
 
-    def connect(
-        self,
-        question: Question,
-        depths: Depths,
-        queues: Queues,
-        place: int,
-        offer: dict[str, Any],
-    ) -> Any:
-        """Make one connection."""
-        lane = FaceLane(self.adapter, question, depths, queues, place)
-        if self.listener is not None:
-            self.listener.get_connection_request(lane.connector).result(LIMIT)
-            lane.connector.accept(lane.endpoint).result(LIMIT)
-        else:
-            host, port = offer["address"]
-            lane.connector.connect(lane.endpoint, (host, port)).result(LIMIT)
-            lane.connector.complete_connect().result(LIMIT)
-        lane.meet()
-        return lane
+    def lane(self, question: Question, depths: Depths, queues: Queues, place: int) -> Any:
+        """Make this side of a connection."""
+        return FaceLane(self.adapter, question, depths, queues, place)

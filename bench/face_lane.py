@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import shmnd.nd1 as nd
 from shmnd import RequestType
 
-from .lane import MARKS, allocate, check, span_of
+from .lane import LIMIT, MARKS, allocate, check, span_of
 from .question import Kind
 
 if TYPE_CHECKING:
@@ -84,7 +84,18 @@ class FaceLane:
         """Make a result object of this lane."""
         return Ticket(self.place, request_type)
 
-    def meet(self) -> None:
+    def connect(self, _host: str, address: tuple[str, int]) -> None:
+        """Active side."""
+        self.connector.connect(self.endpoint, address).result(LIMIT)
+        self.connector.complete_connect().result(LIMIT)
+        self._meet()
+
+    def accept(self) -> None:
+        """Passive side, once the connector has taken a request."""
+        self.connector.accept(self.endpoint).result(LIMIT)
+        self._meet()
+
+    def _meet(self) -> None:
         """Once connected: bind the inbox, tell the peer, and learn of its own."""
         self.endpoint.bind(self.sent, self.handle, self.window, *self._inbox, _RIGHTS)
         check(self.initiator_cq.wait(1))

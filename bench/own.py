@@ -136,9 +136,9 @@ class ShmndEnd:
         offer: dict[str, Any],
     ) -> Any:
         """Make one connection."""
-        from .lane import LIMIT, Lane
+        from .lane import LIMIT
 
-        lane = Lane.create(self.adapter, question, depths, queues, place)
+        lane = self.lane(question, depths, queues, place)
         if self.listener is not None:
             self.listener.get_connection_request(lane.connector).result(LIMIT)
             lane.accept()
@@ -146,6 +146,12 @@ class ShmndEnd:
             host, port = offer["address"]
             lane.connect(HOST, (host, port))
         return lane
+
+    def lane(self, question: Question, depths: Depths, queues: Queues, place: int) -> Any:
+        """Make this side of a connection."""
+        from .lane import Lane
+
+        return Lane.create(self.adapter, question, depths, queues, place)
 
     def run(self, question: Question, count: int, record: bool) -> Reading:
         """Run the loop of a question, after a short run to warm up."""
