@@ -212,7 +212,7 @@ static inline uint64_t shmnd_cq_due_ns(const struct shmnd_cq *cq, uint64_t soon_
         if (shmnd_qp_ends_unheard(qp))
             at = shmnd_now_ns() + soon_ns;
         else if (qp->wq_head != qp->wq_tail && w->since_ns)
-            at = w->since_ns + qp->rnr_ns + SHMND_COARSE_STEP_NS;
+            at = w->since_ns + qp->rnr_ns + SHMND_COARSE_STEP_NS; /* when that clock says so */
         if (at && (!due || at < due))
             due = at;
     }

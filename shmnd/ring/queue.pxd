@@ -43,7 +43,6 @@ cdef class CompletionCore:
     cdef public double spin
     cdef uint32_t _spin_misses
     cdef int sleepers
-    cdef int watchers  # of those who sleep: they wait for shared receives to be used up
     cdef readonly unsigned int looks
     cdef readonly uint32_t notify_mode
     cdef bint fired  # a completion was taken that those who wait are still to be told of

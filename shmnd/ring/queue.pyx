@@ -263,7 +263,7 @@ cdef class CompletionCore:
             self._keep.clear()
         if self.fired:
             self.tick()
-        if self.watchers:
+        if self.sleepers:
             self._tell_feeders()
         return [] if results is None else results
 
@@ -467,7 +467,7 @@ cdef class CompletionCore:
         cdef uint64_t pos
         cdef int n = 0
         self.collect()
-        if self.watchers:
+        if self.sleepers:
             self._tell_feeders()
         for pos in range(self.raw.read_pos, self.raw.write_pos):
             if not self.raw.ring[pos & self.raw.mask].flags & c.SHMND_CQE_SILENT:
@@ -522,7 +522,6 @@ cdef class CompletionCore:
 
     def watch(self, on: bool) -> None:
         """Have arrivals ring as for one who sleeps, and tell of receives used up, or no longer."""
-        self.watchers += 1 if on else -1
         self.sleepers += 1 if on else -1
         self._rearm()
 
