@@ -28,9 +28,11 @@ class DataPlane:
         """Map a link that the other side made; takes the descriptor in any case."""
         return Link.attach(fd, size, dict(local), dict(remote))
 
-    def peer_adapter(self, uid: str, pid: int, doorbell_fd: int, table: Description) -> PeerLike:
+    def peer_adapter(
+        self, uid: str, pid: int, doorbell_fd: int, pidfd: int, table: Description
+    ) -> PeerLike:
         """Make the record of an adapter of another process."""
-        return PeerAdapter(uid, pid, doorbell_fd, dict(table))
+        return PeerAdapter(uid, pid, doorbell_fd, pidfd, dict(table))
 
     def attach_segment(self, fd: int, size: int, writable: bool) -> SegmentLike:
         """Map a segment of another process; takes the descriptor in any case."""

@@ -26,24 +26,25 @@ __all__ = ["Peers"]
 class _Process:
     """A process that has, or had, adapters that this one knows."""
 
-    def __init__(self, uid: str, doorbell: Descriptor, pidfd: Descriptor, watch: Watch) -> None:
+    def __init__(
+        self, uid: str, doorbell: Descriptor, pidfd: Descriptor, near: bool, watch: Watch
+    ) -> None:
         self.uid = uid
         self.doorbell = doorbell
+        self.pidfd = pidfd
+        self.near = near
+        """Of our own user, by the word of a broker that is so too: of root, it may be."""
         self.introduced: set[str] = set()
         self.known: weakref.WeakValueDictionary[str, PeerLike] = weakref.WeakValueDictionary()
-        self._pidfd = pidfd
         self._living = 0
         self._watch = watch
         watch.include(pidfd.fileno())
-
-    @property
-    def watched_fd(self) -> int:
-        return self._pidfd.fileno()
+        self.watched = True
 
     def adopt(self, peer: PeerLike) -> None:
         self.known[peer.uid] = peer
         self._living += 1
-        # The finalizer refers to this process, and so keeps the doorbell open for the peer.
+        # The finalizer refers to this process, and so keeps its descriptors open for the peer.
         weakref.finalize(peer, self._left).atexit = False
 
     def _left(self) -> None:
@@ -55,9 +56,9 @@ class _Process:
             self.unwatch()
 
     def unwatch(self) -> None:
-        if self._pidfd.fileno() >= 0:
-            self._watch.exclude(self._pidfd.fileno())
-            self._pidfd.close()
+        if self.watched:
+            self.watched = False
+            self._watch.exclude(self.pidfd.fileno())
 
 
 class Peers:
@@ -85,15 +86,19 @@ class Peers:
     def _meet(self, event: Event, fds: list[int]) -> None:
         doorbell, pidfd = (Descriptor(fds.pop(0)) for _ in range(2))
         process = self._processes.get(event["process"])
-        if process is None or process.watched_fd < 0:
-            process = _Process(event["process"], doorbell, pidfd, self._watch)
+        if process is None or not process.watched:
+            process = _Process(event["process"], doorbell, pidfd, event["same_user"], self._watch)
             self._processes[process.uid] = process
         uid = event["adapter"]
         peer = process.known.get(uid)
         if peer is None:
             try:
                 peer = self._data_plane.peer_adapter(
-                    uid, event["pid"], process.doorbell.fileno(), event["table"]
+                    uid,
+                    event["pid"],
+                    process.doorbell.fileno(),
+                    process.pidfd.fileno() if process.near else -1,
+                    event["table"],
                 )
             except NdError:  # its table makes no sense: whoever needs it will find it missing
                 process.unwatch_if_unused()
@@ -148,7 +153,7 @@ class Peers:
         dead: list[PeerLike] = []
         with self._lock:
             for process in list(self._processes.values()):
-                if process.watched_fd in readable:
+                if process.watched and process.pidfd.fileno() in readable:
                     dead += process.known.values()
                     process.unwatch()
                     self.forget_process(process.uid)

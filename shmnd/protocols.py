@@ -125,8 +125,13 @@ class DataPlaneLike(Protocol):
     def attach_link(self, fd: int, size: int, local: Description, remote: Description) -> LinkLike:
         """Map a link that the other side made; takes the descriptor in any case."""
 
-    def peer_adapter(self, uid: str, pid: int, doorbell_fd: int, table: Description) -> PeerLike:
-        """Make the record of an adapter of another process."""
+    def peer_adapter(
+        self, uid: str, pid: int, doorbell_fd: int, pidfd: int, table: Description
+    ) -> PeerLike:
+        """Make the record of an adapter of another process.
+
+        With a `pidfd` of -1 the private memory of the process is left alone.
+        """
 
     def attach_segment(self, fd: int, size: int, writable: bool) -> SegmentLike:
         """Map a segment of another process; takes the descriptor in any case."""

@@ -232,7 +232,7 @@ class BrokerClient(Session):
 
     def _require_ours(self, sock: socket.socket) -> None:
         caller = caller_at(sock)
-        self._broker_pid = caller.pid
+        self._broker_pid, self._broker_user = caller.pid, caller.uid
         if not self._place.access.admits(caller):
             raise error(
                 Status.ACCESS_VIOLATION,

@@ -46,7 +46,7 @@ __all__ = [
     "written",
 ]
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Both ends must speak the same; an upgrade that changes a message raises it."""
 
 FIRST_FOR_TOOLS: Final = 1 << 31

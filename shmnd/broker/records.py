@@ -76,6 +76,8 @@ class Process:
     pid: int
     trusted_pid: int
     """As the kernel reported it for the socket, in the broker's PID namespace; 0 if outside."""
+    user: int
+    """As the kernel reported it for the socket."""
     doorbell: Descriptor
     pidfd: Descriptor
     settled: bool

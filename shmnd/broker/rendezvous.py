@@ -50,7 +50,7 @@ class Rendezvous:
         self._limits = limits or Limits()
         self._ports: PortSpace[Bound] = PortSpace(first=first_port)
         self._clients: dict[int, Process] = {}
-        self._trusted_pids: dict[int, int] = {}
+        self._callers: dict[int, tuple[int, int]] = {}
         self.connections = Connections(self._ports, self.adapters, self.outbox, self._limits)
         self._handlers: dict[str, Callable[[Process, Fields, Sequence[Descriptor]], Fields]] = {
             "adapter": self._adapter,
@@ -74,9 +74,9 @@ class Rendezvous:
 
     # --- clients -------------------------------------------------------------------------------
 
-    def admit(self, client: int, trusted_pid: int) -> None:
-        """Take note of a new client, with the process id that the kernel knows it by."""
-        self._trusted_pids[client] = trusted_pid
+    def admit(self, client: int, trusted_pid: int, user: int) -> None:
+        """Take note of a new client, with the process and user id that the kernel knows it by."""
+        self._callers[client] = trusted_pid, user
 
     def greeted(self, client: int) -> bool:
         """Tell whether a client has said hello."""
@@ -84,7 +84,7 @@ class Rendezvous:
 
     def leave(self, client: int) -> None:
         """Forget a client that is gone, and tell those whom it concerns."""
-        self._trusted_pids.pop(client, None)
+        self._callers.pop(client, None)
         process = self._clients.pop(client, None)
         if process is None:
             return
@@ -145,7 +145,7 @@ class Rendezvous:
             raise Refusal(Status.INVALID_DEVICE_STATE, "hello: it was said before")
         _require_kind(fds[0], "doorbell", _DOORBELL_KINDS)
         _require_kind(fds[1], "pidfd", _PIDFD_KINDS)
-        trusted_pid = self._trusted_pids.get(client, 0)
+        trusted_pid, user = self._callers[client]
         uid = name_of(fields["key"])
         self._replace(uid)
         process = Process(
@@ -153,6 +153,7 @@ class Rendezvous:
             uid=uid,
             pid=fields["pid"],
             trusted_pid=trusted_pid,
+            user=user,
             doorbell=fds[0],
             pidfd=fds[1],
             settled=not fields["holds"],

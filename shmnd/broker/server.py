@@ -230,7 +230,7 @@ class Server:
             self._next_number += 1
             self._sockets[pid] += 1
             self._greeting[line.number] = line
-            self._state.admit(line.number, pid)
+            self._state.admit(line.number, pid, uid)
             self._lines.add(line)
             self._log(f"client {line.number}: came, pid {pid}")
             return

@@ -53,6 +53,7 @@ class Session:
         self._sock: socket.socket | None = None
         self._broker_pid = 0
         """As the kernel knows it; 0 where this process does not see it."""
+        self._broker_user = -1
         self._pid = os.getpid()
         self._next_id = 1
         # Exchanges nest when a finaliser calls in the midst of one.
@@ -196,6 +197,8 @@ class Session:
         if datagram.cut:
             message["fds_lost"] = True
             datagram.fds.clear()
+        if message["ev"] == "peer":
+            message["same_user"] &= self._broker_user in (0, os.geteuid())
         self._events.append((message, datagram.fds))
 
     def _wait(self, what: int, who: str, deadline: float) -> None:

@@ -125,7 +125,12 @@ cdef extern from "post.h" nogil:
 
     void shmnd_spans_clear(shmnd_spans *s)
     void shmnd_spans_add(shmnd_spans *s, uint64_t at, uint64_t length)
-    int shmnd_vm_copy(pid_t pid, const shmnd_spans *to, const shmnd_spans *from_)
+    struct shmnd_process:
+        pid_t pid
+        int pidfd
+
+    shmnd_process shmnd_this_process()
+    int shmnd_vm_copy(shmnd_process *process, const shmnd_spans *to, const shmnd_spans *from_)
     void shmnd_ring_doorbell(int fd)
 
     struct shmnd_cqe:
@@ -164,7 +169,7 @@ cdef extern from "post.h" nogil:
         uint32_t data_count
         shmnd_mapping tables[64]
         int doorbell
-        pid_t pid
+        shmnd_process process
         cbool vm
         cbool dead
         uint32_t unmapped

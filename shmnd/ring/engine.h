@@ -120,7 +120,7 @@ struct shmnd_peer {
     uint32_t data_count;
     struct shmnd_mapping tables[SHMND_TABLE_SEGMENTS];
     int doorbell;
-    pid_t pid;
+    struct shmnd_process process;
     bool vm; /* its private memory was reached by a real copy */
     bool dead;
     uint32_t unmapped; /* segments given up so far: what was aimed before is aimed anew */

@@ -21,7 +21,7 @@ def doorbell_ring(fd: int) -> None:
     c.shmnd_ring_doorbell(fd)
 
 
-def _reaches(pid: int, probe: object) -> bool:
+cdef bint _reaches(c.shmnd_process *process, object probe) except -1:
     """Find out by copying whether this process may copy another's private memory."""
     cdef c.shmnd_spans to, from_
     cdef unsigned char got[16]
@@ -36,7 +36,7 @@ def _reaches(pid: int, probe: object) -> bool:
     c.shmnd_spans_add(&to, <size_t>&got[0], sizeof(got))
     c.shmnd_spans_add(&from_, address, sizeof(got))
     from_.remote = True
-    if c.shmnd_vm_copy(pid, &to, &from_) != 0:
+    if c.shmnd_vm_copy(process, &to, &from_) != 0:
         return False
     return bytes(got[:_PROBE_BYTES]).hex() == nonce
 
@@ -48,13 +48,16 @@ cdef class PeerAdapter:
         self._segments = {}
         self._retired = []
         self.raw.doorbell = -1
+        self.raw.process.pidfd = -1
 
-    def __init__(self, uid: str, pid: int, doorbell_fd: int, table: dict) -> None:
+    def __init__(self, uid: str, pid: int, doorbell_fd: int, pidfd: int, table: dict) -> None:
+        """With a `pidfd` of -1 its private memory is left alone."""
         self.uid = uid
         self.pid = pid
-        self.raw.pid = pid
+        self.raw.process.pid = pid
+        self.raw.process.pidfd = pidfd
         self.raw.doorbell = doorbell_fd
-        self.raw.vm = _reaches(pid, table.get("probe"))
+        self.raw.vm = pidfd >= 0 and _reaches(&self.raw.process, table.get("probe"))
 
     @property
     def dead(self) -> bool:
@@ -264,7 +267,8 @@ cdef bint _try_in_child():
     cdef unsigned char secret[16]
     cdef unsigned char got[16]
     cdef c.shmnd_spans to, from_
-    cdef c.pid_t parent = c.getpid(), child
+    cdef c.shmnd_process parent = c.shmnd_this_process()
+    cdef c.pid_t child
     cdef int status = 0
     memset(secret, 0x5A, sizeof(secret))
     c.shmnd_spans_clear(&to)
@@ -276,7 +280,7 @@ cdef bint _try_in_child():
         child = c.fork()
         if child == 0:  # nothing here but system calls
             memset(got, 0, sizeof(got))
-            c._exit(0 if c.shmnd_vm_copy(parent, &to, &from_) == 0 and got[15] == 0x5A else 1)
+            c._exit(0 if c.shmnd_vm_copy(&parent, &to, &from_) == 0 and got[15] == 0x5A else 1)
         while child > 0 and c.waitpid(child, &status, 0) < 0 and c.errno == c.EINTR:
             pass
     return child > 0 and status == 0

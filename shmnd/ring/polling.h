@@ -16,8 +16,7 @@
 #ifndef SHMND_POLLING_H
 #define SHMND_POLLING_H
 
-#include <time.h>
-
+#include "clock.h"
 #include "conn.h"
 
 #define SHMND_SWEEP_POLLS 4096u
@@ -28,22 +27,6 @@ struct shmnd_todo {
     enum shmnd_progress what;
     bool receiving; /* the job is rx_job */
 };
-
-static inline uint64_t shmnd_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
-
-/* Cheap and a few milliseconds coarse: for patience, which is asked at every poll. */
-#define SHMND_COARSE_STEP_NS (10ull * 1000 * 1000) /* at most: a kernel of 100 Hz */
-static inline uint64_t shmnd_coarse_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
 
 static inline void shmnd_todo_set(struct shmnd_todo *todo, struct shmnd_qp *qp,
                                   enum shmnd_progress what, bool receiving)

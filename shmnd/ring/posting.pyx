@@ -68,6 +68,7 @@ def inline_bytes(sge, call) -> bytearray:
     An element may name any memory by its bare address; a bad one is an error here, not a crash.
     """
     cdef c.shmnd_spans to, from_
+    cdef c.shmnd_process me = c.shmnd_this_process()
     cdef unsigned char[::1] view
     data = bytearray(sum(item.length for item in sge))
     done = 0
@@ -80,7 +81,7 @@ def inline_bytes(sge, call) -> bytearray:
         c.shmnd_spans_add(&to, <size_t>&view[done], item.length)
         c.shmnd_spans_add(&from_, item.address, item.length)
         from_.remote = True
-        if c.shmnd_vm_copy(c.getpid(), &to, &from_) != 0:
+        if c.shmnd_vm_copy(&me, &to, &from_) != 0:
             raise error(Status.ACCESS_VIOLATION, call,
                         f"{item!r}: these bytes cannot be read in this process")
         done += item.length

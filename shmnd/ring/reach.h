@@ -73,18 +73,17 @@ static inline uint32_t shmnd_copy_status(int error)
                              : SHMND_INTERNAL_ERROR;
 }
 
-static inline uint32_t shmnd_move(const struct shmnd_peer *peer, const struct shmnd_spans *to,
+static inline uint32_t shmnd_move(struct shmnd_peer *peer, const struct shmnd_spans *to,
                                   const struct shmnd_spans *from)
 {
     if (to->remote || from->remote)
-        return shmnd_copy_status(shmnd_vm_copy(peer->pid, to, from));
+        return shmnd_copy_status(shmnd_vm_copy(&peer->process, to, from));
     shmnd_spans_copy_mapped(to, from);
     return SHMND_SUCCESS;
 }
 
 /* A Write whose target may be spun upon: its last byte becomes visible last. */
-static inline uint32_t shmnd_move_in_order(const struct shmnd_peer *peer,
-                                           const struct shmnd_spans *to,
+static inline uint32_t shmnd_move_in_order(struct shmnd_peer *peer, const struct shmnd_spans *to,
                                            const struct shmnd_spans *from)
 {
     if (to->remote || from->count != 1 || to->count != 1)
@@ -108,7 +107,7 @@ static inline uint32_t shmnd_move_in_order(const struct shmnd_peer *peer,
 }
 
 /* Claims and copies chunks until none is left. */
-static inline uint32_t shmnd_run_chunks(const struct shmnd_peer *peer, struct shmnd_job *job,
+static inline uint32_t shmnd_run_chunks(struct shmnd_peer *peer, struct shmnd_job *job,
                                         bool reading)
 {
     uint32_t status = SHMND_SUCCESS;

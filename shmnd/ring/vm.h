@@ -12,18 +12,52 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "spans.h"
 
 /* One call moves at most this much, so that a signal is not held up for long. */
 #define SHMND_VM_PIECE (64ull << 20)
 
-/* Copies between our memory and the process `pid`, one of the two remote.
+/* Another process. The kernel copies by its number, and the number of one that is dead is given
+ * to a stranger, though not before all others were given away since: that takes far longer than a
+ * tick of the coarse clock. So whoever was alive in this tick is still who we mean. */
+struct shmnd_process {
+    pid_t pid;
+    int pidfd;             /* readable once it is dead; -1: it cannot die before we do */
+    shmnd_word64 alive_ns; /* the last tick in which it was seen alive */
+};
+
+/* This one; for a fork of it, the parent that waits for it. */
+static inline struct shmnd_process shmnd_this_process(void)
+{
+    return (struct shmnd_process){.pid = getpid(), .pidfd = -1};
+}
+
+static inline bool shmnd_process_lives(struct shmnd_process *process)
+{
+    uint64_t tick = shmnd_coarse_ns();
+    /* relaxed: several threads may look, and each may believe what another saw */
+    if (shmnd_relaxed64(&process->alive_ns) == tick)
+        return true;
+    struct pollfd end = {.fd = process->pidfd, .events = POLLIN};
+    int ends;
+    while ((ends = poll(&end, 1, 0)) < 0 && errno == EINTR)
+        ;
+    if (ends != 0)
+        return false;
+    shmnd_put64(&process->alive_ns, tick);
+    return true;
+}
+
+/* Copies between our memory and the other process's, one of the two remote.
  * 0, or an errno value: ESRCH, EFAULT, EPERM. */
-static inline int shmnd_vm_copy(pid_t pid, const struct shmnd_spans *to,
+static inline int shmnd_vm_copy(struct shmnd_process *process, const struct shmnd_spans *to,
                                 const struct shmnd_spans *from)
 {
     uint64_t done = 0, total = to->total < from->total ? to->total : from->total;
     while (done < total) {
+        if (!shmnd_process_lives(process))
+            return ESRCH;
         struct shmnd_spans a, b;
         uint64_t n = total - done < SHMND_VM_PIECE ? total - done : SHMND_VM_PIECE;
         struct iovec here[SHMND_MAX_SGE], there[SHMND_MAX_SGE];
@@ -34,9 +68,9 @@ static inline int shmnd_vm_copy(pid_t pid, const struct shmnd_spans *to,
             here[i] = (struct iovec){(void *)(uintptr_t)mine->v[i].at, mine->v[i].length};
         for (uint32_t i = 0; i < theirs->count; i++)
             there[i] = (struct iovec){(void *)(uintptr_t)theirs->v[i].at, theirs->v[i].length};
-        ssize_t got = to->remote
-                          ? process_vm_writev(pid, here, mine->count, there, theirs->count, 0)
-                          : process_vm_readv(pid, here, mine->count, there, theirs->count, 0);
+        ssize_t got =
+            to->remote ? process_vm_writev(process->pid, here, mine->count, there, theirs->count, 0)
+                       : process_vm_readv(process->pid, here, mine->count, there, theirs->count, 0);
         if (got <= 0) {
             if (got < 0 && errno == EINTR)
                 continue;

@@ -4,6 +4,8 @@
  * a large message: that they cover it, and that each is claimed once.
  */
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include "check.h"
 #include "vm.h"
@@ -37,6 +39,7 @@ static void collect(const struct shmnd_spans *s, uint8_t *out)
 
 static void copies(bool remote)
 {
+    struct shmnd_process me = shmnd_this_process();
     struct chance c = {remote ? 3 : 4};
     uint8_t *src = guard_alloc(2 * BYTES), *dst = guard_alloc(2 * BYTES);
     uint8_t want[BYTES], got[BYTES];
@@ -56,7 +59,7 @@ static void copies(bool remote)
         memcpy(got + off, want + off, n);
         if (remote) {
             b.remote = true;
-            EQUAL(shmnd_vm_copy(getpid(), &b, &a), 0);
+            EQUAL(shmnd_vm_copy(&me, &b, &a), 0);
         } else {
             shmnd_spans_copy_mapped(&b, &a);
         }
@@ -87,9 +90,48 @@ static void remote_failures(void)
     shmnd_spans_add(&mine, (uint64_t)(uintptr_t)here, 64);
     shmnd_spans_add(&theirs, 16, 64);
     theirs.remote = true;
-    EQUAL(shmnd_vm_copy(getpid(), &mine, &theirs), EFAULT);
-    EQUAL(shmnd_vm_copy(getpid(), &theirs, &mine), EFAULT);
-    EQUAL(shmnd_vm_copy(0x7ffffff0, &mine, &theirs), ESRCH);
+    struct shmnd_process me = shmnd_this_process(), nobody = me;
+    nobody.pid = 0x7ffffff0;
+    EQUAL(shmnd_vm_copy(&me, &mine, &theirs), EFAULT);
+    EQUAL(shmnd_vm_copy(&me, &theirs, &mine), EFAULT);
+    EQUAL(shmnd_vm_copy(&nobody, &mine, &theirs), ESRCH);
+    guard_free_all();
+}
+
+/* A stranger (here: ourselves) has the number of a process that is dead. */
+static void a_number_given_away_again(void)
+{
+    uint8_t *here = guard_alloc(64), *there = guard_alloc(64);
+    struct shmnd_spans mine, theirs;
+    shmnd_spans_clear(&mine);
+    shmnd_spans_clear(&theirs);
+    shmnd_spans_add(&mine, (uint64_t)(uintptr_t)here, 64);
+    shmnd_spans_add(&theirs, (uint64_t)(uintptr_t)there, 64);
+    theirs.remote = true;
+    int until_closed[2];
+    CHECK(pipe(until_closed) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        close(until_closed[1]);
+        _exit((int)read(until_closed[0], here, 1));
+    }
+    struct shmnd_process process = shmnd_this_process();
+    process.pidfd = (int)syscall(SYS_pidfd_open, child, 0);
+    CHECK(child > 0 && process.pidfd >= 0);
+    memset(here, 1, 64);
+    memset(there, 2, 64);
+    EQUAL(shmnd_vm_copy(&process, &mine, &theirs), 0);
+    EQUAL(here[63], 2);
+    close(until_closed[0]);
+    close(until_closed[1]);
+    CHECK(waitpid(child, NULL, 0) == child);
+    shmnd_put64(&process.alive_ns, 0); /* a tick later */
+    memset(here, 3, 64);
+    EQUAL(shmnd_vm_copy(&process, &mine, &theirs), ESRCH);
+    EQUAL(shmnd_vm_copy(&process, &theirs, &mine), ESRCH);
+    EQUAL(here[63], 3);
+    EQUAL(there[63], 2);
+    close(process.pidfd);
     guard_free_all();
 }
 
@@ -204,7 +246,8 @@ static void each_chunk_once(void)
 }
 
 static const struct check_test tests[] = {
-    TEST(mapped_copies), TEST(remote_copies),   TEST(remote_failures),
-    TEST(chunks_cover),  TEST(each_chunk_once),
+    TEST(mapped_copies),   TEST(remote_copies),
+    TEST(remote_failures), TEST(a_number_given_away_again),
+    TEST(chunks_cover),    TEST(each_chunk_once),
 };
 MAIN(tests)

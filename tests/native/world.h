@@ -103,7 +103,7 @@ static inline void world_open(struct world *w, struct world_options o)
         peer->tables[0].base = (uint8_t *)other->registry.tables[0];
         peer->tables[0].bytes = SHMND_TABLE_ENTRIES * sizeof(struct shmnd_grant);
         peer->doorbell = other->doorbell;
-        peer->pid = getpid();
+        peer->process = shmnd_this_process();
         peer->vm = !o.no_vm;
     }
 }

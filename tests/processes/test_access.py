@@ -110,6 +110,72 @@ def test_members_of_a_group_meet(common: Path, private: bool) -> None:
             assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o660, CLUB)
 
 
+NEAR = f"""
+import shmnd.adapter, shmnd.broker.client
+pretend = hear()
+if pretend:  # whose number, and which bytes of its memory, to pass off as our own
+    exchange = shmnd.broker.client.BrokerClient._exchange
+    def lie(self, who, op, fds, fields, deadline):
+        if op == "hello":
+            fields = {{**fields, "pid": pretend[0]}}
+        if op == "adapter":
+            fields = {{**fields, "table": {{**fields["table"], "probe": pretend[1]}}}}
+        return exchange(self, who, op, fds, fields, deadline)
+    shmnd.broker.client.BrokerClient._exchange = lie
+adapter = shmnd.open_adapter(group={CLUB})
+say(os.getpid(), adapter._probe.address, adapter._probe.nonce)
+address = hear()
+if address:
+    talk = Talk.to(adapter, tuple(address))
+else:
+    listener = listening(adapter)
+    say(listener.get_local_address())
+    talk = Talk.of(listener)
+say([peer.vm for peer, _ in adapter.hub._peers._adapters.values()])
+hear()
+adapter.close()
+"""
+
+
+def _near(common: Path, first: int, second: int, *, lies: bool = False) -> bool:
+    """Two members meet; does Anna take the other one's memory for that of her own process?
+
+    The first has started the broker. When the other one lies, it claims to be a third process,
+    which is Anna's and means no harm.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def child(user: int, pretend: object) -> tuple[Child, Any]:
+            made = stack.enter_context(Child(NEAR, **member(user), env=env(common)))
+            made.say(pretend)
+            return made, made.hear()
+
+        passive, (pid, *probe) = child(first, None)
+        if lies:
+            _, (pid, *probe) = child(ANNA, None)
+        active, _ = child(second, [pid, probe] if lies else None)
+        passive.say(None)
+        active.say(passive.hear())
+        (near,), (other,) = passive.hear(), active.hear()
+        return bool(near if first == ANNA else other)
+
+
+@only_root
+def test_memory_of_another_user_is_not_reached_through_us(common: Path) -> None:
+    """The kernel would let Anna copy what Bert says is his, if it is another process of hers."""
+    if not _near(common, ANNA, ANNA):
+        pytest.skip("the kernel lets no process copy another's memory here")
+    assert not _near(common, ANNA, BERT)
+    assert not _near(common, ANNA, BERT, lies=True)
+
+
+@only_root
+def test_whose_memory_it_is_goes_by_the_word_of_ones_own_broker(common: Path) -> None:
+    with Child(IN_GROUP, **member(BERT), env=env(common)) as bert:
+        bert.hear()  # it has the broker
+        assert not _near(common, ANNA, ANNA)
+
+
 TRY = """
 try:
     shmnd.open_adapter({how})

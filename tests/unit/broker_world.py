@@ -49,17 +49,22 @@ class World:
                 self.said.setdefault(client, []).append((decode(encode(message)), fds))
 
     def party(
-        self, *, key: str | None = None, holds: bool = False, pid: int = 0, adapter: bool = True
+        self,
+        *,
+        key: str | None = None,
+        holds: bool = False,
+        pid: int = 0,
+        user: int = 0,
+        adapter: bool = True,
     ) -> "Party":
-        return Party(self, next(self._numbers), key or os.urandom(16).hex(), holds, pid, adapter)
+        self.state.admit(number := next(self._numbers), pid, user)
+        return Party(self, number, key or os.urandom(16).hex(), holds, adapter)
 
 
 class Party:
     """One process, as the broker sees it."""
 
-    def __init__(
-        self, world: World, number: int, key: str, holds: bool, pid: int, adapter: bool
-    ) -> None:
+    def __init__(self, world: World, number: int, key: str, holds: bool, adapter: bool) -> None:
         self.world = world
         self.number = number
         self.key = key
@@ -70,7 +75,6 @@ class Party:
         self.adapter = name_of(self.adapter_key)
         self._ids = itertools.count(1)
         self._objects = itertools.count(1)
-        world.state.admit(number, pid)
         self.hello = self.raw(
             "hello", [self.doorbell, self.pidfd], version=VERSION, key=key, pid=77, holds=holds
         )

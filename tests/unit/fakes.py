@@ -42,7 +42,7 @@ class FakeBroker:
     def admit(self, client: "FakeClient") -> int:
         self._last += 1
         self.clients[self._last] = client
-        self.rendezvous.admit(self._last, os.getpid())
+        self.rendezvous.admit(self._last, os.getpid(), os.geteuid())
         return self._last
 
     def handle(self, number: int, message: Mapping[str, Any], fds: Sequence[int]) -> None:
@@ -229,10 +229,13 @@ class FakeSegment:
 
 
 class FakePeer:
-    def __init__(self, uid: str, pid: int, doorbell_fd: int, table: Mapping[str, Any]) -> None:
+    def __init__(
+        self, uid: str, pid: int, doorbell_fd: int, pidfd: int, table: Mapping[str, Any]
+    ) -> None:
         self.uid = uid
         self.pid = pid
         self.doorbell_fd = doorbell_fd
+        self.pidfd = pidfd
         self.table = table
         self.dead = False
         self.segments: dict[int, FakeSegment] = {}
@@ -276,9 +279,11 @@ class FakeDataPlane:
             raise
         return FakeLink(fd, size, active=True)
 
-    def peer_adapter(self, uid: str, pid: int, doorbell_fd: int, table: Mapping[str, Any]) -> Any:
+    def peer_adapter(
+        self, uid: str, pid: int, doorbell_fd: int, pidfd: int, table: Mapping[str, Any]
+    ) -> Any:
         self._maybe_fail("peer_adapter")
-        return FakePeer(uid, pid, doorbell_fd, table)
+        return FakePeer(uid, pid, doorbell_fd, pidfd, table)
 
     def attach_segment(self, fd: int, size: int, writable: bool) -> FakeSegment:
         if "attach_segment" in self.fail:

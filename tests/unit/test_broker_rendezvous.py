@@ -30,7 +30,7 @@ def world() -> World:
 
 
 def test_hello_must_come_first_and_only_once(world: World) -> None:
-    world.state.admit(99, 0)
+    world.state.admit(99, 0, 0)
     for op in ("sync", "adapter"):
         world.state.handle(99, {"op": op, "id": 1, "key": "0" * 32}, [])
     world.deliver()
@@ -63,6 +63,7 @@ def test_doorbell_and_pidfd_are_what_they_should_be(
 ) -> None:
     party = world.party()
     party.leave()
+    world.state.admit(party.number, 0, 0)
     reply = party.raw("hello", [Fake(doorbell), Fake(pidfd)], **HELLO)
     assert reply["status"] == (Status.INVALID_PARAMETER if bad else Status.SUCCESS)
     assert bad in reply["message"]
@@ -207,6 +208,7 @@ def test_from_connect_to_accept(world: World) -> None:
         "adapter": active.adapter,
         "process": active.uid,
         "pid": 77,
+        "same_user": True,
         "table": {"of": active.uid},
     }
     assert peer_fds == (active.doorbell, active.pidfd)
@@ -245,6 +247,19 @@ def test_from_connect_to_accept(world: World) -> None:
         "size": 4096,
     }
     assert passive.take() == []
+
+
+def test_processes_hear_who_is_of_their_user(world: World) -> None:
+    for user, same in ((7, True), (8, False)):
+        active, passive = world.party(user=7), world.party(user=user)
+        passive.arm(passive.listen(5000), 12)
+        connection = active.connect(5000)
+        (heard, _), *_ = passive.take()
+        assert heard["same_user"] is same
+        passive.accept(connection, Fake())
+        (heard, _), *_ = active.take()
+        assert heard["same_user"] is same
+        world.state.leave(passive.number)
 
 
 def test_an_adapter_is_introduced_once_with_what_is_new(world: World) -> None:
@@ -693,7 +708,7 @@ class Tool:
         self.world = world
 
     def status(self, **fields: Any) -> dict[str, Any]:
-        self.world.state.admit(1000, os.getpid())
+        self.world.state.admit(1000, os.getpid(), 0)
         self.world.state.handle(1000, {"op": "status", "id": 1, **fields}, [])
         self.world.deliver()
         ((reply, given),) = self.world.said.pop(1000)

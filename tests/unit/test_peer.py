@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -33,7 +34,7 @@ def beginning() -> Iterator[Any]:
 
 def attach(pair: Any, changes: Description, bells: int = 4096) -> None:
     """Attach to a peer that describes itself as we do, but for some words."""
-    peer = PeerAdapter("peer", 1, -1, {})
+    peer = PeerAdapter("peer", 1, -1, -1, {})
     peer.add_segment(BELLS, Segment.create(bells, label="test"))
     remote: Description = pair.describe() | {"rbell": [BELLS, 0], "ibell": [BELLS, 0]} | changes
     pair.attach(Link.create(pair.describe(), remote), peer, remote, False)
@@ -80,8 +81,10 @@ def test_what_is_written_to_is_taken_only_when_it_can_be(number: int) -> None:
     """Or the first message would end this process."""
     made = Segment.create(4096, label="test")
     fixed = Segment.attach(_again(made), 4096, writable=False)
-    refused(lambda: PeerAdapter("peer", 1, -1, {}).add_segment(number, fixed), "cannot be written")
-    PeerAdapter("peer", 1, -1, {}).add_segment(number, made)
+    refused(
+        lambda: PeerAdapter("peer", 1, -1, -1, {}).add_segment(number, fixed), "cannot be written"
+    )
+    PeerAdapter("peer", 1, -1, -1, {}).add_segment(number, made)
 
 
 def _again(segment: Segment) -> int:
@@ -89,7 +92,7 @@ def _again(segment: Segment) -> int:
 
 
 def test_segments_have_numbers_that_make_sense() -> None:
-    peer, made = PeerAdapter("peer", 1, -1, {}), Segment.create(4096, label="test")
+    peer, made = PeerAdapter("peer", 1, -1, -1, {}), Segment.create(4096, label="test")
     peer.add_segment(0, made)
     refused(lambda: peer.add_segment(0, made), "came twice")
     refused(lambda: peer.add_segment(TABLES, made), "table 0 of 4096 bytes")
@@ -100,9 +103,37 @@ def test_segments_have_numbers_that_make_sense() -> None:
 
 def test_an_offer_of_memory_to_be_read_is_tried_not_believed() -> None:
     probe = Probe()
-    for said in (None, [], [0, probe.nonce], [1 << 63, probe.nonce], [probe.address, 5], ["1", ""]):
-        assert not PeerAdapter("peer", os.getpid(), -1, {"probe": said}).vm
-    assert not PeerAdapter("peer", os.getpid(), -1, {"probe": [probe.address, "00" * 16]}).vm
+    good = [probe.address, probe.nonce]
+    wrong = [probe.address, "00" * 16]
+    pidfd = os.pidfd_open(os.getpid())
+
+    def tried(pid: int, pidfd: int, said: object) -> bool:
+        return PeerAdapter("peer", pid, -1, pidfd, {"probe": said}).vm
+
+    try:
+        for said in (None, [], [0, probe.nonce], [1 << 63, probe.nonce], [probe.address, 5], wrong):
+            assert not tried(os.getpid(), pidfd, said)
+        assert not tried(os.getppid(), pidfd, good)
+        assert not tried(os.getpid(), -1, good), "who may not be copied is not even tried"
+        assert tried(os.getpid(), pidfd, good)
+    finally:
+        os.close(pidfd)
+
+
+def test_a_number_that_is_another_process_by_now_is_not_copied() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    pidfd = os.pidfd_open(child.pid)
+    child.kill()
+    child.wait(10)
+    probe = Probe()
+    try:
+        # The child's number, had it been given to this process since.
+        stranger = PeerAdapter(
+            "peer", os.getpid(), -1, pidfd, {"probe": [probe.address, probe.nonce]}
+        )
+        assert not stranger.vm
+    finally:
+        os.close(pidfd)
 
 
 def test_the_link_of_another_layout_is_refused() -> None:
