@@ -21,13 +21,14 @@ PATIENCE = 10.0
 def serving(
     place: Place,
     *,
+    lock: int | None = None,
     idle: float = 0.0,
     limits: ServerLimits | None = None,
     state_limits: Limits | None = None,
     log: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Server]:
-    """Run a broker in a thread."""
-    lock = place.try_lock()
+    """Run a broker in a thread. A lock that is held already goes over to it."""
+    lock = place.try_lock() if lock is None else lock
     assert lock is not None, "somebody else is the broker here"
     server = Server(place, lock, idle=idle, limits=limits, state_limits=state_limits, log=log)
     thread = threading.Thread(target=server.run)
