@@ -2,6 +2,7 @@
 """The fixture that watches over all other tests is watched here."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ CONFTEST = Path(__file__).parents[1] / "conftest.py"
 @pytest.fixture
 def verdict(pytester: pytest.Pytester) -> pytest.Pytester:
     """A test session of its own under the real conftest, with a grace that is over soon."""
-    pytester.makeconftest(CONFTEST.read_text().replace("GRACE: Final = 2.0", "GRACE: Final = 0.1"))
+    short, times = re.subn(r"(?<=^GRACE: Final = )[\d.]+$", "0.1", CONFTEST.read_text(), flags=re.M)
+    assert times == 1
+    pytester.makeconftest(short)
     return pytester
 
 
