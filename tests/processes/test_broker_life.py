@@ -29,6 +29,7 @@ from processes.kit import (
 from shmnd import NdError, Status
 from shmnd.broker.client import CALL_SECONDS
 from shmnd.broker.place import place_of
+from shmnd.broker.protocol import VERSION
 
 pytestmark = pytest.mark.slow
 
@@ -245,14 +246,16 @@ def test_a_broker_of_another_version_is_told_from_ours(
     (other / "__init__.py").write_text("")
     protocol = other / "broker" / "protocol.py"
     text = protocol.read_text()
-    assert "VERSION: Final = 3" in text
-    protocol.write_text(text.replace("VERSION: Final = 3", "VERSION: Final = 2"))
+    current = f"VERSION: Final = {VERSION}"
+    assert current in text
+    protocol.write_text(text.replace(current, f"VERSION: Final = {VERSION - 1}"))
     with Child(ECHO) as echo:
         talk = Talk.to(adapter, tuple(echo.hear()))
         with run_broker("--replace", source=str(tmp_path)) as older:
             assert older.stderr is not None
             assert "serves" in older.stderr.readline()
-            with pytest.raises(NdError, match=r"version 2 .*version 3.*--replace") as caught:
+            pattern = rf"version {VERSION - 1} .*version {VERSION}.*--replace"
+            with pytest.raises(NdError, match=pattern) as caught:
                 listening(adapter)
             assert caught.value.status is Status.NOT_SUPPORTED
             exchange(talk, 5)
