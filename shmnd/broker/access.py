@@ -155,23 +155,29 @@ class Access:
         if self.gid is None:
             _require_private(directory)
             return
+        found = self._once_given(directory)
+        if found.st_gid != self.gid or found.st_mode & 0o2777 != 0o2770:
+            raise _refused(
+                directory,
+                f"belongs to group {found.st_gid} with mode {stat.S_IMODE(found.st_mode):04o},"
+                f" where group {self.gid} wants its own with 2770",
+            )
+
+    def _once_given(self, directory: Path) -> os.stat_result:
+        """Look at a directory that another member may have made just now, and not given yet."""
         deadline = time.monotonic() + _MAKING
         while True:
             found = _lstat(directory)
-            if found.st_gid == self.gid and found.st_mode & 0o2777 == 0o2770:
-                return
             if stat.S_IMODE(found.st_mode) != 0o700 or time.monotonic() > deadline:
-                break
-            time.sleep(0.01)  # another member has made it and is about to give it to the group
-        raise _refused(
-            directory,
-            f"belongs to group {found.st_gid} with mode {stat.S_IMODE(found.st_mode):04o}, where"
-            f" group {self.gid} wants its own with 2770",
-        )
+                return found
+            time.sleep(0.01)
 
     def require_sheltered(self, directory: Path) -> None:
         """Nobody else may put another directory in the place of one that we make inside."""
-        found = _lstat(directory.resolve())
+        directory = directory.resolve()
+        found = _lstat(directory)
+        if self.gid is not None and found.st_uid != os.geteuid():
+            found = self._once_given(directory)
         if self.gid is not None and found.st_gid == self.gid and not found.st_mode & stat.S_IWOTH:
             return  # its members can, and are trusted with it
         if found.st_uid not in (0, os.geteuid()):

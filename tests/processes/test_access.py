@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -302,6 +303,25 @@ def test_a_directory_with_other_modes_is_not_used_for_a_group(common: Path) -> N
     assert status == "ACCESS_VIOLATION"
     assert "2777" in text
     assert str(inside) in text
+
+
+@only_root
+def test_a_directory_that_is_about_to_be_given_is_waited_for(common: Path) -> None:
+    """Between its making and its giving it looks like another member's own."""
+    directory = common / "run"
+    directory.mkdir(mode=0o700)
+    os.chown(directory, ANNA, ANNA)
+
+    def give() -> None:
+        os.chown(directory, ANNA, CLUB)
+        directory.chmod(0o2770)
+
+    giving = threading.Timer(0.1, give)
+    giving.start()
+    try:
+        Access(CLUB).require_sheltered(directory)
+    finally:
+        giving.join()
 
 
 @only_root
