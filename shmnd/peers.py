@@ -13,6 +13,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
+from shmnd.broker.access import process_of
 from shmnd.descriptors import Descriptor
 from shmnd.status import NdError
 
@@ -87,7 +88,9 @@ class Peers:
         doorbell, pidfd = (Descriptor(fds.pop(0)) for _ in range(2))
         process = self._processes.get(event["process"])
         if process is None or not process.watched:
-            process = _Process(event["process"], doorbell, pidfd, event["same_user"], self._watch)
+            # Only the broker knows whose pidfd it is, and only here is known which number that has.
+            near = event["same_user"] and process_of(pidfd.fileno()) == event["pid"]
+            process = _Process(event["process"], doorbell, pidfd, near, self._watch)
             self._processes[process.uid] = process
         uid = event["adapter"]
         peer = process.known.get(uid)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import errno
 import os
+import re
 import socket
 import stat
 import struct
@@ -20,7 +21,7 @@ from typing import Final, NamedTuple
 
 from shmnd.status import NdError, Status, error
 
-__all__ = ["Access", "Caller", "access_of", "caller_at", "unusable"]
+__all__ = ["Access", "Caller", "access_of", "caller_at", "process_of", "unusable"]
 
 _CALL: Final = "open_adapter"  # what the user called when any of this goes wrong
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
@@ -62,6 +63,19 @@ def caller_at(sock: socket.socket) -> Caller:
     except (OSError, ValueError):
         pass  # a kernel that does not tell, or somebody in very many groups: the main one counts
     return Caller(pid, uid, frozenset([gid, *more]))
+
+
+def process_of(pidfd: int) -> int:
+    """Give the process that a pidfd stands for, in this PID namespace.
+
+    -1 when it is dead, 0 when it is not visible here or /proc does not tell.
+    """
+    try:
+        told = Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    found = re.search(r"^Pid:\s*(-?\d+)$", told, re.MULTILINE)
+    return 0 if found is None else int(found[1])
 
 
 def access_of(group: int | str | None = None) -> Access:

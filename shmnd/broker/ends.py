@@ -61,7 +61,7 @@ class Ends:
                 adapter=adapter.uid,
                 process=owner.uid,
                 pid=owner.pid,
-                same_user=owner.user == to.user,
+                same_user=owner.user is not None and owner.user == to.user,
                 table=adapter.table,
             )
         given = to.knows[adapter.uid]

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from shmnd.broker.access import process_of
 from shmnd.status import Status
 
 __all__ = [
@@ -101,6 +102,10 @@ class Descriptor:
             return str(Path(f"/proc/self/fd/{self.fd}").readlink())
         except OSError:
             return ""
+
+    def process(self) -> int:
+        """Give the process that it stands for, when it is a pidfd (see `process_of`)."""
+        return process_of(self.fd)
 
     def size(self) -> int:
         """Give the bytes of a regular file (shared memory is one), -1 for anything else."""

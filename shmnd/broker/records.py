@@ -76,8 +76,8 @@ class Process:
     pid: int
     trusted_pid: int
     """As the kernel reported it for the socket, in the broker's PID namespace; 0 if outside."""
-    user: int
-    """As the kernel reported it for the socket."""
+    user: int | None
+    """As the kernel reported it for the socket; None when its pidfd may be another's."""
     doorbell: Descriptor
     pidfd: Descriptor
     settled: bool

@@ -146,6 +146,7 @@ class Rendezvous:
         _require_kind(fds[0], "doorbell", _DOORBELL_KINDS)
         _require_kind(fds[1], "pidfd", _PIDFD_KINDS)
         trusted_pid, user = self._callers[client]
+        proven = trusted_pid > 0 and fds[1].process() == trusted_pid
         uid = name_of(fields["key"])
         self._replace(uid)
         process = Process(
@@ -153,7 +154,7 @@ class Rendezvous:
             uid=uid,
             pid=fields["pid"],
             trusted_pid=trusted_pid,
-            user=user,
+            user=user if proven else None,
             doorbell=fds[0],
             pidfd=fds[1],
             settled=not fields["holds"],

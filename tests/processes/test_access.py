@@ -119,6 +119,8 @@ if pretend:  # whose number, and which bytes of its memory, to pass off as our o
     def lie(self, who, op, fds, fields, deadline):
         if op == "hello":
             fields = {{**fields, "pid": pretend[0]}}
+            if pretend[2]:
+                fds = (*fds[:-1], os.pidfd_open(pretend[0]))
         if op == "adapter":
             fields = {{**fields, "table": {{**fields["table"], "probe": pretend[1]}}}}
         return exchange(self, who, op, fds, fields, deadline)
@@ -138,7 +140,7 @@ adapter.close()
 """
 
 
-def _near(common: Path, first: int, second: int, *, lies: bool = False) -> bool:
+def _near(common: Path, first: int, second: int, *, lies: str = "") -> bool:
     """Two members meet; does Anna take the other one's memory for that of her own process?
 
     The first has started the broker. When the other one lies, it claims to be a third process,
@@ -154,7 +156,7 @@ def _near(common: Path, first: int, second: int, *, lies: bool = False) -> bool:
         passive, (pid, *probe) = child(first, None)
         if lies:
             _, (pid, *probe) = child(ANNA, None)
-        active, _ = child(second, [pid, probe] if lies else None)
+        active, _ = child(second, [pid, probe, "pidfd" in lies] if lies else None)
         passive.say(None)
         active.say(passive.hear())
         (near,), (other,) = passive.hear(), active.hear()
@@ -167,7 +169,14 @@ def test_memory_of_another_user_is_not_reached_through_us(common: Path) -> None:
     if not _near(common, ANNA, ANNA):
         pytest.skip("the kernel lets no process copy another's memory here")
     assert not _near(common, ANNA, BERT)
-    assert not _near(common, ANNA, BERT, lies=True)
+    assert not _near(common, ANNA, BERT, lies="number")
+
+
+@only_root
+@pytest.mark.parametrize("lies", ["number", "number and pidfd"])
+def test_a_process_is_not_taken_for_another_one_of_its_user(common: Path, lies: str) -> None:
+    """Else whoever sends to it would write into that other one, wherever the liar likes."""
+    assert not _near(common, ANNA, ANNA, lies=lies)
 
 
 @only_root

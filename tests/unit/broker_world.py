@@ -11,19 +11,25 @@ from shmnd.broker.records import Limits
 from shmnd.broker.rendezvous import Rendezvous
 from shmnd.status import Status
 
+PID = 77
+
 
 class Fake(Descriptor):
     """A descriptor that refers to nothing, of any kind and size."""
 
-    __slots__ = ("_kind", "_size", "closed")
+    __slots__ = ("_kind", "_process", "_size", "closed")
 
-    def __init__(self, kind: str = "", size: int = 1 << 20) -> None:
+    def __init__(self, kind: str = "", size: int = 1 << 20, process: int = 0) -> None:
         super().__init__(-1)
+        self._process = process
         self._kind = kind
         self._size = size
 
     def kind(self) -> str:
         return self._kind
+
+    def process(self) -> int:
+        return self._process
 
     def size(self) -> int:
         return self._size
@@ -53,30 +59,34 @@ class World:
         *,
         key: str | None = None,
         holds: bool = False,
-        pid: int = 0,
+        pid: int = PID,
+        pidfd_of: int = PID,
         user: int = 0,
         adapter: bool = True,
     ) -> "Party":
         self.state.admit(number := next(self._numbers), pid, user)
-        return Party(self, number, key or os.urandom(16).hex(), holds, adapter)
+        pidfd = Fake(process=pidfd_of)
+        return Party(self, number, key or os.urandom(16).hex(), holds, pidfd, adapter)
 
 
 class Party:
     """One process, as the broker sees it."""
 
-    def __init__(self, world: World, number: int, key: str, holds: bool, adapter: bool) -> None:
+    def __init__(
+        self, world: World, number: int, key: str, holds: bool, pidfd: Fake, adapter: bool
+    ) -> None:
         self.world = world
         self.number = number
         self.key = key
         self.uid = name_of(key)
         self.doorbell = Fake()
-        self.pidfd = Fake()
+        self.pidfd = pidfd
         self.adapter_key = os.urandom(16).hex()
         self.adapter = name_of(self.adapter_key)
         self._ids = itertools.count(1)
         self._objects = itertools.count(1)
         self.hello = self.raw(
-            "hello", [self.doorbell, self.pidfd], version=VERSION, key=key, pid=77, holds=holds
+            "hello", [self.doorbell, self.pidfd], version=VERSION, key=key, pid=PID, holds=holds
         )
         if adapter:
             self.ask("adapter", key=self.adapter_key, table={"of": self.uid})

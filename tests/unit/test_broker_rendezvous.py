@@ -262,6 +262,17 @@ def test_processes_hear_who_is_of_their_user(world: World) -> None:
         world.state.leave(passive.number)
 
 
+@pytest.mark.parametrize(("pid", "pidfd_of"), [(7, 8), (7, 0), (7, -1), (0, 0)])
+def test_whoever_may_have_given_the_pidfd_of_another_is_of_no_user(
+    world: World, pid: int, pidfd_of: int
+) -> None:
+    passive, active = world.party(), world.party(pid=pid, pidfd_of=pidfd_of)
+    passive.arm(passive.listen(5000), 12)
+    active.connect(5000)
+    (heard, _), *_ = passive.take()
+    assert heard["same_user"] is False
+
+
 def test_an_adapter_is_introduced_once_with_what_is_new(world: World) -> None:
     active, passive = world.party(), world.party()
     listener = passive.listen(5000)
