@@ -1,92 +1,144 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who looks at requests in progress when nobody polls their completion queue?
 
-They go on when somebody looks, so every thread that sleeps for something else does, be it another
-queue: it looks before it sleeps, and has what moves those requests wake it. A queue that another
-thread polls is left to that thread, and its traffic wakes nobody. And who polls one queue in vain
-looks at the others now and then.
+They go on when somebody looks, so whoever sleeps for something else does, be it in a call, in an
+event loop or on a descriptor: it looks before it sleeps, and has what moves those requests wake it.
+A queue that another thread polls is left to that thread, and its traffic wakes nobody. And who
+polls one queue in vain looks at the others now and then.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from typing import TYPE_CHECKING, Final
 
+from shmnd import affairs
+
 if TYPE_CHECKING:
-    from shmnd.protocols import Carrier, DataPlaneLike
+    from shmnd.protocols import Carrier
     from shmnd.watch import Watch
 
-__all__ = ["Carriers", "Vigil"]
+__all__ = ["Carriers"]
 
 _GRACE: Final = 0.01
 """Seconds for which nobody must have polled a queue, before those who sleep carry it on."""
 
 
 class Carriers:
-    """The completion queues of one hub."""
+    """The completion queues of one hub, and what those who sleep do for them.
 
-    def __init__(self) -> None:
+    Whoever sleeps says `begin` before and `end` afterwards, with an object of its own, and looks
+    by `keep` in between.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
         self._queues: dict[int, weakref.ref[Carrier]] = {}
+        self._sleepers: set[object] = set()
+        self._watched: set[int] = set()
+        self._seen: dict[int, tuple[int, float]] = {}  # looks, and since when there was no other
+        self._lock = threading.RLock()  # taken again by a finaliser that interrupts its holder
 
     def add(self, queue: Carrier) -> None:
         """Have its requests carried on. It is held weakly."""
         key = id(queue)
-        self._queues[key] = weakref.ref(queue, lambda _: self._queues.pop(key, None))
+        self._queues[key] = weakref.ref(queue, lambda _: self._forget(key))
+        queue.announcing = bool(self._sleepers)
 
-    def busy(self) -> list[Carrier]:
-        """Those with requests in progress."""
-        queues = [reference() for reference in list(self._queues.values())]
-        return [queue for queue in queues if queue is not None and queue.busy]
+    def _forget(self, key: int) -> None:
+        self._queues.pop(key, None)
+        self._watched.discard(key)
+        self._seen.pop(key, None)
+
+    def _all(self) -> list[Carrier]:
+        references = list(self._queues.values())
+        return [queue for reference in references if (queue := reference()) is not None]
 
     def look(self) -> None:
         """Carry all of them on, as far as they go now."""
-        for queue in self.busy():
-            queue.look()
+        for queue in self._all():
+            if queue.busy:
+                queue.look()
 
-    def clear(self) -> None:
-        """After fork: all of them are the parent's."""
-        self._queues.clear()
+    # -- while somebody sleeps --
 
+    def begin(self, sleeper: object) -> None:
+        """Somebody is about to sleep."""
+        self._sleepers.add(sleeper)
+        self.keep()
 
-class Vigil:
-    """What one sleeping thread does for queues that nobody looks at."""
+    def end(self, sleeper: object) -> None:
+        """That sleep is over; harmless when it never began."""
+        self._sleepers.discard(sleeper)
+        with self._lock:
+            if self._sleepers:
+                self.left()
+                return
+            for queue in self._all():
+                queue.announcing = False
+                if self._watched:
+                    self._watch_or_not(queue, False)
 
-    def __init__(self, carriers: Carriers, watch: Watch, data_plane: DataPlaneLike) -> None:
-        self._carriers = carriers
-        self._watch = watch
-        self._data_plane = data_plane
-        self._watched: list[Carrier] = []
-        self._looks: dict[int, int] = {}
+    def left(self) -> None:
+        """Somebody attends to a queue no longer: those who still sleep may have to."""
+        if self._sleepers:
+            self._watch.wake_at(time.monotonic() + _GRACE)
 
     def keep(self) -> None:
-        """Before each sleep."""
-        busy = self._carriers.busy()
-        for queue in [*self._watched]:
-            if queue not in busy or queue.looks != self._looks[id(queue)]:
-                self._watched.remove(queue)
-                queue.watch(False)
-        for queue in busy:
-            self._keep_over(queue)
-        if not busy:
-            self._data_plane.announce_next_request()
+        """Carry on what nobody else does."""
+        if not self._sleepers:
+            return
+        with self._lock:
+            ours = self._choose() if self._sleepers else []
+        for queue, looks in ours:
+            queue.look()
+            due = queue.due
+            self._watch.wake_at(time.monotonic() + affairs.LONGEST_SLEEP if due is None else due)
+            if queue.looks != looks or queue.notify_mode:
+                # Who came to wait for it meanwhile has not seen what this look took.
+                self._watch.ring()
 
-    def _keep_over(self, queue: Carrier) -> None:
-        if queue not in self._watched:
-            if queue.attended:
-                return
-            if self._looks.get(id(queue)) != queue.looks:  # or this is the first time
-                self._looks[id(queue)] = queue.looks
-                self._watch.wake_at(time.monotonic() + _GRACE)
-                return
-            queue.watch(True)
-            self._watched.append(queue)
-        queue.look()
-        due = queue.due
-        if due is not None:
-            self._watch.wake_at(due)
+    def _choose(self) -> list[tuple[Carrier, int]]:
+        """Have those ring that nobody else carries on, and no others."""
+        chosen = []
+        for queue in self._all():
+            watched = id(queue) in self._watched
+            attended = queue.notify_mode != 0 if watched else queue.attended
+            queue.announcing = not attended and not queue.busy
+            looks = queue.looks
+            ours = not attended and queue.busy and self._is_left_alone(queue, looks)
+            if ours is not watched:
+                self._watch_or_not(queue, ours)
+            if ours:
+                chosen.append((queue, looks))
+        return chosen
 
-    def end(self) -> None:
-        """After the last sleep."""
-        for queue in self._watched:
-            queue.watch(False)
+    def _is_left_alone(self, queue: Carrier, looks: int) -> bool:
+        now = time.monotonic()
+        seen, since = self._seen.get(id(queue), (None, now))
+        if seen != looks:
+            since = now
+            self._seen[id(queue)] = looks, now
+        if now - since < _GRACE:
+            self._watch.wake_at(since + _GRACE)
+            return False
+        return True
+
+    def _watch_or_not(self, queue: Carrier, on: bool) -> None:
+        key = id(queue)
+        if on is (key in self._watched):
+            return
+        queue.watch(on)
+        if on:
+            self._watched.add(key)
+        else:
+            self._watched.remove(key)
+
+    def clear(self) -> None:
+        """After fork: all of them are the parent's, and nobody sleeps here."""
+        self._lock = threading.RLock()  # its holder is not here
+        self._sleepers.clear()
+        self._queues.clear()
+        self._watched.clear()

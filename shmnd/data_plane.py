@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shmnd.ring import Link, PeerAdapter, Segment, announce_next_request
+from shmnd.ring import Link, PeerAdapter, Segment
 
 if TYPE_CHECKING:
     from shmnd.protocols import Description, LinkLike, PeerLike, SegmentLike
@@ -37,7 +37,3 @@ class DataPlane:
     def attach_segment(self, fd: int, size: int, writable: bool) -> SegmentLike:
         """Map a segment of another process; takes the descriptor in any case."""
         return Segment.attach(fd, size, writable=writable)
-
-    def announce_next_request(self) -> None:
-        """Ring when the next request is posted that does not end at once: somebody sleeps."""
-        announce_next_request()

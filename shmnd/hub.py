@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from shmnd import affairs
 from shmnd.affairs import Affairs
 from shmnd.broker.protocol import name_of
-from shmnd.carrying import Carriers, Vigil
+from shmnd.carrying import Carriers
 from shmnd.descriptors import taking_from_the_system
 from shmnd.event_loops import EventLoops
 from shmnd.ledger import Ledger
@@ -104,7 +104,7 @@ class Hub(Mail):
 
         self._looking: set[int] = set()
         self.affairs: Final = Affairs(self._watch)
-        self.carriers: Final = Carriers()
+        self.carriers: Final = Carriers(self._watch)
         self.loops: Final = EventLoops(self.epoll_fd, self.progress)
 
         self._rejoin = Rejoin(self._reconnect, self._watch)
@@ -151,6 +151,10 @@ class Hub(Mail):
 
     def progress(self) -> None:
         """Look at everything once; never waits."""
+        self._look()
+
+    def _look(self, keep: bool = True) -> None:
+        """Look, with or without what carries on other queues' requests."""
         me = threading.get_ident()
         if self._ended or me in self._looking:
             return
@@ -164,6 +168,8 @@ class Hub(Mail):
             if self._mail:
                 self._deliver()
             self.affairs.tick()
+            if keep:
+                self.carriers.keep()
         except (ValueError, OSError):
             if self.alive:
                 raise  # else another thread has just closed the hub
@@ -179,9 +185,10 @@ class Hub(Mail):
         False when `timeout` seconds end first. Ctrl-C ends it, as any signal handler that raises.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        vigil = Vigil(self.carriers, self._watch, self.data_plane)
+        sleeper: Final = object()
+        asleep = False
         try:
-            self.progress()
+            self._look(keep=False)
             while True:
                 seen = self._watch.generation  # first: what ends the hub after it is news
                 self.check("wait")
@@ -192,12 +199,17 @@ class Hub(Mail):
                     pause = min(pause, deadline - time.monotonic())
                     if pause <= 0:
                         return False
-                vigil.keep()
+                if not asleep:
+                    asleep = True
+                    self.carriers.begin(sleeper)
+                else:
+                    self.carriers.keep()
                 if self._sleep(seen, pause):
-                    self.progress()
+                    self._look(keep=False)
         finally:
             self._watch.leave()
-            vigil.end()
+            if asleep:
+                self.carriers.end(sleeper)
 
     def _sleep(self, seen: int, pause: float) -> bool:
         try:

@@ -189,10 +189,12 @@ class Overlapped:
         with self._hub.loops.readable_in(loop, wake):
             self._waiters.append(wake)
             try:
+                self._hub.carriers.begin(wake)
                 # Another thread may have ended it before it could see the waiter.
                 if not self._over():
                     await future
             finally:
+                self._hub.carriers.end(wake)
                 self._waiters.remove(wake)
 
     def _raise_if_failed(self) -> None:

@@ -48,6 +48,13 @@ class Carrier(Protocol):
         """Somebody sleeps for it, or waits for a Notify."""
 
     @property
+    def notify_mode(self) -> int:
+        """Not 0 while somebody waits for a Notify."""
+
+    announcing: bool
+    """Ring once when a request is posted that does not end at once: somebody sleeps."""
+
+    @property
     def looks(self) -> int:
         """Grows whenever somebody asks for its results."""
 
@@ -135,9 +142,6 @@ class DataPlaneLike(Protocol):
 
     def attach_segment(self, fd: int, size: int, writable: bool) -> SegmentLike:
         """Map a segment of another process; takes the descriptor in any case."""
-
-    def announce_next_request(self) -> None:
-        """Ring when the next request is posted that does not end at once: somebody sleeps."""
 
 
 class BrokerLike(Protocol):

@@ -86,6 +86,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
             self._hub.affairs.add(self)
         else:
             self._hub.affairs.remove(self)
+            self._hub.carriers.left()
 
     def _forget_notify(self, overlapped: Overlapped) -> bool:
         with self._notifies:
@@ -261,6 +262,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
             for queue in list(self._watched):
                 self._watched.discard(queue)
                 queue.watch(False)
+            self._hub.carriers.left()
 
     def get_notify_affinity(self) -> tuple[int, int]:
         """Give the processor group and mask that notifications come from."""

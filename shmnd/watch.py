@@ -177,16 +177,24 @@ class Watch:
         self._close_descriptors()
 
 
+class _Carriers(Protocol):
+    def begin(self, sleeper: object) -> None: ...
+    def end(self, sleeper: object) -> None: ...
+
+
 class _Watched(Protocol):
     @property
     def epoll_fd(self) -> int: ...
+    @property
+    def carriers(self) -> _Carriers: ...
 
 
 class Readiness:
     """A descriptor for `select`, `selectors` and asyncio: readable when its owner has something.
 
     It is readable too when the process has to look at something (the hub's descriptor is in it),
-    since only a look can tell for whom that is. Descriptors are made at the first `fileno()`.
+    since only a look can tell for whom that is. Descriptors are made at the first `fileno()`;
+    whoever has one may sleep on it at any time.
     """
 
     def __init__(self, hub: _Watched) -> None:
@@ -220,6 +228,7 @@ class Readiness:
         self._event = event
         if self._ready:
             event.add()
+        self._hub.carriers.begin(self)
         return epoll
 
     def set(self) -> None:
@@ -242,6 +251,7 @@ class Readiness:
         epoll, self._epoll = self._epoll, None
         event, self._event = self._event, None
         if epoll is not None:
+            self._hub.carriers.end(self)
             epoll.close()
         if event is not None:
             event.close()

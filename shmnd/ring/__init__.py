@@ -10,7 +10,7 @@ from shmnd.ring.arena import Arena, Block
 from shmnd.ring.memory import Registry, Sge
 from shmnd.ring.peer import Link, PeerAdapter, doorbell_ring
 from shmnd.ring.qp import QueuePair
-from shmnd.ring.queue import CompletionCore, Result, announce_next_request
+from shmnd.ring.queue import CompletionCore, Result
 from shmnd.ring.receives import ReceiveCore
 from shmnd.ring.segment import Segment
 
@@ -26,7 +26,6 @@ __all__ = [
     "Result",
     "Segment",
     "Sge",
-    "announce_next_request",
     "doorbell_ring",
 ]
 

@@ -43,6 +43,7 @@ cdef class CompletionCore:
     cdef public double spin
     cdef uint32_t _spin_misses
     cdef int sleepers
+    cdef public bint announcing  # who sleeps elsewhere is to hear of the next request in progress
     cdef readonly unsigned int looks
     cdef readonly uint32_t notify_mode
     cdef bint fired  # a completion was taken that those who wait are still to be told of

@@ -24,10 +24,9 @@ class PairCore:
     @property
     def initiator_cq(self) -> CompletionCore: ...
 
-def announce_next_request() -> None: ...
-
 class CompletionCore:
     spin: float
+    announcing: bool
     readiness: ReadinessLike | None
     def __init__(
         self,

@@ -39,16 +39,6 @@ cdef int _STEPS = 4096
 cdef uint32_t _MISSES = 8
 
 
-# Set while threads sleep and no queue has requests in progress.
-cdef bint _announce_next = False
-
-
-def announce_next_request() -> None:
-    """Ring when the next request is posted that does not end at once: somebody sleeps."""
-    global _announce_next
-    _announce_next = True
-
-
 @cython.freelist(256)
 @cython.final
 cdef class Result:
@@ -438,11 +428,10 @@ cdef class CompletionCore:
 
         Or it began what does not end at once, and those who sleep are to carry that on.
         """
-        global _announce_next
         if not self.raw.arming.mode:
-            if not _announce_next or not self.raw.active_count:
+            if not self.announcing or not self.raw.active_count:
                 return
-            _announce_next = False
+            self.announcing = False
         if self.born == forks:
             c.shmnd_ring_doorbell(self.doorbell)
 

@@ -4,6 +4,8 @@
 Nobody here looks at the queue that the requests complete to, before the other end has everything.
 """
 
+import asyncio
+import select
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 
 from shmnd import Status
-from spi.harness import WAIT, End, Pair, contexts, final, statuses, wait_until
+from spi.harness import WAIT, End, Pair, contexts, final, nd_error, statuses, wait_until
 from spi.remote import Ends
 
 MakePair = Callable[..., Pair]
@@ -39,8 +41,38 @@ def the_end(end: End, queue: Any = None) -> None:
     end.connector.notify_disconnect().result(timeout=2 * WAIT)
 
 
+def in_a_loop(end: End, queue: Any) -> None:
+    async def told() -> None:
+        with nd_error(Status.CANCELED):
+            await queue.notify()
+
+    asyncio.run(asyncio.wait_for(told(), 2 * WAIT))
+
+
+def on_the_descriptor_of_a_queue(end: End, queue: Any) -> None:
+    queue = end.new_cq()  # which is not closed under it
+    notice = end.connector.notify_disconnect()
+    while not notice.done():
+        assert select.select([queue], [], [], 2 * WAIT)[0]
+
+
+def on_the_descriptor_of_a_file(end: End, queue: Any) -> None:
+    notice = end.connector.notify_disconnect()
+    while notice not in end.file.poll():
+        assert select.select([end.file], [], [], 2 * WAIT)[0]
+
+
 @pytest.mark.active_end_here
-@pytest.mark.parametrize("wait", [another_queue, the_end])
+@pytest.mark.parametrize(
+    "wait",
+    [
+        another_queue,
+        the_end,
+        in_a_loop,
+        on_the_descriptor_of_a_queue,
+        on_the_descriptor_of_a_file,
+    ],
+)
 def test_sends_go_on_while_their_process_sleeps_for_something_else(
     make_pair: MakePair, wait: Callable[..., None]
 ) -> None:

@@ -291,9 +291,6 @@ class FakeDataPlane:
         self._maybe_fail("attach_segment")
         return FakeSegment(fd, size, writable)
 
-    def announce_next_request(self) -> None:
-        """Nobody posts anything here."""
-
 
 class FakeQueuePair:
     """A queue pair with the states and the manners of the real one, and no queues."""
