@@ -2,6 +2,7 @@
 """Every command of the latency suite, really run, with few messages; no time is judged."""
 
 import csv
+import functools
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from shmnd_bench import COMMANDS, apart
+from shmnd_bench import COMMANDS, apart, environment
 from shmnd_bench.catalogue import PYTHONS_VARIABLE
 from shmnd_bench.figures import CSV_COLUMNS
 from shmnd_tools.main import main
@@ -41,6 +42,13 @@ RUNS = {
     "scale": ["--connections", "1,5", "--processes", "2,4", "--rounds", "1", "-n", "10"],
     "compare": ["pingpong", "--peers", "pipe,cacheline", *SHORT],
 }
+
+
+@pytest.fixture(autouse=True)
+def _hardly_a_look_at_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the CPUs lose while idle is of no interest here; commands started apart listen fully."""
+    short = functools.partial(environment.listen, seconds=0.01)
+    monkeypatch.setattr(environment, "listen", short)
 
 
 def report_of(arguments: list[str], tmp_path: Path) -> dict[str, Any]:
