@@ -93,11 +93,21 @@ def _default_root(access: Access) -> Path:
     if access.gid is None and xdg.startswith("/") and Path(xdg).is_dir():
         access.require_sheltered(Path(xdg))
         return Path(xdg) / "shmnd"
-    import tempfile  # slow to load, and a broker that is told its place never needs it
-
-    root = Path(tempfile.gettempdir()).absolute()
+    root = _directory_for_temporary_files()
     access.require_sheltered(root)
     return root / (f"shmnd-{os.geteuid()}" if access.gid is None else f"shmnd-group-{access.gid}")
+
+
+def _directory_for_temporary_files() -> Path:
+    """Find it as `tempfile` does, but without a look at whether it has room.
+
+    When it is full, that finds another one, and who starts then would be alone there.
+    """
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        given = os.environ.get(name, "")
+        if given and Path(given).is_dir():
+            return Path(given).absolute()
+    return Path("/tmp")
 
 
 class Place:

@@ -2,14 +2,14 @@
 """The directory, the lock and the socket: who may come in, and who is the broker."""
 
 import os
+import resource
 import socket
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from shmnd.broker.place import Place, namespace_name, place_of, runtime_dir
+from shmnd.broker.place import Place, namespace_name, place_of, root_of, runtime_dir
 from shmnd.status import NdError, Status
 
 
@@ -69,10 +69,24 @@ def test_without_it_the_directory_for_temporary_files(
     xdg: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", xdg)
-    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setenv("TMPDIR", "/no/such/directory")
+    monkeypatch.setenv("TEMP", str(tmp_path))
     directory = runtime_dir("n")
     assert directory == tmp_path / f"shmnd-{os.geteuid()}" / "n"
     assert mode(directory) == mode(directory.parent) == 0o700
+
+
+def test_a_full_directory_for_temporary_files_is_still_the_one_where_all_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))  # as if the disk were full
+    try:
+        root = root_of()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert root == tmp_path / f"shmnd-{os.geteuid()}"
 
 
 def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
