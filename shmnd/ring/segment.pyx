@@ -13,7 +13,7 @@ read is sealed against writing too, so that no trick with its descriptor makes i
 import fcntl
 import os
 
-from libc.errno cimport EINVAL, errno
+from libc.errno cimport EFBIG, EINVAL, errno
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
 from shmnd.status import Status, error
@@ -73,6 +73,12 @@ def _commit(fd: int, nbytes: int, call: str) -> None:
         except InterruptedError:
             continue
         except OSError as err:
+            if err.errno == EFBIG:
+                raise error(
+                    Status.INSUFFICIENT_RESOURCES, call,
+                    f"{nbytes} bytes of shared memory wanted, more than a file of this process may "
+                    "have; the limit is ulimit -f, LimitFSIZE= in a unit",
+                ) from err
             why = err.strerror
     raise error(
         Status.INSUFFICIENT_RESOURCES, call,

@@ -193,6 +193,19 @@ def test_shared_memory_that_is_too_small_is_an_error_that_says_how_to_enlarge_it
     end_process(broker_pid())  # it was started within
 
 
+def test_a_limit_of_files_is_named_where_it_is_what_forbids_a_segment() -> None:
+    limited = (
+        "import resource\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (32 << 20, resource.RLIM_INFINITY))"
+    )
+    with Child(limited + TINY) as child:
+        status, memory_error, text = child.hear()
+    assert (status, memory_error) == ("INSUFFICIENT_RESOURCES", True)
+    assert "67108864 bytes" in text
+    assert "ulimit -f" in text
+    assert "/dev/shm" not in text, "it is not too small"
+
+
 STEPS = """
 from processes.scenario import attempt, settle, held
 before = held()
