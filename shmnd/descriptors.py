@@ -20,16 +20,25 @@ from shmnd.status import NdError, Status, error
 __all__ = ["Descriptor", "EventCount", "Timer", "taking_from_the_system"]
 
 _NONE_LEFT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ENODEV)
+_FORBIDDEN: Final = (errno.EPERM, errno.ENOSYS)
 
 
 @contextlib.contextmanager
 def taking_from_the_system(call: str) -> Iterator[None]:
-    """Tell in the words of the interface that the system gives no more descriptors or memory."""
+    """Tell in the words of the interface that the system gives no descriptors or memory."""
     try:
         yield
     except NdError:
         raise
     except OSError as exc:
+        if exc.errno in _FORBIDDEN:
+            raise error(
+                Status.NOT_SUPPORTED,
+                call,
+                f"{exc.strerror} (errno {exc.errno}): the kernel is too old, or a filter of system"
+                " calls (seccomp, of a container for instance) forbids what this needs; `shmnd"
+                " doctor` tells what that is",
+            ) from exc
         if exc.errno not in _NONE_LEFT:
             raise
         raise error(

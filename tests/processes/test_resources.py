@@ -163,6 +163,22 @@ def test_each_call_that_can_fail_fails_once(
     assert (status["listeners"], status["connections"]) == (0, 0)
 
 
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])
+@pytest.mark.parametrize("name", ["eventfd", "pidfd_open"])
+def test_a_system_call_that_a_filter_forbids_is_an_error_that_leads_to_the_doctor(
+    name: str, number: int, broker: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = held()
+    forbidden = Faults(1)
+    wrapped = forbidden.wrap(getattr(os, name), system_error(number))
+    monkeypatch.setattr(os, name, wrapped)
+    with pytest.raises(NdError, match="open_adapter: .*seccomp.*shmnd doctor") as caught:
+        shmnd.open_adapter()
+    assert caught.value.status == Status.NOT_SUPPORTED
+    del caught  # the calls that failed hold what they had made
+    assert not settle(before)
+
+
 # -- shared memory --
 
 TINY = """
