@@ -172,7 +172,7 @@ def test_a_system_call_that_a_filter_forbids_is_an_error_that_leads_to_the_docto
     forbidden = Faults(1)
     wrapped = forbidden.wrap(getattr(os, name), system_error(number))
     monkeypatch.setattr(os, name, wrapped)
-    with pytest.raises(NdError, match="open_adapter: .*seccomp.*shmnd doctor") as caught:
+    with pytest.raises(NdError, match=r"open_adapter: .*seccomp.*shmnd doctor") as caught:
         shmnd.open_adapter()
     assert caught.value.status == Status.NOT_SUPPORTED
     del caught  # the calls that failed hold what they had made
