@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import array
 import binascii
+import fcntl
 import hashlib
 import json
 import math
 import os
 import socket
-import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -108,12 +108,17 @@ class Descriptor:
         return process_of(self.fd)
 
     def size(self) -> int:
-        """Give the bytes of a regular file (shared memory is one), -1 for anything else."""
+        """Give the bytes of shared memory that nobody can cut short, -1 for anything else.
+
+        A file system may keep everybody waiting who asks for a size, or closes a file. So what is
+        not shared memory is passed on to nobody; its seals no file system is asked for.
+        """
         try:
-            found = os.fstat(self.fd)
-        except OSError:
+            if not fcntl.fcntl(self.fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+                return -1
+            return os.fstat(self.fd).st_size
+        except (OSError, ValueError):  # it has no seals, or was closed
             return -1
-        return found.st_size if stat.S_ISREG(found.st_mode) else -1
 
     def detach(self) -> int:
         """Give the number away; from now on somebody else closes it."""

@@ -212,8 +212,8 @@ class Rendezvous:
         if not 0 < size <= fds[0].size():
             raise Refusal(
                 Status.INVALID_BUFFER_SIZE,
-                f"segment {fields['seg']}: {size} bytes announced, but the descriptor's file has"
-                f" {max(fds[0].size(), 0)}",
+                f"segment {fields['seg']}: {size} bytes announced, but its descriptor is of"
+                f" {max(fds[0].size(), 0)} of sealed shared memory",
             )
         old = adapter.segments.get(fields["seg"])
         if old is not None:
@@ -314,8 +314,8 @@ class Rendezvous:
         if not 0 < fields["size"] <= fds[0].size():
             raise Refusal(
                 Status.INVALID_BUFFER_SIZE,
-                f"link of {fields['size']} bytes, but the descriptor's file has"
-                f" {max(fds[0].size(), 0)}",
+                f"link of {fields['size']} bytes, but its descriptor is of"
+                f" {max(fds[0].size(), 0)} of sealed shared memory",
             )
         self.connections.accept(process, fields, fds[0])
         return {}

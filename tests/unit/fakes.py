@@ -20,6 +20,7 @@ from shmnd.hub import Hub
 from shmnd.info import LIMITS
 from shmnd.status import Status, error
 from shmnd.tie import LinkState, QpState
+from unit.sealed import sealed_memory
 
 UID_DIGITS = 32
 
@@ -264,9 +265,7 @@ class FakeDataPlane:
         self._maybe_fail("create_link")
         assert local["qp"]
         assert remote["qp"]
-        fd = os.memfd_create("link")
-        os.ftruncate(fd, 4096)
-        return FakeLink(fd, 4096, active=False)
+        return FakeLink(sealed_memory(), 4096, active=False)
 
     def attach_link(
         self, fd: int, size: int, local: Mapping[str, Any], remote: Mapping[str, Any]
@@ -444,8 +443,7 @@ class FakeAdapter:
         return self.owned
 
     def add_segment(self, seg: int, size: int = 4096, writable: bool = True) -> None:
-        fd = os.memfd_create("segment")
-        os.ftruncate(fd, size)
+        fd = sealed_memory(size)
         self.owned.append((seg, size, fd, writable))
         self.hub.announce_segment(self, seg, size, fd, writable)
 

@@ -26,6 +26,7 @@ from shmnd.broker.protocol import name_of
 from shmnd.broker.spawn import ensure_broker
 from shmnd.status import NdError, Status
 from unit.broker_wire import PATIENCE, Wire
+from unit.sealed import sealed_memory
 
 pytestmark = pytest.mark.slow
 
@@ -387,12 +388,6 @@ class Holder:
             self.refused += reply["refused"]
 
 
-def memory() -> int:
-    fd = os.memfd_create("shmnd-test")
-    os.ftruncate(fd, 4096)
-    return fd
-
-
 def drop(client: BrokerClient) -> list[dict[str, Any]]:
     """Give the events that are there, and close their descriptors."""
     found = []
@@ -413,7 +408,7 @@ def test_what_processes_hold_is_told_to_the_next_broker(place: Place, make: Make
     peer = ["127.0.0.1", two.port]
     connect = {"adapter": one.adapter, "object": 2, "local": local, "host": peer[0]}
     connection = active.call("connect", **connect, port=peer[1])["connection"]
-    link = memory()
+    link = sealed_memory()
     passive.call("accept", [link], connection=connection, size=4096)
     os.close(link)
     active.call("sync")

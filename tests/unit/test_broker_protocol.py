@@ -4,6 +4,7 @@
 import json
 import os
 import socket
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from shmnd.broker.protocol import (
 )
 from shmnd.broker.shapes import MAX_OPAQUE, MAX_PRIVATE, REQUESTS, read_request, request_id
 from shmnd.status import Status
+from unit.sealed import sealed_memory
 
 NULL = Path(os.devnull)
 UID = "0123456789abcdef" * 2
@@ -131,10 +133,14 @@ def test_a_descriptor_can_be_given_away() -> None:
     assert not is_open(number)
 
 
-def test_sizes_are_those_of_regular_files(pair: tuple[socket.socket, socket.socket]) -> None:
-    memory = Descriptor(os.memfd_create("shmnd-test"))
-    os.ftruncate(memory.fileno(), 12345)
-    assert memory.size() == 12345
+def test_sizes_are_those_of_shared_memory_that_nobody_can_cut_short() -> None:
+    assert Descriptor(sealed_memory(12345)).size() == 12345
+    with tempfile.TemporaryFile() as ordinary:
+        assert ordinary.truncate(12345)
+        assert Descriptor(os.dup(ordinary.fileno())).size() == -1
+    unsealed = os.memfd_create("shmnd-test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(unsealed, 12345)
+    assert Descriptor(unsealed).size() == -1
     assert Descriptor(os.open(os.devnull, os.O_RDONLY)).size() == -1
     assert Descriptor(-1).size() == -1
     assert Descriptor(-1).kind() == ""

@@ -24,12 +24,7 @@ from shmnd.broker.server import Server, ServerLimits
 from shmnd.broker.shapes import REQUESTS
 from shmnd.status import Status
 from unit.broker_wire import PATIENCE, Wire, serving
-
-
-def memory(size: int = 4096) -> int:
-    fd = os.memfd_create("shmnd-test")
-    os.ftruncate(fd, size)
-    return fd
+from unit.sealed import sealed_memory
 
 
 def descriptors() -> int:
@@ -51,7 +46,7 @@ def test_a_connection_with_its_descriptors(place: Place, broker: Server) -> None
     with Wire(place).hello() as active, Wire(place).hello() as passive:
         port = passive.listen(1)
         passive.ask("request", object=1, connector=5)
-        segment = memory(8192)
+        segment = sealed_memory(8192)
         active.ask("segment", [segment], adapter=active.adapter, seg=1, size=8192, writable=False)
         connection = active.connect(1, port)
         (peer, (doorbell, pidfd)), (seg, (got,)) = passive.event("peer"), passive.event("segment")
@@ -61,7 +56,7 @@ def test_a_connection_with_its_descriptors(place: Place, broker: Server) -> None
         assert os.path.sameopenfile(got.fileno(), segment)
         assert seg["size"] == 8192
         assert passive.event("offer")[0]["connection"] == connection
-        link = memory()
+        link = sealed_memory()
         passive.ask("accept", [link], connection=connection, size=4096, answer={"x": 1})
         accepted, (got_link,) = active.event("accepted")
         assert accepted["answer"] == {"x": 1}
@@ -74,7 +69,7 @@ def test_the_broker_keeps_no_descriptor_of_who_is_gone(place: Place, broker: Ser
     with Wire(place).hello() as bystander:
         before = descriptors()
         with Wire(place).hello() as wire:
-            fd = memory()
+            fd = sealed_memory()
             for seg in range(5):
                 wire.ask("segment", [fd], adapter=wire.adapter, seg=seg, size=1, writable=False)
             os.close(fd)
@@ -497,7 +492,7 @@ class Vandal:
         self.uids = uids
         self.dropped = 0
         self.obeyed = 0
-        self.fds = [memory(), os.eventfd(0), os.pidfd_open(os.getpid())]
+        self.fds = [sealed_memory(), os.eventfd(0), os.pidfd_open(os.getpid())]
         self.seen = [1]
         self.wire = self._come()
 
