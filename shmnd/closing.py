@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every object with a `close()` has besides: `with`, and the end of its life."""
+"""What every object with a `close()` has besides: `with`, the end of its life, and no copies."""
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, NoReturn, Self, SupportsIndex
 
-__all__ = ["Closing"]
+__all__ = ["Closing", "refuse_copy"]
+
+
+def refuse_copy(obj: object) -> NoReturn:
+    """Tell why an object is neither copied nor pickled: TypeError."""
+    raise TypeError(
+        f"cannot copy or pickle {type(obj).__name__!r} object: it belongs to this process, and its"
+        " end would come twice; another process opens an adapter of its own and connects"
+    )
 
 
 class Closing:
@@ -15,6 +23,9 @@ class Closing:
 
     def close(self) -> None:
         """Release the object; every subclass says how."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        refuse_copy(self)
 
     def __enter__(self) -> Self:
         return self

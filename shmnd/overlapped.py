@@ -17,9 +17,9 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, SupportsIndex
 
-from shmnd.closing import Closing
+from shmnd.closing import Closing, refuse_copy
 from shmnd.status import NdError, Status, error, failed
 from shmnd.watch import Readiness
 from shmnd.within import seconds, within
@@ -125,6 +125,9 @@ class Overlapped:
         if not self.done():
             yield from self._wait_in_loop().__await__()
         self._raise_if_failed()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        refuse_copy(self)
 
     def __repr__(self) -> str:
         return f"<Overlapped {self.call} {self._seen().name}>"

@@ -28,6 +28,8 @@ class Provider(Closing):
     `namespace` and `group` are those of `open_adapter`.
     """
 
+    __reduce_ex__ = object.__reduce_ex__  # it holds nothing that could be released twice
+
     def __init__(self, *, namespace: str | None = None, group: int | str | None = None) -> None:
         self._namespace = namespace
         self._group = group

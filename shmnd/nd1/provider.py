@@ -20,6 +20,8 @@ __all__ = ["Provider"]
 class Provider(Closing):
     """Entry to version 1. May be closed or dropped once an adapter is open."""
 
+    __reduce_ex__ = object.__reduce_ex__  # it holds nothing that could be released twice
+
     def __init__(self) -> None:
         self._core: Final = Provider2()
 

@@ -19,6 +19,7 @@ from shmnd.ring.receives cimport ReceiveCore
 from shmnd.ring.segment cimport Segment
 from shmnd.ring.tally cimport put_address
 
+from shmnd.closing import refuse_copy
 from shmnd.ring.posting import STATE_NAMES
 from shmnd.status import Status, error
 from shmnd.steps import step
@@ -343,6 +344,9 @@ cdef class QueuePair(PostingCore):
             self.initiator_cq.give_bit(self.q.initiator_bit)
         self.receive_cq.pushed()
         self.initiator_cq.pushed()
+
+    def __reduce_ex__(self, protocol):
+        refuse_copy(self)
 
     def __enter__(self):
         return self

@@ -2,14 +2,16 @@
 """Processes, threads, signals and ends as Python programs have them."""
 
 import concurrent.futures
+import copy
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.context import BaseContext
 from typing import Any
 
@@ -115,6 +117,37 @@ def check_refusals(said: list[str], count: int) -> None:
         assert text.startswith("DEVICE_REMOVED"), text
         assert "fork" in text
         assert "open a new adapter" in text, text
+
+
+def things_of(provider: Any) -> Iterator[Any]:
+    """One object of each kind."""
+    with provider.open_adapter(*PROVIDERS[type(provider)]) as adapter:
+        yield adapter
+        cq = adapter.create_completion_queue(8)
+        yield from (cq, cq.notify(), adapter.create_memory_window())
+        if isinstance(provider, nd.Provider):
+            connector = adapter.create_connector()
+            yield from (connector, connector.create_endpoint(cq, cq, 4, 4, 1, 1, 1, 1))
+            yield adapter.listen()
+        else:
+            yield from (adapter.create_overlapped_file(), adapter.create_connector())
+            yield from (adapter.create_listener(), adapter.create_memory_region())
+            yield from (adapter.create_queue_pair(cq, cq), adapter.create_shared_receive_queue(4))
+
+
+PROVIDERS: dict[type, tuple[Any, ...]] = {
+    shmnd.Provider: (shmnd.Provider().resolve_address("127.0.0.1"),),
+    nd.Provider: ("127.0.0.1",),
+}
+
+
+@pytest.mark.parametrize("make", PROVIDERS)
+def test_an_object_is_not_copied_since_each_copy_would_end_it(make: type) -> None:
+    """Nor pickled, as for the arguments of a process; a provider may be."""
+    for thing in things_of(pickle.loads(pickle.dumps(make()))):
+        for way in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match=f"'{type(thing).__name__}'.* adapter of its own"):
+                way(thing)
 
 
 @pytest.mark.parametrize("nested", [False, True])

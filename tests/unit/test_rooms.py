@@ -17,7 +17,7 @@ ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = {"shmnd": "shmnd", "tools": "shmnd_tools", "bench": "shmnd_bench"}
 """Folders, and what they are called when they are imported."""
 
-SHARED: Final = {"shmnd.status", "shmnd.steps", "shmnd.within"}
+SHARED: Final = {"shmnd.closing", "shmnd.status", "shmnd.steps", "shmnd.within"}
 """What every room speaks: statuses and flags, the names of steps, and what counts as a number."""
 
 _FROM: Final = re.compile(r"^[ \t]*from[ \t]+([\w.]+)[ \t]+c?import[ \t]+(\([^)]*\)|[^\n]*)", re.M)
