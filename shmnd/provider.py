@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from shmnd.adapter import Adapter
 from shmnd.address import address_list_into, host_addresses, parse_host, require_local
@@ -28,11 +28,12 @@ class Provider(Closing):
     `namespace` and `group` are those of `open_adapter`.
     """
 
-    __reduce_ex__ = object.__reduce_ex__  # it holds nothing that could be released twice
-
     def __init__(self, *, namespace: str | None = None, group: int | str | None = None) -> None:
         self._namespace = namespace
         self._group = group
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        return object.__reduce_ex__(self, protocol)  # nothing here could be released twice
 
     def query_address_list(self) -> list[tuple[str, int]]:
         """Give all local addresses, with port 0."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
 from shmnd.closing import Closing
 from shmnd.nd1.adapter import Adapter
@@ -20,10 +20,11 @@ __all__ = ["Provider"]
 class Provider(Closing):
     """Entry to version 1. May be closed or dropped once an adapter is open."""
 
-    __reduce_ex__ = object.__reduce_ex__  # it holds nothing that could be released twice
-
     def __init__(self) -> None:
         self._core: Final = Provider2()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        return object.__reduce_ex__(self, protocol)  # nothing here could be released twice
 
     def query_address_list(self) -> list[tuple[str, int]]:
         """Give all local addresses, with port 0."""
