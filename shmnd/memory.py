@@ -66,7 +66,6 @@ class MemoryRegion(OverlappedObject):
         self._leaving = False
         self._windows: weakref.WeakSet[MemoryWindow] = weakref.WeakSet()
         self._revoked: list[int] = []  # window tokens that a peer may still be copying by
-        self._waits: list[tuple[int, int | None, int | None]] = []
 
     # -- registering --
 
@@ -145,7 +144,7 @@ class MemoryRegion(OverlappedObject):
         for window in list(self._windows):
             window._drop()
         self._leaving = True
-        self._waits = self._adapter.registry.withdraw(self._token)
+        self._adapter.registry.withdraw(self._token)
 
     def _settled(self) -> Status | None:
         if not self._let_go():
@@ -161,8 +160,8 @@ class MemoryRegion(OverlappedObject):
         if not self._leaving:
             return True
         registry = self._adapter.registry
-        self._revoked = [token for token in self._revoked if not registry.settled(token, [])]
-        if self._revoked or not registry.settled(self._token, self._waits):
+        self._revoked = [token for token in self._revoked if not registry.settled(token)]
+        if self._revoked or not registry.settled(self._token):
             return False
         registry.release(self._token)
         held, self._held = self._held, None
@@ -398,7 +397,7 @@ class MemoryWindow(Closing):
         region._revoked.append(token)
         if len(region._revoked) > 64:
             settled = self._adapter.registry.settled
-            region._revoked = [old for old in region._revoked if not settled(old, [])]
+            region._revoked = [old for old in region._revoked if not settled(old)]
         self._adapter.registry.withdraw(token)
         self._adapter.registry.release(token)
         place, self._place = self._place, None

@@ -62,7 +62,6 @@ cdef extern from "post.h" nogil:
         word32 state
         word32 opened
         word32 reaches
-        word64 hazard
 
     struct shmnd_link_header:
         uint64_t magic
@@ -116,7 +115,6 @@ cdef extern from "post.h" nogil:
     void shmnd_grant_publish(shmnd_grant *g, const shmnd_region *region, uint32_t rights,
                              uint64_t connection)
     void shmnd_grant_revoke(shmnd_grant *g)
-    bint shmnd_hazard_clear_of(const word64 *hazard, uint64_t what)
 
     struct shmnd_spans:
         uint32_t count
@@ -272,7 +270,6 @@ cdef extern from "post.h" nogil:
         shmnd_job tx_job
         cbool tx_busy
         cbool tx_started
-        uint64_t tx_runs
         cbool batch
         cbool held
         cbool held_receives
@@ -283,12 +280,10 @@ cdef extern from "post.h" nogil:
         cbool shared
         shmnd_job rx_job
         cbool rx_busy
-        uint64_t rx_runs
         cbool rx_stalled
         cbool rx_fault
         uint64_t posted_base
         cbool going_down
-        uint64_t held_up_ns
         uint64_t cancelled
         uint64_t revision
 
@@ -337,12 +332,11 @@ cdef extern from "post.h" nogil:
     void shmnd_tx_run(shmnd_qp *qp)
     void shmnd_tx_ran(shmnd_qp *qp)
     void shmnd_rx_aim_anew(shmnd_qp *qp)
-    void shmnd_qp_held_up(shmnd_qp *qp, uint64_t now_ns)
     uint64_t SHMND_PATIENCE_NS
     void shmnd_rx_run(shmnd_qp *qp)
     void shmnd_rx_ran(shmnd_qp *qp)
-    bint shmnd_tx_forget_region(shmnd_qp *qp, uint32_t token)
-    bint shmnd_rx_forget_region(shmnd_qp *qp, uint32_t token)
+    bint shmnd_qp_has_to_go_on(const shmnd_qp *qp)
+    bint shmnd_qp_lets_go(shmnd_qp *qp, uint32_t token, uint64_t now_ns)
     void shmnd_rx_publish(shmnd_qp *qp, uint64_t pos)
     uint32_t shmnd_receives_outstanding(const shmnd_receives *r)
 

@@ -6,7 +6,7 @@
 #ifndef SHMND_CONN_H
 #define SHMND_CONN_H
 
-#include "down.h"
+#include "forget.h"
 
 /* ---- Flush ------------------------------------------------------------------------------------ */
 
@@ -153,7 +153,7 @@ static inline enum shmnd_progress shmnd_qp_progress(struct shmnd_qp *qp, uint64_
         shmnd_qp_go_down(qp, SHMND_LINK_FAULT, SHMND_CANCELED);
     shmnd_batch_show(qp); /* whoever polls waits for what was posted */
     /* A poll tells of one job; another that it prepared is told of now. */
-    if (qp->tx_busy && !qp->tx_started)
+    if ((qp->tx_busy && !qp->tx_started) || shmnd_rx_is_prepared(qp))
         return SHMND_RUN;
     enum shmnd_progress p = SHMND_IDLE;
     if (qp->flush_pending && !qp->going_down)

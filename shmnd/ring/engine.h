@@ -258,7 +258,6 @@ struct shmnd_qp {
     struct shmnd_job tx_job;
     bool tx_busy;
     bool tx_started;      /* the prepared job is running; else whoever polls next runs it */
-    uint64_t tx_runs;     /* jobs begun: a Deregister waits for the one it met */
     bool large_in_flight; /* a large Send has not completed */
     uint64_t wq_unsure;   /* an issued Send that invalidates may stand before this position */
     uint64_t larges;      /* announced so far, each with the next share */
@@ -278,7 +277,6 @@ struct shmnd_qp {
     bool shared;
     struct shmnd_job rx_job;
     bool rx_busy;
-    uint64_t rx_runs;
     bool rx_stalled;           /* a message waits for a receive, or for room in the queue */
     bool rx_open;              /* a message is matched and not finished */
     bool rx_needs_segment;     /* of the peer, to read it */

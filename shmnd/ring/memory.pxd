@@ -27,8 +27,7 @@ cdef class Registry:
     cdef uint32_t _qp_count, _qp_room
     cdef uint64_t _bonds
 
-    cdef _drive(self, bint ending)
-    cdef bint _has_let_go(self, c.shmnd_qp *qp, c.shmnd_region *region, uint32_t token)
+    cdef _drive(self)
     cdef add_qp(self, c.shmnd_qp *qp)
     cdef uint64_t new_bond(self)
     cdef void remove_qp(self, c.shmnd_qp *qp) noexcept

@@ -329,17 +329,12 @@ cdef class Registry:
         self._tallies.count_region(1, length)
         return region.token
 
-    def withdraw(self, token: int) -> list:
-        """First half of Deregister: nothing new begins with this token.
-
-        Gives what `settled` must be asked with until it says yes.
-        """
+    def withdraw(self, token: int) -> None:
+        """First half of Deregister: nothing new begins with this token."""
         cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
         cdef c.shmnd_grant *grant = c.shmnd_grant_slot(&self.raw, token)
-        cdef uint32_t i
-        cdef c.shmnd_qp *qp
         if region == NULL:
-            return []
+            return
         if region.base != UINT64_MAX:  # a window's is
             self._tallies.count_region(-1, region.length)
         # The token still finds the entry, for what has to let go of it; no SGE lies in it.
@@ -347,60 +342,26 @@ cdef class Registry:
         region.length = 0
         if grant != NULL and c.shmnd_relaxed32(&grant.token) == <uint32_t>token:
             c.shmnd_grant_revoke(grant)
-        # What a poll has prepared would wait for the next poll, and the owner may wait for this.
-        self._drive(False)
-        waits = []
-        for i in range(self._qp_count):
-            qp = self._qps[i]
-            if qp.tx_busy or qp.rx_busy:
-                waits.append((<size_t>qp, qp.tx_runs if qp.tx_busy else None,
-                              qp.rx_runs if qp.rx_busy else None))
-        return waits
 
-    cdef _drive(self, bint ending):
-        """Let queue pairs do what they can: run a prepared copy, or go on with their ends."""
-        cdef c.shmnd_qp *qp
+    def settled(self, token: int) -> bool:
+        """Does nobody touch the memory of a withdrawn token any more? Asks each time anew."""
+        self._drive()
+        cdef uint64_t now = c.shmnd_coarse_ns()
+        cdef uint32_t i
+        for i in range(self._qp_count):
+            if not c.shmnd_qp_lets_go(self._qps[i], token, now):
+                return False
+        return True
+
+    cdef _drive(self):
+        """Run what a poll has prepared and go on with ends: their owner may wait for nothing else."""
         cdef uint32_t i
         cdef list owners = []
         for i in range(self._qp_count):
-            qp = self._qps[i]
-            if (qp.tx_busy and not qp.tx_started) or (ending and qp.going_down):
-                owners.append(<object>qp.owner)
+            if c.shmnd_qp_has_to_go_on(self._qps[i]):
+                owners.append(<object>self._qps[i].owner)
         for owner in owners:
             owner.progress()
-
-    def settled(self, token: int, waits: list) -> bool:
-        """Does nobody touch the memory of a withdrawn token any more? Asks each time anew."""
-        self._drive(True)
-        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
-        cdef uint32_t i
-        cdef c.shmnd_qp *qp
-        for i in range(self._qp_count):
-            qp = self._qps[i]
-            if qp.going_down:
-                return False
-            if qp.state == c.SHMND_QP_DOWN or qp.state == c.SHMND_QP_CLOSED:
-                continue  # the peer was waited for when the connection ended
-            if not self._has_let_go(qp, region, token):
-                c.shmnd_qp_held_up(qp, c.shmnd_coarse_ns())
-                return False
-            qp.held_up_ns = 0
-        for i in range(self._qp_count):
-            qp = self._qps[i]
-            for at, tx_run, rx_run in waits:
-                if at == <size_t>qp and ((qp.tx_busy and tx_run == qp.tx_runs)
-                                         or (qp.rx_busy and rx_run == qp.rx_runs)):
-                    return False
-        return True
-
-    cdef bint _has_let_go(self, c.shmnd_qp *qp, c.shmnd_region *region, uint32_t token):
-        """Does nothing of this connection touch the memory of the token any more?"""
-        if region != NULL and not c.shmnd_tx_forget_region(qp, token):
-            return False
-        if region != NULL and region.posted and not c.shmnd_rx_forget_region(qp, token):
-            return False
-        return (qp.link.theirs == NULL or qp.peer.dead
-                or c.shmnd_hazard_clear_of(&qp.link.theirs.hazard, token))
 
     def release(self, token: int) -> None:
         """Second half of Deregister: the entry may be used again."""

@@ -122,30 +122,4 @@ static inline void shmnd_rx_reoffer(struct shmnd_qp *qp)
     shmnd_notify_waiting_sender(qp);
 }
 
-/* For Deregister: no published receive names `token` any more. False: later. */
-static inline bool shmnd_rx_forget_region(struct shmnd_qp *qp, uint32_t token)
-{
-    if (qp->flush_pending || qp->going_down)
-        return false;
-    if (qp->shared || (qp->state != SHMND_QP_CONNECTED && qp->state != SHMND_QP_ATTACHED))
-        return true;
-    if (!shmnd_rx_withdraw(qp))
-        return false;
-    for (uint64_t pos = qp->own.matched; pos != qp->own.posted; pos++) {
-        struct shmnd_rqe *e = &qp->own.entries[pos & qp->own.mask];
-        struct shmnd_sge *sges = shmnd_rqe_sges(&qp->own, pos);
-        bool names = false;
-        for (uint32_t i = 0; i < e->sges; i++)
-            names = names || sges[i].token == token;
-        if (names && e->pinned) {
-            struct shmnd_posted *entry = shmnd_my_posted(qp, pos - qp->posted_base);
-            shmnd_put64(&entry->extents, 0);
-            shmnd_put64(&entry->capacity, (pos - qp->posted_base + 1) << 32);
-            shmnd_rx_unpin(qp, e, sges);
-        }
-    }
-    shmnd_rx_reoffer(qp);
-    return true;
-}
-
 #endif

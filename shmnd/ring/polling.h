@@ -41,7 +41,8 @@ static inline void shmnd_qp_tend(struct shmnd_qp *qp, uint64_t now_ns, struct sh
     enum shmnd_progress p = shmnd_qp_progress(qp, now_ns);
     if (p == SHMND_IDLE)
         return;
-    bool receiving = !qp->tx_busy && (qp->rx_job.kind != SHMND_JOB_NONE || qp->rx_needs_segment);
+    bool sending = qp->tx_busy && !qp->tx_started;
+    bool receiving = p == SHMND_NEEDS_MAP ? qp->rx_needs_segment : !sending;
     shmnd_todo_set(todo, qp, p, receiving);
 }
 

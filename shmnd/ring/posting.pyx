@@ -444,7 +444,6 @@ cdef class PostingCore(PairCore):
         if not self.q.tx_busy or self.q.tx_started:
             return
         self.q.tx_started = True
-        self.q.tx_runs += 1
         if long_:
             self.peer.jobs += 1
             with nogil:
@@ -459,7 +458,6 @@ cdef class PostingCore(PairCore):
         if self.q.rx_busy or self.q.rx_job.kind == c.SHMND_JOB_NONE:
             return
         self.q.rx_busy = True
-        self.q.rx_runs += 1
         c.shmnd_rx_aim_anew(&self.q)
         if self.q.rx_job.chunks.length >= _LONG_COPY or self.q.rx_job.from_.remote:
             self.peer.jobs += 1

@@ -210,6 +210,12 @@ static inline void shmnd_rx_aim_anew(struct shmnd_qp *qp)
     qp->rx_needs_segment = false;
 }
 
+/* Is a copy prepared that nobody runs yet? */
+static inline bool shmnd_rx_is_prepared(const struct shmnd_qp *qp)
+{
+    return qp->rx_job.kind != SHMND_JOB_NONE && !qp->rx_busy;
+}
+
 /* Copies chunks, without the interpreter's lock. */
 static inline void shmnd_rx_run(struct shmnd_qp *qp)
 {

@@ -198,27 +198,4 @@ static inline void shmnd_tx_check_time(struct shmnd_qp *qp, uint64_t now_ns)
         shmnd_tx_time_out(qp, w);
 }
 
-/* For Deregister: no message under way has its source in `token`. One that waits
- * for a receive fails; one that met it is waited for (false: ask again). */
-static inline bool shmnd_tx_forget_region(struct shmnd_qp *qp, uint32_t token)
-{
-    bool settled = true;
-    if (!qp->large_in_flight || qp->state != SHMND_QP_CONNECTED)
-        return true;
-    for (uint64_t i = qp->wq_head; i != qp->wq_next; i++) {
-        struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
-        bool names = false;
-        for (uint32_t k = 0; w->large && w->state == SHMND_WQE_SENT && k < w->sges; k++)
-            names = names || shmnd_wqe_sges(qp, i)[k].token == token;
-        if (!names || w->moved)
-            continue;
-        if (!qp->tx_busy && shmnd_tx_unsend_after(qp, i) && shmnd_tx_recall(qp, w))
-            shmnd_tx_fail(w, SHMND_ACCESS_VIOLATION);
-        else
-            settled = false;
-    }
-    shmnd_tx_retire(qp);
-    return settled;
-}
-
 #endif

@@ -66,10 +66,9 @@ struct lane {
     bool board_free, board_ready; /* we may write; it is written, and to be told */
     uint32_t far_window, given;   /* what we may write through; 0 once it is given back */
     bool pane_put, pane_got;
-    /* The memory that its owner takes back, and the copies that were under way then. */
+    /* The memory that its owner takes back. */
     uint8_t *taking;
     uint32_t taking_token, taking_length;
-    uint64_t tx_run, rx_run; /* 0: none was */
     bool ended;
 };
 

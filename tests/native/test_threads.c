@@ -13,59 +13,48 @@
 
 /* ---- taking back ------------------------------------------------------------------------------- */
 
-/* The owner's Invalidate. */
+/* The owner's Invalidate. False: there is no place for it now. A Send that was told before the
+ * thread that placed it came back still has its own. */
 static bool take_window(struct lane *l)
 {
     struct shmnd_qp *q = &l->e->q;
-    for (uint32_t i = 0; i < REQUESTS; i++) {
-        struct request *r = &l->out[i];
-        if (r->asked != NOTHING)
-            continue;
-        if (!shmnd_window_unbind(q->registry, l->window, q->bond))
-            return true;
-        shmnd_region_of(q->registry, l->window)->token = 0;
-        r->asked = TAKEN;
-        r->length = 0;
-        EQUAL(shmnd_check_connected(q), SHMND_SUCCESS);
-        shmnd_post_window(q, context_of(l, ASKED, i), SHMND_INVALIDATE, l->window, SHMND_SUCCESS,
-                          0);
-        runner_advance(l->side->runner, l->e);
+    uint32_t i = 0;
+    while (i < REQUESTS && l->out[i].asked != NOTHING)
+        i++;
+    uint32_t status = shmnd_check_connected(q);
+    CHECK(status == SHMND_SUCCESS || status == SHMND_NO_MORE_ENTRIES);
+    if (i == REQUESTS || status != SHMND_SUCCESS)
+        return false;
+    if (!shmnd_window_unbind(q->registry, l->window, q->bond))
         return true;
-    }
-    return false;
+    shmnd_region_of(q->registry, l->window)->token = 0;
+    l->out[i].asked = TAKEN;
+    l->out[i].length = 0;
+    shmnd_post_window(q, context_of(l, ASKED, i), SHMND_INVALIDATE, l->window, SHMND_SUCCESS, 0);
+    runner_advance(l->side->runner, l->e);
+    return true;
 }
 
-/* Deregister, its first half: nothing new begins with this memory. */
+/* A request's memory, a receive's, or of half of them the one that is just being filled. */
+static const struct request *any_memory(struct lane *l)
+{
+    const struct shmnd_qp *q = &l->e->q;
+    const struct request *r = any(l, 2) ? &l->in[any(l, RECEIVES)] : &l->out[any(l, REQUESTS)];
+    for (uint32_t i = 0; q->rx_open && any(l, 2) && i < RECEIVES; i++)
+        if (l->in[i].token == q->rx_sges[0].token)
+            return &l->in[i];
+    return r;
+}
+
+/* Deregister, its first half. */
 static void take_memory(struct lane *l)
 {
-    struct shmnd_registry *registry = &l->side->proc->registry;
-    struct request *r = any(l, 2) ? &l->in[any(l, RECEIVES)] : &l->out[any(l, REQUESTS)];
+    const struct request *r = any_memory(l);
     uint64_t which = any(l, 4);
     l->taking = which == 0 ? l->board : which == 1 ? l->shelf : r->at;
     l->taking_length = which < 2 ? PAGE : l->side->plan.room;
     l->taking_token = which == 0 ? l->board_token : which == 1 ? l->shelf_token : r->token;
-    struct shmnd_region *region = shmnd_region_of(registry, l->taking_token);
-    struct shmnd_grant *grant = shmnd_grant_slot(registry, l->taking_token);
-    region->base = UINT64_MAX;
-    region->length = 0;
-    if (shmnd_relaxed32(&grant->token) == l->taking_token)
-        shmnd_grant_revoke(grant);
-    l->tx_run = l->e->q.tx_busy ? l->e->q.tx_runs : 0;
-    l->rx_run = l->e->q.rx_busy ? l->e->q.rx_runs : 0;
-}
-
-/* And its second: does nobody touch the memory any more? */
-static bool memory_is_ours(struct lane *l)
-{
-    struct shmnd_qp *q = &l->e->q;
-    struct shmnd_region *region = shmnd_region_of(q->registry, l->taking_token);
-    if (q->going_down || (q->tx_busy && (!q->tx_started || q->tx_runs == l->tx_run)) ||
-        (q->rx_busy && q->rx_runs == l->rx_run))
-        return false;
-    return q->state != SHMND_QP_CONNECTED ||
-           (shmnd_tx_forget_region(q, l->taking_token) &&
-            (!region->posted || shmnd_rx_forget_region(q, l->taking_token)) &&
-            shmnd_hazard_clear_of(&q->link.theirs->hazard, l->taking_token));
+    region_withdraw(l->side->proc, l->taking_token);
 }
 
 /* True: there is something to look at again. */
@@ -73,7 +62,7 @@ static bool end(struct lane *l)
 {
     struct shmnd_qp *q = &l->e->q;
     if (l->taking) {
-        if (!memory_is_ours(l))
+        if (!shmnd_qp_lets_go(q, l->taking_token, shmnd_coarse_ns()))
             return true;
         memset(l->taking, 0x88, l->taking_length);
         l->taking = NULL;

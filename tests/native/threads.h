@@ -43,15 +43,13 @@ struct runner {
 
 static inline bool runner_begin(struct shmnd_qp *q, bool receiving)
 {
-    if (receiving ? q->rx_busy || q->rx_job.kind == SHMND_JOB_NONE : !q->tx_busy || q->tx_started)
+    if (receiving ? !shmnd_rx_is_prepared(q) : !q->tx_busy || q->tx_started)
         return false;
     if (!receiving) {
         q->tx_started = true;
-        q->tx_runs++;
         return true;
     }
     q->rx_busy = true;
-    q->rx_runs++;
     shmnd_rx_aim_anew(q);
     return true;
 }

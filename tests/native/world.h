@@ -302,6 +302,17 @@ static inline uint32_t region_new(struct proc *p, const void *at, uint64_t bytes
     return r->token;
 }
 
+/* Deregister, its first half: no SGE lies in it, and nothing new begins by its grant. */
+static inline void region_withdraw(struct proc *p, uint32_t token)
+{
+    struct shmnd_region *r = shmnd_region_of(&p->registry, token);
+    struct shmnd_grant *grant = shmnd_grant_slot(&p->registry, token);
+    r->base = UINT64_MAX;
+    r->length = 0;
+    if (shmnd_relaxed32(&grant->token) == token)
+        shmnd_grant_revoke(grant);
+}
+
 /* A window's grant on memory of `p`, for one connection. */
 static inline uint32_t window_new(struct proc *p, const void *at, uint64_t bytes, uint32_t allowed,
                                   uint64_t connection)

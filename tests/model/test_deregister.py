@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory that a large message fills is given back: by a Deregister, or by the connection's end.
+
+The message has one chunk, which either side may claim; the sender may begin at any time. `memory`
+is written by whoever copies (1) and by its owner's program once it was told that nobody else
+does (5). Whoever comes last in the order of all stores to it has won.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from model.explorer import Thread, acquire, explore, fence, load, release, set_bits, store, swap
+from model.verdict import violated
+
+PUSH = 1
+WORDS = dict.fromkeys(("claim", "done", "hazard", "revision", "closing", "over", "memory"), 0)
+
+
+def copy_if_claimed(done_last: bool = True) -> Thread:
+    won = yield swap("claim", 0, 1)
+    if not won:
+        return
+    if not done_last:
+        yield set_bits("done", 1)
+    yield store("memory", 1)
+    if done_last:
+        yield set_bits("done", 1)
+
+
+def sender(
+    fenced: bool = True, look: bool = True, leave: bool = True, done_last: bool = True
+) -> Thread:
+    """As `shmnd_push_enter` and what follows it."""
+    yield release("hazard", PUSH)
+    if fenced:
+        yield fence()
+    revision = yield load("revision")
+    closing = yield load("closing")
+    if revision == 0 and not (closing and look):
+        yield from copy_if_claimed(done_last)
+    yield (release if leave else store)("hazard", 0)
+
+
+def taken_over() -> Thread:
+    yield store("over", 1)
+    yield store("memory", 5)
+
+
+def untouched(memory: dict[str, int]) -> None:
+    assert not memory["over"] or memory["memory"] == 5, "a byte moved after it was over"
+
+
+def run(owner: Callable[[], Thread], **without: bool) -> int:
+    return explore([lambda: sender(**without), owner], WORDS, untouched)
+
+
+# -- SYNC chunk-done: a Deregister lets go of the receive that a message has met --
+
+
+def deregister(asks: str = "chunks", look: bool = True, helps: bool = True, **without: bool) -> int:
+    """What the owner asks: whether the chunks are done, or only whether a push is under way."""
+
+    def owner() -> Thread:
+        if helps:
+            yield from copy_if_claimed()
+        if asks == "chunks":
+            free = yield (acquire if look else load)("done")
+        else:
+            if asks == "withdrawn":
+                yield store("revision", 1)
+                yield fence()
+                yield store("revision", 0)  # what is posted besides is offered again
+            hazard = yield acquire("hazard")
+            free = hazard != PUSH
+        if free:
+            yield from taken_over()
+
+    return run(owner, **without)
+
+
+@pytest.mark.parametrize("helps", [True, False])
+def test_a_deregister_waits_for_all_chunks(helps: bool) -> None:
+    assert deregister(helps=helps) > 10
+
+
+def test_it_needs_its_order() -> None:
+    assert violated(lambda: deregister(look=False))
+    assert violated(lambda: deregister(done_last=False))
+
+
+@pytest.mark.parametrize("asks", ["hazard", "withdrawn"])
+def test_the_hazard_word_does_not_tell_of_a_push_to_come(asks: str) -> None:
+    """A receive that was met is met for good: the message's sender may still begin."""
+    assert violated(lambda: deregister(asks=asks, helps=False))
+
+
+# -- SYNC closing, SYNC hazard-clear: so does the end of the connection, whole or not --
+
+
+def end(closer_fence: bool = True, look_at_hazard: bool = True, **without: bool) -> int:
+    def closer() -> Thread:
+        yield store("closing", 1)
+        if closer_fence:
+            yield fence()
+        hazard = yield (acquire if look_at_hazard else load)("hazard")
+        if hazard == 0:
+            yield from copy_if_claimed()  # what has arrived is taken
+            yield from taken_over()
+
+    return run(closer, **without)
+
+
+def test_the_end_waits_for_the_push_and_none_begins_after_it() -> None:
+    assert end() > 10
+
+
+@pytest.mark.parametrize("part", ["closer_fence", "look_at_hazard", "fenced", "look", "leave"])
+def test_the_end_needs_its_parts(part: str) -> None:
+    assert violated(lambda: end(**{part: False}))

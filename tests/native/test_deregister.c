@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * When a connection lets go of memory that its owner deregisters: not before the last copy
+ * from or to it is over, whoever makes it, and at once when nothing touches it.
+ *
+ * What is let go is written over; whatever comes afterwards leaves it as it is.
+ */
+#include "world.h"
+
+#define LENGTH (3 * SHMND_CHUNK_OF_SHORT - 1000) /* three chunks */
+#define OVER 0x88
+
+struct scene {
+    struct duo d;
+    uint8_t *from, *into;
+    uint32_t source, sink;
+};
+
+static void open_scene(struct scene *s, bool private)
+{
+    duo_open_with(&s->d, (struct world_options){.no_vm = private}, pair_usual, pair_usual);
+    s->from = private ? guard_alloc(LENGTH) : shared_bytes(s->d.pa, LENGTH);
+    s->into = shared_bytes(s->d.pb, LENGTH);
+    fill(s->from, LENGTH, 1);
+    s->source = region_new(s->d.pa, s->from, LENGTH, SHMND_MR_LOCAL_WRITE);
+    s->sink = region_new(s->d.pb, s->into, LENGTH, SHMND_MR_LOCAL_WRITE | SHMND_MR_REMOTE_WRITE);
+}
+
+/* A receive that is posted, and the large message for it, which is announced and no more. */
+static void announce(struct scene *s)
+{
+    struct shmnd_sge m = sge(s->from, LENGTH, s->source), r = sge(s->into, LENGTH, s->sink);
+    bool kept;
+    EQUAL(post_receive(s->d.b, 1, &r, 1), SHMND_SUCCESS);
+    EQUAL(shmnd_post_send(&s->d.a->q, NULL, &m, 1, 0, &kept), SHMND_SUCCESS);
+    EQUAL(shmnd_tx_advance(&s->d.a->q), SHMND_RUN);
+}
+
+/* It meets its receive. */
+static void meet(struct scene *s, enum shmnd_progress then)
+{
+    struct shmnd_cqe e;
+    struct shmnd_todo todo;
+    EQUAL(shmnd_cq_poll(&s->d.qb->cq, &e, 1, &todo), 0);
+    EQUAL(todo.what, then);
+    CHECK(s->d.b->q.rx_open);
+}
+
+static bool lets_go(struct pair *e, uint32_t token)
+{
+    return shmnd_qp_lets_go(&e->q, token, shmnd_coarse_ns());
+}
+
+static void sender_runs(struct scene *s)
+{
+    shmnd_tx_run(&s->d.a->q);
+    shmnd_tx_ran(&s->d.a->q);
+}
+
+/* What was let go stays as its owner wrote it, until both sides are through. */
+static void close_scene(struct scene *s, uint8_t *memory, uint32_t received)
+{
+    memset(memory, OVER, LENGTH);
+    EXPECT(s->d.qb, SHMND_RECEIVE, 1, received);
+    world_turns(&s->d.w, 8);
+    for (uint32_t i = 0; i < LENGTH; i++)
+        EQUAL(memory[i], OVER);
+    duo_close(&s->d);
+}
+
+/* ---- receives ---------------------------------------------------------------------------- */
+
+/* The receiver's part is only prepared at first, the sender's under way to the last. */
+static void a_large_message_keeps_its_receive_until_it_is_whole(void)
+{
+    struct scene s;
+    open_scene(&s, false);
+    announce(&s);
+    struct shmnd_job *push = &s.d.a->q.tx_job;
+    CHECK(shmnd_push_enter(&s.d.a->q, push->revision));
+    EQUAL(shmnd_chunks_claim(push->share, &push->chunks, false), 0);
+    meet(&s, SHMND_RUN);
+    region_withdraw(s.d.pb, s.sink);
+    CHECK(!lets_go(s.d.b, s.sink));
+    CHECK(shmnd_qp_has_to_go_on(&s.d.b->q));
+    settle(s.d.b);
+    CHECK(!shmnd_qp_has_to_go_on(&s.d.b->q));
+    CHECK(!lets_go(s.d.b, s.sink));
+    memcpy(s.into, s.from, push->chunks.size);
+    shmnd_chunks_set_done(push->share, 0);
+    CHECK(lets_go(s.d.b, s.sink));
+    CHECK(filled(s.into, LENGTH, 1));
+    shmnd_hazard_leave(&s.d.a->q.link.mine->hazard);
+    sender_runs(&s);
+    close_scene(&s, s.into, SHMND_SUCCESS);
+}
+
+/* Nothing shows a push that is still to begin. */
+static void a_push_begins_when_the_receive_is_met(void)
+{
+    struct scene s;
+    open_scene(&s, true);
+    announce(&s);
+    meet(&s, SHMND_IDLE);
+    region_withdraw(s.d.pb, s.sink);
+    CHECK(!lets_go(s.d.b, s.sink));
+    sender_runs(&s);
+    CHECK(lets_go(s.d.b, s.sink));
+    CHECK(filled(s.into, LENGTH, 1));
+    close_scene(&s, s.into, SHMND_SUCCESS);
+}
+
+static void a_push_begins_no_more_when_the_receive_is_not_met(void)
+{
+    struct scene s;
+    open_scene(&s, true);
+    announce(&s);
+    region_withdraw(s.d.pb, s.sink);
+    CHECK(lets_go(s.d.b, s.sink));
+    sender_runs(&s);
+    close_scene(&s, s.into, SHMND_ACCESS_VIOLATION);
+}
+
+/* One that has begun is waited for. */
+static void a_receive_that_is_not_met_keeps_its_memory_while_it_is_pushed_to(void)
+{
+    struct scene s;
+    open_scene(&s, true);
+    announce(&s);
+    CHECK(shmnd_push_enter(&s.d.a->q, s.d.a->q.tx_job.revision));
+    region_withdraw(s.d.pb, s.sink);
+    CHECK(!lets_go(s.d.b, s.sink));
+    shmnd_hazard_leave(&s.d.a->q.link.mine->hazard);
+    CHECK(lets_go(s.d.b, s.sink));
+    sender_runs(&s);
+    close_scene(&s, s.into, SHMND_ACCESS_VIOLATION);
+}
+
+/* What comes through the ring is nowhere else; its rest finds no memory. */
+static void a_message_in_parts_keeps_nothing(void)
+{
+    struct scene s;
+    open_scene(&s, true);
+    s.from = guard_alloc(LENGTH);
+    uint8_t *into = guard_alloc(LENGTH);
+    struct shmnd_sge m = sge(s.from, LENGTH, region_new(s.d.pa, s.from, LENGTH, 0));
+    struct shmnd_sge r = sge(into, LENGTH, region_new(s.d.pb, into, LENGTH, 1));
+    EQUAL(post_receive(s.d.b, 1, &r, 1), SHMND_SUCCESS);
+    EQUAL(post_send(s.d.a, 0, &m, 1, 0), SHMND_SUCCESS);
+    meet(&s, SHMND_IDLE);
+    EQUAL(s.d.b->q.rx_kind, SHMND_KIND_PART);
+    region_withdraw(s.d.pb, r.token);
+    CHECK(lets_go(s.d.b, r.token));
+    close_scene(&s, into, SHMND_ACCESS_VIOLATION);
+}
+
+/* A Flush takes receives back, too, and only one of the two can at a time. */
+static void a_flush_comes_first(void)
+{
+    struct scene s;
+    open_scene(&s, false);
+    struct shmnd_sge r = sge(s.into, LENGTH, s.sink);
+    EQUAL(post_receive(s.d.b, 1, &r, 1), SHMND_SUCCESS);
+    CHECK(shmnd_push_enter(&s.d.a->q, 0));
+    shmnd_qp_flush(&s.d.b->q);
+    settle(s.d.b);
+    region_withdraw(s.d.pb, s.sink);
+    CHECK(!lets_go(s.d.b, s.sink));
+    shmnd_hazard_leave(&s.d.a->q.link.mine->hazard);
+    CHECK(!lets_go(s.d.b, s.sink));
+    EQUAL(s.d.b->q.revision & 1, 1);
+    settle(s.d.b);
+    CHECK(lets_go(s.d.b, s.sink));
+    close_scene(&s, s.into, SHMND_CANCELED);
+}
+
+/* A peer that calls chunks done does not make us leave our own copy alone. */
+static void a_copy_of_ours_is_over_when_its_thread_says_so(void)
+{
+    struct scene s;
+    open_scene(&s, false);
+    announce(&s);
+    meet(&s, SHMND_RUN);
+    region_withdraw(s.d.pb, s.sink);
+    s.d.b->q.rx_busy = true;
+    shmnd_put64(&s.d.b->q.rx_job.share->done, ~0ull);
+    CHECK(!lets_go(s.d.b, s.sink));
+    shmnd_rx_run(&s.d.b->q);
+    CHECK(!lets_go(s.d.b, s.sink));
+    shmnd_rx_ran(&s.d.b->q);
+    CHECK(lets_go(s.d.b, s.sink));
+    sender_runs(&s);
+    close_scene(&s, s.into, SHMND_SUCCESS);
+}
+
+/* The other half of a refused receive: its sender may be in it until the connection is down. */
+static void a_refused_receive_is_kept_until_the_end(void)
+{
+    struct scene s;
+    struct shmnd_cqe e;
+    bool kept;
+    open_scene(&s, false);
+    uint32_t half = LENGTH / 2, other = region_new(s.d.pb, s.into + half, half, 1);
+    struct shmnd_sge m = sge(s.from, LENGTH, s.source);
+    struct shmnd_sge r[2] = {sge(s.into, half, s.sink), sge(s.into + half, half, other)};
+    EQUAL(post_receive(s.d.b, 1, r, 2), SHMND_SUCCESS);
+    EQUAL(shmnd_post_send(&s.d.a->q, NULL, &m, 1, 0, &kept), SHMND_SUCCESS);
+    EQUAL(shmnd_tx_advance(&s.d.a->q), SHMND_RUN);
+    CHECK(shmnd_push_enter(&s.d.a->q, s.d.a->q.tx_job.revision));
+    region_withdraw(s.d.pb, s.sink);
+    EQUAL(shmnd_rx_poll(&s.d.b->q, &e, 1), 0);
+    region_withdraw(s.d.pb, other);
+    CHECK(s.d.b->q.rx_fault && shmnd_qp_has_to_go_on(&s.d.b->q));
+    CHECK(!lets_go(s.d.b, s.sink) && !lets_go(s.d.b, other));
+    settle(s.d.b);
+    CHECK(!lets_go(s.d.b, s.sink) && !lets_go(s.d.b, other));
+    shmnd_hazard_leave(&s.d.a->q.link.mine->hazard);
+    settle(s.d.b);
+    CHECK(lets_go(s.d.b, s.sink) && lets_go(s.d.b, other));
+    sender_runs(&s);
+    close_scene(&s, s.into, SHMND_ACCESS_VIOLATION);
+}
+
+/* ---- requests ---------------------------------------------------------------------------- */
+
+/* Also when the peer says that it has taken it, and its place in the queue is another's. */
+static void a_send_keeps_its_source_while_we_copy_it(void)
+{
+    struct scene s;
+    bool kept;
+    open_scene(&s, false);
+    struct shmnd_qp *q = &s.d.a->q;
+    announce(&s);
+    q->tx_started = true;
+    region_withdraw(s.d.pa, s.source);
+    CHECK(!lets_go(s.d.a, s.source));
+    /* One that closes says later of each whether it took it. */
+    shmnd_put32(&q->link.theirs->closing, 1);
+    shmnd_put64(&q->link.theirs->taken, 1);
+    shmnd_tx_retire(q);
+    CHECK(!lets_go(s.d.a, s.source));
+    q->credit = q->below = UINT64_MAX;
+    for (uint64_t i = 1; i <= q->wq_mask + 1; i++) {
+        EQUAL(shmnd_post_send(q, NULL, NULL, 0, SHMND_OP_SILENT_SUCCESS, &kept), SHMND_SUCCESS);
+        shmnd_put64(&q->link.theirs->taken, 1 + i);
+        shmnd_tx_retire(q);
+    }
+    EQUAL(q->wq_head, q->wq_mask + 2);
+    CHECK(!lets_go(s.d.a, s.source));
+    sender_runs(&s);
+    CHECK(lets_go(s.d.a, s.source));
+    duo_close(&s.d);
+}
+
+static void a_send_keeps_its_source_while_the_peer_reads_it(void)
+{
+    struct scene s;
+    open_scene(&s, false);
+    struct shmnd_sge m = sge(s.from, LENGTH, s.source), r = sge(s.into, LENGTH, s.sink);
+    EQUAL(post_send(s.d.a, 0, &m, 1, 0), SHMND_SUCCESS);
+    EQUAL(post_receive(s.d.b, 1, &r, 1), SHMND_SUCCESS);
+    meet(&s, SHMND_RUN);
+    region_withdraw(s.d.pa, s.source);
+    CHECK(!lets_go(s.d.a, s.source));
+    settle(s.d.b);
+    CHECK(!lets_go(s.d.a, s.source)); /* its end is only seen now */
+    CHECK(lets_go(s.d.a, s.source));
+    CHECK(filled(s.into, LENGTH, 1));
+    close_scene(&s, s.from, SHMND_SUCCESS);
+}
+
+/* It has met no receive: it is taken back, fails, and ends the connection. */
+static void a_send_that_waits_is_taken_back(void)
+{
+    struct scene s;
+    open_scene(&s, false);
+    struct shmnd_sge m = sge(s.from, LENGTH, s.source), r = sge(s.into, LENGTH, s.sink);
+    EQUAL(post_send(s.d.a, 0, &m, 1, 0), SHMND_SUCCESS);
+    region_withdraw(s.d.pa, s.source);
+    CHECK(!lets_go(s.d.a, s.source));
+    CHECK(s.d.a->q.going_down);
+    settle(s.d.a);
+    CHECK(lets_go(s.d.a, s.source));
+    EXPECT(s.d.qa, SHMND_SEND, 0, SHMND_ACCESS_VIOLATION);
+    EQUAL(post_receive(s.d.b, 1, &r, 1), SHMND_SUCCESS);
+    close_scene(&s, s.from, SHMND_CANCELED);
+}
+
+/* ---- what is not in the way, and what is for too long ------------------------------------- */
+
+static void other_memory_is_let_go_at_once(void)
+{
+    struct scene s;
+    open_scene(&s, false);
+    uint32_t more = region_new(s.d.pa, s.from, LENGTH, 1);
+    uint32_t other = region_new(s.d.pb, s.into, LENGTH, 1);
+    announce(&s);
+    meet(&s, SHMND_RUN);
+    region_withdraw(s.d.pa, more);
+    region_withdraw(s.d.pb, other);
+    CHECK(lets_go(s.d.a, more) && lets_go(s.d.b, other));
+    sender_runs(&s);
+    EXPECT_RECEIVED(s.d.qb, 1, LENGTH);
+    CHECK(filled(s.into, LENGTH, 1));
+    duo_close(&s.d);
+}
+
+/* A peer that stays in a copy is waited for, and then the connection ends without it. */
+static void a_peer_is_not_waited_for_for_ever(void)
+{
+    struct scene s;
+    open_scene(&s, false);
+    struct shmnd_qp *q = &s.d.b->q;
+    shmnd_word64 *hazard = &s.d.a->q.link.mine->hazard;
+    CHECK(shmnd_hazard_enter(hazard, shmnd_grant_slot(&s.d.pb->registry, s.sink), s.sink));
+    region_withdraw(s.d.pb, s.sink);
+    CHECK(!shmnd_qp_lets_go(q, s.sink, 1));
+    CHECK(!shmnd_qp_lets_go(q, s.sink, 1 + SHMND_PATIENCE_NS));
+    EQUAL(q->state, SHMND_QP_CONNECTED);
+    CHECK(!shmnd_qp_lets_go(q, s.sink, 2 + SHMND_PATIENCE_NS));
+    EQUAL(q->state, SHMND_QP_DOWN);
+    shmnd_hazard_leave(hazard);
+    settle(s.d.b);
+    CHECK(shmnd_qp_lets_go(q, s.sink, 2 + SHMND_PATIENCE_NS));
+    duo_close(&s.d);
+}
+
+static const struct check_test tests[] = {
+    TEST(a_large_message_keeps_its_receive_until_it_is_whole),
+    TEST(a_push_begins_when_the_receive_is_met),
+    TEST(a_push_begins_no_more_when_the_receive_is_not_met),
+    TEST(a_receive_that_is_not_met_keeps_its_memory_while_it_is_pushed_to),
+    TEST(a_message_in_parts_keeps_nothing),
+    TEST(a_flush_comes_first),
+    TEST(a_copy_of_ours_is_over_when_its_thread_says_so),
+    TEST(a_refused_receive_is_kept_until_the_end),
+    TEST(a_send_keeps_its_source_while_we_copy_it),
+    TEST(a_send_keeps_its_source_while_the_peer_reads_it),
+    TEST(a_send_that_waits_is_taken_back),
+    TEST(other_memory_is_let_go_at_once),
+    TEST(a_peer_is_not_waited_for_for_ever),
+};
+MAIN(tests)
