@@ -147,10 +147,11 @@ class Access:
     def open_lock(self, path: Path) -> int:
         """Open the lock file, made if there is none."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        mode = 0o600 if self.gid is None else 0o660
         deadline = time.monotonic() + _MAKING
         while True:
             try:
-                fd = os.open(path, flags, 0o600 if self.gid is None else 0o660)
+                fd = os.open(path, flags, mode)
                 break
             except PermissionError as exc:
                 # Another member may have made it just now, and be about to give it to the group.
@@ -159,9 +160,10 @@ class Access:
                 time.sleep(0.01)
             except OSError as exc:
                 raise unusable(path, f"cannot be opened: {exc.strerror}", exc) from exc
-        if self.gid is not None and os.fstat(fd).st_uid == os.geteuid():
-            os.fchown(fd, -1, self.gid)
-            os.fchmod(fd, 0o660)
+        if os.fstat(fd).st_uid == os.geteuid():  # the umask may have taken bits that we need
+            if self.gid is not None:
+                os.fchown(fd, -1, self.gid)
+            os.fchmod(fd, mode)
         return fd
 
     def require(self, directory: Path) -> None:

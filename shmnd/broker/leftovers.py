@@ -67,6 +67,8 @@ def _places(base: str | None) -> Iterator[Place]:
 def _look_at_socket(place: Place) -> Leftover | None:
     if not _is_socket(place.socket):
         return None
+    if not os.path.lexists(place.lock):  # and a look makes none
+        return Leftover(place.socket, "socket", stale=True)
     lock = _lock_of(place)
     if lock is None:
         return Leftover(place.socket, "socket", stale=False)

@@ -216,6 +216,17 @@ def test_clean_says_what_it_does(
     assert main(["clean", "--dry-run"]) == 0
 
 
+def test_a_dry_run_makes_nothing_either(base: Path) -> None:
+    place = place_of("crashed")
+    abandoned_socket(place)
+    place.lock.unlink(missing_ok=True)
+    before = list(place.directory.iterdir())
+    assert main(["clean", "--dry-run"]) == 1
+    assert list(place.directory.iterdir()) == before == [place.socket]
+    assert main(["clean"]) == 0
+    assert not place.socket.exists()
+
+
 def test_clean_tells_what_it_could_not_remove(
     base: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

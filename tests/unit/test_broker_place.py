@@ -93,10 +93,14 @@ def test_modes_do_not_depend_on_the_umask(tmp_path: Path) -> None:
     for umask in (0, 0o277):
         old = os.umask(umask)
         try:
-            directory = runtime_dir(f"n{umask}", str(tmp_path))
+            place = place_of(f"n{umask}", str(tmp_path))
+            lock = place.try_lock()
         finally:
             os.umask(old)
-        assert mode(directory) == 0o700
+        assert lock is not None
+        os.close(lock)
+        assert mode(place.directory) == 0o700
+        assert mode(place.lock) == 0o600
 
 
 # --- who ---
