@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -143,7 +142,7 @@ def test_the_broker_of_a_group_is_another_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.delenv("SHMND_RUNTIME_DIR")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert main(["broker", "status", *HERE, "--group", str(os.getegid())]) == 1
     assert main(["broker", "stop", *HERE, "--group", str(os.getegid())]) == 0
     assert "no broker runs" in capsys.readouterr().out
