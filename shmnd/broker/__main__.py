@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
     except (NdError, OSError) as exc:
         said = str(exc).removeprefix("open_adapter: ")  # nobody has called it here
-        print(f"shmnd broker: {said}" if options.foreground else exc, file=sys.stderr)
+        print(exc if options.daemon else f"shmnd broker: {said}", file=sys.stderr)
         return 1
 
 

@@ -332,6 +332,18 @@ def test_by_hand_it_logs_and_stays(place: Place, make: Make) -> None:
         assert "leaving: SIGINT" in log
 
 
+def test_a_broker_that_cannot_serve_says_why_in_one_line(place: Place) -> None:
+    place.socket.mkdir()  # nobody made a socket of that name
+    with pytest.raises(NdError, match=r"did not start: \[Errno \d+\] .*broker\.sock'"):
+        spawn.reach(place, time.monotonic() + PATIENCE)
+    with run(place) as process:
+        assert process.wait(PATIENCE) == 1
+        assert process.stderr is not None
+        (line,) = process.stderr.read().splitlines()
+        assert line.startswith("shmnd broker: [Errno ")
+    place.socket.rmdir()
+
+
 def test_a_daemon_leaves_when_idle(place: Place) -> None:
     with run(place, "--daemon", "--idle", "0.2") as process:
         assert process.wait(PATIENCE) == 0
