@@ -59,7 +59,7 @@ class Affairs:
         if self._lingering:
             self._watch.wake_at(time.monotonic() + _LINGER_PAUSE)
         elif self._tickers:
-            # A peer may silence our doorbell, which it holds too: not for longer than this.
+            # A peer that lies may disarm our bells, and others then ring no more: for so long.
             self._watch.wake_at(time.monotonic() + LONGEST_SLEEP)
 
     def close(self) -> None:

@@ -166,7 +166,8 @@ class Dance(PortHolder):
 
     def _on_refused(self, event: Event, fds: list[int]) -> None:
         if self._is_undecided(event):
-            self._fail_connect("the peer refused or gave up", private_of(event))
+            status = Status(event["status"])
+            self._fail_connect(event["message"], private_of(event), status)
 
     def _is_undecided(self, event: Event) -> bool:
         """Tell whether an event is about the Connect that is pending now."""
@@ -326,13 +327,15 @@ class Dance(PortHolder):
         self._hub.post("abandon", connection=self._attempt.connection)
         self._tie.give_up()
 
-    def _fail_connect(self, detail: str, private: bytes | None) -> None:
+    def _fail_connect(
+        self, detail: str, private: bytes | None, status: Status = Status.CONNECTION_REFUSED
+    ) -> None:
         """The pending Connect was refused; another may follow."""
         assert self._tie is not None
         self._tie.give_up()
         self._start_over()
         self._private = private
-        self._decide(Status.CONNECTION_REFUSED, detail)
+        self._decide(status, detail)
 
     def _start_over(self) -> None:
         """Be as new: ready for another Connect, or another Bind."""

@@ -11,14 +11,17 @@ import contextlib
 import ctypes
 import errno
 import os
+import socket
 import time
 from collections.abc import Iterator
 from typing import Final
 
 from shmnd.status import NdError, Status, error
 
-__all__ = ["Descriptor", "EventCount", "Timer", "taking_from_the_system"]
+__all__ = ["Descriptor", "Doorbell", "EventCount", "Timer", "ring", "taking_from_the_system"]
 
+_RINGS: Final = 256
+"""Bytes that are taken at once, one for each ring."""
 _NONE_LEFT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.ENODEV)
 _FORBIDDEN: Final = (errno.EPERM, errno.ENOSYS)
 
@@ -95,6 +98,37 @@ class EventCount(Descriptor):
             os.eventfd_read(self._fd)
         except (OSError, ValueError):
             pass  # it was not readable
+
+
+class Doorbell(Descriptor):
+    """Where another process rings, a byte for each ring; readable until all of them are taken."""
+
+    __slots__ = ("process",)
+
+    def __init__(self, fd: int, process: str) -> None:
+        super().__init__(fd)
+        self.process: Final = process
+        os.set_blocking(fd, False)  # nobody else holds it, so it stays so
+
+    def drain(self) -> bool:
+        """Take the rings, or many of them; False when no more will come."""
+        try:
+            return bool(os.read(self._fd, _RINGS))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+
+def ring(doorbell: Descriptor) -> None:
+    """Ring another process, as the data plane does, by our end of its doorbell."""
+    end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=doorbell.fileno())
+    try:
+        end.send(b"\0", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+    except OSError:
+        pass  # full: it was rung already; closed: nobody listens
+    finally:
+        end.detach()
 
 
 class _Timespec(ctypes.Structure):

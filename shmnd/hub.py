@@ -4,8 +4,8 @@
 It speaks with the broker, knows the other processes, and drives everything on when somebody looks
 or waits; no thread stands behind it (but for the moments in which listeners look for a new broker,
 since nobody's messages shall wait for one that is slow to start, or stopped). One look
-(`progress`) drains the doorbell, sorts what the broker said, notices dead processes, and then ticks
-everything that has affairs pending.
+(`progress`) drains the doorbells, sorts what the broker said, notices dead processes, and then
+ticks everything that has affairs pending.
 
 Locks. `rpc` is held while this process asks the broker something, and while what it said is
 sorted; nothing of an object is called under it. Events that concern objects are delivered one at a
@@ -28,6 +28,7 @@ from shmnd.affairs import Affairs
 from shmnd.broker.protocol import name_of
 from shmnd.carrying import Carriers
 from shmnd.descriptors import taking_from_the_system
+from shmnd.doorbells import Doorbells
 from shmnd.event_loops import EventLoops
 from shmnd.ledger import Ledger
 from shmnd.mail import EventTarget, Mail, close_all
@@ -72,7 +73,6 @@ class Hub(Mail):
                         namespace,
                         group=group,
                         key=new.key,
-                        doorbell_fd=new.doorbell_fd,
                         on_reconnect=new.on_reconnect,
                     ),
                     DataPlane(),
@@ -104,6 +104,9 @@ class Hub(Mail):
 
         self._looking: set[int] = set()
         self.affairs: Final = Affairs(self._watch)
+        self._doorbells = Doorbells(
+            self._watch, self.affairs, lambda uid: self.post("doorbell_lost", process=uid)
+        )
         self.carriers: Final = Carriers(self._watch)
         self.loops: Final = EventLoops(self.epoll_fd, self.progress)
 
@@ -130,7 +133,7 @@ class Hub(Mail):
 
     @property
     def doorbell_fd(self) -> int:
-        """What peers write to."""
+        """What this process rings itself by."""
         return self._watch.doorbell_fd
 
     @property
@@ -284,7 +287,8 @@ class Hub(Mail):
             if change is None:
                 self._mail.append((event, fds))
                 continue
-            if event.get("fds_lost"):  # no descriptor was free: as if never heard of
+            if event.get("fds_lost") and "adapter" in event:
+                # No descriptor was free: as if never heard of.
                 self._unheard.add(event["adapter"])
                 self.post("unheard", adapter=event["adapter"])
             else:
@@ -292,6 +296,9 @@ class Hub(Mail):
             close_all(fds)
         if not self.client.alive:
             self._lose_broker()
+
+    def _doorbell(self, event: Event, fds: list[int]) -> None:
+        self._doorbells.take(event["process"], fds)
 
     def _peer(self, event: Event, fds: list[int]) -> None:
         self._peers.meet(event, fds)
@@ -311,6 +318,7 @@ class Hub(Mail):
         self._peers.forget_process(event["process"])
 
     _TABLE_EVENTS: ClassVar[Mapping[str, Callable[[Hub, Event, list[int]], None]]] = {
+        "doorbell": _doorbell,
         "peer": _peer,
         "segment": _segment,
         "segment_gone": _segment_gone,
@@ -427,7 +435,7 @@ class Hub(Mail):
         # The epoll first: it is the parent's too, and must not be changed through this copy.
         self._watch.close_in_child()
         self.client.close()
-        self._peers.close()
+        self._peers.close_in_child()
         self._drop_mail()
 
 

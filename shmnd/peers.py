@@ -9,12 +9,14 @@ its process live as long.
 
 from __future__ import annotations
 
+import os
+import select
 import threading
 import weakref
 from typing import TYPE_CHECKING
 
 from shmnd.broker.access import process_of
-from shmnd.descriptors import Descriptor
+from shmnd.descriptors import Descriptor, ring
 from shmnd.status import NdError
 
 if TYPE_CHECKING:
@@ -41,6 +43,23 @@ class _Process:
         self._watch = watch
         watch.include(pidfd.fileno())
         self.watched = True
+
+    def has_ended(self) -> bool:
+        """Ask the kernel."""
+        return bool(_poll(self.pidfd, select.POLLIN))
+
+    def ring_by(self, doorbell: Descriptor) -> None:
+        """Take a new doorbell in place of the present one, if nobody listens at that any more."""
+        if _poll(self.doorbell, 0) & select.POLLHUP:
+            # Whoever rings goes on with the number that it knows; what it rang for may be lost.
+            os.dup2(doorbell.fileno(), self.doorbell.fileno(), inheritable=False)
+            ring(self.doorbell)
+
+    def hang_up(self) -> None:
+        """In a forked child: what is rung by here would outlive the parent."""
+        for peer in self.known.values():
+            peer.mute()
+        self.doorbell.close()
 
     def adopt(self, peer: PeerLike) -> None:
         self.known[peer.uid] = peer
@@ -92,6 +111,8 @@ class Peers:
             near = event["same_user"] and process_of(pidfd.fileno()) == event["pid"]
             process = _Process(event["process"], doorbell, pidfd, near, self._watch)
             self._processes[process.uid] = process
+        else:
+            process.ring_by(doorbell)
         uid = event["adapter"]
         peer = process.known.get(uid)
         if peer is None:
@@ -156,16 +177,31 @@ class Peers:
         dead: list[PeerLike] = []
         with self._lock:
             for process in list(self._processes.values()):
-                if process.watched and process.pidfd.fileno() in readable:
+                ended = process.watched and process.pidfd.fileno() in readable
+                if ended and process.has_ended():
                     dead += process.known.values()
                     process.unwatch()
                     self.forget_process(process.uid)
         return dead
 
+    def close_in_child(self) -> None:
+        """After fork: all of it is the parent's."""
+        self._lock = threading.RLock()  # its holder is not here
+        for process in list(self._processes.values()):
+            process.hang_up()
+        self.close()
+
     def close(self) -> None:
         """Forget everybody."""
-        self._lock = threading.RLock()  # in a forked child its holder is not here
         for process in list(self._processes.values()):
             process.unwatch()
         self._processes.clear()
         self._adapters.clear()
+
+
+def _poll(fd: Descriptor, events: int) -> int:
+    """Tell which of these events there are at a descriptor, or that its other end is closed."""
+    poll = select.poll()
+    poll.register(fd, events)
+    found = poll.poll(0)
+    return found[0][1] if found else 0

@@ -115,6 +115,9 @@ class PeerLike(Protocol):
     def mark_dead(self) -> None:
         """Its process is dead: everything outstanding with it ends."""
 
+    def mute(self) -> None:
+        """Ring its process no more."""
+
 
 class SegmentLike(Protocol):
     """A mapped piece of shared memory."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process sleeps on: one doorbell, one epoll, and an order among its sleeping threads.
+"""What a process sleeps on: its doorbells, one epoll, and an order among its sleeping threads.
 
 Several threads may wait at once, but only one of them, the leader, sleeps in the kernel; the
 others sleep on a condition. An epoll that several threads sleep on wakes just one of them, and
@@ -15,12 +15,14 @@ import threading
 import time
 from typing import Protocol
 
-from shmnd.descriptors import EventCount, Timer, taking_from_the_system
+from shmnd.descriptors import Doorbell, EventCount, Timer, taking_from_the_system
 
 __all__ = ["Readiness", "Watch"]
 
 _MOST = 64
 """Descriptors looked at in one go; those that are left are still readable at the next look."""
+_DOORBELLS_OF_ONE = 8
+"""Doorbells of one process. It needs one, and closes what it is given beside that."""
 _PATIENCE = 5.0
 """Seconds that an end waits for a thread which was woken; longer only on a stopped machine."""
 
@@ -30,22 +32,24 @@ class Watch:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._doorbell = EventCount()
+        self._own = EventCount()  # rung by this process alone
+        self._doorbells: dict[int, Doorbell] = {}
+        self._listening = threading.RLock()  # held while any of those is drained or closed
         self._timer = Timer()
-        self._nudge = EventCount()  # wakes the leader; unlike the doorbell it is no news
+        self._nudge = EventCount()  # wakes the leader; unlike a ring it is no news
         self._nudged = False
         self._cond = threading.Condition()  # its lock may be taken again by a finaliser
         self._generation = 0
         self._leader: int | None = None
         self._polling = False
-        self._epoll.register(self._doorbell.fileno(), select.EPOLLIN)
+        self._epoll.register(self._own.fileno(), select.EPOLLIN)
         self._epoll.register(self._timer.fileno(), select.EPOLLIN)
         self._epoll.register(self._nudge.fileno(), select.EPOLLIN)
 
     @property
     def doorbell_fd(self) -> int:
-        """What peers write to."""
-        return self._doorbell.fileno()
+        """What this process rings itself by; a counter that no other process holds."""
+        return self._own.fileno()
 
     @property
     def epoll_fd(self) -> int:
@@ -68,15 +72,45 @@ class Watch:
         except (OSError, ValueError):
             pass  # it was closed before, or the epoll was
 
+    def listen(self, fd: int, process: str) -> bool:
+        """Let another process ring here, until it closes its end. Takes the descriptor.
+
+        False for a process that keeps too many open: it might use up the descriptors of this one.
+        """
+        doorbell = Doorbell(fd, process)
+        with self._listening:
+            its = {each.fileno() for each in self._doorbells.values() if each.process == process}
+            if len(its) >= _DOORBELLS_OF_ONE:
+                self.ring()  # for what is taken here
+                for one in its:
+                    self._hear(one)
+                if its <= self._doorbells.keys():
+                    return False
+            self._epoll.register(fd, select.EPOLLIN)
+            self._doorbells[fd] = doorbell
+        return True
+
+    def _hear(self, fd: int) -> None:
+        """Take the rings of a doorbell, and close it when no more will come."""
+        with self._listening:
+            doorbell = self._doorbells.get(fd)
+            if doorbell is not None and not doorbell.drain():
+                del self._doorbells[fd]
+                self.exclude(fd)
+                doorbell.close()
+
     def ready(self) -> tuple[bool, list[int]]:
         """Tell whether anything is readable now, and which descriptors beside the watch's own.
 
-        The doorbell and the timer are drained.
+        Doorbells and the timer are drained.
         """
         rung, others = False, []
         for fd, _ in self._epoll.poll(0, _MOST):
-            if fd == self._doorbell.fileno():
-                self._doorbell.drain()
+            if fd in self._doorbells:
+                self._hear(fd)
+                rung = True
+            elif fd == self._own.fileno():
+                self._own.drain()
                 rung = True
             elif fd == self._timer.fileno():
                 self._timer.drain()
@@ -87,7 +121,7 @@ class Watch:
 
     def ring(self) -> None:
         """Make the epoll readable, as a peer would."""
-        self._doorbell.add()
+        self._own.add()
 
     def wake_at(self, when: float) -> None:
         """Make the epoll readable at a moment of `time.monotonic()`."""
@@ -165,13 +199,17 @@ class Watch:
 
     def _close_descriptors(self) -> None:
         self._epoll.close()
-        self._doorbell.close()
+        self._own.close()
+        with self._listening:
+            while self._doorbells:
+                self._doorbells.popitem()[1].close()
         self._timer.close()
         self._nudge.close()
 
     def close_in_child(self) -> None:
         """Give the copies back that fork() made; what the parent sleeps on stays as it is."""
         self._cond = threading.Condition()  # a thread that is not here may have held the old one
+        self._listening = threading.RLock()
         self._leader = None
         self._polling = False
         self._close_descriptors()

@@ -28,10 +28,10 @@ def look(host: Host) -> Iterator[Finding]:
         "Linux 5.3 or newer; a seccomp filter must allow pidfd_open",
     )
     yield _opened(
-        "waking peers",
+        "waking threads",
         "eventfd",
         lambda: os.eventfd(0, os.EFD_CLOEXEC),
-        "whoever sleeps in wait() or notify() is woken by one, so no adapter can be opened",
+        "the threads of a process wake each other by one, so no adapter can be opened",
         "free descriptors (see RLIMIT_NOFILE); a seccomp filter must allow eventfd2",
     )
     yield _groups()

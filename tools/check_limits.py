@@ -12,7 +12,7 @@ from typing import Final
 
 from .finding import Finding, Host, mebibytes, ok, problem, warning
 
-_ADAPTER, _PEER = 18, 2
+_ADAPTER, _PEER = 19, 3
 """Descriptors of a process with an adapter and its first peer, and of each further peer."""
 _FEW: Final = 256
 _SPARE: Final = 64 << 20

@@ -38,10 +38,9 @@ class BrokerClient(Session):
     """A process's session with the broker of a namespace, renewed as often as needed.
 
     `key` are 32 hexadecimal digits that nobody else learns; the name of this process is made of
-    them (`protocol.name_of`), whatever broker is there. `doorbell_fd` is the eventfd that peers
-    ring; it is borrowed and must stay open. `on_reconnect` is called with this client, in the
-    thread that met the loss, whenever a new broker must be told what the process holds; it uses
-    `call` as usual. NdError says why no broker could be reached.
+    them (`protocol.name_of`), whatever broker is there. `on_reconnect` is called with this client,
+    in the thread that met the loss, whenever a new broker must be told what the process holds; it
+    uses `call` as usual. NdError says why no broker could be reached.
     """
 
     def __init__(
@@ -49,7 +48,6 @@ class BrokerClient(Session):
         namespace: str | None = None,
         *,
         key: str,
-        doorbell_fd: int,
         base: str | None = None,
         group: int | str | None = None,
         on_reconnect: Callable[[BrokerClient], None] | None = None,
@@ -60,7 +58,6 @@ class BrokerClient(Session):
         self.broker = ""
         """Names the broker of this session."""
         self._key = key
-        self._doorbell_fd = doorbell_fd
         self._idle = idle
         self._replaying = False
         self._closed = False
@@ -211,7 +208,7 @@ class BrokerClient(Session):
                 self._require_ours(sock)
                 self._begin(sock)
                 until = min(deadline, time.monotonic() + self._timeout)
-                fds = (self._doorbell_fd, self._pidfd.fileno())
+                fds = (self._pidfd.fileno(),)
                 reply = self._exchange("open_adapter", "hello", fds, hello, until)
             except Lost:
                 if time.monotonic() >= deadline:

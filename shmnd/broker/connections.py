@@ -77,6 +77,11 @@ class Connections(Ends):
                 # Claimed meanwhile for another connection, which an honest process never does.
                 self._refuse(connection, "")
                 continue
+            try:
+                self.introduce(self._adapters[connection.active.adapter], listener.adapter.process)
+            except Refusal as refusal:
+                self._refuse(connection, "", refusal)
+                continue
             connector = next(iter(listener.armed))
             del listener.armed[connector]
             self._offer(connection, listener, connector)
@@ -84,9 +89,9 @@ class Connections(Ends):
     def accept(self, process: Process, fields: Fields, link: Descriptor) -> None:
         """Bring the answer and the link to the active side."""
         connection = self._offered_to(process, fields["connection"])
-        connection.stage = Stage.ACCEPTED
         active = connection.active.process
         self.introduce(self._adapters[connection.passive.adapter], active)
+        connection.stage = Stage.ACCEPTED
         self._outbox.event(
             active,
             "accepted",
@@ -146,6 +151,28 @@ class Connections(Ends):
             if other.process is not None and not other.over and adapter.uid in other.process.knows:
                 self.introduce(adapter, other.process)
 
+    def introduce_again(self, process: Process) -> None:
+        """Tell a process once more what it has not heard of; what cannot be told yet stays so."""
+        for uid in list(process.unheard):
+            adapter = self._adapters.get(uid)
+            if adapter is not None:
+                try:
+                    self.introduce(adapter, process)
+                except Refusal:
+                    continue
+            process.unheard.discard(uid)
+
+    def renew_doorbell(self, process: Process, uid: str) -> None:
+        """Make what another process may ring this one by, in place of what was lost."""
+        for adapter in process.adapters.values():
+            other = adapter.known_by.get(uid)
+            if other is not None:
+                try:
+                    self._tell_of(adapter, other)
+                except Refusal:
+                    self._outbox.doorbell(process, [], other)  # it may ask once more
+                return
+
     # --- replay --------------------------------------------------------------------------------
 
     def hold(self, process: Process, held: Fields) -> None:
@@ -198,8 +225,10 @@ class Connections(Ends):
             return
         if other.process is not None:
             # Each may have declared segments while there was no broker: tell both everything.
-            self.introduce(self._adapters[connection.active.adapter], connection.passive.process)
-            self.introduce(self._adapters[connection.passive.adapter], connection.active.process)
+            for end in (connection.active, connection.passive):
+                assert end.process is not None
+                end.process.unheard.add(connection.other(end).adapter)
+                self.introduce_again(end.process)
             return
         self._vacant.setdefault(other.adapter, {})[connection.identity] = connection
         owner = self._adapters.get(other.adapter)
@@ -283,7 +312,6 @@ class Connections(Ends):
         connection.stage = Stage.OFFERED
         passive = listener.adapter.process
         self._occupy(connection, connection.passive, listener.adapter)
-        self.introduce(self._adapters[connection.active.adapter], passive)
         self._outbox.event(
             passive,
             "offer",

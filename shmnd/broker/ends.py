@@ -7,10 +7,11 @@ broker and may come back), or over; what is asked for, and by whom, is in `conne
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from weakref import WeakSet
 
 from shmnd.broker.ports import PortSpace
-from shmnd.broker.protocol import FIRST_FOR_TOOLS, Address
+from shmnd.broker.protocol import FIRST_FOR_TOOLS, Address, Descriptor, Refusal
 from shmnd.broker.records import (
     Adapter,
     Bound,
@@ -35,6 +36,7 @@ class Ends:
         adapters: Mapping[str, Adapter],
         outbox: Outbox,
         limits: Limits,
+        channel: Callable[[], tuple[Descriptor, Descriptor]],
     ) -> None:
         self.records: dict[tuple[int, str, str], Connection] = {}
         self._tuples: dict[tuple[int, Address, Address], Connection] = {}
@@ -43,27 +45,22 @@ class Ends:
         self._adapters = adapters
         self._outbox = outbox
         self._limits = limits
+        self._channel = channel
 
     def introduce(self, adapter: Adapter, to: Process | None) -> None:
-        """Tell a process of an adapter and of those of its segments that it has not got yet."""
+        """Tell a process of an adapter and of those of its segments that it has not got yet.
+
+        INSUFFICIENT_RESOURCES changes nothing.
+        """
         if to is None:
             return
-        owner = adapter.process
         if adapter.uid not in to.knows:
+            self._tell_of(adapter, to)
+            owner = adapter.process
             to.knows[adapter.uid] = set()
             adapter.known_by[to.uid] = to
             owner.met[to.uid] = to
             to.met[owner.uid] = owner
-            self._outbox.event(
-                to,
-                "peer",
-                [owner.doorbell, owner.pidfd],
-                adapter=adapter.uid,
-                process=owner.uid,
-                pid=owner.pid,
-                same_user=owner.user is not None and owner.user == to.user,
-                table=adapter.table,
-            )
         given = to.knows[adapter.uid]
         for number, segment in adapter.segments.items():
             if number not in given and number < FIRST_FOR_TOOLS:
@@ -78,14 +75,54 @@ class Ends:
                     writable=segment.writable,
                 )
 
-    def _refuse(self, connection: Connection, private: str) -> None:
+    def _tell_of(self, adapter: Adapter, to: Process) -> None:
+        """Tell a process of an adapter, with what it may ring its owner by.
+
+        The channel is theirs alone, so what one of them does to it harms nobody else. Whoever can
+        ring the owner already closes the new end, and the owner then closes the other.
+        """
+        owner = adapter.process
+        ringing, listening = self._new_channel(owner, to)
+        self._outbox.doorbell(owner, [listening], to)
+        self._outbox.event(
+            to,
+            "peer",
+            [ringing, owner.pidfd],
+            adapter=adapter.uid,
+            process=owner.uid,
+            pid=owner.pid,
+            same_user=owner.user is not None and owner.user == to.user,
+            table=adapter.table,
+        )
+
+    def _new_channel(self, owner: Process, to: Process) -> tuple[Descriptor, Descriptor]:
+        """Make a channel; its ends are kept nowhere but in what is yet to be sent."""
+        waiting = owner.channels.setdefault(to.uid, WeakSet())
+        if len(waiting) >= self._limits.channels:
+            raise Refusal(
+                Status.INSUFFICIENT_RESOURCES,
+                f"processes {owner.pid} and {to.pid} do not take what the broker has for them:"
+                f" {len(waiting)} descriptors by which one is to ring the other",
+            )
+        try:
+            ends = self._channel()
+        except OSError as exc:
+            raise Refusal(
+                Status.INSUFFICIENT_RESOURCES,
+                f"the broker has no descriptors for what one process rings another by: {exc}",
+            ) from None
+        waiting.update(ends)
+        return ends
+
+    def _refuse(self, connection: Connection, private: str, why: Refusal | None = None) -> None:
         active = connection.active.process
         self._remove(connection)
         self._outbox.event(
             active,
             "refused",
             connection=connection.number,
-            status=int(Status.CONNECTION_REFUSED),
+            status=int(Status.CONNECTION_REFUSED if why is None else why.status),
+            message="the peer refused or gave up" if why is None else why.message,
             private=private,
         )
 

@@ -35,6 +35,7 @@ __all__ = [
     "Descriptor",
     "Fields",
     "Refusal",
+    "channel",
     "decode",
     "decode_private",
     "encode",
@@ -47,7 +48,7 @@ __all__ = [
     "written",
 ]
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Both ends must speak the same; an upgrade that changes a message raises it."""
 
 FIRST_FOR_TOOLS: Final = 1 << 31
@@ -83,11 +84,11 @@ class Refusal(Exception):
 class Descriptor:
     """A file descriptor that is closed when the last one who refers to it lets go.
 
-    The same doorbell or segment may lie in many outgoing queues at once, so nobody else could say
+    The same pidfd or segment may lie in many outgoing queues at once, so nobody else could say
     when to close it.
     """
 
-    __slots__ = ("fd",)
+    __slots__ = ("__weakref__", "fd")
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -136,6 +137,15 @@ class Descriptor:
 
     def __del__(self) -> None:
         self.close()
+
+
+def channel() -> tuple[Descriptor, Descriptor]:
+    """Make what one process rings another by: the end for who rings, and the end for who listens.
+
+    A socket, for it can be rung without waiting whatever is done at the other end.
+    """
+    ringing, listening = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    return Descriptor(ringing.detach()), Descriptor(listening.detach())
 
 
 class Datagram(NamedTuple):

@@ -8,6 +8,7 @@ record is compared by identity. Limits bound what one process can make the broke
 from __future__ import annotations
 
 import enum
+import weakref
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -43,6 +44,8 @@ class Limits:
     """Of one listener; larger backlogs, and 0 (no limit), are silently clamped to this."""
     armed: int = 65536
     """Outstanding GetConnectionRequest calls of one listener."""
+    channels: int = 16
+    """Ends of channels between two processes that one of them has not taken."""
 
 
 class Outgoing(NamedTuple):
@@ -54,10 +57,32 @@ class Outgoing(NamedTuple):
 
 
 class Outbox:
-    """Collects what a step of the broker says, in order, for whoever has the sockets."""
+    """Collects what a step of the broker says, in order, for whoever has the sockets.
+
+    First the doorbells, then the answer, then the events that follow from it: nobody is told of a
+    process that may still not hear of its doorbell.
+    """
 
     def __init__(self) -> None:
         self.items: deque[Outgoing] = deque()
+        self._first = 0
+
+    def begin(self) -> None:
+        """A new step."""
+        self._first = len(self.items)
+
+    def doorbell(self, to: Process, fds: Sequence[Descriptor], by: Process) -> None:
+        """Give a process the end at which another one will ring it."""
+        message = {"ev": "doorbell", "process": by.uid}
+        self._put_first(Outgoing(to.client, message, tuple(fds)))
+
+    def answer(self, client: int, message: Fields, fds: Sequence[Descriptor]) -> None:
+        """Answer the request of this step."""
+        self._put_first(Outgoing(client, message, tuple(fds)))
+
+    def _put_first(self, item: Outgoing) -> None:
+        self.items.insert(self._first, item)
+        self._first += 1
 
     def event(
         self, to: Process | None, name: str, fds: Sequence[Descriptor] = (), **fields: object
@@ -78,7 +103,6 @@ class Process:
     """As the kernel reported it for the socket, in the broker's PID namespace; 0 if outside."""
     user: int | None
     """As the kernel reported it for the socket; None when its pidfd may be another's."""
-    doorbell: Descriptor
     pidfd: Descriptor
     settled: bool
     """It has told everything that it still holds from an earlier broker."""
@@ -92,6 +116,8 @@ class Process:
     """Adapters it was told about when it had no room for the descriptors."""
     met: dict[str, Process] = field(default_factory=dict)
     """Processes that shared a connection, or an attempt at one, with it."""
+    channels: dict[str, weakref.WeakSet[Descriptor]] = field(default_factory=dict)
+    """By whom it is to be rung: those ends of the channels that still lie here."""
     segments: int = 0
     waiting_bytes: int = 0
 

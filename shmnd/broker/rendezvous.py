@@ -18,6 +18,7 @@ from shmnd.broker.protocol import (
     Descriptor,
     Fields,
     Refusal,
+    channel,
     name_of,
 )
 from shmnd.broker.records import (
@@ -35,14 +36,19 @@ from shmnd.status import Status
 
 __all__ = ["Rendezvous"]
 
-_DOORBELL_KINDS = ("anon_inode:[eventfd]",)
 _PIDFD_KINDS = ("anon_inode:[pidfd]", "pidfd:")
 
 
 class Rendezvous:
     """The whole state of a broker, and the requests that change it."""
 
-    def __init__(self, *, limits: Limits | None = None, first_port: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        first_port: int | None = None,
+        channel: Callable[[], tuple[Descriptor, Descriptor]] = channel,
+    ) -> None:
         self.uid = os.urandom(16).hex()
         self.outbox = Outbox()
         self.processes: dict[str, Process] = {}
@@ -51,7 +57,9 @@ class Rendezvous:
         self._ports: PortSpace[Bound] = PortSpace(first=first_port)
         self._clients: dict[int, Process] = {}
         self._callers: dict[int, tuple[int, int]] = {}
-        self.connections = Connections(self._ports, self.adapters, self.outbox, self._limits)
+        self.connections = Connections(
+            self._ports, self.adapters, self.outbox, self._limits, channel
+        )
         self._handlers: dict[str, Callable[[Process, Fields, Sequence[Descriptor]], Fields]] = {
             "adapter": self._adapter,
             "adapter_close": self._adapter_close,
@@ -70,6 +78,7 @@ class Rendezvous:
             "holds": self._holds,
             "sync": self._sync,
             "unheard": self._unheard,
+            "doorbell_lost": self._doorbell_lost,
         }
 
     # --- clients -------------------------------------------------------------------------------
@@ -98,17 +107,18 @@ class Rendezvous:
             self.adapters[uid].known_by.pop(process.uid, None)
         for other in list(process.met.values()):  # it may have met itself
             other.met.pop(process.uid, None)
+            other.channels.pop(process.uid, None)
             self.outbox.event(other, "gone", process=process.uid)
         # Records refer to each other in circles; their descriptors are to be closed now.
         process.adapters.clear()
         process.objects.clear()
         process.met.clear()
-        process.doorbell, process.pidfd = Descriptor(-1), Descriptor(-1)
+        process.pidfd = Descriptor(-1)
 
     def handle(self, client: int, message: Fields, fds: Sequence[Descriptor]) -> None:
         """Answer one message. BadMessage when it cannot even be answered."""
         ident = request_id(message)
-        mark = len(self.outbox.items)
+        self.outbox.begin()
         status, text, reply = Status.SUCCESS, "", Fields()
         gives: list[Descriptor] = []
         try:
@@ -121,8 +131,7 @@ class Rendezvous:
             status, text = refusal.status, refusal.message
         if ident is not None:
             answer = {"re": ident, "status": int(status), "message": text, **reply}
-            # Before the events that follow from it.
-            self.outbox.items.insert(mark, Outgoing(client, answer, tuple(gives)))
+            self.outbox.answer(client, answer, gives)
 
     def _dispatch(self, client: int, op: str, fields: Fields, fds: Sequence[Descriptor]) -> Fields:
         if op == "hello":
@@ -143,10 +152,9 @@ class Rendezvous:
             )
         if client in self._clients:
             raise Refusal(Status.INVALID_DEVICE_STATE, "hello: it was said before")
-        _require_kind(fds[0], "doorbell", _DOORBELL_KINDS)
-        _require_kind(fds[1], "pidfd", _PIDFD_KINDS)
+        _require_pidfd(fds[0])
         trusted_pid, user = self._callers[client]
-        proven = trusted_pid > 0 and fds[1].process() == trusted_pid
+        proven = trusted_pid > 0 and fds[0].process() == trusted_pid
         uid = name_of(fields["key"])
         self._replace(uid)
         process = Process(
@@ -155,8 +163,7 @@ class Rendezvous:
             pid=fields["pid"],
             trusted_pid=trusted_pid,
             user=user if proven else None,
-            doorbell=fds[0],
-            pidfd=fds[1],
+            pidfd=fds[0],
             settled=not fields["holds"],
         )
         self._clients[client] = self.processes[process.uid] = process
@@ -341,11 +348,7 @@ class Rendezvous:
 
     def _sync(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
         """Tell again what was not heard; whatever was said before, the client has by now."""
-        for uid in list(process.unheard):
-            adapter = self.adapters.get(uid)
-            process.unheard.discard(uid)
-            if adapter is not None:
-                self.connections.introduce(adapter, process)
+        self.connections.introduce_again(process)
         return {}
 
     def _unheard(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
@@ -354,6 +357,11 @@ class Rendezvous:
         if process.knows.pop(uid, None) is not None:
             self.adapters[uid].known_by.pop(process.uid, None)
             process.unheard.add(uid)
+        return {}
+
+    def _doorbell_lost(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        """No descriptor was free for the end at which another process was to ring it."""
+        self.connections.renew_doorbell(process, fields["process"])
         return {}
 
     def _status(self, fields: Fields, gives: list[Descriptor]) -> Fields:
@@ -387,8 +395,10 @@ def _require_room(used: int, limit: int, what: str) -> None:
         raise Refusal(Status.INSUFFICIENT_RESOURCES, f"the limit of {limit} {what} is reached")
 
 
-def _require_kind(fd: Descriptor, name: str, kinds: tuple[str, ...]) -> None:
-    """A doorbell that is a full pipe would block whoever rings it; so look what it is."""
+def _require_pidfd(fd: Descriptor) -> None:
+    """What says that a process lives, or lives no more, must be one that can."""
     kind = fd.kind()
-    if kind and not kind.startswith(kinds):
-        raise Refusal(Status.INVALID_PARAMETER, f"hello: the {name} is a {kind}, not {kinds[0]}")
+    if kind and not kind.startswith(_PIDFD_KINDS):
+        raise Refusal(
+            Status.INVALID_PARAMETER, f"hello: the pidfd is a {kind}, not {_PIDFD_KINDS[0]}"
+        )

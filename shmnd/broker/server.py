@@ -41,7 +41,7 @@ _LOOK_AFTER_PLACE: Final = 5.0
 _FIRST_CLIENT: Final = 1.0
 """Seconds that whoever started it has at least to come."""
 _DESCRIPTORS_PER_CLIENT: Final = 8
-"""A socket, a doorbell, a pidfd, and some segments; more clients than fit are turned away."""
+"""A socket, a pidfd, and some segments; more clients than fit are turned away."""
 _SPARE_DESCRIPTORS: Final = 64
 
 

@@ -187,7 +187,7 @@ _no_private = _Default(_private, "")
 
 REQUESTS: Final[Mapping[str, Shape]] = {
     "hello": Shape(
-        2,
+        1,
         {
             "version": _integer(0, _U31),
             "key": _uid,
@@ -256,6 +256,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
     ),
     "sync": Shape(0, {}),
     "unheard": Shape(0, {"adapter": _uid}),
+    "doorbell_lost": Shape(0, {"process": _uid}),
     "status": Shape(
         0,
         {

@@ -8,7 +8,7 @@ import sys
 
 from shmnd.ring.arena import Arena, Block
 from shmnd.ring.memory import Registry, Sge
-from shmnd.ring.peer import Link, PeerAdapter, doorbell_ring
+from shmnd.ring.peer import Link, PeerAdapter
 from shmnd.ring.qp import QueuePair
 from shmnd.ring.queue import CompletionCore, Result
 from shmnd.ring.receives import ReceiveCore
@@ -26,7 +26,6 @@ __all__ = [
     "Result",
     "Segment",
     "Sge",
-    "doorbell_ring",
 ]
 
 

@@ -16,11 +16,6 @@ from shmnd.steps import step
 _PROBE_BYTES = 16
 
 
-def doorbell_ring(fd: int) -> None:
-    """Wake the process whose eventfd this is."""
-    c.shmnd_ring_doorbell(fd)
-
-
 cdef bint _reaches(c.shmnd_process *process, object probe) except -1:
     """Find out by copying whether this process may copy another's private memory."""
     cdef c.shmnd_spans to, from_
@@ -126,6 +121,10 @@ cdef class PeerAdapter:
     def mark_dead(self) -> None:
         """Its process is dead: whatever waits for it ends."""
         self.raw.dead = True
+
+    def mute(self) -> None:
+        """Ring its process no more: what it was rung by is closed."""
+        self.raw.doorbell = -1
 
     cdef c.shmnd_bell *bell(self, object place) except NULL:
         """The bell that a description of the other end names, checked."""

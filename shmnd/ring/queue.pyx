@@ -433,7 +433,7 @@ cdef class CompletionCore:
                 return
             self.announcing = False
         if self.born == forks:
-            c.shmnd_ring_doorbell(self.doorbell)
+            c.shmnd_ring_self(self.doorbell)
 
     def arm_for(self, mode: int) -> None:
         """Arm for Notify requests: 1 any completion, 2 solicited ones and errors, 0 none."""

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The only file of the data plane with system calls: another process's private
- * memory, and the eventfd that wakes it.
+ * memory, and what wakes a process.
  */
 #ifndef SHMND_VM_H
 #define SHMND_VM_H
 
 #include <errno.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -81,16 +82,23 @@ static inline int shmnd_vm_copy(struct shmnd_process *process, const struct shmn
     return 0;
 }
 
-/* A counter that is full is a consumer that was rung already; its owner may have
- * made it one that blocks its writers, so look first. */
+/* Rings another process, by the end of a channel that only this one holds. One that is
+ * full leads to a consumer that was rung already; one whose other end is closed, to
+ * nobody who listens. Never waits, whatever is done at the other end. */
 static inline void shmnd_ring_doorbell(int fd)
 {
-    uint64_t one = 1;
-    struct pollfd room = {.fd = fd, .events = POLLOUT};
-    if (fd < 0 || poll(&room, 1, 0) != 1 || !(room.revents & POLLOUT))
-        return;
-    while (write(fd, &one, sizeof one) < 0 && errno == EINTR)
-        ;
+    const char ring = 0;
+    if (fd >= 0)
+        (void)send(fd, &ring, sizeof ring, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* Wakes another thread of this process, by a counter that does not block and that no
+ * other process holds. */
+static inline void shmnd_ring_self(int fd)
+{
+    const uint64_t one = 1;
+    ssize_t ignored = write(fd, &one, sizeof one); /* full: it was rung already */
+    (void)ignored;
 }
 
 #endif

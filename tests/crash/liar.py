@@ -2,17 +2,20 @@
 """A process that talks like any other and, in between, writes any value into all that it shares.
 
 It knows each word of the shared memory by its name, from the header that lays it out. It writes
-what it can write: the links, the bells of its peers and its own, its own table of grants. It does
-not write into memory of its peers that it maps to reach their data, so that these can look whether
-they have written into it themselves; and while it lies it asks its own library for nothing, which
-would believe the lies about where a message goes.
+what it can write: the links, the bells of its peers and its own, its own table of grants. And it
+does to the doorbells that it shares with its peers what can be done to them. It does not write into
+memory of its peers that it maps to reach their data, so that these can look whether they have
+written into it themselves; and while it lies it asks its own library for nothing, which would
+believe the lies about where a message goes.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import signal
+import socket
 import struct
 import subprocess
 from functools import partial
@@ -22,6 +25,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+import shmnd.hub
 from crash.crowd import Member
 from crash.faces import Address
 
@@ -34,6 +38,7 @@ STRUCTS: Final = (
 )  # fmt: skip
 ANY: Final = "any word"
 MESSAGE: Final = "a message"
+DOORBELL: Final = "a doorbell"
 SECONDS: Final = 8
 """A life that its own lies have hung up ends then."""
 _FIELD: Final = re.compile(r"^\s+(?:shmnd_word\d+|uint\d+_t|struct shmnd_share) (\w+)(?:\[[^;]*)?;")
@@ -83,7 +88,7 @@ def layout(folder: Path) -> Layout:
 
 def names(known: Layout) -> list[str]:
     """All that can be lied about."""
-    return [ANY, MESSAGE, *(word.name for _, words in known.values() for word in words)]
+    return [ANY, MESSAGE, DOORBELL, *(word.name for _, words in known.values() for word in words)]
 
 
 class Shared(NamedTuple):
@@ -107,6 +112,15 @@ def shared_memory() -> list[Shared]:
     return found
 
 
+def doorbells() -> list[int]:
+    """What this process rings others by, and where it is rung."""
+    found = []
+    for hub in list(shmnd.hub._all_hubs):
+        found += [process.doorbell.fileno() for process in hub._peers._processes.values()]
+        found += hub._watch._doorbells
+    return found
+
+
 class Liar:
     """Writes values, at random and by name, and counts them by name."""
 
@@ -115,7 +129,10 @@ class Liar:
         self.numbers = {name: number for number, name in enumerate(names(known))}
 
     def lie(self, pages: list[Shared]) -> None:
-        """One value, somewhere in these."""
+        """One value, somewhere in these, or what else can be done to a peer."""
+        if self.chance.random() < 0.02:
+            self._about_a_doorbell()
+            return
         links = [each for each in pages if each.kind == "link"]
         pages = links if links and self.chance.random() < 0.8 else pages
         if not pages:
@@ -129,6 +146,34 @@ class Liar:
             name = "shmnd_bell" if kind == "bell" else "shmnd_grant"
             size = self.known[name][0]
             self._about(memory, name, self.chance.randrange(4) * size)
+
+    def _about_a_doorbell(self) -> None:
+        """Drain, fill, shut or close one, or let it block."""
+        ends = doorbells()
+        if not ends:
+            return
+        fd = self.chance.choice(ends)
+        end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=fd)
+        flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+        act = self.chance.randrange(6)
+        try:
+            if act == 0:
+                end.recv(1 << 20, flags)
+            elif act == 1:
+                end.send(bytes(1 << self.chance.randrange(20)), flags)
+            elif act == 2:
+                end.shutdown(self.chance.choice((socket.SHUT_RD, socket.SHUT_WR)))
+            elif act == 3:
+                end.setblocking(self.chance.random() < 0.5)
+            else:
+                null = os.open(os.devnull, os.O_RDWR)
+                os.dup2(null, fd)  # closed, and nothing else gets its number
+                os.close(null)
+        except OSError:
+            pass  # done already, or full, or empty
+        finally:
+            end.detach()
+        self._count(DOORBELL)
 
     def _about_a_link(self, memory: Any) -> None:
         header, side = (self.known[name][0] for name in ("shmnd_link_header", "shmnd_side"))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from crash.liar import ANY, MESSAGE, layout, names
+from crash.liar import ANY, DOORBELL, MESSAGE, layout, names
 from crash.nursery import Crowd
 
 A_LIFE = 500
@@ -66,6 +66,7 @@ def test_lies(namespace: str, tmp_path: Path) -> None:
     assert ends["by the survivor"] > 2
     assert told[MESSAGE] > 20
     assert told[ANY] > 20
+    assert told[DOORBELL] > 20
 
 
 @pytest.mark.soak

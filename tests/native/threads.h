@@ -88,7 +88,7 @@ static void *runner_copies(void *arg)
         runner_ran(q, receiving);
         r->job = NULL;
         r->jobs++;
-        shmnd_ring_doorbell(r->proc->doorbell); /* the engine may sleep for it */
+        shmnd_ring_doorbell(r->proc->rung_by); /* the engine may sleep for it */
     }
     pthread_mutex_unlock(&r->lock);
     return NULL;
@@ -149,7 +149,7 @@ static inline void runner_sleep(struct runner *r)
 {
     struct pollfd bell = {.fd = r->proc->doorbell, .events = POLLIN};
     struct shmnd_todo todo;
-    uint64_t rings;
+    char rings[256];
     shmnd_bell_arm(&r->queue->cq.arming, SHMND_ARMED_ANY);
     shmnd_cq_gather(&r->queue->cq, &todo);
     if (todo.what != SHMND_IDLE)
@@ -161,7 +161,7 @@ static inline void runner_sleep(struct runner *r)
     int woken = poll(&bell, 1, held_up ? 1 : T_SLEEP_MS);
     CHECK(woken == 1 || held_up);
     if (woken == 1)
-        CHECK(read(bell.fd, &rings, sizeof rings) == sizeof rings);
+        CHECK(read(bell.fd, rings, sizeof rings) > 0);
     pthread_mutex_lock(&r->lock);
     r->slept++;
 }
@@ -179,7 +179,7 @@ static void *runner_goes(void *arg)
         if (!told && r->done(r->user)) {
             told = true;
             shmnd_release32(&r->finished, 1);
-            shmnd_ring_doorbell(r->other->proc->doorbell);
+            shmnd_ring_doorbell(r->other->proc->rung_by);
         } else if (!did) {
             runner_sleep(r);
         }

@@ -9,7 +9,6 @@
 #define SHMND_TEST_WORLD_H
 
 #include <poll.h>
-#include <sys/eventfd.h>
 
 #include "check.h"
 #include "post.h"
@@ -57,7 +56,8 @@ struct proc {
     uint64_t segment_bytes, segment_used;
     struct queue *queues[W_QUEUES];
     uint32_t queue_count;
-    int doorbell;
+    int doorbell; /* where it is rung, and by what */
+    int rung_by;
     struct world *world;
 };
 
@@ -89,8 +89,10 @@ static inline void world_open(struct world *w, struct world_options o)
         p->registry.regions = guard_alloc(W_REGIONS * sizeof(struct shmnd_region));
         p->registry.count = 1; /* entry 0 is left out, so that no token is small */
         p->registry.tables[0] = guard_alloc(SHMND_TABLE_ENTRIES * sizeof(struct shmnd_grant));
-        p->doorbell = eventfd(0, EFD_NONBLOCK);
-        CHECK(p->doorbell >= 0);
+        int ends[2];
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
+        p->doorbell = ends[0];
+        p->rung_by = ends[1];
     }
     for (int i = 0; i < 2; i++) {
         struct shmnd_peer *peer = &w->p[i].peer;
@@ -102,7 +104,7 @@ static inline void world_open(struct world *w, struct world_options o)
             peer->data[0] = w->p[i].hidden;
         peer->tables[0].base = (uint8_t *)other->registry.tables[0];
         peer->tables[0].bytes = SHMND_TABLE_ENTRIES * sizeof(struct shmnd_grant);
-        peer->doorbell = other->doorbell;
+        peer->doorbell = other->rung_by;
         peer->process = shmnd_this_process();
         peer->vm = !o.no_vm;
     }
@@ -606,8 +608,10 @@ static inline void world_close(struct world *w)
 {
     for (uint32_t i = 0; i < w->pair_count; i++)
         tally_check(&w->pairs[i]);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         close(w->p[i].doorbell);
+        close(w->p[i].rung_by);
+    }
     guard_free_all();
 }
 

@@ -30,6 +30,8 @@ class Talk:
     """One end of a connection: sends bytes, and gives those that it receives."""
 
     ROOM: Final = 1 << 16
+    pause = 1.0
+    """Seconds after which it looks, whether it is rung or not."""
 
     def __init__(self, adapter: shmnd.Adapter, *, private: bool = False) -> None:
         import numpy as np
@@ -85,7 +87,7 @@ class Talk:
         while not done():
             if self.ended:
                 raise ConnectionError(self.ended)
-            for result in self.cq.wait(8, 1.0):
+            for result in self.cq.wait(8, self.pause):
                 if result.request_type is RequestType.RECEIVE:
                     if result.status is not Status.SUCCESS:
                         self.ended = f"{result}"

@@ -327,7 +327,7 @@ def missing(*_: object) -> NoReturn:
 
 
 @pytest.mark.parametrize(
-    ("call", "check"), [("pidfd_open", "deaths of peers"), ("eventfd", "waking peers")]
+    ("call", "check"), [("pidfd_open", "deaths of peers"), ("eventfd", "waking threads")]
 )
 def test_a_kernel_without(call: str, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert only(check_kernel.look(Host()), check).level is Level.OK

@@ -63,12 +63,11 @@ class Wire:
 
     def hello(self, **more: Any) -> "Wire":
         """Become a process with an adapter."""
-        doorbell, pidfd = os.eventfd(0), os.pidfd_open(os.getpid())
+        pidfd = os.pidfd_open(os.getpid())
         try:
             fields = {"version": VERSION, "key": self.key, "pid": os.getpid(), **more}
-            self.ask("hello", [doorbell, pidfd], **fields)
+            self.ask("hello", [pidfd], **fields)
         finally:
-            os.close(doorbell)
             os.close(pidfd)
         self.ask("adapter", key=self.adapter_key)
         return self

@@ -39,10 +39,18 @@ class World:
     """A broker, its clients, and what it said to each of them."""
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self.state = Rendezvous(limits=limits, first_port=50000)
+        self.state = Rendezvous(limits=limits, first_port=50000, channel=self._channel)
+        self.channel_error: OSError | None = None
+        self._channels = itertools.count()
         self.said: dict[int, list[tuple[dict[str, Any], tuple[Descriptor, ...]]]] = {}
         self.dropped: list[int] = []
         self._numbers = itertools.count(1)
+
+    def _channel(self) -> tuple[Descriptor, Descriptor]:
+        if self.channel_error is not None:
+            raise self.channel_error
+        number = next(self._channels)
+        return Fake(f"{number}, to ring"), Fake(f"{number}, to listen")
 
     def deliver(self) -> None:
         items = self.state.outbox.items
@@ -79,15 +87,14 @@ class Party:
         self.number = number
         self.key = key
         self.uid = name_of(key)
-        self.doorbell = Fake()
         self.pidfd = pidfd
+        self.doorbells: list[tuple[str, tuple[Descriptor, ...]]] = []
+        """By which process, and the end to listen at."""
         self.adapter_key = os.urandom(16).hex()
         self.adapter = name_of(self.adapter_key)
         self._ids = itertools.count(1)
         self._objects = itertools.count(1)
-        self.hello = self.raw(
-            "hello", [self.doorbell, self.pidfd], version=VERSION, key=key, pid=PID, holds=holds
-        )
+        self.hello = self.raw("hello", [self.pidfd], version=VERSION, key=key, pid=PID, holds=holds)
         if adapter:
             self.ask("adapter", key=self.adapter_key, table={"of": self.uid})
 
@@ -117,9 +124,11 @@ class Party:
         return Status(reply["status"])
 
     def take(self) -> list[tuple[dict[str, Any], tuple[Descriptor, ...]]]:
-        """Give the events since the last look, with descriptors."""
+        """Give the events since the last look, with descriptors; doorbells are put aside."""
         self.world.deliver()
-        return self.world.said.pop(self.number, [])
+        taken = self.world.said.pop(self.number, [])
+        self.doorbells += [(m["process"], fds) for m, fds in taken if m["ev"] == "doorbell"]
+        return [(message, fds) for message, fds in taken if message["ev"] != "doorbell"]
 
     def events(self) -> list[dict[str, Any]]:
         """Give the events since the last look."""

@@ -119,7 +119,7 @@ class FakeClient:
         self.alive = True
         self._ask(
             "hello",
-            (self.hub.doorbell_fd, self._pidfd),
+            (self._pidfd,),
             {"version": VERSION, "key": self.hub.key, "pid": os.getpid(), "holds": holds},
         )
 
@@ -249,6 +249,9 @@ class FakePeer:
 
     def mark_dead(self) -> None:
         self.dead = True
+
+    def mute(self) -> None:
+        self.doorbell_fd = -1
 
 
 class FakeDataPlane:
@@ -417,7 +420,7 @@ class FakeQueuePair:
         assert self._peer is not None
         self._link.memory.state[self._active] = state
         try:
-            os.eventfd_write(self._peer.doorbell_fd, 1)
+            os.write(self._peer.doorbell_fd, b"\0")
         except OSError:
             pass  # the other hub is gone
 

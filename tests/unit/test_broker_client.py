@@ -29,25 +29,18 @@ ADAPTER = name_of(KEY)
 LISTENER = {"adapter": ADAPTER, "object": 1, "kind": "listener", "host": "127.0.0.1", "port": 5000}
 
 
-@pytest.fixture
-def doorbell() -> Iterator[int]:
-    fd = os.eventfd(0)
-    yield fd
-    os.close(fd)
-
-
 Make = Callable[..., BrokerClient]
 
 
 @pytest.fixture
-def make(place: Place, doorbell: int) -> Iterator[Make]:
+def make(place: Place) -> Iterator[Make]:
     """Make clients of this place, and close them at the end."""
     made: list[BrokerClient] = []
 
     def make(**more: Any) -> BrokerClient:
         more = {"key": os.urandom(16).hex(), **more}
         base = str(place.directory.parent)
-        client = BrokerClient("test", doorbell_fd=doorbell, base=base, **more)
+        client = BrokerClient("test", base=base, **more)
         made.append(client)
         return client
 

@@ -49,19 +49,17 @@ Make = Callable[..., BrokerClient]
 @pytest.fixture
 def make(place: Place) -> Iterator[Make]:
     made: list[BrokerClient] = []
-    doorbell = os.eventfd(0)
 
     def make(**more: Any) -> BrokerClient:
         more = {"key": os.urandom(16).hex(), "idle": 30.0, **more}
         base = str(place.directory.parent)
-        client = BrokerClient("test", doorbell_fd=doorbell, base=base, **more)
+        client = BrokerClient("test", base=base, **more)
         made.append(client)
         return client
 
     yield make
     for client in made:
         client.close()
-    os.close(doorbell)
 
 
 CLIENT = """
@@ -69,10 +67,9 @@ import os, sys
 sys.path[:0] = sys.argv[2:]
 from shmnd.broker.client import BrokerClient
 from shmnd.broker.protocol import name_of
-bell = os.eventfd(0)
 def client(**more):
-    return BrokerClient("test", key=os.urandom(16).hex(), doorbell_fd=bell, base=sys.argv[1],
-                        idle=30.0, **more)
+    return BrokerClient("test", key=os.urandom(16).hex(), base=sys.argv[1], idle=30.0,
+                        **more)
 def say(*words):
     print(*words, flush=True)
 def hear():
@@ -456,7 +453,7 @@ def test_what_processes_hold_is_told_to_the_next_broker(place: Place, make: Make
     assert counts.items() <= active.call("status").items()
     # They know each other again, and the port is held as before.
     active.call("sync")
-    assert [e["ev"] for e in drop(active)] == ["peer"]
+    assert [e["ev"] for e in drop(active)] == ["doorbell", "peer"]
     with Wire(place).hello() as other:
         wire = {"adapter": other.adapter, "object": 1, "kind": "listener", "host": "127.0.0.1"}
         assert other.raw("bind", **wire, port=two.port)["status"] == Status.SHARING_VIOLATION

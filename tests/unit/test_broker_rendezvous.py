@@ -36,35 +36,33 @@ def test_hello_must_come_first_and_only_once(world: World) -> None:
     world.deliver()
     assert {m["status"] for m, _ in world.said[99]} == {Status.INVALID_DEVICE_STATE}
     party = world.party()
-    assert party.refused("hello", [Fake(), Fake()], **HELLO) is Status.INVALID_DEVICE_STATE
+    assert party.refused("hello", [Fake()], **HELLO) is Status.INVALID_DEVICE_STATE
 
 
 def test_another_version_is_told_both(world: World) -> None:
     party = world.party()
     party.leave()
-    reply = party.raw("hello", [Fake(), Fake()], **{**HELLO, "version": 99})
+    reply = party.raw("hello", [Fake()], **{**HELLO, "version": 99})
     assert reply["status"] == Status.NOT_SUPPORTED
     assert f"version {VERSION}" in reply["message"]
     assert "99" in reply["message"]
 
 
 @pytest.mark.parametrize(
-    ("doorbell", "pidfd", "bad"),
+    ("pidfd", "bad"),
     [
-        ("anon_inode:[eventfd]", "anon_inode:[pidfd]", ""),
-        ("anon_inode:[eventfd]", "pidfd:[4026531836]", ""),
-        ("", "", ""),  # no /proc: it cannot be told
-        ("pipe:[12]", "anon_inode:[pidfd]", "doorbell"),
-        ("anon_inode:[eventfd]", "anon_inode:[eventfd]", "pidfd"),
+        ("anon_inode:[pidfd]", ""),
+        ("pidfd:[4026531836]", ""),
+        ("", ""),  # no /proc: it cannot be told
+        ("pipe:[12]", "pidfd"),
+        ("anon_inode:[eventfd]", "pidfd"),
     ],
 )
-def test_doorbell_and_pidfd_are_what_they_should_be(
-    world: World, doorbell: str, pidfd: str, bad: str
-) -> None:
+def test_a_pidfd_is_what_it_should_be(world: World, pidfd: str, bad: str) -> None:
     party = world.party()
     party.leave()
     world.state.admit(party.number, 0, 0)
-    reply = party.raw("hello", [Fake(doorbell), Fake(pidfd)], **HELLO)
+    reply = party.raw("hello", [Fake(pidfd)], **HELLO)
     assert reply["status"] == (Status.INVALID_PARAMETER if bad else Status.SUCCESS)
     assert bad in reply["message"]
 
@@ -211,7 +209,10 @@ def test_from_connect_to_accept(world: World) -> None:
         "same_user": True,
         "table": {"of": active.uid},
     }
-    assert peer_fds == (active.doorbell, active.pidfd)
+    assert peer_fds[1] is active.pidfd
+    assert peer_fds[0].kind() == "0, to ring"
+    ((by, (doorbell,)),) = active.doorbells
+    assert (by, doorbell.kind()) == (passive.uid, "0, to listen")
     assert seg == {
         "ev": "segment",
         "adapter": active.adapter,
@@ -236,7 +237,8 @@ def test_from_connect_to_accept(world: World) -> None:
     passive.accept(connection, link, private=encode_private(b"yo"), answer={"b": 2})
     (peer, peer_fds), (accepted, accepted_fds) = active.take()
     assert (peer["ev"], peer["adapter"]) == ("peer", passive.adapter)
-    assert peer_fds == (passive.doorbell, passive.pidfd)
+    assert peer_fds[1] is passive.pidfd
+    assert peer_fds[0].kind() == "1, to ring"
     assert accepted_fds == (link,)
     assert accepted == {
         "ev": "accepted",
@@ -247,6 +249,8 @@ def test_from_connect_to_accept(world: World) -> None:
         "size": 4096,
     }
     assert passive.take() == []
+    ((by, (doorbell,)),) = passive.doorbells
+    assert (by, doorbell.kind()) == (active.uid, "1, to listen")
 
 
 def test_processes_hear_who_is_of_their_user(world: World) -> None:
@@ -440,6 +444,7 @@ def test_reject_brings_its_private_data(world: World) -> None:
             "ev": "refused",
             "connection": connection,
             "status": Status.CONNECTION_REFUSED,
+            "message": "the peer refused or gave up",
             "private": encode_private(b"no"),
         }
     ]

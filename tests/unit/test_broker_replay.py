@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A broker is gone; the next one hears from each process what it holds."""
 
+import errno
+import os
 from typing import Any
 
 import pytest
@@ -70,6 +72,21 @@ def test_both_ends_meet_again(old: tuple[Party, Party], first: str) -> None:
     active.ask("connect", **again, host=PASSIVE[0], port=PASSIVE[1])
     passive.ask("closed", connection=NUMBER)
     assert NUMBER not in [number for number, *_ in world.state.connections.records]
+
+
+def test_a_broker_without_descriptors_tells_of_both_ends_later(old: tuple[Party, Party]) -> None:
+    world = World()
+    active, passive = (back(world, party) for party in old)
+    world.channel_error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    assert holds(active, held(active, passive, "active")) == []
+    assert holds(passive, held(passive, active, "passive")) == []
+    assert active.take() == passive.take() == []
+    world.channel_error = None
+    for party in (active, passive):
+        party.ask("sync")
+    for party, other in ((active, passive), (passive, active)):
+        assert party.names() == ["peer"]
+        assert [by for by, _ in party.doorbells] == [other.uid]
 
 
 def test_a_passive_side_hears_that_its_active_side_has_given_up(old: tuple[Party, Party]) -> None:

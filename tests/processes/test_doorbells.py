@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a peer does to the doorbells that it shares with a process harms no other connection of it.
+
+Nobody here looks by himself: who is not rung sleeps until it is too late.
+"""
+
+import contextlib
+import select
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import shmnd
+import shmnd.affairs
+from processes.kit import PATIENCE, Child, Talk, broker_pid, end_process
+
+pytestmark = pytest.mark.slow
+
+ROUNDS = 200
+"""Messages of the honest peer."""
+
+HONEST = f"""
+import shmnd.affairs
+shmnd.affairs.LONGEST_SLEEP = Talk.pause = {2 * PATIENCE}
+adapter = shmnd.open_adapter()
+listener = listening(adapter)
+say(listener.get_local_address())
+talk = Talk.of(listener)
+talk.cq.spin = 0.0
+try:
+    while True:
+        heard = talk.hear()
+        time.sleep(0.002)  # who asked sleeps by now
+        talk.say(heard)
+except (ConnectionError, AssertionError):
+    pass
+adapter.close()
+"""
+
+LIAR = """
+import socket
+from shmnd.descriptors import Doorbell
+Doorbell.drain = lambda self: True  # it never takes a ring
+adapter = shmnd.open_adapter()
+listener = listening(adapter)
+say(listener.get_local_address())
+talk = Talk.of(listener)
+say("talks")
+
+def ends():
+    hub = adapter.hub
+    ringing = [process.doorbell.fileno() for process in hub._peers._processes.values()]
+    return ringing, list(hub._watch._doorbells)
+
+def as_socket(fd):
+    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=fd)
+
+def attack(how):
+    ringing, listening = ends()
+    for fd in ringing + listening:
+        end = as_socket(fd)
+        try:
+            if how == "drains":
+                end.recv(1 << 20, socket.MSG_DONTWAIT)
+            elif how == "fills":
+                while True:
+                    end.send(bytes(1 << 16), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            elif how == "blocks":
+                end.setblocking(True)
+            elif how == "shuts":
+                end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        finally:
+            end.detach()
+        if how == "closes":
+            os.close(fd)
+
+how = hear()
+while True:
+    attack(how)
+    if how == "closes":
+        attack = lambda how: None
+    talk.cq.arm_for(1)  # as who sleeps: every message to it shall ring
+    for result in talk.cq.get_results(8):
+        if result.request_type is shmnd.RequestType.RECEIVE and result.status == 0:
+            talk.qp.receive(talk.regions[1].sge(), "in")
+"""
+
+
+SPOILED: dict[str, Callable[[int], bool]] = {
+    "drains": lambda state: True,
+    "fills": lambda state: not state & select.POLLOUT,
+    "blocks": lambda state: not state & select.POLLOUT,
+    "shuts": lambda state: bool(state & select.POLLHUP),
+    "closes": lambda state: bool(state & select.POLLHUP),
+}
+"""What the doorbell of the liar has come to, as its victim sees it."""
+
+
+@pytest.fixture(autouse=True)
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(shmnd.affairs, "LONGEST_SLEEP", 2 * PATIENCE)
+    monkeypatch.setattr(Talk, "pause", 2 * PATIENCE)
+    yield
+    end_process(broker_pid())
+
+
+def doorbell_of(adapter: shmnd.Adapter, pid: int) -> int:
+    """Give what a process is rung by."""
+    (fd,) = {
+        process.doorbell.fileno()
+        for peer, process in adapter.hub._peers._adapters.values()
+        if peer.pid == pid
+    }
+    return fd
+
+
+def state_of(fd: int) -> int:
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return dict(poll.poll(0)).get(fd, 0)
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_a_liar_spoils_only_its_own_rings(how: str) -> None:
+    with (
+        Child(HONEST) as honest,
+        Child(LIAR) as liar,
+        shmnd.open_adapter() as adapter,
+    ):
+        good = Talk.to(adapter, tuple(honest.hear()))
+        bad = Talk.to(adapter, tuple(liar.hear()))
+        assert liar.hear() == "talks"
+        good.cq.spin = bad.cq.spin = 0.0
+        liar.say(how)
+        its_doorbell = doorbell_of(adapter, liar.pid)
+        deadline = time.monotonic() + PATIENCE
+        while not SPOILED[how](state_of(its_doorbell)):
+            ring(bad)
+            assert time.monotonic() < deadline, "its doorbell is neither closed nor full"
+        for number in range(ROUNDS):
+            ring(bad)
+            good.say(number.to_bytes(4, "little"))
+            assert good.hear() == number.to_bytes(4, "little")
+        assert state_of(doorbell_of(adapter, honest.pid)) == select.POLLOUT
+
+
+def ring(talk: Talk) -> None:
+    """Send to one that lets it ring each time, and may be slow to take it."""
+    with contextlib.suppress(BlockingIOError):
+        talk.qp.send(talk.regions[0].sge(0, 8), "out")
+    talk.cq.get_results(8)
