@@ -8,18 +8,19 @@ has its own mode; and each end of a connection asks the kernel who is at the oth
 from __future__ import annotations
 
 import array
+import contextlib
 import errno
 import os
 import re
 import socket
 import stat
 import struct
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from shmnd.status import NdError, Status, error
+from shmnd.steps import step
 
 __all__ = ["Access", "Caller", "access_of", "caller_at", "process_of", "unusable"]
 
@@ -29,8 +30,6 @@ _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _SO_PEERGROUPS: Final = 59  # Python has no name for it
 _GROUPS_BYTES: Final = 1024  # the most that Python asks for: 256 groups
-_MAKING: Final = 1.0
-"""Seconds that another member may take to make a directory or a lock and give it to the group."""
 
 _ERRNO_STATUS: Final = {
     errno.EACCES: Status.ACCESS_VIOLATION,
@@ -126,14 +125,23 @@ class Access:
         return caller.uid == os.geteuid() or (self.gid is not None and self.gid in caller.gids)
 
     def make(self, directory: Path) -> None:
-        """Make a directory for those who may come in, unless there is one."""
-        try:
-            directory.mkdir(mode=0o700)
-            self._give(directory, 0o700, 0o2770)  # the umask may have taken bits that we need
-        except FileExistsError:
+        """Make a directory for those who may come in, unless there is one.
+
+        They find it as it is to be or not at all, also when this process dies in the midst of it.
+        """
+        if os.path.lexists(directory):
             return
+        coming = _coming(directory)
+        try:
+            coming.mkdir(mode=0o700)
+            step("directory-made")
+            self._give(coming, 0o700, 0o2770)  # the umask may have taken bits that we need
+            coming.rename(directory)
         except OSError as exc:
-            raise unusable(directory, f"cannot be made: {exc.strerror}", exc) from exc
+            with contextlib.suppress(OSError):
+                coming.rmdir()
+            if not os.path.lexists(directory):  # else somebody was quicker
+                raise unusable(directory, f"cannot be made: {exc.strerror}", exc) from exc
 
     def _give(self, path: Path, mine: int, shared: int) -> None:
         if self.gid is not None:
@@ -146,32 +154,34 @@ class Access:
 
     def open_lock(self, path: Path) -> int:
         """Open the lock file, made if there is none."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        mode = 0o600 if self.gid is None else 0o660
-        deadline = time.monotonic() + _MAKING
-        while True:
-            try:
-                fd = os.open(path, flags, mode)
-                break
-            except PermissionError as exc:
-                # Another member may have made it just now, and be about to give it to the group.
-                if self.gid is None or time.monotonic() > deadline:
-                    raise unusable(path, f"cannot be opened: {exc.strerror}", exc) from exc
-                time.sleep(0.01)
-            except OSError as exc:
-                raise unusable(path, f"cannot be opened: {exc.strerror}", exc) from exc
-        if os.fstat(fd).st_uid == os.geteuid():  # the umask may have taken bits that we need
-            if self.gid is not None:
-                os.fchown(fd, -1, self.gid)
-            os.fchmod(fd, mode)
-        return fd
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            while True:
+                try:
+                    return os.open(path, flags)
+                except FileNotFoundError:
+                    self._make_lock(path)
+        except OSError as exc:
+            raise unusable(path, f"cannot be opened: {exc.strerror}", exc) from exc
+
+    def _make_lock(self, path: Path) -> None:
+        """Make the lock file under another name first: nobody finds it before its mode is right."""
+        coming = _coming(path)
+        os.close(os.open(coming, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        try:
+            step("lock-made")
+            self._give(coming, 0o600, 0o660)
+            with contextlib.suppress(FileExistsError):  # somebody was quicker
+                path.hardlink_to(coming)
+        finally:
+            coming.unlink()
 
     def require(self, directory: Path) -> None:
         """Nobody but those who may come in can reach what lies in it."""
         if self.gid is None:
             _require_private(directory)
             return
-        found = self._once_given(directory)
+        found = _lstat(directory)
         if found.st_gid != self.gid or found.st_mode & 0o2777 != 0o2770:
             raise _refused(
                 directory,
@@ -179,21 +189,10 @@ class Access:
                 f" where group {self.gid} wants its own with 2770",
             )
 
-    def _once_given(self, directory: Path) -> os.stat_result:
-        """Look at a directory that another member may have made just now, and not given yet."""
-        deadline = time.monotonic() + _MAKING
-        while True:
-            found = _lstat(directory)
-            if stat.S_IMODE(found.st_mode) != 0o700 or time.monotonic() > deadline:
-                return found
-            time.sleep(0.01)
-
     def require_sheltered(self, directory: Path) -> None:
         """Nobody else may put another directory in the place of one that we make inside."""
         directory = directory.resolve()
         found = _lstat(directory)
-        if self.gid is not None and found.st_uid != os.geteuid():
-            found = self._once_given(directory)
         if self.gid is not None and found.st_gid == self.gid and not found.st_mode & stat.S_IWOTH:
             return  # its members can, and are trusted with it
         if found.st_uid not in (0, os.geteuid()):
@@ -207,6 +206,11 @@ class Access:
                 directory,
                 f"may be written by others (mode {stat.S_IMODE(found.st_mode):04o}, not sticky)",
             )
+
+
+def _coming(path: Path) -> Path:
+    """Give another name beside a path, for what is to be there when it is ready."""
+    return path.with_name(f".{path.name}-{os.urandom(4).hex()}")
 
 
 def _require_private(directory: Path) -> None:

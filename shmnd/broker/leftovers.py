@@ -44,8 +44,8 @@ class Leftover:
 
 def find_leftovers(base: str | None = None) -> list[Leftover]:
     """Look at all namespaces of this user, and at /dev/shm. Changes nothing."""
-    found = [_look_at_socket(place) for place in _places(base)]
-    return [*(each for each in found if each is not None), *_names()]
+    sockets = [each for place in _places(base) for each in _look_at_sockets(place)]
+    return [*sockets, *_names()]
 
 
 def remove_leftovers(found: list[Leftover]) -> list[Leftover]:
@@ -64,16 +64,16 @@ def _places(base: str | None) -> Iterator[Place]:
             yield Place(entry, access_of())
 
 
-def _look_at_socket(place: Place) -> Leftover | None:
-    if not _is_socket(place.socket):
-        return None
-    if not os.path.lexists(place.lock):  # and a look makes none
-        return Leftover(place.socket, "socket", stale=True)
-    lock = _lock_of(place)
-    if lock is None:
-        return Leftover(place.socket, "socket", stale=False)
-    os.close(lock)
-    return Leftover(place.socket, "socket", stale=True)
+def _look_at_sockets(place: Place) -> Iterator[Leftover]:
+    sockets = [path for path in (place.socket, place.coming) if _is_socket(path)]
+    if not sockets:
+        return
+    stale = not os.path.lexists(place.lock)  # and a look makes none
+    if not stale and (lock := _lock_of(place)) is not None:
+        os.close(lock)
+        stale = True
+    for path in sockets:
+        yield Leftover(path, "socket", stale=stale)
 
 
 def _remove_socket(path: Path) -> bool:

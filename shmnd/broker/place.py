@@ -15,21 +15,19 @@ import hashlib
 import os
 import re
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from shmnd.broker.access import Access, access_of, unusable
 from shmnd.status import Status, error
+from shmnd.steps import step
 
 __all__ = ["DEFAULT_NAMESPACE", "Place", "namespace_name", "place_of", "root_of", "runtime_dir"]
 
 DEFAULT_NAMESPACE: Final = "default"
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _CALL: Final = "open_adapter"  # what the user called when any of this goes wrong
-_MAKING: Final = 1.0
-"""Seconds that a broker of a group may take to let its members at the socket it has made."""
 _SUN_PATH: Final = 107  # bytes of a socket's path, without the closing NUL
 
 
@@ -118,6 +116,8 @@ class Place:
         self.access = access or Access()
         self.lock = directory / "lock"
         self.socket = directory / "broker.sock"
+        self.coming = directory / "broker.new"
+        """The socket until somebody listens at it."""
 
     @property
     def mark(self) -> int:
@@ -156,14 +156,20 @@ class Place:
             return False
 
     def listen(self) -> socket.socket:
-        """Make the socket; only for who holds the lock. What lies there is stale by that."""
-        self.socket.unlink(missing_ok=True)
+        """Make the socket; only for who holds the lock. What lies there is stale by that.
+
+        Whoever finds it may come in and is heard, also when this process dies in the midst of it.
+        """
+        self.coming.unlink(missing_ok=True)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
-            with self._short(self.socket) as path:
+            with self._short(self.coming) as path:
                 sock.bind(path)
-            self.access.give_socket(self.socket)
+            step("broker-socket-bound")
+            self.access.give_socket(self.coming)
             sock.listen(4096)  # the kernel takes what net.core.somaxconn allows
+            self.coming.rename(self.socket)
+            step("broker-socket-shown")
         except BaseException:
             sock.close()
             raise
@@ -183,21 +189,11 @@ class Place:
             return None
         except OSError as exc:
             sock.close()
-            if isinstance(exc, PermissionError) and self._is_being_given():
-                return None
             raise unusable(self.socket, f"cannot be reached: {exc.strerror}", exc) from exc
         except BaseException:
             sock.close()
             raise
         return sock
-
-    def _is_being_given(self) -> bool:
-        """Tell whether another member may just be about to let the group in."""
-        try:
-            made = self.socket.lstat().st_ctime
-        except OSError:
-            return self.access.gid is not None and self.directory.exists()
-        return self.access.gid is not None and time.time() - made < _MAKING
 
     @contextlib.contextmanager
     def _short(self, path: Path) -> Iterator[str]:

@@ -18,6 +18,7 @@ import pytest
 
 import shmnd
 from crash.mortal import WAIT, Half, mortal
+from processes.kit import broker_pid, end_process
 from shmnd import NdError
 from shmnd.broker.place import place_of
 
@@ -37,7 +38,11 @@ BROKER = [
     "broker-has-sent", "broker-has-lost-a-client",
 ]  # fmt: skip
 ELSEWHERE = {
+    "directory-made": "test_whoever_makes_the_place_dies",
+    "lock-made": "test_whoever_makes_the_place_dies",
     "broker-to-be-started": "test_the_starter_of_a_broker_dies",
+    "broker-socket-bound": "test_a_broker_that_begins_dies",
+    "broker-socket-shown": "test_a_broker_that_begins_dies",
     "broker-socket-removed": "test_a_broker_that_leaves_dies",
 }
 
@@ -234,6 +239,33 @@ def test_the_broker_dies_at(namespace: str, name: str, passes: int) -> None:
                 continue  # the broker died in the midst of it
         if process.is_alive():
             process.join(0.2)
+
+
+@pytest.mark.parametrize("name", ["broker-socket-bound", "broker-socket-shown"])
+def test_a_broker_that_begins_dies(namespace: str, name: str) -> None:
+    with mortal("broker", name) as (process, _):
+        process.join(WAIT)
+        assert process.exitcode == -signal.SIGKILL
+    with shmnd.open_adapter() as adapter:
+        Aside(adapter).talk(1)
+    assert not place_of().coming.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "passes"), [("directory-made", 1), ("directory-made", 2), ("lock-made", 1)]
+)
+def test_whoever_makes_the_place_dies(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, passes: int
+) -> None:
+    """With a group, whose members cannot mend what another one left half made."""
+    monkeypatch.setenv("SHMND_RUNTIME_DIR", str(tmp_path / "new"))
+    monkeypatch.setenv("SHMND_GROUP", str(os.getegid()))
+    with mortal("active", name, passes) as (process, _):
+        process.join(WAIT)
+        assert process.exitcode == -signal.SIGKILL
+    with shmnd.open_adapter() as adapter:
+        Aside(adapter).talk(1)
+    end_process(broker_pid())
 
 
 def test_a_broker_that_leaves_dies(namespace: str) -> None:

@@ -5,11 +5,11 @@ import contextlib
 import functools
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,32 @@ def test_members_of_a_group_meet(common: Path, private: bool) -> None:
         for path in (common / "run" / "default").iterdir():
             found = path.stat()
             assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o660, CLUB)
+
+
+DIES = f"""
+from shmnd import steps
+from shmnd.broker import spawn
+name = hear()
+def reached(step):
+    if step == name:
+        os.kill(os.getpid(), 9)
+steps.reached = reached
+if name.startswith("broker"):
+    place = spawn.place_of(group={CLUB})
+    place.try_lock()
+    place.listen()
+shmnd.open_adapter(group={CLUB})
+"""
+
+
+@only_root
+@pytest.mark.parametrize("name", ["directory-made", "lock-made", "broker-socket-bound"])
+def test_what_a_member_left_half_made_keeps_no_other_one_out(common: Path, name: str) -> None:
+    """Which could neither mend it nor take it away."""
+    with Child(DIES, **member(ANNA), env=env(common)) as anna:
+        anna.say(name)
+        assert anna.process.wait(PATIENCE) == -signal.SIGKILL
+    assert outcome(f"group={CLUB}", common, **member(BERT)) == "in"
 
 
 NEAR = f"""
@@ -312,25 +338,6 @@ def test_a_directory_with_other_modes_is_not_used_for_a_group(common: Path) -> N
     assert status == "ACCESS_VIOLATION"
     assert "2777" in text
     assert str(inside) in text
-
-
-@only_root
-def test_a_directory_that_is_about_to_be_given_is_waited_for(common: Path) -> None:
-    """Between its making and its giving it looks like another member's own."""
-    directory = common / "run"
-    directory.mkdir(mode=0o700)
-    os.chown(directory, ANNA, ANNA)
-
-    def give() -> None:
-        os.chown(directory, ANNA, CLUB)
-        directory.chmod(0o2770)
-
-    giving = threading.Timer(0.1, give)
-    giving.start()
-    try:
-        Access(CLUB).require_sheltered(directory)
-    finally:
-        giving.join()
 
 
 @only_root

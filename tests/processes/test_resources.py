@@ -302,7 +302,7 @@ def test_a_directory_that_cannot_be_used_is_named(
         inside.mkdir(mode=0o700)
         os.chown(inside, 12345, -1)
     else:
-        monkeypatch.setattr(Path, "mkdir", Faults(2).wrap(Path.mkdir, system_error(errno.ENOSPC)))
+        monkeypatch.setattr(Path, "mkdir", Faults(1).wrap(Path.mkdir, system_error(errno.ENOSPC)))
     with pytest.raises(NdError) as caught:
         shmnd.open_adapter()
     assert str(inside) in str(caught.value)
