@@ -10,6 +10,7 @@ import weakref
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.long cimport PyLong_AsLongAndOverflow
+from cpython.object cimport PyObject, PyTypeObject, inquiry, traverseproc, visitproc
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from cpython.ref cimport Py_DECREF
 from libc.stdlib cimport calloc, free
@@ -531,3 +532,39 @@ cdef class CompletionCore:
         PyMem_RawFree(self.raw.links)
         PyMem_RawFree(self.raw.active)
         free(self.raw.by_bit)
+
+
+# -- what the garbage collector is to see --
+
+# The contexts of results that nobody took are held by entries in C. One that refers to its queue
+# pair, as an object of a program with a connection and a request does, keeps that pair alive, and
+# so this queue; what cannot be seen to be a circle is never given back.
+
+cdef PyTypeObject *_type = <PyTypeObject *>CompletionCore
+cdef traverseproc _visit_attributes = _type.tp_traverse
+cdef inquiry _clear_attributes = _type.tp_clear
+
+
+cdef int _visit(PyObject *queue, visitproc visit, void *arg) except -1:
+    cdef c.shmnd_cq *raw = &(<CompletionCore>queue).raw
+    cdef int stop = _visit_attributes(queue, visit, arg)
+    cdef uint64_t pos
+    for pos in range(raw.read_pos, raw.write_pos):
+        if stop:
+            break
+        stop = visit(<PyObject *>raw.ring[pos & raw.mask].context, arg)
+    return stop
+
+
+cdef int _clear(object queue) except -1:
+    cdef c.shmnd_cq *raw = &(<CompletionCore>queue).raw
+    cdef void *context
+    while raw.read_pos != raw.write_pos:
+        context = raw.ring[raw.read_pos & raw.mask].context
+        raw.read_pos += 1  # first: the end of a context may come back here
+        Py_DECREF(<object>context)
+    return _clear_attributes(queue)
+
+
+_type.tp_traverse = _visit
+_type.tp_clear = _clear

@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import copy
+import gc
 import multiprocessing
 import os
 import pickle
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -148,6 +150,40 @@ def test_an_object_is_not_copied_since_each_copy_would_end_it(make: type) -> Non
         for way in (copy.copy, copy.deepcopy, pickle.dumps):
             with pytest.raises(TypeError, match=f"'{type(thing).__name__}'.* adapter of its own"):
                 way(thing)
+
+
+class Request:
+    """What programs give as a context: it knows whose it is."""
+
+    def __init__(self, qp: Any) -> None:
+        self.qp = qp
+        self.itself = self
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("context", [Request, lambda qp: qp])
+def test_a_context_that_refers_to_its_queue_pair_keeps_nothing_alive(
+    context: Callable[[Any], Any], closed: bool
+) -> None:
+    """Neither while its request waits, once nothing else refers to them, nor as a result."""
+    with shmnd.open_adapter() as adapter:
+        cq = adapter.create_completion_queue(8)
+        qp = adapter.create_queue_pair(cq, cq)
+        for _ in range(3):
+            qp.receive(None, context(qp))
+        qp.flush()
+        qp.receive(None, context(qp))
+        gc.collect()
+        (first,) = cq.get_results(1)
+        assert getattr(first.request_context, "qp", qp) is qp, "they are still here"
+        if closed:
+            qp.close()
+            cq.close()
+        gone = weakref.ref(qp), weakref.ref(cq)
+        del qp, cq, first
+    del adapter
+    gc.collect()
+    assert [each() for each in gone] == [None, None]
 
 
 @pytest.mark.parametrize("nested", [False, True])
