@@ -33,8 +33,8 @@ class Watch:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._own = EventCount()  # rung by this process alone
+        # Closed by whoever lets go of one last: another thread may be about to drain it.
         self._doorbells: dict[int, Doorbell] = {}
-        self._listening = threading.RLock()  # held while any of those is drained or closed
         self._timer = Timer()
         self._nudge = EventCount()  # wakes the leader; unlike a ring it is no news
         self._nudged = False
@@ -78,26 +78,22 @@ class Watch:
         False for a process that keeps too many open: it might use up the descriptors of this one.
         """
         doorbell = Doorbell(fd, process)
-        with self._listening:
-            its = {each.fileno() for each in self._doorbells.values() if each.process == process}
-            if len(its) >= _DOORBELLS_OF_ONE:
-                self.ring()  # for what is taken here
-                for one in its:
-                    self._hear(one)
-                if its <= self._doorbells.keys():
-                    return False
-            self._epoll.register(fd, select.EPOLLIN)
-            self._doorbells[fd] = doorbell
+        its = [each for each in list(self._doorbells.values()) if each.process == process]
+        if len(its) >= _DOORBELLS_OF_ONE:
+            self.ring()  # for what is taken here
+            if all(self._hear(each) for each in its):
+                return False
+        self._epoll.register(fd, select.EPOLLIN)
+        self._doorbells[fd] = doorbell
         return True
 
-    def _hear(self, fd: int) -> None:
-        """Take the rings of a doorbell, and close it when no more will come."""
-        with self._listening:
-            doorbell = self._doorbells.get(fd)
-            if doorbell is not None and not doorbell.drain():
-                del self._doorbells[fd]
-                self.exclude(fd)
-                doorbell.close()
+    def _hear(self, doorbell: Doorbell) -> bool:
+        """Take the rings of a doorbell; False when no more will come."""
+        if doorbell.drain():
+            return True
+        if self._doorbells.pop(doorbell.fileno(), None) is not None:
+            self.exclude(doorbell.fileno())
+        return False
 
     def ready(self) -> tuple[bool, list[int]]:
         """Tell whether anything is readable now, and which descriptors beside the watch's own.
@@ -106,8 +102,9 @@ class Watch:
         """
         rung, others = False, []
         for fd, _ in self._epoll.poll(0, _MOST):
-            if fd in self._doorbells:
-                self._hear(fd)
+            doorbell = self._doorbells.get(fd)
+            if doorbell is not None:
+                self._hear(doorbell)
                 rung = True
             elif fd == self._own.fileno():
                 self._own.drain()
@@ -200,16 +197,13 @@ class Watch:
     def _close_descriptors(self) -> None:
         self._epoll.close()
         self._own.close()
-        with self._listening:
-            while self._doorbells:
-                self._doorbells.popitem()[1].close()
+        self._doorbells.clear()
         self._timer.close()
         self._nudge.close()
 
     def close_in_child(self) -> None:
         """Give the copies back that fork() made; what the parent sleeps on stays as it is."""
         self._cond = threading.Condition()  # a thread that is not here may have held the old one
-        self._listening = threading.RLock()
         self._leader = None
         self._polling = False
         self._close_descriptors()
