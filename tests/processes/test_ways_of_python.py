@@ -315,7 +315,7 @@ def test_a_fork_in_the_midst_of_everything_hangs_nobody() -> None:
 ENDS = {
     "everything alive": "",
     "in a cycle": "talk.me = talk; other.me = [talk, other, adapter]",
-    "a Receive posted": "",
+    "a Receive posted": "qp = adapter.create_queue_pair(talk.cq, talk.cq); qp.receive(None, qp)",
     "requests outstanding": "talk.connector.notify_disconnect(); talk.cq.notify()",
     "a connect pending": "third = Talk(adapter); p = third.connector.connect(third.qp, address)",
     "a request pending": "third = Talk(adapter); listener.get_connection_request(third.connector)",
@@ -345,6 +345,14 @@ loop = asyncio.new_event_loop()
 loop.run_until_complete(main())
 for task in asyncio.all_tasks(loop):
     task._log_destroy_pending = False
+loop.close()
+""",
+    "descriptors that a loop watches": """
+import asyncio
+loop, file = asyncio.new_event_loop(), adapter.create_overlapped_file()
+loop.add_reader(file, file.poll)
+loop.add_reader(talk.cq, talk.cq.get_results)
+loop.run_until_complete(asyncio.sleep(0.05))
 loop.close()
 """,
     "inside atexit": """
