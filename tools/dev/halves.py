@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The test suite in two halves beside each other, with one closing line for all of it.
+
+Its tests wait as often as they work, so one processor has room for another half. Each half is a
+pytest of its own and not a worker of one: a worker has a thread beside the tests, and the tests
+fork, count threads and look at all that their process holds.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+TESTS: Final = Path(__file__).parents[2] / "tests"
+FIRST: Final = frozenset({"docs", "fuzz", "model", "native", "nd1", "unit"})
+"""Folders of the first half; all others are the second. Both take about the same time."""
+ALONE: Final = (TESTS / "processes" / "test_leftovers.py",)
+"""Names in /dev/shm that nobody owns: the start of any broker, in the other half too, ends them."""
+
+PYTEST: Final = (sys.executable, "-m", "pytest", "--color=no")
+_CLOSING: Final = re.compile(r"=+ (.* in [\d.]+s.*) =+\n?")
+
+
+def halves() -> tuple[list[str], list[str]]:
+    """Give the folders of both; every folder that has tests is in one of them."""
+    folders = sorted({path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")})
+    first = [str(TESTS / name) for name in folders if name in FIRST]
+    return first, [str(TESTS / name) for name in folders if name not in FIRST]
+
+
+def shown(lines: Iterable[str]) -> Counter[str]:
+    """Print what a pytest says; give the counts of its closing line."""
+    closing = None
+    for line in lines:
+        print(line, end="", flush=True)
+        closing = _CLOSING.fullmatch(line) or closing
+    return counts(closing[1]) if closing else Counter()
+
+
+def counts(closing: str) -> Counter[str]:
+    """Give what is counted in a closing line; `1 error` and `2 errors` are of one kind."""
+    found = re.findall(r"(\d+) (error|warning|\w+)", closing)
+    return Counter({kind: int(number) for number, kind in found})
+
+
+def main() -> int:
+    """Run both halves, then what must be alone."""
+    began = time.monotonic()
+    first, second = halves()
+    apart = [f"--ignore={path}" for path in ALONE]
+    with (
+        tempfile.TemporaryFile("w+") as said,
+        subprocess.Popen([*PYTEST, *first, *apart], stdout=subprocess.PIPE, text=True) as one,
+        subprocess.Popen([*PYTEST, *second, *apart], stdout=said, stderr=said) as other,
+    ):
+        assert one.stdout is not None
+        total = shown(one.stdout)
+        other.wait()
+        said.seek(0)
+        total += shown(said)
+    with subprocess.Popen([*PYTEST, *map(str, ALONE)], stdout=subprocess.PIPE, text=True) as last:
+        assert last.stdout is not None
+        total += shown(last.stdout)
+    codes: list[int] = [each.returncode for each in (one, other, last)]
+    if died := [code for code in codes if not 0 <= code <= 1]:
+        print(f"halves: a pytest ended with {', '.join(map(str, died))}", file=sys.stderr)
+    kinds = ", ".join(f"{number} {kind}" for kind, number in total.items())
+    print(f"===== {kinds or 'nothing was run'} in {time.monotonic() - began:.2f}s =====")
+    return max(map(abs, codes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
