@@ -3,7 +3,7 @@
 
 Its tests wait as often as they work, so one processor has room for another half. Each half is a
 pytest of its own and not a worker of one: a worker has a thread beside the tests, and the tests
-fork, count threads and look at all that their process holds.
+fork, count threads and look at all that their process holds. Options go to each of them.
 """
 
 import re
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 TESTS: Final = Path(__file__).parents[2] / "tests"
-FIRST: Final = frozenset({"docs", "fuzz", "model", "native", "nd1", "unit"})
+FIRST: Final = frozenset({"docs", "fuzz", "model", "native", "nd1", "reference", "unit"})
 """Folders of the first half; all others are the second. Both take about the same time."""
 ALONE: Final = (TESTS / "processes" / "test_leftovers.py",)
 """Names in /dev/shm that nobody owns: the start of any broker, in the other half too, ends them."""
@@ -48,22 +48,23 @@ def counts(closing: str) -> Counter[str]:
     return Counter({kind: int(number) for number, kind in found})
 
 
-def main() -> int:
+def main(options: list[str]) -> int:
     """Run both halves, then what must be alone."""
     began = time.monotonic()
     first, second = halves()
+    command = [*PYTEST, *options]
     apart = [f"--ignore={path}" for path in ALONE]
     with (
         tempfile.TemporaryFile("w+") as said,
-        subprocess.Popen([*PYTEST, *first, *apart], stdout=subprocess.PIPE, text=True) as one,
-        subprocess.Popen([*PYTEST, *second, *apart], stdout=said, stderr=said) as other,
+        subprocess.Popen([*command, *first, *apart], stdout=subprocess.PIPE, text=True) as one,
+        subprocess.Popen([*command, *second, *apart], stdout=said, stderr=said) as other,
     ):
         assert one.stdout is not None
         total = shown(one.stdout)
         other.wait()
         said.seek(0)
         total += shown(said)
-    with subprocess.Popen([*PYTEST, *map(str, ALONE)], stdout=subprocess.PIPE, text=True) as last:
+    with subprocess.Popen([*command, *map(str, ALONE)], stdout=subprocess.PIPE, text=True) as last:
         assert last.stdout is not None
         total += shown(last.stdout)
     codes: list[int] = [each.returncode for each in (one, other, last)]
@@ -75,4 +76,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
