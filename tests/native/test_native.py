@@ -39,6 +39,15 @@ def test_there_is_something_to_check() -> None:
     assert len(HEADERS) >= 14
 
 
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_check_of_a_program_is_run(program: str) -> None:
+    """A function without arguments that is named nowhere else stands in no table of tests."""
+    source = (HERE / f"{program}.c").read_text()
+    checks = re.findall(r"^static void (\w+)\(void\)$", source, re.MULTILINE)
+    assert checks
+    assert not [name for name in checks if len(re.findall(rf"\b{name}\b", source)) < 2]
+
+
 def build(program: str, flavour: str, folder: Path, *extra: str) -> tuple[Path, str]:
     """The program, and what the compiler said if it made none."""
     binary = folder / f"{program}-{flavour}"
