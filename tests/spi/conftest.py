@@ -14,7 +14,8 @@ from typing import Any, Final
 import pytest
 
 from spi import roles
-from spi.harness import End, Options, Pair
+from spi.harness import End, Options
+from spi.pair import Pair
 from spi.remote import Ends, RemoteDied, RemoteProcess
 
 HERE: Final = Path(__file__).parent

@@ -27,7 +27,8 @@ from typing import Any, cast
 import numpy as np
 
 import shmnd
-from spi.harness import Buffer, Completion, End, Options, Pair, Side
+from spi.harness import Buffer, Completion, End, Options, Side
+from spi.pair import Pair
 
 REPLY_TIMEOUT = 60.0
 """Longer than every bounded wait inside a call; a child that is silent for so long is stuck."""

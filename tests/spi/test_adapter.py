@@ -17,7 +17,8 @@ import pytest
 
 import shmnd
 from shmnd import AdapterFlag, AdapterInfo, Status
-from spi.harness import LOCAL, WAIT, End, Pair, final, nd_error, statuses
+from spi.harness import LOCAL, WAIT, End, final, nd_error, statuses
+from spi.pair import Pair
 from spi.remote import Ends
 
 MakePair = Callable[..., Pair]

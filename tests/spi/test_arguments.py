@@ -15,7 +15,8 @@ import pytest
 
 import shmnd
 from shmnd import CqNotify, OpFlag, Status
-from spi.harness import LOCAL, REMOTE, End, Pair, nd_error, statuses
+from spi.harness import LOCAL, REMOTE, End, nd_error, statuses
+from spi.pair import Pair
 from spi.remote import Ends
 
 NO_INTEGERS = [None, True, np.bool_(True), 1.0, 1.5, math.nan, np.float64(1), "1", b"1", [], (1, 2)]

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from shmnd import CqNotify, Status
-from spi.harness import Pair, contexts, nd_error, statuses
+from spi.harness import contexts, nd_error, statuses
+from spi.pair import Pair
 from spi.remote import Ends
 
 MakePair = Callable[..., Pair]

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from shmnd import Status
-from spi.harness import WAIT, End, Pair, contexts, final, nd_error, statuses, wait_until
+from spi.harness import WAIT, End, contexts, final, nd_error, statuses, wait_until
+from spi.pair import Pair
 from spi.remote import Ends
 
 MakePair = Callable[..., Pair]

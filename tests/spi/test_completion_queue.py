@@ -14,7 +14,6 @@ from spi.harness import (
     WAIT,
     End,
     Late,
-    Pair,
     contexts,
     final,
     nd_error,
@@ -22,6 +21,7 @@ from spi.harness import (
     wait_completion,
     wait_until,
 )
+from spi.pair import Pair
 from spi.remote import Ends
 
 MakePair = Callable[..., Pair]

@@ -8,18 +8,8 @@ from typing import Any
 import pytest
 
 from shmnd import Status
-from spi.harness import (
-    FILL,
-    NOBODY,
-    WAIT,
-    End,
-    Pair,
-    exhaust_ports,
-    final,
-    nd_error,
-    outcome,
-    statuses,
-)
+from spi.harness import FILL, NOBODY, WAIT, End, exhaust_ports, final, nd_error, outcome, statuses
+from spi.pair import Pair
 from spi.remote import Ends
 
 MakePair = Callable[..., Pair]

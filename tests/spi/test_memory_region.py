@@ -13,18 +13,8 @@ import pytest
 
 import shmnd
 from shmnd import MrFlag, OpFlag, Status
-from spi.harness import (
-    FILL,
-    LOCAL,
-    REMOTE,
-    WAIT,
-    End,
-    Pair,
-    final,
-    nd_error,
-    outcome,
-    statuses,
-)
+from spi.harness import FILL, LOCAL, REMOTE, WAIT, End, final, nd_error, outcome, statuses
+from spi.pair import Pair
 
 UNMAPPED = 0x1000
 """An address that the kernel maps for nobody (vm.mmap_min_addr is above it)."""

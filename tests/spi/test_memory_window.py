@@ -7,7 +7,8 @@ import pytest
 
 from shmnd import OpFlag, Status
 from spi import roles
-from spi.harness import FILL, LOCAL, End, Pair, contexts, final, nd_error, outcome, statuses
+from spi.harness import FILL, LOCAL, End, contexts, final, nd_error, outcome, statuses
+from spi.pair import Pair
 
 READ, WRITE = OpFlag.ALLOW_READ, OpFlag.ALLOW_WRITE
 BOTH = READ | WRITE

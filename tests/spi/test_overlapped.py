@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from shmnd import NdError, Overlapped, Status
-from spi.harness import LOCAL, WAIT, End, Pair, final, nd_error
+from spi.harness import LOCAL, WAIT, End, final, nd_error
+from spi.pair import Pair
 from spi.remote import Ends
 
 

@@ -17,13 +17,13 @@ from spi.harness import (
     WAIT,
     Buffer,
     End,
-    Pair,
     contexts,
     final,
     nd_error,
     statuses,
     wait_completion,
 )
+from spi.pair import Pair
 from spi.remote import Ends
 
 SIZES = [0, 1, 47, 48, 49, 63, 64, 65, 1000, 4096, 65536, 1 << 20]

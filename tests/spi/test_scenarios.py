@@ -14,7 +14,8 @@ import pytest
 import shmnd
 from shmnd import AdapterInfo, CqNotify, Provider, Status
 from spi import scenarios as play
-from spi.harness import LOCAL, WAIT, End, Pair, final, nd_error, outcome, statuses
+from spi.harness import LOCAL, WAIT, End, final, nd_error, outcome, statuses
+from spi.pair import Pair
 from spi.remote import Ends
 from spi.scenarios import HDR, MAX, PORT
 

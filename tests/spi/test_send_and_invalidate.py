@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from shmnd import CqNotify, OpFlag, RequestType, Status
-from spi.harness import FILL, Buffer, Completion, Pair, contexts, nd_error, statuses
+from spi.harness import FILL, Buffer, Completion, contexts, nd_error, statuses
+from spi.pair import Pair
 
 BOTH = OpFlag.ALLOW_READ | OpFlag.ALLOW_WRITE
 SIZES = [0, 8, 45, 1024, 3573, 3576, 20_000, 65_536, 300_000]

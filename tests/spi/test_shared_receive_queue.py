@@ -9,17 +9,8 @@ import pytest
 
 from shmnd import NdError, Status
 from spi import roles
-from spi.harness import (
-    FILL,
-    WAIT,
-    End,
-    Pair,
-    contexts,
-    final,
-    nd_error,
-    statuses,
-    wait_until,
-)
+from spi.harness import FILL, WAIT, End, contexts, final, nd_error, statuses, wait_until
+from spi.pair import Pair
 from spi.remote import Ends
 
 MakePair = Callable[..., Pair]

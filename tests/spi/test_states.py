@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from shmnd import NdError, RequestType, Status
-from spi.harness import NOBODY, WAIT, End, Pair, final, outcome, statuses
+from spi.harness import NOBODY, WAIT, End, final, outcome, statuses
+from spi.pair import Pair
 
 Action = Callable[[Pair], Status]
 
