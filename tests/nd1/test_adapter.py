@@ -231,6 +231,8 @@ def test_register_memory_invalid_parameter_when_it_is_too_long(end: End) -> None
         end.adapter.register_memory((4096, most + 1))
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(180)
 def test_register_memory_insufficient_resources_when_every_token_is_in_use(end: End) -> None:
     buffer, held = bytearray(8), []
     with nd_error(Status.INSUFFICIENT_RESOURCES):
@@ -358,6 +360,8 @@ def test_listen_address_already_exists_when_the_port_is_in_use(end: End) -> None
         end.adapter.listen(0, 6, listen.assigned_port)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(180)
 def test_listen_insufficient_resources_when_every_port_is_taken(end: End) -> None:
     listens = []
     with nd_error(Status.INSUFFICIENT_RESOURCES):
