@@ -315,7 +315,8 @@ class Hub(Mail):
         self._unheard.discard(event["adapter"])
 
     def _process_gone(self, event: Event, fds: list[int]) -> None:
-        self._peers.forget_process(event["process"])
+        for peer in self._peers.forget_process(event["process"]):
+            peer.mark_dead()
 
     _TABLE_EVENTS: ClassVar[Mapping[str, Callable[[Hub, Event, list[int]], None]]] = {
         "doorbell": _doorbell,

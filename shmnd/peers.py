@@ -48,9 +48,13 @@ class _Process:
         """Ask the kernel."""
         return bool(_poll(self.pidfd, select.POLLIN))
 
+    def listens_no_more(self) -> bool:
+        """Ask the kernel whether our ring is heard by nobody."""
+        return bool(_poll(self.doorbell, 0) & select.POLLHUP)
+
     def ring_by(self, doorbell: Descriptor) -> None:
         """Take a new doorbell in place of the present one, if nobody listens at that any more."""
-        if _poll(self.doorbell, 0) & select.POLLHUP:
+        if self.listens_no_more():
             # Whoever rings goes on with the number that it knows; what it rang for may be lost.
             os.dup2(doorbell.fileno(), self.doorbell.fileno(), inheritable=False)
             ring(self.doorbell)
@@ -165,12 +169,20 @@ class Peers:
             if found is not None:
                 found[1].introduced.discard(uid)
 
-    def forget_process(self, uid: str) -> None:
-        """A process has left the broker: it is dead, or through with us, or will come back."""
+    def forget_process(self, uid: str) -> list[PeerLike]:
+        """A process has left the broker: it is dead, or through with us, or will come back.
+
+        Or it has become another program (exec), and lives on without what it had. It listens to us
+        no more then, though it never said that its adapters are closed: these are given.
+        """
         with self._lock:
             process = self._processes.get(uid)
-            for adapter in list(process.introduced) if process is not None else ():
+            if process is None:
+                return []
+            left = [self._adapters[adapter][0] for adapter in process.introduced]
+            for adapter in list(process.introduced):
                 self.forget(adapter)
+            return left if process.listens_no_more() else []
 
     def take_dead(self, readable: list[int]) -> list[PeerLike]:
         """Give the adapters whose processes ended, by the descriptors that became readable."""

@@ -267,6 +267,30 @@ def adapter_of_mine() -> None:
         assert waiting.hear() == b"child"
 
 
+BECOMES_ANOTHER = """
+adapter = shmnd.open_adapter()
+listener = listening(adapter)
+say(listener.get_local_address())
+talk = Talk.of(listener)
+say("connected")
+hear()
+os.execv("/bin/sleep", ["sleep", "1000"])
+"""
+
+
+def test_a_process_that_becomes_another_program_is_as_dead_to_its_peers() -> None:
+    with shmnd.open_adapter() as adapter, Child(BECOMES_ANOTHER) as child:
+        talk = Talk.to(adapter, tuple(child.hear()))
+        assert child.hear() == "connected"
+        told = talk.connector.notify_disconnect()
+        child.say("go on")
+        told.result(PATIENCE)
+        (result,) = talk.cq.wait(8, PATIENCE)
+        assert (result.request_context, result.status) == ("in", Status.CANCELED)
+        assert child.process.poll() is None
+        child.process.kill()
+
+
 def test_a_fork_in_the_midst_of_everything_hangs_nobody() -> None:
     """Threads of the parent hold every lock there is while it forks."""
     with Child(ECHO) as echo, shmnd.open_adapter() as adapter:
