@@ -89,15 +89,22 @@ def _commit(fd: int, nbytes: int, call: str) -> None:
 
 
 def _require_sealed(fd: int, nbytes: int) -> None:
-    """Let pass ordinary shared memory of at least `nbytes` bytes that nobody can cut short."""
+    """Let pass ordinary shared memory of at least `nbytes` bytes that nobody can cut short.
+
+    It is committed, as all segments are: what costs its owner nothing could be so large, or so many,
+    that it fills our address space.
+    """
     cdef c_statfs where
-    size = os.fstat(fd).st_size
+    found = os.fstat(fd)
+    size = found.st_size
     if _fstatfs(fd, &where) != 0 or where.f_type != _TMPFS:
         why = "is no shared memory"
     elif not 0 < nbytes <= size:
         why = f"holds {size} bytes, {nbytes} were announced"
     elif not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
         why = "could be cut short while it is in use (its size is not sealed)"
+    elif found.st_blocks * 512 < nbytes:
+        why = f"holds {size} bytes, of which only {found.st_blocks * 512} are committed"
     else:
         return
     raise error(Status.INTERNAL_ERROR, "Segment.attach", f"descriptor {fd} {why}")

@@ -63,6 +63,15 @@ def test_a_segment_that_could_be_cut_short_is_refused() -> None:
     assert caught.value.status is Status.INTERNAL_ERROR
 
 
+def test_a_segment_that_costs_its_owner_nothing_is_refused() -> None:
+    """Two of the largest fill the address space of whoever maps them."""
+    fd = unsealed(1 << 46)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    with pytest.raises(NdError, match="only 0 are committed") as caught:
+        Segment.attach(fd, 1 << 46, writable=True)
+    assert caught.value.status is Status.INTERNAL_ERROR
+
+
 def test_a_segment_that_is_too_short_is_refused(segment: Segment) -> None:
     with pytest.raises(NdError, match=f"{PAGES} bytes, {PAGES + 1} were announced"):
         Segment.attach(os.dup(segment.fd), PAGES + 1, writable=True)
