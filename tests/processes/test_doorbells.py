@@ -78,6 +78,8 @@ def attack(how):
             os.close(fd)
 
 how = hear()
+while not all(ends()):
+    adapter.hub.progress()
 while True:
     attack(how)
     if how == "closes":
