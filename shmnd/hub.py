@@ -156,14 +156,17 @@ class Hub(Mail):
         """Look at everything once; never waits."""
         self._look()
 
-    def _look(self, keep: bool = True) -> None:
-        """Look, with or without what carries on other queues' requests."""
+    def _look(self, keep: bool = True, found: list[tuple[int, int]] | None = None) -> None:
+        """Look, with or without what carries on other queues' requests.
+
+        `found` is what has just ended this thread's sleep.
+        """
         me = threading.get_ident()
         if self._ended or me in self._looking:
             return
         self._looking.add(me)
         try:
-            rung, readable = self._watch.ready()
+            rung, readable = self._watch.ready(found)
             if readable:
                 self._look_at(readable)
             if rung and not self.client.alive and self.ledger.listens:
@@ -207,20 +210,21 @@ class Hub(Mail):
                     self.carriers.begin(sleeper)
                 else:
                     self.carriers.keep()
-                if self._sleep(seen, pause):
-                    self._look(keep=False)
+                found = self._sleep(seen, pause)
+                if found is not None:
+                    self._look(keep=False, found=found)
         finally:
             self._watch.leave()
             if asleep:
                 self.carriers.end(sleeper)
 
-    def _sleep(self, seen: int, pause: float) -> bool:
+    def _sleep(self, seen: int, pause: float) -> list[tuple[int, int]] | None:
         try:
             return self._watch.sleep(seen, pause)
         except (ValueError, OSError):
             if self.alive:
                 raise
-            return False  # another thread has just closed the hub
+            return None  # another thread has just closed the hub
 
     def news(self) -> None:
         """Something ended: threads that sleep look whether it is what they wait for."""

@@ -95,13 +95,13 @@ class Watch:
             self.exclude(doorbell.fileno())
         return False
 
-    def ready(self) -> tuple[bool, list[int]]:
+    def ready(self, found: list[tuple[int, int]] | None = None) -> tuple[bool, list[int]]:
         """Tell whether anything is readable now, and which descriptors beside the watch's own.
 
-        Doorbells and the timer are drained.
+        Doorbells and the timer are drained. `found` is what a sleep has just found.
         """
         rung, others = False, []
-        for fd, _ in self._epoll.poll(0, _MOST):
+        for fd, _ in self._epoll.poll(0, _MOST) if found is None else found:
             doorbell = self._doorbells.get(fd)
             if doorbell is not None:
                 self._hear(doorbell)
@@ -136,16 +136,16 @@ class Watch:
         self._nudged = True
         self._nudge.add()
 
-    def sleep(self, seen: int, timeout: float) -> bool:
+    def sleep(self, seen: int, timeout: float) -> list[tuple[int, int]] | None:
         """Block until there is news after generation `seen`, at most so many seconds.
 
-        True for the leader, who slept in the kernel and has to look at what is readable now. It
-        leads until it says `leave`; the others hear its news.
+        What is readable for the leader, who slept in the kernel and has to look at it now. It
+        leads until it says `leave`; the others get None, and hear its news.
         """
         if not self._lead(seen, timeout):
-            return False
+            return None
         try:
-            self._epoll.poll(timeout, 1)
+            return self._epoll.poll(timeout, _MOST)
         finally:
             with self._cond:
                 self._polling = False
@@ -153,7 +153,6 @@ class Watch:
                     self._nudged = False
                     self._nudge.drain()
                 self._cond.notify_all()
-        return True
 
     def _lead(self, seen: int, timeout: float) -> bool:
         """Become the leader, or stay it; False when there was news, or the time is over."""
