@@ -394,8 +394,7 @@ def kill_brokers() -> None:
         except psutil.Error:
             continue
         if "--lock-fd" in command and any(part.startswith(base) for part in command):
-            process.kill()
-            process.wait(PATIENCE)
+            end_process(process.pid)
 
 
 def test_interpreter_and_path_are_what_the_children_get() -> None:
