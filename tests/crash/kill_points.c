@@ -109,7 +109,7 @@ static void take_in(struct actor *a, uint32_t bytes, bool private)
     count(a, post_receive(a->pair, next_context(a), s, 2));
 }
 
-static void send(struct actor *a, uint32_t bytes, bool private)
+static void send_bytes(struct actor *a, uint32_t bytes, bool private)
 {
     uint8_t *at = private ? a->private : a->memory;
     uint32_t token = private ? a->private_token : a->token, half = bytes / 2;
@@ -166,7 +166,7 @@ static void act(struct actor *a, uint32_t salt)
         take_in(a, BYTES, salt % 5 == 4);
     shmnd_bell_arm(arming, SHMND_ARMED_ANY);
     for (int i = 0; i < 5; i++) {
-        send(a, sizes[i], i == 3);
+        send_bytes(a, sizes[i], i == 3);
         if (salt % 3)
             carry_on(a);
     }
@@ -182,7 +182,7 @@ static void act(struct actor *a, uint32_t salt)
     shmnd_grant_revoke(shmnd_grant_slot(&a->pair->proc->registry, a->window));
     if (salt % 4 == 3) {
         for (int i = 0; i < 6; i++)
-            send(a, 8, false); /* more than there are receives */
+            send_bytes(a, 8, false); /* more than there are receives */
         shmnd_qp_flush(&a->pair->q);
         settle(a->pair);
     }
@@ -281,7 +281,7 @@ int main(int argc, char **argv)
         if (at_random || i < ROUNDS)
             act(&mine, i + 1);
         else if (d.b->q.state == SHMND_QP_CONNECTED && i % 64 == 0)
-            send(&mine, 500, false);
+            send_bytes(&mine, 500, false);
         collect(&mine);
     }
     CHECK(WIFEXITED(status) || WTERMSIG(status) == SIGKILL);
