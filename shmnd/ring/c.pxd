@@ -129,7 +129,6 @@ cdef extern from "post.h" nogil:
 
     shmnd_process shmnd_this_process()
     int shmnd_vm_copy(shmnd_process *process, const shmnd_spans *to, const shmnd_spans *from_)
-    void shmnd_ring_doorbell(int fd)
     void shmnd_ring_self(int fd)
 
     struct shmnd_cqe:
