@@ -16,6 +16,11 @@
  *     kill_points at-random SEED
  *
  * A clock ends the child at a random instant instead; until then it goes on.
+ *
+ *     kill_points NAME PASS stopped
+ *
+ * The child stands still at that step. The parent polls, uses its second connection and
+ * ends the first meanwhile; then the child goes on, and both come to their ends.
  */
 #include <signal.h>
 #include <sys/wait.h>
@@ -31,6 +36,7 @@
 
 static const char *kill_name;
 static long kill_pass;
+static bool stands_still;
 static uint64_t *death_ns; /* in memory of both */
 static volatile sig_atomic_t child_ended;
 
@@ -39,7 +45,8 @@ void shmnd_kill_point(const char *name)
     if (!kill_name || strcmp(name, kill_name) != 0 || --kill_pass > 0)
         return;
     *death_ns = shmnd_now_ns();
-    kill(getpid(), SIGKILL);
+    kill_name = NULL;
+    kill(getpid(), stands_still ? SIGSTOP : SIGKILL);
 }
 
 static void on_child(int number)
@@ -192,16 +199,17 @@ static void act(struct actor *a, uint32_t salt)
 /* The child's last steps: a message that does not fit, the end of the connection. */
 static void finish(struct actor *a, bool too_small)
 {
+    uint64_t end = shmnd_now_ns() + 20 * W_SECOND; /* the other side may have much to do */
     if (too_small) {
         shmnd_qp_flush(&a->pair->q);
         settle(a->pair);
         take_in(a, 3, false);
-        for (int i = 0; i < 200000 && a->pair->q.state == SHMND_QP_CONNECTED; i++)
+        while (a->pair->q.state == SHMND_QP_CONNECTED && shmnd_now_ns() < end)
             collect(a);
     } else {
         disconnect(a->pair);
     }
-    for (int i = 0; i < 200000 && a->pair->q.going_down; i++)
+    while (a->pair->q.going_down && shmnd_now_ns() < end)
         settle(a->pair);
 }
 
@@ -243,6 +251,33 @@ static void undisturbed(void)
     CHECK(filled(dst, 4096, 3));
 }
 
+/* The child stands still: no call of ours waits for it, and what it is not in the midst of ends.
+ * True: then it went on to its own end. */
+static bool outlast_a_stop(struct duo *d, struct actor *mine, pid_t child)
+{
+    int status = 0;
+    for (int i = 0; i < 100; i++)
+        collect(mine);
+    undisturbed();
+    if (d->b->q.state == SHMND_QP_CONNECTED)
+        disconnect(d->b);
+    for (int i = 0; i < 100 && d->b->q.going_down; i++)
+        settle(d->b);
+    CHECK(waitpid(child, &status, WNOHANG | WUNTRACED) == 0);
+    CHECK(kill(child, SIGCONT) == 0);
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        settle(d->b);
+        collect(mine);
+    }
+    for (int i = 0; i < 50 && d->b->q.going_down; i++)
+        settle(d->b);
+    collect(mine);
+    EQUAL(d->b->q.going_down, false);
+    EQUAL(mine->ended, mine->posted);
+    guard_check();
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
 int main(int argc, char **argv)
 {
     static struct duo d;
@@ -262,6 +297,7 @@ int main(int argc, char **argv)
     mine.remote = childs.memory, mine.remote_token = childs.token;
     childs.offered = mine.offer, mine.offered = childs.offer;
     bool at_random = strcmp(argv[1], "at-random") == 0;
+    stands_still = argc > 3;
     CHECK(signal(SIGCHLD, on_child) != SIG_ERR);
     pid_t child = fork();
     CHECK(child >= 0);
@@ -277,12 +313,17 @@ int main(int argc, char **argv)
         _exit(0);
     }
     int status = 0;
-    for (uint32_t i = 0; waitpid(child, &status, WNOHANG) == 0; i++) {
+    for (uint32_t i = 0; waitpid(child, &status, WNOHANG | WUNTRACED) == 0; i++) {
         if (at_random || i < ROUNDS)
             act(&mine, i + 1);
         else if (d.b->q.state == SHMND_QP_CONNECTED && i % 64 == 0)
             send_bytes(&mine, 500, false);
         collect(&mine);
+    }
+    if (WIFSTOPPED(status)) {
+        CHECK(outlast_a_stop(&d, &mine, child));
+        world_close(&d.w);
+        return 0;
     }
     CHECK(WIFEXITED(status) || WTERMSIG(status) == SIGKILL);
     uint64_t from = *death_ns;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Death at every named step of the data plane, and at random instants.
+"""Death at every named step of the data plane, and at random instants; a stop at every step.
 
 Two processes of the headers alone, over shared memory (`kill_points.c`), built with the named
 steps. The long run, which prints how soon survivors were through:
@@ -42,11 +42,17 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return binary
 
 
-def die(program: Path, name: str, number: int) -> int | None:
-    """Microseconds until the survivor was through; None when the child came to its end alive."""
-    command = [str(program), name, str(number)]
+def play(program: Path, name: str, number: int, *how: str) -> subprocess.CompletedProcess[str]:
+    """Have the child come to a step; 3 is the exit code when it never did."""
+    command = [str(program), name, str(number), *how]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
     assert ran.returncode in (0, 3), ran.stderr
+    return ran
+
+
+def die(program: Path, name: str, number: int) -> int | None:
+    """Microseconds until the survivor was through; None when the child came to its end alive."""
+    ran = play(program, name, number)
     if ran.returncode == 3:
         return None
     return int(ran.stdout.split()[0])
@@ -62,6 +68,11 @@ def test_death_at(program: Path, name: str) -> None:
     took = die(program, name, 1)
     assert took is not None, "no process came to this step"
     assert took < BOUND
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_a_stop_at(program: Path, name: str) -> None:
+    assert play(program, name, 1, "stopped").returncode == 0, "no process came to this step"
 
 
 @pytest.mark.slow
