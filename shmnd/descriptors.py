@@ -12,6 +12,7 @@ import ctypes
 import errno
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from typing import Final
@@ -142,6 +143,7 @@ class _Itimerspec(ctypes.Structure):
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)  # os.timerfd_create came with Python 3.13
 _TFD_TIMER_ABSTIME: Final = 1
 _NANOSECONDS: Final = 1_000_000_000
+_NEVER: Final = float("inf")
 
 
 def _timerfd() -> int:
@@ -155,25 +157,37 @@ def _timerfd() -> int:
 class Timer(Descriptor):
     """A timerfd: readable from a moment of `time.monotonic()` on."""
 
-    __slots__ = ("_due",)
+    __slots__ = ("_due", "_lock")
 
     def __init__(self) -> None:
         super().__init__(_timerfd())
-        self._due = float("inf")
+        self._due = _NEVER
+        # What is set and what the kernel knows change together. A finaliser may come in between.
+        self._lock = threading.RLock()
 
     def set(self, when: float) -> None:
         """Become readable at `when`, unless an earlier moment is already set."""
         if when >= self._due or self._fd < 0:
             return
-        self._due = when
-        whole = max(int(when * _NANOSECONDS), 1)  # zero would switch the timer off
-        spec = _Itimerspec(value=_Timespec(*divmod(whole, _NANOSECONDS)))
-        _LIBC.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, ctypes.byref(spec), None)
+        with self._lock:
+            if when < self._due:
+                self._due = when
+                self._arm()
+
+    def _arm(self) -> None:
+        armed = _NEVER
+        while armed != self._due:
+            armed = self._due
+            whole = max(int(armed * _NANOSECONDS), 1)  # zero would switch the timer off
+            spec = _Itimerspec(value=_Timespec(*divmod(whole, _NANOSECONDS)))
+            _LIBC.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, ctypes.byref(spec), None)
 
     def drain(self) -> None:
         """Make it unreadable again; the moment is over."""
-        self._due = float("inf")
-        try:
-            os.read(self._fd, 8)
-        except (OSError, ValueError):
-            pass  # it was not readable
+        with self._lock:
+            self._due = _NEVER
+            try:
+                os.read(self._fd, 8)
+            except (OSError, ValueError):
+                pass  # it was not readable
+            self._arm()  # if a finaliser has set it since, this may have taken its moment

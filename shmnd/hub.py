@@ -217,6 +217,8 @@ class Hub(Mail):
             self._watch.leave()
             if asleep:
                 self.carriers.end(sleeper)
+            else:
+                self.carriers.left()  # this look may have taken what was to wake others
 
     def _sleep(self, seen: int, pause: float) -> list[tuple[int, int]] | None:
         try:

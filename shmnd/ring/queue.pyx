@@ -409,6 +409,7 @@ cdef class CompletionCore:
             self.sleepers -= 1
             self._tallies.count_sleeper(-1)
             self._rearm()
+            self.adapter.hub.carriers.left()
 
     # -- waking --
 
