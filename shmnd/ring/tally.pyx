@@ -171,8 +171,8 @@ cdef class TallyView:
                         f"no tallies of version {c.SHMND_LAYOUT_VERSION}, but of version {version}")
         self.segment = segment
         self._head = head
-        # The segment's size is sealed, what the head says of itself is not.
-        self.entries = <Py_ssize_t>(room - 1)
+        # The segment's size is sealed, what the head says of itself is not. None of ours has more.
+        self.entries = <Py_ssize_t>min(room - 1, _MOST_ENTRIES)
 
     @property
     def adapter(self) -> str:

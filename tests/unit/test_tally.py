@@ -173,3 +173,11 @@ def test_any_bytes_are_read_without_harm(adapter: shmnd.Adapter) -> None:
             assert tuple(tally) == FIELDS
     with pytest.raises(IndexError, match="tally 15 of 15"):
         view.read(15)
+
+
+def test_nobody_looks_at_more_than_an_adapter_ever_makes(adapter: shmnd.Adapter) -> None:
+    """Whoever looks would be at the pages of a liar for minutes."""
+    ((_, segment),) = adapter.tallies.segments()
+    view = TallyView(forged(os.pread(segment.fd, 256, 0), 64 << 20))
+    assert view.entries == 4095
+    assert view.pairs() == {}
