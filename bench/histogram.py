@@ -6,6 +6,7 @@ nowhere near a measurement; what it keeps is true to three digits from a nanosec
 """
 
 import importlib
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
@@ -45,11 +46,14 @@ class Histogram:
         library: Any = importlib.import_module("hdrh.histogram")
         self._counts: Any = library.HdrHistogram(1, _LONGEST_NS, _DIGITS)
         self._scale = 1e-3 / ways
+        # For mean and deviation: the library would go through every place it has, taken or not.
+        self._samples: Mapping[int, int] = {}
 
     @classmethod
     def of(cls, samples: Mapping[int, int], ways: int = 1) -> Self:
         """Take counted nanoseconds of whole rounds."""
         self = cls(ways)
+        self._samples = samples
         for nanoseconds, count in samples.items():
             self._counts.record_value(min(max(nanoseconds, 1), _LONGEST_NS), count)
         return self
@@ -72,12 +76,17 @@ class Histogram:
     @property
     def mean(self) -> float:
         """The mean."""
-        return float(self._counts.get_mean_value() * self._scale)
+        return self._mean_ns() * self._scale
+
+    def _mean_ns(self) -> float:
+        return sum(ns * count for ns, count in self._samples.items()) / max(self.count, 1)
 
     @property
     def deviation(self) -> float:
         """The standard deviation."""
-        return float(self._counts.get_stddev() * self._scale)
+        mean = self._mean_ns()
+        squares = sum(count * (ns - mean) ** 2 for ns, count in self._samples.items())
+        return math.sqrt(squares / max(self.count, 1)) * self._scale
 
     def percentile(self, percent: float) -> float:
         """Give the time that so many percent of the rounds did not exceed."""
