@@ -137,7 +137,7 @@ static inline bool shmnd_send_held(struct shmnd_qp *qp, void *context, const str
                                    uint32_t n, uint32_t length, uint32_t flags)
 {
     if (qp->wq_next != qp->wq_tail || qp->wq_unsure > qp->wq_head || qp->tx_busy ||
-        !shmnd_send_fits(qp, sges, n, length, flags))
+        shmnd_tx_is_broken(qp) || !shmnd_send_fits(qp, sges, n, length, flags))
         return false;
     struct shmnd_wqe w = {.context = context,
                           .message = qp->messages,

@@ -502,6 +502,35 @@ static void mixed(void)
     }
 }
 
+/* Behind a Send that failed nothing goes out, also while a large one before it is not whole. */
+static void behind_one_that_failed(void)
+{
+    struct stage s;
+    bool kept;
+    stage_open(&s, false, 16);
+    receives(&s, 0, 3);
+    struct shmnd_qp *q = &s.d.a->q;
+    struct shmnd_sge large = sge(s.src, BYTES, s.ta), none = sge(s.src, 8, s.ta + 1);
+    EQUAL(shmnd_post_send(q, (void *)0, &large, 1, 0, &kept), SHMND_SUCCESS);
+    EQUAL(shmnd_tx_advance(q), SHMND_RUN);
+    struct shmnd_job peers = q->tx_job; /* the peer copies a chunk, long */
+    CHECK(shmnd_chunks_claim(peers.share, &peers.chunks, true) >= 0);
+    shmnd_tx_run(q);
+    shmnd_tx_ran(q);
+    EQUAL(post_send(s.d.a, 1, &none, 1, 0), SHMND_SUCCESS);
+    begin(s.d.a);
+    sends(&s, 2, 1, 8);
+    submit(s.d.a);
+    EQUAL(q->messages, 1);
+    shmnd_chunks_set_done(peers.share, (int)peers.chunks.count - 1);
+    EXPECT_RECEIVED(s.d.qb, 0, BYTES);
+    EXPECT(s.d.qb, SHMND_RECEIVE, 1, SHMND_CANCELED);
+    EXPECT(s.d.qa, SHMND_SEND, 0, SHMND_SUCCESS);
+    EXPECT(s.d.qa, SHMND_SEND, 1, SHMND_ACCESS_VIOLATION);
+    EXPECT(s.d.qa, SHMND_SEND, 2, SHMND_CANCELED);
+    duo_close(&s.d);
+}
+
 static const struct check_test tests[] = {
     TEST(shown_together),
     TEST(wakes_once),
@@ -517,6 +546,7 @@ static const struct check_test tests[] = {
     TEST(ended_by_a_flush),
     TEST(receives_ended_by_a_flush),
     TEST(ended_by_the_connection),
+    TEST(behind_one_that_failed),
     TEST(mixed),
 };
 
