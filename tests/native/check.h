@@ -82,6 +82,13 @@ static inline int check_main(int argc, char **argv, const struct check_test *tes
         return check_main(argc, argv, tests, sizeof tests / sizeof tests[0]);                      \
     }
 
+/* What a variable asks for. */
+static inline uint64_t number_of(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    return text ? strtoull(text, NULL, 0) : otherwise;
+}
+
 /* ---- chance ------------------------------------------------------------------- */
 
 struct chance {

@@ -5,12 +5,6 @@
  */
 #include "hostile.h"
 
-static uint64_t number_of(const char *name, uint64_t otherwise)
-{
-    const char *text = getenv(name);
-    return text ? strtoull(text, NULL, 0) : otherwise;
-}
-
 static void lies_at_random(void)
 {
     uint64_t runs = number_of("SHMND_HOSTILE_RUNS", 1500);

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Threads that lose their turn, or sleep a little, at the named steps of the headers: what is
+ * a matter of nanoseconds otherwise lasts long enough for the others to get in between.
+ *
+ * To be included before the headers, by one file of a program.
+ */
+#ifndef SHMND_TEST_DAWDLE_H
+#define SHMND_TEST_DAWDLE_H
+
+#include <sched.h>
+#include <time.h>
+
+#include "check.h"
+
+#define SHMND_KILL_POINTS
+
+/* One step in so many; 0: none. Set while no other thread runs. */
+static uint64_t dawdle_one_in;
+
+static _Thread_local struct chance dawdle_chance;
+
+void shmnd_kill_point(const char *name);
+void shmnd_kill_point(const char *name)
+{
+    struct chance *c = &dawdle_chance;
+    (void)name;
+    if (!dawdle_one_in)
+        return;
+    if (!c->state)
+        c->state = (uint64_t)(uintptr_t)c; /* another one in each thread */
+    if (chance_below(c, dawdle_one_in))
+        return;
+    if (chance_below(c, 2))
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = (long)chance_below(c, 300000)}, NULL);
+}
+
+#endif
