@@ -50,6 +50,7 @@ static inline bool shmnd_wqe_names(struct shmnd_qp *qp, uint64_t pos, uint32_t t
 static inline bool shmnd_tx_forget_region(struct shmnd_qp *qp, uint32_t token)
 {
     bool settled = true;
+    shmnd_tx_retire(qp); /* what is over is not taken back */
     if (!qp->large_in_flight || qp->state != SHMND_QP_CONNECTED)
         return true;
     for (uint64_t i = qp->wq_head; i != qp->wq_next; i++) {
