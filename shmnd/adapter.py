@@ -82,8 +82,10 @@ class Adapter(Closing):
         announce = weakref.WeakMethod(self._announce)
         self.tallies: Final = Tallies(lambda *new: _called(announce, *new), self.uid)
         self.registry: Final = Registry(lambda *new: _called(announce, *new), self.tallies)
-        self.bells: Final = Bells(lambda *new: _called(announce, *new))
         withdraw = weakref.WeakMethod(self._withdraw)
+        self.bells: Final = Bells(
+            lambda *new: _called(announce, *new), lambda seg: _called(withdraw, seg)
+        )
         self.arena: Final = Arena(
             lambda *new: _called(announce, *new), lambda seg: _called(withdraw, seg)
         )
@@ -111,7 +113,11 @@ class Adapter(Closing):
         """All shared segments: number, bytes, the descriptor for peers, whether they may write."""
         every = [*self.bells.segments(), *self.arena.segments()]
         shared = [(seg, segment.size, segment.fd, True) for seg, segment in every]
-        read_only = [*self.registry.tables(), *self.tallies.segments()]
+        read_only = [
+            *self.registry.tables(),
+            *self.bells.read_only_segments(),
+            *self.tallies.segments(),
+        ]
         return shared + [(seg, segment.size, segment.fd, False) for seg, segment in read_only]
 
     def _announce(self, seg: int, segment: Segment) -> None:

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bells of an adapter's completion queues, in small segments that peers may write."""
+"""The bells of an adapter's completion queues, and their marks.
+
+A bell lies where only its owner writes, and its marks where all peers do, so that no peer can
+silence what others ring.
+"""
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,66 +17,86 @@ from shmnd.ring import Segment
 
 __all__ = ["Bell", "Bells"]
 
-_BELL_BYTES: Final = 640  # struct shmnd_bell
-_BELL_STRIDE: Final = 768  # and two lines of distance
-_SEGMENT_BYTES: Final = 64 * 1024
-_FIRST_SEGMENT: Final = 1 << 29
+_BELL_BYTES: Final = 128  # struct shmnd_bell
+_MARKS_BYTES: Final = 640  # struct shmnd_marks
+_IN_A_SEGMENT: Final = 96
+_FIRST_BELLS: Final = 3 << 29
+_FIRST_MARKS: Final = 1 << 29
 
 
 @dataclass(eq=False)
 class Bell:
     """A place for one bell; free again when it is dropped."""
 
-    seg: int
-    offset: int
-    segment: Segment
+    number: int
+    """Of its segment."""
+    index: int
+    """In that."""
+    bells: Segment
+    marks: Segment
 
     @property
     def where(self) -> tuple[int, int]:
         """How peers name it."""
-        return self.seg, self.offset
+        return self.number, self.index
 
 
 class Bells:
-    """All bells of one adapter. `announce(seg, segment)` tells the peers of a new segment."""
+    """All bells of one adapter.
 
-    def __init__(self, announce: Callable[[int, Segment], None]) -> None:
+    `announce(seg, segment)` tells the peers of a new segment, `withdraw(seg)` that it is gone.
+    """
+
+    def __init__(
+        self, announce: Callable[[int, Segment], None], withdraw: Callable[[int], None]
+    ) -> None:
         self._announce = announce
+        self._withdraw = withdraw
         self._closed = False
-        self._segments: list[tuple[int, Segment]] = []
-        self._free: list[tuple[int, int, Segment]] = []
+        self._numbers = itertools.count()  # none is used again: peers keep what they have heard
+        self._segments: dict[int, tuple[Segment, Segment]] = {}
+        self._free: list[tuple[int, int]] = []
 
     def take(self) -> Bell:
         """Give a place that nobody uses."""
         if not self._free:
             self._grow()
         place = self._free.pop()
-        bell = Bell(*place)
+        bell = Bell(*place, *self._segments[place[0]])
         weakref.finalize(bell, self._give_back, place).atexit = False
         return bell
 
-    def _give_back(self, place: tuple[int, int, Segment]) -> None:
+    def _give_back(self, place: tuple[int, int]) -> None:
         if not self._closed:
             self._free.append(place)
 
     def _grow(self) -> None:
-        segment = Segment.create(
-            _SEGMENT_BYTES, label="bell", call="Adapter.create_completion_queue"
-        )
-        seg = _FIRST_SEGMENT + len(self._segments)
-        self._announce(seg, segment)
-        self._segments.append((seg, segment))
-        offsets = range(0, _SEGMENT_BYTES - _BELL_BYTES + 1, _BELL_STRIDE)
-        self._free.extend((seg, offset, segment) for offset in reversed(offsets))
+        call = "Adapter.create_completion_queue"
+        number = next(self._numbers)
+        bells = Segment.create(_BELL_BYTES * _IN_A_SEGMENT, label="bell", writable=False, call=call)
+        marks = Segment.create(_MARKS_BYTES * _IN_A_SEGMENT, label="marks", call=call)
+        self._announce(_FIRST_BELLS + number, bells)
+        try:
+            self._announce(_FIRST_MARKS + number, marks)
+        except BaseException:
+            self._withdraw(_FIRST_BELLS + number)
+            raise
+        self._segments[number] = bells, marks
+        self._free.extend((number, index) for index in reversed(range(_IN_A_SEGMENT)))
 
     def close(self) -> None:
         """Give out no more; what is in use stays mapped until its bell is dropped."""
         self._closed = True
-        for _, segment in self._segments:
-            segment.close_fd()
+        for bells, marks in self._segments.values():
+            bells.close_fd()
+            marks.close_fd()
         self._segments.clear()
         self._free.clear()
 
     def segments(self) -> list[tuple[int, Segment]]:
-        """All segments, as (number, Segment)."""
-        return list(self._segments)
+        """All segments that peers write, as (number, Segment)."""
+        return [(_FIRST_MARKS + number, marks) for number, (_, marks) in self._segments.items()]
+
+    def read_only_segments(self) -> list[tuple[int, Segment]]:
+        """All segments that peers only read, as (number, Segment)."""
+        return [(_FIRST_BELLS + number, bells) for number, (bells, _) in self._segments.items()]

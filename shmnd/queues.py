@@ -49,9 +49,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         self._waiting: dict[Overlapped, CqNotify] = {}
         # Taken again by a finaliser that interrupts its holder.
         self._notifies = threading.RLock()
-        CompletionCore.__init__(
-            self, adapter, depth, self._place.where, self._place.segment, adapter.hub.doorbell_fd
-        )
+        CompletionCore.__init__(self, adapter, depth, self._place, adapter.hub.doorbell_fd)
         self._hub.carriers.add(self)
 
     # -- Notify --

@@ -15,7 +15,7 @@
  * its bit already set leaves it; the consumer takes the bits before it looks at
  * the rings, so a message published before the bit was taken is found.
  *
- * Only the consumer disarms. A producer that dies between finding it armed and
+ * Only the consumer arms and disarms: peers hold the bell read-only. A producer that dies between finding it armed and
  * ringing has disarmed nothing: the next producer rings. A bit is set, never
  * counted, so a producer that dies after setting it costs one idle visit.
  * A peer that clears bits of others only delays them: the consumer sweeps all
@@ -30,6 +30,7 @@
 /* The consumer's private view of its bell. */
 struct shmnd_arming {
     struct shmnd_bell *bell;
+    struct shmnd_marks *marks;
     uint64_t number;
     uint32_t mode;
 };
@@ -69,14 +70,15 @@ static inline bool shmnd_bell_wants(const struct shmnd_bell *bell, bool solicite
 }
 
 /* After a producer's fence: mark the link, when the consumer asks for marks. */
-static inline void shmnd_bell_mark(struct shmnd_bell *bell, uint32_t bit)
+static inline void shmnd_bell_mark(const struct shmnd_bell *bell, struct shmnd_marks *marks,
+                                   uint32_t bit)
 {
     /* SYNC ready: the caller's fence pairs with shmnd_bell_use_bitmap() */
     if (!shmnd_relaxed32(&bell->use_bitmap))
         return;
-    shmnd_word64 *word = &bell->ready[bit / 64 % SHMND_READY_WORDS];
+    shmnd_word64 *word = &marks->ready[bit / 64 % SHMND_READY_WORDS];
     uint64_t mask = 1ull << (bit % 64);
-    /* SYNC ready: the caller's fence pairs with the fence in shmnd_bell_take() */
+    /* SYNC ready: the caller's fence pairs with the fence in shmnd_marks_take() */
     if (!(shmnd_relaxed64(word) & mask))
         shmnd_set_bits(word, mask);
     SHMND_KILL_POINT("ready-marked");
@@ -90,10 +92,10 @@ static inline void shmnd_bell_use_bitmap(struct shmnd_bell *bell, bool use)
 }
 
 /* Takes `bits` of one word; the caller looks at those rings afterwards. */
-static inline void shmnd_bell_take(struct shmnd_bell *bell, uint32_t word, uint64_t bits)
+static inline void shmnd_marks_take(struct shmnd_marks *marks, uint32_t word, uint64_t bits)
 {
     /* needs no order of its own, for the fence behind it */
-    shmnd_clear_bits(&bell->ready[word], bits);
+    shmnd_clear_bits(&marks->ready[word], bits);
     SHMND_KILL_POINT("ready-taken");
     /* SYNC ready: fence, pairs with the producer's in shmnd_bell_mark() */
     shmnd_store_then_load();
@@ -101,10 +103,10 @@ static inline void shmnd_bell_take(struct shmnd_bell *bell, uint32_t word, uint6
 
 /* Leaves a link's bit set, so that its producers need not write it: for links
  * that are polled anyway. */
-static inline void shmnd_bell_keep(struct shmnd_bell *bell, uint32_t bit)
+static inline void shmnd_marks_keep(struct shmnd_marks *marks, uint32_t bit)
 {
     /* needs no order: the link is looked at anyway */
-    shmnd_set_bits(&bell->ready[bit / 64 % SHMND_READY_WORDS], 1ull << (bit % 64));
+    shmnd_set_bits(&marks->ready[bit / 64 % SHMND_READY_WORDS], 1ull << (bit % 64));
 }
 
 #endif

@@ -12,7 +12,8 @@ cdef extern from "post.h" nogil:
 
     uint64_t SHMND_LINK_MAGIC, SHMND_TALLY_MAGIC, SHMND_TALLY_SHARED
     uint32_t SHMND_LAYOUT_VERSION, SHMND_READY_BITS, SHMND_PRIVATE_MEMORY, SHMND_MAX_SGE
-    uint32_t SHMND_FIRST_BELL_SEGMENT, SHMND_FIRST_TABLE_SEGMENT, SHMND_FIRST_TALLY_SEGMENT
+    uint32_t SHMND_FIRST_MARKS_SEGMENT, SHMND_FIRST_TABLE_SEGMENT, SHMND_FIRST_BELL_SEGMENT
+    uint32_t SHMND_FIRST_TALLY_SEGMENT
     uint32_t SHMND_TALLY_ACTIVE, SHMND_TALLY_PASSIVE
     uint32_t SHMND_TOKEN_INDEX_BITS, SHMND_TOKEN_INDEX_MASK
     uint32_t SHMND_TABLE_ENTRIES, SHMND_TABLE_SEGMENTS
@@ -85,6 +86,9 @@ cdef extern from "post.h" nogil:
     struct shmnd_bell:
         word64 armed
 
+    struct shmnd_marks:
+        word64 *ready
+
     struct shmnd_grant:
         word32 token
 
@@ -141,6 +145,7 @@ cdef extern from "post.h" nogil:
 
     struct shmnd_arming:
         shmnd_bell *bell
+        shmnd_marks *marks
         uint64_t number
         uint32_t mode
 
@@ -183,8 +188,10 @@ cdef extern from "post.h" nogil:
         uint32_t their_posted_mask
         uint32_t their_posted_stride
         uint32_t their_extents
-        shmnd_bell *receive_bell
-        shmnd_bell *initiator_bell
+        const shmnd_bell *receive_bell
+        const shmnd_bell *initiator_bell
+        shmnd_marks *receive_marks
+        shmnd_marks *initiator_marks
         uint32_t receive_bit
         uint32_t initiator_bit
         uint64_t receive_rung

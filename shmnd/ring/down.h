@@ -29,8 +29,8 @@ static inline void shmnd_show_state(struct shmnd_qp *qp, enum shmnd_link_state s
     SHMND_KILL_POINT("state-shown");
     /* SYNC arm, SYNC ready: fence of the producer */
     shmnd_store_then_load();
-    shmnd_bell_mark(qp->link.receive_bell, qp->link.receive_bit);
-    shmnd_bell_mark(qp->link.initiator_bell, qp->link.initiator_bit);
+    shmnd_bell_mark(qp->link.receive_bell, qp->link.receive_marks, qp->link.receive_bit);
+    shmnd_bell_mark(qp->link.initiator_bell, qp->link.initiator_marks, qp->link.initiator_bit);
     shmnd_ring_doorbell(qp->peer->doorbell);
 }
 

@@ -134,8 +134,9 @@ struct shmnd_link_end {
     uint32_t my_posted_mask, my_posted_stride, my_extents;
     const uint8_t *their_posted;
     uint32_t their_posted_mask, their_posted_stride, their_extents;
-    struct shmnd_bell *receive_bell; /* of the peer's queues; NULL until attached */
-    struct shmnd_bell *initiator_bell;
+    const struct shmnd_bell *receive_bell; /* of the peer's queues; NULL until attached */
+    const struct shmnd_bell *initiator_bell;
+    struct shmnd_marks *receive_marks, *initiator_marks;
     uint32_t receive_bit, initiator_bit;
     uint64_t receive_rung, initiator_rung;
     uint64_t connection;

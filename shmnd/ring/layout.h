@@ -13,7 +13,7 @@
 #include "atomics.h"
 #include "killpoint.h"
 
-#define SHMND_LAYOUT_VERSION 3u
+#define SHMND_LAYOUT_VERSION 4u
 #define SHMND_LINK_MAGIC 0x6b6e696c646e6d73ull /* "smndlink" */
 
 /* ---- the slot ring: one per direction of a link ------------------------- */
@@ -232,23 +232,30 @@ enum shmnd_armed {
 };
 
 /* In a segment of the consumer's adapter. */
+/* Written by the consumer, read by producers after each message. Peers hold it read-only, so
+ * that none of them can have the others leave it in its sleep. */
 struct shmnd_bell {
-    /* line 0: written by the consumer, read by producers after each message. */
     shmnd_word64 armed;      /* arming number << 2 | enum shmnd_armed */
     shmnd_word32 use_bitmap; /* too many links to poll each: producers set a bit */
     uint8_t pad[116];
-    /* lines 2 to 9: bits set by producers, taken by the consumer. */
-    shmnd_word64 ready[SHMND_READY_WORDS];
 };
 
-_Static_assert(offsetof(struct shmnd_bell, ready) == 128, "lines two apart");
-_Static_assert(sizeof(struct shmnd_bell) == 640, "ABI of the bell");
+/* Set by producers, taken by the consumer. */
+struct shmnd_marks {
+    shmnd_word64 ready[SHMND_READY_WORDS];
+    uint8_t pad[128];
+};
+
+_Static_assert(sizeof(struct shmnd_bell) == 128, "lines two apart; ABI of the bell");
+_Static_assert(sizeof(struct shmnd_marks) == 640, "lines two apart; ABI of the marks");
 
 /* ---- the token table: what peers may touch -------------------------------- */
 
-/* Numbers of segments: data from 0 on, never reused; then bells; then tables. */
-#define SHMND_FIRST_BELL_SEGMENT (1u << 29)
+/* Numbers of segments: data from 0 on, never reused; then marks; and, read-only for peers,
+ * tables, then bells. The bells of the n-th segment have their marks in the n-th of those. */
+#define SHMND_FIRST_MARKS_SEGMENT (1u << 29)
 #define SHMND_FIRST_TABLE_SEGMENT (1u << 30)
+#define SHMND_FIRST_BELL_SEGMENT (3u << 29)
 
 #define SHMND_TOKEN_INDEX_BITS 18u
 #define SHMND_TOKEN_INDEX_MASK ((1u << SHMND_TOKEN_INDEX_BITS) - 1)

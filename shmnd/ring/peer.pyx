@@ -14,6 +14,7 @@ from shmnd.status import Status, error
 from shmnd.steps import step
 
 _PROBE_BYTES = 16
+_BELL_SEGMENTS = 1 << 29
 
 
 cdef bint _reaches(c.shmnd_process *process, object probe) except -1:
@@ -73,12 +74,13 @@ cdef class PeerAdapter:
             raise error(Status.INTERNAL_ERROR, "PeerAdapter.add_segment",
                         f"segment {seg} of adapter {self.uid} came twice")
         if seg < c.SHMND_FIRST_TABLE_SEGMENT and not segment.writable:
-            # A table is read; to write to the others is what they are for, and would end us here.
+            # Tables and bells are read; to write to the others is what they are for, and would end
+            # us here.
             raise error(Status.INTERNAL_ERROR, "PeerAdapter.add_segment",
                         f"segment {seg} of adapter {self.uid} cannot be written to")
-        if seg >= c.SHMND_FIRST_TABLE_SEGMENT:
+        if c.SHMND_FIRST_TABLE_SEGMENT <= seg < c.SHMND_FIRST_BELL_SEGMENT:
             self._add_table(seg - c.SHMND_FIRST_TABLE_SEGMENT, mapping)
-        elif seg < c.SHMND_FIRST_BELL_SEGMENT:
+        elif seg < c.SHMND_FIRST_MARKS_SEGMENT:
             self._add_data(seg, mapping)
         self._segments[seg] = segment
 
@@ -109,7 +111,7 @@ cdef class PeerAdapter:
     def remove_segment(self, seg: int) -> None:
         """The owner gave it back. It is unmapped once no copy of ours may be in it."""
         # Bells and tables stay: queue pairs hold on to places in them for life.
-        segment = self._segments.pop(seg, None) if seg < c.SHMND_FIRST_BELL_SEGMENT else None
+        segment = self._segments.pop(seg, None) if seg < c.SHMND_FIRST_MARKS_SEGMENT else None
         if segment is None:
             return
         self.raw.data[<uint64_t>seg].base = NULL
@@ -128,19 +130,29 @@ cdef class PeerAdapter:
 
     cdef c.shmnd_bell *bell(self, object place) except NULL:
         """The bell that a description of the other end names, checked."""
+        return <c.shmnd_bell *>self._place_of(place, c.SHMND_FIRST_BELL_SEGMENT,
+                                              sizeof(c.shmnd_bell))
+
+    cdef c.shmnd_marks *marks(self, object place) except NULL:
+        """The marks of that bell."""
+        return <c.shmnd_marks *>self._place_of(place, c.SHMND_FIRST_MARKS_SEGMENT,
+                                               sizeof(c.shmnd_marks))
+
+    cdef unsigned char *_place_of(self, object place, uint32_t first, size_t size) except NULL:
+        """A bell is named by the number of its segment, and its number in that."""
         if not isinstance(place, (list, tuple)) or len(place) != 2 \
                 or not all(isinstance(number, int) for number in place):
             raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
                         f"the peer names a bell by {place!r}")
-        seg, offset = place
-        segment = self._segments.get(seg)
-        if segment is None or not c.SHMND_FIRST_BELL_SEGMENT <= seg < c.SHMND_FIRST_TABLE_SEGMENT:
+        number, index = place
+        segment = self._segments.get(first + number) if 0 <= number < _BELL_SEGMENTS else None
+        if segment is None:
             raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
-                        f"the peer names bell segment {seg}, which it did not announce")
-        if offset % 64 or offset < 0 or offset + sizeof(c.shmnd_bell) > (<Segment>segment).size:
+                        f"the peer names bell segment {number}, which it did not announce")
+        if not 0 <= index < (<Segment>segment).size // size:
             raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
-                        f"the peer names a bell at {offset} of {(<Segment>segment).size} bytes")
-        return <c.shmnd_bell *>((<Segment>segment).base + <size_t>offset)
+                        f"the peer names bell {index} of {(<Segment>segment).size // size}")
+        return (<Segment>segment).base + <size_t>index * size
 
     def __dealloc__(self):
         PyMem_RawFree(self.raw.data)

@@ -88,18 +88,18 @@ static inline void shmnd_cq_make_hot(struct shmnd_cq *cq, struct shmnd_qp *qp,
     uint32_t at = cq->hot_next++ % SHMND_HOT_LINKS;
     struct shmnd_qp *old = cq->hot[at];
     cq->hot[at] = qp;
-    shmnd_bell_keep(cq->arming.bell, shmnd_qp_bit(cq, qp));
+    shmnd_marks_keep(cq->arming.marks, shmnd_qp_bit(cq, qp));
     if (!old)
         return;
     uint32_t bit = shmnd_qp_bit(cq, old);
-    shmnd_bell_take(cq->arming.bell, bit / 64, 1ull << (bit % 64));
+    shmnd_marks_take(cq->arming.marks, bit / 64, 1ull << (bit % 64));
     shmnd_cq_visit(cq, old, false, NULL, 0, todo); /* what came before its bit was taken */
 }
 
 static inline uint64_t shmnd_cq_ready_bits(const struct shmnd_cq *cq, uint32_t word)
 {
     /* relaxed: a bit seen late is seen at the next poll */
-    uint64_t bits = shmnd_relaxed64(&cq->arming.bell->ready[word]);
+    uint64_t bits = shmnd_relaxed64(&cq->arming.marks->ready[word]);
     for (uint32_t i = 0; bits && i < SHMND_HOT_LINKS; i++) {
         if (!cq->hot[i])
             continue;
@@ -116,7 +116,7 @@ static inline void shmnd_cq_visit_marked(struct shmnd_cq *cq, struct shmnd_todo 
         uint64_t bits = shmnd_cq_ready_bits(cq, word);
         if (!bits)
             continue;
-        shmnd_bell_take(cq->arming.bell, word, bits);
+        shmnd_marks_take(cq->arming.marks, word, bits);
         for (; bits; bits &= bits - 1) {
             struct shmnd_qp *qp = cq->by_bit[word * 64 + (uint32_t)__builtin_ctzll(bits)];
             if (!qp)

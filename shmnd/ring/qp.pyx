@@ -177,6 +177,8 @@ cdef class QueuePair(PostingCore):
                             f"the peer describes itself with {key}={remote.get(key)!r}")
         end.receive_bell = peer.bell(remote.get("rbell"))
         end.initiator_bell = peer.bell(remote.get("ibell"))
+        end.receive_marks = peer.marks(remote.get("rbell"))
+        end.initiator_marks = peer.marks(remote.get("ibell"))
         end.receive_bit, end.initiator_bit = remote["rbit"], remote["ibit"]
         end.receive_rung = end.initiator_rung = 0
         end.their_srq = bool(remote.get("srq"))

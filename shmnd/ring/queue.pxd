@@ -28,7 +28,7 @@ cdef class PairCore:
 
 cdef class CompletionCore:
     cdef c.shmnd_cq raw
-    cdef Segment _bell_segment
+    cdef Segment _bells, _marks
     cdef readonly tuple bell_place
     cdef readonly int depth
     cdef uint64_t reserved

@@ -2,7 +2,6 @@
 from typing import Any, final
 
 from shmnd.ring.above import ReadinessLike
-from shmnd.ring.segment import Segment
 from shmnd.status import RequestType, Status
 
 @final
@@ -32,8 +31,7 @@ class CompletionCore:
         self,
         adapter: Any,
         depth: int,
-        bell_place: tuple[int, int],
-        bell_segment: Segment,
+        bell: Any,
         doorbell: int,
     ) -> None: ...
     @property

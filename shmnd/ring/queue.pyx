@@ -92,16 +92,18 @@ cdef class CompletionCore:
         self.feeders = []
         self.doorbell = -1
 
-    def __init__(self, adapter, int depth, tuple bell_place, Segment bell_segment, int doorbell):
+    def __init__(self, adapter, int depth, bell, int doorbell):
         self.adapter = adapter
         self._tallies = adapter.tallies
         self.depth = depth
         self.doorbell = doorbell
-        self.bell_place = bell_place
-        self._bell_segment = bell_segment
+        self.bell_place = bell.where
+        self._bells, self._marks = bell.bells, bell.marks
         self.spin = 50e-6
-        self.raw.arming.bell = <c.shmnd_bell *>(bell_segment.base + <size_t>bell_place[1])
+        self.raw.arming.bell = <c.shmnd_bell *>self._bells.base + <size_t>bell.index
+        self.raw.arming.marks = <c.shmnd_marks *>self._marks.base + <size_t>bell.index
         memset(self.raw.arming.bell, 0, sizeof(c.shmnd_bell))
+        memset(self.raw.arming.marks, 0, sizeof(c.shmnd_marks))
         self.raw.limit = depth + _SLACK
         self.raw.by_bit = <c.shmnd_qp **>calloc(c.SHMND_READY_BITS, sizeof(void *))
         if self.raw.by_bit == NULL:

@@ -52,7 +52,7 @@ static inline int shmnd_peer_span(const struct shmnd_peer *peer, uint32_t segmen
         shmnd_spans_add(out, offset, length);
         return 1;
     }
-    if (segment >= SHMND_FIRST_BELL_SEGMENT || out->remote)
+    if (segment >= SHMND_FIRST_MARKS_SEGMENT || out->remote)
         return -1;
     if (segment >= peer->data_count || !peer->data[segment].base)
         return 0;

@@ -31,7 +31,7 @@ static inline void shmnd_notify_receiver(struct shmnd_qp *qp, bool solicited)
     /* SYNC arm, SYNC ready, SYNC closing: fence of the producer */
     shmnd_store_then_load();
     SHMND_KILL_POINT("receiver-to-be-told");
-    shmnd_bell_mark(l->receive_bell, l->receive_bit);
+    shmnd_bell_mark(l->receive_bell, l->receive_marks, l->receive_bit);
     if (shmnd_bell_wants(l->receive_bell, solicited, &l->receive_rung))
         shmnd_ring_doorbell(qp->peer->doorbell);
     SHMND_KILL_POINT("receiver-told");
@@ -43,7 +43,7 @@ static inline void shmnd_notify_initiator(struct shmnd_qp *qp)
     /* SYNC arm, SYNC ready: fence of the producer */
     shmnd_store_then_load();
     SHMND_KILL_POINT("initiator-to-be-told");
-    shmnd_bell_mark(l->initiator_bell, l->initiator_bit);
+    shmnd_bell_mark(l->initiator_bell, l->initiator_marks, l->initiator_bit);
     if (shmnd_bell_wants(l->initiator_bell, true, &l->initiator_rung))
         shmnd_ring_doorbell(qp->peer->doorbell);
 }

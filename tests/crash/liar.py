@@ -2,7 +2,7 @@
 """A process that talks like any other and, in between, writes any value into all that it shares.
 
 It knows each word of the shared memory by its name, from the header that lays it out. It writes
-what it can write: the links, the bells of its peers and its own, its own table of grants. And it
+what it can write: the links, the marks of its peers and its own, its own bells and grants. And it
 does to the doorbells that it shares with its peers what can be done to them. It does not write into
 memory of its peers that it maps to reach their data, so that these can look whether they have
 written into it themselves; and while it lies it asks its own library for nothing, which would
@@ -34,7 +34,7 @@ SLOT: Final = 64
 SLOTS: Final = 256
 STRUCTS: Final = (
     "shmnd_link_header", "shmnd_side", "shmnd_slot", "shmnd_posted", "shmnd_shared_extent",
-    "shmnd_share", "shmnd_bell", "shmnd_grant",
+    "shmnd_share", "shmnd_bell", "shmnd_marks", "shmnd_grant",
 )  # fmt: skip
 ANY: Final = "any word"
 MESSAGE: Final = "a message"
@@ -103,7 +103,7 @@ def shared_memory() -> list[Shared]:
     found = []
     for line in Path("/proc/self/maps").read_text().splitlines():
         place, rights, *_rest = line.split()
-        kind = re.search(r"memfd:shmnd-(link|bell|table)", line)
+        kind = re.search(r"memfd:shmnd-(link|bell|marks|table)", line)
         if kind is None or "w" not in rights:
             continue
         begin, end = (int(each, 16) for each in place.split("-"))
@@ -143,7 +143,7 @@ class Liar:
         elif kind == "link":
             self._about_a_link(memory)
         else:
-            name = "shmnd_bell" if kind == "bell" else "shmnd_grant"
+            name = {"bell": "shmnd_bell", "marks": "shmnd_marks", "table": "shmnd_grant"}[kind]
             size = self.known[name][0]
             self._about(memory, name, self.chance.randrange(4) * size)
 

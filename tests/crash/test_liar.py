@@ -34,7 +34,14 @@ def test_every_word_has_a_name(tmp_path: Path) -> None:
     known = layout(tmp_path)
     subjects = names(known)
     assert len(subjects) == len(set(subjects)) > 40
-    for field in ("side.hazard", "slot.ready_pos", "grant.token", "share.claim", "bell.ready"):
+    for field in (
+        "side.hazard",
+        "slot.ready_pos",
+        "grant.token",
+        "share.claim",
+        "bell.armed",
+        "marks.ready",
+    ):
         assert f"shmnd_{field}" in subjects
     for size, words in known.values():
         assert all(word.offset + word.nbytes <= size for word in words)

@@ -167,7 +167,8 @@ static inline void h_lie_about_grants(struct hostile *h)
 static inline void h_lie(struct hostile *h)
 {
     struct link *l = h->d.b->link;
-    struct shmnd_bell *bell = h->d.qb->cq.arming.bell;
+    struct shmnd_marks *marks = h->d.qb->cq.arming.marks; /* of the victim */
+    struct shmnd_bell *bell = h->d.qa->cq.arming.bell;    /* of the liar, read by the victim */
     uint64_t words = l->map.bytes / 8;
     switch (h_take(h, 1) % 10) {
     case 0:
@@ -182,7 +183,7 @@ static inline void h_lie(struct hostile *h)
     case 5: h_forge_posted(h); break;
     case 6: h_lie_about_grants(h); break;
     case 7:
-        h_poke64(h, h_take(h, 1) & 1 ? &bell->armed : &bell->ready[h_take(h, 1) % 64]);
+        h_poke64(h, h_take(h, 1) & 1 ? &bell->armed : &marks->ready[h_take(h, 1) % 64]);
         h_poke32(h, &bell->use_bitmap);
         break;
     default: h_poke64(h, l->memory + h_take(h, 4) % words * 8);

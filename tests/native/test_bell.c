@@ -8,7 +8,8 @@
 
 static struct shmnd_arming arming_new(void)
 {
-    return (struct shmnd_arming){guard_alloc(sizeof(struct shmnd_bell)), 0, SHMND_ARMED_NOT};
+    return (struct shmnd_arming){guard_alloc(sizeof(struct shmnd_bell)),
+                                 guard_alloc(sizeof(struct shmnd_marks)), 0, SHMND_ARMED_NOT};
 }
 
 static void unarmed_wants_nothing(void)
@@ -54,16 +55,16 @@ static void marks(void)
     struct shmnd_arming a = arming_new();
     for (uint32_t bit = 0; bit < SHMND_READY_BITS; bit++) {
         shmnd_bell_use_bitmap(a.bell, false);
-        shmnd_bell_mark(a.bell, bit);
-        EQUAL(shmnd_relaxed64(&a.bell->ready[bit / 64]), 0);
+        shmnd_bell_mark(a.bell, a.marks, bit);
+        EQUAL(shmnd_relaxed64(&a.marks->ready[bit / 64]), 0);
         shmnd_bell_use_bitmap(a.bell, true);
-        shmnd_bell_mark(a.bell, bit);
-        shmnd_bell_mark(a.bell, bit);
-        EQUAL(shmnd_relaxed64(&a.bell->ready[bit / 64]), 1ull << bit % 64);
-        shmnd_bell_keep(a.bell, bit ^ 1);
-        shmnd_bell_take(a.bell, bit / 64, 1ull << bit % 64);
-        EQUAL(shmnd_relaxed64(&a.bell->ready[bit / 64]), 1ull << (bit ^ 1) % 64);
-        shmnd_bell_take(a.bell, bit / 64, ~0ull);
+        shmnd_bell_mark(a.bell, a.marks, bit);
+        shmnd_bell_mark(a.bell, a.marks, bit);
+        EQUAL(shmnd_relaxed64(&a.marks->ready[bit / 64]), 1ull << bit % 64);
+        shmnd_marks_keep(a.marks, bit ^ 1);
+        shmnd_marks_take(a.marks, bit / 64, 1ull << bit % 64);
+        EQUAL(shmnd_relaxed64(&a.marks->ready[bit / 64]), 1ull << (bit ^ 1) % 64);
+        shmnd_marks_take(a.marks, bit / 64, ~0ull);
     }
     guard_free_all();
 }
@@ -75,8 +76,8 @@ static void wild_bits(void)
     shmnd_bell_use_bitmap(a.bell, true);
     static const uint32_t bits[] = {SHMND_READY_BITS, 0x7fffffff, 0x80000000, 0xffffffff};
     for (size_t i = 0; i < sizeof bits / sizeof bits[0]; i++) {
-        shmnd_bell_mark(a.bell, bits[i]);
-        shmnd_bell_keep(a.bell, bits[i]);
+        shmnd_bell_mark(a.bell, a.marks, bits[i]);
+        shmnd_marks_keep(a.marks, bits[i]);
     }
     guard_free_all();
 }

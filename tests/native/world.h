@@ -118,6 +118,7 @@ static inline struct queue *queue_new(struct proc *p, uint32_t depth)
     c->proc = p;
     c->cq.limit = depth;
     c->cq.arming.bell = guard_alloc(sizeof(struct shmnd_bell));
+    c->cq.arming.marks = guard_alloc(sizeof(struct shmnd_marks));
     c->cq.links = guard_alloc(W_PAIRS * sizeof(void *));
     c->cq.active = guard_alloc(W_PAIRS * sizeof(void *));
     c->cq.by_bit = guard_alloc(SHMND_READY_BITS * sizeof(void *));
@@ -219,6 +220,8 @@ static inline void pair_attach(struct pair *e, struct link *l, int me, struct pa
     end->their_extents = other->extents;
     end->receive_bell = other->receive->cq.arming.bell;
     end->initiator_bell = other->initiator->cq.arming.bell;
+    end->receive_marks = other->receive->cq.arming.marks;
+    end->initiator_marks = other->initiator->cq.arming.marks;
     end->receive_bit = other->q.receive_bit;
     end->initiator_bit = other->q.initiator_bit;
     end->connection = 77 + (uint64_t)(l - e->proc->world->links);

@@ -14,9 +14,10 @@ from shmnd.ring import Link, PeerAdapter, Segment
 from shmnd.ring.peer import Probe
 from shmnd.status import NdError, Status
 
-BELLS = 1 << 29
+MARKS = 1 << 29
 TABLES = 1 << 30
-"""Numbers of a peer's segments: of data below, of bells and tables from here on."""
+BELLS = 3 << 29
+"""Numbers of a peer's segments: of data below, of marks, tables and bells from here on."""
 
 Description = dict[str, Any]
 
@@ -32,11 +33,12 @@ def beginning() -> Iterator[Any]:
         made.end_connect()
 
 
-def attach(pair: Any, changes: Description, bells: int = 4096) -> None:
+def attach(pair: Any, changes: Description, bells: int = 4096, marks: int = 4096) -> None:
     """Attach to a peer that describes itself as we do, but for some words."""
     peer = PeerAdapter("peer", 1, -1, -1, {})
     peer.add_segment(BELLS, Segment.create(bells, label="test"))
-    remote: Description = pair.describe() | {"rbell": [BELLS, 0], "ibell": [BELLS, 0]} | changes
+    peer.add_segment(MARKS, Segment.create(marks, label="test"))
+    remote: Description = pair.describe() | {"rbell": [0, 0], "ibell": [0, 0]} | changes
     pair.attach(Link.create(pair.describe(), remote), peer, remote, False)
 
 
@@ -53,13 +55,15 @@ def refused(call: Callable[[], object], match: str) -> None:
         ({"ibit": 1 << 20}, f"ibit={1 << 20}"),
         ({"rbit": "0"}, "rbit='0'"),
         ({"rbell": None}, "a bell by None"),
-        ({"ibell": [BELLS]}, "a bell by"),
-        ({"ibell": [BELLS, "0"]}, "a bell by"),
-        ({"rbell": [BELLS + 1, 0]}, "did not announce"),
-        ({"rbell": [0, 0]}, "did not announce"),
-        ({"ibell": [BELLS, 8]}, "a bell at 8 of 4096"),
-        ({"ibell": [BELLS, -64]}, "a bell at -64"),
-        ({"ibell": [BELLS, 4096]}, "a bell at 4096"),
+        ({"ibell": [0]}, "a bell by"),
+        ({"ibell": [0, "0"]}, "a bell by"),
+        ({"rbell": [1, 0]}, "segment 1, which it did not announce"),
+        ({"rbell": [-1, 0]}, "segment -1, which it did not announce"),
+        ({"rbell": [MARKS, 0]}, "did not announce"),
+        ({"ibell": [0, 32]}, "bell 32 of 32"),
+        ({"ibell": [0, -1]}, "bell -1 of 32"),
+        ({"ibell": [0, 6]}, "bell 6 of 6"),  # there are fewer marks
+        ({"ibell": [0, 1 << 70]}, "of 32"),
         ({"receives": -1}, "receives=-1"),
         ({"extents": 1000}, "extents=1000"),
         ({"receives": None}, "receives=None"),
@@ -70,13 +74,14 @@ def test_a_description_that_makes_no_sense_is_refused(changes: Description, matc
         refused(lambda: attach(pair, changes), match)
 
 
-@pytest.mark.parametrize("offset", [0, 64, 1 << 40])
-def test_a_bell_lies_within_what_was_announced_however_small_that_is(offset: int) -> None:
+@pytest.mark.parametrize("index", [0, 1, 1 << 40])
+def test_a_bell_lies_within_what_was_announced_however_small_that_is(index: int) -> None:
     with beginning() as pair:
-        refused(lambda: attach(pair, {"rbell": [BELLS, offset]}, bells=8), f"at {offset} of 8")
+        refused(lambda: attach(pair, {"rbell": [0, index]}, bells=8), f"bell {index} of 0")
+        refused(lambda: attach(pair, {"rbell": [0, index]}, marks=8), rf"bell {index} of (0|32)")
 
 
-@pytest.mark.parametrize("number", [0, BELLS], ids=["data", "bells"])
+@pytest.mark.parametrize("number", [0, MARKS], ids=["data", "marks"])
 def test_what_is_written_to_is_taken_only_when_it_can_be(number: int) -> None:
     """Or the first message would end this process."""
     made = Segment.create(4096, label="test")
@@ -97,7 +102,7 @@ def test_segments_have_numbers_that_make_sense() -> None:
     refused(lambda: peer.add_segment(0, made), "came twice")
     refused(lambda: peer.add_segment(TABLES, made), "table 0 of 4096 bytes")
     refused(lambda: peer.add_segment(TABLES + 5000, made), "table 5000")
-    refused(lambda: peer.add_segment(BELLS - 1, made), "makes no sense")
+    refused(lambda: peer.add_segment(MARKS - 1, made), "makes no sense")
     peer.remove_segment(7)  # never announced
 
 
