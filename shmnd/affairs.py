@@ -59,7 +59,7 @@ class Affairs:
         if self._lingering:
             self._watch.wake_at(time.monotonic() + _LINGER_PAUSE)
         elif self._tickers:
-            # A peer that lies may disarm our bells, and others then ring no more: for so long.
+            # A peer that lies may not ring: what it has sent itself is seen this late.
             self._watch.wake_at(time.monotonic() + LONGEST_SLEEP)
 
     def close(self) -> None:

@@ -15,9 +15,10 @@
  * its bit already set leaves it; the consumer takes the bits before it looks at
  * the rings, so a message published before the bit was taken is found.
  *
- * Only the consumer arms and disarms: peers hold the bell read-only. A producer that dies between finding it armed and
- * ringing has disarmed nothing: the next producer rings. A bit is set, never
- * counted, so a producer that dies after setting it costs one idle visit.
+ * Only the consumer arms and disarms: peers hold the bell read-only, so none can
+ * silence another. A producer that dies between finding it armed and ringing has
+ * disarmed nothing: the next producer rings. A bit is set, never counted, so a
+ * producer that dies after setting it costs one idle visit.
  * A peer that clears bits of others only delays them: the consumer sweeps all
  * links before it sleeps, when it wakes and now and then in between.
  * Serves invariants 3 and 5.

@@ -5,9 +5,13 @@ Nobody here looks by himself: who is not rung sleeps until it is too late.
 """
 
 import contextlib
+import ctypes
+import errno
+import mmap
 import select
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -147,6 +151,27 @@ def test_a_liar_spoils_only_its_own_rings(how: str) -> None:
             good.say(number.to_bytes(4, "little"))
             assert good.hear() == number.to_bytes(4, "little")
         assert state_of(doorbell_of(adapter, honest.pid)) == select.POLLOUT
+
+
+def test_a_peer_cannot_silence_what_others_ring() -> None:
+    """Whether a queue is to be rung stands where its peers cannot write."""
+    with Child(HONEST) as honest, shmnd.open_adapter() as adapter:
+        talk = Talk.to(adapter, tuple(honest.hear()))
+        bells = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()
+                 if "memfd:shmnd-bell" in line]  # fmt: skip
+        theirs = [place for place, rights, *_ in bells if "w" not in rights]
+        assert len(theirs) == len(bells) - 1 > 0, "beside our own"
+        mprotect = ctypes.CDLL(None, use_errno=True).mprotect
+        for place in theirs:
+            begin, end = (int(each, 16) for each in place.split("-"))
+            anew = mprotect(
+                ctypes.c_void_p(begin),
+                ctypes.c_size_t(end - begin),
+                mmap.PROT_READ | mmap.PROT_WRITE,
+            )
+            assert (anew, ctypes.get_errno()) == (-1, errno.EACCES)
+        talk.say(b"here")
+        assert talk.hear() == b"here"
 
 
 def ring(talk: Talk) -> None:
