@@ -70,8 +70,8 @@ static inline bool shmnd_tx_forget_region(struct shmnd_qp *qp, uint32_t token)
  * Send may have ended meanwhile, and its place be another's. */
 static inline bool shmnd_tx_is_copying(struct shmnd_qp *qp, uint32_t token)
 {
-    return qp->tx_busy && (qp->tx_job.request < qp->wq_head ||
-                           shmnd_wqe_names(qp, qp->tx_job.request, token));
+    return qp->tx_busy &&
+           (qp->tx_job.request < qp->wq_head || shmnd_wqe_names(qp, qp->tx_job.request, token));
 }
 
 /* ---- receives ---------------------------------------------------------------------- */

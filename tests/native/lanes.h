@@ -29,7 +29,7 @@ struct plan {
     uint64_t messages;
     uint32_t lanes, room, flush_in; /* one turn in so many flushes; 0: none does */
     bool no_vm;
-    uint64_t dawdles; /* at one step in so many; 0: at none */
+    uint64_t dawdles;    /* at one step in so many; 0: at none */
     enum ending ends[2]; /* what a side does in the midst of it, */
     uint64_t ends_at;    /* after so many messages */
 };
