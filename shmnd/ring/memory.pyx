@@ -354,7 +354,7 @@ cdef class Registry:
         return True
 
     cdef _drive(self):
-        """Run what a poll has prepared and go on with ends: their owner may wait for nothing else."""
+        """Run what a poll has prepared, go on with ends: their owner may wait for nothing else."""
         cdef uint32_t i
         cdef list owners = []
         for i in range(self._qp_count):

@@ -18,7 +18,6 @@ from libc.string cimport memset
 
 from shmnd.ring cimport c
 from shmnd.ring.forks cimport forks
-from shmnd.ring.segment cimport Segment
 
 from shmnd.status import IN_CHILD, RequestType, Status, error
 from shmnd.within import seconds, within

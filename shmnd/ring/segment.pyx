@@ -91,8 +91,8 @@ def _commit(fd: int, nbytes: int, call: str) -> None:
 def _require_sealed(fd: int, nbytes: int) -> None:
     """Let pass ordinary shared memory of at least `nbytes` bytes that nobody can cut short.
 
-    It is committed, as all segments are: what costs its owner nothing could be so large, or so many,
-    that it fills our address space.
+    It is committed, as all segments are: what costs its owner nothing could be so large, or so
+    many, that it fills our address space.
     """
     cdef c_statfs where
     found = os.fstat(fd)
