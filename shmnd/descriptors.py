@@ -19,7 +19,15 @@ from typing import Final
 
 from shmnd.status import NdError, Status, error
 
-__all__ = ["Descriptor", "Doorbell", "EventCount", "Timer", "ring", "taking_from_the_system"]
+__all__ = [
+    "Descriptor",
+    "Doorbell",
+    "EventCount",
+    "Timer",
+    "ring",
+    "taking_from_the_system",
+    "was_listened_at",
+]
 
 _RINGS: Final = 256
 """Bytes that are taken at once, one for each ring."""
@@ -111,6 +119,10 @@ class Doorbell(Descriptor):
         self.process: Final = process
         os.set_blocking(fd, False)  # nobody else holds it, so it stays so
 
+    def answer(self) -> None:
+        """Let whoever rings know that it is listened to (`was_listened_at`)."""
+        ring(self)  # a byte the other way; nobody takes it
+
     def drain(self) -> bool:
         """Take the rings, or many of them; False when no more will come."""
         try:
@@ -123,11 +135,23 @@ class Doorbell(Descriptor):
 
 def ring(doorbell: Descriptor) -> None:
     """Ring another process, as the data plane does, by our end of its doorbell."""
+    with _as_socket(doorbell) as end, contextlib.suppress(OSError):
+        # Full: it was rung already; closed: nobody listens.
+        end.send(b"\0", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+
+def was_listened_at(doorbell: Descriptor) -> bool:
+    """Tell, by our end of a doorbell, whether the other process has ever had the other one."""
+    with _as_socket(doorbell) as end, contextlib.suppress(OSError):
+        return bool(end.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    return False
+
+
+@contextlib.contextmanager
+def _as_socket(doorbell: Descriptor) -> Iterator[socket.socket]:
     end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=doorbell.fileno())
     try:
-        end.send(b"\0", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-    except OSError:
-        pass  # full: it was rung already; closed: nobody listens
+        yield end
     finally:
         end.detach()
 

@@ -25,10 +25,11 @@ _PAUSE: Final = 1.0
 class Doorbells:
     """Takes doorbells, and asks for another one when there was no descriptor for one.
 
-    Until that comes, we look once a pause, since the process that it is for may ring in vain.
+    Until it has asked, we look once a pause, since the process that it is for may ring in vain.
+    `ask` says False when there is no broker to be asked.
     """
 
-    def __init__(self, watch: Watch, affairs: Affairs, ask: Callable[[str], None]) -> None:
+    def __init__(self, watch: Watch, affairs: Affairs, ask: Callable[[str], bool]) -> None:
         self._watch = watch
         self._affairs = affairs
         self._ask = ask
@@ -39,18 +40,26 @@ class Doorbells:
         """Listen to a process. Takes the descriptor, if it has arrived."""
         try:
             if fds and self._watch.listen(fds.pop(), process):
+                self._missing.discard(process)
                 return
         except OSError:
             pass  # the system has no room for one more to be watched
         self._missing.add(process)
+        self._rest()
+
+    def _rest(self) -> None:
         self._due = time.monotonic() + _PAUSE
-        self._watch.wake_at(self._due)
         self._affairs.add(self)
+        self._watch.wake_at(self._due)
 
     def tick(self) -> None:
         """Ask for what is missing, when it is time."""
         if time.monotonic() < self._due:
             return
-        while self._missing:
-            self._ask(self._missing.pop())
-        self._affairs.remove(self)
+        self._affairs.remove(self)  # first: what another thread misses from now on adds it again
+        for process in list(self._missing):
+            self._missing.discard(process)
+            if not self._ask(process):
+                self._missing.add(process)
+        if self._missing:
+            self._rest()

@@ -104,9 +104,7 @@ class Hub(Mail):
 
         self._looking: set[int] = set()
         self.affairs: Final = Affairs(self._watch)
-        self._doorbells = Doorbells(
-            self._watch, self.affairs, lambda uid: self.post("doorbell_lost", process=uid)
-        )
+        self._doorbells = Doorbells(self._watch, self.affairs, self._ask_for_doorbell)
         self.carriers: Final = Carriers(self._watch)
         self.loops: Final = EventLoops(self.epoll_fd, self.progress)
 
@@ -306,6 +304,13 @@ class Hub(Mail):
     def _doorbell(self, event: Event, fds: list[int]) -> None:
         self._doorbells.take(event["process"], fds)
 
+    def _ask_for_doorbell(self, process: str) -> bool:
+        """False when there is no broker; the next one makes all anew when it is told of us."""
+        if self.client.alive:
+            self.post("doorbell_lost", process=process)
+            return True
+        return False
+
     def _peer(self, event: Event, fds: list[int]) -> None:
         self._peers.meet(event, fds)
         self._unheard.discard(event["adapter"])
@@ -323,6 +328,7 @@ class Hub(Mail):
     def _process_gone(self, event: Event, fds: list[int]) -> None:
         for peer in self._peers.forget_process(event["process"]):
             peer.mark_dead()
+            self._watch.ring()  # unlike a pidfd, nothing stays readable for those who sleep
 
     _TABLE_EVENTS: ClassVar[Mapping[str, Callable[[Hub, Event, list[int]], None]]] = {
         "doorbell": _doorbell,

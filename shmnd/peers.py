@@ -16,7 +16,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from shmnd.broker.access import process_of
-from shmnd.descriptors import Descriptor, ring
+from shmnd.descriptors import Descriptor, ring, was_listened_at
 from shmnd.status import NdError
 
 if TYPE_CHECKING:
@@ -51,6 +51,10 @@ class _Process:
     def listens_no_more(self) -> bool:
         """Ask the kernel whether our ring is heard by nobody."""
         return bool(_poll(self.doorbell, 0) & select.POLLHUP)
+
+    def has_hung_up(self) -> bool:
+        """Tell whether it listened to us and does so no more; its doorbell may have been lost."""
+        return self.listens_no_more() and was_listened_at(self.doorbell)
 
     def ring_by(self, doorbell: Descriptor) -> None:
         """Take a new doorbell in place of the present one, if nobody listens at that any more."""
@@ -172,8 +176,8 @@ class Peers:
     def forget_process(self, uid: str) -> list[PeerLike]:
         """A process has left the broker: it is dead, or through with us, or will come back.
 
-        Or it has become another program (exec), and lives on without what it had. It listens to us
-        no more then, though it never said that its adapters are closed: these are given.
+        Or it has become another program (exec), and lives on without what it had. It has hung up
+        on us then, though it never said that its adapters are closed: these are given.
         """
         with self._lock:
             process = self._processes.get(uid)
@@ -182,7 +186,7 @@ class Peers:
             left = [self._adapters[adapter][0] for adapter in process.introduced]
             for adapter in list(process.introduced):
                 self.forget(adapter)
-            return left if process.listens_no_more() else []
+            return left if process.has_hung_up() else []
 
     def take_dead(self, readable: list[int]) -> list[PeerLike]:
         """Give the adapters whose processes ended, by the descriptors that became readable."""

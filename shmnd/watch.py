@@ -85,6 +85,7 @@ class Watch:
                 return False
         self._epoll.register(fd, select.EPOLLIN)
         self._doorbells[fd] = doorbell
+        doorbell.answer()
         return True
 
     def _hear(self, doorbell: Doorbell) -> bool:

@@ -185,6 +185,64 @@ def test_what_is_lost_is_not_asked_for_without_a_pause(dancers: Dancers) -> None
     assert not dancers.world.broker.ops("doorbell_lost")
 
 
+def leaves_the_broker(dancers: Dancers, end: End) -> None:
+    """As after an interrupted call: the broker takes it for gone, and tells its peers so."""
+    end.hub.client.alive = False
+    dancers.world.broker.leave(end.hub.client.number)
+
+
+def test_without_a_broker_it_is_waited_for(dancers: Dancers) -> None:
+    end = dancers.active
+    lose_doorbells(dancers, end)
+    leaves_the_broker(dancers, end)
+    end.hub._doorbells._due = 0.0
+    end.hub.progress()
+    assert not dancers.world.broker.ops("doorbell_lost")
+    assert end.hub._doorbells._due > 0.0, "it looks again after a pause"
+    assert len(end.hub.affairs) == 1
+    end.hub.client.reconnect()  # which tells all of each other anew
+    end.hub.progress()
+    end.hub._doorbells._due = 0.0
+    end.hub.progress()
+    assert len(doorbells_of(end)) == 1
+    assert len(end.hub.affairs) == 0
+    assert not dancers.world.broker.ops("doorbell_lost"), "it has come already"
+
+
+def test_who_has_lost_its_doorbell_and_then_the_broker_is_not_dead(dancers: Dancers) -> None:
+    end, other = dancers.active, dancers.passive
+    lose_doorbells(dancers, end)
+    other.hub.progress()
+    known = other.hub.peer_adapter(end.adapter.uid)
+    leaves_the_broker(dancers, end)
+    other.hub.progress()
+    assert other.hub.peer_adapter(end.adapter.uid) is None
+    assert not known.dead
+    end.hub.client.reconnect()
+    other.hub.progress()
+    end.hub.progress()
+    assert other.hub.peer_adapter(end.adapter.uid) is known
+    ring(rung_by(other, end))
+    assert end.hub._watch.ready() == (True, [])
+
+
+def test_who_has_listened_and_hung_up_when_the_broker_has_lost_it_is_dead(
+    dancers: Dancers,
+) -> None:
+    """As one that became another program: its descriptors are closed, and nothing else is said."""
+    end, other = dancers.active, dancers.passive
+    dancers.to("A4")
+    end.hub.progress()
+    other.hub.progress()
+    known = other.hub.peer_adapter(end.adapter.uid)
+    doorbells_of(end).clear()
+    leaves_the_broker(dancers, end)
+    assert not known.dead
+    other.hub.progress()
+    assert known.dead
+    assert other.hub._watch.ready() == (True, []), "others who sleep look at what is over"
+
+
 def test_a_forked_child_rings_nobody(dancers: Dancers) -> None:
     """Else its parent's peers would listen for as long as the child lives."""
     dancers.to("A4")
