@@ -75,13 +75,15 @@ class Bells:
         number = next(self._numbers)
         bells = Segment.create(_BELL_BYTES * _IN_A_SEGMENT, label="bell", writable=False, call=call)
         marks = Segment.create(_MARKS_BYTES * _IN_A_SEGMENT, label="marks", call=call)
-        self._announce(_FIRST_BELLS + number, bells)
+        self._segments[number] = bells, marks  # first: a broker that comes in between is told too
         try:
+            self._announce(_FIRST_BELLS + number, bells)
             self._announce(_FIRST_MARKS + number, marks)
         except BaseException:
+            self._segments.pop(number, None)
             self._withdraw(_FIRST_BELLS + number)
+            self._withdraw(_FIRST_MARKS + number)
             raise
-        self._segments[number] = bells, marks
         self._free.extend((number, index) for index in reversed(range(_IN_A_SEGMENT)))
 
     def close(self) -> None:
@@ -95,8 +97,10 @@ class Bells:
 
     def segments(self) -> list[tuple[int, Segment]]:
         """All segments that peers write, as (number, Segment)."""
-        return [(_FIRST_MARKS + number, marks) for number, (_, marks) in self._segments.items()]
+        every = self._segments.copy()
+        return [(_FIRST_MARKS + number, marks) for number, (_, marks) in every.items()]
 
     def read_only_segments(self) -> list[tuple[int, Segment]]:
         """All segments that peers only read, as (number, Segment)."""
-        return [(_FIRST_BELLS + number, bells) for number, (bells, _) in self._segments.items()]
+        every = self._segments.copy()
+        return [(_FIRST_BELLS + number, bells) for number, (bells, _) in every.items()]
