@@ -343,7 +343,7 @@ cdef extern from "post.h" nogil:
     void shmnd_rx_run(shmnd_qp *qp)
     void shmnd_rx_ran(shmnd_qp *qp)
     bint shmnd_qp_has_to_go_on(const shmnd_qp *qp)
-    bint shmnd_qp_lets_go(shmnd_qp *qp, uint32_t token, uint64_t now_ns)
+    bint shmnd_qp_lets_go(shmnd_qp *qp, uint32_t token, uint64_t *since_p, uint64_t now_ns)
     void shmnd_rx_publish(shmnd_qp *qp, uint64_t pos)
     uint32_t shmnd_receives_outstanding(const shmnd_receives *r)
 

@@ -43,7 +43,7 @@ static inline enum shmnd_progress shmnd_flush_step(struct shmnd_qp *qp, uint64_t
     if (qp->rx_busy)
         return SHMND_IDLE;
     if (!shmnd_rx_withdraw(qp)) {
-        shmnd_qp_held_up(qp, now_ns);
+        shmnd_qp_held_up(qp, &qp->held_up_ns, now_ns);
         return SHMND_IDLE;
     }
     qp->held_up_ns = 0;
@@ -163,7 +163,7 @@ static inline enum shmnd_progress shmnd_qp_progress(struct shmnd_qp *qp, uint64_
         if (p == SHMND_IDLE)
             shmnd_tx_check_time(qp, now_ns);
         if (shmnd_tx_awaits_peer(qp))
-            shmnd_qp_held_up(qp, now_ns);
+            shmnd_qp_held_up(qp, &qp->held_up_ns, now_ns);
     }
     if (p == SHMND_IDLE && qp->going_down)
         p = shmnd_down_step(qp, now_ns);

@@ -50,12 +50,12 @@ static inline bool shmnd_quiet(const struct shmnd_qp *qp)
  * it. Long enough for the longest copy on a machine that is busy. */
 #define SHMND_PATIENCE_NS (10ull * 1000 * 1000 * 1000)
 
-/* Something here waits until the other side ends a copy: for a while. */
-static inline void shmnd_qp_held_up(struct shmnd_qp *qp, uint64_t now_ns)
+/* Something here waits, since `*since_p`, until the other side ends a copy: for a while. */
+static inline void shmnd_qp_held_up(struct shmnd_qp *qp, uint64_t *since_p, uint64_t now_ns)
 {
-    if (qp->held_up_ns == 0)
-        qp->held_up_ns = now_ns;
-    else if (now_ns - qp->held_up_ns > SHMND_PATIENCE_NS)
+    if (*since_p == 0)
+        *since_p = now_ns;
+    else if (now_ns - *since_p > SHMND_PATIENCE_NS)
         shmnd_qp_go_down(qp, SHMND_LINK_FAULT, SHMND_IO_TIMEOUT);
 }
 
@@ -127,10 +127,36 @@ static inline void shmnd_down_make_sure(struct shmnd_qp *qp, uint64_t pos)
     }
 }
 
+/* The Send on its way before the one at `pos` that takes more than its slots: a large one, or
+ * one in parts. There is one at most; `pos` when there is none. */
+static inline uint64_t shmnd_down_long_before(const struct shmnd_qp *qp, uint64_t pos,
+                                              uint64_t taken)
+{
+    for (uint64_t i = qp->wq_head; i != pos; i++) {
+        const struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
+        if (w->state == SHMND_WQE_SENT && w->message >= taken && w->large)
+            return i;
+    }
+    return pos;
+}
+
+/* Makes sure that such a Send is never whole over there: its reader gets past it no more.
+ * False: it may be whole, or the other side is in the middle of a chunk. */
+static inline bool shmnd_down_cut_short(struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
+    if (w->moved) {
+        w->cut = w->cut || shmnd_slots_recall(&qp->out, w->slot_pos);
+        return w->cut;
+    }
+    struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
+    return shmnd_down_withdraw_large(qp) &&
+           !shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
+}
+
 /* What cannot be taken back was claimed over there or is sure to be: do both sides agree
  * on it already, and on all before it? Of a large one they do when its chunks say so, and
  * of a large one that invalidates when they say that it will never be whole. */
-static inline bool shmnd_down_agreed(struct shmnd_qp *qp, const struct shmnd_wqe *w, uint64_t pos,
+static inline bool shmnd_down_agreed(struct shmnd_qp *qp, struct shmnd_wqe *w, uint64_t pos,
                                      uint64_t taken)
 {
     /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
@@ -142,17 +168,14 @@ static inline bool shmnd_down_agreed(struct shmnd_qp *qp, const struct shmnd_wqe
         shmnd_down_make_sure(qp, pos);
         return true;
     }
-    if (!(w->flags & SHMND_OP_INVALIDATE))
-        return true;
-    struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
-    return shmnd_down_withdraw_large(qp) &&
-           !shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
+    return !(w->flags & SHMND_OP_INVALIDATE) || shmnd_down_cut_short(qp, w);
 }
 
 /* Takes back what waits for a receive, what is not whole over there and what gives a window
  * back, so that both sides agree on it. A large one was written for one receive: it goes
- * back before one that would leave its receive to it. False: the other side has met one and
- * not said so yet. */
+ * back before one that would leave its receive to it. What is sure of its receive goes back
+ * with a longer one before it, when that is cut short: nothing from there on is taken.
+ * False: the other side has met one and not said so yet. */
 static inline bool shmnd_down_recall(struct shmnd_qp *qp)
 {
     /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
@@ -164,9 +187,15 @@ static inline bool shmnd_down_recall(struct shmnd_qp *qp)
             continue;
         if (large && !(w->flags & SHMND_OP_INVALIDATE) && !shmnd_down_recalls_before(qp, i, taken))
             continue;
-        if (parts ? !shmnd_slots_recall(&qp->out, w->slot_pos) : !shmnd_tx_recall(qp, w))
+        if (parts ? shmnd_slots_recall(&qp->out, w->slot_pos) : shmnd_tx_recall(qp, w)) {
+            shmnd_tx_fail(w, SHMND_CANCELED);
+            continue;
+        }
+        uint64_t at = shmnd_down_long_before(qp, i, taken);
+        if (at == i || shmnd_down_recalls_before(qp, at, taken) ||
+            !shmnd_down_cut_short(qp, &qp->wqes[at & qp->wq_mask]))
             return shmnd_down_agreed(qp, w, i, taken);
-        shmnd_tx_fail(w, SHMND_CANCELED);
+        i = at;
     }
     return true;
 }

@@ -170,6 +170,7 @@ struct shmnd_wqe {
     bool sure;         /* and the other side, should it close, still takes it */
     bool pushed;       /* no chunk of it was left to claim */
     bool told;         /* it completed while its copy had still to return */
+    bool cut;          /* of one in parts: the last was taken back, and stays in the way */
     uint64_t slot_pos; /* where its message begins in the ring; its last part, if in parts */
     uint64_t recalled; /* messages recalled before it: they met no receive */
 };
@@ -301,7 +302,7 @@ struct shmnd_qp {
     enum shmnd_link_state down_state; /* what the other side will read */
     bool going_down;                  /* not yet flushed */
     uint64_t down_since_ns;           /* 0: not begun */
-    uint64_t held_up_ns; /* something here waits for a copy over there since; 0: nothing */
+    uint64_t held_up_ns; /* a Flush or Invalidate waits for a copy over there since; 0: none */
     uint64_t drain_end;  /* slots from here on came later than the end */
     bool flush_pending;
     uint64_t flush_receives; /* cancel up to this receive */

@@ -129,9 +129,11 @@ static inline bool shmnd_qp_has_to_go_on(const struct shmnd_qp *qp)
            qp->going_down;
 }
 
-/* Does nothing of this connection touch the memory of a withdrawn token any more? What the
- * peer does not let go of for too long ends it. */
-static inline bool shmnd_qp_lets_go(struct shmnd_qp *qp, uint32_t token, uint64_t now_ns)
+/* Does nothing of this connection touch the memory of a withdrawn token any more? A peer that
+ * does not let go of it for too long, as `*since_p` tells, ends the connection. Nothing new can
+ * touch that memory, so the clock is of the token: all connections are asked with it each time. */
+static inline bool shmnd_qp_lets_go(struct shmnd_qp *qp, uint32_t token, uint64_t *since_p,
+                                    uint64_t now_ns)
 {
     if (qp->going_down)
         return false;
@@ -148,10 +150,9 @@ static inline bool shmnd_qp_lets_go(struct shmnd_qp *qp, uint32_t token, uint64_
         return false;
     if (!sent || posted || shmnd_rx_is_pushed_to(qp, token) ||
         (!qp->peer->dead && !shmnd_hazard_clear_of(&qp->link.theirs->hazard, token))) {
-        shmnd_qp_held_up(qp, now_ns);
+        shmnd_qp_held_up(qp, since_p, now_ns);
         return false;
     }
-    qp->held_up_ns = 0;
     return true;
 }
 

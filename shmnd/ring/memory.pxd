@@ -21,6 +21,7 @@ cdef class Registry:
     cdef uint16_t *_generations
     cdef object _free
     cdef list _tables
+    cdef dict _held_up  # withdrawn tokens that a peer is to let go of, and since when it is
     cdef object _announce
     cdef Tallies _tallies
     cdef c.shmnd_qp **_qps

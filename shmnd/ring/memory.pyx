@@ -225,6 +225,7 @@ cdef class Registry:
     def __init__(self, announce, Tallies tallies):
         self._announce = announce
         self._tallies = tallies
+        self._held_up = {}
         self._free = deque()
         self._tables = []
 
@@ -346,12 +347,15 @@ cdef class Registry:
     def settled(self, token: int) -> bool:
         """Does nobody touch the memory of a withdrawn token any more? Asks each time anew."""
         self._drive()
-        cdef uint64_t now = c.shmnd_coarse_ns()
+        cdef uint64_t now = c.shmnd_coarse_ns(), since = self._held_up.pop(token, 0)
         cdef uint32_t i
+        cdef bint touched = False
         for i in range(self._qp_count):
-            if not c.shmnd_qp_lets_go(self._qps[i], token, now):
-                return False
-        return True
+            if not c.shmnd_qp_lets_go(self._qps[i], token, &since, now):
+                touched = True
+        if touched:
+            self._held_up[token] = since
+        return not touched
 
     cdef _drive(self):
         """Run what a poll has prepared, go on with ends: their owner may wait for nothing else."""

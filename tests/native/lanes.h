@@ -70,6 +70,7 @@ struct lane {
     /* The memory that its owner takes back. */
     uint8_t *taking;
     uint32_t taking_token, taking_length;
+    uint64_t taking_since;
     bool ended;
 };
 

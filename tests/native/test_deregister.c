@@ -48,7 +48,8 @@ static void meet(struct scene *s, enum shmnd_progress then)
 
 static bool lets_go(struct pair *e, uint32_t token)
 {
-    return shmnd_qp_lets_go(&e->q, token, shmnd_coarse_ns());
+    uint64_t since = 0;
+    return shmnd_qp_lets_go(&e->q, token, &since, shmnd_coarse_ns());
 }
 
 static void sender_runs(struct scene *s)
@@ -323,17 +324,42 @@ static void a_peer_is_not_waited_for_for_ever(void)
     struct scene s;
     open_scene(&s, false);
     struct shmnd_qp *q = &s.d.b->q;
+    uint64_t since = 0;
     shmnd_word64 *hazard = &s.d.a->q.link.mine->hazard;
     CHECK(shmnd_hazard_enter(hazard, shmnd_grant_slot(&s.d.pb->registry, s.sink), s.sink));
     region_withdraw(s.d.pb, s.sink);
-    CHECK(!shmnd_qp_lets_go(q, s.sink, 1));
-    CHECK(!shmnd_qp_lets_go(q, s.sink, 1 + SHMND_PATIENCE_NS));
+    CHECK(!shmnd_qp_lets_go(q, s.sink, &since, 1));
+    CHECK(!shmnd_qp_lets_go(q, s.sink, &since, 1 + SHMND_PATIENCE_NS));
     EQUAL(q->state, SHMND_QP_CONNECTED);
-    CHECK(!shmnd_qp_lets_go(q, s.sink, 2 + SHMND_PATIENCE_NS));
+    CHECK(!shmnd_qp_lets_go(q, s.sink, &since, 2 + SHMND_PATIENCE_NS));
     EQUAL(q->state, SHMND_QP_DOWN);
     shmnd_hazard_leave(hazard);
     settle(s.d.b);
-    CHECK(shmnd_qp_lets_go(q, s.sink, 2 + SHMND_PATIENCE_NS));
+    CHECK(shmnd_qp_lets_go(q, s.sink, &since, 2 + SHMND_PATIENCE_NS));
+    duo_close(&s.d);
+}
+
+/* Nor any longer because other memory is let go meanwhile; which waits by a clock of its own. */
+static void each_withdrawn_token_has_its_own_time(void)
+{
+    struct scene s;
+    open_scene(&s, false);
+    struct shmnd_qp *q = &s.d.b->q;
+    uint64_t half = SHMND_PATIENCE_NS / 2, stuck = 0, late = 0;
+    shmnd_word64 *hazard = &s.d.a->q.link.mine->hazard;
+    uint32_t other = region_new(s.d.pb, s.into, LENGTH, 1);
+    CHECK(shmnd_hazard_enter(hazard, shmnd_grant_slot(&s.d.pb->registry, s.sink), s.sink));
+    region_withdraw(s.d.pb, s.sink);
+    region_withdraw(s.d.pb, other);
+    CHECK(!shmnd_qp_lets_go(q, s.sink, &stuck, 1));
+    CHECK(shmnd_qp_lets_go(q, other, &late, half));
+    EQUAL(late, 0);
+    CHECK(!shmnd_qp_lets_go(q, s.sink, &late, 2 + SHMND_PATIENCE_NS));
+    EQUAL(q->state, SHMND_QP_CONNECTED);
+    CHECK(!shmnd_qp_lets_go(q, s.sink, &stuck, 2 + SHMND_PATIENCE_NS));
+    EQUAL(q->state, SHMND_QP_DOWN);
+    shmnd_hazard_leave(hazard);
+    settle(s.d.b);
     duo_close(&s.d);
 }
 
@@ -352,5 +378,6 @@ static const struct check_test tests[] = {
     TEST(a_send_that_waits_is_taken_back),
     TEST(other_memory_is_let_go_at_once),
     TEST(a_peer_is_not_waited_for_for_ever),
+    TEST(each_withdrawn_token_has_its_own_time),
 };
 MAIN(tests)

@@ -139,6 +139,56 @@ static void one_that_leaves_waits_for_no_copy_that_never_begins(void)
     duo_close(&d);
 }
 
+/* Private memory that neither side reaches: large ones are left to their reader, what is in
+ * between goes in parts. All have their receives, and the other side does nothing. */
+static void leave_one_that_sleeps(const uint32_t kinds[MOST], bool private_source)
+{
+    struct duo d;
+    uint32_t size[] = {8, 8000, ROOM}, got = 0, told = 0;
+    uint8_t *from[MOST], *into[MOST];
+    duo_open_with(&d, (struct world_options){.no_vm = true}, pair_usual, pair_usual);
+    for (uint32_t i = 0; i < MOST; i++) {
+        into[i] = guard_alloc(ROOM);
+        struct shmnd_sge r = sge(into[i], ROOM, region_new(d.pb, into[i], ROOM, 1));
+        EQUAL(post_receive(d.b, 100 + i, &r, 1), SHMND_SUCCESS);
+    }
+    for (uint32_t i = 0; i < MOST; i++) {
+        from[i] = private_source ? guard_alloc(ROOM) : shared_bytes(d.pa, ROOM);
+        fill(from[i], ROOM, 1 + i);
+        struct shmnd_sge m = sge(from[i], size[kinds[i]], region_new(d.pa, from[i], ROOM, 0));
+        EQUAL(post_send(d.a, i, &m, 1, 0), SHMND_SUCCESS);
+    }
+    disconnect(d.a);
+    CHECK(!d.a->q.going_down);
+    for (int i = 0; i < 10; i++)
+        settle(d.b);
+    queue_turn(d.qa);
+    queue_turn(d.qb);
+    EQUAL(d.qa->got, MOST);
+    EQUAL(d.qb->got, MOST);
+    while (told < MOST && d.qa->inbox[told].status == SHMND_SUCCESS)
+        told++;
+    while (got < MOST && d.qb->inbox[got].status == SHMND_SUCCESS)
+        got++;
+    EQUAL(told, got);
+    for (uint32_t i = 0; i < MOST; i++) {
+        EQUAL((uintptr_t)d.qa->inbox[i].context, i);
+        EQUAL(d.qa->inbox[i].status, i < got ? SHMND_SUCCESS : SHMND_CANCELED);
+        EQUAL(d.qb->inbox[i].status, i < got ? SHMND_SUCCESS : SHMND_CANCELED);
+        CHECK(i >= got || filled(into[i], size[kinds[i]], 1 + i));
+    }
+    duo_close(&d);
+}
+
+static void one_that_leaves_waits_for_none_that_does_nothing(void)
+{
+    for (uint32_t number = 0; number < 2 * 27; number++) {
+        uint32_t kinds[MOST] = {number % 3, number / 3 % 3, number / 9 % 3};
+        NOTE("%u %u %u, variant %u", kinds[0], kinds[1], kinds[2], number / 27);
+        leave_one_that_sleeps(kinds, number / 27);
+    }
+}
+
 /* Both leave: the one was closing when the other's last Send came, and takes it yet. */
 static void one_that_sent_to_one_that_closes_hears_whether_it_was_taken(void)
 {
@@ -162,6 +212,7 @@ static const struct check_test tests[] = {
     TEST(what_stays_meets_its_receive),
     TEST(one_that_sent_to_one_that_closes_hears_whether_it_was_taken),
     TEST(one_that_leaves_waits_for_no_copy_that_never_begins),
+    TEST(one_that_leaves_waits_for_none_that_does_nothing),
 };
 
 MAIN(tests)

@@ -57,6 +57,7 @@ static void take_memory(struct lane *l)
     l->taking = which == 0 ? l->board : which == 1 ? l->shelf : r->at;
     l->taking_length = which < 2 ? PAGE : l->side->plan.room;
     l->taking_token = which == 0 ? l->board_token : which == 1 ? l->shelf_token : r->token;
+    l->taking_since = 0;
     region_withdraw(l->side->proc, l->taking_token);
 }
 
@@ -65,7 +66,7 @@ static bool end(struct lane *l)
 {
     struct shmnd_qp *q = &l->e->q;
     if (l->taking) {
-        if (!shmnd_qp_lets_go(q, l->taking_token, shmnd_coarse_ns()))
+        if (!shmnd_qp_lets_go(q, l->taking_token, &l->taking_since, shmnd_coarse_ns()))
             return true;
         memset(l->taking, 0x88, l->taking_length);
         l->taking = NULL;
