@@ -282,8 +282,8 @@ class Readiness:
         self._closed = True
         epoll, self._epoll = self._epoll, None
         event, self._event = self._event, None
-        if epoll is not None:
+        if event is not None:  # also when Ctrl-C came before there was a descriptor
             self._hub.carriers.end(self)
-            epoll.close()
-        if event is not None:
             event.close()
+        if epoll is not None:
+            epoll.close()

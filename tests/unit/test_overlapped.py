@@ -483,6 +483,22 @@ def test_a_timer_shows_in_a_file(adapter: FakeAdapter, file: OverlappedFile) -> 
     assert readable(file, WAIT), "a moment that is over is now"
 
 
+def test_whose_descriptor_could_not_be_made_sleeps_no_more(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    readiness = Readiness(hub)
+    with monkeypatch.context() as patch:
+        patch.setattr(hub.carriers, "keep", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            readiness.fileno()
+    assert readiness in hub.carriers._sleepers
+    readiness.close()
+    assert not hub.carriers._sleepers
+
+
 def test_readiness_makes_descriptors_only_when_asked(hub: Hub) -> None:
     before = set(Path("/proc/self/fd").iterdir())
     readiness = Readiness(hub)
