@@ -4,7 +4,9 @@
 Shared memory goes with the last process that has it, since it has no name. What can stay is small:
 the socket of a broker that was killed, and, of releases that gave segments names for an instant, a
 name in /dev/shm. Whether its owner lives is told by a lock and by nothing else: the kernel drops a
-lock with the process that holds it, whatever became of its process id.
+lock with the process that holds it, whatever became of its process id. Who was killed while it
+made the place itself leaves an empty directory or file with a name of its own, which holds nobody
+up; it has no lock, and is left alone.
 """
 
 from __future__ import annotations
