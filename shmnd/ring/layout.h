@@ -231,16 +231,16 @@ enum shmnd_armed {
     SHMND_ARMED_MASK = 3,
 };
 
-/* In a segment of the consumer's adapter. */
-/* Written by the consumer, read by producers after each message. Peers hold it read-only, so
- * that none of them can have the others leave it in its sleep. */
+/* In a segment of the consumer's adapter, which peers hold read-only, so that none of them can
+ * have the others leave it in its sleep. Written by the consumer, read by producers after each
+ * message. */
 struct shmnd_bell {
     shmnd_word64 armed;      /* arming number << 2 | enum shmnd_armed */
     shmnd_word32 use_bitmap; /* too many links to poll each: producers set a bit */
     uint8_t pad[116];
 };
 
-/* Set by producers, taken by the consumer. */
+/* In another one, which peers write. Set by producers, taken by the consumer. */
 struct shmnd_marks {
     shmnd_word64 ready[SHMND_READY_WORDS];
     uint8_t pad[128];

@@ -110,7 +110,7 @@ cdef class PeerAdapter:
 
     def remove_segment(self, seg: int) -> None:
         """The owner gave it back. It is unmapped once no copy of ours may be in it."""
-        # Bells and tables stay: queue pairs hold on to places in them for life.
+        # Bells, marks and tables stay: queue pairs hold on to places in them for life.
         segment = self._segments.pop(seg, None) if seg < c.SHMND_FIRST_MARKS_SEGMENT else None
         if segment is None:
             return

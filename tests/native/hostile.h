@@ -5,8 +5,8 @@
  *
  * The victim's process has two connections on one queue. The peer of the first
  * lies: it forges messages and writes any value into its own side of the link,
- * the victim's, both rings and tables, the words of the chunks, its grants and
- * the victim's bell. The second connection is honest and must not notice.
+ * the victim's, both rings and tables, the words of the chunks, its grants, its
+ * bell and the victim's marks. The second connection is honest and must not notice.
  *
  * What must hold: guards and the bytes that are not registered keep their value;
  * no call takes more than a bounded number of steps; every request ends exactly
