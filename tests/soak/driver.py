@@ -304,7 +304,7 @@ def run(plan: Plan) -> list[Told]:
                 at = pipes.index(ready)  # type: ignore[arg-type]
                 said = pipes[at].recv()
                 if isinstance(said, BaseException):
-                    raise said
+                    raise AssertionError(_both(said, at, pipes)) from said
                 if isinstance(said, Told):
                     told[at] = said
                 else:
@@ -320,6 +320,20 @@ def run(plan: Plan) -> list[Told]:
             process.close()
         for pipe in pipes:
             pipe.close()
+
+
+def _both(said: BaseException, at: int, pipes: list[Connection]) -> str:
+    """Say what one side met; and the other, whose end may be what this one met."""
+    words = {at: repr(said), 1 - at: "nothing"}
+    while pipes[1 - at].poll(5.0):
+        try:
+            other = pipes[1 - at].recv()
+        except EOFError:
+            break
+        if isinstance(other, BaseException):
+            words[1 - at] = repr(other)
+            break
+    return f"the passive side: {words[0]}; the active side: {words[1]}"
 
 
 def settled(told: Told) -> tuple[Held, Held]:

@@ -31,12 +31,15 @@ def test_a_sleeper_finds_messages_whose_marks_were_wiped_away() -> None:
             senders.append(sender)
         assert cq.wait(timeout=0) == []  # the connections are marked: those marks are taken now
 
-        # What any connected peer could store there: no marks are wanted, and there are none.
-        segment, offset = cq._place.segment, cq._place.where[1]
-        use_bitmap = ctypes.c_uint32.from_address(segment.address + offset + 8)
+        # As if a peer wiped each mark away at once: none is made any more, and there are none.
+        bell, marks = (
+            segment.address + cq._place.index * size
+            for segment, size in ((cq._place.bells, 128), (cq._place.marks, 640))
+        )
+        use_bitmap = ctypes.c_uint32.from_address(bell + 8)
         assert use_bitmap.value == 1
         use_bitmap.value = 0
-        ctypes.memset(segment.address + offset + 128, 0, 64 * 8)
+        ctypes.memset(marks, 0, 64 * 8)
 
         for number, sender in enumerate(senders):
             sender.send(None)
