@@ -117,7 +117,9 @@ class CompletionQueue(CompletionCore, OverlappedObject):
 
         It stays readable until `get_results` is called.
         """
-        self._check_usable("CompletionQueue.fileno")
+        call = "CompletionQueue.fileno"
+        self._check_usable(call)
+        self._hub.check(call)
         if self.readiness is None:
             self.readiness = Readiness(self._hub)
         return self.readiness.fileno()

@@ -194,6 +194,8 @@ def test_a_forked_child_is_told_to_open_its_own(nested: bool) -> None:
         window = adapter.create_memory_window()
         srq = adapter.create_shared_receive_queue(4)
         region, sge = talk.regions[0], talk.regions[0].sge(0, 8)
+        watched = adapter.create_completion_queue(4)
+        assert watched.fileno() >= 0
         calls: list[Callable[[], Any]] = [
             lambda: adapter.create_completion_queue(4),
             lambda: adapter.allocate(10),
@@ -211,6 +213,8 @@ def test_a_forked_child_is_told_to_open_its_own(nested: bool) -> None:
             lambda: talk.cq.get_results(),
             lambda: talk.cq.wait(1, 0.1),
             lambda: talk.cq.notify(),
+            lambda: talk.cq.fileno(),
+            lambda: watched.fileno(),
             lambda: srq.receive(sge),
             lambda: srq.notify(),
             lambda: talk.connector.disconnect(),
