@@ -110,7 +110,6 @@ static inline uint32_t shmnd_move_in_order(struct shmnd_peer *peer, const struct
 static inline uint32_t shmnd_run_chunks(struct shmnd_peer *peer, struct shmnd_job *job,
                                         bool reading)
 {
-    uint32_t status = SHMND_SUCCESS;
     bool last = reading && job->chunks.length <= SHMND_FROM_BOTH_ENDS_MAX;
     for (uint32_t i = 0; i < job->chunks.count; i++) {
         int chunk = shmnd_chunks_claim(job->share, &job->chunks, last);
@@ -122,14 +121,14 @@ static inline uint32_t shmnd_run_chunks(struct shmnd_peer *peer, struct shmnd_jo
         uint64_t n = shmnd_chunk_bytes(&job->chunks, chunk);
         shmnd_spans_cut(&job->to, off, n, &to);
         shmnd_spans_cut(&job->from, off, n, &from);
-        uint32_t now = shmnd_move(peer, &to, &from);
-        if (now != SHMND_SUCCESS)
-            return now; /* the chunk stays claimed and undone; the connection ends */
+        uint32_t status = shmnd_move(peer, &to, &from);
+        if (status != SHMND_SUCCESS)
+            return status; /* the chunk stays claimed and undone; the connection ends */
         SHMND_KILL_POINT("chunk-copied");
         shmnd_chunks_set_done(job->share, chunk);
         SHMND_KILL_POINT("chunk-done");
     }
-    return status;
+    return SHMND_SUCCESS;
 }
 
 #endif

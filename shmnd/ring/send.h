@@ -134,6 +134,7 @@ static inline enum shmnd_progress shmnd_tx_issue_parts(struct shmnd_qp *qp, stru
         shmnd_notify_receiver(qp, last && (w->flags & SHMND_OP_SOLICIT));
     }
     w->message = qp->messages++;
+    w->recalled = qp->recalled;
     shmnd_count_sent(qp, w->length);
     shmnd_tx_sent(qp, w, true);
     return SHMND_IDLE;

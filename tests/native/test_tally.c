@@ -132,6 +132,29 @@ static void flushed(void)
 
 #define USES 20000u
 
+/* A message in parts whose receive is posted waits for none, whatever was taken back before. */
+static void met_in_parts(void)
+{
+    struct duo d;
+    duo_open_with(&d, (struct world_options){.no_vm = true}, pair_usual, pair_usual);
+    uint8_t *from = guard_alloc(8000), *into = guard_alloc(8000);
+    struct shmnd_sge m = sge(from, 8000, region_new(d.pa, from, 8000, 0));
+    struct shmnd_sge r = sge(into, 8000, region_new(d.pb, into, 8000, SHMND_MR_LOCAL_WRITE));
+    EQUAL(post_send(d.a, 1, NULL, 0, 0), SHMND_SUCCESS);
+    shmnd_qp_flush(&d.a->q);
+    settle(d.a);
+    EXPECT(d.qa, SHMND_SEND, 1, SHMND_CANCELED);
+    EQUAL(COUNT(d.a, recalled), 1);
+    EQUAL(post_receive(d.b, 1, &r, 1), SHMND_SUCCESS);
+    EQUAL(post_send(d.a, 2, &m, 1, 0), SHMND_SUCCESS);
+    settle(d.a);
+    CHECK(d.a->q.wqes[d.a->q.wq_head & d.a->q.wq_mask].state == SHMND_WQE_SENT);
+    EQUAL(COUNT(d.a, waiting_ns), 0);
+    EXPECT_RECEIVED(d.qb, 1, 8000);
+    EXPECT(d.qa, SHMND_SEND, 2, SHMND_SUCCESS);
+    duo_close(&d);
+}
+
 static struct shmnd_tally again;
 
 static void *owner(void *unused)
@@ -168,7 +191,12 @@ static void never_of_two_uses(void)
 }
 
 static const struct check_test tests[] = {
-    TEST(messages_of_every_way), TEST(reads_and_writes), TEST(waiting), TEST(waited), TEST(flushed),
+    TEST(messages_of_every_way),
+    TEST(reads_and_writes),
+    TEST(waiting),
+    TEST(waited),
+    TEST(flushed),
+    TEST(met_in_parts),
     TEST(never_of_two_uses),
 };
 MAIN(tests)
