@@ -292,14 +292,17 @@ class Hub(Mail):
                 self._mail.append((event, fds))
                 continue
             if event.get("fds_lost") and "adapter" in event:
-                # No descriptor was free: as if never heard of.
-                self._unheard.add(event["adapter"])
-                self.post("unheard", adapter=event["adapter"])
+                self._miss(event["adapter"])
             else:
                 change(self, event, fds)
             close_all(fds)
         if not self.client.alive:
             self._lose_broker()
+
+    def _miss(self, adapter: str) -> None:
+        """There was no room for what an adapter needs: as if never heard of."""
+        self._unheard.add(adapter)
+        self.post("unheard", adapter=adapter)
 
     def _doorbell(self, event: Event, fds: list[int]) -> None:
         self._doorbells.take(event["process"], fds)
@@ -312,8 +315,12 @@ class Hub(Mail):
         return False
 
     def _peer(self, event: Event, fds: list[int]) -> None:
-        self._peers.meet(event, fds)
-        self._unheard.discard(event["adapter"])
+        try:
+            self._peers.meet(event, fds)
+        except OSError:
+            self._miss(event["adapter"])  # the system watches no more descriptors for us
+        else:
+            self._unheard.discard(event["adapter"])
 
     def _segment(self, event: Event, fds: list[int]) -> None:
         self._peers.add_segment(event, fds)
@@ -404,7 +411,8 @@ class Hub(Mail):
             raise error(
                 Status.INSUFFICIENT_RESOURCES,
                 call,
-                "no descriptor was free for what connects the two processes (ulimit -n)",
+                "no descriptor was free for what connects the two processes (ulimit -n), or none"
+                " more could be watched (fs.epoll.max_user_watches)",
             )
         raise error(gone, call, f"{who} is gone")
 

@@ -180,6 +180,29 @@ def test_events_that_lost_their_descriptors(dancers: Dancers) -> None:
     assert dancers.passive.connector.get_private_data() == b"the offer"
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_peer_whose_process_cannot_be_watched_now(
+    dancers: Dancers, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = dancers.passive.hub
+    include, faults = hub._watch.include, [OSError(errno.ENOSPC, "no room")] * times
+
+    def with_no_room(fd: int) -> None:
+        if faults:
+            raise faults.pop()
+        include(fd)
+
+    monkeypatch.setattr(hub._watch, "include", with_no_room)
+    dancers.offer()
+    assert hub.peer_adapter(dancers.active.adapter.uid) is None
+    if times == 2:
+        with pytest.raises(NdError, match="max_user_watches") as caught:
+            dancers.accept()
+        assert caught.value.status is Status.INSUFFICIENT_RESOURCES
+    dancers.accept()
+    assert dancers.connecting.status is Status.SUCCESS
+
+
 def test_answers_to_nobody_are_answered(dancers: Dancers) -> None:
     """A connector that is gone without a word (an interrupted call) leaves nobody waiting."""
     dancers.to("A2")
