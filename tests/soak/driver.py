@@ -300,7 +300,9 @@ def run(plan: Plan) -> list[Told]:
     told: list[Told | None] = [None, None]
     try:
         while None in told:
-            for ready in multiprocessing.connection.wait(pipes, 5.0):
+            # One that has told is gone, and the end of its pipe is no news.
+            talking = [pipe for pipe, one in zip(pipes, told, strict=True) if one is None]
+            for ready in multiprocessing.connection.wait(talking, 5.0):
                 at = pipes.index(ready)  # type: ignore[arg-type]
                 said = pipes[at].recv()
                 if isinstance(said, BaseException):
