@@ -181,9 +181,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         file: OverlappedFile | None,
     ) -> None:
         OverlappedObject.__init__(self, adapter.hub, file)
-        ReceiveCore.__init__(
-            self, adapter, adapter.registry, depth, max_request_sge, adapter.hub.doorbell_fd
-        )
+        ReceiveCore.__init__(self, adapter, adapter.registry, depth, max_request_sge)
         self._threshold = notify_threshold
         # Where its receives complete to, while somebody waits for them to be used up.
         self._watched: weakref.WeakSet[CompletionCore] = weakref.WeakSet()

@@ -12,7 +12,6 @@ cdef class ReceiveCore:
     cdef Registry registry
     cdef readonly object adapter
     cdef list members
-    cdef int doorbell
     cdef readonly bint closed
     cdef public bint awaited  # somebody waits for receives to be used up
     cdef uint32_t born

@@ -6,9 +6,7 @@ from shmnd.ring.memory import Registry, Sge
 from shmnd.ring.queue import CompletionCore
 
 class ReceiveCore:
-    def __init__(
-        self, adapter: Any, registry: Registry, depth: int, max_sge: int, doorbell: int
-    ) -> None: ...
+    def __init__(self, adapter: Any, registry: Registry, depth: int, max_sge: int) -> None: ...
     @property
     def adapter(self) -> Any: ...
     @property

@@ -23,10 +23,9 @@ cdef class ReceiveCore:
         self.born = forks
         self.members = []
 
-    def __init__(self, adapter, Registry registry, int depth, int max_sge, int doorbell):
+    def __init__(self, adapter, Registry registry, int depth, int max_sge):
         self.adapter = adapter
         self.registry = registry
-        self.doorbell = doorbell
         self.limits.max_transfer = adapter.limits.max_transfer_length
         self.raw.stride = max_sge
         self._room(depth)
