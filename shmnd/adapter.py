@@ -45,7 +45,7 @@ __all__ = ["Adapter"]
 _Made = TypeVar("_Made", bound=OverlappedObject)
 
 _FIRST_READ_ONLY: Final = 1 << 30
-"""Segments with these numbers, tables and tallies, are written by their owner alone."""
+"""Segments with these numbers (tables, bells, tallies) are written by their owner alone."""
 _DEPTH: Final = 64
 """Default depth of a queue pair's queues."""
 
@@ -120,10 +120,10 @@ class Adapter(Closing):
         ]
         return shared + [(seg, segment.size, segment.fd, False) for seg, segment in read_only]
 
-    def _announce(self, seg: int, segment: Segment) -> None:
+    def _announce(self, seg: int, segment: Segment, call: str) -> None:
         """Tell the peers of a new segment, before anything in it can be named to them."""
         writable = seg < _FIRST_READ_ONLY
-        self.hub.announce_segment(self, seg, segment.size, segment.fd, writable)
+        self.hub.announce_segment(self, seg, segment.size, segment.fd, writable, call)
 
     def _withdraw(self, seg: int) -> None:
         """A segment is gone. Comes from finalisers, so it only posts."""

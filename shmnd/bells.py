@@ -44,11 +44,12 @@ class Bell:
 class Bells:
     """All bells of one adapter.
 
-    `announce(seg, segment)` tells the peers of a new segment, `withdraw(seg)` that it is gone.
+    `announce(seg, segment, call)` tells the peers of a new segment that a call needs, and
+    `withdraw(seg)` that it is gone.
     """
 
     def __init__(
-        self, announce: Callable[[int, Segment], None], withdraw: Callable[[int], None]
+        self, announce: Callable[[int, Segment, str], None], withdraw: Callable[[int], None]
     ) -> None:
         self._announce = announce
         self._withdraw = withdraw
@@ -77,8 +78,8 @@ class Bells:
         marks = Segment.create(_MARKS_BYTES * _IN_A_SEGMENT, label="marks", call=call)
         self._segments[number] = bells, marks  # first: a broker that comes in between is told too
         try:
-            self._announce(_FIRST_BELLS + number, bells)
-            self._announce(_FIRST_MARKS + number, marks)
+            self._announce(_FIRST_BELLS + number, bells, call)
+            self._announce(_FIRST_MARKS + number, marks, call)
         except BaseException:
             self._segments.pop(number, None)
             self._withdraw(_FIRST_BELLS + number)

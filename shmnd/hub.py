@@ -375,16 +375,16 @@ class Hub(Mail):
             step("adapter-told")
             self.ledger.adapters[adapter.uid] = weakref.ref(adapter), table
         for segment in adapter.segments():
-            self.announce_segment(adapter, *segment)
+            self.announce_segment(adapter, *segment, "open_adapter")
 
     def announce_segment(
-        self, adapter: SegmentOwner, seg: int, size: int, fd: int, writable: bool
+        self, adapter: SegmentOwner, seg: int, size: int, fd: int, writable: bool, caller: str
     ) -> None:
-        """Share a segment with everybody who has a connection with its adapter."""
+        """Share a segment that a call needs with whoever has a connection with its adapter."""
         self.call(
             "segment",
             [fd],
-            caller="Adapter.allocate",
+            caller=caller,
             adapter=adapter.uid,
             seg=seg,
             size=size,

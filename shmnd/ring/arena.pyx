@@ -56,7 +56,7 @@ cdef class Block:
 cdef class Arena:
     """The shared data memory of one adapter.
 
-    `announce(seg, segment)` is called with each new segment before a piece of it is given out,
+    `announce(seg, segment, call)` is called with each new segment before a piece of it is given out,
     and `withdraw(seg)` when one was given back to the system; that may come from any finaliser, so
     it must not wait.
     """
@@ -120,7 +120,7 @@ cdef class Arena:
     cdef int _new_segment(self, size_t nbytes) except -1:
         segment = Segment.create(nbytes, label="data", call="Adapter.allocate")
         seg = self._next_seg
-        self._announce(seg, segment)
+        self._announce(seg, segment, "Adapter.allocate")
         self._next_seg += 1
         self._segments[seg] = segment
         at = bisect_right(self._starts, segment.address)

@@ -207,8 +207,8 @@ def is_mapped(address: int, nbytes: int) -> bool:
 
 
 cdef class Registry:
-    """The regions and windows of one adapter. `announce(seg, segment)` publishes a table; the
-    regions are counted in `tallies`."""
+    """The regions and windows of one adapter. `announce(seg, segment, call)` publishes a table;
+    the regions are counted in `tallies`."""
 
     def __cinit__(self):
         # Reserved whole, so that an entry never moves; pages come with use.
@@ -302,7 +302,8 @@ cdef class Registry:
         if self.raw.tables[table] == NULL:
             segment = Segment.create(c.SHMND_TABLE_ENTRIES * sizeof(c.shmnd_grant), label="table",
                                      writable=False, call="MemoryRegion.register")
-            self._announce(c.SHMND_FIRST_TABLE_SEGMENT + table, segment)
+            self._announce(c.SHMND_FIRST_TABLE_SEGMENT + table, segment,
+                           "MemoryRegion.register")
             self._tables.append((c.SHMND_FIRST_TABLE_SEGMENT + table, segment))
             self.raw.tables[table] = <c.shmnd_grant *>(<Segment>segment).base
         return c.shmnd_grant_slot(&self.raw, token)

@@ -58,8 +58,8 @@ def _address(high: int, low: int, last: int) -> tuple[str, int] | None:
 
 
 cdef class Tallies:
-    """The tallies of one adapter. `announce(seg, segment)` publishes each segment but the first,
-    which goes with the adapter."""
+    """The tallies of one adapter. `announce(seg, segment, call)` publishes each segment but the
+    first, which goes with the adapter."""
 
     def __init__(self, announce, uid: str) -> None:
         self._announce = announce
@@ -100,7 +100,8 @@ cdef class Tallies:
         if not self._free:
             page = self._grow("Adapter.create_queue_pair")
             try:
-                self._announce(c.SHMND_FIRST_TALLY_SEGMENT + len(self._pages) - 1, page)
+                self._announce(c.SHMND_FIRST_TALLY_SEGMENT + len(self._pages) - 1, page,
+                               "Adapter.create_queue_pair")
             except BaseException:
                 self._pages.pop()
                 self._free.clear()

@@ -182,6 +182,31 @@ def test_a_system_call_that_a_filter_forbids_is_an_error_that_leads_to_the_docto
 
 # -- shared memory --
 
+
+def test_who_cannot_tell_of_a_segment_names_the_call_that_needs_it(
+    broker: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shmnd.open_adapter() as adapter:
+        region, memory = adapter.create_memory_region(), adapter.allocate(100)
+
+        def register() -> None:
+            region.register(memory, shmnd.MrFlag.ALLOW_REMOTE_READ).result(PATIENCE)
+
+        def refuse(*segment: Any) -> None:
+            raise error(Status.INSUFFICIENT_RESOURCES, segment[-1], "faked")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(adapter.hub, "announce_segment", refuse)
+            for call, name in (
+                (lambda: adapter.allocate(32 << 20), "Adapter.allocate"),
+                (lambda: adapter.create_completion_queue(4), "Adapter.create_completion_queue"),
+                (register, "MemoryRegion.register"),
+            ):
+                with pytest.raises(NdError, match=f"^{name}: faked"):
+                    call()
+        adapter.create_completion_queue(4).close()
+
+
 TINY = """
 from processes.scenario import attempt, held, settle
 import shmnd

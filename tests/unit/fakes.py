@@ -448,7 +448,7 @@ class FakeAdapter:
     def add_segment(self, seg: int, size: int = 4096, writable: bool = True) -> None:
         fd = sealed_memory(size)
         self.owned.append((seg, size, fd, writable))
-        self.hub.announce_segment(self, seg, size, fd, writable)
+        self.hub.announce_segment(self, seg, size, fd, writable, "Adapter.allocate")
 
     def check_open(self, call: str) -> None:
         if not self.open:

@@ -23,10 +23,10 @@ class Told:
         every = self.bells.segments() + self.bells.read_only_segments()
         return {number for number, _ in every}
 
-    def announce(self, number: int, _: Segment) -> None:
+    def announce(self, number: int, _: Segment, call: str) -> None:
         self.fails_at -= 1
         if self.fails_at == 0:
-            raise error(Status.INSUFFICIENT_RESOURCES, "announce", "faked")
+            raise error(Status.INSUFFICIENT_RESOURCES, call, "faked")
         self.known.add(number)
         assert self.known <= self.shared(), "the broker may die now"
 
@@ -48,7 +48,7 @@ def test_a_new_broker_is_told_what_the_old_one_knew(told: Told) -> None:
 @pytest.mark.parametrize("time", [1, 2])
 def test_what_could_not_be_told_of_is_withdrawn(told: Told, time: int) -> None:
     told.fails_at = time
-    with pytest.raises(NdError):
+    with pytest.raises(NdError, match=r"^Adapter\.create_completion_queue: faked"):
         told.bells.take()
     assert told.known == told.shared() == set()
     assert told.bells.take().where == (1, 0), "its number is not used again"
