@@ -21,7 +21,8 @@
 
 /* Another process. The kernel copies by its number, and the number of one that is dead is given
  * to a stranger, though not before all others were given away since: that takes far longer than a
- * tick of the coarse clock. So whoever was alive in this tick is still who we mean. */
+ * tick of the coarse clock. So whoever was alive in this tick is still who we mean, unless we
+ * are stopped between the look and the copy: the kernel has no copy by pidfd. */
 struct shmnd_process {
     pid_t pid;
     int pidfd;             /* readable once it is dead; -1: it cannot die before we do */
