@@ -276,6 +276,7 @@ adapter = shmnd.open_adapter()
 listener = listening(adapter)
 say(listener.get_local_address())
 talk = Talk.of(listener)
+adapter.hub.progress()  # it takes what it is rung by
 say("connected")
 hear()
 os.execv("/bin/sleep", ["sleep", "1000"])
