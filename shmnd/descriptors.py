@@ -11,10 +11,10 @@ import contextlib
 import ctypes
 import errno
 import os
-import socket
 import threading
 import time
 from collections.abc import Iterator
+from socket import AF_UNIX, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, SOCK_STREAM, socket
 from typing import Final
 
 from shmnd.status import NdError, Status, error
@@ -137,19 +137,19 @@ def ring(doorbell: Descriptor) -> None:
     """Ring another process, as the data plane does, by our end of its doorbell."""
     with _as_socket(doorbell) as end, contextlib.suppress(OSError):
         # Full: it was rung already; closed: nobody listens.
-        end.send(b"\0", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        end.send(b"\0", MSG_DONTWAIT | MSG_NOSIGNAL)
 
 
 def was_listened_at(doorbell: Descriptor) -> bool:
     """Tell, by our end of a doorbell, whether the other process has ever had the other one."""
     with _as_socket(doorbell) as end, contextlib.suppress(OSError):
-        return bool(end.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        return bool(end.recv(1, MSG_PEEK | MSG_DONTWAIT))
     return False
 
 
 @contextlib.contextmanager
-def _as_socket(doorbell: Descriptor) -> Iterator[socket.socket]:
-    end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=doorbell.fileno())
+def _as_socket(doorbell: Descriptor) -> Iterator[socket]:
+    end = socket(AF_UNIX, SOCK_STREAM, fileno=doorbell.fileno())
     try:
         yield end
     finally:
