@@ -56,9 +56,9 @@ cdef class Block:
 cdef class Arena:
     """The shared data memory of one adapter.
 
-    `announce(seg, segment, call)` is called with each new segment before a piece of it is given out,
-    and `withdraw(seg)` when one was given back to the system; that may come from any finaliser, so
-    it must not wait.
+    `announce(seg, segment, call)` is called with each new segment before a piece of it is given
+    out, and `withdraw(seg)` when one was given back to the system; that may come from any
+    finaliser, so it must not wait.
     """
 
     cdef object _announce, _withdraw
