@@ -29,6 +29,7 @@ from shmnd.broker.protocol import (
 )
 from shmnd.broker.shapes import MAX_OPAQUE, MAX_PRIVATE, REQUESTS, read_request, request_id
 from shmnd.status import Status
+from unit.opened import is_open
 from unit.sealed import sealed_memory
 
 NULL = Path(os.devnull)
@@ -53,14 +54,6 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
 
 
 # --- datagrams ---

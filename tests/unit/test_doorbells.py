@@ -14,6 +14,7 @@ import shmnd.watch
 from shmnd.descriptors import Descriptor, Doorbell, ring
 from shmnd.watch import Watch
 from unit.dancers import Dancers, End
+from unit.opened import is_open
 
 
 @pytest.fixture
@@ -39,14 +40,6 @@ def doorbells_of(end: End) -> dict[int, Doorbell]:
 def rung_by(end: End, other: End) -> Any:
     """What this one rings the other one by."""
     return end.hub._peers._processes[other.hub.process].doorbell
-
-
-def is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
 
 
 # -- the watch --

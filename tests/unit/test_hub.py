@@ -27,16 +27,9 @@ from shmnd.status import NdError, Status
 from shmnd.watch import Watch
 from unit.dancers import Dancers, End
 from unit.fakes import FakeAdapter, FakeClient, FakeDataPlane, World
+from unit.opened import is_open
 
 WAIT = 10.0
-
-
-def is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError as exc:
-        return exc.errno != errno.EBADF
-    return True
 
 
 def peer_of(end: End, other: End) -> Any:
