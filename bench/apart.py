@@ -112,7 +112,7 @@ def stage(args: argparse.Namespace, cpus: Sequence[int]) -> Stage:
 
 
 def _reason(channel: Any) -> str:
-    """Give why a server refused, if it said so."""
+    """Return why a server refused, if it said so."""
     with contextlib.suppress(Exception):
         return str(bytes(channel.connector.get_private_data()).rstrip(b"\0").decode())
     return ""

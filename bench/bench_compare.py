@@ -14,8 +14,11 @@ from .rounds import Answers, Record
 from .subject import Subject
 from .table import Notes, render
 from .targets import (
+    ASLEEP,
+    AWAITED,
     HEADINGS,
     IDLE,
+    PRIVATE,
     RATE,
     SEND,
     STREAMS,
@@ -98,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         return perform(args, questions, [*subjects, *peers], plainly, record=record)
 
     crowd = ShmndCrowd(args.namespace)
-    questions = [SEND, WRITE, RATE, *STREAMS]
+    questions = [SEND, WRITE, ASLEEP, AWAITED, RATE, *STREAMS, *PRIVATE]
     if args.idle:
         questions.append(dataclasses.replace(SEND, idle=args.idle))
         subjects.append(crowd)

@@ -43,7 +43,7 @@ class _Contest:
     reported: int
 
     def pair(self, size: int) -> tuple[Question, Question]:
-        """Give the same traffic in both ways."""
+        """Return the same traffic in both ways."""
         one, other = self.kinds
         return Question(one, size, how=self.first), Question(other, size)
 

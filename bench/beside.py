@@ -19,7 +19,7 @@ def figures(answers: Answers, questions: Sequence[Question], notes: Notes) -> st
 
 
 def rows(answers: Answers, questions: Sequence[Question], notes: Notes) -> list[list[str]]:
-    """Give a row for each answer; one without a figure says why."""
+    """Return a row for each answer; one without a figure says why."""
     found = []
     for question in questions:
         for answer in answers:

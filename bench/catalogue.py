@@ -8,6 +8,7 @@ from typing import Final
 
 from .peers.cacheline import CacheLine
 from .peers.iceoryx import Iceoryx
+from .peers.kernel import KernelCopy
 from .peers.libfabric import FiPingpong
 from .peers.memcpy import Memcpy, PrivateMemcpy
 from .peers.mpi import Mpich, OpenMpi
@@ -32,6 +33,7 @@ _PEERS: Final[Mapping[str, Callable[[str | None], Subject]]] = {
     "cacheline": lambda _: CacheLine(),
     "memcpy": lambda _: Memcpy(),
     "memcpy-private": lambda _: PrivateMemcpy(),
+    "process_vm_readv": lambda _: KernelCopy(),
 }
 
 
@@ -62,7 +64,7 @@ def chosen(args: argparse.Namespace) -> list[Subject]:
 
 
 def missing(peers: Sequence[Subject]) -> list[tuple[Subject, str]]:
-    """Give those that cannot be used here, and why."""
+    """Return those that cannot be used here, and why."""
     looked = ((peer, peer.missing()) for peer in peers)
     return [(peer, problem) for peer, problem in looked if problem is not None]
 

@@ -23,10 +23,10 @@ class Conversation(Protocol):
     """One end of an exchange of messages, whatever carries it."""
 
     def fileno(self) -> int:
-        """Give a descriptor that is readable when something comes."""
+        """Return a descriptor that is readable when something comes."""
 
     def pending(self) -> bool:
-        """Tell whether a message is there already."""
+        """Return whether a message is there already."""
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send one message."""
@@ -46,11 +46,11 @@ class Channel:
         self._buffer = b""
 
     def fileno(self) -> int:
-        """Give the socket's descriptor, for select."""
+        """Return the socket's descriptor, for select."""
         return self._sock.fileno()
 
     def pending(self) -> bool:
-        """Tell whether a message is there already."""
+        """Return whether a message is there already."""
         return b"\n" in self._buffer
 
     def send(self, message: Mapping[str, Any]) -> None:

@@ -93,7 +93,7 @@ class Environment:
         ]
 
     def as_json(self) -> dict[str, Any]:
-        """Give the form for reports."""
+        """Return the form for reports."""
         return dataclasses.asdict(self)
 
 
@@ -124,7 +124,7 @@ def _listen(cpu: int, seconds: float) -> Noise:
 
 
 def choose_cpus(wanted: Sequence[int]) -> list[int]:
-    """Give the CPUs of client and server: the wanted ones, or the first two allowed."""
+    """Return the CPUs of client and server: the wanted ones, or the first two allowed."""
     allowed = sorted(os.sched_getaffinity(0))
     if not wanted:
         return allowed[:2] if len(allowed) > 1 else allowed * 2
@@ -138,7 +138,7 @@ def choose_cpus(wanted: Sequence[int]) -> list[int]:
 
 
 def shared_memory_used() -> int:
-    """Give the bytes of shared memory in use: named in /dev/shm or not.
+    """Return the bytes of shared memory in use: named in /dev/shm or not.
 
     Segments lose their name as soon as both ends hold them, so a listing would miss them; the
     kernel's counts do not. The greater of two counts is taken, lest one of them miss a kind.

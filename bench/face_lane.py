@@ -114,7 +114,7 @@ class FaceLane:
         self.target = nd.MwDescriptor.unpack(learned)
 
     def first_mark(self, count: int) -> int:
-        """Give the first of the marks that the next `count` Writes carry in their last byte."""
+        """Return the first of the marks that the next `count` Writes carry in their last byte."""
         first = self.writes % MARKS + 1
         self.writes += count
         return first

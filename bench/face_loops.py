@@ -149,7 +149,7 @@ def paced_read(lane: FaceLane, count: int, rate: float, times: Stamps) -> None:
 
 
 def stream(lanes: Sequence[FaceLane], *, credit: bool) -> Loop:
-    """Give the loop that sends in turn over all lanes."""
+    """Return the loop that sends in turn over all lanes."""
 
     def loop(count: int, first: bool) -> None:
         if first:
@@ -163,7 +163,7 @@ def stream(lanes: Sequence[FaceLane], *, credit: bool) -> Loop:
 
 
 def rdma(lanes: Sequence[FaceLane], *, reading: bool) -> Loop:
-    """Give the loop that reads or writes in turn over all lanes; the other side waits."""
+    """Return the loop that reads or writes in turn over all lanes; the other side waits."""
 
     def loop(count: int, first: bool) -> None:
         if first:

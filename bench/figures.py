@@ -36,14 +36,14 @@ MEGABYTE: Final = 1e6
 
 
 def histogram_of(answer: Answer) -> Histogram | None:
-    """Give the times of all rounds; None where single rounds were not seen."""
+    """Return the times of all rounds; None where single rounds were not seen."""
     if not answer.samples or answer.error is not None:
         return None
     return Histogram.of(answer.samples, answer.question.ways)
 
 
 def latency_cells(answer: Answer, notes: Notes) -> list[str]:
-    """Give a row of times; what is typical is the median, as perftest has it."""
+    """Return a row of times; what is typical is the median, as perftest has it."""
     size, rounds = str(answer.question.size), f"{answer.count * len(answer.values)}"
     histogram = histogram_of(answer)
     if answer.spread is None:
@@ -58,7 +58,7 @@ def latency_cells(answer: Answer, notes: Notes) -> list[str]:
 
 
 def rate_cells(answer: Answer, notes: Notes) -> list[str]:
-    """Give a row of rates; the peak is the best round, the average that of all rounds."""
+    """Return a row of rates; the peak is the best round, the average that of all rounds."""
     size, rounds = answer.question.size, f"{answer.count * len(answer.values)}"
     if answer.spread is None:
         return [str(size), "0", notes.refer(answer.reason), "", ""]

@@ -26,7 +26,7 @@ Loop = Callable[[int, bool], object]
 
 
 def stream(lanes: Sequence[Lane], *, credit: bool) -> Loop:
-    """Give the loop that sends in turn over all lanes, which share their completion queues."""
+    """Return the loop that sends in turn over all lanes, which share their completion queues."""
     if len(lanes) == 1 and not credit:
         return functools.partial(bandwidth.stream, lanes[0])
 
@@ -41,7 +41,7 @@ def stream(lanes: Sequence[Lane], *, credit: bool) -> Loop:
 
 
 def rdma(lanes: Sequence[Lane], *, reading: bool) -> Loop:
-    """Give the loop that reads or writes in turn over all lanes; the other side waits."""
+    """Return the loop that reads or writes in turn over all lanes; the other side waits."""
     if len(lanes) == 1:
         return functools.partial(bandwidth.rdma, lanes[0], reading=reading)
 
@@ -56,7 +56,7 @@ def rdma(lanes: Sequence[Lane], *, reading: bool) -> Loop:
 
 
 def quota(lane: "Lane | FaceLane") -> int:
-    """Give how many messages one credit stands for."""
+    """Return how many messages one credit stands for."""
     return max(lane.depths.receives // 2, 1)
 
 

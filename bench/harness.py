@@ -77,7 +77,7 @@ class Child:
             raise HarnessError(f"cannot start {argv[0]}: {exc.strerror}") from exc
 
     def last_words(self) -> str:
-        """Give the line of its standard error that most likely says what went wrong."""
+        """Return the line of its standard error that most likely says what went wrong."""
         self._stderr.seek(0)
         lines = self._stderr.read().decode(errors="replace").splitlines()
         words = [line.strip() for line in lines if line.strip(" -\t")]
@@ -132,7 +132,7 @@ class FarServer(Protocol):
     """A server that somebody else has started."""
 
     def line(self) -> Conversation:
-        """Give a conversation with it for one transport."""
+        """Return a conversation with it for one transport."""
 
     def close(self) -> None:
         """Have done with it."""
@@ -400,7 +400,7 @@ def _name(role: int) -> str:
 
 
 def worker_arguments(control: str, role: str, stage: Stage) -> list[str]:
-    """Give the arguments that make any Python interpreter a worker."""
+    """Return the arguments that make any Python interpreter a worker."""
     cpus = ",".join(map(str, stage.cpus))
     return [
         *("-c", _BOOTSTRAP, str(_PACKAGE)),

@@ -89,11 +89,11 @@ class Histogram:
         return math.sqrt(squares / max(self.count, 1)) * self._scale
 
     def percentile(self, percent: float) -> float:
-        """Give the time that so many percent of the rounds did not exceed."""
+        """Return the time that so many percent of the rounds did not exceed."""
         return float(self._counts.get_value_at_percentile(percent) * self._scale)
 
     def curve(self) -> list[tuple[float, float]]:
-        """Give percentiles and times for a plot: ever closer to 100, as far as there are rounds."""
+        """Return percentiles and times for a plot: ever closer to 100."""
         percents, step = [0.0], 0.5
         while step * self.count >= 1:
             percents += [100 * (1 - step * part / 8) for part in range(8, 4, -1)]
@@ -101,7 +101,7 @@ class Histogram:
         return [(percent, self.percentile(percent)) for percent in percents]
 
     def as_json(self) -> dict[str, Any]:
-        """Give the figures in microseconds, and the whole in HdrHistogram's own encoding."""
+        """Return the figures in microseconds, and the whole in HdrHistogram's own encoding."""
         return {
             "count": self.count,
             "min": self.least,

@@ -63,7 +63,7 @@ class How:
     """Processes that all talk with each other."""
 
     def as_json(self) -> dict[str, Any]:
-        """Give what differs from the usual."""
+        """Return what differs from the usual."""
         pairs = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))
         return {name: value for name, value in pairs if value != getattr(USUAL, name)}
 

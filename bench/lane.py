@@ -86,7 +86,7 @@ _SPINS = {Wait.POLL: 3600.0, Wait.EVENT: 0.0}
 
 
 def _notified(queue: CompletionQueue) -> Callable[[int], list[Result]]:
-    """Give a way to wait that asks for a Notify and sleeps on it, looking before it sleeps."""
+    """Return a way to wait that asks for a Notify and sleeps on it, looking before it sleeps."""
     told: Any = None
 
     def arrived(most: int) -> list[Result]:
@@ -174,7 +174,7 @@ class Lane:
         return lane
 
     def first_mark(self, count: int) -> int:
-        """Give the first of the marks that the next `count` Writes carry in their last byte.
+        """Return the first of the marks that the next `count` Writes carry in their last byte.
 
         Marks go from 1 to MARKS and begin again, across runs, so none of them is what the inbox
         holds already.
@@ -206,12 +206,12 @@ class Lane:
 
 
 def span_of(size: int) -> int:
-    """Give the bytes that a message takes in memory, so that the next begins on a line."""
+    """Return the bytes that a message takes in memory, so that the next begins on a line."""
     return -(-max(size, 1) // _LINE) * _LINE
 
 
 def allocate(adapter: Adapter | nd1.Adapter, nbytes: int, memory: Memory) -> numpy.ndarray:
-    """Give memory of which every page is there before the clock runs."""
+    """Return memory of which every page is there before the clock runs."""
     if memory is Memory.PRIVATE:
         return numpy.full(nbytes, 0, numpy.uint8)
     shared = adapter.allocate(nbytes)
@@ -223,7 +223,7 @@ def _send_inline(qp: QueuePair) -> Callable[[Sge], None]:
     send, inline = qp.send, shmnd.OpFlag.INLINE
 
     def post(sge: Sge) -> None:
-        send(sge, None, inline)
+        send(sge, flags=inline)
 
     return post
 
@@ -232,7 +232,7 @@ def _write_inline(qp: QueuePair) -> Callable[[Sge, int, int], None]:
     write, inline = qp.write, shmnd.OpFlag.INLINE
 
     def post(sge: Sge, address: int, token: int) -> None:
-        write(sge, address, token, None, inline)
+        write(sge, address, token, flags=inline)
 
     return post
 

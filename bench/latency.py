@@ -20,7 +20,7 @@ clock_ns = time.perf_counter_ns
 
 
 def rounds(count: int, stamps: Stamps | None) -> Iterable[None]:
-    """Give what a loop goes over: so many rounds, whose times are written down if wanted."""
+    """Return what a loop goes over: so many rounds, whose times are written down if wanted."""
     return repeat(None, count) if stamps is None else Ticks(stamps, count)
 
 
@@ -95,7 +95,7 @@ def read(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
 
 
 def due_times(count: int, rate: float) -> Iterator[int]:
-    """Give each multiple of 1/`rate` when it has come: the intended starts of `count` turns.
+    """Return each multiple of 1/`rate` when it has come: the intended starts of `count` turns.
 
     A turn begins then, or as soon after it as the last one lets. Its time counts from the
     intended start: a turn that was held up also holds up those behind it, and that is seen.

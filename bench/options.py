@@ -135,7 +135,7 @@ def add_face(parser: argparse.ArgumentParser) -> None:
 
 
 def subjects_of(args: argparse.Namespace) -> list[Subject]:
-    """Give what is to be measured: engines and faces."""
+    """Return what is to be measured: engines and faces."""
     kinds: list[type[Shmnd]] = []
     if args.face != "nd1":
         kinds += ENGINES[args.engine]
@@ -245,13 +245,13 @@ def sizes(text: str) -> list[int]:
 
 
 def numbers(low: int, high: int) -> Callable[[str], list[int]]:
-    """Give a reader of lists of whole numbers."""
+    """Return a reader of lists of whole numbers."""
     one = within(int, low, high)
     return lambda text: [int(one(word)) for word in text.split(",")]
 
 
 def words(known: Collection[str]) -> Callable[[str], list[str]]:
-    """Give a reader of lists of known words."""
+    """Return a reader of lists of known words."""
 
     def read(text: str) -> list[str]:
         for word in text.split(","):
@@ -265,7 +265,7 @@ def words(known: Collection[str]) -> Callable[[str], list[str]]:
 def within(
     kind: Callable[[str], int] | Callable[[str], float], low: float, high: float
 ) -> Callable[[str], float]:
-    """Give a reader of numbers for argparse that says which ones are allowed."""
+    """Return a reader of numbers for argparse that says which ones are allowed."""
 
     def read(text: str) -> float:
         try:

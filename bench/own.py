@@ -228,7 +228,7 @@ def _paced(question: Question, engine: str) -> Latency:
 
 
 def _has_one_more(question: Question, engine: str) -> bool:
-    """Tell whether a loop does one round more than it is told, for those it is told to be whole."""
+    """Return whether a loop does one round more than it was asked for."""
     return engine != "native" and question.kind in (Kind.PINGPONG, Kind.WRITE)
 
 

@@ -142,5 +142,5 @@ def _nines(percent: float) -> float:
 
 
 def _colour(colours: dict[str, str], name: str) -> str:
-    """Give each series the same colour in every panel."""
+    """Return each series the same colour in every panel."""
     return colours.setdefault(name, _COLOURS[len(colours) % len(_COLOURS)])

@@ -75,7 +75,7 @@ class Question:
 
     @property
     def is_stream(self) -> bool:
-        """Tell whether the figure is a rate rather than a time."""
+        """Return whether the figure is a rate rather than a time."""
         return self.kind in _RATES
 
     @property
@@ -91,7 +91,7 @@ class Question:
         return ", ".join(filter(None, (said, self.how.describe())))
 
     def as_json(self) -> dict[str, Any]:
-        """Give the form that goes to worker processes and into reports."""
+        """Return the form that goes to worker processes and into reports."""
         return {
             "kind": self.kind.value,
             "size": self.size,

@@ -31,11 +31,11 @@ class Reading:
     """How often a round took so many nanoseconds; empty where single rounds are not seen."""
 
     def per(self, messages: int) -> Self:
-        """Give the same with seconds per message."""
+        """Return the same with seconds per message."""
         return dataclasses.replace(self, seconds=self.seconds / messages)
 
     def as_json(self) -> dict[str, Any]:
-        """Give the form in which a worker answers."""
+        """Return the form in which a worker answers."""
         return {"seconds": self.seconds, "samples": list(self.samples.items())}
 
     @classmethod

@@ -62,7 +62,7 @@ class Answer:
         return f"{self.subject}: {self.error or 'no round was measured'}"
 
     def as_json(self) -> dict[str, Any]:
-        """Give the form for reports."""
+        """Return the form for reports."""
         return {
             "subject": self.subject,
             "question": self.question.as_json(),
@@ -73,7 +73,7 @@ class Answer:
         }
 
     def dump(self) -> dict[str, Any]:
-        """Give all there is, to be read again by `load`."""
+        """Return all there is, to be read again by `load`."""
         return {**self.as_json(), "samples": list(self.samples.items()), "times": None}
 
     @classmethod
@@ -89,7 +89,7 @@ class Answer:
         )
 
     def _times(self) -> dict[str, Any] | None:
-        """Give the times of single rounds in microseconds, where they were seen."""
+        """Return the times of single rounds in microseconds, where they were seen."""
         if not self.samples or self.error is not None or histogram.missing():
             return None
         return histogram.Histogram.of(self.samples, self.question.ways).as_json()
@@ -114,11 +114,11 @@ class Answers:
         return self._all.setdefault((subject, question), Answer(subject, question))
 
     def as_json(self) -> list[dict[str, Any]]:
-        """Give the form for reports."""
+        """Return the form for reports."""
         return [answer.as_json() for answer in self._all.values()]
 
     def dump(self) -> list[dict[str, Any]]:
-        """Give all there is, to be read again by `load`."""
+        """Return all there is, to be read again by `load`."""
         return [answer.dump() for answer in self._all.values()]
 
     @classmethod

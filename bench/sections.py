@@ -14,12 +14,24 @@ from .figures import LATENCY_HEADINGS, latency_cells
 from .how import How, Wait
 from .mesh import Mesh
 from .own import Shmnd, ShmndCrowd, ShmndNative
+from .peers.two_sided import TwoSided
 from .question import Kind, Question, format_size
 from .registration import Registrar
 from .rounds import Answer, Answers, Record
 from .subject import Subject
 from .table import Notes, markdown, number
-from .targets import HEADINGS, IDLE, RATE, SEND, STREAMS, WRITE, summary
+from .targets import (
+    ASLEEP,
+    AWAITED,
+    HEADINGS,
+    IDLE,
+    PRIVATE,
+    RATE,
+    SEND,
+    STREAMS,
+    WRITE,
+    summary,
+)
 
 _LATENCY_SIZES: Final = tuple(8 << (3 * step) for step in range(6))
 _STREAM_SIZES: Final = (8, 512, 4096, 32768, 262144, 2 << 20)
@@ -56,7 +68,8 @@ def _own(args: argparse.Namespace) -> list[Subject]:
 
 
 def _ask_core(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
-    questions = [SEND, WRITE, RATE, *STREAMS, dataclasses.replace(SEND, idle=IDLE)]
+    questions = [SEND, WRITE, ASLEEP, AWAITED, RATE, *STREAMS, *PRIVATE]
+    questions.append(dataclasses.replace(SEND, idle=IDLE))
     return questions, [*_own(args), ShmndCrowd(args.namespace), *catalogue.chosen(args)]
 
 
@@ -120,7 +133,12 @@ def _ask_waking(args: argparse.Namespace) -> tuple[list[Question], list[Subject]
     questions = [
         Question(Kind.PINGPONG, SEND.size, how=How(wait=way, rate=WAKING_RATE)) for way in ways
     ]
-    return questions, [Shmnd(args.namespace)]
+    return questions, [Shmnd(args.namespace), *_sleeping(args)]
+
+
+def _sleeping(args: argparse.Namespace) -> list[Subject]:
+    peers = catalogue.chosen(args)
+    return [peer for peer in peers if isinstance(peer, TwoSided) and peer.sleeps]
 
 
 def _ask_setup(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
@@ -188,7 +206,7 @@ SECTIONS: Final = {
         "Waking up",
         "A thousand ping-pongs a second between two processes that both sleep: in a wait that "
         "sleeps at once, on the overlapped operation of a Notify, and in an event loop. µs there "
-        "and back: two wake up, one after the other.",
+        "and back: two wake up, one after the other. Pipe and ZeroMQ block in their call.",
         _ask_waking,
         _tell_times,
         Record.ALWAYS,

@@ -32,7 +32,7 @@ class Subject(abc.ABC):
 
     @abc.abstractmethod
     def answers(self, question: Question) -> bool:
-        """Tell whether this question has a meaning for it."""
+        """Return whether this question has a meaning for it."""
 
     @abc.abstractmethod
     def start(self, stage: Stage) -> None:

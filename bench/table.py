@@ -34,17 +34,17 @@ class Notes:
         self._texts: list[str] = []
 
     def refer(self, text: str) -> str:
-        """Give the reference to a text."""
+        """Return the reference to a text."""
         if text not in self._texts:
             self._texts.append(text)
         return f"- [{self._texts.index(text) + 1}]"
 
     def lines(self) -> list[str]:
-        """Give the texts with their numbers."""
+        """Return the texts with their numbers."""
         return [f"[{place}] {text}" for place, text in enumerate(self._texts, 1)]
 
     def paragraphs(self) -> list[str]:
-        """Give the texts for a page."""
+        """Return the texts for a page."""
         return [line.replace("[", "\\[", 1) for line in self.lines()]
 
 

@@ -11,6 +11,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any, Final
 
+from .how import How, Memory, Wait
 from .question import Kind, Question
 from .rounds import Answers
 from .spread import Spread
@@ -19,7 +20,14 @@ from .table import Notes, in_unit, number, unit
 SEND: Final = Question(Kind.PINGPONG, 40)
 WRITE: Final = Question(Kind.WRITE, 40)
 RATE: Final = Question(Kind.STREAM, 8)
+ASLEEP: Final = Question(Kind.PINGPONG, 40, how=How(wait=Wait.EVENT))
+"""Between two processes that sleep at once when there is nothing yet."""
+AWAITED: Final = dataclasses.replace(ASLEEP, how=How(wait=Wait.ASYNCIO))
 STREAMS: Final = tuple(Question(Kind.STREAM, size) for size in (64 << 10, 1 << 20, 4 << 20))
+PRIVATE: Final = tuple(
+    dataclasses.replace(question, how=How(memory=Memory.PRIVATE)) for question in STREAMS
+)
+"""The same streams between ordinary arrays."""
 OPEN_MPI: Final = "mpi4py Open MPI"
 IDLE: Final = 1000
 IDLE_BYTES: Final = 64 << 10
@@ -79,12 +87,12 @@ class Verdict:
         return ("met" if self.met else "missed") + ("" if self.sure else " (unsure)")
 
     def cells(self, notes: Notes) -> list[str]:
-        """Give a row for the table of verdicts; why there is no value goes to the notes."""
+        """Return a row for the table of verdicts; why there is no value goes to the notes."""
         value = self.value.format(number) if self.value else notes.refer(self.remark)
         return [self.label, self.ours, self.against, self.theirs, value, self.bound, self.word]
 
     def as_json(self) -> dict[str, Any]:
-        """Give the form for reports."""
+        """Return the form for reports."""
         return dataclasses.asdict(self)
 
 
@@ -92,18 +100,24 @@ HEADINGS: Final = ("target", "figure", "against", "figure", "ratio", "bound", "v
 
 
 def core_targets(idle: int = IDLE) -> list[Target]:
-    """Give the targets of the core: its speed in Python, in C, and with many connections."""
+    """Return the targets of the core: its speed in Python, in C, and with many connections."""
     targets = [
         Target("shmnd", SEND, 0.5, OPEN_MPI),
         Target("shmnd", SEND, 1.0, "fi_pingpong"),
         Target("shmnd native", SEND, 0.4, "fi_pingpong"),
         Target("shmnd", WRITE, 1.0, "shmnd", SEND),
+        Target("shmnd", ASLEEP, 1.3, "Pipe"),
+        Target("shmnd", AWAITED, 1.6, "Pipe", ASLEEP),
         Target("shmnd", RATE, 2.0),
         Target("shmnd native", RATE, 10.0),
     ]
     for question, bound in zip(STREAMS, (0.9, 1.3, 1.3), strict=True):
         targets.append(Target("shmnd", question, bound, "memcpy"))
         targets.append(Target("shmnd", question, 2.0, OPEN_MPI))
+    for question, plain in zip(PRIVATE, STREAMS, strict=True):
+        targets.append(Target("shmnd", question, 1.5, OPEN_MPI, plain))
+        # Two cores copy, each nearly as fast as one alone.
+        targets.append(Target("shmnd", question, 1.8, "process_vm_readv", plain))
     if idle:
         crowd = dataclasses.replace(SEND, idle=idle)
         targets.append(Target("shmnd crowd", crowd, 1.3, "shmnd", SEND))

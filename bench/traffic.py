@@ -23,12 +23,12 @@ class Traffic:
 
     @property
     def two_sided(self) -> bool:
-        """Tell whether Receives are part of it."""
+        """Return whether Receives are part of it."""
         return self.kinds[0] in (Kind.PINGPONG, Kind.STREAM)
 
     @property
     def is_rate(self) -> bool:
-        """Tell whether its figures are rates."""
+        """Return whether its figures are rates."""
         return Question(self.kinds[0], self.size).is_stream
 
     def configure(self, parser: argparse.ArgumentParser) -> None:

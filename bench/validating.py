@@ -27,7 +27,7 @@ def validate(lane: Lane, question: Question, first: bool) -> None:
 
 
 def pattern(size: int, number: int, flip: int = 0) -> numpy.ndarray:
-    """Give bytes that differ from place to place and from message to message."""
+    """Return bytes that differ from place to place and from message to message."""
     places = numpy.arange(size, dtype=numpy.uint64)
     mixed = (places * 37 + (places >> 8) * 11 + number * 101 + 1) & 0xFF
     return mixed.astype(numpy.uint8) ^ flip

@@ -46,12 +46,12 @@ class WireChannel:
         self.qp.receive(self._region.sge(place * _PIECE, _PIECE), place)
 
     def fileno(self) -> int:
-        """Give a descriptor that is readable when something has come; look at `pending` first."""
+        """Return a descriptor that is readable when something has come; look at `pending` first."""
         self._arrivals.notify()
         return self._arrivals.fileno()
 
     def pending(self) -> bool:
-        """Tell whether a message is there already."""
+        """Return whether a message is there already."""
         try:
             self._take(0.0)
         except ChannelClosed:

@@ -129,7 +129,7 @@ def serve(channel: Conversation, role: int) -> None:
 
 
 def rank() -> int:
-    """Give the role that an MPI launcher chose for this process."""
+    """Return the role that an MPI launcher chose for this process."""
     for name in _RANKS:
         if name in os.environ:
             return int(os.environ[name])

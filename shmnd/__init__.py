@@ -23,12 +23,14 @@ from shmnd.status import (
 
 if TYPE_CHECKING:
     from shmnd.adapter import Adapter
+    from shmnd.connection import Connection
     from shmnd.connector import Connector
     from shmnd.listener import Listener
     from shmnd.memory import MemoryRegion, MemoryWindow, Sge
     from shmnd.overlapped import Overlapped, OverlappedFile
     from shmnd.provider import Provider, open_adapter
     from shmnd.queues import CompletionQueue, QueuePair, Result, SharedReceiveQueue
+    from shmnd.serving import Server, aconnect, connect, listen
 
 __version__ = "0.1.0"
 
@@ -37,6 +39,7 @@ __all__ = [
     "AdapterFlag",
     "AdapterInfo",
     "CompletionQueue",
+    "Connection",
     "Connector",
     "CqNotify",
     "Listener",
@@ -51,10 +54,14 @@ __all__ = [
     "QueuePair",
     "RequestType",
     "Result",
+    "Server",
     "Sge",
     "SharedReceiveQueue",
     "Status",
     "__version__",
+    "aconnect",
+    "connect",
+    "listen",
     "open_adapter",
 ]
 
@@ -63,6 +70,7 @@ __all__ = [
 _HOME: Final = {
     "Adapter": "shmnd.adapter",
     "CompletionQueue": "shmnd.queues",
+    "Connection": "shmnd.connection",
     "Connector": "shmnd.connector",
     "Listener": "shmnd.listener",
     "MemoryRegion": "shmnd.memory",
@@ -72,8 +80,12 @@ _HOME: Final = {
     "Provider": "shmnd.provider",
     "QueuePair": "shmnd.queues",
     "Result": "shmnd.queues",
+    "Server": "shmnd.serving",
     "Sge": "shmnd.memory",
     "SharedReceiveQueue": "shmnd.queues",
+    "aconnect": "shmnd.serving",
+    "connect": "shmnd.serving",
+    "listen": "shmnd.serving",
     "open_adapter": "shmnd.provider",
 }
 
@@ -123,5 +135,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Name what is exported, loaded or not."""
-    return sorted({*globals(), *__all__})
+    """Return the names of the interface, loaded or not, and version 1."""
+    return sorted({*(name for name in globals() if name.startswith("_")), *__all__, "nd1"})

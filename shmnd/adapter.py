@@ -7,7 +7,7 @@ import os
 import uuid
 import weakref
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import numpy as np
 
@@ -28,9 +28,11 @@ from shmnd.hub import Hub
 from shmnd.info import ADAPTER_INFO_SIZE, INFO_VERSIONS, LIMITS, AdapterInfo
 from shmnd.listener import Listener
 from shmnd.memory import MemoryRegion, MemoryWindow
+from shmnd.named import NamedMemory, open_segment
 from shmnd.overlapped import OverlappedFile, OverlappedObject, require_file
 from shmnd.queues import CompletionQueue, QueuePair, SharedReceiveQueue
 from shmnd.ring import Arena, Registry, Segment
+from shmnd.ring.memory import copies_within_work
 from shmnd.ring.peer import Probe
 from shmnd.ring.tally import Tallies
 from shmnd.status import Status, error
@@ -63,6 +65,7 @@ class Adapter(Closing):
         namespace: str | None = None,
         rnr_timeout: float = 2.0,
         group: int | str | None = None,
+        memory_limit: int | None = None,
     ) -> None:
         call = "open_adapter"
         self.host: Final = parse_host(host, call, 1)
@@ -72,8 +75,10 @@ class Adapter(Closing):
             raise error(
                 Status.INVALID_PARAMETER_3, call, f"rnr_timeout {rnr_timeout} is outside 0..1e6 s"
             )
-        self.key: Final = os.urandom(16).hex()
-        self.uid: Final = name_of(self.key)
+        if memory_limit is not None:
+            memory_limit = within(call, 5, "memory_limit", memory_limit, 1)
+        self._key: Final = os.urandom(16).hex()
+        self.uid: Final = name_of(self._key)
         self.limits: Final[AdapterInfo] = replace(LIMITS, adapter_id=uuid.getnode())
         self._closed = False
         self._known = False
@@ -87,12 +92,16 @@ class Adapter(Closing):
             lambda *new: _called(announce, *new), lambda seg: _called(withdraw, seg)
         )
         self.arena: Final = Arena(
-            lambda *new: _called(announce, *new), lambda seg: _called(withdraw, seg)
+            lambda *new: _called(announce, *new),
+            lambda seg: _called(withdraw, seg),
+            memory_limit,
         )
         self._probe: Final = Probe()
+        self._names: list[weakref.finalize[Any, Any]] = []
         self.hub: Final = Hub.of(namespace, group)
         try:
-            self.tallies.open(place_of(namespace, group=group).mark)
+            self._place = place_of(namespace, group=group)
+            self.tallies.open(self._place.mark)
             self.hub.register_adapter(self, {"probe": [self._probe.address, self._probe.nonce]})
         except BaseException:
             self._closed = True
@@ -112,7 +121,7 @@ class Adapter(Closing):
     def segments(self) -> list[tuple[int, int, int, bool]]:
         """All shared segments: number, bytes, the descriptor for peers, whether they may write."""
         every = [*self.bells.segments(), *self.arena.segments()]
-        shared = [(seg, segment.size, segment.fd, True) for seg, segment in every]
+        shared = [(seg, segment.size, segment.fd, not segment.sealed) for seg, segment in every]
         read_only = [
             *self.registry.tables(),
             *self.bells.read_only_segments(),
@@ -122,7 +131,7 @@ class Adapter(Closing):
 
     def _announce(self, seg: int, segment: Segment, call: str) -> None:
         """Tell the peers of a new segment, before anything in it can be named to them."""
-        writable = seg < _FIRST_READ_ONLY
+        writable = seg < _FIRST_READ_ONLY and not segment.sealed
         self.hub.announce_segment(self, seg, segment.size, segment.fd, writable, call)
 
     def _withdraw(self, seg: int) -> None:
@@ -133,7 +142,7 @@ class Adapter(Closing):
     # -- what it is --
 
     def query(self) -> AdapterInfo:
-        """Give what this adapter can do."""
+        """Return what this adapter can do."""
         self.check_open("Adapter.query")
         return replace(self.limits, info_version=INFO_VERSIONS[-1])
 
@@ -155,7 +164,7 @@ class Adapter(Closing):
         return into(call, buffer, replace(self.limits, info_version=version).pack())
 
     def query_address_list(self) -> list[tuple[str, int]]:
-        """Give the addresses of this adapter, with port 0."""
+        """Return the addresses of this adapter, with port 0."""
         self.check_open("Adapter.query_address_list")
         return [(host, 0) for host in host_addresses()]
 
@@ -167,10 +176,20 @@ class Adapter(Closing):
 
     # -- memory --
 
-    def allocate(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        """Give zeroed shared memory: what is registered in it moves without a copy in between.
+    def allocate(
+        self,
+        nbytes: int,
+        *,
+        peers: Literal["write", "read"] = "write",
+        name: str | None = None,
+    ) -> npt.NDArray[np.uint8]:
+        """Return zeroed shared memory: what is registered in it moves without a copy in between.
 
-        It is freed when the last view of it is gone, also after the adapter is closed.
+        It is freed when the last view of it is gone, also after the adapter is closed. With
+        `peers="read"` no other process can write it: peers may Read it and map it
+        (`QueuePair.view`), and it takes no grant to Write. With a `name` ("/results") it is a POSIX
+        segment that other processes of this user can open, and to peers as memory of `attach`; the
+        name is removed when the array is gone or the adapter closes.
         """
         call = "Adapter.allocate"
         self.check_open(call)
@@ -182,7 +201,60 @@ class Adapter(Closing):
                 call,
                 f"{nbytes} bytes wanted, at most {most} register",
             )
-        return np.frombuffer(memoryview(self.arena.allocate(nbytes)), dtype=np.uint8)
+        if peers not in ("write", "read"):
+            raise error(
+                Status.INVALID_PARAMETER_2, call, f"peers {peers!r} is neither 'write' nor 'read'"
+            )
+        if name is None:
+            block = self.arena.allocate(nbytes, peers == "read")
+            return np.frombuffer(memoryview(block), dtype=np.uint8)
+        if peers == "read":
+            raise error(
+                Status.INVALID_PARAMETER_MIX,
+                call,
+                "peers='read' with a name: the kernel seals no memory that can be opened by name",
+            )
+        self._place.make()  # the directory of the record
+        made = NamedMemory(name, nbytes, self._place.directory, call)
+        try:
+            mapped = Segment.adopt(made.fd, writable=True, call=call)
+        except BaseException:
+            made.forget()
+            raise
+        self._names = [each for each in self._names if each.alive]
+        self._names.append(weakref.finalize(mapped, made.forget))
+        return self._shown(mapped, call)
+
+    def attach(
+        self, segment: object, *, writable: bool = True, trusted: bool = False
+    ) -> npt.NDArray[np.uint8]:
+        """Return an array in shared memory that has a name or a descriptor already.
+
+        `segment` is a posix_ipc.SharedMemory, a multiprocessing.shared_memory.SharedMemory, a name,
+        a path in /dev/shm or a descriptor; it may be closed afterwards. The array keeps the memory
+        mapped. Another process can truncate it, unless its size is sealed: requests that use it
+        then fail, and no access by this library is a signal. With `trusted` this process copies to
+        and from it directly, which is faster and ends in SIGBUS when its owner truncates it; peers
+        map it only if its size is sealed.
+        """
+        call = "Adapter.attach"
+        self.check_open(call)
+        opened = open_segment(segment, writable, call)
+        return self._shown(
+            Segment.adopt(opened, writable=writable, trusted=trusted, call=call), call
+        )
+
+    def _shown(self, mapped: Segment, call: str) -> npt.NDArray[np.uint8]:
+        """Return the array of an adopted segment; what is sealed is mapped by peers."""
+        if mapped.fragile and not copies_within_work():
+            raise error(
+                Status.NOT_SUPPORTED,
+                call,
+                "another process can truncate this memory, and the kernel does not let this one "
+                "copy safely (process_vm_readv is filtered); pass trusted=True if its owner is",
+            )
+        whole = self.arena.adopt(mapped) if mapped.fd >= 0 else mapped
+        return np.frombuffer(memoryview(whole), dtype=np.uint8)
 
     def create_memory_region(
         self, *, overlapped_file: OverlappedFile | None = None
@@ -313,16 +385,16 @@ class Adapter(Closing):
         pair = QueuePair(self, self.registry, receive_cq, initiator_cq, srq, context, depths)
         self._pairs.add(pair)
         if srq is not None:
-            srq.tick()  # who waits for it looks at one more queue now
+            srq._tick()  # who waits for it looks at one more queue now
         return pair
 
     def _own_queue(self, call: str, parameter: int, queue: object, kind: type) -> None:
         status = parameter_status(parameter)
         if not isinstance(queue, kind):
             raise error(status, call, f"{type(queue).__name__} is no {kind.__name__}")
-        if queue.adapter is not self:  # type: ignore[attr-defined]
+        if queue._adapter is not self:  # type: ignore[attr-defined]
             raise error(status, call, f"the {kind.__name__} is of another adapter")
-        if queue.closed:  # type: ignore[attr-defined]
+        if queue._closed:  # type: ignore[attr-defined]
             raise error(status, call, f"the {kind.__name__} is closed")
 
     # -- connections --
@@ -356,6 +428,8 @@ class Adapter(Closing):
                 pair.close()
             for made in sorted(self._objects, key=lambda made: isinstance(made, CompletionQueue)):
                 made.close()
+        for forget in self._names:
+            forget()
         self.arena.close()
         self.bells.close()
         for _, segment in self.registry.tables():
@@ -369,7 +443,7 @@ class Adapter(Closing):
 
 
 def _within_limits(call: str, *asked: tuple[int, str, int, int]) -> dict[str, int]:
-    """Give the values by name; each comes with its parameter number and the most it may be."""
+    """Return the values by name; each comes with its parameter number and the most it may be."""
     return {name: within(call, number, name, value, 0, most) for number, name, value, most in asked}
 
 

@@ -61,30 +61,30 @@ class QueuePairLike(Protocol):
     """A queue pair, as a connector sees it. States are those of `shmnd.tie.QpState`."""
 
     @property
-    def adapter(self) -> AdapterLike:
+    def _adapter(self) -> AdapterLike:
         """The adapter that it was made by."""
 
     @property
-    def state(self) -> int:
-        """How far it is; changes by `progress` and by posting and polling."""
+    def _state(self) -> int:
+        """How far it is; changes by `_progress` and by posting and polling."""
 
     @property
-    def peer_state(self) -> int:
+    def _peer_state(self) -> int:
         """What the other side has written into the link."""
 
-    def describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         """Tell what the other end must know."""
 
-    def begin_connect(self) -> None:
+    def _begin_connect(self) -> None:
         """It belongs to an attempt now."""
 
-    def end_connect(self) -> None:
+    def _end_connect(self) -> None:
         """The attempt failed before there was a link."""
 
-    def set_read_limits(self, inbound: int, outbound: int) -> None:
-        """Fix what was negotiated; comes before `attach`."""
+    def _set_read_limits(self, inbound: int, outbound: int) -> None:
+        """Fix what was negotiated; comes before `_attach`."""
 
-    def attach(
+    def _attach(
         self,
         link: Any,
         peer: Any,
@@ -94,23 +94,23 @@ class QueuePairLike(Protocol):
     ) -> None:
         """Bind it to a link, between two addresses: here and there."""
 
-    def open(self) -> None:
+    def _open(self) -> None:
         """The active side completes: both ends are connected."""
 
-    def abandon(self, rejected: bool) -> None:
+    def _abandon(self, rejected: bool) -> None:
         """Tell the other side through the link that nothing comes of it."""
 
-    def detach(self) -> None:
+    def _detach(self) -> None:
         """Let go of the link of a failed attempt; posted Receives stay."""
 
-    def disconnect(self) -> bool:
+    def _disconnect(self) -> bool:
         """End the connection; True when nothing of it is left to do."""
 
-    def disconnect_step(self) -> bool:
+    def _disconnect_step(self) -> bool:
         """Go on with that; True when nothing is left to do."""
 
-    def progress(self) -> None:
+    def _progress(self) -> None:
         """Look at the link once."""
 
-    def on_release(self, callback: Callable[[], None] | None) -> None:
+    def _on_release(self, callback: Callable[[], None] | None) -> None:
         """Have a function called once when the queue pair is closed or dies."""

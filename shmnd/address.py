@@ -9,6 +9,7 @@ an IPv4 address that is wrapped in IPv6 becomes the IPv4 address. So `==` compar
 from __future__ import annotations
 
 import ctypes
+import functools
 import ipaddress
 import operator
 import socket
@@ -66,6 +67,7 @@ _LIST_HEAD: Final = struct.Struct("<i4x")  # SOCKET_ADDRESS_LIST up to its first
 _LIST_ENTRY: Final = struct.Struct("<Qi4x")  # SOCKET_ADDRESS: pointer, length
 
 
+@functools.lru_cache(1024)
 def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """Read a numeric host, without scope and IPv4-in-IPv6 wrapping. ValueError if it is none."""
     ip = ipaddress.ip_address(host)
@@ -92,7 +94,9 @@ def parse_host(host: object, call: str, parameter: int) -> str:
         return str(_ip(host))
     except ValueError:
         raise error(
-            Status.INVALID_ADDRESS, call, f"host {host!r} is no numeric IPv4 or IPv6 address"
+            Status.INVALID_ADDRESS,
+            call,
+            f"host {host!r} is no numeric IPv4 or IPv6 address; pass '127.0.0.1', or 'localhost'",
         ) from None
 
 
@@ -102,10 +106,18 @@ def parse(address: object, call: str, parameter: int) -> Address:
     The four-part form that the socket module gives for IPv6 is taken too.
     """
     if not isinstance(address, (tuple, list)) or len(address) not in (2, 4):
-        raise error(parameter_status(parameter), call, f"address {address!r} is no (host, port)")
+        raise error(
+            parameter_status(parameter),
+            call,
+            f"address {address!r} is no (host, port) such as ('127.0.0.1', 54321)",
+        )
     host, port = parse_host(address[0], call, parameter), address[1]
-    if not isinstance(port, SupportsIndex) or isinstance(port, bool):
-        raise error(parameter_status(parameter), call, f"port {port!r} is no int")
+    if not isinstance(port, (int, SupportsIndex)) or isinstance(port, bool):
+        raise error(
+            parameter_status(parameter),
+            call,
+            f"port {port!r} is no int; pass one from 0 to {_PORT_MAX}",
+        )
     port = operator.index(port)
     if not 0 <= port <= _PORT_MAX:
         raise error(parameter_status(parameter), call, f"port {port} is outside 0..{_PORT_MAX}")
@@ -113,12 +125,12 @@ def parse(address: object, call: str, parameter: int) -> Address:
 
 
 def family(host: str) -> socket.AddressFamily:
-    """Give AF_INET or AF_INET6 for a normalised host."""
+    """Return AF_INET or AF_INET6 for a normalised host."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def is_any(host: str) -> bool:
-    """Tell whether a normalised host stands for every address."""
+    """Return whether a normalised host stands for every address."""
     return host in _ANY_HOSTS
 
 
@@ -146,9 +158,9 @@ def host_addresses() -> list[str]:
 
 
 def is_local(host: str) -> bool:
-    """Tell whether this host answers to a normalised host: every 127.x.y.z, `::1`, its own."""
+    """Return whether this host answers to a normalised host: every 127.x.y.z, `::1`, its own."""
     # The loops first, because asking the system for all interfaces takes its time.
-    return ipaddress.ip_address(host).is_loopback or host in _interface_hosts()
+    return _ip(host).is_loopback or host in _interface_hosts()
 
 
 def require_local(host: str, call: str) -> None:
@@ -162,7 +174,7 @@ def require_local(host: str, call: str) -> None:
 
 
 def pack_sockaddr(address: Address) -> bytes:
-    """Give sockaddr_in (16 bytes) or sockaddr_in6 (28 bytes) of a normalised address."""
+    """Return sockaddr_in (16 bytes) or sockaddr_in6 (28 bytes) of a normalised address."""
     host, port = address
     kind = family(host)
     packed = ipaddress.ip_address(host).packed
@@ -198,14 +210,14 @@ def unpack_sockaddr(data: Buffer, call: str = "unpack_sockaddr", parameter: int 
 
 
 def address_list_size(addresses: Iterable[Address]) -> int:
-    """Give the bytes that SOCKET_ADDRESS_LIST needs for these addresses."""
+    """Return the bytes that SOCKET_ADDRESS_LIST needs for these addresses."""
     return _LIST_HEAD.size + sum(
         _LIST_ENTRY.size + _SOCKADDR_SIZE[family(host)] for host, _ in addresses
     )
 
 
 def pack_address_list(addresses: Sequence[Address], base: int) -> bytes:
-    """Give SOCKET_ADDRESS_LIST with its sockaddrs behind it, as it must lie at address `base`."""
+    """Return SOCKET_ADDRESS_LIST with its sockaddrs behind it, as it must lie at address `base`."""
     sockaddrs = [pack_sockaddr(address) for address in addresses]
     place = base + _LIST_HEAD.size + _LIST_ENTRY.size * len(sockaddrs)
     parts = [_LIST_HEAD.pack(len(sockaddrs))]

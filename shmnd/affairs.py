@@ -47,12 +47,12 @@ class Affairs:
             self._lingering[id(go_on)] = go_on
             self._watch.wake_at(time.monotonic() + _LINGER_PAUSE)
 
-    def tick(self) -> None:
+    def _tick(self) -> None:
         """Look at all of them once."""
         for ref in list(self._tickers.values()):
             ticker = ref()
             if ticker is not None:
-                ticker.tick()
+                ticker._tick()
         for key, go_on in list(self._lingering.items()):
             if go_on():
                 self._lingering.pop(key, None)

@@ -85,7 +85,7 @@ class Terms:
     qp: Description
 
     def wire(self) -> dict[str, Any]:
-        """Give it as the peer's `read` wants it."""
+        """Return it as the peer's `read` wants it."""
         return {"limits": list(self.limits), "qp": dict(self.qp)}
 
     @classmethod
@@ -131,7 +131,7 @@ def private_bytes(data: object, limit: int, limit_name: str, call: str) -> bytes
 
 
 def private_of(event: Event) -> bytes:
-    """Give the private data that came with an event; nonsense counts as none."""
+    """Return the private data that came with an event; nonsense counts as none."""
     try:
         return decode_private(event["private"])
     except ValueError:

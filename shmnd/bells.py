@@ -59,7 +59,7 @@ class Bells:
         self._free: list[tuple[int, int]] = []
 
     def take(self) -> Bell:
-        """Give a place that nobody uses."""
+        """Return a place that nobody uses."""
         if not self._free:
             self._grow()
         place = self._free.pop()
@@ -88,7 +88,7 @@ class Bells:
         self._free.extend((number, index) for index in reversed(range(_IN_A_SEGMENT)))
 
     def close(self) -> None:
-        """Give out no more; what is in use stays mapped until its bell is dropped."""
+        """Return out no more; what is in use stays mapped until its bell is dropped."""
         self._closed = True
         for bells, marks in self._segments.values():
             bells.close_fd()

@@ -15,6 +15,7 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 from shmnd import affairs
+from shmnd.ring.queue import idle_beside
 
 if TYPE_CHECKING:
     from shmnd.protocols import Carrier
@@ -45,7 +46,7 @@ class Carriers:
         """Have its requests carried on. It is held weakly."""
         key = id(queue)
         self._queues[key] = weakref.ref(queue, lambda _: self._forget(key))
-        queue.announcing = bool(self._sleepers)
+        queue._announcing = bool(self._sleepers)
 
     def _forget(self, key: int) -> None:
         self._queues.pop(key, None)
@@ -56,11 +57,11 @@ class Carriers:
         references = list(self._queues.values())
         return [queue for reference in references if (queue := reference()) is not None]
 
-    def look(self) -> None:
-        """Carry all of them on, as far as they go now."""
+    def look(self, besides: Carrier | None = None) -> None:
+        """Carry all of them on but one, as far as they go now."""
         for queue in self._all():
-            if queue.busy:
-                queue.look()
+            if queue._busy and queue is not besides:
+                queue._look()
 
     # -- while somebody sleeps --
 
@@ -69,6 +70,17 @@ class Carriers:
         self._sleepers.add(sleeper)
         self.keep()
 
+    def begin_alone(self, sleeper: Carrier) -> bool:
+        """Begin for a thread that waits at this queue; False unless no other queue needs it."""
+        if self._sleepers or self._watched or not self.alone(sleeper):
+            return False
+        self._sleepers.add(sleeper)
+        return True
+
+    def alone(self, sleeper: Carrier | None) -> bool:
+        """Return whether no other queue has requests to carry on; they announce such then."""
+        return not self._watched and idle_beside(list(self._queues.values()), sleeper, True)
+
     def end(self, sleeper: object) -> None:
         """That sleep is over; harmless when it never began."""
         self._sleepers.discard(sleeper)
@@ -76,27 +88,30 @@ class Carriers:
             if self._sleepers:
                 self.left()
                 return
-            for queue in self._all():
-                queue.announcing = False
-                if self._watched:
-                    self._watch_or_not(queue, False)
+            for queue in self._all() if self._watched else ():
+                self._watch_or_not(queue, False)
+            idle_beside(list(self._queues.values()), None, False)
 
-    def left(self) -> None:
+    def left(self, queue: Carrier | None = None) -> None:
         """Somebody attends to a queue no longer: those who still sleep may have to."""
-        if self._sleepers:
+        if not self._sleepers:
+            return
+        if queue is not None and not queue._busy and not queue._attended:
+            queue._announcing = True  # they hear of it when it is
+        else:
             self._watch.wake_at(time.monotonic() + _GRACE)
 
     def keep(self) -> None:
         """Carry on what nobody else does."""
-        if not self._sleepers:
+        if not self._sleepers or self.alone(None):
             return
         with self._lock:
             ours = self._choose() if self._sleepers else []
         for queue, looks in ours:
-            queue.look()
-            due = queue.due
+            queue._look()
+            due = queue._due
             self._watch.wake_at(time.monotonic() + affairs.LONGEST_SLEEP if due is None else due)
-            if queue.looks != looks or queue.notify_mode:
+            if queue._looks != looks or queue._notify_mode:
                 # Who came to wait for it meanwhile has not seen what this look took.
                 self._watch.ring()
 
@@ -105,10 +120,10 @@ class Carriers:
         chosen = []
         for queue in self._all():
             watched = id(queue) in self._watched
-            attended = queue.notify_mode != 0 if watched else queue.attended
-            queue.announcing = not attended and not queue.busy
-            looks = queue.looks
-            ours = not attended and queue.busy and self._is_left_alone(queue, looks)
+            attended = queue._notify_mode != 0 if watched else queue._attended
+            queue._announcing = not attended and not queue._busy
+            looks = queue._looks
+            ours = not attended and queue._busy and self._is_left_alone(queue, looks)
             if ours is not watched:
                 self._watch_or_not(queue, ours)
             if ours:
@@ -130,7 +145,7 @@ class Carriers:
         key = id(queue)
         if on is (key in self._watched):
             return
-        queue.watch(on)
+        queue._watch(on)
         if on:
             self._watched.add(key)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, Self, SupportsIndex
 
-__all__ = ["Closing", "refuse_copy"]
+__all__ = ["Closing", "Front", "refuse_copy"]
 
 
 def refuse_copy(obj: object) -> NoReturn:
@@ -38,3 +38,15 @@ class Closing:
             self.close()
         except Exception:
             pass  # half-made, or the interpreter is ending: there is nobody to tell
+
+
+class Front(Closing):
+    """Base of an object in front of another one that closes itself when it is dropped.
+
+    A pending operation may keep the other object longer than this one.
+    """
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        pass

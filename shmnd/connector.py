@@ -31,6 +31,23 @@ __all__ = ["Connector"]
 _HAS_LIMITS: Final = frozenset(
     {State.ACCEPTED, State.OFFERED, State.ACCEPTING, State.CONNECTED, State.DOWN}
 )
+_BEFORE: Final = frozenset({State.NEW, State.BOUND, State.CONNECTING, State.WAITING})
+_FIRST: Final = {
+    "complete_connect": "; wait for the result of connect first",
+    "accept": "; wait for the result of Listener.get_connection_request first",
+    "reject": "; wait for a request, or for the result of connect, first",
+    **dict.fromkeys(
+        ("disconnect", "notify_disconnect"), "; connect and complete_connect, or accept, first"
+    ),
+    **dict.fromkeys(
+        ("get_private_data", "get_private_data_into", "get_read_limits"),
+        "; wait for the result of connect, or of Listener.get_connection_request, first",
+    ),
+    **dict.fromkeys(
+        ("get_local_address", "get_peer_address"), "; connect, or take a request, first"
+    ),
+}
+"""What comes before a call, for one that came too early."""
 _HAS_ADDRESSES: Final = _HAS_LIMITS | {State.CONNECTING}
 
 
@@ -52,7 +69,9 @@ class Connector(Dance):
                 raise error(
                     Status.ADDRESS_ALREADY_ASSOCIATED, call, f"the connector is {self._state.value}"
                 )
-            self._port = Port(self.adapter, self, "connector", wanted, self.protocol, call)
+            port = Port(self.adapter, self, "connector", wanted, self.protocol)
+            port.bind(call)
+            self._port = port
             self._state = State.BOUND
 
     def connect(
@@ -85,25 +104,28 @@ class Connector(Dance):
             tie = Tie(self._hub, pair, call)
             offer = Terms(limits.capped(self.adapter.limits), tie.describe())
             try:
-                return self._ask(call, tie, peer, offer, private)
+                overlapped = self._ask(call, tie, peer, offer, private)
             except BaseException:
                 tie.give_up()
                 raise
+            return overlapped._keeping(pair)
 
     def _ask(self, call: str, tie: Tie, peer: Address, offer: Terms, private: bytes) -> Overlapped:
         """Send the offer. A refusal is the end of the operation; other errors are raised."""
         port = self._port
         if port is None:
+            # The broker binds it together with the Connect.
             local = source_host(self.adapter, peer[0]), 0
-            port = Port(self.adapter, self, "connector", local, self.protocol, call)
+            port = Port(self.adapter, self, "connector", local, self.protocol)
         try:
             local = source_address(port, self.adapter, peer, call)
             connection = self._send_offer(call, port, local, peer, offer, private)
+            local = local[0], port.address[1]
         except BaseException as exc:
             if isinstance(exc, NdError) and exc.status is Status.CONNECTION_REFUSED:
                 self._port, self._tie = port, tie
                 self._deciding = overlapped = self._start(call)
-                self._fail_connect(detail_of(exc), None)
+                self._fail_connect(f"{detail_of(exc)} ({self._hub.meeting_place})", None)
                 return overlapped
             if port is not self._port:
                 port.release()
@@ -122,6 +144,7 @@ class Connector(Dance):
         return self._hub.connect(
             self,
             call,
+            port.bound if local[1] == 0 else lambda _: None,
             adapter=self.adapter.uid,
             object=port.object,
             local=list(local),
@@ -142,6 +165,7 @@ class Connector(Dance):
                 raise self._invalid(call)
             assert self._tie is not None
             self._tie.open()
+            self._tie.keep(self)
             self._state = State.CONNECTED
             overlapped = self._start(call)
             overlapped._complete(Status.SUCCESS)
@@ -183,7 +207,8 @@ class Connector(Dance):
             self._tie, self._limits = tie, limits
             self._state = State.ACCEPTING
             waits_for = written(attempt.peer)
-            return self._await_decision(self._start(call, None, self._cancel_accept, waits_for))
+            deciding = self._start(call, None, self._cancel_accept, waits_for)
+            return self._await_decision(deciding)._keeping(pair)
 
     def _require_acceptable(self, call: str) -> None:
         self._require_not_aborted(call)
@@ -246,7 +271,7 @@ class Connector(Dance):
     # -- what is known of the peer --
 
     def get_read_limits(self) -> tuple[int, int]:
-        """Give the (inbound, outbound) read limits that the peer offered, or that are agreed."""
+        """Return the (inbound, outbound) read limits that the peer offered, or that are agreed."""
         call = "Connector.get_read_limits"
         self._check(call)
         with self._lock:
@@ -256,7 +281,7 @@ class Connector(Dance):
             return self._limits.inbound, self._limits.outbound
 
     def get_private_data(self) -> bytes:
-        """Give the private data that came from the peer, exactly as long as it was sent."""
+        """Return the private data that came from the peer, exactly as long as it was sent."""
         return self._private_data("Connector.get_private_data")
 
     def get_private_data_into(self, buffer: Buffer | None) -> int:
@@ -276,7 +301,7 @@ class Connector(Dance):
             return self._private
 
     def get_local_address(self) -> tuple[str, int]:
-        """Give the address of this end, while it has a peer."""
+        """Return the address of this end, while it has a peer."""
         return self._attempt_now("Connector.get_local_address").local
 
     def get_local_address_into(self, buffer: Buffer | None) -> int:
@@ -285,7 +310,7 @@ class Connector(Dance):
         return into(call, buffer, pack_sockaddr(self._attempt_now(call).local))
 
     def get_peer_address(self) -> tuple[str, int]:
-        """Give the address of the other end, from Connect or the request on."""
+        """Return the address of the other end, from Connect or the request on."""
         return self._attempt_now("Connector.get_peer_address").peer
 
     def get_peer_address_into(self, buffer: Buffer | None) -> int:
@@ -378,7 +403,10 @@ class Connector(Dance):
         return private_bytes(data, self.adapter.limits.max_callee_data, "MaxCalleeData", call)
 
     def _invalid(self, call: str) -> NdError:
-        return error(Status.CONNECTION_INVALID, call, f"the connector is {self._state.value}")
+        first = _FIRST.get(call.partition(".")[2], "") if self._state in _BEFORE else ""
+        return error(
+            Status.CONNECTION_INVALID, call, f"the connector is {self._state.value}{first}"
+        )
 
     def _require_not_aborted(self, call: str) -> None:
         if self._aborted:

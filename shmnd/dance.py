@@ -9,6 +9,7 @@ hub. What the program decides is in `connector.py`.
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from shmnd.protocols import Event
 
 __all__ = ["Dance"]
+
+_LOG: Final = logging.getLogger("shmnd.connections")
 
 _LOOK_AGAIN: Final = 0.001
 """Seconds until the next look when another thread is at the connector now."""
@@ -63,8 +66,10 @@ class Dance(PortHolder):
 
     # -- looking at the link --
 
-    def tick(self) -> None:
+    def _tick(self) -> None:
         """Look, as the hub wants it while something is pending; never wait for a thread."""
+        if self._state is State.CONNECTING and self._tie is not None and not self._tie.released:
+            return  # nothing can be seen before the broker speaks
         if not self._lock.acquire(blocking=False):
             self._hub.wake_at(time.monotonic() + _LOOK_AGAIN)
             return
@@ -93,6 +98,8 @@ class Dance(PortHolder):
 
     def _look_at_decision(self, look: Look) -> None:
         if look in (Look.OPEN, Look.DOWN):
+            assert self._tie is not None
+            self._tie.keep(self)
             self._state = State.CONNECTED
             self._decide(Status.SUCCESS)
         elif look is Look.REFUSED:
@@ -170,7 +177,7 @@ class Dance(PortHolder):
             self._fail_connect(event["message"], private_of(event), status)
 
     def _is_undecided(self, event: Event) -> bool:
-        """Tell whether an event is about the Connect that is pending now."""
+        """Return whether an event is about the Connect that is pending now."""
         return (
             self._state is State.CONNECTING
             and self._attempt is not None
@@ -270,10 +277,12 @@ class Dance(PortHolder):
         """The pending Connect or Accept, if there is one, is over."""
         overlapped, self._deciding = self._deciding, None
         if overlapped is not None:
+            _LOG.debug("%s: %s %s %r", overlapped.call, status, detail, self)
             overlapped._complete(status, detail)
 
     def _notify(self) -> None:
         """The connection has ended."""
+        _LOG.debug("the connection has ended: %r", self)
         notifying, self._notifying = self._notifying, {}
         for overlapped in notifying:
             overlapped._complete(Status.SUCCESS)
@@ -321,7 +330,7 @@ class Dance(PortHolder):
         tie.disconnect(done)
 
     def _withdraw(self) -> None:
-        """Give up a Connect that is undecided, and tell the broker."""
+        """Return up a Connect that is undecided, and tell the broker."""
         assert self._attempt is not None
         assert self._tie is not None
         self._hub.post("abandon", connection=self._attempt.connection)
@@ -341,6 +350,7 @@ class Dance(PortHolder):
         """Be as new: ready for another Connect, or another Bind."""
         self._drop_attempt()
         self._drop_port()
+        self._limits = ReadLimits(0, 0)
         self._state = State.NEW
 
     @property
@@ -355,6 +365,12 @@ class Dance(PortHolder):
         """The active side gave up before Accept or Reject."""
         with self._lock:
             return self._aborted
+
+    @property
+    def told_limits(self) -> tuple[int, int]:
+        """The (inbound, outbound) read limits that came with the peer's private data."""
+        with self._lock:
+            return self._limits.inbound, self._limits.outbound
 
     def unbind(self) -> None:
         """Undo a Bind that no Connect followed."""

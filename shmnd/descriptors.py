@@ -70,11 +70,11 @@ class Descriptor:
         self._fd = fd
 
     def fileno(self) -> int:
-        """Give the number; -1 after the end."""
+        """Return the number; -1 after the end."""
         return self._fd
 
     def close(self) -> None:
-        """Give it back to the kernel."""
+        """Release it to the kernel."""
         fd, self._fd = getattr(self, "_fd", -1), -1  # none, if none was to be had
         if fd >= 0:
             try:

@@ -52,7 +52,7 @@ class Doorbells:
         self._affairs.add(self)
         self._watch.wake_at(self._due)
 
-    def tick(self) -> None:
+    def _tick(self) -> None:
         """Ask for what is missing, when it is time."""
         if time.monotonic() < self._due:
             return

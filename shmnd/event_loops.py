@@ -4,44 +4,78 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable
+from typing import Final
 
 __all__ = ["EventLoops"]
 
+_LINGER: Final = 0.01
+"""Seconds for which a loop keeps its reader without a waiter: most often one comes soon."""
+
 
 class EventLoops:
-    """Loops that watch one descriptor, each as long as somebody waits in it."""
+    """Loops that watch one descriptor, each as long as a task waits in it, and a little more."""
 
     def __init__(self, fd: int, look: Callable[[], None]) -> None:
         self._fd = fd
         self._look = look
         self._waiting: dict[asyncio.AbstractEventLoop, dict[int, Callable[[], None]]] = {}
+        self._lingering: set[asyncio.AbstractEventLoop] = set()
+        self._looking: dict[int, asyncio.AbstractEventLoop] = {}  # by thread
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return sum(1 for waiting in list(self._waiting.values()) if waiting)
 
-    @contextmanager
-    def readable_in(
-        self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]
-    ) -> Iterator[None]:
+    def begin(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
         """Have a loop look whenever the descriptor is readable; `wake` is called by `leave`."""
-        if loop not in self._waiting:
-            loop.add_reader(self._fd, self._look)
-            self._waiting[loop] = {}
-        waiting = self._waiting[loop]
+        waiting = self._waiting.get(loop)
+        if waiting is None:
+            for closed in [each for each in list(self._waiting) if each.is_closed()]:
+                self._waiting.pop(closed, None)
+                self._lingering.discard(closed)
+            loop.add_reader(self._fd, self._look_in, loop)
+            waiting = self._waiting[loop] = {}
         waiting[id(wake)] = wake
+
+    def end(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
+        """That is over; harmless when it never began."""
+        waiting = self._waiting.get(loop)
+        if waiting is None:
+            return
+        waiting.pop(id(wake), None)
+        if waiting or loop in self._lingering:
+            return
         try:
-            yield
+            loop.call_later(_LINGER, self._stop_if_idle, loop)
+        except RuntimeError:
+            self._waiting.pop(loop, None)  # that loop is closed
+        else:
+            self._lingering.add(loop)
+
+    def _stop_if_idle(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._lingering.discard(loop)
+        if self._waiting.get(loop) == {}:
+            self._waiting.pop(loop)
+            self._remove_reader(loop)
+
+    def looks_in(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Return whether this thread runs in a callback of the loop, which continues after it."""
+        return self._looking.get(threading.get_ident()) is loop
+
+    def _look_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        me = threading.get_ident()
+        self._looking[me] = loop
+        try:
+            self._look()
         finally:
-            del waiting[id(wake)]
-            if not waiting and self._waiting.pop(loop, None) is not None:
-                self._remove_reader(loop)
+            self._looking.pop(me, None)
 
     def leave(self) -> None:
         """Take the descriptor out of all loops, before it is closed."""
         for loop, waiting in list(self._waiting.items()):
             self._waiting.pop(loop, None)
+            self._lingering.discard(loop)
             self._remove_reader(loop)
             for wake in list(waiting.values()):
                 wake()
@@ -49,6 +83,8 @@ class EventLoops:
     def close_in_child(self) -> None:
         """After fork: the loops are the parent's."""
         self._waiting.clear()
+        self._lingering.clear()
+        self._looking.clear()
 
     def _remove_reader(self, loop: asyncio.AbstractEventLoop) -> None:
         try:

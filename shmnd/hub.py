@@ -2,8 +2,8 @@
 """The hub: what the adapters of one process and namespace share, and where all waiting happens.
 
 It speaks with the broker, knows the other processes, and drives everything on when somebody looks
-or waits; no thread stands behind it (but for the moments in which listeners look for a new broker,
-since nobody's messages shall wait for one that is slow to start, or stopped). One look
+or waits; no thread stands behind it (but for the moments in which it joins a new broker, since no
+message shall wait for one that is slow to start, or stopped). One look
 (`progress`) drains the doorbells, sorts what the broker said, notices dead processes, and then
 ticks everything that has affairs pending.
 
@@ -16,7 +16,9 @@ under its own lock, but must not look or wait there.
 from __future__ import annotations
 
 import itertools
+import logging
 import os
+import select
 import threading
 import time
 import weakref
@@ -32,6 +34,7 @@ from shmnd.doorbells import Doorbells
 from shmnd.event_loops import EventLoops
 from shmnd.ledger import Ledger
 from shmnd.mail import EventTarget, Mail, close_all
+from shmnd.names import Names
 from shmnd.peers import Peers
 from shmnd.rejoin import Rejoin
 from shmnd.status import IN_CHILD, Status, error
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["EventTarget", "Hub"]
 
 _CLOSED: Final = "its adapter is closed"
+_LOG: Final = logging.getLogger("shmnd.broker")
 
 
 class Hub(Mail):
@@ -56,7 +60,7 @@ class Hub(Mail):
 
     @classmethod
     def of(cls, namespace: str | None = None, group: int | str | None = None) -> Hub:
-        """Give the hub of a namespace, connected to its broker.
+        """Return the hub of a namespace, connected to its broker.
 
         Every hub that is taken this way is given back by one `unregister_adapter`.
         """
@@ -64,6 +68,14 @@ class Hub(Mail):
         from shmnd.broker.place import place_of
         from shmnd.data_plane import DataPlane
 
+        if not hasattr(select, "epoll"):
+            raise error(
+                Status.NOT_SUPPORTED,
+                "open_adapter",
+                "select.epoll is missing: gevent or eventlet has patched the standard library"
+                " (patch_all), and shmnd cannot wait then; open adapters in a process that is not"
+                " patched",
+            )
         key = place_of(namespace, group=group).directory
         with taking_from_the_system("open_adapter"), cls._registry:
             hub = cls._hubs.get(key)
@@ -106,11 +118,12 @@ class Hub(Mail):
         self.affairs: Final = Affairs(self._watch)
         self._doorbells = Doorbells(self._watch, self.affairs, self._ask_for_doorbell)
         self.carriers: Final = Carriers(self._watch)
+        self.names: Final = Names(self)
         self.loops: Final = EventLoops(self.epoll_fd, self.progress)
 
-        self._rejoin = Rejoin(self._reconnect, self._watch)
+        self._rejoin = Rejoin(self._reconnect, lambda: self.client.broker_runs(), self._watch)
         try:
-            self.client = join(self)
+            self.client: BrokerLike = join(self)
         except BaseException:
             self._watch.close()
             raise
@@ -130,6 +143,14 @@ class Hub(Mail):
         return self._ended == _CLOSED
 
     @property
+    def meeting_place(self) -> str:
+        """Say where processes find each other, for one that finds no other."""
+        return (
+            f"among the processes that meet in {self._key}; those with another namespace, group,"
+            " SHMND_RUNTIME_DIR or XDG_RUNTIME_DIR meet elsewhere"
+        )
+
+    @property
     def doorbell_fd(self) -> int:
         """What this process rings itself by."""
         return self._watch.doorbell_fd
@@ -145,7 +166,7 @@ class Hub(Mail):
             raise error(Status.DEVICE_REMOVED, call, self._ended)
 
     def new_number(self) -> int:
-        """Give a number that no other object of this process has had."""
+        """Return a number that no other object of this process has had."""
         return next(self._numbers)
 
     # -- looking and waiting --
@@ -154,24 +175,28 @@ class Hub(Mail):
         """Look at everything once; never waits."""
         self._look()
 
-    def _look(self, keep: bool = True, found: list[tuple[int, int]] | None = None) -> None:
+    def _look(
+        self, keep: bool = True, found: list[tuple[int, int]] | None = None, rung: bool = False
+    ) -> None:
         """Look, with or without what carries on other queues' requests.
 
-        `found` is what has just ended this thread's sleep.
+        `found` is what has just ended this thread's sleep; `rung`: rings, which it has taken.
         """
         me = threading.get_ident()
         if self._ended or me in self._looking:
             return
         self._looking.add(me)
         try:
-            rung, readable = self._watch.ready(found)
+            ringing, readable = self._watch.ready(found)
+            rung = rung or ringing
             if readable:
                 self._look_at(readable)
-            if rung and not self.client.alive and self.ledger.listens:
-                self._rejoin.attempt()
+            if rung and not self.client.alive:
+                self._rejoin.attempt(start=self.ledger.listens)
             if self._mail:
                 self._deliver()
-            self.affairs.tick()
+            if found is None or len(found) > 1 or readable != [self.client.fileno()]:
+                self.affairs._tick()  # else the broker alone ended the sleep
             if keep:
                 self.carriers.keep()
         except (ValueError, OSError):
@@ -182,6 +207,25 @@ class Hub(Mail):
                 self._watch.news()
         finally:
             self._looking.discard(me)
+
+    @property
+    def watch(self) -> Watch:
+        """What its threads sleep on."""
+        return self._watch
+
+    @property
+    def longest_sleep(self) -> float:
+        """Seconds after which a thread that sleeps polls in any case."""
+        return affairs.LONGEST_SLEEP
+
+    @property
+    def has_affairs(self) -> bool:
+        """True when a ring may be for more than completion queues."""
+        return bool(self.affairs or self._mail or not self.client.alive)
+
+    def attend(self, found: list[tuple[int, int]]) -> None:
+        """Handle what a thread found, beside rings, when it slept at a completion queue."""
+        self._look(keep=False, found=found, rung=True)
 
     def wait(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
         """Look, and sleep in the kernel between looks, until the predicate holds.
@@ -256,10 +300,17 @@ class Hub(Mail):
         if self.alive:
             self.client.post(op, **fields)
 
-    def connect(self, end: EventTarget, caller: str, **fields: Any) -> int:
-        """Ask for a connection; what is said of it from then on goes to `end`."""
+    def connect(
+        self, end: EventTarget, caller: str, bound: Callable[[int], None], **fields: Any
+    ) -> int:
+        """Ask for a connection; what is said of it from then on goes to `end`.
+
+        `bound` takes the local port, before anything else can happen.
+        """
         with self.rpc:  # no other thread takes an answer before it is known whom it is for
-            connection: int = self.call("connect", caller=caller, **fields)["connection"]
+            reply = self.call("connect", caller=caller, **fields)
+            connection: int = reply["connection"]
+            bound(reply["port"])
             step("connect-asked")
             self.follow("active", connection, end)
             return connection
@@ -337,6 +388,12 @@ class Hub(Mail):
             peer.mark_dead()
             self._watch.ring()  # unlike a pidfd, nothing stays readable for those who sleep
 
+    def _record(self, event: Event, fds: list[int]) -> None:
+        self.names.take(event, gone=False)
+
+    def _record_gone(self, event: Event, fds: list[int]) -> None:
+        self.names.take(event, gone=True)
+
     _TABLE_EVENTS: ClassVar[Mapping[str, Callable[[Hub, Event, list[int]], None]]] = {
         "doorbell": _doorbell,
         "peer": _peer,
@@ -344,21 +401,26 @@ class Hub(Mail):
         "segment_gone": _segment_gone,
         "adapter_gone": _adapter_gone,
         "gone": _process_gone,
+        "record": _record,
+        "record_gone": _record_gone,
     }
 
     # -- when the broker dies --
 
     def _lose_broker(self) -> None:
         """The broker is gone: what is undecided through it fails, and nothing else."""
+        _LOG.debug("the broker is gone; established connections do not notice")
         if self._ends:
             self._mail.append(({"ev": "broker_lost", "ends": list(self._ends)}, []))
 
     def on_reconnect(self, client: BrokerLike) -> None:
         """Tell a new broker what this process holds. The client calls this."""
+        _LOG.debug("a broker answers; it is told what this process holds")
         self._intake()  # the last words of the old one
         self._lose_broker()
         for number in self.ledger.replay(client):
             self._mail.append(({"ev": "port_lost", "object": number}, []))
+        self.names.replay(client)
         if self._mail:
             self._watch.ring()
 
@@ -371,7 +433,7 @@ class Hub(Mail):
     def register_adapter(self, adapter: SegmentOwner, table: Mapping[str, Any]) -> None:
         """Make an adapter and its segments known."""
         with self.rpc:
-            self.call("adapter", caller="open_adapter", key=adapter.key, table=table)
+            self.call("adapter", caller="open_adapter", key=adapter._key, table=table)
             step("adapter-told")
             self.ledger.adapters[adapter.uid] = weakref.ref(adapter), table
         for segment in adapter.segments():
@@ -397,11 +459,11 @@ class Hub(Mail):
         self.post("segment_close", adapter=adapter.uid, seg=seg)
 
     def peer_adapter(self, uid: str) -> PeerLike | None:
-        """Give what is known of an adapter of another process, or of this one."""
+        """Return what is known of an adapter of another process, or of this one."""
         return self._peers.get(uid)
 
     def require_peer(self, uid: str, call: str, gone: Status, who: str) -> PeerLike:
-        """Give what is known of an adapter; why nothing is known is the error."""
+        """Return what is known of an adapter; why nothing is known is the error."""
         if uid in self._unheard:
             self.sync()  # there may be room by now
         peer = self._peers.get(uid)
@@ -451,6 +513,7 @@ class Hub(Mail):
         self.attempts = threading.RLock()
         self.affairs.close_in_child()
         self.carriers.clear()
+        self.names.close_in_child()
         self.loops.close_in_child()
         self._rejoin.close_in_child()
         # The epoll first: it is the parent's too, and must not be changed through this copy.

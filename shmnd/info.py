@@ -67,11 +67,11 @@ class AdapterInfo:
     adapter_flags: AdapterFlag = _NO_FLAGS
 
     def pack(self) -> bytes:
-        """Give the 96 bytes of ND2_ADAPTER_INFO (64-bit, little-endian)."""
+        """Return the 96 bytes of ND2_ADAPTER_INFO (64-bit, little-endian)."""
         return self._pack(_LAYOUT64, "AdapterInfo.pack")
 
     def pack32(self) -> bytes:
-        """Give the 88 bytes of ND2_ADAPTER_INFO32; the two sizes are clipped to 32 bits."""
+        """Return the 88 bytes of ND2_ADAPTER_INFO32; the two sizes are clipped to 32 bits."""
         clipped = dataclasses.replace(
             self,
             max_registration_size=min(self.max_registration_size, _U32_MAX),

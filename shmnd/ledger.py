@@ -50,7 +50,7 @@ class Live:
     protocol: int
 
     def wire(self) -> dict[str, Any]:
-        """Give it as the broker wants it."""
+        """Return it as the broker wants it."""
         return {
             "connection": self.connection,
             "adapter": self.adapter,
@@ -84,7 +84,7 @@ class Ledger:
             adapter = ref()
             if adapter is None:
                 continue  # its closing is under way
-            client.call("adapter", key=adapter.key, table=table)
+            client.call("adapter", key=adapter._key, table=table)
             for seg, size, fd, writable in adapter.segments():
                 client.call("segment", [fd], adapter=uid, seg=seg, size=size, writable=writable)
         self._replay_connections(client)

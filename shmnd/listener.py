@@ -23,6 +23,8 @@ __all__ = ["Listener"]
 
 _BACKLOG_MAX: Final = 2**31 - 1
 """More is silently taken for this."""
+_CERTAINLY_TAKEN: Final = 1024
+"""So many outstanding requests of a listener the broker takes in any case."""
 
 
 class Listener(PortHolder):
@@ -53,7 +55,9 @@ class Listener(PortHolder):
                     call,
                     f"the listener is bound to {self._port.address}",
                 )
-            self._port = Port(self.adapter, self, "listener", wanted, self.protocol, call)
+            port = Port(self.adapter, self, "listener", wanted, self.protocol)
+            port.bind(call)
+            self._port = port
 
     def listen(self, backlog: int = 0) -> None:
         """Let requests arrive; so many may wait for `get_connection_request` (0: no limit)."""
@@ -63,7 +67,9 @@ class Listener(PortHolder):
         with self._lock:
             self._require_open(call)
             if self._port is None:
-                raise error(Status.INVALID_DEVICE_STATE, call, "the listener is not bound")
+                raise error(
+                    Status.INVALID_DEVICE_STATE, call, "the listener is not bound; call bind first"
+                )
             if self._listening:
                 raise error(
                     Status.INVALID_DEVICE_STATE, call, f"listening at {self._port.address} already"
@@ -72,7 +78,7 @@ class Listener(PortHolder):
             self._listening = True
 
     def get_local_address(self) -> tuple[str, int]:
-        """Give the address where it listens, with the port that was chosen."""
+        """Return the address where it listens, with the port that was chosen."""
         return self._require_listening("Listener.get_local_address").address
 
     def get_local_address_into(self, buffer: Buffer | None) -> int:
@@ -100,16 +106,24 @@ class Listener(PortHolder):
             self._pending[overlapped] = None
             try:
                 with self._hub.rpc:
-                    self._hub.call(
-                        "request", caller=call, object=port.object, connector=connector.number
-                    )
+                    self._arm(call, port.object, connector.number)
                     step("request-armed")
                     self._hub.ledger.armed[port.object, connector.number] = None
             except BaseException:
                 connector.stop_expecting(overlapped)
                 self._forget(overlapped)
                 raise
-            return overlapped
+            return overlapped._keeping(connector)
+
+    def _arm(self, call: str, listener: int, connector: int) -> None:
+        """Have the broker offer a request to a connector.
+
+        There is nothing to wait for, unless the broker is gone, or may refuse for their number.
+        """
+        if self._hub.client.alive and len(self._numbers) <= _CERTAINLY_TAKEN:
+            self._hub.post("request", object=listener, connector=connector)
+        else:
+            self._hub.call("request", caller=call, object=listener, connector=connector)
 
     def _cancel_request(self, overlapped: Overlapped) -> bool:
         """Take a request back; one whose offer is on its way ends with that instead."""
@@ -177,7 +191,11 @@ class Listener(PortHolder):
         with self._lock:
             self._require_open(call)
             if self._port is None or not self._listening:
-                raise error(Status.INVALID_DEVICE_STATE, call, "the listener does not listen")
+                raise error(
+                    Status.INVALID_DEVICE_STATE,
+                    call,
+                    "the listener does not listen; call bind and listen first",
+                )
             return self._port
 
     def __repr__(self) -> str:

@@ -55,7 +55,7 @@ class Mail(abc.ABC):
         self._objects[number] = weakref.ref(obj)
 
     def followed_object(self, number: int) -> EventTarget | None:
-        """Give the object that is followed by a number."""
+        """Return the object that is followed by a number."""
         ref = self._objects.get(number)
         return None if ref is None else ref()
 

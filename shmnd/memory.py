@@ -7,7 +7,6 @@ may be registered, what keeps a registration busy, and when a deregistration is 
 
 from __future__ import annotations
 
-import operator
 import time
 import weakref
 from typing import TYPE_CHECKING, Final
@@ -19,12 +18,12 @@ from shmnd.ring.memory import HeldBuffer, is_mapped
 from shmnd.ring.peer import private_memory_is_reachable
 from shmnd.status import MrFlag, OpFlag, Status, error
 from shmnd.tie import QpState
-from shmnd.within import flags_given, integer
+from shmnd.within import flags_given, integer, within
 
 if TYPE_CHECKING:
     from shmnd.adapter_like import MemoryAdapter
     from shmnd.ring import CompletionCore, QueuePair
-    from shmnd.ring.above import AnyBuffer
+    from shmnd.ring.above import AnyBuffer, PlainInt
 
 __all__ = ["MemoryRegion", "MemoryWindow", "Sge"]
 
@@ -37,6 +36,7 @@ _KNOWN: Final = int(
 )
 _WRITES: Final = int(MrFlag.ALLOW_LOCAL_WRITE | MrFlag.RDMA_READ_SINK)
 _REMOTE: Final = int(MrFlag.ALLOW_REMOTE_READ) | (int(MrFlag.ALLOW_REMOTE_WRITE) & ~1)
+_REMOTE_WRITE: Final = int(MrFlag.ALLOW_REMOTE_WRITE) & ~1
 _PAUSE: Final = 0.001
 """Seconds between two looks whether a copy under way has ended."""
 
@@ -69,7 +69,9 @@ class MemoryRegion(OverlappedObject):
 
     # -- registering --
 
-    def register(self, buffer: AnyBuffer | tuple[int, int] | None, flags: int = 0) -> Overlapped:
+    def register(
+        self, buffer: AnyBuffer | tuple[int, int] | None, flags: MrFlag | PlainInt = 0
+    ) -> Overlapped:
         """Register a buffer, or the memory at (address, length), which the caller keeps alive.
 
         A buffer is held until it is deregistered. Without ALLOW_LOCAL_WRITE or RDMA_READ_SINK it
@@ -81,7 +83,11 @@ class MemoryRegion(OverlappedObject):
         if self._closed:
             raise error(Status.INVALID_DEVICE_STATE, call, "the region is closed")
         if self._token:
-            raise error(Status.INVALID_DEVICE_STATE, call, "a buffer is registered here already")
+            raise error(
+                Status.INVALID_DEVICE_STATE,
+                call,
+                "a buffer is registered here already; deregister it first",
+            )
         held = _hold(buffer, call)
         try:
             self._check_size(held, flags, call)
@@ -94,8 +100,15 @@ class MemoryRegion(OverlappedObject):
                     "does not let processes copy each other's memory (process_vm_readv); use "
                     "memory from Adapter.allocate",
                 )
+            if place is not None and place[2] and flags & _REMOTE_WRITE:
+                raise error(
+                    Status.ACCESS_VIOLATION,
+                    call,
+                    "ALLOW_REMOTE_WRITE on memory of allocate(peers='read'), which only this "
+                    "process can write; use memory of allocate(peers='write')",
+                )
             registry = self._adapter.registry
-            self._token = registry.register(held.address, held.nbytes, flags, place)
+            self._token = registry.register(held, flags, place)
         except BaseException:
             held.release()
             raise
@@ -127,18 +140,23 @@ class MemoryRegion(OverlappedObject):
     # -- deregistering --
 
     def deregister(self) -> Overlapped:
-        """Give the registration back. Over when nothing touches the memory any more."""
+        """Release the registration. Over when nothing touches the memory any more."""
         call = "MemoryRegion.deregister"
         self._adapter.check_open(call)
         if not self._token or self._leaving:
-            raise error(Status.INVALID_DEVICE_STATE, call, "no buffer is registered here")
+            raise error(
+                Status.INVALID_DEVICE_STATE,
+                call,
+                "no buffer is registered here; call register first",
+            )
         bound = [window for window in list(self._windows) if window._is_bound()]
         if bound:
             raise error(
                 Status.DEVICE_BUSY, call, f"{len(bound)} windows are bound to it; invalidate them"
             )
         self._withdraw()
-        return self._start(call, self._settled, self._too_late, "a copy under way to end")
+        overlapped = self._start(call, self._settled, self._too_late, "a copy under way to end")
+        return overlapped._keeping(self)
 
     def _withdraw(self) -> None:
         for window in list(self._windows):
@@ -198,26 +216,38 @@ class MemoryRegion(OverlappedObject):
         return self._held.nbytes
 
     def sge(self, offset: int = 0, length: int | None = None) -> Sge:
-        """Give a scatter/gather element of this region; to its end when no length is given.
+        """Return a scatter/gather element of this region; to its end when no length is given.
 
-        What lies outside the region fails when a request uses it, not here.
+        INVALID_PARAMETER_1 or _2 for what is not within the region.
         """
         call = "MemoryRegion.sge"
         self._registered(call)
-        offset = operator.index(offset)
+        offset = within(call, 1, "offset", offset, 0)
+        room = self.length - offset
+        if room < 0:
+            raise error(
+                Status.INVALID_PARAMETER_1,
+                call,
+                f"nothing is left from offset {offset} on, the region has {self.length} bytes",
+            )
         if length is None:
-            length = self.length - offset
-            if length < 0:
-                raise error(
-                    Status.INVALID_PARAMETER_1,
-                    call,
-                    f"nothing is left from offset {offset} on, the region has {self.length} bytes",
-                )
+            length = room
+        elif within(call, 2, "length", length, 0) > room:
+            raise error(
+                Status.INVALID_PARAMETER_2,
+                call,
+                f"{length} bytes from offset {offset} on end outside the region of {self.length} "
+                "bytes; a Sge made by hand may, and fails when a request uses it",
+            )
         return Sge(self.address + offset, length, self._token)
 
     def _registered(self, call: str) -> int:
         if not self._token or self._leaving:
-            raise error(Status.INVALID_DEVICE_STATE, call, "no buffer is registered here")
+            raise error(
+                Status.INVALID_DEVICE_STATE,
+                call,
+                "no buffer is registered here; call register first",
+            )
         return self._token
 
     # -- the end --
@@ -235,7 +265,7 @@ class MemoryRegion(OverlappedObject):
 
 
 def _checked_flags(flags: object, call: str) -> int:
-    number = flags_given(call, flags)
+    number = flags_given(call, flags, MrFlag)
     if number & ~_KNOWN:
         raise error(Status.INVALID_PARAMETER_3, call, f"flags {number:#x} outside {_KNOWN:#x}")
     return number
@@ -243,14 +273,19 @@ def _checked_flags(flags: object, call: str) -> int:
 
 def _hold(buffer: AnyBuffer | tuple[int, int] | None, call: str) -> HeldBuffer | _Bare:
     if buffer is None:
-        raise error(Status.INVALID_PARAMETER, call, "no buffer (None)")
+        raise error(
+            Status.INVALID_PARAMETER, call, "no buffer (None); pass what Adapter.allocate returns"
+        )
     if isinstance(buffer, tuple):
         return _bare(buffer, call)
     try:
         return HeldBuffer(buffer)
     except TypeError:
         raise error(
-            Status.ACCESS_VIOLATION, call, f"{type(buffer).__name__} object is no memory"
+            Status.ACCESS_VIOLATION,
+            call,
+            f"{type(buffer).__name__} object is no memory; pass a bytearray, a numpy array, or "
+            "what Adapter.allocate returns",
         ) from None
     except (BufferError, ValueError) as exc:  # numpy raises the one, others the other
         raise error(Status.ACCESS_VIOLATION, call, f"the buffer is not contiguous: {exc}") from exc
@@ -314,19 +349,25 @@ class MemoryWindow(Closing):
         if not isinstance(region, MemoryRegion):
             kind = type(region).__name__
             raise error(Status.INVALID_PARAMETER_2, call, f"{kind} is no MemoryRegion")
-        if region._adapter is not qp.adapter:
+        if region._adapter is not qp._adapter:
             raise error(Status.INVALID_PARAMETER_2, call, "the region is of another adapter")
         self._check_usable(qp, call, Status.INVALID_PARAMETER_3)
         if not region._token or region._leaving:
             raise error(Status.ACCESS_VIOLATION, call, "the region has no registered buffer")
-        if length < 0 or not qp.adapter.registry.covers(region._token, address, length):
+        if length < 0 or not qp._adapter.registry.covers(region._token, address, length):
             raise error(
                 Status.ACCESS_VIOLATION,
                 call,
                 f"{length} bytes at {address:#x} are not all within the region of "
                 f"{region.length} bytes at {region.address:#x}",
             )
-        rights = qp.adapter.registry.rights(region._token)
+        rights = qp._adapter.registry.rights(region._token)
+        if flags & OpFlag.ALLOW_WRITE and qp._adapter.registry.is_sealed(region._token):
+            raise error(
+                Status.ACCESS_VIOLATION,
+                call,
+                "ALLOW_WRITE on memory of allocate(peers='read'), which only its process can write",
+            )
         if flags & OpFlag.ALLOW_WRITE and not rights & MrFlag.ALLOW_LOCAL_WRITE:
             raise error(
                 Status.ACCESS_VIOLATION, call, "ALLOW_WRITE on a region without ALLOW_LOCAL_WRITE"
@@ -338,7 +379,7 @@ class MemoryWindow(Closing):
     def _check_usable(self, qp: QueuePair, call: str, status: Status) -> None:
         if self._closed:
             raise error(status, call, "the window is closed")
-        if self._adapter is not qp.adapter:
+        if self._adapter is not qp._adapter:
             raise error(status, call, "the window is of another adapter")
 
     def _bind(
@@ -348,19 +389,19 @@ class MemoryWindow(Closing):
         if self._is_bound():
             return Status.INVALID_DEVICE_REQUEST, self._token
         self._drop()
-        if qp.state != QpState.CONNECTED:
+        if qp._state != QpState.CONNECTED:
             return Status.SUCCESS, 0  # the request ends with CANCELED, nothing is bound
         rights = flags & int(OpFlag.ALLOW_READ | OpFlag.ALLOW_WRITE)
-        place = None if self._context is None else qp.receive_cq
+        place = None if self._context is None else qp._receive_cq
         if place is not None:
-            place.hold_place()
+            place._hold_place()
         try:
             self._token = self._given = self._adapter.registry.bind(
-                region._token, address, length, rights, qp.connection, qp.bond, self._context
+                region._token, address, length, rights, qp._connection, qp._bond, self._context
             )
         except BaseException:
             if place is not None:
-                place.free_place()
+                place._free_place()
             raise
         self._place = place
         self._address, self._length = address, length
@@ -383,7 +424,7 @@ class MemoryWindow(Closing):
         qp = self._qp() if self._qp is not None else None
         return (
             qp is not None
-            and qp.state == QpState.CONNECTED
+            and qp._state == QpState.CONNECTED
             and self._adapter.registry.is_bound(self._token)  # the peer may have invalidated it
         )
 
@@ -402,7 +443,7 @@ class MemoryWindow(Closing):
         self._adapter.registry.release(token)
         place, self._place = self._place, None
         if place is not None:
-            place.free_place()
+            place._free_place()
 
     def close(self) -> None:
         """Release the window; the peer's access ends."""

@@ -7,7 +7,8 @@ overlapped file of its object, also when it was over at once (rule G1 of the int
 
 References point one way: an object keeps its pending operations, an operation keeps its file and
 its hub, and knows its object only weakly. So the last reference to an object releases it at once,
-pending operations or not, and those end with CANCELED.
+pending operations or not, and those end with CANCELED. Until it is over an operation keeps what it
+was given to work on: the queue pair of a Connect or Accept, the connector of a request.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, SupportsIndex
 
 from shmnd.closing import Closing, refuse_copy
 from shmnd.status import NdError, Status, error, failed
@@ -35,6 +36,7 @@ __all__ = [
     "Readiness",
     "detail_of",
     "require_file",
+    "without_owner",
 ]
 
 Step = Callable[[], Status | None]
@@ -64,6 +66,7 @@ class Overlapped:
         "_file",
         "_final",
         "_hub",
+        "_keeps",
         "_owner",
         "_step",
         "_waiters",
@@ -84,11 +87,12 @@ class Overlapped:
         self._hub = hub
         self._owner = None if owner is None else weakref.ref(owner)
         self._file = file
-        self._step = _without_owner(step)
-        self._cancel_hook = _without_owner(cancel)
+        self._step = without_owner(step)
+        self._cancel_hook = without_owner(cancel)
         self._final: Status | None = None
         self._detail = ""
         self._waits_for = ""
+        self._keeps: object = None
         self._waiters: list[Callable[[], None]] = []
         # Whoever pops the one entry ends the operation. A lock would do as well, but not inside
         # a finaliser that interrupts its holder.
@@ -106,7 +110,7 @@ class Overlapped:
         return self._seen()
 
     def done(self) -> bool:
-        """Tell whether the operation is over. Asking drives it on."""
+        """Return whether the operation is over. Asking drives it on."""
         return self.status is not Status.PENDING
 
     def result(self, timeout: float | None = None) -> None:
@@ -122,8 +126,10 @@ class Overlapped:
         self._raise_if_failed()
 
     def __await__(self) -> Generator[Any, None, None]:
-        if not self.done():
-            yield from self._wait_in_loop().__await__()
+        if self._final is None and self._hub.alive:
+            self._tick()  # what else there is to look at makes the hub's descriptor readable
+            if not self._over():
+                yield from self._wait_in_loop()
         self._raise_if_failed()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
@@ -151,9 +157,10 @@ class Overlapped:
         for wake in list(self._waiters):
             wake()
         self._hub.news()
+        self._keeps = None  # last: this may release it
         return True
 
-    def tick(self) -> None:
+    def _tick(self) -> None:
         """Take the operation's next step, as the hub does whenever it looks at things."""
         if self._step is None or self._final is not None:
             return
@@ -164,6 +171,13 @@ class Overlapped:
             return
         if status is not None:
             self._complete(status)
+
+    def _keeping(self, kept: object) -> Self:
+        """Keep an object alive until the operation is over; return the operation."""
+        self._keeps = kept
+        if self._final is not None:
+            self._keeps = None
+        return self
 
     def _cancel(self) -> None:
         """End it with CANCELED; an operation whose hook says no goes on."""
@@ -182,23 +196,28 @@ class Overlapped:
         """Wait until it is over or the time ends; tell whether it is over."""
         return self._over() or not self._hub.alive or self._hub.wait(self._over, timeout)
 
-    async def _wait_in_loop(self) -> None:
+    def _wait_in_loop(self) -> Generator[Any, None, None]:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
+        loops, carriers = self._hub.loops, self._hub.carriers
 
         def wake() -> None:
-            _wake(loop, future)
+            if loops.looks_in(loop):
+                _resolve(future)
+            else:
+                _wake(loop, future)
 
-        with self._hub.loops.readable_in(loop, wake):
-            self._waiters.append(wake)
-            try:
-                self._hub.carriers.begin(wake)
-                # Another thread may have ended it before it could see the waiter.
-                if not self._over():
-                    await future
-            finally:
-                self._hub.carriers.end(wake)
-                self._waiters.remove(wake)
+        loops.begin(loop, wake)
+        self._waiters.append(wake)
+        try:
+            carriers.begin(wake)
+            # Another thread may have ended it before it could see the waiter.
+            if not self._over():
+                yield from future.__await__()
+        finally:
+            carriers.end(wake)
+            self._waiters.remove(wake)
+            loops.end(loop, wake)
 
     def _raise_if_failed(self) -> None:
         status = self._seen()
@@ -207,12 +226,12 @@ class Overlapped:
 
 
 def detail_of(err: NdError) -> str:
-    """Give the message of an error without the call before it and the status behind it."""
+    """Return the message of an error without the call before it and the status behind it."""
     _, _, detail = str(err).partition(": ")
     return detail.removesuffix(f" [{err.status.name}]") or str(err)
 
 
-def _without_owner(hook: Any) -> Any:
+def without_owner(hook: Any) -> Any:
     """Hold a bound method without its object; what has lost its object does nothing."""
     if not isinstance(hook, types.MethodType):
         return hook
@@ -264,7 +283,7 @@ class OverlappedObject(Closing):
             raise error(Status.UNSUCCESSFUL, call, f"too late to cancel {', '.join(left)}")
 
     def get_overlapped_result(self, overlapped: Overlapped, wait: bool = False) -> Status:
-        """Give the final status of an operation, of this object or any other.
+        """Return the final status of an operation, of this object or any other.
 
         PENDING while it is not over; with `wait` this blocks instead. A failure is returned, not
         raised.
@@ -299,7 +318,7 @@ class OverlappedObject(Closing):
         overlapped = self._operation(self._hub, self, self._file, call, step, cancel)
         overlapped._waits_for = waits_for
         self._pending[overlapped] = None
-        overlapped.tick()
+        overlapped._tick()
         return overlapped
 
     def _forget(self, overlapped: Overlapped) -> None:
@@ -326,7 +345,7 @@ class OverlappedFile(Closing):
         return self._closed
 
     def fileno(self) -> int:
-        """Give a descriptor that is readable when there may be something to `poll`.
+        """Return a descriptor that is readable when there may be something to `poll`.
 
         For `select`, `selectors` and asyncio. A `poll` that it led to may find nothing.
         """

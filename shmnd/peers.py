@@ -53,7 +53,7 @@ class _Process:
         return bool(_poll(self.doorbell, 0) & select.POLLHUP)
 
     def has_hung_up(self) -> bool:
-        """Tell whether it listened to us and does so no more; its doorbell may have been lost."""
+        """Return whether it listened to us and does so no more; its doorbell may have been lost."""
         return self.listens_no_more() and was_listened_at(self.doorbell)
 
     def ring_by(self, doorbell: Descriptor) -> None:
@@ -102,7 +102,7 @@ class Peers:
         self._segments: weakref.WeakKeyDictionary[PeerLike, set[int]] = weakref.WeakKeyDictionary()
 
     def get(self, uid: str) -> PeerLike | None:
-        """Give what is known of an adapter."""
+        """Return what is known of an adapter."""
         found = self._adapters.get(uid)
         return None if found is None else found[0]
 
@@ -189,7 +189,7 @@ class Peers:
             return left if process.has_hung_up() else []
 
     def take_dead(self, readable: list[int]) -> list[PeerLike]:
-        """Give the adapters whose processes ended, by the descriptors that became readable."""
+        """Return the adapters whose processes ended, by the descriptors that became readable."""
         dead: list[PeerLike] = []
         with self._lock:
             for process in list(self._processes.values()):

@@ -24,40 +24,42 @@ TCP: Final = 6
 
 
 class Port:
-    """An address and port that nobody else has, until it is released."""
+    """An address and port that nobody else has, from `bind` or `bound` until it is released."""
 
     def __init__(
-        self,
-        adapter: AdapterLike,
-        owner: EventTarget,
-        kind: str,
-        wanted: Address,
-        protocol: int,
-        call: str,
+        self, adapter: AdapterLike, owner: EventTarget, kind: str, wanted: Address, protocol: int
     ) -> None:
-        """Bind; port 0 lets the broker choose. NdError says why it cannot be."""
-        host, number = wanted
-        if not is_any(host):
-            require_local(host, call)
         self._hub: Final[Hub] = adapter.hub
         self.object: Final = self._hub.new_number()
         """What the broker knows it by."""
+        self.address = wanted
+        self._record = Bound(adapter.uid, kind, *wanted, protocol)
+        self._hub.follow_object(self.object, owner)
+
+    def bind(self, call: str) -> None:
+        """Have the broker bind it; port 0 lets it choose. NdError says why it cannot be."""
+        host, record = self.address[0], self._record
+        if not is_any(host):
+            require_local(host, call)
         with self._hub.rpc:
             reply = self._hub.call(
                 "bind",
                 caller=call,
-                adapter=adapter.uid,
+                adapter=record.adapter,
                 object=self.object,
-                kind=kind,
+                kind=record.kind,
                 host=host,
-                port=number,
-                protocol=protocol,
+                port=record.port,
+                protocol=record.protocol,
             )
-            self._record = Bound(adapter.uid, kind, host, reply["port"], protocol)
             step("port-bound")
-            self._hub.ledger.bound[self.object] = self._record
-        self.address: Final[Address] = host, reply["port"]
-        self._hub.follow_object(self.object, owner)
+            self.bound(reply["port"])
+
+    def bound(self, number: int) -> None:
+        """Take note of the port that the broker has bound."""
+        self._record.port = number
+        self.address = self.address[0], number
+        self._hub.ledger.bound[self.object] = self._record
 
     def listen(self, backlog: int, call: str) -> None:
         """Have others find it."""
@@ -67,9 +69,9 @@ class Port:
             self._record.backlog = backlog
 
     def release(self) -> None:
-        """Give it back; it is free for others at once."""
+        """Release it; it is free for others at once."""
+        self._hub.unfollow_object(self.object)
         if self._hub.ledger.bound.pop(self.object, None) is not None:
-            self._hub.unfollow_object(self.object)
             self._hub.post("close", object=self.object)
 
 
@@ -100,7 +102,7 @@ class PortHolder(OverlappedObject):
 
 
 def source_address(port: Port, adapter: AdapterLike, peer: Address, call: str) -> Address:
-    """Give the local address of a connection from a bound port to a peer."""
+    """Return the local address of a connection from a bound port to a peer."""
     host, number = port.address
     if is_any(host):
         host = source_host(adapter, peer[0]) if _covers(host, peer[0]) else host

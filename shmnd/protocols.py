@@ -7,15 +7,22 @@ its every state can be tested without either.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from shmnd.records import Announcement, Entry, Watch
 
 __all__ = [
+    "Announcer",
     "BrokerLike",
     "DataPlaneLike",
     "Description",
     "Event",
+    "HubOfNames",
     "LinkLike",
+    "NamesLike",
     "PeerLike",
     "SegmentLike",
     "SegmentOwner",
@@ -32,7 +39,7 @@ Event = Mapping[str, Any]
 class Ticker(Protocol):
     """Something that looks at its affairs when it is told to."""
 
-    def tick(self) -> None:
+    def _tick(self) -> None:
         """Look; never wait."""
 
 
@@ -40,32 +47,32 @@ class Carrier(Protocol):
     """A completion queue, whose requests in progress go on when it is looked at."""
 
     @property
-    def busy(self) -> bool:
+    def _busy(self) -> bool:
         """It has requests in progress."""
 
     @property
-    def attended(self) -> bool:
+    def _attended(self) -> bool:
         """Somebody sleeps for it, or waits for a Notify."""
 
     @property
-    def notify_mode(self) -> int:
+    def _notify_mode(self) -> int:
         """Not 0 while somebody waits for a Notify."""
 
-    announcing: bool
+    _announcing: bool
     """Ring once when a request is posted that does not end at once: somebody sleeps."""
 
     @property
-    def looks(self) -> int:
+    def _looks(self) -> int:
         """Grows whenever somebody asks for its results."""
 
     @property
-    def due(self) -> float | None:
+    def _due(self) -> float | None:
         """When to look at them though nobody rings."""
 
-    def watch(self, on: bool) -> None:
+    def _watch(self, on: bool) -> None:
         """Have what moves them ring, as for one who sleeps, or no longer."""
 
-    def look(self) -> None:
+    def _look(self) -> None:
         """Carry them on; never wait."""
 
 
@@ -73,7 +80,7 @@ class SegmentOwner(Protocol):
     """An adapter, as the hub and the ledger see it."""
 
     @property
-    def key(self) -> str:
+    def _key(self) -> str:
         """32 hexadecimal digits that only this process and the broker know."""
 
     @property
@@ -105,6 +112,10 @@ class PeerLike(Protocol):
     @property
     def uid(self) -> str:
         """32 hexadecimal digits."""
+
+    @property
+    def dead(self) -> bool:
+        """Its process has died."""
 
     def add_segment(self, seg: int, segment: Any) -> None:
         """Take a segment over."""
@@ -147,6 +158,69 @@ class DataPlaneLike(Protocol):
         """Map a segment of another process; takes the descriptor in any case."""
 
 
+class HubOfNames(Protocol):
+    """The hub, as announced and watched names need it."""
+
+    @property
+    def rpc(self) -> contextlib.AbstractContextManager[Any]:
+        """Held while the broker is asked."""
+
+    @property
+    def client(self) -> BrokerLike:
+        """The session with the broker."""
+
+    def new_number(self) -> int:
+        """Return a number that no other object of this process has had."""
+
+    def call(
+        self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
+    ) -> dict[str, Any]:
+        """Ask the broker and wait for its reply."""
+
+    def post(self, op: str, **fields: Any) -> None:
+        """Send the broker a request that needs no reply."""
+
+    def progress(self) -> None:
+        """Do what can be done now; never wait."""
+
+    def wake_at(self, when: float) -> None:
+        """Wake every waiter at a moment of `time.monotonic()`."""
+
+    def peer_adapter(self, uid: str) -> PeerLike | None:
+        """Return what is known of an adapter of another process."""
+
+
+class NamesLike(Protocol):
+    """Records and watches, as a directory needs them."""
+
+    def announce(
+        self, adapter: SegmentOwner, kind: str, name: str, data: dict[str, Any]
+    ) -> Announcement:
+        """Announce a record of an adapter."""
+
+    def find(self, kind: str, name: str) -> list[Entry]:
+        """Return the records that exist."""
+
+    def watch(self, kind: str, name: str) -> Watch:
+        """Follow the records of a kind, or of a name."""
+
+
+class _HasNames(Protocol):
+    @property
+    def names(self) -> NamesLike: ...
+
+
+class Announcer(SegmentOwner, Protocol):
+    """An adapter, as a directory needs it."""
+
+    @property
+    def hub(self) -> _HasNames:
+        """The hub of its process."""
+
+    def check_open(self, call: str) -> None:
+        """Raise DEVICE_REMOVED when it is closed."""
+
+
 class BrokerLike(Protocol):
     """The broker's client."""
 
@@ -154,8 +228,11 @@ class BrokerLike(Protocol):
     def alive(self) -> bool:
         """False after the broker was found gone, until a call or `reconnect` finds a new one."""
 
+    def broker_runs(self) -> bool:
+        """Return whether a broker takes connections now; never waits, never starts one."""
+
     def fileno(self) -> int:
-        """Give a descriptor that is readable when there are events; the same for life."""
+        """Return a descriptor that is readable when there are events; the same for life."""
 
     def call(
         self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any

@@ -36,7 +36,7 @@ class Provider(Closing):
         return object.__reduce_ex__(self, protocol)  # nothing here could be released twice
 
     def query_address_list(self) -> list[tuple[str, int]]:
-        """Give all local addresses, with port 0."""
+        """Return all local addresses, with port 0."""
         return [(host, 0) for host in host_addresses()]
 
     def query_address_list_into(self, buffer: Buffer | None) -> int:
@@ -46,7 +46,7 @@ class Provider(Closing):
         )
 
     def resolve_address(self, host: str | tuple[str, int]) -> int:
-        """Give the id of the adapter that serves a local address; a port is ignored."""
+        """Return the id of the adapter that serves a local address; a port is ignored."""
         call = "Provider.resolve_address"
         numeric = next(iter(host), None) if isinstance(host, tuple) else host
         require_local(parse_host(numeric, call, 1), call)
@@ -69,11 +69,20 @@ def open_adapter(
     namespace: str | None = None,
     rnr_timeout: float = 2.0,
     group: int | str | None = None,
+    memory_limit: int | None = None,
 ) -> Adapter:
     """Open the adapter that serves a local address; starts the broker when there is none.
 
     `namespace` separates worlds that are not to meet. `rnr_timeout` is how many seconds a Send
     waits for a Receive. With a `group` (its name or number; default: SHMND_GROUP) the processes of
-    its members meet in a namespace of that group; else those of this user alone.
+    its members meet in a namespace of that group; else those of this user alone. `memory_limit` is
+    how many bytes the segments of its `allocate` may have together; SHMND_MEMORY_LIMIT limits all
+    segments that the process makes.
     """
-    return Adapter(host, namespace=namespace, rnr_timeout=rnr_timeout, group=group)
+    return Adapter(
+        host,
+        namespace=namespace,
+        rnr_timeout=rnr_timeout,
+        group=group,
+        memory_limit=memory_limit,
+    )

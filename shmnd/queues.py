@@ -13,12 +13,20 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Final
 
-from shmnd.overlapped import Overlapped, OverlappedFile, OverlappedObject, Readiness
+from shmnd.overlapped import (
+    Overlapped,
+    OverlappedFile,
+    OverlappedObject,
+    Readiness,
+    without_owner,
+)
 from shmnd.ring import CompletionCore, QueuePair, ReceiveCore, Result
 from shmnd.status import CqNotify, Status, error
 from shmnd.within import within
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from shmnd.adapter_like import MemoryAdapter
 
 __all__ = ["CompletionQueue", "QueuePair", "Result", "SharedReceiveQueue"]
@@ -49,8 +57,39 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         self._waiting: dict[Overlapped, CqNotify] = {}
         # Taken again by a finaliser that interrupts its holder.
         self._notifies = threading.RLock()
+        self._cancel_notify = without_owner(self._forget_notify)
         CompletionCore.__init__(self, adapter, depth, self._place, adapter.hub.doorbell_fd)
         self._hub.carriers.add(self)
+
+    # -- one result at a time --
+
+    def wait_one(self, timeout: float | None = None) -> Result:
+        """Wait for one result and return it.
+
+        TimeoutError when `timeout` seconds end first; it says what is outstanding, and with whom.
+        """
+        results = self.wait(1, timeout)
+        if results:
+            return results[0]
+        outstanding = self._outstanding()
+        raise TimeoutError(
+            f"CompletionQueue.wait_one: no result within {timeout} s; "
+            + ("; ".join(outstanding) or "no connected queue pair completes here")
+        )
+
+    async def __aiter__(self) -> AsyncIterator[Result]:
+        """Return results as they come, one by one, and let other tasks run meanwhile."""
+        told: Overlapped | None = None
+        while True:
+            results = self.get_results(1)
+            if not results:
+                if told is None or told.done():
+                    told = self.notify()
+                results = self.get_results(1)  # it may have come before the Notify
+            if results:
+                yield results[0]
+            elif told is not None:
+                await told
 
     # -- Notify --
 
@@ -61,14 +100,16 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         failure of the queue itself. One event completes all that wait.
         """
         call = "CompletionQueue.notify"
-        self.adapter.check_open(call)
-        kind = CqNotify(within(call, 1, "type", type, CqNotify.ERRORS, CqNotify.SOLICITED))
+        self._adapter.check_open(call)
+        kind = type
+        if kind is not CqNotify.ANY:
+            kind = CqNotify(within(call, 1, "type", type, CqNotify.ERRORS, CqNotify.SOLICITED))
         self._check_usable(call)
-        overlapped = self._start(call, None, self._forget_notify, "a completion")
+        overlapped = self._start(call, None, self._cancel_notify, "a completion")
         with self._notifies:
             self._waiting[overlapped] = kind
             self._arm()
-        self.tick()
+        self._tell()
         return overlapped
 
     def _arm(self) -> None:
@@ -79,12 +120,13 @@ class CompletionQueue(CompletionCore, OverlappedObject):
             strongest = _ANY
         elif CqNotify.SOLICITED in kinds:
             strongest = _SOLICITED
-        self.arm_for(strongest)
-        if strongest:
+        was = self._notify_mode
+        self._arm_for(strongest)
+        if strongest and not was:
             self._hub.affairs.add(self)
-        else:
+        elif was and not strongest:
             self._hub.affairs.remove(self)
-            self._hub.carriers.left()
+            self._hub.carriers.left(self)
 
     def _forget_notify(self, overlapped: Overlapped) -> bool:
         with self._notifies:
@@ -92,79 +134,87 @@ class CompletionQueue(CompletionCore, OverlappedObject):
             self._arm()
         return True
 
-    def tick(self) -> None:
+    def _tick(self) -> None:
         """Look whether a completion satisfies those who wait for one."""
-        if not self.notify_mode:
+        if not self._notify_mode:
             return
         with self._notifies:
-            self._arm()  # anew: a producer rings once an arming
-        self.gather()
+            self._arm_for(self._notify_mode)  # anew: a producer rings once an arming
+        self._tell()
+
+    def _tell(self) -> None:
+        if not self._notify_mode:
+            return
+        self._gather()
         with self._notifies:
-            told = list(self._waiting) if self.triggered(self.notify_mode) else []
+            told = list(self._waiting) if self._triggered(self._notify_mode) else []
             for overlapped in told:
                 del self._waiting[overlapped]
             if told:
                 self._arm()
         for overlapped in told:
             overlapped._complete(Status.SUCCESS)
-        if told and self.readiness is not None:
-            self.readiness.set()
-        if self.notify_mode and self.busy:
-            self._hub.wake_at(time.monotonic() + _RETRY)
+        if told and self._readiness is not None:
+            self._readiness.set()
+        if self._notify_mode and self._busy:
+            due = self._due
+            retry = time.monotonic() + _RETRY
+            self._hub.wake_at(retry if due is None else min(due, retry))
 
     def fileno(self) -> int:
-        """Give a descriptor that is readable after an armed Notify completed.
+        """Return a descriptor that is readable after an armed Notify completed.
 
         It stays readable until `get_results` is called.
         """
         call = "CompletionQueue.fileno"
         self._check_usable(call)
         self._hub.check(call)
-        if self.readiness is None:
-            self.readiness = Readiness(self._hub)
-        return self.readiness.fileno()
+        if self._readiness is None:
+            self._readiness = Readiness(self._hub)
+        return self._readiness.fileno()
 
     # -- the rest --
 
     def resize(self, depth: int) -> None:
         """Change how many results the queue holds. Nothing is lost; traffic may go on."""
         call = "CompletionQueue.resize"
-        self.adapter.check_open(call)
+        self._adapter.check_open(call)
         self._check_usable(call)
-        most = self.adapter.limits.max_completion_queue_depth
+        most = self._adapter.limits.max_completion_queue_depth
         depth = within(call, 0, "depth", depth, 1, most)
-        queued = self.gather()
+        queued = self._gather()
         if depth < queued:
             raise error(
                 Status.BUFFER_OVERFLOW, call, f"{queued} results are queued, more than {depth}"
             )
-        self.set_depth(depth)
+        self._set_depth(depth)
 
     def get_notify_affinity(self) -> tuple[int, int]:
-        """Give the processor group and mask that notifications come from."""
+        """Return the processor group and mask that notifications come from."""
         call = "CompletionQueue.get_notify_affinity"
-        self.adapter.check_open(call)
+        self._adapter.check_open(call)
         self._check_usable(call)
         return _affinity()
 
     def _check_usable(self, call: str) -> None:
-        if self.closed:
+        if self._closed:
             raise error(Status.INVALID_HANDLE, call, "the completion queue is closed")
 
     def close(self) -> None:
         """Release it: pending Notify requests end with CANCELED, and threads that wait wake up.
 
-        Queue pairs that use it live on; results that are here stay readable.
+        Queue pairs that use it live on. Every call raises INVALID_HANDLE from then on, and what
+        was not taken is lost.
         """
-        if self.closed:
+        if self._closed:
             return
-        self.shut()
+        self._shut()
         with self._notifies:
             self._waiting.clear()
             self._arm()
         OverlappedObject.close(self)
         self._hub.news()
-        readiness, self.readiness = self.readiness, None
+        readiness, self._readiness = self._readiness, None
         if readiness is not None:
             readiness.close()
 
@@ -190,93 +240,95 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
     def modify(self, depth: int = 0, notify_threshold: int = 0) -> None:
         """Change the depth, the threshold, or both; 0 leaves one as it is."""
         call = "SharedReceiveQueue.modify"
-        self.adapter.check_open(call)
+        self._adapter.check_open(call)
         self._check_usable(call)
-        most = self.adapter.limits.max_shared_receive_queue_depth
+        most = self._adapter.limits.max_shared_receive_queue_depth
         depth = within(call, 0, "depth", depth, 0, most)
         notify_threshold = within(call, 0, "notify_threshold", notify_threshold, 0, most)
-        if depth and depth < self.outstanding:
+        if depth and depth < self._outstanding:
             raise error(
                 Status.BUFFER_OVERFLOW,
                 call,
-                f"{self.outstanding} receives are outstanding, more than depth {depth}",
+                f"{self._outstanding} receives are outstanding, more than depth {depth}",
             )
         if depth:
-            self.set_depth(depth)
+            self._set_depth(depth)
         if notify_threshold:
             self._threshold = notify_threshold
-        self.used_up()
+        self._used_up()
 
     def notify(self) -> Overlapped:
         """Ask to be told when fewer receives than the threshold are outstanding."""
         call = "SharedReceiveQueue.notify"
-        self.adapter.check_open(call)
+        self._adapter.check_open(call)
         self._check_usable(call)
         with self._watching:
             overlapped = self._start(call, self._below, None, "receives to be used up")
-            self.awaited = True
+            self._awaited = True
             self._hub.affairs.add(self)
-        self.tick()
+        self._tick()
         return overlapped
 
     def _below(self) -> Status | None:
-        return Status.SUCCESS if self.outstanding < self._threshold else None
+        return Status.SUCCESS if self._outstanding < self._threshold else None
 
-    def used_up(self) -> None:
+    def _used_up(self) -> None:
         """Receives may have been used up: tell those who wait for it."""
         if self._pending:
             for overlapped in list(self._pending):
-                overlapped.tick()
+                overlapped._tick()
 
-    def tick(self) -> None:
+    def _tick(self) -> None:
         """Look for messages that have used receives up, for those who wait for that.
 
         They do so when their completion queue is looked at: who waits here need not poll.
         """
         if self._pending:
             self._look()
-        self.used_up()
+        self._used_up()
         self._look_away()
 
     def _look(self) -> None:
         with self._watching:
-            for queue in self.queues():
+            for queue in self._queues():
                 if queue not in self._watched:
                     self._watched.add(queue)
-                    queue.watch(True)
+                    queue._watch(True)
             watched = list(self._watched)
         for queue in watched:
-            queue.look()
-        if any(queue.busy for queue in watched):
-            self._hub.wake_at(time.monotonic() + _RETRY)
+            queue._look()
+        if any(queue._busy for queue in watched):
+            retry = time.monotonic() + _RETRY
+            due = min((due for queue in watched if (due := queue._due)), default=retry)
+            self._hub.wake_at(min(due, retry))
 
     def _look_away(self) -> None:
         """Nobody waits any more, if that is so."""
         with self._watching:
             if self._pending:
                 return
-            self.awaited = False
+            self._awaited = False
             self._hub.affairs.remove(self)
             for queue in list(self._watched):
                 self._watched.discard(queue)
-                queue.watch(False)
+                queue._watch(False)
             self._hub.carriers.left()
 
     def get_notify_affinity(self) -> tuple[int, int]:
-        """Give the processor group and mask that notifications come from."""
+        """Return the processor group and mask that notifications come from."""
         call = "SharedReceiveQueue.get_notify_affinity"
-        self.adapter.check_open(call)
+        self._adapter.check_open(call)
         self._check_usable(call)
         return _affinity()
 
     def _check_usable(self, call: str) -> None:
-        if self.closed:
+        if self._closed:
             raise error(Status.INVALID_HANDLE, call, "the shared receive queue is closed")
 
     def close(self) -> None:
         """Release it: what is posted is dropped without completions."""
-        if self.closed:
+        if self._closed:
             return
-        self.shut()
+        self._shut()
         OverlappedObject.close(self)
         self._look_away()

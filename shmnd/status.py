@@ -8,7 +8,7 @@ import enum
 import errno
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 __all__ = [
     "IN_CHILD",
@@ -39,7 +39,16 @@ IN_CHILD: Final = "was opened before fork(); open a new adapter in the child"
 
 
 class Status(enum.IntEnum):
-    """ND_* status codes without their prefix, as unsigned 32-bit numbers."""
+    """ND_* status codes without their prefix, as unsigned 32-bit numbers. Prints its name."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        # Without a specification, the name; with one, what it means for a number or a text.
+        if spec and spec[-1] in "bcdeEfFgGnoxX%":
+            return int.__format__(self, spec)
+        return format(self.name, spec)
 
     SUCCESS = 0x00000000
     TIMEOUT = 0x00000102
@@ -100,6 +109,9 @@ class Status(enum.IntEnum):
 class MrFlag(enum.IntFlag):
     """ND_MR_FLAG_*: what a memory region may be used for."""
 
+    if TYPE_CHECKING:
+        __sizeof__: None  # type: ignore[assignment]  # so that no checker takes it for a context
+
     ALLOW_LOCAL_WRITE = 0x00000001
     """Receives and Reads of this process may write it."""
     ALLOW_REMOTE_READ = 0x00000002
@@ -114,6 +126,9 @@ class MrFlag(enum.IntFlag):
 
 class OpFlag(enum.IntFlag):
     """ND_OP_FLAG_*: options of one request."""
+
+    if TYPE_CHECKING:
+        __sizeof__: None  # type: ignore[assignment]  # so that no checker takes it for a context
 
     SILENT_SUCCESS = 0x00000001
     """No result if it succeeds; a failure is reported all the same."""
@@ -131,6 +146,9 @@ class OpFlag(enum.IntFlag):
 
 class AdapterFlag(enum.IntFlag):
     """ND_ADAPTER_FLAG_*: abilities that an adapter reports."""
+
+    if TYPE_CHECKING:
+        __sizeof__: None  # type: ignore[assignment]  # so that no checker takes it for a context
 
     IN_ORDER_DMA_SUPPORTED = 0x00000001
     """The last byte that a Write moves becomes visible last."""
@@ -167,7 +185,7 @@ class RequestType(enum.IntEnum):
 
 
 def failed(status: int) -> bool:
-    """Tell whether a status counts as a failure: bit 31 is set, so warnings count too."""
+    """Return whether a status counts as a failure: bit 31 is set, so warnings count too."""
     return bool(status & 0x80000000)
 
 

@@ -2,7 +2,8 @@
 """The tie between a connector and its queue pair: everything that touches the data plane.
 
 A connector holds its queue pair weakly, because dropping the last reference to a queue pair
-releases it. The queue pair tells the tie when that happens.
+releases it. The queue pair tells the tie when that happens. Once it is connected it holds its
+connector, so that the connection lasts as long as the queue pair, also without the connector.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ class Look(enum.Enum):
 
 def own_queue_pair(qp: object, adapter: AdapterLike, call: str) -> QueuePairLike:
     """Let pass a queue pair of this adapter; INVALID_PARAMETER_1 for anything else."""
-    if not callable(getattr(qp, "begin_connect", None)):
+    if not callable(getattr(qp, "_begin_connect", None)):
         raise error(Status.INVALID_PARAMETER_1, call, f"{type(qp).__name__} is no QueuePair")
     pair = cast("QueuePairLike", qp)
-    if pair.adapter is not adapter:
+    if pair._adapter is not adapter:
         raise error(Status.INVALID_PARAMETER_1, call, "the queue pair is of another adapter")
     return pair
 
@@ -78,20 +79,26 @@ class Tie:
     def __init__(self, hub: Hub, qp: QueuePairLike, call: str) -> None:
         """Take a queue pair that is free; CONNECTION_ACTIVE or CANCELED when it is not."""
         with hub.attempts:
-            if qp.state != QpState.IDLE:
-                raise _not_free(qp.state, call)
-            qp.begin_connect()
+            if qp._state != QpState.IDLE:
+                raise _not_free(qp._state, call)
+            qp._begin_connect()
         self._hub = hub
         self._number = number = next(_numbers)
         _pairs[number] = weakref.ref(qp, lambda _: _pairs.pop(number, None))
         self._attached = False
         self._released = False
         self._listener: weakref.WeakMethod[Callable[[], None]] | None = None
-        qp.on_release(_weakly(self))
+        qp._on_release(_telling(self))
 
     def when_released(self, callback: Callable[[], None]) -> None:
         """Have a method called when the queue pair goes; it must not wait for anything."""
         self._listener = weakref.WeakMethod(callback)
+
+    def keep(self, connector: object) -> None:
+        """Have the queue pair, which is connected, hold the connector as long as it is tied."""
+        qp = self._living
+        if qp is not None:
+            qp._on_release(_telling(self, connector))
 
     def queue_pair_released(self) -> None:
         """The queue pair is being closed, or dies. It tells its peer itself."""
@@ -101,6 +108,11 @@ class Tie:
             listener()
 
     @property
+    def released(self) -> bool:
+        """The queue pair is being closed, or was."""
+        return self._released
+
+    @property
     def _living(self) -> QueuePairLike | None:
         pair = _pairs.get(self._number)
         return None if self._released or pair is None else pair()
@@ -108,7 +120,7 @@ class Tie:
     def describe(self) -> dict[str, Any]:
         """Tell what the other end must know."""
         qp = self._living
-        return {} if qp is None else qp.describe()
+        return {} if qp is None else qp._describe()
 
     def answer(self, attempt: Attempt, peer: PeerLike, limits: ReadLimits) -> LinkLike:
         """Passive side: make the link and bind the queue pair to it."""
@@ -142,8 +154,8 @@ class Tie:
         active: bool,
     ) -> None:
         assert attempt.theirs is not None
-        qp.set_read_limits(*limits)
-        qp.attach(link, peer, attempt.theirs.qp, active, (attempt.local, attempt.peer))
+        qp._set_read_limits(*limits)
+        qp._attach(link, peer, attempt.theirs.qp, active, (attempt.local, attempt.peer))
         self._attached = True
 
     def _require_living(self, call: str) -> QueuePairLike:
@@ -157,21 +169,21 @@ class Tie:
         qp = self._living
         if qp is None:
             return Look.RELEASED
-        qp.progress()
-        state = qp.state
+        qp._progress()
+        state = qp._state
         if state == QpState.CONNECTED:
             return Look.OPEN
         if state == QpState.DOWN:
             return Look.DOWN
         if state == QpState.CLOSED:
             return Look.RELEASED
-        if state == QpState.ATTACHED and qp.peer_state > LinkState.OPEN:
+        if state == QpState.ATTACHED and qp._peer_state > LinkState.OPEN:
             return Look.REFUSED
         return Look.UNDECIDED
 
     def open(self) -> None:
         """Active side: complete the connection."""
-        self._require_living("Connector.complete_connect").open()
+        self._require_living("Connector.complete_connect")._open()
 
     def give_up(self, *, rejected: bool = False) -> None:
         """The attempt is over: tell the other side if there is a link. The pair is as before."""
@@ -180,22 +192,22 @@ class Tie:
             return
         try:
             if self._attached:
-                qp.abandon(rejected)
-                qp.detach()
+                qp._abandon(rejected)
+                qp._detach()
             else:
-                qp.end_connect()
+                qp._end_connect()
         except NdError:
             pass  # it was closed by another thread just now, and told its peer itself
 
     def disconnect(self, done: Callable[[], object]) -> None:
         """End the connection, and call `done` when nothing of it is left to do."""
         qp = self._let_go()
-        if qp is None or _ended(qp.disconnect):
+        if qp is None or _ended(qp._disconnect):
             done()
             return
 
         def go_on() -> bool:
-            ended = _ended(qp.disconnect_step)
+            ended = _ended(qp._disconnect_step)
             if ended:
                 done()
             return ended
@@ -205,7 +217,7 @@ class Tie:
     def _let_go(self) -> QueuePairLike | None:
         qp = self._living
         if qp is not None:
-            qp.on_release(None)
+            qp._on_release(None)
         _pairs.pop(self._number, None)
         return qp
 
@@ -217,11 +229,11 @@ def _ended(step: Callable[[], bool]) -> bool:
         return True  # it was closed by another thread just now
 
 
-def _weakly(tie: Tie) -> Callable[[], None]:
-    """Give what a queue pair calls; it keeps neither the tie nor the connector alive."""
+def _telling(tie: Tie, kept: object = None) -> Callable[[], None]:
+    """Return what a queue pair calls at its end; by it the pair keeps `kept`, not the tie."""
     ref = weakref.ref(tie)
 
-    def released() -> None:
+    def released(_kept: object = kept) -> None:
         living = ref()
         if living is not None:
             living.queue_pair_released()

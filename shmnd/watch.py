@@ -9,13 +9,16 @@ that may be one whose work is not there. Here whoever finds something tells ever
 
 from __future__ import annotations
 
+import contextlib
 import select
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Protocol
 
 from shmnd.descriptors import Doorbell, EventCount, Timer, taking_from_the_system
+from shmnd.ring.watching import WatchCore
 
 __all__ = ["Readiness", "Watch"]
 
@@ -27,21 +30,22 @@ _PATIENCE = 5.0
 """Seconds that an end waits for a thread which was woken; longer only on a stopped machine."""
 
 
-class Watch:
-    """The descriptors of one process, and its sleeping threads."""
+class Watch(WatchCore):
+    """The descriptors of one process, and its sleeping threads.
+
+    A thread that waits at a completion queue, while no other one sleeps, does so in compiled code
+    (`shmnd.ring.watching`); `_followers` are the threads that it has to wake when it ends.
+    """
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._own = EventCount()  # rung by this process alone
         # Closed by whoever lets go of one last: another thread may be about to drain it.
-        self._doorbells: dict[int, Doorbell] = {}
+        self._doorbells = {}
         self._timer = Timer()
         self._nudge = EventCount()  # wakes the leader; unlike a ring it is no news
-        self._nudged = False
         self._cond = threading.Condition()  # its lock may be taken again by a finaliser
-        self._generation = 0
-        self._leader: int | None = None
-        self._polling = False
+        self._sleep_on(self._epoll.fileno(), self._own.fileno(), self._nudge.fileno())
         self._epoll.register(self._own.fileno(), select.EPOLLIN)
         self._epoll.register(self._timer.fileno(), select.EPOLLIN)
         self._epoll.register(self._nudge.fileno(), select.EPOLLIN)
@@ -97,12 +101,16 @@ class Watch:
         return False
 
     def ready(self, found: list[tuple[int, int]] | None = None) -> tuple[bool, list[int]]:
-        """Tell whether anything is readable now, and which descriptors beside the watch's own.
+        """Return whether anything is readable now, and which descriptors beside the watch's own.
 
         Doorbells and the timer are drained. `found` is what a sleep has just found.
         """
-        rung, others = False, []
-        for fd, _ in self._epoll.poll(0, _MOST) if found is None else found:
+        others: list[int] = []
+        rung = False
+        if found is None:
+            found = []
+            rung = self._take(found)
+        for fd, _ in found:
             doorbell = self._doorbells.get(fd)
             if doorbell is not None:
                 self._hear(doorbell)
@@ -137,6 +145,15 @@ class Watch:
         self._nudged = True
         self._nudge.add()
 
+    def _calm(self) -> None:
+        with self._cond:
+            self._nudged = False
+            self._nudge.drain()
+
+    def _stir(self) -> None:
+        with self._cond:
+            self._cond.notify_all()
+
     def sleep(self, seen: int, timeout: float) -> list[tuple[int, int]] | None:
         """Block until there is news after generation `seen`, at most so many seconds.
 
@@ -157,34 +174,41 @@ class Watch:
 
     def _lead(self, seen: int, timeout: float) -> bool:
         """Become the leader, or stay it; False when there was news, or the time is over."""
-        me = threading.get_ident()
         deadline = 0.0
-        with self._cond:
+        with self._following():
             while self._generation == seen:
-                if self._leader is None or self._leader == me:
-                    self._leader = me
-                    self._polling = True
+                if self._become_leader(polling=True):
                     return True
                 deadline = deadline or time.monotonic() + timeout
                 if not self._cond.wait(deadline - time.monotonic()):
                     break
         return False
 
+    @contextlib.contextmanager
+    def _following(self) -> Iterator[None]:
+        """Hold the condition, and be counted before anything is read that a leader changes."""
+        with self._cond:
+            self._followers += 1
+            try:
+                yield
+            finally:
+                self._followers -= 1
+
     def leave(self) -> None:
         """Lead no longer, if this thread did; one of those who sleep will."""
         if self._leader != threading.get_ident():
             return
         with self._cond:
-            self._leader = None
+            self._leader = 0
             self._cond.notify_all()
 
     def close(self) -> None:
-        """Give the descriptors back, once nobody sleeps on them.
+        """Release the descriptors, once nobody sleeps on them.
 
         A leader that was woken and does not run yet would find nothing to wake up for, and sleep
         on, when its descriptors are gone.
         """
-        with self._cond:
+        with self._following():
             deadline = time.monotonic() + _PATIENCE
             while self._polling and self._leader != threading.get_ident():
                 if sys.is_finalizing():
@@ -195,6 +219,7 @@ class Watch:
         self._close_descriptors()
 
     def _close_descriptors(self) -> None:
+        self._sleep_on(-1, -1, -1)
         self._epoll.close()
         self._own.close()
         self._doorbells.clear()
@@ -202,9 +227,9 @@ class Watch:
         self._nudge.close()
 
     def close_in_child(self) -> None:
-        """Give the copies back that fork() made; what the parent sleeps on stays as it is."""
+        """Release the copies that fork() made; what the parent sleeps on stays as it is."""
         self._cond = threading.Condition()  # a thread that is not here may have held the old one
-        self._leader = None
+        self._leader = self._followers = 0
         self._polling = False
         self._close_descriptors()
 
@@ -238,7 +263,7 @@ class Readiness:
         self._epoll: select.epoll | None = None
 
     def fileno(self) -> int:
-        """Give the descriptor. ValueError after `close()`."""
+        """Return the descriptor. ValueError after `close()`."""
         with self._making:
             if self._closed:
                 raise ValueError("fileno() of something closed")
@@ -278,7 +303,7 @@ class Readiness:
             event.drain()
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Release the descriptors."""
         self._closed = True
         epoll, self._epoll = self._epoll, None
         event, self._event = self._event, None

@@ -3,51 +3,80 @@
 
 from __future__ import annotations
 
+import enum
 import math
 from numbers import Integral, Real
+from typing import Final
 
-from shmnd.status import Status, error
+from shmnd.status import OpFlag, Status, error
 
-__all__ = ["flags_given", "integer", "parameter_status", "seconds", "within"]
+__all__ = ["flags_as_context", "flags_given", "integer", "parameter_status", "seconds", "within"]
+
+
+_ENDLESS: Final = "; 0 does not wait, None waits without an end"
 
 
 def integer(value: object) -> int | None:
-    """Give the int that a value stands for; None for what is no integer, a bool included."""
+    """Return the int that a value stands for; None for what is no integer, a bool included."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         return None
     return int(value)
 
 
 def parameter_status(number: int) -> Status:
-    """Give the INVALID_PARAMETER status of a parameter number; 0 is the one without a number."""
+    """Return the INVALID_PARAMETER status of a parameter number; 0 is the one without a number."""
     return Status[f"INVALID_PARAMETER_{number}"] if number else Status.INVALID_PARAMETER
 
 
 def within(
     call: str, parameter: int, name: str, value: object, least: int, most: int | None = None
 ) -> int:
-    """Give the number as an int, or raise the status of that parameter (0: the plain one)."""
+    """Return the number as an int, or raise the status of that parameter (0: the plain one)."""
     number = integer(value)
     if number is None or number < least or (most is not None and number > most):
         limits = f"outside {least}..{most}" if most is not None else f"no integer from {least} on"
-        raise error(parameter_status(parameter), call, f"{name} {value!r} is {limits}")
+        hint = f"; pass an int, not {type(value).__name__}" if number is None else ""
+        raise error(parameter_status(parameter), call, f"{name} {value!r} is {limits}{hint}")
     return number
 
 
 def seconds(call: str, parameter: int, name: str, value: object) -> float:
-    """Give the number of seconds as a float, or raise the status of that parameter."""
+    """Return the number of seconds as a float, or raise the status of that parameter."""
     if not isinstance(value, bool) and isinstance(value, Real):
         try:
             number = float(value)
         except OverflowError:
             number = math.inf
+        if number < 0:
+            raise error(
+                parameter_status(parameter),
+                call,
+                f"{name} {value!r} is negative{_ENDLESS if name == 'timeout' else ''}",
+            )
         if not math.isnan(number):
             return number
-    raise error(parameter_status(parameter), call, f"{name} {value!r} is no number of seconds")
+    raise error(
+        parameter_status(parameter),
+        call,
+        f"{name} {value!r} is no number of seconds such as 0.5",
+    )
 
 
-def flags_given(call: str, flags: object) -> int:
-    """Give flags as an int; TypeError for what is none."""
-    if not isinstance(flags, Integral):
-        raise TypeError(f"{call}: flags must be an int, not {type(flags).__name__}")
+def flags_given(call: str, flags: object, kind: type[enum.IntFlag]) -> int:
+    """Return flags as an int; TypeError for what is neither of their type nor a plain integer."""
+    if isinstance(flags, kind):
+        return int(flags)
+    if isinstance(flags, (bool, enum.Enum)) or not isinstance(flags, Integral):
+        raise TypeError(
+            f"{call}: flags must be {kind.__name__} values or a plain int, "
+            f"not {type(flags).__name__} ({flags!r})"
+        )
     return int(flags)
+
+
+def flags_as_context(call: str, flags: enum.IntFlag) -> TypeError:
+    """Make the error for flags that were passed in the place of a request's context."""
+    name = f"{type(flags).__name__}.{flags.name}" if isinstance(flags, OpFlag) else "OpFlag.…"
+    return TypeError(
+        f"{call}: {flags!r} was passed as the context; pass flags by keyword: flags={name}"
+    )

@@ -34,6 +34,7 @@ hypothesis.settings.load_profile("shmnd")
 
 _FAILED: Final = pytest.StashKey[bool]()
 _SHM: Final = Path("/dev/shm")
+_ANOTHER_RUN: Final = re.compile(rf"shmnd-test-(?!{os.getpid()}-)\d+-")
 _MAPPED: Final = re.compile(r"^(\S+) .* ((?:/dev/shm/|/memfd:)\S*shmnd.*)$")
 
 
@@ -57,8 +58,9 @@ def runtime_dir() -> Iterator[Path]:
     patch.delenv("SHMND_NAMESPACE", raising=False)
     yield folder
     patch.undo()
-    for path in folder.glob("**/broker.sock"):
-        _stop_broker(path.parent)
+    for path, _, names in os.walk(folder):  # one that is about to leave removes its directory
+        if "broker.sock" in names:
+            _stop_broker(Path(path))
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -66,8 +68,15 @@ def runtime_dir() -> Iterator[Path]:
 
 
 def _shared_memory() -> set[str]:
-    """Names in /dev/shm that are ours; other programs of this machine may come and go."""
-    return {f"/dev/shm/{path.name}" for path in _SHM.iterdir() if "shmnd" in path.name}
+    """Names in /dev/shm that are ours; other programs of this machine may come and go.
+
+    So may those of a concurrent test run, whose names carry the number of its process.
+    """
+    return {
+        f"/dev/shm/{path.name}"
+        for path in _SHM.iterdir()
+        if "shmnd" in path.name and _ANOTHER_RUN.match(path.name) is None
+    }
 
 
 def _descriptors() -> set[str]:
@@ -178,6 +187,7 @@ def _nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """
     before = _census()
     yield
+    getattr(request.node, "funcargs", {}).clear()  # pytest holds what the fixtures gave the test
     if request.node.stash.get(_FAILED, False):
         return
     deadline, pause = None, 0.0

@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print counts or a list; the exit code is 1 when no broker runs."""
-    place = place_of(args.namespace, group=args.group)
+    place = place_of(args.namespace, group=args.group, make=False)
     with visit(place) as visitor:
         if args.what and visitor is not None:
             rows = [_readable(args, row) for row in visitor.records(args.what)]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from shmnd import NdError
@@ -10,15 +11,18 @@ from shmnd.broker.leftovers import find_leftovers
 from shmnd.broker.place import Place, place_of
 from shmnd.broker.protocol import VERSION
 from shmnd.broker.visitor import visit
+from shmnd.tie import QpState
 
 from .finding import Finding, mebibytes, ok, problem, warning
+from .scene import Scene
+from .tallies import Tallies
 
 
-def look(namespace: str | None) -> Iterator[Finding]:
+def look(namespace: str | None, group: str | None = None) -> Iterator[Finding]:
     """Look at the place of a namespace, at who serves it, and at what is left over."""
     check = "runtime directory"
     try:
-        place = place_of(namespace)
+        place = place_of(namespace, group=group)
     except NdError as exc:
         yield problem(
             check,
@@ -30,7 +34,22 @@ def look(namespace: str | None) -> Iterator[Finding]:
     else:
         yield ok(check, str(place.directory))
         yield _broker(place)
+        yield ok("processes", _processes(namespace, group))
+        with contextlib.suppress(OSError):
+            place.directory.rmdir()  # made by this check, unless a process uses it
     yield _leftovers()
+
+
+def _processes(namespace: str | None, group: str | None) -> str:
+    """Count those that use the place, whether the broker knows them or not."""
+    tallies = Tallies(namespace, group)
+    tallies.refresh()
+    scene = Scene()
+    scene.read(tallies)
+    connections = {
+        end.words["connection"] for end in scene.ends if end.words["state"] == QpState.CONNECTED
+    }
+    return f"{len({page.pid for page in scene.pages})} processes, {len(connections)} connections"
 
 
 def _broker(place: Place) -> Finding:
@@ -52,11 +71,7 @@ def _broker(place: Place) -> Finding:
             "adapters of this installation cannot be opened in the namespace",
             f"install one release everywhere, then {replace}; or another SHMND_NAMESPACE",
         )
-    return ok(
-        check,
-        f"pid {pid}, version {spoken}: {counts['processes']} processes,"
-        f" {counts['connections']} connections",
-    )
+    return ok(check, f"pid {pid}, version {spoken}; it knows {counts['processes']} processes")
 
 
 def _leftovers() -> Finding:

@@ -11,16 +11,16 @@ from typing import Final
 
 from shmnd import NdError
 from shmnd.ring import Segment
+from shmnd.ring.bounds import Bound, least_bound, own_limit
 
-from .cgroup import memory_limit
 from .finding import Finding, Host, mebibytes, ok, problem, warning
 
 _LEAST: Final = 4 << 20
 """An adapter with a connection takes 1.6 MiB, and the first `allocate` 1 MiB or more."""
 _PIECE: Final = 1 << 20
 """The smallest segment of `allocate`."""
-_CONTAINER: Final = 64 << 20
-"""What containers get when nobody says otherwise."""
+_LITTLE: Final = 64 << 20
+"""Enough for connections, little for buffers; the usual size of /dev/shm in containers."""
 _LARGER: Final = (
     "mount -o remount,size=1G /dev/shm; docker run --shm-size=1g; in Kubernetes, an emptyDir with"
     " medium: Memory at /dev/shm"
@@ -28,90 +28,94 @@ _LARGER: Final = (
 
 
 def look(host: Host) -> Iterator[Finding]:
-    """Look at /dev/shm, at other limits to its memory, and make a segment."""
-    mounted = [mount.kind for mount in host.mounts() if mount.at == "/dev/shm"]
-    try:
-        shm = os.statvfs(host.path("/dev/shm"))
-        mode = host.path("/dev/shm").stat().st_mode
-    except OSError as exc:
-        yield warning(
-            "shared memory size",
-            f"/dev/shm: {exc.strerror}",
-            "its size is the limit of what processes share; without it, nothing limits them",
-            "mount -t tmpfs -o size=1G,mode=1777 tmpfs /dev/shm",
-        )
-    else:
-        yield _size(shm.f_blocks * shm.f_frsize, shm.f_bavail * shm.f_frsize)
-        yield _kind(mounted[-1] if mounted else "")
-        yield _mode(mode)
-        yield _group(host, shm.f_blocks * shm.f_frsize)
+    """Check the bounds of segments, /dev/shm for named ones, and make a segment."""
+    yield _size(least_bound(host.read))
+    yield _own_limit()
+    yield _named(host)
     yield _file_size()
     yield _segment()
 
 
-def _size(total: int, free: int) -> Finding:
+def _size(bound: Bound) -> Finding:
     check = "shared memory size"
-    found = f"{mebibytes(free)} free of {mebibytes(total)} in /dev/shm"
-    if free < _LEAST:
+    found = f"{mebibytes(bound.free)} free by {bound.name}"
+    if bound.free >= 1 << 60:
+        return warning(
+            check,
+            "free memory cannot be read",
+            "neither MemAvailable nor a memory control group is there to ask, so a segment that is"
+            " too large meets the kernel's out-of-memory killer instead of an error",
+            "mount /proc and /sys/fs/cgroup",
+        )
+    if bound.free < _LEAST:
         return problem(
             check,
             found,
             f"less than {mebibytes(_LEAST)} is hardly enough for one connection and its buffers;"
             " adapters and allocate() fail with INSUFFICIENT_RESOURCES",
-            f"remove what fills it, or enlarge it: {_LARGER}",
+            f"free some, or {bound.remedy}",
         )
-    if free <= _CONTAINER:
+    if bound.free <= _LITTLE:
         return warning(
             check,
             found,
-            "enough for connections, little for buffers of allocate(); what containers get when"
-            " nobody says otherwise",
-            f"enlarge it: {_LARGER}",
+            "enough for connections, little for buffers of allocate()",
+            f"free some, or {bound.remedy}",
         )
     return ok(check, found)
 
 
-def _kind(kind: str) -> Finding:
-    check = "shared memory kind"
-    if kind == "tmpfs":
-        return ok(check, "/dev/shm is a tmpfs")
-    return warning(
-        check,
-        f"/dev/shm is {f'a {kind}' if kind else 'an ordinary folder'}",
-        "its free space is taken for the limit of shared memory, and says nothing about memory",
-        "mount -t tmpfs -o size=1G,mode=1777 tmpfs /dev/shm",
-    )
-
-
-def _mode(mode: int) -> Finding:
-    check = "shared memory mode"
-    found = f"/dev/shm has mode {stat.S_IMODE(mode):04o}"
-    if mode & 0o1777 == 0o1777:
-        return ok(check, found)
-    return warning(
-        check,
-        found,
-        "segments have no names, so shmnd works; what else of the Python program shares memory"
-        " (multiprocessing) may not, or others can remove its names",
-        "chmod 1777 /dev/shm",
-    )
-
-
-def _group(host: Host, total: int) -> Finding:
-    check = "memory of the control group"
-    limit = memory_limit(host)
-    if limit == float("inf"):
+def _own_limit() -> Finding:
+    check = "SHMND_MEMORY_LIMIT"
+    try:
+        limit = own_limit("doctor")
+    except NdError as exc:
+        return problem(
+            check, str(exc), "no segment can be made, so no adapter can be opened", f"unset {check}"
+        )
+    if limit is None:
         return ok(check, "not limited")
-    found = f"{mebibytes(int(limit))}, where /dev/shm has {mebibytes(total)}"
-    if limit >= total:
-        return ok(check, found)
-    return warning(
+    if limit >= _LEAST:
+        return ok(check, mebibytes(limit))
+    return problem(
         check,
-        found,
-        "shared memory counts for the group, so a segment that /dev/shm has room for can meet the"
-        " kernel's out-of-memory killer instead of an error",
-        "make /dev/shm smaller than the limit, or the limit larger (docker --memory, MemoryMax=)",
+        mebibytes(limit),
+        f"less than {mebibytes(_LEAST)} is hardly enough for one connection and its buffers",
+        f"raise {check}, or unset it",
     )
+
+
+def _named(host: Host) -> Finding:
+    """Check /dev/shm, where only segments with a name lie."""
+    check = "named shared memory"
+    try:
+        shm = os.statvfs(host.path("/dev/shm"))
+        mode = stat.S_IMODE(host.path("/dev/shm").stat().st_mode)
+    except OSError as exc:
+        return warning(
+            check,
+            f"/dev/shm: {exc.strerror}",
+            "shmnd works; segments with a name (of posix_ipc, or of multiprocessing) do not",
+            "mount -t tmpfs -o size=1G,mode=1777 tmpfs /dev/shm",
+        )
+    free = shm.f_bavail * shm.f_frsize
+    found = f"{mebibytes(free)} free in /dev/shm, of mode {mode:04o}"
+    if mode & 0o1777 != 0o1777:
+        return warning(
+            check,
+            found,
+            "shmnd works, since its segments have no names; others may remove names of this"
+            " program (of posix_ipc, or of multiprocessing), or none can be made",
+            "chmod 1777 /dev/shm",
+        )
+    if free < _LEAST:
+        return warning(
+            check,
+            found,
+            "shmnd works; segments with a name (of posix_ipc, or of multiprocessing) find no room",
+            f"remove what fills it, or enlarge it: {_LARGER}",
+        )
+    return ok(check, found)
 
 
 def _file_size() -> Finding:

@@ -8,6 +8,7 @@ be removed).
 import argparse
 
 from shmnd.broker.leftovers import Leftover, find_leftovers, remove_leftovers
+from shmnd.broker.place import place_of
 
 from .output import add_format, show_rows
 
@@ -21,12 +22,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="only say what would be removed (exit code 1 if any)"
     )
+    parser.add_argument("--namespace", help="this namespace only (default: all of this user)")
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Show each thing and what became of it."""
     found = find_leftovers()
+    if args.namespace is not None:
+        only = place_of(args.namespace, make=False).directory
+        found = [each for each in found if only in (each.path, each.path.parent)]
     stayed = [each for each in found if each.stale]
     if not args.dry_run:
         stayed = remove_leftovers(found)

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +13,16 @@ from typing import Any, Final
 
 from shmnd_bench.table import render
 
-__all__ = ["Column", "amount", "amounts", "draw", "moment", "text"]
+__all__ = ["Column", "amount", "amounts", "draw", "moment", "size", "sizes", "text"]
 
 _UNITS: Final = ("", "k", "M", "G", "T", "P")
+_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_COLOURS: Final = {
+    **dict.fromkeys(("connected", "running"), 32),
+    **dict.fromkeys(("asking", "connecting", "attached"), 33),
+    **dict.fromkeys(("down", "stopped", "tracing-stop", "zombie", "dead", "gone"), 31),
+}
+"""Of the states that ought to be seen at once."""
 _DAY: Final = 86400
 
 
@@ -41,12 +51,42 @@ def amounts(heading: str, name: str = "") -> Column:
     return Column(heading, lambda row: amount(row[name]), right=True)
 
 
+def sizes(heading: str, name: str = "") -> Column:
+    """Show a number of bytes in the unit that people use."""
+    name = name or heading
+    return Column(heading, lambda row: size(row[name]), right=True)
+
+
 def draw(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Lay out a table."""
+    """Lay out a table; on a terminal as wide as that, with its states in colour."""
     cells = [[column.cell(row) for column in columns] for row in rows]
     right = "".join("r" if column.right else " " for column in columns)
     table: str = render([column.heading for column in columns], cells, right=right)
-    return table
+    if not sys.stdout.isatty():
+        return table
+    lines = [_cut(line, os.get_terminal_size().columns) for line in table.splitlines()]
+    return "\n".join(lines if os.environ.get("NO_COLOR") else _coloured(lines))
+
+
+def _cut(line: str, width: int) -> str:
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def _coloured(lines: list[str]) -> list[str]:
+    """Colour the cells of the columns of states; the second line shows where columns lie."""
+    spans = [
+        found.span()
+        for found in re.finditer("-+", lines[1])
+        if lines[0][slice(*found.span())].strip() in ("state", "process")
+    ]
+    done = lines[:2]
+    for line in lines[2:]:
+        for start, end in reversed(spans):
+            colour = _COLOURS.get(line[start:end].strip())
+            if colour is not None:
+                line = f"{line[:start]}\x1b[{colour}m{line[start:end]}\x1b[0m{line[end:]}"
+        done.append(line)
+    return done
 
 
 def amount(value: float | None) -> str:
@@ -57,6 +97,16 @@ def amount(value: float | None) -> str:
     while size >= 999.5 and unit < len(_UNITS) - 1:
         size, unit = size / 1000, unit + 1
     return f"{size:.3g}{_UNITS[unit]}" if unit or size % 1 else f"{value:.0f}"
+
+
+def size(nbytes: float | None) -> str:
+    """Write a number of bytes with three digits and the unit that people use."""
+    if nbytes is None:
+        return "-"
+    value, unit = float(nbytes), 0
+    while value >= 999.5 and unit < len(_SIZES) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.3g} {_SIZES[unit]}"
 
 
 def moment(seconds: float | None) -> str:

@@ -7,9 +7,11 @@ imported, so that a look at the broker does not load the data plane.
 """
 
 import argparse
+import difflib
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NoReturn
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NoReturn
 
 from shmnd import __version__
 
@@ -38,8 +40,13 @@ _EXAMPLES: Final = {
     "bench": "shmnd bench pingpong",
     "broker": "shmnd broker status",
 }
-_LIKE_MOST: Final = ("--format", "--namespace")
+_ALONE: Final = ("broker", "bench")
+"""Nouns that print their help where nothing follows."""
+_LIKE_MOST: Final = ("--format", "--namespace", "--group")
 """Options of nearly every verb, which may stand before the noun too."""
+
+_NEAR: Final = 0.7
+"""How much of a word must be right for another to be named: 'rate' is not a mistyped 'format'."""
 
 _FAILURE: Final = "it could not be done, and stderr says why"
 
@@ -52,23 +59,57 @@ def _bench_verbs() -> Mapping[str, str]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line; `--help` has the rest."""
+    """Says what is wrong in one line, with the nearest right word; `--help` has the rest."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse; an option that is none of this command ends the program here."""
+        for word in (sys.argv[1:] if args is None else args) if self._subparsers is None else ():
+            name = word.partition("=")[0]
+            known = any(each.startswith(name) for each in self._option_string_actions)
+            if name.startswith("--") and not known:  # first: its value may be taken for a word
+                self._refuse(name)
+        found, unknown = super().parse_known_args(args, namespace)
+        for word in unknown:
+            self._refuse(word.partition("=")[0])
+        return found, unknown
+
+    def _refuse(self, word: str) -> NoReturn:
+        kind = "an option" if word.startswith("-") else "expected"
+        near = _nearest(word, self._option_string_actions) or "; --help lists the options"
+        self.error(f"{word!r} is not {kind} here{near}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        words = [str(each) for each in action.choices or ()]
+        if words and value not in words:
+            near = _nearest(str(value), words) or f"; it is one of {', '.join(words)}"
+            raise argparse.ArgumentError(action, f"{value!r} is not known{near}")
 
     def error(self, message: str) -> NoReturn:
         """End with the exit code of a wrong command."""
         self.exit(2, f"{self.prog}: {message}\n")
 
 
+def _nearest(word: str, words: Iterable[str]) -> str:
+    """Name the word that was probably meant, if one is near: the dashes of options do not count."""
+    bare = {each.lstrip("-"): each for each in words}
+    found = difflib.get_close_matches(word.lstrip("-"), bare, 1, _NEAR)
+    return f", did you mean {bare[found[0]]!r}?" if found else ""
+
+
 def in_order(given: Sequence[str]) -> list[str]:
     """Put a command as its parser wants it: what stands before the noun comes behind.
 
-    A noun without its verb gets the one that is meant.
+    A noun without its verb gets the one that is meant, or prints its help.
     """
     before: list[str] = []
     rest = list(given)
     while rest and rest[0].partition("=")[0] in _LIKE_MOST:
         take = 1 if "=" in rest[0] else 2
         before, rest = before + rest[:take], rest[take:]
+    if not rest and not before:
+        return ["--help"]
+    if len(rest) == 1 and rest[0] in _ALONE:
+        return [*rest, "--help"]
     if rest and rest[0] in _USUAL_VERB:
         follows = rest[1] if rest[1:] else "-"
         if follows.startswith("-") and follows not in ("-h", "--help"):
@@ -77,12 +118,12 @@ def in_order(given: Sequence[str]) -> list[str]:
 
 
 def parser_of(wanted: str | None) -> Parser:
-    """Give the parser of the whole command, in which the noun that is wanted has its options."""
+    """Return the parser of the whole command, in which the noun that is wanted has its options."""
     return _parser(lambda noun: noun == wanted)
 
 
 def whole_parser() -> Parser:
-    """Give the parser with all nouns, verbs and options. It imports everything."""
+    """Return the parser with all nouns, verbs and options. It imports everything."""
     return _parser(lambda _: True)
 
 
@@ -120,6 +161,10 @@ def _add_verbs(parser: argparse.ArgumentParser, verbs: Mapping[str, str]) -> Non
 def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
     module = importlib.import_module(name)
     module.configure(parser)
+    if "--namespace" not in parser._option_string_actions:
+        parser.add_argument("--namespace", help="namespace to use (default: the usual one)")
+    if "--group" not in parser._option_string_actions:
+        parser.add_argument("--group", help="that of this group (default: SHMND_GROUP, or none)")
     failure = getattr(module, "FAILURE", _FAILURE)
     _add_example(parser, module.EXAMPLE)
     parser.epilog = (

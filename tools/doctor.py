@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def examine(host: Host, namespace: str | None) -> list[Finding]:
-    """Give all findings."""
+    """Return all findings."""
     looks: Iterable[Iterable[Finding]] = (
         check_memory.look(host),
         check_kernel.look(host),

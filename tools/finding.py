@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
 
-_OCTAL: Final = re.compile(r"\\([0-7]{3})")
+from shmnd.ring.bounds import Mount, mounts
 
 
 class Level(enum.StrEnum):
@@ -54,16 +52,6 @@ def mebibytes(nbytes: int) -> str:
     return f"{nbytes / (1 << 20):,.0f} MiB" if nbytes >= 10 << 20 else f"{nbytes >> 10:,} KiB"
 
 
-class Mount(NamedTuple):
-    """A line of /proc/self/mountinfo."""
-
-    root: str
-    """Which folder of its file system is shown."""
-    at: str
-    kind: str
-    options: frozenset[str]
-
-
 @dataclass(frozen=True, slots=True)
 class Host:
     """The files that tell how the machine is set up, below `root`."""
@@ -71,11 +59,11 @@ class Host:
     root: Path = Path("/")
 
     def path(self, name: str) -> Path:
-        """Give the place of a file whose usual path is `name`."""
+        """Return the place of a file whose usual path is `name`."""
         return self.root / name.lstrip("/")
 
     def read(self, name: str) -> str:
-        """Give what stands in a file; nothing if it cannot be read."""
+        """Return what stands in a file; nothing if it cannot be read."""
         try:
             return self.path(name).read_text(errors="replace").strip()
         except OSError:
@@ -83,14 +71,4 @@ class Host:
 
     def mounts(self) -> Iterator[Mount]:
         """Go through the mounts that this process sees, the innermost of a place last."""
-        for line in self.read("/proc/self/mountinfo").splitlines():
-            before, _, after = line.partition(" - ")
-            fields, more = before.split(), after.split()
-            if len(fields) >= 6 and len(more) >= 3:
-                options = frozenset(more[2].split(","))
-                yield Mount(_plain(fields[3]), _plain(fields[4]), more[0], options)
-
-
-def _plain(text: str) -> str:
-    """Undo the kernel's spelling of blanks."""
-    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
+        return mounts(self.read)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import shmnd
 from shmnd.broker.place import namespace_name, runtime_dir
+from shmnd.ring.bounds import least_bound
 
 from .output import add_format, show_facts
 
@@ -21,13 +22,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", nargs="?", help="the same as --host")
     parser.add_argument("--host", default="127.0.0.1", help="address of the adapter")
     parser.add_argument("--namespace", help="namespace of the adapter (default: the usual one)")
+    parser.add_argument(
+        "--config",
+        action="store_true",
+        help="print the environment variables, and the values in force, instead",
+    )
     add_format(parser)
+
+
+def _config(args: argparse.Namespace) -> dict[str, str]:
+    """Return each variable with its value, and what follows from all of them."""
+    variables = "SHMND_NAMESPACE", "SHMND_GROUP", "SHMND_RUNTIME_DIR", "XDG_RUNTIME_DIR"
+    return {
+        **{name: os.environ.get(name, "(not set)") for name in variables},
+        "namespace": namespace_name(args.namespace),
+        "runtime_directory": str(runtime_dir(args.namespace)),
+    }
 
 
 def run(args: argparse.Namespace) -> int:
     """Print what concerns the place first, then every field of the adapter's report."""
+    if args.config:
+        show_facts(args, _config(args))
+        return 0
     host = args.address or args.host
-    shm = os.statvfs("/dev/shm")
+    bound = least_bound()
     facts = {
         "version": shmnd.__version__,
         "folder": str(Path(shmnd.__file__).parent),
@@ -35,8 +54,8 @@ def run(args: argparse.Namespace) -> int:
         "kernel": platform.release(),
         "namespace": namespace_name(args.namespace),
         "runtime_directory": str(runtime_dir(args.namespace)),
-        "shm_bytes": shm.f_blocks * shm.f_frsize,
-        "shm_free_bytes": shm.f_bavail * shm.f_frsize,
+        "memory_free_bytes": bound.free,
+        "memory_bound": bound.name,
         "host": host,
     }
     with shmnd.open_adapter(host, namespace=args.namespace) as adapter:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a command, and turns errors into one line."""
 
+import argparse
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from shmnd import NdError
 
@@ -16,7 +18,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         wanted = next((word for word in given if not word.startswith("-")), None)
         args = parser_of(wanted).parse_args(given)
-        code: int = args.run(args)
+        with _in_place(args):
+            code: int = args.run(args)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -29,6 +32,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Who typed a command has called nothing of that name.
         print(f"shmnd: {str(exc).removeprefix('open_adapter: ')}", file=sys.stderr)
         return 1
+
+
+@contextlib.contextmanager
+def _in_place(args: argparse.Namespace) -> Iterator[None]:
+    """Have the verb, and the processes that it starts, use the namespace and the group given."""
+    given = {
+        f"SHMND_{name.upper()}": value
+        for name in ("namespace", "group")
+        if (value := getattr(args, name, None)) is not None
+    }
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 if __name__ == "__main__":

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+from shmnd.broker.place import namespace_name
 from shmnd.tie import QpState
 
-from .columns import Column, amount, amounts, draw, moment, text
+from .columns import Column, amount, amounts, draw, moment, sizes, text
 from .output import add_format
 from .scene import End, Scene, heads, place
 from .tallies import Tallies
@@ -46,7 +48,14 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(parts, indent=1))
     else:
         print("\n\n".join(draw(_COLUMNS[name], rows) for name, rows in parts.items()))
+    if not scene.pages:
+        print(f"shmnd: {no_process(args)}", file=sys.stderr)
     return 0 if scene.pages else 1
+
+
+def no_process(args: argparse.Namespace) -> str:
+    """Say that there is nothing to show."""
+    return f"no process uses namespace {namespace_name(args.namespace)!r}"
 
 
 # -- what is told ---------------------------------------------------------------------------------
@@ -178,7 +187,7 @@ _COLUMNS: Final = {
         amounts("pairs", "queue_pairs"),
         amounts("connected", "connections"),
         amounts("regions"),
-        amounts("bytes", "region_bytes"),
+        sizes("memory", "region_bytes"),
         amounts("sent"),
         amounts("received"),
         amounts("outstanding"),
@@ -197,9 +206,9 @@ _COLUMNS: Final = {
         text("peer", right=True),
         Column("since", lambda row: moment(row["since"])),
         amounts("sent"),
-        amounts("bytes", "sent_bytes"),
+        sizes("bytes", "sent_bytes"),
         amounts("received"),
-        amounts("bytes", "received_bytes"),
+        sizes("bytes", "received_bytes"),
         amounts("outstanding"),
         Column("receives", lambda row: _receives(row), right=True),
         amounts("unread"),

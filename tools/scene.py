@@ -156,13 +156,13 @@ class Scene:
                 self._partners[words["connection"]].append(end)
 
     def process(self, pid: int) -> Process:
-        """Give a process; it is looked at once."""
+        """Return a process; it is looked at once."""
         if pid not in self.processes:
             self.processes[pid] = Process.of(pid)
         return self.processes[pid]
 
     def other(self, end: End) -> End | None:
-        """Give the end across; None while it has none, when its process is gone, or lies."""
+        """Return the end across; None while it has none, when its process is gone, or lies."""
         if not end.words["connection"]:
             return None
         found = [
@@ -173,7 +173,7 @@ class Scene:
         return found[0] if len(found) == 1 else None
 
     def peer(self, end: End) -> Process | None:
-        """Give the process across, as far as it is known."""
+        """Return the process across, as far as it is known."""
         other = self.other(end)
         if other is not None:
             return other.process
@@ -206,7 +206,7 @@ def place(address: tuple[str, int] | list[Any] | None) -> str:
 
 
 def heads(pages: list[Page]) -> Iterator[tuple[int, dict[str, int]]]:
-    """Give what is counted for each adapter, with its process; later segments say nothing."""
+    """Return what is counted for each adapter, with its process; later segments say nothing."""
     for page in pages:
         if page.view.number == 0:
             yield page.pid, page.view.head()

@@ -10,8 +10,9 @@ import sys
 import time
 from typing import Any, Final
 
-from .columns import amount, amounts, draw, text
+from .columns import amount, amounts, draw, sizes, text
 from .output import add_format
+from .ps import no_process
 from .scene import End, Scene, place
 from .tallies import Tallies
 from .values import how_many, seconds
@@ -39,9 +40,9 @@ _COLUMNS: Final = (
     text("remote"),
     text("peer", right=True),
     amounts("sent/s", "sent_per_s"),
-    amounts("bytes/s", "sent_bytes_per_s"),
+    sizes("bytes/s", "sent_bytes_per_s"),
     amounts("received/s", "received_per_s"),
-    amounts("bytes/s", "received_bytes_per_s"),
+    sizes("bytes/s", "received_bytes_per_s"),
     amounts("reads/s", "reads_per_s"),
     amounts("writes/s", "writes_per_s"),
     amounts("outstanding"),
@@ -85,7 +86,11 @@ def run(args: argparse.Namespace) -> int:
         now = time.monotonic()
         rows = rate_rows(scene, before, now - last)
         before, last = _counts(scene), now
-        print(_json(rows) if args.format == "json" else _page(scene, rows, screen), flush=True)
+        if args.format == "json":
+            print(_json(rows), flush=True)
+        else:
+            nothing = "" if tallies.pages else no_process(args)
+            print(_page(scene, rows, screen, nothing), flush=True)
         told += 1
     return 0 if tallies.pages else 1
 
@@ -93,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 def rate_rows(
     scene: Scene, before: dict[tuple[str, int, int], dict[str, int]], seconds: float
 ) -> list[dict[str, Any]]:
-    """Give what each end did a second since the look before; the busiest come first."""
+    """Return what each end did a second since the look before; the busiest come first."""
     rows = []
     for end in scene.ends:
         # A connection that is new has done all that it did since then.
@@ -137,13 +142,16 @@ def _json(rows: list[dict[str, Any]]) -> str:
     return json.dumps({"time": time.time(), "connections": rows})
 
 
-def _page(scene: Scene, rows: list[dict[str, Any]], screen: bool) -> str:
+def _page(scene: Scene, rows: list[dict[str, Any]], screen: bool, nothing: str) -> str:
     processes = {end.process.pid for end in scene.ends}
     total = sum(row["received_per_s"] for row in rows)
     line = (
         f"{time.strftime('%H:%M:%S')}  {len(processes)} processes, {len(rows)} queue pairs,"
         f" {amount(total)} messages/s taken"
     )
+    if nothing or not rows:
+        line = f"{time.strftime('%H:%M:%S')}  {nothing or 'no process has a queue pair'}"
+        return f"{_CLEAR if screen else ''}{line}"
     if not screen:
         return f"{line}\n{draw(_COLUMNS, rows)}\n"
     height = os.get_terminal_size().lines - 5

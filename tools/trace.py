@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ class Event:
     detail: str = ""
 
     def row(self) -> dict[str, Any]:
-        """Give it for JSON."""
+        """Return it for JSON."""
         return {
             "time": self.time,
             "pid": self.end.process.pid,
@@ -86,7 +87,7 @@ class Event:
         }
 
     def line(self) -> str:
-        """Give it for people."""
+        """Return it for people."""
         clock = time.strftime("%H:%M:%S", time.localtime(self.time))
         clock += f"{self.time % 1:.6f}"[1:]
         ends = f"{place(self.end.words['local'])} > {place(self.end.words['remote'])}"
@@ -136,6 +137,13 @@ def run(args: argparse.Namespace) -> int:
     """Tell each event in a line, until Ctrl-C, or as long as was asked for."""
     deadline = None if args.seconds is None else time.monotonic() + args.seconds
     watcher = Watcher(args)
+    for pid in watcher.strangers():
+        there = "does not exist" if Process.of(pid).state == "gone" else "uses no such namespace"
+        print(
+            f"shmnd trace: process {pid} {there}; 'shmnd ps' lists those that can be traced",
+            file=sys.stderr,
+        )
+        return 1
     for told, event in enumerate(watcher.events(deadline), 1):
         print(json.dumps(event.row()) if args.format == "json" else event.line(), flush=True)
         if told == args.count:
@@ -154,8 +162,14 @@ class Watcher:
         self.seen = False
         """There was a queue pair to look at."""
 
+    def strangers(self) -> list[int]:
+        """Return the processes that are to be traced and have no part in the namespace."""
+        self._tallies.refresh()
+        here = {page.pid for page in self._tallies.pages}
+        return [pid for pid in self._args.pid or () if pid not in here]
+
     def events(self, deadline: float | None) -> Iterator[Event]:
-        """Give the events, until the deadline."""
+        """Return the events, until the deadline."""
         self._tallies.refresh()
         self._tallies.tell_note()
         refresh = time.monotonic() + _REFRESH

@@ -21,7 +21,7 @@ def process_id(text: str) -> int:
 
 
 def seconds(least: float, most: float) -> Callable[[str], float]:
-    """Give a reader of seconds within these bounds."""
+    """Return a reader of seconds within these bounds."""
 
     def read(text: str) -> float:
         try:

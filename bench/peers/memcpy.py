@@ -69,11 +69,15 @@ class MemcpyEnd:
 
     def run(self, question: Question, count: int, record: bool) -> Reading:
         """Copy `count` times; give the seconds that the copies themselves took."""
-        if question.size not in self._areas:
-            map_area = _map_shared if self._shared else _map_private
-            self._areas[question.size] = [map_area(question.size) for _ in ("target", "source")]
-        target, source = self._areas[question.size]
+        target, source = self.areas(question.size)
         return Reading(self._copy(target, source, count))
+
+    def areas(self, size: int) -> list[mmap.mmap]:
+        """Return the target and the source of copies of one size."""
+        if size not in self._areas:
+            map_area = _map_shared if self._shared else _map_private
+            self._areas[size] = [map_area(size) for _ in ("target", "source")]
+        return self._areas[size]
 
     def close(self) -> None:
         """Unmap the areas."""

@@ -15,6 +15,7 @@ class Pipe(TwoSided):
 
     name: ClassVar[str] = "Pipe"
     end: ClassVar[str] = ".peers.pipe:PipeEnd"
+    sleeps: ClassVar[bool] = True
 
 
 class PipeEnd(TwoSidedEnd):

@@ -37,14 +37,14 @@ class Program(Subject):
 
     @abc.abstractmethod
     def command(self, question: Question, count: int, port: int, host: str | None) -> list[str]:
-        """Give the arguments of the server, or of the client of a host."""
+        """Return the arguments of the server, or of the client of a host."""
 
     @abc.abstractmethod
     def parse(self, output: str, question: Question) -> float:
         """Read seconds per message from what the client printed."""
 
     def plain(self, question: Question) -> bool:
-        """Tell whether a question has no wishes that only shmnd knows."""
+        """Return whether a question has no wishes that only shmnd knows."""
         return question.how == USUAL and not question.idle
 
     def missing(self) -> str | None:

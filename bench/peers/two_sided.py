@@ -6,14 +6,15 @@ loop and the look at the clock are the same for all of them.
 """
 
 import abc
+import dataclasses
 import time
 from collections.abc import Callable
 from itertools import repeat
-from typing import Any
+from typing import Any, ClassVar
 
-from ..how import USUAL
+from ..how import USUAL, How, Wait
 from ..question import Kind, Question
-from ..reading import Reading, intervals, make_stamps, ticks
+from ..reading import Reading, Stamps, intervals, make_stamps, tally, ticks
 from ..subject import WorkerSubject
 from ..worker import CLIENT
 
@@ -23,10 +24,16 @@ Call = Callable[[], object]
 class TwoSided(WorkerSubject):
     """A peer with Send and Receive and nothing else."""
 
+    sleeps: ClassVar[bool] = False
+    """Whoever waits sleeps in the kernel at once, as `Wait.EVENT` asks for."""
+
     def answers(self, question: Question) -> bool:
         """Ping-pong and streams, with no wishes that only shmnd knows."""
-        plain = question.how == USUAL and not question.idle
-        return plain and question.kind in (Kind.PINGPONG, Kind.STREAM)
+        if question.idle:
+            return False
+        if self.sleeps and question.kind is Kind.PINGPONG:
+            return dataclasses.replace(question.how, rate=0.0) in (USUAL, How(wait=Wait.EVENT))
+        return question.how == USUAL and question.kind in (Kind.PINGPONG, Kind.STREAM)
 
 
 class TwoSidedEnd(abc.ABC):
@@ -37,7 +44,7 @@ class TwoSidedEnd(abc.ABC):
 
     @abc.abstractmethod
     def calls(self, question: Question) -> tuple[Call, Call]:
-        """Give a call that sends one message and one that waits for one."""
+        """Return a call that sends one message and one that waits for one."""
 
     def offer(self, question: Question) -> dict[str, Any]:
         """Nothing is needed to find the server."""
@@ -62,6 +69,8 @@ class TwoSidedEnd(abc.ABC):
         self, question: Question, send: Call, receive: Call, count: int, record: bool
     ) -> Reading:
         first = self._role == CLIENT
+        if first and question.how.rate:
+            return self._play_paced(question, send, receive, count, record)
         stamps = make_stamps(count) if first and record and not question.is_stream else None
         start = time.perf_counter()
         if question.is_stream:
@@ -76,6 +85,21 @@ class TwoSidedEnd(abc.ABC):
                 send()
         seconds = time.perf_counter() - start
         return Reading(seconds, intervals(stamps) if stamps is not None else {})
+
+    def _play_paced(
+        self, question: Question, send: Call, receive: Call, count: int, record: bool
+    ) -> Reading:
+        """Begin each round at its time, when the other side has long been asleep."""
+        from ..latency import clock_ns, due_times
+
+        times: Stamps = make_stamps(count)
+        start = time.perf_counter()
+        for place, due in enumerate(due_times(count, question.how.rate)):
+            send()
+            receive()
+            times[place] = clock_ns() - due
+        seconds = time.perf_counter() - start
+        return Reading(seconds, tally(times[:count])) if record else Reading(seconds)
 
     def stream(self, question: Question, send: Call, receive: Call, count: int) -> None:
         """Send so many messages; the sender's clock stops when the receiver has everything."""

@@ -17,6 +17,7 @@ class ZeroMq(TwoSided):
     name: ClassVar[str] = "pyzmq ipc"
     install: ClassVar[str] = "pip install pyzmq"
     end: ClassVar[str] = ".peers.zeromq:ZeroMqEnd"
+    sleeps: ClassVar[bool] = True
     needs: ClassVar[str] = "zmq"
 
 

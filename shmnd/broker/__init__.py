@@ -11,6 +11,7 @@ connections do not notice, and clients tell the next broker what they hold.
     ports.py         which address and port belongs to whom
     records.py       what the broker knows of processes, adapters, objects and connections
     connections.py   from connect to the end of a connection, and their replay after a restart
+    directory.py     named records, their watchers, and meetings of adapters
     rendezvous.py    every request, without any socket
     report.py        what it says about itself to tools
     server.py        sockets, queues and the loop

@@ -65,7 +65,7 @@ def caller_at(sock: socket.socket) -> Caller:
 
 
 def process_of(pidfd: int) -> int:
-    """Give the process that a pidfd stands for, in this PID namespace.
+    """Return the process that a pidfd stands for, in this PID namespace.
 
     -1 when it is dead, 0 when it is not visible here or /proc does not tell.
     """
@@ -78,7 +78,7 @@ def process_of(pidfd: int) -> int:
 
 
 def access_of(group: int | str | None = None) -> Access:
-    """Give the access for a group, by name or number; SHMND_GROUP, or this user alone."""
+    """Return the access for a group, by name or number; SHMND_GROUP, or this user alone."""
     given = group if group is not None else os.environ.get("SHMND_GROUP") or None
     if given is None:
         return Access()
@@ -121,7 +121,7 @@ class Access:
         return f"{mine} only" if self.gid is None else f"{mine} and group {self.gid} only"
 
     def admits(self, caller: Caller) -> bool:
-        """Tell whether somebody may come in, or may be the one who serves."""
+        """Return whether somebody may come in, or may be the one who serves."""
         return caller.uid == os.geteuid() or (self.gid is not None and self.gid in caller.gids)
 
     def make(self, directory: Path) -> None:
@@ -153,7 +153,7 @@ class Access:
         self._give(path, 0o600, 0o660)
 
     def open_lock(self, path: Path) -> int:
-        """Open the lock file, made if there is none."""
+        """Open the lock file, made if there is none; FileNotFoundError without its directory."""
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             while True:
@@ -161,6 +161,8 @@ class Access:
                     return os.open(path, flags)
                 except FileNotFoundError:
                     self._make_lock(path)
+        except FileNotFoundError:
+            raise
         except OSError as exc:
             raise unusable(path, f"cannot be opened: {exc.strerror}", exc) from exc
 
@@ -209,7 +211,7 @@ class Access:
 
 
 def _coming(path: Path) -> Path:
-    """Give another name beside a path, for what is to be there when it is ready."""
+    """Return another name beside a path, for what is to be there when it is ready."""
     return path.with_name(f".{path.name}-{os.urandom(4).hex()}")
 
 

@@ -77,7 +77,7 @@ class BrokerClient(Session):
         return self._sock is not None
 
     def fileno(self) -> int:
-        """Give a descriptor that is readable when `events()` has something to do."""
+        """Return a descriptor that is readable when `events()` has something to do."""
         return self._epoll.fileno()
 
     def call(
@@ -128,6 +128,17 @@ class BrokerClient(Session):
         # Else another thread is in a call, and collects them meanwhile.
         self._flush_when_free()
         return self._take_events()
+
+    def broker_runs(self) -> bool:
+        """Return whether a broker takes connections now; never waits, never starts one."""
+        try:
+            sock = self._place.connect()
+        except NdError:
+            return False
+        if sock is None:
+            return False
+        sock.close()
+        return True
 
     def reconnect(self) -> None:
         """Find or start another broker, if this one is gone, and tell it what is held."""

@@ -56,7 +56,7 @@ class Connections(Ends):
         return connection.number
 
     def abandon(self, process: Process, number: int) -> None:
-        """Give up a connect whose answer was not taken; harmless when it is over already."""
+        """Return up a connect whose answer was not taken; harmless when it is over already."""
         connection = process.connections.get(number)
         if connection is None or connection.active.process is not process:
             return
@@ -145,7 +145,7 @@ class Connections(Ends):
                 self._refuse(connection, "")
 
     def share_segment(self, adapter: Adapter) -> None:
-        """Give a new segment to everybody across a connection who knows the adapter."""
+        """Return a new segment to everybody across a connection who knows the adapter."""
         for end, connection in adapter.ends.items():
             other = connection.other(end)
             if other.process is not None and not other.over and adapter.uid in other.process.knows:

@@ -2,16 +2,17 @@
 """What a crash of everything leaves behind, and its removal.
 
 Shared memory goes with the last process that has it, since it has no name. What can stay is small:
-the socket of a broker that was killed, and, of releases that gave segments names for an instant, a
-name in /dev/shm. Whether its owner lives is told by a lock and by nothing else: the kernel drops a
-lock with the process that holds it, whatever became of its process id. Who was killed while it
-made the place itself leaves an empty directory or file with a name of its own, which holds nobody
-up; it has no lock, and is left alone.
+the place of a namespace whose broker was killed, with its lock file and socket, and, of releases
+that gave segments names for an instant, a name in /dev/shm. Whether its owner lives is told by a
+lock and by nothing else: the kernel drops a lock with the process that holds it, whatever became
+of its process id. A process that was killed while it made the place itself leaves an empty
+directory or file with a name of its own, which holds no other process up.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import stat
@@ -25,7 +26,10 @@ from shmnd.broker.access import access_of
 from shmnd.broker.place import Place, root_of
 from shmnd.status import NdError
 
-__all__ = ["Leftover", "find_leftovers", "remove_leftovers"]
+__all__ = ["RECORD", "Leftover", "find_leftovers", "remove_leftovers", "unlink_own"]
+
+RECORD: Final = "name-"
+"""The beginning of the file name of a record: of a name in /dev/shm, locked by its maker."""
 
 _SHM: Final = Path("/dev/shm")
 _OLD_ENOUGH: Final = 10.0
@@ -38,7 +42,7 @@ class Leftover:
 
     path: Path
     kind: str
-    """`socket` or `segment`."""
+    """`socket`, `segment`, `name`, or `namespace`, which nobody uses."""
     stale: bool
     """Its owner is proven dead; else it is in use, or too young to tell."""
     nbytes: int = 0
@@ -46,8 +50,10 @@ class Leftover:
 
 def find_leftovers(base: str | None = None) -> list[Leftover]:
     """Look at all namespaces of this user, and at /dev/shm. Changes nothing."""
-    sockets = [each for place in _places(base) for each in _look_at_sockets(place)]
-    return [*sockets, *_names()]
+    places = list(_places(base))
+    records = [each for place in places for each in _records(place)]
+    looked = [each for place in places for each in _look_at(place)]
+    return [*records, *looked, *_names()]
 
 
 def remove_leftovers(found: list[Leftover]) -> list[Leftover]:
@@ -66,25 +72,52 @@ def _places(base: str | None) -> Iterator[Place]:
             yield Place(entry, access_of())
 
 
-def _look_at_sockets(place: Place) -> Iterator[Leftover]:
+def _look_at(place: Place) -> Iterator[Leftover]:
     sockets = [path for path in (place.socket, place.coming) if _is_socket(path)]
-    if not sockets:
-        return
     stale = not os.path.lexists(place.lock)  # and a look makes none
     if not stale and (lock := _lock_of(place)) is not None:
         os.close(lock)
         stale = True
     for path in sockets:
         yield Leftover(path, "socket", stale=stale)
+    if stale and not sockets and _only_ours(place):
+        yield Leftover(place.directory, "namespace", stale=True)
+
+
+def _only_ours(place: Place) -> bool:
+    """Return whether nothing lies there but a lock file."""
+    try:
+        return {entry.name for entry in place.directory.iterdir()} <= {place.lock.name}
+    except OSError:
+        return False
+
+
+def _remove_namespace(path: Path) -> bool:
+    """Remove an unused place; one that another process begins to use now stays."""
+    place = Place(path, access_of())
+    if not path.is_dir():
+        return True
+    lock = _lock_of(place)
+    if lock is None:
+        return False
+    try:
+        return place.remove(lock)
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
 
 
 def _remove_socket(path: Path) -> bool:
     place = Place(path.parent, access_of())
+    if not os.path.lexists(path):
+        return True  # it went with the place
     lock = _lock_of(place)
     if lock is None:
         return False
     try:
         path.unlink(missing_ok=True)  # as long as the lock is ours, no broker can make one
+        place.remove(lock)  # stays where a newcomer has begun to use it
     except OSError:
         return False
     finally:
@@ -159,4 +192,62 @@ def _remove_name(path: Path) -> bool:
     return True
 
 
-_REMOVE: Final = {"socket": _remove_socket, "segment": _remove_name}
+def _records(place: Place) -> Iterator[Leftover]:
+    for path in sorted(place.directory.glob(f"{RECORD}*")):
+        fd = _hold_record(path)
+        if fd is not None:
+            os.close(fd)
+        yield Leftover(path, "name", stale=fd is not None)
+
+
+def _hold_record(path: Path) -> int | None:
+    """Lock the record of a name; None while its maker lives."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A record is written after it is locked; an empty one may be about to be.
+        if os.fstat(fd).st_size or time.time() - os.fstat(fd).st_mtime >= _OLD_ENOUGH:
+            return fd
+    except OSError:
+        pass
+    os.close(fd)
+    return None
+
+
+def _remove_record(path: Path) -> bool:
+    fd = _hold_record(path)
+    if fd is None:
+        return False
+    try:
+        unlink_own(os.pread(fd, 4096, 0))
+        path.unlink()
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    if not os.path.lexists(path.parent / "broker.sock"):
+        _remove_namespace(path.parent)  # it may have kept the place from going
+    return True
+
+
+def unlink_own(record: bytes) -> None:
+    """Remove the name in /dev/shm of a record, if it is still that of the same file."""
+    try:
+        read = json.loads(record)
+        path = _SHM / str(read["name"])[1:]
+        found = path.lstat()
+        if path.parent == _SHM and (found.st_dev, found.st_ino) == (read["dev"], read["ino"]):
+            path.unlink()
+    except (ValueError, TypeError, KeyError, OSError):
+        pass  # it is gone, or another file has the name by now
+
+
+_REMOVE: Final = {
+    "socket": _remove_socket,
+    "segment": _remove_name,
+    "name": _remove_record,
+    "namespace": _remove_namespace,
+}

@@ -80,11 +80,11 @@ class Lines:
         return len(self._open)
 
     def fileno(self) -> int:
-        """Give a descriptor that is readable when `ready` has something."""
+        """Return a descriptor that is readable when `ready` has something."""
         return self._epoll.fileno()
 
     def ready(self) -> list[tuple[Line, bool]]:
-        """Give those who have their turn, in order, and whether there is room to send to them."""
+        """Return those who have their turn, in order, and whether there is room to send to them."""
         turns = []
         for fd, events in self._epoll.poll(0, self._limits.batch):
             line = self._by_fd[fd]
@@ -98,7 +98,7 @@ class Lines:
         self.watch(line)
 
     def serves(self, number: int) -> bool:
-        """Tell whether a client is there and stays."""
+        """Return whether a client is there and stays."""
         return number in self._open and number not in self._doomed
 
     def doom(self, number: int, why: str) -> None:
@@ -134,7 +134,7 @@ class Lines:
             self.flush(line)
 
     def next_retry(self) -> float:
-        """Give the moment at which `retry` has something to do."""
+        """Return the moment at which `retry` has something to do."""
         return min((line.retry_at for line in self._retrying.values()), default=float("inf"))
 
     def push(

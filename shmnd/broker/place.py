@@ -2,8 +2,20 @@
 """Where a broker lives: a private directory with its lock and its socket.
 
 The lock decides who is the broker: it is held for the whole life of one, and by nobody else. A
-process id proves nothing. The lock file is never removed; the socket is removed and made only by
-who holds the lock, so a stale one is always replaced and a live one never.
+process id proves nothing. The socket is removed and made only by the holder of the lock, so a stale
+one is always replaced and a live one never.
+
+The holder removes the lock file and the directory too when it leaves, so that an unused namespace
+leaves nothing (`remove`). A newcomer may be at any step meanwhile:
+
+- it has opened the old lock file, and locks it after its removal: it finds that the locked file is
+  not the one at the path, and begins anew (`try_lock`);
+- it has made a new lock file: the directory is not empty, so it stays;
+- it has found or made the directory, and makes its lock file in it after the removal: it makes the
+  directory again (`try_lock`).
+
+Only a holder removes a lock file, and it has checked that this is the one at the path; no other
+process can replace that one meanwhile, since a lock file is made by a link, which replaces nothing.
 """
 
 from __future__ import annotations
@@ -28,11 +40,12 @@ __all__ = ["DEFAULT_NAMESPACE", "Place", "namespace_name", "place_of", "root_of"
 DEFAULT_NAMESPACE: Final = "default"
 _NAMESPACE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _CALL: Final = "open_adapter"  # what the user called when any of this goes wrong
+_COMMON: Final = (Path("/tmp"), Path("/dev/shm"))
 _SUN_PATH: Final = 107  # bytes of a socket's path, without the closing NUL
 
 
 def namespace_name(namespace: str | None) -> str:
-    """Give the namespace to use: the argument, SHMND_NAMESPACE, or the default."""
+    """Return the namespace to use: the argument, SHMND_NAMESPACE, or the default."""
     name: object = namespace if namespace is not None else os.environ.get("SHMND_NAMESPACE", "")
     if namespace is None and not name:
         return DEFAULT_NAMESPACE
@@ -47,26 +60,31 @@ def namespace_name(namespace: str | None) -> str:
 
 
 def place_of(
-    namespace: str | None = None, base: str | None = None, group: int | str | None = None
+    namespace: str | None = None,
+    base: str | None = None,
+    group: int | str | None = None,
+    *,
+    make: bool = True,
 ) -> Place:
-    """Find the place of a namespace and make its directories.
+    """Find the place of a namespace and make its directories; with `make=False` only find it.
 
-    The base is the argument, SHMND_RUNTIME_DIR, $XDG_RUNTIME_DIR/shmnd, or shmnd-<uid> in the
-    directory for temporary files; of a group (the argument, or SHMND_GROUP) shmnd-group-<gid>
+    The base is the argument, SHMND_RUNTIME_DIR, $XDG_RUNTIME_DIR/shmnd, or /tmp/shmnd-<uid> (in
+    /dev/shm where /tmp is read-only); of a group (the argument, or SHMND_GROUP) shmnd-group-<gid>
     there. NdError names the directory that cannot be used, and why.
     """
     name = namespace_name(namespace)
     access = access_of(group)
     root = root_of(base, access)
+    place = Place(root / name, access)
+    if not make and not place.directory.is_dir():
+        return place
     access.make(root)
     if _given(base):
         access.require_sheltered(root)
     else:
         access.require(root)
-    directory = root / name
-    access.make(directory)
-    access.require(directory)
-    return Place(directory, access)
+    place.make()
+    return place
 
 
 def root_of(base: str | None = None, access: Access | None = None) -> Path:
@@ -80,7 +98,7 @@ def _given(base: str | None) -> str:
 
 
 def runtime_dir(namespace: str | None = None, base: str | None = None) -> Path:
-    """Give the directory of a namespace, made and checked."""
+    """Return the directory of a namespace, made and checked."""
     return place_of(namespace, base).directory
 
 
@@ -91,21 +109,24 @@ def _default_root(access: Access) -> Path:
     if access.gid is None and xdg.startswith("/") and Path(xdg).is_dir():
         access.require_sheltered(Path(xdg))
         return Path(xdg) / "shmnd"
-    root = _directory_for_temporary_files()
+    root = _common_directory()
     access.require_sheltered(root)
     return root / (f"shmnd-{os.geteuid()}" if access.gid is None else f"shmnd-group-{access.gid}")
 
 
-def _directory_for_temporary_files() -> Path:
-    """Find it as `tempfile` does, but without a look at whether it has room.
+def _common_directory() -> Path:
+    """Choose a directory for all processes, whatever their TMPDIR; it may be full.
 
-    When it is full, that finds another one, and who starts then would be alone there.
+    The choice depends on how the file system is mounted alone: a container may have a read-only
+    /tmp, and has a /dev/shm.
     """
-    for name in ("TMPDIR", "TEMP", "TMP"):
-        given = os.environ.get(name, "")
-        if given and Path(given).is_dir():
-            return Path(given).absolute()
-    return Path("/tmp")
+    for path in _COMMON:
+        try:
+            if not os.statvfs(path).f_flag & os.ST_RDONLY:
+                return path
+        except OSError:
+            continue
+    return _COMMON[0]
 
 
 class Place:
@@ -124,10 +145,32 @@ class Place:
         """A number that stands for it, where there is no room for a path."""
         return int.from_bytes(hashlib.sha256(os.fsencode(self.directory)).digest()[:8], "big")
 
+    def make(self) -> None:
+        """Make the directory, unless there is one; NdError when it is not safe to use."""
+        self.access.make(self.directory)
+        self.access.require(self.directory)
+
+    def remove(self, lock: int) -> bool:
+        """Remove all of it, as the holder of the lock; False when something else is in it."""
+        if not self.holds(lock):
+            return False
+        for path in (self.coming, self.socket, self.lock):
+            path.unlink(missing_ok=True)
+            step("place-emptied")
+        try:
+            self.directory.rmdir()
+        except OSError:
+            return False  # a newcomer is making its lock file
+        return True
+
     def try_lock(self) -> int | None:
         """Become the broker, or whoever starts it: give the locked descriptor, None if taken."""
         while True:
-            fd = self.access.open_lock(self.lock)
+            try:
+                fd = self.access.open_lock(self.lock)
+            except FileNotFoundError:
+                self.make()  # the last broker has removed it
+                continue
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -149,7 +192,7 @@ class Place:
         return fd
 
     def holds(self, fd: int) -> bool:
-        """Tell whether a descriptor is still the lock file that everybody else finds."""
+        """Return whether a descriptor is still the lock file that everybody else finds."""
         try:
             return os.path.samestat(os.fstat(fd), self.lock.lstat())
         except OSError:
@@ -197,7 +240,7 @@ class Place:
 
     @contextlib.contextmanager
     def _short(self, path: Path) -> Iterator[str]:
-        """Give a spelling of the path that fits into a socket address."""
+        """Return a spelling of the path that fits into a socket address."""
         if len(os.fsencode(path)) <= _SUN_PATH:
             yield str(path)
             return

@@ -26,7 +26,7 @@ Holder = TypeVar("Holder")
 
 
 def covers(bound: str, host: str) -> bool:
-    """Tell whether something bound to one host also answers for another."""
+    """Return whether something bound to one host also answers for another."""
     return bound in (host, _ANY6) or (bound == _ANY4 and ":" not in host)
 
 
@@ -41,7 +41,7 @@ class PortSpace(Generic[Holder]):
         self._next = random.choice(EPHEMERAL) if first is None else first
 
     def bind(self, protocol: int, host: str, port: int, holder: Holder) -> int:
-        """Give a port to a holder, or with port 0 a free one. Refusal when it is taken."""
+        """Return a port to a holder, or with port 0 a free one. Refusal when it is taken."""
         if port == 0:
             port = self._choose(protocol, host)
         elif not self._free(protocol, host, port):
@@ -60,7 +60,7 @@ class PortSpace(Generic[Holder]):
         self._exhausted.clear()
 
     def find(self, protocol: int, host: str, port: int) -> Holder | None:
-        """Give the one who answers for an address."""
+        """Return the one who answers for an address."""
         holders = self._holders.get((protocol, port), {})
         for bound in (host, _ANY4, _ANY6):
             if bound in holders and covers(bound, host):

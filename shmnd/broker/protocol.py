@@ -48,7 +48,7 @@ __all__ = [
     "written",
 ]
 
-VERSION: Final = 5
+VERSION: Final = 6
 """Both ends must speak the same; an upgrade that changes a message raises it."""
 
 FIRST_FOR_TOOLS: Final = 1 << 31
@@ -60,6 +60,12 @@ MAX_FDS: Final = 4
 """Descriptors beside one message; no request carries more than two."""
 MAX_DEPTH: Final = 16
 """Nesting of a message. The JSON parser recurses, so this also bounds the encoder's stack."""
+
+# Said once: to put flags of `socket` together takes longer than the call that they are for.
+_RECEIVE_FLAGS: Final = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+_SEND_FLAGS: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+_CUT_FLAGS: Final = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
+_FDS_ROOM: Final = socket.CMSG_SPACE(MAX_FDS * array.array("i").itemsize)
 
 _DIGITS_MAX: Final = 20
 _SHOWN: Final = 64
@@ -94,7 +100,7 @@ class Descriptor:
         self.fd = fd
 
     def fileno(self) -> int:
-        """Give the number; it stays valid as long as this object lives."""
+        """Return the number; it stays valid as long as this object lives."""
         return self.fd
 
     def kind(self) -> str:
@@ -105,11 +111,11 @@ class Descriptor:
             return ""
 
     def process(self) -> int:
-        """Give the process that it stands for, when it is a pidfd (see `process_of`)."""
+        """Return the process that it stands for, when it is a pidfd (see `process_of`)."""
         return process_of(self.fd)
 
     def size(self) -> int:
-        """Give the bytes of shared memory that nobody can cut short, -1 for anything else.
+        """Return the bytes of shared memory that nobody can cut short, -1 for anything else.
 
         A file system may keep everybody waiting who asks for a size, or closes a file. So what is
         not shared memory is passed on to nobody; its seals no file system is asked for.
@@ -122,7 +128,7 @@ class Descriptor:
             return -1
 
     def detach(self) -> int:
-        """Give the number away; from now on somebody else closes it."""
+        """Return the number away; from now on somebody else closes it."""
         fd, self.fd = self.fd, -1
         return fd
 
@@ -174,18 +180,14 @@ def receive(sock: socket.socket) -> Datagram:
 
 def _receive(sock: socket.socket) -> Datagram:
     item = array.array("i").itemsize
-    data, ancillary, flags, _ = sock.recvmsg(
-        MAX_MESSAGE,
-        socket.CMSG_SPACE(MAX_FDS * item),
-        socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC,
-    )
+    data, ancillary, flags, _ = sock.recvmsg(MAX_MESSAGE, _FDS_ROOM, _RECEIVE_FLAGS)
     fds: list[Descriptor] = []
     for level, kind, content in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             numbers = array.array("i")
             numbers.frombytes(content[: len(content) - len(content) % item])
             fds.extend(Descriptor(fd) for fd in numbers)
-    return Datagram(data, fds, bool(flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC)))
+    return Datagram(data, fds, bool(flags & _CUT_FLAGS))
 
 
 def send(sock: socket.socket, data: bytes, fds: Sequence[int] = ()) -> None:
@@ -193,11 +195,11 @@ def send(sock: socket.socket, data: bytes, fds: Sequence[int] = ()) -> None:
     rights = (
         [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds).tobytes())] if fds else []
     )
-    sock.sendmsg([data], rights, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+    sock.sendmsg([data], rights, _SEND_FLAGS)
 
 
 def encode(message: Mapping[str, object]) -> bytes:
-    """Give the bytes of a message. ValueError when it has no JSON form or is too long."""
+    """Return the bytes of a message. ValueError when it has no JSON form or is too long."""
     data = text_of(message).encode("ascii")
     if len(data) > MAX_MESSAGE:
         raise ValueError(f"a message of {len(data)} bytes; the limit is {MAX_MESSAGE}")
@@ -207,24 +209,20 @@ def encode(message: Mapping[str, object]) -> bytes:
 def decode(data: bytes) -> Fields:
     """Read the bytes of a message; BadMessage when they are none."""
     try:
-        message = json.loads(
-            data.decode("utf-8"),
-            parse_int=_parse_int,
-            parse_float=_parse_float,
-            parse_constant=_parse_constant,
-        )
+        message = _DECODER.decode(data.decode("utf-8"))
     except (ValueError, RecursionError) as exc:
         raise BadMessage(f"not a JSON message: {show(str(exc))}") from None
     if not isinstance(message, dict):
         raise BadMessage(f"a JSON {type(message).__name__} where an object was expected")
-    if _deeper_than(message, MAX_DEPTH):
+    # With so few brackets it cannot be.
+    if data.count(b"{") + data.count(b"[") > MAX_DEPTH and _deeper_than(message, MAX_DEPTH):
         raise BadMessage(f"nested deeper than {MAX_DEPTH}")
     return message
 
 
 def text_of(value: object) -> str:
     """Write a value as JSON, the way it travels."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def _parse_int(text: str) -> int:
@@ -244,8 +242,14 @@ def _parse_constant(text: str) -> float:
     raise ValueError(f"{text} is no JSON number")
 
 
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_DECODER: Final = json.JSONDecoder(
+    parse_int=_parse_int, parse_float=_parse_float, parse_constant=_parse_constant
+)
+
+
 def _deeper_than(value: object, limit: int) -> bool:
-    """Tell whether containers nest deeper than the limit; by levels, without recursion."""
+    """Return whether containers nest deeper than the limit; by levels, without recursion."""
     level: list[object] = [value]
     for _ in range(limit + 1):
         below: list[object] = []
@@ -277,7 +281,7 @@ def written(address: Address) -> str:
 
 
 def name_of(key: str) -> str:
-    """Give the public name of a process or an adapter, which only the owner of its key can claim.
+    """Return the public name of a process or an adapter, which only the owner of its key can claim.
 
     Peers learn the name. Without the key none of them can pose as its owner before a new broker,
     which remembers nothing of the old one.
@@ -289,7 +293,7 @@ def name_of(key: str) -> str:
 
 
 def encode_private(data: bytes) -> str:
-    """Give private data the form in which it travels."""
+    """Return private data the form in which it travels."""
     return binascii.b2a_base64(data, newline=False).decode("ascii")
 
 

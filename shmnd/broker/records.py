@@ -46,6 +46,12 @@ class Limits:
     """Outstanding GetConnectionRequest calls of one listener."""
     channels: int = 16
     """Ends of channels between two processes that one of them has not taken."""
+    records: int = 4096
+    """Names that it announces."""
+    watches: int = 4096
+    """Names and kinds that it watches."""
+    meetings: int = 65536
+    """Adapters that its adapters meet without a connection."""
 
 
 class Outgoing(NamedTuple):
@@ -72,7 +78,7 @@ class Outbox:
         self._first = len(self.items)
 
     def doorbell(self, to: Process, fds: Sequence[Descriptor], by: Process) -> None:
-        """Give a process the end at which another one will ring it."""
+        """Return a process the end at which another one will ring it."""
         message = {"ev": "doorbell", "process": by.uid}
         self._put_first(Outgoing(to.client, message, tuple(fds)))
 
@@ -85,7 +91,7 @@ class Outbox:
         self._first += 1
 
     def event(
-        self, to: Process | None, name: str, fds: Sequence[Descriptor] = (), **fields: object
+        self, to: Process | None, name: str, fds: Sequence[Descriptor] = (), /, **fields: object
     ) -> None:
         """Tell a process something, if it is still there."""
         if to is not None and to.present:
@@ -206,15 +212,15 @@ class Connection:
     """Bytes charged to the active process while queued."""
 
     def other(self, end: End) -> End:
-        """Give the end across."""
+        """Return the end across."""
         return self.passive if end is self.active else self.active
 
     @property
     def identity(self) -> tuple[int, str, str]:
-        """Give what names it, also to the next broker."""
+        """Return what names it, also to the next broker."""
         return self.number, self.active.adapter, self.passive.adapter
 
     @property
     def key(self) -> tuple[int, Address, Address]:
-        """Give what may exist only once at a time."""
+        """Return what may exist only once at a time."""
         return self.protocol, self.active.address, self.passive.address

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from shmnd.broker.connections import Connections
+from shmnd.broker.directory import Directory
 from shmnd.broker.ports import PortSpace
 from shmnd.broker.protocol import (
     VERSION,
@@ -60,6 +61,9 @@ class Rendezvous:
         self.connections = Connections(
             self._ports, self.adapters, self.outbox, self._limits, channel
         )
+        self.directory = Directory(
+            self.adapters, self.outbox, self._limits, self.connections.introduce
+        )
         self._handlers: dict[str, Callable[[Process, Fields, Sequence[Descriptor]], Fields]] = {
             "adapter": self._adapter,
             "adapter_close": self._adapter_close,
@@ -76,6 +80,13 @@ class Rendezvous:
             "close": self._close,
             "closed": self._closed,
             "holds": self._holds,
+            "announce": self._announce,
+            "retract": self._retract,
+            "find": self._find,
+            "watch": self._watch,
+            "unwatch": self._unwatch,
+            "meet": self._meet,
+            "part": self._part,
             "sync": self._sync,
             "unheard": self._unheard,
             "doorbell_lost": self._doorbell_lost,
@@ -88,7 +99,7 @@ class Rendezvous:
         self._callers[client] = trusted_pid, user
 
     def greeted(self, client: int) -> bool:
-        """Tell whether a client has said hello."""
+        """Return whether a client has said hello."""
         return client in self._clients
 
     def leave(self, client: int) -> None:
@@ -103,6 +114,7 @@ class Rendezvous:
             self._unbind(bound)
         for adapter in list(process.adapters.values()):
             self._forget(adapter, lost=True)
+        self.directory.leave(process)
         for uid in process.knows:
             self.adapters[uid].known_by.pop(process.uid, None)
         for other in list(process.met.values()):  # it may have met itself
@@ -190,6 +202,7 @@ class Rendezvous:
         _require_room(len(process.adapters), self._limits.adapters, "adapters of a process")
         adapter = Adapter(uid, process, fields["table"])
         self.adapters[uid] = process.adapters[uid] = adapter
+        self.directory.adapter_came(adapter)
         return {}
 
     def _adapter_close(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
@@ -203,6 +216,7 @@ class Rendezvous:
 
     def _forget(self, adapter: Adapter, *, lost: bool) -> None:
         self.connections.forget_adapter(adapter, lost=lost)
+        self.directory.forget_adapter(adapter)
         process = adapter.process
         process.segments -= len(adapter.segments)
         adapter.segments.clear()
@@ -233,6 +247,7 @@ class Rendezvous:
         adapter.segments[fields["seg"]] = Segment(size, fields["writable"], fds[0])
         process.segments += 1
         self.connections.share_segment(adapter)
+        self.directory.share_segment(adapter)
         return {}
 
     def _segment_close(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
@@ -244,6 +259,35 @@ class Rendezvous:
                 if number in other.knows[adapter.uid]:
                     other.knows[adapter.uid].discard(number)
                     self.outbox.event(other, "segment_gone", adapter=adapter.uid, seg=number)
+        return {}
+
+    # --- names and meetings --------------------------------------------------------------------
+
+    def _announce(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        self.directory.announce(process, _own_adapter(process, fields["adapter"]), fields)
+        return {}
+
+    def _retract(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        self.directory.retract(process, fields["object"])
+        return {}
+
+    def _find(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        return self.directory.find(fields)
+
+    def _watch(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        self.directory.watch(process, fields["kind"], fields["name"])
+        return {}
+
+    def _unwatch(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        self.directory.unwatch(process, fields["kind"], fields["name"])
+        return {}
+
+    def _meet(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        adapter = _own_adapter(process, fields["adapter"])
+        return {"met": self.directory.meet(process, adapter, fields["peer"])}
+
+    def _part(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        self.directory.part(process, fields["adapter"], fields["peer"])
         return {}
 
     # --- listeners and connectors --------------------------------------------------------------
@@ -304,14 +348,27 @@ class Rendezvous:
     # --- connections ---------------------------------------------------------------------------
 
     def _connect(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        host, port = fields["local"]
+        if port == 0:  # bound by the way; undone when the connect is refused
+            self._bind(process, {**fields, "kind": "connector", "host": host, "port": 0}, ())
+        try:
+            return self._connect_from(process, fields)
+        except Refusal:
+            if port == 0:
+                self._unbind(process.objects[fields["object"]])
+            raise
+
+    def _connect_from(self, process: Process, fields: Fields) -> Fields:
         source = _own_object(process, fields["object"], "connector")
+        fields["local"] = fields["local"][0], fields["local"][1] or source.port
         if source.adapter.uid != fields["adapter"]:
             raise Refusal(
                 Status.INVALID_HANDLE,
                 f"object {source.number} is of adapter {source.adapter.uid}, not"
                 f" {fields['adapter']}",
             )
-        return {"connection": self.connections.connect(process, source, fields)}
+        connection = self.connections.connect(process, source, fields)
+        return {"connection": connection, "port": source.port}
 
     def _abandon(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
         self.connections.abandon(process, fields["connection"])

@@ -23,7 +23,7 @@ def report(
     fields: Fields,
     gives: list[Descriptor],
 ) -> Fields:
-    """Give the counts, and the page of the wanted kind; `next` (not 0) leads to the one after.
+    """Return the counts, and the page of the wanted kind; `next` (not 0) leads to the one after.
 
     What stands in the page may come with a descriptor each, in the same order.
     """
@@ -56,7 +56,7 @@ def report(
 
 
 def _tallies(adapters: Mapping[str, Adapter], after: int, gives: list[Descriptor]) -> Fields:
-    """Give the segments that adapters keep for tools. Nobody but their owners can write them."""
+    """Return the segments that adapters keep for tools. Nobody but their owners can write them."""
     every = (
         (adapter, number, segment)
         for adapter in adapters.values()

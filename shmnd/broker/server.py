@@ -9,6 +9,7 @@ the connection (it comes back and tells what it holds).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
@@ -182,6 +183,8 @@ class Server:
         if self._place.holds(self._lock) and self._owns_socket():
             self._place.socket.unlink(missing_ok=True)
             step("broker-socket-removed")
+            with contextlib.suppress(OSError):
+                self._place.remove(self._lock)
         self._listener.close()
         for number in self._lines.close():
             self._state.leave(number)  # gives its descriptors back
@@ -261,7 +264,7 @@ class Server:
     # --- messages ------------------------------------------------------------------------------
 
     def _serve(self, line: Line, room: bool) -> None:
-        """Give one client its turn: a message, or what waits for it."""
+        """Return one client its turn: a message, or what waits for it."""
         if not self._lines.serves(line.number):
             return
         if not line.queue:

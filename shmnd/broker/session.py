@@ -78,7 +78,7 @@ class Session:
         return str(self._place.socket)
 
     def _inherited(self) -> bool:
-        """Tell whether this is a forked child, where the session belongs to the parent."""
+        """Return whether this is a forked child, where the session belongs to the parent."""
         return os.getpid() != self._pid
 
     def _begin(self, sock: socket.socket) -> None:

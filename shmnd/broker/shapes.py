@@ -23,12 +23,25 @@ from shmnd.broker.protocol import (
 )
 from shmnd.status import Status
 
-__all__ = ["MAX_OPAQUE", "MAX_PRIVATE", "REQUESTS", "Shape", "read_request", "request_id"]
+__all__ = [
+    "MAX_DATA",
+    "MAX_NAME",
+    "MAX_OPAQUE",
+    "MAX_PRIVATE",
+    "REQUESTS",
+    "Shape",
+    "read_request",
+    "request_id",
+]
 
 MAX_PRIVATE: Final = 8192
 """Bytes of private data, before base64; well above what any adapter advertises."""
 MAX_OPAQUE: Final = 16384
 """Bytes of an opaque object (a table, an offer, an answer) as JSON text."""
+MAX_NAME: Final = 255
+"""Bytes of the name of a record."""
+MAX_DATA: Final = 4096
+"""Bytes of the data of a record as JSON text."""
 MAX_HELD: Final = 128
 """Connections named by one `holds` request; more take more requests."""
 
@@ -38,6 +51,7 @@ _CONNECTION_MAX: Final = 2**63 - 1
 _SIZE_MAX: Final = 2**56
 
 _UID: Final = re.compile(r"[0-9a-f]{32}")
+_LABEL: Final = re.compile(r"[a-z0-9.-]{1,32}")
 
 # A check takes what stands in the message and gives what the broker works with, or raises
 # ValueError with the limit that was broken.
@@ -90,9 +104,18 @@ _real_port = _integer(1, 65535)
 
 
 def _address(value: object) -> Address:
+    return _host_and_port(value, _real_port)
+
+
+def _source(value: object) -> Address:
+    """Port 0: the object is to be bound, to any port."""
+    return _host_and_port(value, _port)
+
+
+def _host_and_port(value: object, number: Check) -> Address:
     if not isinstance(value, list) or len(value) != 2:
         raise ValueError("must be a host and a port")
-    port = _real_port(value[1])
+    port = number(value[1])
     assert isinstance(port, int)
     return _host(value[0]), port
 
@@ -115,6 +138,27 @@ def _opaque(value: object) -> Fields:
     size = len(text_of(value))
     if size > MAX_OPAQUE:
         raise ValueError(f"must be at most {MAX_OPAQUE} bytes of JSON, not {size}")
+    return value
+
+
+def _label(value: object) -> str:
+    if not isinstance(value, str) or not _LABEL.fullmatch(value):
+        raise ValueError("must be 1 to 32 lower-case letters, digits, dots and hyphens")
+    return value
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or len(value.encode(errors="replace")) > MAX_NAME:
+        raise ValueError(f"must be text of at most {MAX_NAME} bytes")
+    return value
+
+
+def _data(value: object) -> Fields:
+    if not isinstance(value, dict):
+        raise ValueError("must be a JSON object")
+    size = len(text_of(value))
+    if size > MAX_DATA:
+        raise ValueError(f"must be at most {MAX_DATA} bytes of JSON, not {size}")
     return value
 
 
@@ -226,7 +270,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
         {
             "adapter": _uid,
             "object": _object,
-            "local": _address,
+            "local": _source,
             "host": _host,
             "port": _real_port,
             "protocol": _protocol,
@@ -254,6 +298,29 @@ REQUESTS: Final[Mapping[str, Shape]] = {
             "done": _Default(_flag, False),
         },
     ),
+    "announce": Shape(
+        0,
+        {
+            "adapter": _uid,
+            "object": _object,
+            "kind": _label,
+            "name": _name,
+            "data": _Default(_data, {}),
+        },
+    ),
+    "retract": Shape(0, {"object": _object}),
+    "find": Shape(
+        0,
+        {
+            "kind": _label,
+            "name": _Default(_name, ""),
+            "after": _Default(_integer(0, _U31), 0),
+        },
+    ),
+    "watch": Shape(0, {"kind": _label, "name": _Default(_name, "")}),
+    "unwatch": Shape(0, {"kind": _label, "name": _Default(_name, "")}),
+    "meet": Shape(0, {"adapter": _uid, "peer": _uid}),
+    "part": Shape(0, {"adapter": _uid, "peer": _uid}),
     "sync": Shape(0, {}),
     "unheard": Shape(0, {"adapter": _uid}),
     "doorbell_lost": Shape(0, {"process": _uid}),
@@ -271,7 +338,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
 
 
 def request_id(message: Mapping[str, object]) -> int | None:
-    """Give the id of a request, None when no reply is wanted; BadMessage when it is unusable."""
+    """Return the id of a request, None when no reply is wanted; BadMessage when it is unusable."""
     ident = message.get("id")
     if ident is None:
         return None
@@ -284,7 +351,7 @@ def request_id(message: Mapping[str, object]) -> int | None:
 
 
 def read_request(message: Mapping[str, object], fds: int) -> tuple[str, Fields]:
-    """Give the name and the checked fields of a request; Refusal says what is wrong with it."""
+    """Return the name and the checked fields of a request; Refusal says what is wrong with it."""
     op = message.get("op")
     shape = REQUESTS.get(op) if isinstance(op, str) else None
     if shape is None or not isinstance(op, str):

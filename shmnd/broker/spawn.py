@@ -58,7 +58,7 @@ def ensure_broker(
     idle: float = IDLE_SECONDS,
     timeout: float = START_SECONDS,
 ) -> socket.socket:
-    """Give a socket that is connected to the broker of a namespace, started if need be.
+    """Return a socket that is connected to the broker of a namespace, started if need be.
 
     The broker may be about to leave: until it has answered, be ready to ask here again.
     """

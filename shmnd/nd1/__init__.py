@@ -30,3 +30,8 @@ __all__ = [
     "Result",
     "Sge",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the names of the interface alone."""
+    return sorted({*(name for name in globals() if name.startswith("_")), *__all__})

@@ -57,8 +57,15 @@ class Adapter(OverlappedObject):
         namespace: str | None = None,
         rnr_timeout: float = 2.0,
         group: int | str | None = None,
+        memory_limit: int | None = None,
     ) -> None:
-        self.core: Final = Adapter2(host, namespace=namespace, rnr_timeout=rnr_timeout, group=group)
+        self.core: Final = Adapter2(
+            host,
+            namespace=namespace,
+            rnr_timeout=rnr_timeout,
+            group=group,
+            memory_limit=memory_limit,
+        )
         super().__init__(self.core.hub)
         self.file: Final = self.core.create_overlapped_file()
         self._regions: dict[int, _Region] = {}
@@ -72,12 +79,12 @@ class Adapter(OverlappedObject):
     # -- what it is --
 
     def get_file_handle(self) -> FileHandle:
-        """Give a handle to poll, or to wait at, for all operations that are over."""
+        """Return a handle to poll, or to wait at, for all operations that are over."""
         self.core.check_open("Adapter.get_file_handle")
         return FileHandle(self.file)
 
     def query(self, version: int = ND_VERSION_1) -> AdapterInfo:
-        """Give what this adapter can do. There is version 1 of it."""
+        """Return what this adapter can do. There is version 1 of it."""
         call = "Adapter.query"
         self.core.check_open(call)
         if integer(version) != ND_VERSION_1:
@@ -93,7 +100,7 @@ class Adapter(OverlappedObject):
         return into(call, buffer, AdapterInfo.of(self.core.limits).pack(), parameter=2)
 
     def query_address_list(self) -> list[tuple[str, int]]:
-        """Give the addresses of this adapter, with port 0."""
+        """Return the addresses of this adapter, with port 0."""
         return self.core.query_address_list()
 
     def query_address_list_into(self, buffer: Buffer | None) -> int:
@@ -111,15 +118,16 @@ class Adapter(OverlappedObject):
     # -- memory --
 
     def allocate(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        """Give zeroed shared memory: what is registered in it moves without a copy in between."""
+        """Return zeroed shared memory: what is registered in it moves without a copy in between."""
         return self.core.allocate(nbytes)
 
     def register_memory(
         self, buffer: AnyBuffer | tuple[int, int] | None
     ) -> tuple[int, Overlapped2]:
-        """Register a buffer for local use; give its handle, for scatter/gather elements.
+        """Register a buffer for local use; return its handle, for scatter/gather elements.
 
-        The buffer is held until the handle is given back.
+        The buffer is held until the handle is given back. A read-only one serves as a source: a
+        Receive or Read into it completes with ACCESS_VIOLATION, a Bind of it allows no Write.
         """
         call = "Adapter.register_memory"
         self.core.check_open(call)
@@ -127,14 +135,15 @@ class Adapter(OverlappedObject):
         nothing = buffer is None or (isinstance(buffer, tuple) and buffer == (0, 0))
         special = _NO_BUFFER if nothing else _ACCESS
         with in_words_of_version_1(call, special):
-            overlapped = region.register(buffer, int(MrFlag.ALLOW_LOCAL_WRITE))
+            writes = 0 if _is_read_only(buffer) else int(MrFlag.ALLOW_LOCAL_WRITE)
+            overlapped = region.register(buffer, writes)
         overlapped.call = call
         handle = region.local_token
         self._regions[handle] = region
         return handle, overlapped
 
     def deregister_memory(self, handle: int) -> Overlapped2:
-        """Give a registration back; over when nothing touches the memory any more.
+        """Release a registration; over when nothing touches the memory any more.
 
         The handle is dead when this returns. DEVICE_BUSY while windows are bound to it.
         """
@@ -153,7 +162,7 @@ class Adapter(OverlappedObject):
         return overlapped
 
     def region(self, memory_handle: object) -> _Region | None:
-        """Give the registration of a handle; None when there is none."""
+        """Return the registration of a handle; None when there is none."""
         return self._regions.get(memory_handle) if isinstance(memory_handle, int) else None
 
     def create_memory_window(self, invalidate_result: Result | None = None) -> MemoryWindow:
@@ -213,3 +222,12 @@ class Adapter(OverlappedObject):
 
     def __repr__(self) -> str:
         return f"<nd1 {self.core!r}>"
+
+
+def _is_read_only(buffer: object) -> bool:
+    """Return whether it is read-only memory; an object without memory is refused later."""
+    try:
+        with memoryview(buffer) as view:  # type: ignore[arg-type]
+            return view.readonly
+    except (TypeError, BufferError, ValueError):
+        return False

@@ -6,9 +6,9 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Final
 
-from shmnd.address import family, into, parse
+from shmnd.address import family, into, pack_sockaddr, parse
 from shmnd.attempt import ReadLimits
-from shmnd.closing import Closing
+from shmnd.closing import Front
 from shmnd.connector import Connector as Connector2
 from shmnd.nd1.completion_queue import CompletionQueue
 from shmnd.nd1.endpoint import Endpoint
@@ -24,14 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Connector"]
 
-_NO_LIMITS: Final = (0, 0)
-
 
 class _Core(Connector2):
     _operation = Overlapped
 
 
-class Connector(Closing):
+class Connector(Front):
     """One connection from either side. Read limits are those of its endpoint."""
 
     def __init__(self, face: Face) -> None:
@@ -92,7 +90,7 @@ class Connector(Closing):
             raise error(status, call, f"{type(queue).__name__} is no CompletionQueue")
         if queue.face is not self.face:
             raise error(status, call, "the completion queue is of another adapter")
-        if queue.closed:
+        if queue._closed:
             raise error(status, call, "the completion queue is closed")
 
     def _own(self, endpoint: object, call: str) -> Endpoint:
@@ -136,8 +134,8 @@ class Connector(Closing):
     def _peer(self, address: tuple[str, int], call: str) -> tuple[str, int]:
         try:
             peer = parse(address, call, 2)
-        except NdError as err:
-            raise error(Status.INVALID_ADDRESS, call, f"{address!r} is no (host, port)") from err
+        except NdError:
+            raise error(Status.INVALID_ADDRESS, call, f"{address!r} is no (host, port)") from None
         if family(peer[0]) != family(self.face.core.host):
             raise error(
                 Status.INVALID_ADDRESS,
@@ -178,7 +176,7 @@ class Connector(Closing):
     # -- what is known of the peer --
 
     def get_connection_data(self) -> tuple[int, int, bytes]:
-        """Give (inbound read limit, outbound read limit, private data) of the peer.
+        """Return (inbound read limit, outbound read limit, private data) of the peer.
 
         The limits are already crossed over: they fit this side's endpoint unchanged.
         CONNECTION_ABORTED when the active side has withdrawn its request.
@@ -205,26 +203,29 @@ class Connector(Closing):
             data = self.core.get_private_data()
             if self.core.is_aborted:
                 raise error(Status.CONNECTION_ABORTED, call, "the active side has given up")
-            return self._peer_limits(), data
-
-    def _peer_limits(self) -> tuple[int, int]:
-        """What the peer told; a Reject tells of no limits."""
-        try:
-            return self.core.get_read_limits()
-        except NdError as err:
-            if err.status is Status.CONNECTION_INVALID:
-                return _NO_LIMITS
-            raise
+            return self.core.told_limits, data
 
     def get_local_address(self) -> tuple[str, int]:
-        """Give the address of this end, while it has a peer."""
+        """Return the address of this end, while it has a peer."""
         with in_words_of_version_1("Connector.get_local_address"):
             return self.core.get_local_address()
 
+    def get_local_address_into(self, buffer: Buffer | None) -> int:
+        """Fill a buffer with the sockaddr of this end; BUFFER_OVERFLOW when it does not fit."""
+        call = "Connector.get_local_address_into"
+        with in_words_of_version_1(call):
+            return into(call, buffer, pack_sockaddr(self.core.get_local_address()))
+
     def get_peer_address(self) -> tuple[str, int]:
-        """Give the address of the other end, from Connect or the request on."""
+        """Return the address of the other end, from Connect or the request on."""
         with in_words_of_version_1("Connector.get_peer_address"):
             return self.core.get_peer_address()
+
+    def get_peer_address_into(self, buffer: Buffer | None) -> int:
+        """Fill a buffer with the sockaddr of the other end; BUFFER_OVERFLOW when it is short."""
+        call = "Connector.get_peer_address_into"
+        with in_words_of_version_1(call):
+            return into(call, buffer, pack_sockaddr(self.core.get_peer_address()))
 
     # -- the end of a connection --
 
@@ -244,7 +245,7 @@ class Connector(Closing):
             self.core.cancel_overlapped_requests()
 
     def get_overlapped_result(self, overlapped: Overlapped2, wait: bool = False) -> Status:
-        """Give the final status of an operation; PENDING while it is not over."""
+        """Return the final status of an operation; PENDING while it is not over."""
         return self.core.get_overlapped_result(overlapped, wait)
 
     def close(self) -> None:

@@ -7,10 +7,11 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from shmnd.closing import Closing
+from shmnd.closing import Front
 from shmnd.memory import MemoryRegion
 from shmnd.nd1.memory_window import MemoryWindow
 from shmnd.nd1.messages import EndpointCore, MwDescriptor, Result
+from shmnd.nd1.translation import in_words_of_version_1
 from shmnd.ring import Sge as RegisteredSge
 from shmnd.ring.posting import inline_bytes
 from shmnd.status import MrFlag, OpFlag, Status, error
@@ -71,7 +72,7 @@ class _Staging:
         self._region.close()
 
 
-class Endpoint(EndpointCore, Closing):
+class Endpoint(EndpointCore, Front):
     """Where requests are posted, and how many there may be. Made by `Connector.create_endpoint`."""
 
     def __init__(
@@ -89,7 +90,7 @@ class Endpoint(EndpointCore, Closing):
     @property
     def alive(self) -> bool:
         """True until it is released, or its connector has disconnected."""
-        return self.pair.state != QpState.CLOSED
+        return self.pair._state != QpState.CLOSED
 
     # -- windows --
 
@@ -115,14 +116,16 @@ class Endpoint(EndpointCore, Closing):
         begin, size = region.address, region.length
         address = within(call, 4, "address", address, begin, begin + size)
         length = within(call, 5, "length", length, 0, begin + size - address)
-        flags = flags_given(call, flags)
+        flags = flags_given(call, flags, OpFlag)
         if flags & ~_BIND_FLAGS or not flags & _ALLOW:
             raise error(
                 Status.INVALID_PARAMETER_6,
                 call,
                 f"flags {flags:#x}: at least one of {_ALLOW:#x}, none outside {_BIND_FLAGS:#x}",
             )
-        self.pair.bind(region, memory_window.core, address, length, _owned(result, call), flags)
+        window, owned = memory_window.core, _owned(result, call)
+        with in_words_of_version_1(call):
+            self.pair.bind(region, window, address, length, owned, flags=flags)
         return MwDescriptor(address, length, memory_window.core.remote_token)
 
     def _check_window(self, window: object, status: Status, call: str) -> None:
@@ -136,12 +139,14 @@ class Endpoint(EndpointCore, Closing):
         """End the peer's access through a window. Final when it completes."""
         call = "Endpoint.invalidate"
         self._check_window(memory_window, Status.INVALID_PARAMETER_2, call)
-        flags = flags_given(call, flags)
+        flags = flags_given(call, flags, OpFlag)
         if flags & ~_INVALIDATE_FLAGS:
             raise error(
                 Status.INVALID_PARAMETER_3, call, f"flags {flags:#x} outside {_INVALIDATE_FLAGS:#x}"
             )
-        self.pair.invalidate(memory_window.core, _owned(result, call), flags)
+        owned = _owned(result, call)
+        with in_words_of_version_1(call):
+            self.pair.invalidate(memory_window.core, owned, flags=flags)
 
     # -- batches, the end --
 
@@ -159,7 +164,7 @@ class Endpoint(EndpointCore, Closing):
 
     def flush(self) -> None:
         """Cancel all outstanding requests. A connection does not survive it."""
-        self.pair.break_off()
+        self.pair._break_off()
 
     def close(self) -> None:
         """Release it: a connection ends, what is outstanding is cancelled."""
@@ -173,7 +178,7 @@ class Endpoint(EndpointCore, Closing):
     def _staged(
         self, items: list[RegisteredSge], call: str, flags: int
     ) -> tuple[list[RegisteredSge], int]:
-        """Give what is posted for a list with inline elements, and the flags to post it with."""
+        """Return what is posted for a list with inline elements, and the flags to post it with."""
         inline = [item for item in items if not item.token]
         if len(inline) == len(items):
             data = inline_bytes(items, call)

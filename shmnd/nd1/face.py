@@ -25,4 +25,4 @@ class Face(Protocol):
         """Where every operation on it comes out."""
 
     def region(self, memory_handle: object) -> MemoryRegion | None:
-        """Give the registration of a handle; None when there is none."""
+        """Return the registration of a handle; None when there is none."""

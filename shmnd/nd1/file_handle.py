@@ -21,7 +21,7 @@ class FileHandle(Closing):
         self._file: OverlappedFile | None = file
 
     def fileno(self) -> int:
-        """Give a descriptor that is readable when there may be something to `poll`."""
+        """Return a descriptor that is readable when there may be something to `poll`."""
         return self._open("FileHandle.fileno").fileno()
 
     def poll(self, max: int | None = None) -> list[Overlapped]:

@@ -70,7 +70,7 @@ class AdapterInfo:
         )
 
     def pack(self) -> bytes:
-        """Give the 128 bytes of ND_ADAPTER_INFO."""
+        """Return the 128 bytes of ND_ADAPTER_INFO."""
         values = [getattr(self, field.name) for field in dataclasses.fields(self)]
         try:
             return _LAYOUT.pack(*values)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from shmnd.closing import Closing
+from shmnd.closing import Front
 from shmnd.listener import Listener
 from shmnd.nd1.connector import Connector
 from shmnd.nd1.translation import Overlapped, in_words_of_version_1
@@ -25,7 +25,7 @@ class _Listener(Listener):
     _operation = Overlapped
 
 
-class Listen(Closing):
+class Listen(Front):
     """Hands each connection request that arrives at its port to a connector."""
 
     def __init__(self, face: Face, backlog: int, protocol: int, port: int) -> None:
@@ -43,7 +43,7 @@ class Listen(Closing):
         return self._address[1]
 
     def get_local_address(self) -> tuple[str, int]:
-        """Give the address where it listens."""
+        """Return the address where it listens."""
         return self._address
 
     def get_connection_request(self, connector: Connector) -> Overlapped2:
@@ -64,7 +64,7 @@ class Listen(Closing):
             self._core.cancel_overlapped_requests()
 
     def get_overlapped_result(self, overlapped: Overlapped2, wait: bool = False) -> Status:
-        """Give the final status of an operation; PENDING while it is not over."""
+        """Return the final status of an operation; PENDING while it is not over."""
         return self._core.get_overlapped_result(overlapped, wait)
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from shmnd.closing import Closing
+from shmnd.closing import Front
 
 if TYPE_CHECKING:
     from shmnd.memory import MemoryWindow as MemoryWindow2
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["MemoryWindow"]
 
 
-class MemoryWindow(Closing):
+class MemoryWindow(Front):
     """A part of registered memory that a peer may read or write while it is bound.
 
     `invalidate_result` comes out of the inbound completion queue each time the peer ends the

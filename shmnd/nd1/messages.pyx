@@ -15,7 +15,7 @@ from shmnd.ring cimport memory
 from shmnd.ring.forks cimport forks
 from shmnd.ring.memory cimport gather_sges, require_held
 from shmnd.ring.posting cimport PostingCore, flags_of
-from shmnd.ring.queue cimport CompletionCore
+from shmnd.ring.queue cimport Bound, CompletionCore
 
 import operator
 import struct
@@ -91,13 +91,13 @@ cdef class MwDescriptor:
             _DESCRIPTOR.pack(base, length, token)
         except struct.error as exc:
             raise error(Status.INVALID_PARAMETER, "MwDescriptor",
-                        f"({base}, {length}, {token}): {exc}") from exc
+                        f"({base}, {length}, {token}): {exc}") from None
         self.base = base
         self.length = length
         self.token = token
 
     def pack(self) -> bytes:
-        """Give the 20 bytes of ND_MW_DESCRIPTOR, in network byte order."""
+        """Return the 20 bytes of ND_MW_DESCRIPTOR, in network byte order."""
         return _DESCRIPTOR.pack(self.base, self.length, self.token)
 
     @staticmethod
@@ -132,10 +132,13 @@ cdef class ReapingCore(CompletionCore):
 
     cdef object result(self, const c.shmnd_cqe *e):
         cdef Result r
-        if not isinstance(<object>e.context, Result):
+        cdef object context = <object>e.context
+        if e.type != c.SHMND_RECEIVE and type(context) is Bound:
+            context = (<Bound>context).context
+        if not isinstance(context, Result):
             return CompletionCore.result(self, e)
-        r = <Result>e.context
-        Py_DECREF(r)  # the reference that the queue held; `r` has its own
+        r = <Result>context
+        Py_DECREF(<object>e.context)  # the reference that the queue held; `r` has its own
         if e.status == 0:
             r.status = _SUCCESS
             r.bytes_transferred = e.bytes
@@ -151,10 +154,21 @@ cdef class EndpointCore:
     cdef readonly PostingCore pair
 
     def __init__(self, PostingCore pair not None) -> None:
+        if self.pair is not None:
+            raise TypeError("an endpoint is made once")
+        pair.usable("__init__")
         self.pair = pair
         pair.title = "Endpoint"
         # Version 2 says ACCESS_VIOLATION on either side.
         pair.q.target_fault = Status.REMOTE_ERROR
+
+    cdef int usable(self, str method) except -1:
+        """Raise unless it was made, and in this process."""
+        if self.pair is None:
+            raise TypeError("an endpoint is made by its connector")
+        if self.pair.born != forks or c.shmnd_pace_due(&self.pair.pace):
+            self.pair.pause(method)
+        return 0
 
     # -- data requests: one that is refused ends an open batch --
 
@@ -170,8 +184,7 @@ cdef class EndpointCore:
         cdef c.shmnd_sge list_[16]
         cdef uint32_t flag = flags_of(flags, "Endpoint.send")
         cdef uint32_t n, status
-        if self.pair.born != forks:
-            self.pair._refuse_in_child("send")
+        self.usable("send")
         n = gather_sges(sges, list_, "Endpoint.send", self.pair.q.wq_stride)
         if flag & ~_SEND_FLAGS:
             self._refuse_flags("send", Status.INVALID_PARAMETER_4, list_, n, sges, flags)
@@ -197,6 +210,7 @@ cdef class EndpointCore:
         cdef c.shmnd_sge list_[16]
         cdef uint32_t flag = flags_of(flags, "Endpoint.send_and_invalidate")
         cdef uint32_t n
+        self.usable("send_and_invalidate")
         n = gather_sges(sges, list_, "Endpoint.send_and_invalidate", self.pair.q.wq_stride)
         if flag & ~_SEND_FLAGS:
             self._refuse_flags("send_and_invalidate", Status.INVALID_PARAMETER_5, list_, n, sges,
@@ -204,7 +218,7 @@ cdef class EndpointCore:
         if _some_inline(list_, n):
             sges, flag = self._stage("send_and_invalidate", list_, n, sges, flag)
         result.status = _PENDING
-        self.pair._send_and_invalidate(sges, descriptor.token, result, flag)
+        self.pair._send_and_invalidate(sges, descriptor.token, result, flags=flag)
 
     def receive(self, Result result not None, sges) -> None:
         """Post a Receive: the next message without one goes into its buffers."""
@@ -217,8 +231,7 @@ cdef class EndpointCore:
     cdef _receive(self, Result result, object sges):
         cdef c.shmnd_sge list_[16]
         cdef uint32_t n, status
-        if self.pair.born != forks:
-            self.pair._refuse_in_child("receive")
+        self.usable("receive")
         n = gather_sges(sges, list_, "Endpoint.receive", self.pair.q.own.stride)
         result.status = _PENDING
         status = self.pair.post_receive(result, list_, n)
@@ -250,12 +263,12 @@ cdef class EndpointCore:
         cdef uint32_t flag = flags_of(flags, call)
         cdef uint32_t n, status, token = descriptor.token
         cdef uint64_t address
-        if self.pair.born != forks:
-            self.pair._refuse_in_child(method)
+        self.usable(method)
         try:
             address = operator.index(offset)
         except OverflowError:
-            address = UINT64_MAX
+            # No offset at all: a mistake of the caller, which leaves the connection as it is.
+            address = within(call, 5, "offset", offset, 0, UINT64_MAX)
         if address > UINT64_MAX - descriptor.base:
             token = 0  # it wraps: nobody grants that
         address += descriptor.base

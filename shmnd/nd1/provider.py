@@ -27,7 +27,7 @@ class Provider(Closing):
         return object.__reduce_ex__(self, protocol)  # nothing here could be released twice
 
     def query_address_list(self) -> list[tuple[str, int]]:
-        """Give all local addresses, with port 0."""
+        """Return all local addresses, with port 0."""
         return self._core.query_address_list()
 
     def query_address_list_into(self, buffer: Buffer | None) -> int:
@@ -41,6 +41,7 @@ class Provider(Closing):
         namespace: str | None = None,
         rnr_timeout: float = 2.0,
         group: int | str | None = None,
+        memory_limit: int | None = None,
     ) -> Adapter:
         """Open the adapter that serves a local address; a port is ignored.
 
@@ -52,8 +53,14 @@ class Provider(Closing):
         with in_words_of_version_1(call):
             try:
                 self._core.resolve_address(host)
-            except NdError as err:
-                raise error(Status.INVALID_ADDRESS, call, f"{host!r} is not served here") from err
+            except NdError:
+                raise error(Status.INVALID_ADDRESS, call, f"{host!r} is not served here") from None
             if isinstance(host, tuple):
                 host = host[0]
-            return Adapter(host, namespace=namespace, rnr_timeout=rnr_timeout, group=group)
+            return Adapter(
+                host,
+                namespace=namespace,
+                rnr_timeout=rnr_timeout,
+                group=group,
+                memory_limit=memory_limit,
+            )

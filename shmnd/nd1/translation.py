@@ -36,8 +36,26 @@ _WORDS: Final[Mapping[Status, Status]] = MappingProxyType(
 _OF_ACCEPT: Final = MappingProxyType({Status.CONNECTION_REFUSED: Status.CONNECTION_ABORTED})
 
 
+# What the core calls by the names of version 2, in what it says to users.
+_NAMES: Final = (
+    ("create_queue_pair", "create_endpoint"),
+    ("QueuePair", "Endpoint"),
+    ("queue pair", "endpoint"),
+    ("initiator requests", "outbound requests"),
+    ("the listener", "the listen"),
+    ("MemoryRegion", "memory handle"),
+    ("the region", "the registration"),
+)
+
+
+def _reworded(detail: str) -> str:
+    for theirs, ours in _NAMES:
+        detail = detail.replace(theirs, ours)
+    return detail
+
+
 def translated(status: Status) -> Status:
-    """Give the status that version 1 has for one of the core."""
+    """Return the status that version 1 has for one of the core."""
     return _WORDS.get(status, status)
 
 
@@ -53,7 +71,7 @@ def in_words_of_version_1(
         yield
     except NdError as err:
         status = special.get(err.status) or translated(err.status)
-        raise error(status, call, detail_of(err), required=err.required) from err
+        raise error(status, call, _reworded(detail_of(err)), required=err.required) from None
 
 
 class Overlapped(Overlapped2):
@@ -64,7 +82,7 @@ class Overlapped(Overlapped2):
     def _complete(self, status: Status, detail: str = "") -> bool:
         if self.call == "Connector.accept":
             status = _OF_ACCEPT.get(status, status)
-        return super()._complete(translated(status), detail)
+        return super()._complete(translated(status), _reworded(detail))
 
     def _raise_if_failed(self) -> None:
         if self._seen() is Status.TIMEOUT:

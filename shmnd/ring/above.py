@@ -14,14 +14,31 @@ if TYPE_CHECKING:
     # numpy tells type checkers of its buffers only from Python 3.12 on.
     AnyBuffer: TypeAlias = Buffer | npt.NDArray[Any]
 
-__all__ = ["ReadinessLike", "RegionLike", "WindowLike"]
+__all__ = ["Context", "PlainInt", "ReadinessLike", "RegionLike", "WindowLike"]
+
+
+class Context(Protocol):
+    """Any object but the flags of requests and memory: a type checker refuses those here.
+
+    Every object has this method. The flag types declare it as None, for type checkers alone.
+    """
+
+    def __sizeof__(self) -> int:
+        """Return the bytes that the object takes."""
+
+
+class PlainInt(Context, Protocol):
+    """An int, or an integer of another library, that is no flag of shmnd."""
+
+    def __index__(self) -> int:
+        """Return it as an int."""
 
 
 class ReadinessLike(Protocol):
     """A descriptor that can be made readable."""
 
     def fileno(self) -> int:
-        """Give the descriptor."""
+        """Return the descriptor."""
 
     def set(self) -> None:
         """Make it readable."""

@@ -7,12 +7,12 @@
  * them; the others to the one consumer, who serialises its own threads. None
  * of them waits.
  *
- * Argument for "no lost wake-up". The consumer arms, then looks at its rings;
- * the producer publishes, then looks at the arming. Both put a full fence in
+ * Argument for "no lost wake-up". The consumer arms, then checks its rings;
+ * the producer publishes, then checks the arming. Both put a full fence in
  * between (SYNC arm), so at least one of the two sees the other's store: either
  * the consumer finds the message, or the producer finds the consumer armed.
  * The same argument serves the ready bits (SYNC ready): a producer that finds
- * its bit already set leaves it; the consumer takes the bits before it looks at
+ * its bit already set leaves it; the consumer takes the bits before it checks
  * the rings, so a message published before the bit was taken is found.
  *
  * Only the consumer arms and disarms: peers hold the bell read-only, so none can
@@ -92,7 +92,7 @@ static inline void shmnd_bell_use_bitmap(struct shmnd_bell *bell, bool use)
     shmnd_store_then_load();
 }
 
-/* Takes `bits` of one word; the caller looks at those rings afterwards. */
+/* Takes `bits` of one word; the caller checks those rings afterwards. */
 static inline void shmnd_marks_take(struct shmnd_marks *marks, uint32_t word, uint64_t bits)
 {
     /* needs no order of its own, for the fence behind it */
@@ -106,7 +106,7 @@ static inline void shmnd_marks_take(struct shmnd_marks *marks, uint32_t word, ui
  * that are polled anyway. */
 static inline void shmnd_marks_keep(struct shmnd_marks *marks, uint32_t bit)
 {
-    /* needs no order: the link is looked at anyway */
+    /* needs no order: the link is checked anyway */
     shmnd_set_bits(&marks->ready[bit / 64 % SHMND_READY_WORDS], 1ull << (bit % 64));
 }
 

@@ -17,13 +17,15 @@ cdef extern from "post.h" nogil:
     uint32_t SHMND_TALLY_ACTIVE, SHMND_TALLY_PASSIVE
     uint32_t SHMND_TOKEN_INDEX_BITS, SHMND_TOKEN_INDEX_MASK
     uint32_t SHMND_TABLE_ENTRIES, SHMND_TABLE_SEGMENTS
-    uint32_t SHMND_MR_REMOTE_READ, SHMND_MR_REMOTE_WRITE
+    uint32_t SHMND_MR_LOCAL_WRITE, SHMND_MR_REMOTE_READ, SHMND_MR_REMOTE_WRITE, SHMND_MR_SEALED
+    uint32_t SHMND_MR_FRAGILE
     uint32_t SHMND_ALLOW_READ, SHMND_ALLOW_WRITE
-    uint32_t SHMND_ARMED_ANY, SHMND_OP_INLINE, SHMND_CQE_SILENT, SHMND_JOB_NONE
+    uint32_t SHMND_ARMED_ANY, SHMND_OP_INLINE, SHMND_JOB_NONE
     uint32_t SHMND_SEND_FLAGS, SHMND_READ_FLAGS, SHMND_WRITE_FLAGS
     uint32_t SHMND_BIND_FLAGS, SHMND_INVALIDATE_FLAGS
     uint32_t SHMND_RECEIVE, SHMND_BIND, SHMND_INVALIDATE, SHMND_READ, SHMND_WRITE
     uint32_t SHMND_LINK_OPEN, SHMND_LINK_REJECTED, SHMND_LINK_CLOSED
+    uint32_t SHMND_LINK_FAULT, SHMND_LINK_DEAD
     uint32_t SHMND_QP_IDLE, SHMND_QP_CONNECTING, SHMND_QP_ATTACHED, SHMND_QP_CONNECTED
     uint32_t SHMND_QP_DOWN, SHMND_QP_CLOSED
     uint32_t SHMND_IDLE, SHMND_NEEDS_MAP
@@ -107,6 +109,7 @@ cdef extern from "post.h" nogil:
         shmnd_region *regions
         uint32_t count
         shmnd_grant *tables[64]
+        void *spent
 
     struct shmnd_sge:
         uint64_t address
@@ -120,13 +123,23 @@ cdef extern from "post.h" nogil:
                              uint64_t connection)
     void shmnd_grant_revoke(shmnd_grant *g)
 
+    struct shmnd_target:
+        uint64_t offset
+        uint32_t segment
+
+    bint shmnd_grant_read(const shmnd_grant *g, uint32_t token, uint32_t right, uint64_t address,
+                          uint64_t length, uint64_t connection, shmnd_target *target)
+    bint shmnd_within(uint64_t address, uint64_t length, uint64_t base, uint64_t size)
+
     struct shmnd_spans:
         uint32_t count
-        cbool remote
+        uint32_t remote
         uint64_t total
 
     void shmnd_spans_clear(shmnd_spans *s)
     void shmnd_spans_add(shmnd_spans *s, uint64_t at, uint64_t length)
+    int shmnd_vm_copy_here(void *to, const void *from_, uint64_t length)
+    void shmnd_spans_add_remote(shmnd_spans *s, uint64_t at, uint64_t length)
     struct shmnd_process:
         pid_t pid
         int pidfd
@@ -160,12 +173,13 @@ cdef extern from "post.h" nogil:
         shmnd_qp **links
         uint32_t link_count
         shmnd_qp **active
-        uint32_t active_count
+        uint32_t unsettled
         shmnd_qp **by_bit
 
     struct shmnd_mapping:
         uint8_t *base
         uint64_t bytes
+        cbool read_only
 
     struct shmnd_peer:
         shmnd_mapping *data
@@ -219,8 +233,11 @@ cdef extern from "post.h" nogil:
     struct shmnd_chunks:
         uint64_t length
 
+    uint64_t SHMND_PIECE
+
     struct shmnd_job:
         uint32_t kind
+        uint64_t moved, piece
         shmnd_spans to
         shmnd_spans from_ "from"
         shmnd_chunks chunks
@@ -274,6 +291,7 @@ cdef extern from "post.h" nogil:
         uint64_t wq_head
         uint64_t wq_next
         uint64_t wq_tail
+        uint64_t wq_spent
         shmnd_job tx_job
         cbool tx_busy
         cbool tx_started
@@ -300,6 +318,9 @@ cdef extern from "post.h" nogil:
         cbool receiving
 
     uint64_t shmnd_now_ns()
+    struct shmnd_pace:
+        uint64_t seen_ns
+    cbool shmnd_pace_due(shmnd_pace *pace)
     uint64_t shmnd_coarse_ns()
     uint64_t SHMND_COARSE_STEP_NS
     uint64_t shmnd_relaxed64(const word64 *w)
@@ -329,6 +350,7 @@ cdef extern from "post.h" nogil:
     uint32_t shmnd_cq_pop(shmnd_cq *cq, shmnd_cqe *out, uint32_t max)
     uint32_t shmnd_cq_poll(shmnd_cq *cq, shmnd_cqe *out, uint32_t max, shmnd_todo *todo)
     void shmnd_cq_gather(shmnd_cq *cq, shmnd_todo *todo)
+    bint shmnd_cq_has_copy(const shmnd_cq *cq)
     uint64_t shmnd_cq_due_ns(const shmnd_cq *cq, uint64_t soon_ns)
     bint shmnd_cq_trigger(shmnd_cq *cq, uint32_t mode)
     void shmnd_cq_join(shmnd_cq *cq, shmnd_qp *qp)
@@ -336,6 +358,7 @@ cdef extern from "post.h" nogil:
     void shmnd_qp_activate(shmnd_qp *qp)
 
     uint32_t shmnd_tx_advance(shmnd_qp *qp)
+    void *shmnd_take_spent(shmnd_registry *registry)
     void shmnd_tx_run(shmnd_qp *qp)
     void shmnd_tx_ran(shmnd_qp *qp)
     void shmnd_rx_aim_anew(shmnd_qp *qp)
@@ -352,6 +375,7 @@ cdef extern from "post.h" nogil:
     void shmnd_qp_disconnect(shmnd_qp *qp)
     void shmnd_batch_submit(shmnd_qp *qp)
     void shmnd_qp_flush(shmnd_qp *qp)
+    void shmnd_qp_look(shmnd_qp *qp)
     void shmnd_qp_tend(shmnd_qp *qp, uint64_t now_ns, shmnd_todo *todo)
     void shmnd_close_unopened(shmnd_qp *qp, uint32_t state)
     bint shmnd_quiet(const shmnd_qp *qp)
@@ -367,6 +391,8 @@ cdef extern from "post.h" nogil:
                              uint32_t n, uint64_t address, uint32_t token, uint32_t flags,
                              cbool *kept_p)
     uint32_t shmnd_check_connected(shmnd_qp *qp)
+    void shmnd_qp_look(shmnd_qp *qp)
+    const shmnd_grant *shmnd_their_grant(const shmnd_qp *qp, uint32_t token)
     uint32_t shmnd_check_data(const shmnd_qp *qp, uint32_t n, uint32_t most, uint64_t total,
                               uint32_t flags)
     uint64_t shmnd_total(const shmnd_sge *sges, uint32_t n)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A completion queue: a private ring of completions, and the sets of queue
- * pairs that its owner looks at.
+ * pairs that its owner checks.
  *
- * Completions of requests go into the ring when they happen; those of receives
+ * Completions of requests go into the ring when they happen, but those of silent
+ * successes, which have none; those of receives
  * are made when the owner polls, straight from the link, and pass through the
  * ring only where order or a Notify asks for it.
  *
@@ -51,8 +52,6 @@ static inline uint32_t shmnd_cq_pop(struct shmnd_cq *cq, struct shmnd_cqe *out, 
 
 static inline bool shmnd_cqe_satisfies(const struct shmnd_cqe *e, uint32_t mode)
 {
-    if (e->flags & SHMND_CQE_SILENT)
-        return false;
     return mode == SHMND_ARMED_ANY || e->status != SHMND_SUCCESS ||
            (e->flags & SHMND_CQE_SOLICITED);
 }
@@ -85,6 +84,12 @@ static inline void shmnd_cq_activate(struct shmnd_cq *cq, struct shmnd_qp *qp)
         return;
     *flag = true;
     cq->active[cq->active_count++] = qp;
+    cq->unsettled++;
+    if (qp->parked) {
+        qp->parked = false;
+        cq->parked_count--;
+        cq->unsettled--;
+    }
 }
 
 static inline void shmnd_cq_deactivate(struct shmnd_cq *cq, struct shmnd_qp *qp)
@@ -93,6 +98,7 @@ static inline void shmnd_cq_deactivate(struct shmnd_cq *cq, struct shmnd_qp *qp)
     if (!*flag)
         return;
     *flag = false;
+    cq->unsettled--;
     for (uint32_t i = 0; i < cq->active_count; i++) {
         if (cq->active[i] == qp) {
             cq->active[i] = cq->active[--cq->active_count];
@@ -101,12 +107,56 @@ static inline void shmnd_cq_deactivate(struct shmnd_cq *cq, struct shmnd_qp *qp)
     }
 }
 
+/* ---- requests that wait for the peer ------------------------------------------------ */
+
+/* A queue pair whose requests can go on only when the peer does something needs no look at
+ * every poll where the peer marks it then (SYNC credit and SYNC ready): it is parked. */
+
+static inline bool shmnd_cq_is_hot(const struct shmnd_cq *cq, const struct shmnd_qp *qp)
+{
+    bool hot = false;
+    for (uint32_t i = 0; i < SHMND_HOT_LINKS; i++)
+        hot = hot || cq->hot[i] == qp;
+    return hot;
+}
+
+/* `wanted`: the peer was asked to tell of receives, room and messages taken before all of
+ * these were checked just now, so a mark comes for what has happened since. */
+static inline bool shmnd_cq_may_park(const struct shmnd_cq *cq, const struct shmnd_qp *qp,
+                                     bool wanted)
+{
+    const struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+    if (!wanted || cq->link_count <= SHMND_DIRECT_LINKS || qp->receive_cq != qp->initiator_cq)
+        return false;
+    if (qp->wq_head == qp->wq_tail || w->type != SHMND_SEND || w->state == SHMND_WQE_DONE ||
+        shmnd_cq_count(cq) >= cq->limit)
+        return false;
+    return qp->state == SHMND_QP_CONNECTED && !qp->going_down && !qp->flush_pending &&
+           !qp->tx_busy && !qp->held && !qp->held_receives && !qp->rx_stalled && !qp->rx_open &&
+           !qp->rx_told && !qp->rx_busy && !qp->rx_fault && !shmnd_cq_is_hot(cq, qp);
+}
+
+static inline void shmnd_cq_park(struct shmnd_cq *cq, struct shmnd_qp *qp)
+{
+    shmnd_cq_deactivate(cq, qp);
+    qp->parked = true;
+    cq->parked_count++;
+    cq->unsettled++;
+}
+
+static inline void shmnd_cq_unpark_all(struct shmnd_cq *cq)
+{
+    for (uint32_t i = 0; i < cq->link_count && cq->parked_count; i++)
+        if (cq->links[i]->parked)
+            shmnd_cq_activate(cq, cq->links[i]);
+}
+
 static inline uint32_t shmnd_qp_bit(const struct shmnd_cq *cq, const struct shmnd_qp *qp)
 {
     return cq == qp->receive_cq ? qp->receive_bit : qp->initiator_bit;
 }
 
-/* From now on the queue looks at `qp`. The arrays have room (the caller's). */
+/* From now on the queue checks `qp`. The arrays have room (the caller's). */
 static inline void shmnd_cq_join(struct shmnd_cq *cq, struct shmnd_qp *qp)
 {
     for (uint32_t i = 0; i < cq->link_count; i++)
@@ -123,6 +173,8 @@ static inline void shmnd_cq_join(struct shmnd_cq *cq, struct shmnd_qp *qp)
 
 static inline void shmnd_cq_leave(struct shmnd_cq *cq, struct shmnd_qp *qp)
 {
+    if (qp->parked)
+        shmnd_cq_activate(cq, qp);
     shmnd_cq_deactivate(cq, qp);
     for (uint32_t i = 0; i < SHMND_HOT_LINKS; i++)
         if (cq->hot[i] == qp)
@@ -135,8 +187,10 @@ static inline void shmnd_cq_leave(struct shmnd_cq *cq, struct shmnd_qp *qp)
             break;
         }
     }
-    if (cq->link_count <= SHMND_DIRECT_LINKS && shmnd_relaxed32(&cq->arming.bell->use_bitmap))
+    if (cq->link_count <= SHMND_DIRECT_LINKS && shmnd_relaxed32(&cq->arming.bell->use_bitmap)) {
+        shmnd_cq_unpark_all(cq); /* no marks come any more */
         shmnd_bell_use_bitmap(cq->arming.bell, false);
+    }
 }
 
 /* It has something that only polling finishes. */

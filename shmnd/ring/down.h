@@ -89,13 +89,12 @@ static inline bool shmnd_down_withdraw_large(struct shmnd_qp *qp)
     struct shmnd_share *share = &qp->link.mine->shares[w->share];
     if (shmnd_chunks_finished(share, &c))
         return true;
-    /* Claim the rest without copying: nobody begins another chunk. The bits of
-     * those are never set, so the message can not look finished. */
+    /* Claim the rest without copying: no other chunk is begun. Those are
+     * never counted, so the message can not look finished. */
     for (uint32_t i = 0; i < c.count && shmnd_chunks_claim(share, &c, false) >= 0; i++)
         qp->withheld++;
-    /* SYNC chunk-done: acquire, pairs with release in shmnd_chunks_set_done() */
-    uint64_t done = shmnd_acquire64(&share->done) & c.all;
-    return (uint32_t)__builtin_popcountll(done) + qp->withheld >= c.count;
+    /* SYNC chunk-done: acquire, pairs with release in shmnd_chunks_count_done() */
+    return shmnd_acquire64(&share->done) + qp->withheld >= c.count;
 }
 
 /* A receive was posted for it, and the other side did not close before it was shown. */
@@ -246,7 +245,7 @@ static inline void shmnd_down_cancel_requests(struct shmnd_qp *qp, bool theirs_g
     uint32_t fault = shmnd_relaxed32(&qp->link.theirs->fault);
     uint32_t status = qp->down_status;
     bool failed = false; /* what follows one that failed was taken back, or never sent */
-    for (; qp->wq_head != qp->wq_tail; qp->wq_head++) {
+    while (qp->wq_head != qp->wq_tail) {
         struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
         if (!failed &&
             (shmnd_down_invalidated(qp, w) || shmnd_down_delivered(qp, w, taken, theirs_go_on))) {
@@ -261,6 +260,7 @@ static inline void shmnd_down_cancel_requests(struct shmnd_qp *qp, bool theirs_g
             failed = true;
         }
         shmnd_tx_complete(qp, w);
+        shmnd_tx_pass(qp);
     }
     qp->wq_next = qp->wq_head;
     qp->large_in_flight = false;

@@ -9,6 +9,10 @@
  * shmnd_rx_run(), which copy much and run without it: `tx_busy` and `rx_busy`
  * stand for them, and every other function leaves what they guard alone.
  *
+ * A run copies a piece of a long job at most (SHMND_PIECE in reach.h). The rest stays
+ * prepared (`tx_busy` without `tx_started`, or a kind of `rx_job`), and the next poll of the
+ * queue pair runs it; between two runs nothing is touched and no hazard word stands.
+ *
  * Memory is the caller's: no function allocates. A completion queue's ring has
  * room for all that the queue pairs on it can still complete, so no completion
  * is ever lost for want of room (invariant 5; the argument is in cq.h).
@@ -69,8 +73,7 @@ enum shmnd_request {
 /* ---- completions --------------------------------------------------------------- */
 
 enum shmnd_cqe_flag {
-    SHMND_CQE_SILENT = 1,    /* only carries its context back; nobody is told */
-    SHMND_CQE_SOLICITED = 2, /* satisfies a SOLICITED notify */
+    SHMND_CQE_SOLICITED = 1, /* satisfies a SOLICITED notify */
 };
 
 struct shmnd_cqe {
@@ -101,9 +104,14 @@ struct shmnd_cq {
     uint32_t link_count;
     struct shmnd_qp **active; /* those that want every poll: waiting requests, going down */
     uint32_t active_count;
+    uint32_t active_turn;    /* where the next poll begins with them */
+    uint32_t parked_count;   /* those whose requests wait for the peer, which marks them */
+    uint32_t unsettled;      /* both together */
+    uint64_t parked_look_ns; /* when those were last tended though no mark came */
     struct shmnd_qp **by_bit;
     struct shmnd_qp *hot[SHMND_HOT_LINKS]; /* polled although the bitmap is in use */
     uint32_t hot_next;
+    uint32_t turn;      /* where the next poll begins with the links, or the hot ones */
     uint32_t bit_words; /* words of the bitmap in use */
     uint32_t polls;     /* since the last sweep */
 };
@@ -113,6 +121,7 @@ struct shmnd_cq {
 struct shmnd_mapping {
     uint8_t *base;
     uint64_t bytes;
+    bool read_only; /* sealed against writing by us: a store would end this process */
 };
 
 struct shmnd_peer {
@@ -152,7 +161,7 @@ enum shmnd_wqe_state {
 };
 
 struct shmnd_wqe {
-    void *context;
+    void *context; /* NULL once a completion carries it */
     uint64_t length;
     uint64_t message; /* its number, once issued */
     uint64_t moved;   /* bytes of it already sent in parts */
@@ -205,6 +214,8 @@ struct shmnd_job {
     bool sure;         /* PLACE: once it is shown it is not taken back */
     uint64_t request;  /* of the sender: which it is of */
     uint32_t unmapped; /* as the peer said when this was aimed */
+    uint64_t moved;    /* RDMA, PLACE: bytes copied so far */
+    uint64_t piece;    /* bytes that the last run copied */
     struct shmnd_chunks chunks;
     struct shmnd_share *share; /* of the chunks */
     uint32_t result;           /* a status; SHMND_PENDING: try again later */
@@ -249,7 +260,7 @@ struct shmnd_qp {
     uint64_t recalled;      /* of these, taken back */
     uint64_t credit;        /* messages that have a receive, by the last look */
     uint64_t below;         /* every receive in view up to `credit` holds less than this */
-    uint64_t viewed;        /* published entries already looked at */
+    uint64_t viewed;        /* published entries already checked */
     uint64_t seen_revision; /* of that view, and how many were cancelled in it */
     uint64_t seen_cancelled;
     struct shmnd_wqe *wqes;
@@ -257,6 +268,9 @@ struct shmnd_qp {
     uint8_t *wqe_inline; /* `inline_size` a request */
     uint32_t wq_mask, wq_depth, wq_stride;
     uint64_t wq_head, wq_next, wq_tail; /* oldest, first not issued, end */
+    uint64_t wq_spent; /* before `wq_head`: from here on contexts are still to be given back */
+    struct shmnd_qp *next_spent; /* in the registry's list, while `is_spent` */
+    bool is_spent;
     struct shmnd_job tx_job;
     bool tx_busy;
     bool tx_started;      /* the prepared job is running; else whoever polls next runs it */
@@ -312,6 +326,7 @@ struct shmnd_qp {
 
     /* membership in the queues */
     bool active_at_receive, active_at_initiator;
+    bool parked; /* at the one queue of both halves; not active there then */
 };
 
 #endif

@@ -15,8 +15,9 @@
  *   begin at any time. Its receive is posted no more and cannot be taken back; it is let
  *   go when all chunks are copied (SYNC chunk-done in spans.h), for then none is left to
  *   claim.
- * - A large Send of ours, which the peer reads, is taken back by a swap that its reader
- *   would have to win, or is waited for as above.
+ * - A Send of ours that has met no receive is taken back by a swap that its reader would
+ *   have to win, and fails. A large one that its reader has, and reads, is waited for as
+ *   above; of a small one the bytes are in the ring, and it ends as it would have.
  * - A copy of our own is let go when its thread has the lock back, whatever the peer
  *   says of it meanwhile.
  * - What goes through the ring is copied under the lock.
@@ -45,21 +46,28 @@ static inline bool shmnd_wqe_names(struct shmnd_qp *qp, uint64_t pos, uint32_t t
     return shmnd_sges_name(shmnd_wqe_sges(qp, pos), qp->wqes[pos & qp->wq_mask].sges, token);
 }
 
+/* Is a message in parts on its way? What was sent before it must not be sent anew. */
+static inline bool shmnd_tx_is_amid_parts(const struct shmnd_qp *qp)
+{
+    return qp->wq_next != qp->wq_tail && qp->wqes[qp->wq_next & qp->wq_mask].moved;
+}
+
 /* No message under way has its source in the region. One that waits for a receive fails;
- * one that met it is waited for (false: ask again). */
+ * a large one that met it is waited for (false: ask again). */
 static inline bool shmnd_tx_forget_region(struct shmnd_qp *qp, uint32_t token)
 {
     bool settled = true;
     shmnd_tx_retire(qp); /* what is over is not taken back */
-    if (!qp->large_in_flight || qp->state != SHMND_QP_CONNECTED)
+    if (qp->state != SHMND_QP_CONNECTED)
         return true;
     for (uint64_t i = qp->wq_head; i != qp->wq_next; i++) {
         struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
-        if (!w->large || w->moved || w->state != SHMND_WQE_SENT || !shmnd_wqe_names(qp, i, token))
+        if (w->moved || w->state != SHMND_WQE_SENT || !shmnd_wqe_names(qp, i, token))
             continue;
-        if (!qp->tx_busy && shmnd_tx_unsend_after(qp, i) && shmnd_tx_recall(qp, w))
+        if (!qp->tx_busy && !shmnd_tx_is_amid_parts(qp) && shmnd_tx_unsend_after(qp, i) &&
+            shmnd_tx_recall(qp, w))
             shmnd_tx_fail(w, SHMND_ACCESS_VIOLATION);
-        else
+        else if (w->large)
             settled = false;
     }
     shmnd_tx_retire(qp);

@@ -6,7 +6,17 @@ import os
 
 from libc.stdint cimport uint32_t
 
+from shmnd.status import IN_CHILD, Status, error
+
 cdef uint32_t forks = 0
+cdef uint32_t NOT_MADE = 0xFFFFFFFF
+
+
+cdef object whose(uint32_t born, str call):
+    """The error of an object that this process cannot use: it is the parent's, or half-made."""
+    if born == NOT_MADE:
+        return error(Status.INVALID_HANDLE, call, "the object was not made by its adapter")
+    return error(Status.DEVICE_REMOVED, call, IN_CHILD)
 
 
 def _forked() -> None:

@@ -13,7 +13,7 @@
 #include "atomics.h"
 #include "killpoint.h"
 
-#define SHMND_LAYOUT_VERSION 4u
+#define SHMND_LAYOUT_VERSION 5u
 #define SHMND_LINK_MAGIC 0x6b6e696c646e6d73ull /* "smndlink" */
 
 /* ---- the slot ring: one per direction of a link ------------------------- */
@@ -25,6 +25,8 @@
 /* A message that fits in a quarter of the ring can always be written in full
  * once the reader, who returns space a quarter at a time, has caught up. */
 #define SHMND_EAGER_MAX (SHMND_HEAD_PAYLOAD + 63u * SHMND_TAIL_PAYLOAD)
+/* One that fits in three quarters is written when there is room, and not waited for. */
+#define SHMND_EAGER_LONGEST (SHMND_HEAD_PAYLOAD + 191u * SHMND_TAIL_PAYLOAD)
 
 enum shmnd_kind {
     SHMND_KIND_EAGER = 1, /* payload in the slots */
@@ -114,7 +116,7 @@ enum shmnd_link_state {
 struct shmnd_share {
     /* Low half of the message number << 32 | chunks claimed from the back << 16 | from the front. */
     shmnd_word64 claim;
-    shmnd_word64 done; /* one bit a chunk */
+    shmnd_word64 done; /* how many chunks are copied */
 };
 
 #define SHMND_SHARES 8u

@@ -3,7 +3,7 @@
  * The peer's posted receives as its sender sees them: how many there are, what the
  * next one holds, and whether it can be written from here.
  *
- * The sender keeps what it saw (`credit`, `below`, `viewed`) and looks again only
+ * The sender keeps what it saw (`credit`, `below`, `viewed`) and checks again only
  * when that no longer suffices: so a small Send reads no line that the other side
  * writes with every receive. Nothing waits here, and a view that contradicts what
  * this side knows grants nothing (invariant 1).
@@ -129,6 +129,8 @@ static inline int shmnd_tx_aim(struct shmnd_qp *qp, uint64_t message, uint64_t r
     shmnd_spans_clear(&all);
     for (uint64_t i = 0; i < extents; i++) {
         uint64_t place = shmnd_relaxed64(&x[i].place);
+        if (!shmnd_peer_takes_stores(qp->peer, (uint32_t)(place >> 32)))
+            return -1;
         int got = shmnd_peer_span(qp->peer, (uint32_t)(place >> 32), shmnd_relaxed64(&x[i].offset),
                                   (uint32_t)place, &all);
         if (got <= 0)

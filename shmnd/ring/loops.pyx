@@ -7,7 +7,9 @@ sleep: as `CompletionQueue.wait` does, a loop looks for the `spin` of a queue be
 gives the seconds it took, and raises NdError for a completion that is no success. Contexts move
 along with what is reposted, so references are as they were when a loop ends well.
 
-`flags` are those of each Send or Write: INLINE or none.
+`flags` are those of each Send or Write: INLINE or none. As in `QueuePair.send`, an INLINE message
+may lie in memory that is not registered. A loop copies it once, before it begins, and posts the
+copy: memory that another thread frees meanwhile is not read.
 
 Loops of latency take `stamps`, a buffer of `count` + 1 signed 64-bit numbers, or None: the time of
 each posting and, last, that of the last arrival. A stamp is taken while the message travels. With
@@ -22,10 +24,12 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from shmnd.ring cimport c
-from shmnd.ring.memory cimport Sge
+from shmnd.ring.memory cimport Sge, require_held
 from shmnd.ring.qp cimport QueuePair
 from shmnd.ring.queue cimport CompletionCore, PairCore
+from shmnd.ring.segment cimport lies_in_fragile
 
+from shmnd.ring.posting import inline_bytes
 from shmnd.status import Status, error
 
 # How many looks in vain lie between two at the signals, and between two at the clock; less one.
@@ -47,14 +51,73 @@ cdef int _look() except -1 with gil:
 cdef int _look_at(QueuePair qp, str call) except -1 with gil:
     """A target that spins calls nothing; now and then, see whether its peer is still there."""
     PyErr_CheckSignals()
-    qp.progress()
+    qp._progress()
     if qp.q.state != c.SHMND_QP_CONNECTED:
         raise error(Status.CONNECTION_ABORTED, call, "the other side is gone")
     return 0
 
 
 cdef int _serve(c.shmnd_todo *todo) except -1 with gil:
-    return (<PairCore>todo.qp.owner).serve(todo.what, todo.receiving)
+    (<PairCore>todo.qp.owner).serve(todo.what, todo.receiving)
+    return 0
+
+
+cdef int _check(str call, QueuePair qp, CompletionCore receive_cq, CompletionCore initiator_cq,
+                tuple sges, uint32_t flags) except -1:
+    """A loop does not check what it posts each time: all of it is checked before."""
+    if qp is None or receive_cq is None or initiator_cq is None:
+        raise TypeError(f"{call}: needs a queue pair and its completion queues")
+    qp.usable(call)
+    receive_cq.usable(call)
+    initiator_cq.usable(call)
+    if flags & ~<uint32_t>c.SHMND_OP_INLINE:
+        raise ValueError(f"{call}: flags {flags:#x} are not INLINE or none")
+    for sge in sges:
+        _check_registered(call, qp, sge)
+    return 0
+
+
+cdef int _check_registered(str call, QueuePair qp, sge) except -1:
+    if not isinstance(sge, Sge):
+        raise TypeError(f"{call}: {type(sge).__name__} is no Sge")
+    if c.shmnd_sge_region(&qp.registry.raw, &(<Sge>sge).raw, 0) == NULL:
+        raise error(Status.ACCESS_VIOLATION, call, f"{sge!r} is not registered here")
+    return 0
+
+
+cdef Sge _source(str call, QueuePair qp, Sge sge, uint32_t flags):
+    """Return what the Sends or Writes of a loop read: registered memory, or an INLINE copy."""
+    cdef bytearray data  # made before the checks: nothing runs between those and the copy
+    if sge is None or not flags & c.SHMND_OP_INLINE:
+        _check_registered(call, qp, sge)
+        return sge
+    if sge.raw.length > qp.q.inline_size:
+        raise error(Status.BUFFER_OVERFLOW, call,
+                    f"{sge.raw.length} bytes are INLINE, the queue pair takes {qp.q.inline_size}")
+    data = bytearray(sge.raw.length)
+    if c.shmnd_sge_region(&qp.registry.raw, &sge.raw, 0) == NULL:
+        require_held(sge, call)
+        if sge.owner is None or lies_in_fragile(sge.raw.address, sge.raw.length):
+            data = inline_bytes((sge,), call)
+            return Sge(data, len(data), 0)
+    memcpy(<char *>data, <const void *><size_t>sge.raw.address, sge.raw.length)
+    return Sge(data, len(data), 0)
+
+
+cdef int _check_lanes(str call, Lanes lanes, Sge answer, uint32_t flags) except -1:
+    """Check what a loop over lanes posts; with an `answer`, it sends that and nothing else."""
+    cdef Sge sge
+    cdef list sources = []
+    if lanes is None:
+        raise TypeError(f"{call}: needs lanes")
+    for qp, outgoing, incoming, _, _ in lanes.held:
+        sges = (incoming,) if answer is None else (incoming, answer)
+        _check(call, qp, lanes.receive_cq, lanes.initiator_cq, sges, flags)
+        sources.append(outgoing if answer is not None else _source(call, qp, outgoing, flags))
+    lanes.sources = sources
+    for place, sge in enumerate(sources):
+        lanes.at[place].outgoing = sge.raw
+    return 0
 
 
 cdef int _refused(str call, uint32_t status) except -1 with gil:
@@ -171,6 +234,8 @@ cdef class _Stamps:
         self.rate = rate
         if stamps is None:
             return
+        if count >= 1 << 56:
+            raise ValueError(f"{count} times are too many")
         PyObject_GetBuffer(stamps, &self.view, PyBUF_WRITABLE)
         self.at = <int64_t *>self.view.buf
         if self.view.len < <Py_ssize_t>((count + 1) * sizeof(int64_t)):
@@ -214,7 +279,7 @@ cdef class Ticks:
     cdef _Stamps times
     cdef uint64_t place, count
 
-    def __init__(self, stamps, uint64_t count):
+    def __cinit__(self, stamps, uint64_t count):
         self.times = _Stamps(stamps, count)
         self.place = 0
         self.count = count
@@ -242,6 +307,8 @@ def pingpong(QueuePair qp, CompletionCore receive_cq, CompletionCore initiator_c
     cdef uint64_t i, start
     cdef bint paced = first and rate > 0, answer
     cdef str call = "loops.pingpong"
+    _check(call, qp, receive_cq, initiator_cq, (receive,), flags)
+    send = _source(call, qp, send, flags)
     cdef _Stamps times = _Stamps(stamps, count, rate)
     with nogil:
         start = c.shmnd_now_ns()
@@ -287,21 +354,25 @@ cdef class Lanes:
     """
 
     cdef list held
+    cdef list sources  # what the lanes' `outgoing` lies in: it lives as long as a loop
     cdef _Lane *at
     cdef uint32_t count, last
     cdef CompletionCore receive_cq, initiator_cq
 
-    def __init__(self, lanes):
+    def __cinit__(self, lanes):
         cdef QueuePair qp
         cdef Sge outgoing, incoming
-        self.held = [*lanes]
+        self.held = [*map(tuple, lanes)]
         self.count = <uint32_t>len(self.held)
-        if self.at != NULL or self.count == 0:
-            raise ValueError("lanes are made once, of one queue pair at least")
+        if self.count == 0:
+            raise ValueError("lanes are made of one queue pair at least")
         self.at = <_Lane *>calloc(self.count, sizeof(_Lane))
         if self.at == NULL:
             raise MemoryError
         for place, (qp, outgoing, incoming, address, token) in enumerate(self.held):
+            if qp is None or outgoing is None or incoming is None:
+                raise TypeError("a lane has a queue pair and two Sge")
+            qp.usable("Lanes")
             self.at[place] = _Lane(&qp.q, qp.q.context, outgoing.raw, incoming.raw, address, token,
                                    0, 0, 0, 0)
             self.receive_cq, self.initiator_cq = qp.receive_cq, qp.initiator_cq
@@ -359,6 +430,7 @@ def stream_send(Lanes lanes, uint64_t count, uint64_t window, uint64_t granted=0
     cdef _Lane *lane
     cdef _Patience patience = _Patience(0, 0)
     cdef str call = "loops.stream_send"
+    _check_lanes(call, lanes, None, flags)
     lanes.begin(window, granted if quota else count)
     with nogil:
         start = c.shmnd_now_ns()
@@ -401,6 +473,9 @@ def stream_receive(Lanes lanes, Sge empty, uint64_t count, uint64_t quota=0) -> 
     cdef int n, k
     cdef _Lane *lane
     cdef str call = "loops.stream_receive"
+    if empty is None:
+        raise TypeError(f"{call}: needs what to answer with")
+    _check_lanes(call, lanes, empty, 0)
     lanes.begin(0, 0)
     with nogil:
         start = c.shmnd_now_ns()
@@ -426,6 +501,8 @@ def burst_send(QueuePair qp, CompletionCore initiator_cq, Sge send, uint64_t cou
     cdef c.shmnd_cqe out[64]
     cdef uint64_t posted = 0, done = 0, end, start
     cdef str call = "loops.burst_send"
+    _check(call, qp, initiator_cq, initiator_cq, (), flags)
+    send = _source(call, qp, send, flags)
     with nogil:
         start = c.shmnd_now_ns()
         while done < count:
@@ -448,6 +525,7 @@ def burst_receive(QueuePair qp, CompletionCore receive_cq, Sge receive, uint64_t
     cdef uint64_t done = 0, start
     cdef int n, k
     cdef str call = "loops.burst_receive"
+    _check(call, qp, receive_cq, receive_cq, (receive,), 0)
     with nogil:
         start = c.shmnd_now_ns()
         while done < count:
@@ -466,14 +544,20 @@ def write_pingpong(QueuePair qp, CompletionCore initiator_cq, Sge source, uint64
                    bint first, uint32_t flags=0, stamps=None, double rate=0.0) -> float:
     """Write, and spin on `watch` until the other side's Write shows; `count` times.
 
-    The last byte of `source` carries `mark`, `mark` + 1, … 255, 1, …
+    The last byte of `source`, or of its copy if INLINE, carries `mark`, `mark` + 1, … 255, 1, …
     """
     cdef uint64_t i, start, spins
-    cdef uint8_t *last = <uint8_t *><size_t>(source.raw.address + source.raw.length - 1)
+    cdef uint8_t *last
     cdef const uint8_t *watched = &watch[0]
     cdef uint8_t expected
     cdef int turn
     cdef str call = "loops.write_pingpong"
+    _check(call, qp, initiator_cq, initiator_cq, (), flags)
+    source = _source(call, qp, source, flags)
+    if source.raw.length == 0 or not flags & c.SHMND_OP_INLINE and c.shmnd_sge_region(
+            &qp.registry.raw, &source.raw, c.SHMND_MR_LOCAL_WRITE) == NULL:
+        raise error(Status.ACCESS_VIOLATION, call, f"{source!r} cannot be written to")
+    last = <uint8_t *><size_t>(source.raw.address + source.raw.length - 1)
     cdef _Stamps times = _Stamps(stamps, count, rate if first else 0.0)
     with nogil:
         start = c.shmnd_now_ns()
@@ -503,6 +587,7 @@ def read(QueuePair qp, CompletionCore initiator_cq, Sge local, uint64_t remote_a
     """Read `count` times, one after another."""
     cdef uint64_t i, start
     cdef str call = "loops.read"
+    _check(call, qp, initiator_cq, initiator_cq, (local,), 0)
     cdef _Stamps times = _Stamps(stamps, count, rate)
     with nogil:
         start = c.shmnd_now_ns()
@@ -527,6 +612,7 @@ def rdma_stream(Lanes lanes, bint reading, uint64_t count, uint64_t window,
     cdef _Lane *lane
     cdef _Patience patience = _Patience(0, 0)
     cdef str call = "loops.rdma_stream"
+    _check_lanes(call, lanes, None, flags)
     lanes.begin(window, 0)
     with nogil:
         start = c.shmnd_now_ns()

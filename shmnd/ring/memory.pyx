@@ -19,7 +19,7 @@ from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_
 
 from shmnd.ring cimport c
 from shmnd.ring.tally cimport Tallies
-from shmnd.ring.segment cimport Segment
+from shmnd.ring.segment cimport Segment, lies_in_fragile
 
 from shmnd.status import Status, error
 from shmnd.within import integer
@@ -142,7 +142,7 @@ cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) exce
         return 0
     if not isinstance(sge, (list, tuple)):
         raise TypeError(f"{call}: sge must be an Sge, a list or tuple of them, or None, "
-                        f"not {type(sge).__name__}")
+                        f"not {type(sge).__name__}; MemoryRegion.sge(offset, length) makes one")
     if len(sge) > 16:
         raise error(Status.DATA_OVERRUN, call,
                     f"{len(sge)} scatter/gather elements, at most {most} are granted")
@@ -159,8 +159,9 @@ cdef class HeldBuffer:
 
     cdef Py_buffer _view
     cdef readonly bint held
+    cdef bint registered  # a token stands for it: it stays
 
-    def __init__(self, buffer) -> None:
+    def __cinit__(self, buffer) -> None:
         PyObject_GetBuffer(buffer, &self._view, PyBUF_ANY_CONTIGUOUS)
         self.held = True
 
@@ -180,8 +181,8 @@ cdef class HeldBuffer:
         return bool(self._view.readonly)
 
     def release(self) -> None:
-        """Let it go; harmless when it was let go before."""
-        if self.held:
+        """Let it go, unless it is registered; harmless when it was let go before."""
+        if self.held and not self.registered:
             self.held = False
             PyBuffer_Release(&self._view)
 
@@ -206,11 +207,22 @@ def is_mapped(address: int, nbytes: int) -> bool:
     return True
 
 
+def copies_within_work() -> bool:
+    """Does the kernel copy within this process? Tried; a filter of system calls can forbid it."""
+    cdef unsigned char from_ = 1, to = 0
+    return c.shmnd_vm_copy_here(&to, &from_, 1) == 0 and to == 1
+
+
+cdef uint64_t _length(const c.shmnd_region *region) noexcept:
+    """The bytes of a region, fragile or not."""
+    return region.offset if region.rights & c.SHMND_MR_FRAGILE else region.length
+
+
 cdef class Registry:
     """The regions and windows of one adapter. `announce(seg, segment, call)` publishes a table;
     the regions are counted in `tallies`."""
 
-    def __cinit__(self):
+    def __cinit__(self, announce, Tallies tallies not None):
         # Reserved whole, so that an entry never moves; pages come with use.
         cdef void *at = mmap(NULL, _MOST * sizeof(c.shmnd_region), PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
@@ -222,10 +234,10 @@ cdef class Registry:
         if self._generations == NULL:
             raise MemoryError
 
-    def __init__(self, announce, Tallies tallies):
         self._announce = announce
         self._tallies = tallies
         self._held_up = {}
+        self._held = {}
         self._free = deque()
         self._tables = []
 
@@ -312,12 +324,29 @@ cdef class Registry:
         """The table segments, as (number, Segment)."""
         return list(self._tables)
 
-    def register(self, address: int, length: int, rights: int, place: tuple | None) -> int:
-        """Enter memory and publish its remote rights; give its token."""
+    def register(self, buffer: object, rights: int, place: tuple | None) -> int:
+        """Enter memory and publish its remote rights; give its token.
+
+        `buffer` is a HeldBuffer, which is held until `release`, or has an address and a number of
+        bytes, which the caller keeps alive.
+        """
+        cdef uint64_t address = buffer.address, length = buffer.nbytes
+        if isinstance(buffer, HeldBuffer):
+            if not buffer.held:
+                raise error(Status.ACCESS_VIOLATION, "MemoryRegion.register",
+                            "the buffer was released")
+        elif not is_mapped(address, length):
+            raise error(Status.ACCESS_VIOLATION, "MemoryRegion.register",
+                        f"{length} bytes at {address:#x} are not all memory of this process")
         cdef uint32_t segment = place[0] if place else c.SHMND_PRIVATE_MEMORY
         cdef uint64_t offset = place[1] if place else 0
         cdef c.shmnd_region *region = self._take(address, length, rights, segment, offset)
         cdef uint32_t allowed = 0
+        if place and place[2]:
+            region.rights |= c.SHMND_MR_SEALED
+        if not place and lies_in_fragile(address, length):
+            region.rights |= c.SHMND_MR_FRAGILE
+            region.offset, region.length = region.length, 0
         if rights & c.SHMND_MR_REMOTE_READ:
             allowed |= c.SHMND_ALLOW_READ
         if (rights & c.SHMND_MR_REMOTE_WRITE) == c.SHMND_MR_REMOTE_WRITE:
@@ -328,6 +357,9 @@ cdef class Registry:
             except BaseException:
                 self._release(region.token)
                 raise
+        if isinstance(buffer, HeldBuffer):
+            (<HeldBuffer>buffer).registered = True
+            self._held[region.token] = buffer
         self._tallies.count_region(1, length)
         return region.token
 
@@ -338,10 +370,12 @@ cdef class Registry:
         if region == NULL:
             return
         if region.base != UINT64_MAX:  # a window's is
-            self._tallies.count_region(-1, region.length)
+            self._tallies.count_region(-1, _length(region))
         # The token still finds the entry, for what has to let go of it; no SGE lies in it.
         region.base = UINT64_MAX
         region.length = 0
+        if region.rights & c.SHMND_MR_FRAGILE:
+            region.offset = 0
         if grant != NULL and c.shmnd_relaxed32(&grant.token) == <uint32_t>token:
             c.shmnd_grant_revoke(grant)
 
@@ -356,6 +390,7 @@ cdef class Registry:
                 touched = True
         if touched:
             self._held_up[token] = since
+        give_back_spent(&self.raw)
         return not touched
 
     cdef _drive(self):
@@ -366,7 +401,7 @@ cdef class Registry:
             if c.shmnd_qp_has_to_go_on(self._qps[i]):
                 owners.append(<object>self._qps[i].owner)
         for owner in owners:
-            owner.progress()
+            owner._progress()
 
     def release(self, token: int) -> None:
         """Second half of Deregister: the entry may be used again."""
@@ -379,6 +414,9 @@ cdef class Registry:
             region.bond = 0
             self._forget_context(region)
             self._free.append(token & c.SHMND_TOKEN_INDEX_MASK)
+            held = self._held.pop(token, None)
+            if held is not None:
+                (<HeldBuffer>held).registered = False
 
     cdef void _forget_context(self, c.shmnd_region *region) noexcept:
         cdef void *context = region.context
@@ -394,6 +432,8 @@ cdef class Registry:
         invalidates the window; with None it reports nothing.
         """
         cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, region_token)
+        if region == NULL:
+            raise error(Status.INVALID_PARAMETER_2, "QueuePair.bind", "the region is gone")
         cdef uint64_t offset = region.offset + (<uint64_t>address - region.base)
         cdef c.shmnd_region *window = self._take(address, length, 0, region.segment, offset)
         try:
@@ -418,10 +458,17 @@ cdef class Registry:
     def rights(self, token: int) -> int:
         """The flags that a region was registered with."""
         cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
-        return 0 if region == NULL else region.rights
+        if region == NULL:
+            return 0
+        return region.rights & ~<uint32_t>(c.SHMND_MR_SEALED | c.SHMND_MR_FRAGILE)
+
+    def is_sealed(self, token: int) -> bool:
+        """Is this a region in memory that peers may only read?"""
+        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
+        return region != NULL and bool(region.rights & c.SHMND_MR_SEALED)
 
     def covers(self, token: int, address: int, length: int) -> bool:
         """Does the region of a token hold this range?"""
         cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
         return (region != NULL and region.base <= address
-                and address - region.base + length <= region.length)
+                and address - region.base + length <= _length(region))

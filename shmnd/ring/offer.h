@@ -54,6 +54,8 @@ static inline uint32_t shmnd_rx_publish_extents(struct shmnd_qp *qp, struct shmn
             return 0;
         if (sges[i].length == 0)
             continue;
+        if (r->rights & SHMND_MR_SEALED)
+            return 0; /* its owner takes it out of the ring, or pulls it */
         if (used == qp->link.my_extents)
             return 0;
         bool shared = r->segment != SHMND_PRIVATE_MEMORY;
@@ -65,7 +67,7 @@ static inline uint32_t shmnd_rx_publish_extents(struct shmnd_qp *qp, struct shmn
     return used;
 }
 
-/* Writes the entry of the receive at `pos`, which no sender looks at yet. */
+/* Writes the entry of the receive at `pos`, which no sender checks yet. */
 static inline void shmnd_rx_write_entry(struct shmnd_qp *qp, uint64_t pos)
 {
     struct shmnd_rqe *e = &qp->own.entries[pos & qp->own.mask];

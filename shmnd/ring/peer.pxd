@@ -15,6 +15,7 @@ cdef class PeerAdapter:
     cdef int jobs
     cdef object __weakref__
 
+    cdef Segment data_segment(self, uint32_t seg)
     cdef c.shmnd_bell *bell(self, object place) except NULL
     cdef c.shmnd_marks *marks(self, object place) except NULL
     cdef unsigned char *_place_of(self, object place, uint32_t first, size_t size) except NULL
@@ -25,5 +26,10 @@ cdef class PeerAdapter:
 cdef class Link:
     cdef Segment segment
     cdef c.shmnd_link_map_t map
-    cdef readonly int me
+    cdef uint32_t receives[2]
+    cdef uint32_t extents[2]
+    cdef int me
     cdef uint64_t connection
+
+    cdef _size(self, dict local, dict remote, bint active)
+    cdef bint fits(self, uint32_t receives, uint32_t extents, object theirs) except -1

@@ -30,8 +30,7 @@ cdef bint _reaches(c.shmnd_process *process, object probe) except -1:
     c.shmnd_spans_clear(&to)
     c.shmnd_spans_clear(&from_)
     c.shmnd_spans_add(&to, <size_t>&got[0], sizeof(got))
-    c.shmnd_spans_add(&from_, address, sizeof(got))
-    from_.remote = True
+    c.shmnd_spans_add_remote(&from_, address, sizeof(got))
     if c.shmnd_vm_copy(process, &to, &from_) != 0:
         return False
     return bytes(got[:_PROBE_BYTES]).hex() == nonce
@@ -48,6 +47,8 @@ cdef class PeerAdapter:
 
     def __init__(self, uid: str, pid: int, doorbell_fd: int, pidfd: int, table: dict) -> None:
         """With a `pidfd` of -1 its private memory is left alone."""
+        if self.uid is not None:
+            raise TypeError("a peer adapter is made once")
         self.uid = uid
         self.pid = pid
         self.raw.process.pid = pid
@@ -65,7 +66,7 @@ cdef class PeerAdapter:
         """Its private memory was reached from here, by a real copy."""
         return self.raw.vm
 
-    def add_segment(self, seg: int, segment: Segment) -> None:
+    def add_segment(self, seg: int, Segment segment not None) -> None:
         """Take a segment of it over."""
         cdef c.shmnd_mapping mapping
         mapping.base = (<Segment>segment).base
@@ -73,9 +74,9 @@ cdef class PeerAdapter:
         if seg in self._segments:
             raise error(Status.INTERNAL_ERROR, "PeerAdapter.add_segment",
                         f"segment {seg} of adapter {self.uid} came twice")
-        if seg < c.SHMND_FIRST_TABLE_SEGMENT and not segment.writable:
-            # Tables and bells are read; to write to the others is what they are for, and would end
-            # us here.
+        mapping.read_only = not segment.writable
+        if c.SHMND_FIRST_MARKS_SEGMENT <= seg < c.SHMND_FIRST_TABLE_SEGMENT and mapping.read_only:
+            # Tables and bells are read, and data may be; a store to marks would end us here.
             raise error(Status.INTERNAL_ERROR, "PeerAdapter.add_segment",
                         f"segment {seg} of adapter {self.uid} cannot be written to")
         if c.SHMND_FIRST_TABLE_SEGMENT <= seg < c.SHMND_FIRST_BELL_SEGMENT:
@@ -119,6 +120,10 @@ cdef class PeerAdapter:
         self._retired.append(segment)
         if self.jobs == 0:
             self._retired.clear()
+
+    cdef Segment data_segment(self, uint32_t seg):
+        """A segment of its data that is mapped here now; None if there is none of that number."""
+        return self._segments.get(seg) if seg < c.SHMND_FIRST_MARKS_SEGMENT else None
 
     def mark_dead(self) -> None:
         """Its process is dead: whatever waits for it ends."""
@@ -179,19 +184,15 @@ cdef class Link:
     def create(local: dict, remote: dict) -> Link:
         """Make it: the passive side, when it accepts."""
         cdef Link self = Link.__new__(Link)
-        cdef uint32_t receives[2]
-        cdef uint32_t extents[2]
-        receives[0], receives[1], extents[0], extents[1] = _numbers(local, remote, False)
-        self.me = c.SHMND_PASSIVE
-        self.map = c.shmnd_link_map(receives, extents)
+        self._size(local, remote, False)
         self.segment = Segment.create(self.map.bytes, label="link", call="Connector.accept")
         step("link-made")
         cdef c.shmnd_link_header *header = <c.shmnd_link_header *>self.segment.base
         header.magic = c.SHMND_LINK_MAGIC
         header.bytes = self.map.bytes
         header.connection = self.connection = secrets.randbits(63) | 1
-        header.receives[0], header.receives[1] = receives[0], receives[1]
-        header.extents[0], header.extents[1] = extents[0], extents[1]
+        header.receives[0], header.receives[1] = self.receives[0], self.receives[1]
+        header.extents[0], header.extents[1] = self.extents[0], self.extents[1]
         # SYNC link-made: release, pairs with acquire in Link.attach()
         c.shmnd_release32(&header.version, c.SHMND_LAYOUT_VERSION)
         step("link-written")
@@ -201,12 +202,8 @@ cdef class Link:
     def attach(fd: int, size: int, local: dict, remote: dict) -> Link:
         """Map it: the active side. Takes the descriptor over, also when it fails."""
         cdef Link self = Link.__new__(Link)
-        cdef uint32_t receives[2]
-        cdef uint32_t extents[2]
         self.segment = Segment.attach(fd, size, writable=True)
-        receives[0], receives[1], extents[0], extents[1] = _numbers(local, remote, True)
-        self.me = c.SHMND_ACTIVE
-        self.map = c.shmnd_link_map(receives, extents)
+        self._size(local, remote, True)
         cdef c.shmnd_link_header *header = <c.shmnd_link_header *>self.segment.base
         if self.segment.size < self.map.bytes:
             raise error(Status.INTERNAL_ERROR, "Link.attach",
@@ -220,19 +217,34 @@ cdef class Link:
         self.connection = header.connection
         return self
 
+    cdef _size(self, dict local, dict remote, bint active):
+        cdef int i
+        numbers = _numbers(local, remote, active)
+        for i in range(2):
+            self.receives[i], self.extents[i] = numbers[i], numbers[2 + i]
+        self.me = c.SHMND_ACTIVE if active else c.SHMND_PASSIVE
+        self.map = c.shmnd_link_map(self.receives, self.extents)
+
+    cdef bint fits(self, uint32_t receives, uint32_t extents, object theirs) except -1:
+        """Is it laid out for this queue pair, and for a peer of that many extents?"""
+        return (self.segment is not None and self.segment.base != NULL
+                and self.receives[self.me] == receives and self.extents[self.me] == extents
+                and self.extents[1 - self.me] == theirs)
+
     @property
     def fd(self) -> int:
-        """The descriptor, on the side that made it."""
-        return self.segment.fd
+        """The descriptor, on the side that made it; -1 where there is none."""
+        return -1 if self.segment is None else self.segment.fd
 
     @property
     def size(self) -> int:
         """Bytes of shared memory."""
-        return self.segment.size
+        return 0 if self.segment is None else self.segment.size
 
     def close_fd(self) -> None:
         """Close the descriptor; the memory stays mapped."""
-        self.segment.close_fd()
+        if self.segment is not None:
+            self.segment.close_fd()
 
 
 cdef class Probe:
@@ -285,8 +297,7 @@ cdef bint _try_in_child():
     c.shmnd_spans_clear(&to)
     c.shmnd_spans_clear(&from_)
     c.shmnd_spans_add(&to, <size_t>&got[0], sizeof(got))
-    c.shmnd_spans_add(&from_, <size_t>&secret[0], sizeof(secret))
-    from_.remote = True
+    c.shmnd_spans_add_remote(&from_, <size_t>&secret[0], sizeof(secret))
     with nogil:
         child = c.fork()
         if child == 0:  # nothing here but system calls

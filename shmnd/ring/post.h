@@ -41,7 +41,7 @@ static inline uint32_t shmnd_check_connected(struct shmnd_qp *qp)
         shmnd_batch_show(qp);
         shmnd_tx_retire(qp);
     }
-    if (qp->wq_tail - qp->wq_head >= qp->wq_depth || !shmnd_cq_admits(qp->initiator_cq))
+    if (qp->wq_tail - qp->wq_spent >= qp->wq_depth || !shmnd_cq_admits(qp->initiator_cq))
         return SHMND_NO_MORE_ENTRIES;
     /* On a dead connection requests complete as they are posted, so only the
      * completion queue bounds them. */
@@ -74,7 +74,8 @@ static inline struct shmnd_wqe *shmnd_enqueue(struct shmnd_qp *qp, void *context
     if (qp->state == SHMND_QP_DOWN && !qp->going_down) {
         w->status = SHMND_CANCELED;
         shmnd_tx_complete(qp, w);
-        qp->wq_head = qp->wq_next = qp->wq_tail;
+        shmnd_tx_pass(qp);
+        qp->wq_next = qp->wq_tail;
     } else {
         shmnd_qp_activate(qp);
     }

@@ -9,17 +9,19 @@ engine.h for what other threads may do meanwhile.
 import operator
 
 cimport cython
+from cpython.long cimport PyLong_AsLongAndOverflow
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport UINT64_MAX
+from libc.stdint cimport UINT64_MAX, int64_t
 
 from shmnd.ring cimport c
-from shmnd.ring.forks cimport forks
-from shmnd.ring.memory cimport Sge, gather_sges, require_held
-from shmnd.ring.queue cimport CompletionCore, PairCore
+from shmnd.ring.forks cimport NOT_MADE, forks, whose
+from shmnd.ring.memory cimport Sge, gather_sges, give_back_spent, require_held
+from shmnd.ring.queue cimport Bound, CompletionCore, PairCore
+from shmnd.ring.segment cimport lies_in_fragile
 from shmnd.ring.receives cimport receive_reason
 
-from shmnd.status import IN_CHILD, Status, error
-from shmnd.within import flags_given
+from shmnd.status import MrFlag, OpFlag, Status, error
+from shmnd.within import flags_as_context, flags_given
 
 STATE_NAMES = ("not connected", "connecting", "not yet connected", "connected",
                "no longer connected", "disconnected")
@@ -29,24 +31,37 @@ cdef uint64_t _LONG_COPY = 128 << 10
 # Steps that one call takes at most; what is left is for the next poll. A peer that changes its
 # mind all the time must not keep us here.
 cdef int _STEPS = 4096
+# What one call copies before it leaves the rest to the next.
+cdef int64_t _PIECE = c.SHMND_PIECE
 cdef dict _LEGAL = {
     "send": c.SHMND_SEND_FLAGS, "send_and_invalidate": c.SHMND_SEND_FLAGS,
     "read": c.SHMND_READ_FLAGS, "write": c.SHMND_WRITE_FLAGS,
     "bind": c.SHMND_BIND_FLAGS, "invalidate": c.SHMND_INVALIDATE_FLAGS,
 }
+cdef tuple _ENDED = (int(Status.IO_TIMEOUT), int(Status.CANCELED))
 cdef object _NO_FLAGS = 0
+cdef object _OP_FLAG = OpFlag
+cdef object _MR_FLAG = MrFlag
 cdef uint32_t _FULL = Status.NO_MORE_ENTRIES
 
 
 cdef uint32_t flags_of(object flags, str call) except? 0xffffffff:
     """Flags as the engine takes them; what is no 32-bit number is no legal flag either."""
+    cdef int beyond = 0
+    cdef long number
     if flags is _NO_FLAGS:
         return 0
-    if not isinstance(flags, int):
-        flags = flags_given(call, flags)
-    if flags < 0 or flags > 0xFFFFFFFF:
-        return 0x80000000
-    return flags
+    if type(flags) is not _OP_FLAG and type(flags) is not int:
+        flags = flags_given(call, flags, OpFlag)
+    number = PyLong_AsLongAndOverflow(flags, &beyond)
+    return <uint32_t>number if beyond == 0 and 0 <= number <= 0xFFFFFFFF else 0x80000000
+
+
+cdef inline int _no_flag(object context, str call) except -1:
+    """A context may be any object but flags: a program that passes those here means `flags=`."""
+    if type(context) is _OP_FLAG or type(context) is _MR_FLAG:
+        raise flags_as_context(call, context)
+    return 0
 
 
 cdef inline uint64_t _number(object value, uint64_t most) except? 0:
@@ -70,22 +85,33 @@ def inline_bytes(sge, call) -> bytearray:
     cdef c.shmnd_spans to, from_
     cdef c.shmnd_process me = c.shmnd_this_process()
     cdef unsigned char[::1] view
-    data = bytearray(sum(item.length for item in sge))
-    done = 0
-    for item in sge:
-        if item.length == 0:
+    cdef Sge item
+    cdef uint64_t done = 0, total = 0
+    items = list(sge)
+    for item in items:
+        if item is None:
+            raise TypeError(f"{call}: a scatter/gather list holds Sge, not None")
+        total += item.raw.length
+    data = bytearray(total)
+    for item in items:
+        if item.raw.length == 0:
             continue
         view = data
         c.shmnd_spans_clear(&to)
         c.shmnd_spans_clear(&from_)
-        c.shmnd_spans_add(&to, <size_t>&view[done], item.length)
-        c.shmnd_spans_add(&from_, item.address, item.length)
-        from_.remote = True
+        c.shmnd_spans_add(&to, <size_t>&view[done], item.raw.length)
+        c.shmnd_spans_add_remote(&from_, item.raw.address, item.raw.length)
         if c.shmnd_vm_copy(&me, &to, &from_) != 0:
             raise error(Status.ACCESS_VIOLATION, call,
                         f"{item!r}: these bytes cannot be read in this process")
-        done += item.length
+        done += item.raw.length
     return data
+
+
+cdef inline void _tell(CompletionCore queue) noexcept:
+    """Something was completed here or begun: call what hears of it, if anything does."""
+    if queue.raw.arming.mode or queue.announcing:
+        queue.pushed()
 
 
 cdef str _untaken(CompletionCore queue):
@@ -100,12 +126,12 @@ cdef class PostingCore(PairCore):
 
     def __cinit__(self, *args, **kwargs):
         self.q.owner = <void *>self
-        self.born = forks
+        self.born = NOT_MADE
         self.title = "QueuePair"
 
     # -- posting --
 
-    def send(self, sge, context=None, flags=0) -> None:
+    def send(self, sge, context=None, *, flags=0) -> None:
         """Send a message to the peer, who must have a Receive posted for it.
 
         Flags: SILENT_SUCCESS, READ_FENCE, SEND_AND_SOLICIT_EVENT, INLINE.
@@ -113,13 +139,18 @@ cdef class PostingCore(PairCore):
         cdef c.shmnd_sge list_[16]
         cdef uint32_t flag = flags_of(flags, "QueuePair.send")
         cdef uint32_t n, status
-        if self.born != forks:
-            self._refuse_in_child("send")
+        _no_flag(context, "QueuePair.send")
+        if self.born != forks or c.shmnd_pace_due(&self.pace):
+            self.pause("send")
         if flag & ~c.SHMND_SEND_FLAGS:
             self.refuse("send", Status.INVALID_PARAMETER_4, None, flags)
         if flag & c.SHMND_OP_INLINE:
             sge = self._inline(sge, "QueuePair.send")
-        n = gather_sges(sge, list_, "QueuePair.send", self.q.wq_stride)
+        if type(sge) is Sge:
+            list_[0] = (<Sge>sge).raw
+            n = 1
+        else:
+            n = gather_sges(sge, list_, "QueuePair.send", self.q.wq_stride)
         status = self.post_send(context, list_, n, flag)
         if status:
             self.refuse("send", status, sge, flags)
@@ -138,10 +169,10 @@ cdef class PostingCore(PairCore):
         if self.q.wq_head != self.q.wq_tail and not (
                 self.q.batch and self.q.wq_next == self.q.wq_tail):
             self.advance()
-        self.initiator_cq.pushed()
+        _tell(self.initiator_cq)
         return 0
 
-    def _send_and_invalidate(self, sge, token, context=None, flags=0) -> None:
+    def _send_and_invalidate(self, sge, token, context=None, *, flags=0) -> None:
         """Send a message that ends this side's access through a window of the peer's.
 
         `token` is the window's remote token. When the peer sees the message the window is dead;
@@ -151,8 +182,9 @@ cdef class PostingCore(PairCore):
         cdef c.shmnd_sge list_[16]
         cdef uint32_t flag = flags_of(flags, "QueuePair.send_and_invalidate")
         cdef uint32_t n, status, named
-        if self.born != forks:
-            self._refuse_in_child("send_and_invalidate")
+        _no_flag(context, "QueuePair.send_and_invalidate")
+        if self.born != forks or c.shmnd_pace_due(&self.pace):
+            self.pause("send_and_invalidate")
         named = <uint32_t>_number(token, 0xFFFFFFFF)
         if flag & ~c.SHMND_SEND_FLAGS:
             self.refuse("send_and_invalidate", Status.INVALID_PARAMETER_5, None, flags)
@@ -166,7 +198,7 @@ cdef class PostingCore(PairCore):
             self.refuse("send_and_invalidate", status, sge, flags)
         Py_INCREF(context)
         self.advance()
-        self.initiator_cq.pushed()
+        _tell(self.initiator_cq)
 
     def receive(self, sge, context=None) -> None:
         """Post a receive: the next message without one goes into its buffers."""
@@ -177,7 +209,11 @@ cdef class PostingCore(PairCore):
         if self.q.shared:
             raise error(Status.INVALID_DEVICE_REQUEST, "QueuePair.receive",
                         "this queue pair takes from a shared receive queue: post there")
-        n = gather_sges(sge, list_, "QueuePair.receive", self.q.own.stride)
+        if type(sge) is Sge:
+            list_[0] = (<Sge>sge).raw
+            n = 1
+        else:
+            n = gather_sges(sge, list_, "QueuePair.receive", self.q.own.stride)
         status = self.post_receive(context, list_, n)
         if status:
             self.refuse_receive(status, sge)
@@ -195,7 +231,7 @@ cdef class PostingCore(PairCore):
         if self.q.state == c.SHMND_QP_DOWN or self.q.rx_stalled:
             if self.q.rx_stalled:
                 c.shmnd_qp_activate(&self.q)
-            self.receive_cq.pushed()
+            _tell(self.receive_cq)
         return 0
 
     def _begin_batch(self) -> None:
@@ -214,23 +250,24 @@ cdef class PostingCore(PairCore):
         if self.born != forks:
             self._refuse_in_child("submit_request_batch")
         c.shmnd_batch_submit(&self.q)
+        give_back_spent(self.q.registry)
         if self.q.wq_head != self.q.wq_tail:
             self.advance()
-        self.initiator_cq.pushed()
+        _tell(self.initiator_cq)
 
     def _end_batch(self) -> None:
         """Submit if a batch is open; never raises."""
         if self.q.batch and self.born == forks:
             self._submit_batch()
 
-    def read(self, sge, remote_address, remote_token, context=None, flags=0) -> None:
+    def read(self, sge, remote_address, remote_token, context=None, *, flags=0) -> None:
         """Read the peer's memory, at an address of its process, into registered memory here.
 
         Flags: SILENT_SUCCESS, READ_FENCE.
         """
         self._rdma(c.SHMND_READ, "read", sge, remote_address, remote_token, context, flags)
 
-    def write(self, sge, remote_address, remote_token, context=None, flags=0) -> None:
+    def write(self, sge, remote_address, remote_token, context=None, *, flags=0) -> None:
         """Write registered memory into the peer's, at an address of its process.
 
         Flags: SILENT_SUCCESS, READ_FENCE, INLINE.
@@ -244,15 +281,20 @@ cdef class PostingCore(PairCore):
         cdef uint32_t flag = flags_of(flags, call)
         cdef uint32_t n, status, token
         cdef uint64_t address
-        if self.born != forks:
-            self._refuse_in_child(method)
+        _no_flag(context, call)
+        if self.born != forks or c.shmnd_pace_due(&self.pace):
+            self.pause(method)
         address = _number(remote_address, UINT64_MAX)
         token = <uint32_t>_number(remote_token, 0xFFFFFFFF)
         if flag & ~(c.SHMND_READ_FLAGS if type_ == c.SHMND_READ else c.SHMND_WRITE_FLAGS):
             self.refuse(method, Status.INVALID_PARAMETER_6, None, flags)
         if flag & c.SHMND_OP_INLINE:
             sge = self._inline(sge, call)
-        n = gather_sges(sge, list_, call, self.q.wq_stride)
+        if type(sge) is Sge:
+            list_[0] = (<Sge>sge).raw
+            n = 1
+        else:
+            n = gather_sges(sge, list_, call, self.q.wq_stride)
         status = self.post_rdma(type_, context, list_, n, address, token, flag)
         if status:
             self.refuse(method, status, sge, flags)
@@ -273,33 +315,44 @@ cdef class PostingCore(PairCore):
             Py_INCREF(context)
         if self.q.wq_head != self.q.wq_tail:
             self.advance()
-        self.initiator_cq.pushed()
+        _tell(self.initiator_cq)
         return 0
 
-    def _inline(self, sge, call):
+    cdef _inline(self, object sge, str call):
         """Make sure that an INLINE list can be read: registered memory, a buffer, or copied."""
         cdef bint bare = False
         if type(sge) is Sge and c.shmnd_sge_region(&self.registry.raw, &(<Sge>sge).raw, 0) != NULL:
             return sge
+        cdef c.shmnd_sge *raw
+        cdef uint64_t total = 0
         items = [sge] if isinstance(sge, Sge) else [] if sge is None else list(sge)
-        if sum(item.length for item in items) > self.q.inline_size:
+        for item in items:
+            if not isinstance(item, Sge):
+                raise TypeError(f"{call}: a scatter/gather list holds Sge, "
+                                f"not {type(item).__name__}")
+            total += (<Sge>item).raw.length
+        if total > self.q.inline_size:
             return sge if len(items) <= 16 else items[:16]  # refused by its length
         for item in items:
-            if not self.registry.covers(item.token, item.address, item.length):
+            raw = &(<Sge>item).raw
+            if not self.registry.covers(raw.token, raw.address, raw.length):
                 require_held(item, call)
                 bare = bare or (<Sge>item).owner is None
+            bare = bare or lies_in_fragile(item.address, item.length)
         if not bare and len(items) <= 16:
             return sge
         data = inline_bytes(items, call)
         return Sge(data, len(data), 0)
 
-    def bind(self, memory_region, memory_window, address, length, context=None, flags=0) -> None:
+    def bind(self, memory_region, memory_window, address, length, context=None, *, flags=0) -> None:
         """Make a range of a region accessible to the peer through a window.
 
         The window's token is valid when this returns. Flags: ALLOW_READ, ALLOW_WRITE,
         SILENT_SUCCESS, READ_FENCE.
         """
         cdef uint32_t flag = flags_of(flags, "QueuePair.bind")
+        self.usable("bind")
+        _no_flag(context, "QueuePair.bind")
         if flag & ~c.SHMND_BIND_FLAGS:
             self.refuse("bind", Status.INVALID_PARAMETER_6, None, flags)
         if not hasattr(memory_window, "_check_bind"):
@@ -309,25 +362,27 @@ cdef class PostingCore(PairCore):
         memory_window._check_bind(self, memory_region, address, length, flag)
         self._checked_connected("bind")
         outcome, token = memory_window._bind(self, memory_region, address, length, flag)
-        self._window(c.SHMND_BIND, token, outcome, context, flag)
+        self._window(c.SHMND_BIND, token, outcome, context, memory_window, flag)
 
-    def invalidate(self, memory_window, context=None, flags=0) -> None:
+    def invalidate(self, memory_window, context=None, *, flags=0) -> None:
         """End the peer's access through a window. Final when it completes.
 
         Flags: SILENT_SUCCESS, READ_FENCE.
         """
         cdef uint32_t flag = flags_of(flags, "QueuePair.invalidate")
+        self.usable("invalidate")
+        _no_flag(context, "QueuePair.invalidate")
         if flag & ~c.SHMND_INVALIDATE_FLAGS:
             self.refuse("invalidate", Status.INVALID_PARAMETER_3, None, flags)
-        if not hasattr(memory_window, "_check_invalidate"):
+        if not hasattr(memory_window, "_check_bind"):
             raise error(Status.INVALID_PARAMETER_2, "QueuePair.invalidate",
                         f"{type(memory_window).__name__} is no MemoryWindow")
         memory_window._check_invalidate(self)
         self._checked_connected("invalidate")
         outcome, token = memory_window._invalidate(self)
-        self._window(c.SHMND_INVALIDATE, token, outcome, context, flag)
+        self._window(c.SHMND_INVALIDATE, token, outcome, context, memory_window, flag)
 
-    def _checked_connected(self, method):
+    cdef _checked_connected(self, str method):
         cdef uint32_t status
         if self.born != forks:
             self._refuse_in_child(method)
@@ -348,14 +403,16 @@ cdef class PostingCore(PairCore):
         if status != _FULL or self.q.link.mine == NULL:
             return False
         self.settle()
-        return self.q.wq_tail - self.q.wq_head < self.q.wq_depth
+        return self.q.wq_tail - self.q.wq_spent < self.q.wq_depth
 
     cdef _window(self, uint32_t type_, uint32_t token, uint32_t outcome, object context,
-                 uint32_t flags):
-        Py_INCREF(context)
-        c.shmnd_post_window(&self.q, <void *>context, <unsigned char>type_, token, outcome, flags)
+                 object window, uint32_t flags):
+        cdef Bound bound = Bound.__new__(Bound)
+        bound.context, bound.window = context, window
+        Py_INCREF(bound)
+        c.shmnd_post_window(&self.q, <void *>bound, <unsigned char>type_, token, outcome, flags)
         self.advance()
-        self.initiator_cq.pushed()
+        _tell(self.initiator_cq)
 
     def flush(self) -> None:
         """Cancel all outstanding requests of both queues. What has arrived is delivered first."""
@@ -364,11 +421,27 @@ cdef class PostingCore(PairCore):
         c.shmnd_qp_flush(&self.q)
         if self.q.link.mine != NULL:
             self.settle()
-        self.initiator_cq.pushed()
-        self.receive_cq.pushed()
+        _tell(self.initiator_cq)
+        _tell(self.receive_cq)
 
     cdef _refuse_in_child(self, str method):
-        raise error(Status.DEVICE_REMOVED, f"{self.title}.{method}", IN_CHILD)
+        raise whose(self.born, f"{self.title}.{method}")
+
+    cdef int pause(self, str method) except -1:
+        """What is not for every post: to refuse in a child, and to see what the peer and the rest
+        of the process do. A program that only posts learns of them nowhere else."""
+        self.usable(method)
+        self.initiator_cq._look_around()
+        if self.q.link.mine != NULL:
+            c.shmnd_qp_look(&self.q)
+            if self.q.going_down:
+                self.settle()
+        return 0
+
+    cdef int usable(self, str method) except -1:
+        if self.born != forks:
+            self._refuse_in_child(method)
+        return 0
 
     cdef refuse_receive(self, uint32_t status, object sge):
         """Raise for a Receive that was refused."""
@@ -384,66 +457,124 @@ cdef class PostingCore(PairCore):
         items = [sge] if isinstance(sge, Sge) else list(sge or ())
         total = sum(item.length for item in items)
         if status == Status.DATA_OVERRUN:
-            detail = f"{len(items)} scatter/gather elements, at most {self.q.wq_stride} are granted"
+            detail = (f"{len(items)} scatter/gather elements, at most {self.q.wq_stride} are "
+                      "granted; ask create_queue_pair for more with max_initiator_sge")
         elif status == Status.BUFFER_OVERFLOW and int(flags) & c.SHMND_OP_INLINE:
-            detail = f"{total} bytes inline, at most {self.q.inline_size} on this queue pair"
+            detail = (f"{total} bytes inline, at most {self.q.inline_size} on this queue pair; "
+                      "ask create_queue_pair for more with inline_size")
         elif status == Status.BUFFER_OVERFLOW:
             detail = f"{total} bytes, at most {self.q.max_transfer} a request"
         elif (status == Status.NO_MORE_ENTRIES
-                and self.q.wq_tail - self.q.wq_head < self.q.wq_depth):
+                and self.q.wq_tail - self.q.wq_spent < self.q.wq_depth):
             detail = _untaken(self.initiator_cq)
         elif status == Status.NO_MORE_ENTRIES:
-            detail = (f"{self.q.wq_tail - self.q.wq_head} requests are outstanding, the queue "
+            detail = (f"{self.q.wq_tail - self.q.wq_spent} requests are outstanding, the queue "
                       f"holds {self.q.wq_depth}; reap completions and post again")
         elif status == Status.CONNECTION_INVALID:
-            detail = f"the queue pair is {STATE_NAMES[self.q.state]}"
+            detail = f"the queue pair is {STATE_NAMES[self.q.state]}; " + (
+                "make a new one" if self.q.state >= c.SHMND_QP_DOWN
+                else "connect and complete_connect, or accept, come first")
         else:
-            detail = f"flags {int(flags):#x} outside {_LEGAL[method]:#x}"
+            names = ", ".join(flag.name for flag in OpFlag if flag & _LEGAL[method])
+            detail = f"flags {int(flags):#x} outside {_LEGAL[method]:#x}; it takes {names}"
         raise error(status, f"{self.title}.{method}", detail)
 
-    def break_off(self) -> None:
+    def _break_off(self) -> None:
         """Flush, and end the connection as an error would; the connector sees it at once."""
         if self.born != forks:
             self._refuse_in_child("flush")
         if self.q.state == c.SHMND_QP_CONNECTED:
             c.shmnd_qp_disconnect(&self.q)
             self.settle()
-            self.initiator_cq.pushed()
-            self.receive_cq.pushed()
+            _tell(self.initiator_cq)
+            _tell(self.receive_cq)
         else:
             self.flush()
+
+    # -- why requests fail --
+
+    cdef str why(self, uint32_t status, uint32_t type_):
+        """Say why a request ended with this status, and with which process it had to do."""
+        cdef uint32_t theirs
+        cdef object peer
+        if self.q.link.mine == NULL or self.peer is None:
+            return ""
+        theirs = c.shmnd_their_state(&self.q)
+        peer = f"the peer, process {self.peer.pid},"
+        if theirs == c.SHMND_LINK_DEAD and status in _ENDED:
+            return f"{peer} died"
+        if status == Status.IO_TIMEOUT:
+            within = (self.q.rnr_ns - c.SHMND_COARSE_STEP_NS) * 1e-9
+            return (f"{peer} posted no Receive for it within {within:g} s; "
+                    "post Receives there before the Send, or open the adapter here with a larger "
+                    "rnr_timeout")
+        if status == Status.CANCELED and theirs == c.SHMND_LINK_CLOSED:
+            return f"{peer} disconnected"
+        if status == Status.CANCELED and theirs == c.SHMND_LINK_FAULT:
+            return f"{peer} ended the connection by an error of its own"
+        if status == Status.CANCELED:
+            return "the queue pair was flushed, or an earlier request on it failed"
+        if (status == Status.INVALID_DEVICE_REQUEST and type_ == c.SHMND_READ
+                and self.q.outbound_read_limit == 0):
+            return ("the connection allows no Reads from here: outbound_read_limit of connect or "
+                    "accept here, or inbound_read_limit of the peer, is 0")
+        if status == Status.ACCESS_VIOLATION and type_ in (c.SHMND_READ, c.SHMND_WRITE):
+            return ("the local memory is not registered for this, or the remote address and token "
+                    f"name no memory of {peer[:-1]} with the right that it takes")
+        if status == Status.ACCESS_VIOLATION:
+            return ("an element is not within registered memory with the right that it takes; a "
+                    "Receive and a Read need ALLOW_LOCAL_WRITE")
+        if status == Status.REMOTE_ERROR:
+            return f"{peer} has a Receive that is too short for it, or not in writable memory"
+        if status == Status.BUFFER_OVERFLOW:
+            return f"the message of {peer[:-1]} is longer than the buffers of the Receive"
+        return ""
+
+    cdef str outstanding(self, bint requests, bint receives):
+        """Say what is outstanding, and with whom."""
+        cdef list said = []
+        if requests:
+            said.append(f"{self.q.wq_tail - self.q.wq_head} requests")
+        if receives and not self.q.shared:
+            said.append(f"{c.shmnd_receives_outstanding(&self.q.own)} Receives")
+        return (f"{' and '.join(said) or 'nothing'} of {self!r} outstanding "
+                f"with process {self.peer.pid}")
 
     # -- progress --
 
     cdef advance(self):
-        """Carry out what can be carried out now."""
+        """Carry out what can be carried out now; of a long copy a piece."""
         cdef uint32_t p
+        cdef int64_t copied = 0
         cdef int _
         for _ in range(_STEPS):
             p = c.shmnd_tx_advance(&self.q)
             if p == c.SHMND_IDLE:
                 break
-            self.serve(p, False)
+            copied += self.serve(p, False)
+            if copied >= _PIECE:
+                break
         if self.q.rx_fault or self.q.going_down:
             self.settle()
+        give_back_spent(self.q.registry)
 
-    cdef int serve(self, uint32_t what, bint receiving) except -1:
-        """Run or map what a poll could not."""
+    cdef int64_t serve(self, uint32_t what, bint receiving) except -1:
+        """Run or map what a poll could not. Return how many bytes were copied."""
         if what == c.SHMND_NEEDS_MAP:
             self._map(receiving)
-        elif receiving:
-            self.run_rx()
-        else:
-            self.run_tx()
-        return 0
+            return 0
+        return self.run_rx() if receiving else self.run_tx()
 
-    cdef run_tx(self):
-        """Run a prepared copy; a long one without the interpreter's lock."""
+    cdef int64_t run_tx(self) except -1:
+        """Run a piece of a prepared copy; a long one without the interpreter's lock."""
+        cdef int64_t copied
         cdef bint long_ = (self.q.tx_job.to.total >= _LONG_COPY
-                           or self.q.tx_job.to.remote or self.q.tx_job.from_.remote)
+                           or self.q.tx_job.to.remote != 0
+                           or self.q.tx_job.from_.remote != 0)
         if not self.q.tx_busy or self.q.tx_started:
-            return
+            return 0
         self.q.tx_started = True
+        self.q.tx_job.piece = 0
         if long_:
             self.peer.jobs += 1
             with nogil:
@@ -451,13 +582,17 @@ cdef class PostingCore(PairCore):
             self.peer.jobs -= 1
         else:
             c.shmnd_tx_run(&self.q)
+        copied = self.q.tx_job.piece
         c.shmnd_tx_ran(&self.q)
+        return copied
 
-    cdef run_rx(self):
+    cdef int64_t run_rx(self) except -1:
         """Copy chunks of a large message that arrives."""
+        cdef int64_t copied
         if self.q.rx_busy or self.q.rx_job.kind == c.SHMND_JOB_NONE:
-            return
+            return 0
         self.q.rx_busy = True
+        self.q.rx_job.piece = 0
         c.shmnd_rx_aim_anew(&self.q)
         if self.q.rx_job.chunks.length >= _LONG_COPY or self.q.rx_job.from_.remote:
             self.peer.jobs += 1
@@ -466,9 +601,11 @@ cdef class PostingCore(PairCore):
             self.peer.jobs -= 1
         else:
             c.shmnd_rx_run(&self.q)
+        copied = self.q.rx_job.piece
         c.shmnd_rx_ran(&self.q)
+        return copied
 
-    def _map(self, receiving):
+    cdef _map(self, bint receiving):
         """A segment of the peer is not mapped here: take what the broker sent, once."""
         where = (receiving, self.q.wq_head, self.q.wq_next, self.q.in_.read_pos)
         if where != self.map_place:
@@ -480,17 +617,21 @@ cdef class PostingCore(PairCore):
         c.shmnd_fail_unmapped(&self.q, receiving)
 
     cdef settle(self):
-        """Do all that can be done now, running jobs, until only others can go on."""
+        """Do all that can be done now, until only others can continue; of a long copy a piece."""
         cdef c.shmnd_todo todo
+        cdef int64_t copied = 0
         cdef int _
         for _ in range(_STEPS):
             todo.what = c.SHMND_IDLE
             c.shmnd_qp_tend(&self.q, c.shmnd_coarse_ns(), &todo)
             if todo.what == c.SHMND_IDLE:
-                return
-            self.serve(todo.what, todo.receiving)
+                break
+            copied += self.serve(todo.what, todo.receiving)
+            if copied >= _PIECE:
+                break
+        give_back_spent(self.q.registry)
 
-    def progress(self) -> None:
+    def _progress(self) -> None:
         """Look at the link once: what the other side did, and what follows from it."""
-        if self.q.link.mine != NULL:
+        if self.q.link.mine != NULL and self.born == forks:
             self.settle()

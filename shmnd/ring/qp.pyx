@@ -11,7 +11,7 @@ from libc.string cimport memset
 
 from shmnd.ring cimport c
 from shmnd.ring.forks cimport forks
-from shmnd.ring.memory cimport Registry
+from shmnd.ring.memory cimport Registry, give_back_spent
 from shmnd.ring.peer cimport Link, PeerAdapter
 from shmnd.ring.posting cimport PostingCore
 from shmnd.ring.queue cimport CompletionCore
@@ -23,17 +23,32 @@ from shmnd.closing import refuse_copy
 from shmnd.ring.posting import STATE_NAMES
 from shmnd.status import Status, error
 from shmnd.steps import step
+from shmnd.within import within
 
 # No fewer scatter/gather elements are granted: programs ask for one and use two.
 cdef uint32_t _LEAST_SGE = 4
+# What one may be asked to hold, whoever asks.
+cdef dict _MOST = {
+    "initiator_depth": 1 << 16, "max_initiator_sge": c.SHMND_MAX_SGE, "inline_size": 1 << 16,
+    "receive_depth": 1 << 16, "max_receive_sge": c.SHMND_MAX_SGE,
+}
 
 
 @cython.no_gc_clear
 cdef class QueuePair(PostingCore):
     """A pair of queues, connected to at most one peer in its life. Made by its adapter."""
 
-    def __init__(self, adapter, Registry registry, CompletionCore receive_cq,
-                 CompletionCore initiator_cq, ReceiveCore srq, context, dict depths) -> None:
+    def __init__(self, adapter, Registry registry not None, CompletionCore receive_cq not None,
+                 CompletionCore initiator_cq not None, ReceiveCore srq, context,
+                 dict depths not None) -> None:
+        if self.registry is not None:
+            raise TypeError("a queue pair is made once")
+        receive_cq.usable("__init__")
+        initiator_cq.usable("__init__")
+        if srq is not None:
+            srq.usable("__init__")
+        if not all(0 <= depths[what] <= most for what, most in _MOST.items()):
+            raise TypeError("a queue pair is made by its adapter")
         self.adapter = adapter
         self.registry = registry
         self.receive_cq = receive_cq
@@ -70,14 +85,17 @@ cdef class QueuePair(PostingCore):
         except BaseException:
             receive_cq.unreserve(self.reserved_receive)
             raise
+        receive_cq.know(self)
+        initiator_cq.know(self)
         if srq is not None:
             srq.members.append(weakref.ref(self, srq.members.remove))
             # Either queue takes messages when it is polled.
             receive_cq.feed_from(srq)
             initiator_cq.feed_from(srq)
         self.joined = True
+        self.born = forks
 
-    def _make_sending(self, uint32_t depth, uint32_t sge):
+    cdef _make_sending(self, uint32_t depth, uint32_t sge):
         cdef uint32_t size = c.shmnd_pow2_at_least(depth + 1)
         self.q.wq_depth = depth
         self.q.wq_mask = size - 1
@@ -90,7 +108,7 @@ cdef class QueuePair(PostingCore):
             raise error(Status.INSUFFICIENT_RESOURCES, "Adapter.create_queue_pair",
                         f"no memory for {depth} initiator requests")
 
-    def _make_receiving(self, uint32_t depth, uint32_t sge):
+    cdef _make_receiving(self, uint32_t depth, uint32_t sge):
         cdef uint32_t size = c.shmnd_pow2_at_least(depth if depth else 1)
         self.extents = sge if sge else 1
         if self.srq is not None:
@@ -111,20 +129,26 @@ cdef class QueuePair(PostingCore):
             raise error(Status.INSUFFICIENT_RESOURCES, "Adapter.create_queue_pair",
                         f"no memory for {depth} receives")
 
-    # -- connecting: called by connectors --
+    # -- connecting: called by connectors. Safe in any state, as whatever Python can call --
 
     @property
-    def state(self) -> int:
+    def _adapter(self) -> object:
+        """The adapter that made it."""
+        return self.adapter
+
+    @property
+    def _state(self) -> int:
         """One of `shmnd.tie.QpState`."""
         return self.q.state
 
     @property
-    def peer_state(self) -> int:
+    def _peer_state(self) -> int:
         """What the other side has written into the link, or how it ended."""
         return c.shmnd_their_state(&self.q) if self.q.link.mine != NULL else 0
 
-    def describe(self) -> dict:
+    def _describe(self) -> dict:
         """What the other end must know."""
+        self.usable("_describe")
         return {
             "receives": 0 if self.q.shared else self.q.own.depth,
             "extents": self.extents,
@@ -136,41 +160,50 @@ cdef class QueuePair(PostingCore):
         }
 
     @property
-    def connection(self) -> int:
+    def _connection(self) -> int:
         """The number of its connection, in grants."""
         return self.q.link.connection
 
     @property
-    def bond(self) -> int:
+    def _bond(self) -> int:
         """The number of its connection in this process, for windows bound to it."""
         return self.q.bond
 
-    def begin_connect(self) -> None:
+    def _begin_connect(self) -> None:
         """It belongs to an attempt now."""
+        self.usable("_begin_connect")
         if self.q.state != c.SHMND_QP_IDLE:
             raise error(Status.CONNECTION_ACTIVE, "Connector.connect",
                         f"the queue pair is {STATE_NAMES[self.q.state]}")
         c.shmnd_qp_enter(&self.q, c.SHMND_QP_CONNECTING)
 
-    def end_connect(self) -> None:
+    def _end_connect(self) -> None:
         """The attempt failed before there was a link."""
         if self.q.state == c.SHMND_QP_CONNECTING:
             c.shmnd_qp_enter(&self.q, c.SHMND_QP_IDLE)
 
-    def set_read_limits(self, inbound: int, outbound: int) -> None:
-        """Fix what was negotiated; comes before `attach`."""
+    def _set_read_limits(self, inbound: int, outbound: int) -> None:
+        """Fix what was negotiated; comes before `_attach`."""
         self.q.outbound_read_limit = outbound
 
-    def attach(self, Link link, PeerAdapter peer, remote, active: bool,
-               ends: tuple | None = None) -> None:
+    def _attach(self, Link link not None, PeerAdapter peer not None, remote, active: bool,
+                ends: tuple | None = None) -> None:
         """Bind it to a link. Receives that are posted are shown to the other side.
 
         `ends` are the addresses here and there, for those who look on.
         """
         cdef c.shmnd_link_end *end = &self.q.link
-        cdef unsigned char *base = link.segment.base
+        cdef unsigned char *base
         cdef int me = link.me, it = 1 - link.me
         cdef uint64_t pos
+        self.usable("_attach")
+        if self.q.state != c.SHMND_QP_CONNECTING:
+            raise error(Status.CONNECTION_INVALID, "QueuePair._attach",
+                        f"the queue pair is {STATE_NAMES[self.q.state]}")
+        if not link.fits(self.q.own.depth, self.extents, remote.get("extents")):
+            raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
+                        "the link was made for another queue pair or another peer")
+        base = link.segment.base
         for key in ("rbit", "ibit"):
             if not isinstance(remote.get(key), int) or not 0 <= remote[key] < c.SHMND_READY_BITS:
                 raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
@@ -192,7 +225,7 @@ cdef class QueuePair(PostingCore):
         end.their_posted = base + link.map.posted_off[it]
         end.their_posted_mask, end.their_posted_stride = \
             link.map.posted_mask[it], link.map.posted_stride[it]
-        end.their_extents = remote["extents"]
+        end.their_extents = link.extents[it]
         self.q.out.ring = base + link.map.ring_off[me]
         self.q.out.read_pos = c.shmnd_read_pos_of(end.theirs)
         self.q.out.write_pos = 0
@@ -237,28 +270,34 @@ cdef class QueuePair(PostingCore):
         c.shmnd_count_posted(&self.q)
         self.tallies.name(tally)
 
-    def open(self) -> None:
+    def _open(self) -> None:
         """The active side completes: both ends are connected from here on."""
+        self.usable("_open")
+        if self.q.state != c.SHMND_QP_ATTACHED:
+            raise error(Status.CONNECTION_INVALID, "QueuePair._open",
+                        f"the queue pair is {STATE_NAMES[self.q.state]}")
         c.shmnd_put32(&self.q.link.mine.opened, 1)
         step("opened")
         c.shmnd_qp_enter(&self.q, c.SHMND_QP_CONNECTED)
         c.shmnd_show_state(&self.q, c.SHMND_LINK_OPEN)
         step("connected")
 
-    def abandon(self, rejected: bool) -> None:
+    def _abandon(self, rejected: bool) -> None:
         """Tell the other side through the link that nothing comes of it."""
+        self.usable("_abandon")
         if self.q.link.mine != NULL and self.q.state == c.SHMND_QP_ATTACHED:
             c.shmnd_close_unopened(&self.q, c.SHMND_LINK_REJECTED if rejected
                                    else c.SHMND_LINK_CLOSED)
 
-    def detach(self) -> None:
+    def _detach(self) -> None:
         """Let go of the link of a failed attempt. Posted receives stay."""
+        self.usable("_detach")
         if self.q.link.mine == NULL:
-            self.end_connect()
+            self._end_connect()
             return
         if self.q.state != c.SHMND_QP_ATTACHED:
             return
-        self.abandon(False)
+        self._abandon(False)
         # The other side may just be placing a message that will never count.
         deadline = c.shmnd_now_ns() + c.SHMND_PATIENCE_NS
         while not c.shmnd_quiet(&self.q) and c.shmnd_now_ns() < deadline:
@@ -268,16 +307,18 @@ cdef class QueuePair(PostingCore):
         c.shmnd_qp_enter(&self.q, c.SHMND_QP_IDLE)
         self._tally(0, None)
 
-    def disconnect(self) -> bool:
+    def _disconnect(self) -> bool:
         """End the connection; True when nothing of it is left to do."""
+        self.usable("_disconnect")
         if self.q.state == c.SHMND_QP_CONNECTED:
             c.shmnd_qp_disconnect(&self.q)
         if self.q.state == c.SHMND_QP_DOWN:
             c.shmnd_qp_enter(&self.q, c.SHMND_QP_CLOSED)
-        return self.disconnect_step()
+        return self._disconnect_step()
 
-    def disconnect_step(self) -> bool:
-        """Go on with `disconnect`; True when nothing is left to do."""
+    def _disconnect_step(self) -> bool:
+        """Go on with `_disconnect`; True when nothing is left to do."""
+        self.usable("_disconnect_step")
         if self.q.going_down:
             self.settle()
         if self.q.going_down:
@@ -289,7 +330,7 @@ cdef class QueuePair(PostingCore):
         return True
 
     cdef _leave(self):
-        """Give the link back: nothing refers into it any more."""
+        """Release the link: nothing refers into it any more."""
         self.registry.remove_qp(&self.q)
         c.shmnd_cq_leave(&self.receive_cq.raw, &self.q)
         c.shmnd_cq_leave(&self.initiator_cq.raw, &self.q)
@@ -297,11 +338,71 @@ cdef class QueuePair(PostingCore):
         self.q.held = self.q.held_receives = False
         self.link = None
 
-    def on_release(self, callback) -> None:
+    def _on_release(self, callback) -> None:
         """Have a function called once when the queue pair is closed or dies."""
         self.release_callback = callback
 
     # -- the end --
+
+    # -- a peer's memory, mapped --
+
+    def view(self, remote_address, remote_token, nbytes):
+        """Return a read-only memoryview of a peer's memory of `allocate(peers="read")`.
+
+        It is checked as a Read is, and copies nothing. What it shows later is its owner's
+        business; the mapping stays until the last view of it is gone, also after Deregister,
+        the end of the connection or the death of the owner.
+        """
+        cdef uint64_t offset
+        call = "QueuePair.view"
+        if self.born != forks:
+            self._refuse_in_child("view")
+        address = within(call, 1, "remote_address", remote_address, 0, (1 << 64) - 1)
+        token = within(call, 2, "remote_token", remote_token, 0, (1 << 32) - 1)
+        nbytes = within(call, 3, "nbytes", nbytes, 1, self.adapter.limits.max_registration_size)
+        segment = self.mapped(address, <uint32_t>token, nbytes, &offset)
+        return memoryview(segment)[offset:offset + nbytes]
+
+    cdef Segment mapped(self, uint64_t address, uint32_t token, uint64_t nbytes, uint64_t *offset):
+        """Return the segment that holds a peer's memory, for views of it by compiled code.
+
+        Valid from `base + offset` on for `nbytes`, for as long as the segment is referred to.
+        """
+        cdef c.shmnd_target target
+        cdef const c.shmnd_grant *grant
+        cdef Segment segment
+        cdef int attempt
+        call = "QueuePair.view"
+        if self.q.state == c.SHMND_QP_ATTACHED:
+            c.shmnd_qp_look(&self.q)
+        if self.q.state != c.SHMND_QP_CONNECTED:
+            raise error(Status.CONNECTION_INVALID, call,
+                        f"the queue pair is {STATE_NAMES[self.q.state]}")
+        if self.q.outbound_read_limit == 0:
+            raise error(Status.INVALID_DEVICE_REQUEST, call,
+                        "the connection has an outbound read limit of 0; connect with one")
+        for attempt in range(2):
+            grant = c.shmnd_their_grant(&self.q, token)
+            if grant != NULL:
+                if not c.shmnd_grant_read(grant, token, c.SHMND_ALLOW_READ, address, nbytes,
+                                          self.q.link.connection, &target):
+                    raise error(Status.ACCESS_VIOLATION, call,
+                                f"token {token:#x} grants no Read of {nbytes} bytes at "
+                                f"{address:#x}")
+                if target.segment == c.SHMND_PRIVATE_MEMORY:
+                    raise _no_view(nbytes, address, "private memory of the peer")
+                segment = self.peer.data_segment(target.segment)
+                if segment is not None:
+                    if segment.writable:
+                        raise _no_view(nbytes, address, "in memory that peers can write")
+                    if not c.shmnd_within(target.offset, nbytes, 0, segment.size):
+                        break
+                    offset[0] = target.offset
+                    return segment
+            if attempt == 0:
+                self.adapter.hub.sync()  # it may be announced and not yet mapped here
+        raise error(Status.ACCESS_VIOLATION, call,
+                    f"the peer announced no memory of {nbytes} bytes at {address:#x}")
 
     def close(self) -> None:
         """Release it: a connection ends, what is outstanding is cancelled."""
@@ -313,7 +414,7 @@ cdef class QueuePair(PostingCore):
             return
         callback, self.release_callback = self.release_callback, None
         if self.q.state == c.SHMND_QP_ATTACHED:
-            self.detach()
+            self._detach()
         elif self.q.state == c.SHMND_QP_CONNECTING:
             c.shmnd_qp_enter(&self.q, c.SHMND_QP_IDLE)
         if self.q.state == c.SHMND_QP_IDLE:
@@ -324,19 +425,22 @@ cdef class QueuePair(PostingCore):
                 callback()
             except Exception:
                 pass  # whoever listens must not keep a queue pair from ending
-        if self.disconnect():
+        if self._disconnect():
             self._give_back()
         else:
             self.adapter.hub.affairs.linger(self._linger)
 
     def _linger(self) -> bool:
         """The rest of `close`, while the other side finishes a copy."""
-        if not self.disconnect_step():
+        if not self.released or not self._disconnect_step():
             return False
         self._give_back()
         return True
 
-    def _give_back(self):
+    cdef _give_back(self):
+        if self.given_back:
+            return
+        self.given_back = True
         self.receive_cq.keep(self.context)
         self.initiator_cq.keep(self.context)
         self.receive_cq.unreserve(self.reserved_receive)
@@ -363,6 +467,8 @@ cdef class QueuePair(PostingCore):
             pass  # the interpreter is ending
 
     def __dealloc__(self):
+        if self.q.registry != NULL:
+            give_back_spent(self.q.registry)  # some may be its own
         free(self.q.wqes)
         free(self.q.wqe_sges)
         free(self.q.wqe_inline)
@@ -373,3 +479,10 @@ cdef class QueuePair(PostingCore):
 
     def __repr__(self) -> str:
         return f"<QueuePair {STATE_NAMES[self.q.state]} context={self.context!r}>"
+
+
+def _no_view(nbytes, address, why):
+    """Make the error of memory that can be read and not mapped."""
+    return error(Status.NOT_SUPPORTED, "QueuePair.view",
+                 f"{nbytes} bytes at {address:#x} are {why}; its owner makes memory for views by "
+                 'Adapter.allocate(nbytes, peers="read")')

@@ -4,7 +4,10 @@
  * owner's segment, under a grant that the owner may withdraw (tokens.h).
  *
  * Both ends are checked before the copy, the grant once more under the hazard
- * word. Never waits. A death in the middle of a copy leaves memory half written,
+ * word. Never waits. A long copy runs piece by piece, from its beginning to its end,
+ * each under the hazard word and a check of the grant and of `closing` of its own: its
+ * owner waits for one piece at most, and what it withdraws between two of them fails
+ * there, with memory half written as by a device. A death in the middle of a copy leaves memory half written,
  * as a device would, and a hazard word that no longer counts.
  */
 #ifndef SHMND_RDMA_H
@@ -51,6 +54,8 @@ static inline uint32_t shmnd_tx_aim_rdma(struct shmnd_qp *qp, const struct shmnd
     if (!shmnd_grant_read(grant, w->remote_token, right, w->remote_address, w->length,
                           qp->link.connection, &target))
         return qp->target_fault;
+    if (!reading && !shmnd_peer_takes_stores(qp->peer, target.segment))
+        return qp->target_fault;
     shmnd_spans_clear(remote);
     int got = shmnd_peer_span(qp->peer, target.segment, target.offset, w->length, remote);
     if (got <= 0)
@@ -61,6 +66,7 @@ static inline uint32_t shmnd_tx_aim_rdma(struct shmnd_qp *qp, const struct shmnd
     SHMND_KILL_POINT("token-checked");
     job->grant = grant;
     job->token = w->remote_token;
+    job->moved = 0;
     return SHMND_SUCCESS;
 }
 
@@ -73,9 +79,7 @@ static inline uint32_t shmnd_run_rdma(struct shmnd_qp *qp, struct shmnd_job *job
         shmnd_hazard_leave(&qp->link.mine->hazard);
         return SHMND_CANCELED;
     }
-    uint32_t status = job->to.remote || job->from.remote
-                          ? shmnd_move(qp->peer, &job->to, &job->from)
-                          : shmnd_move_in_order(qp->peer, &job->to, &job->from);
+    uint32_t status = shmnd_move_piece(qp->peer, job);
     SHMND_KILL_POINT("rdma-moved");
     shmnd_hazard_leave(&qp->link.mine->hazard);
     return status;

@@ -10,13 +10,15 @@ cdef class ReceiveCore:
     cdef c.shmnd_receives raw
     cdef c.shmnd_qp limits
     cdef Registry registry
-    cdef readonly object adapter
+    cdef object adapter
     cdef list members
-    cdef readonly bint closed
-    cdef public bint awaited  # somebody waits for receives to be used up
+    cdef bint closed
+    cdef bint awaited  # somebody waits for receives to be used up
     cdef uint32_t born
 
     cdef _arrived(self)
+    cdef _room(self, uint32_t depth)
+    cdef int usable(self, str call) except -1
 
 
 cdef str receive_reason(uint32_t status, object sge, uint32_t stride, uint32_t depth,

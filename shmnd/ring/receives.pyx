@@ -9,28 +9,60 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport calloc, free
 
 from shmnd.ring cimport c
-from shmnd.ring.forks cimport forks
+from shmnd.ring.forks cimport NOT_MADE, forks, whose
 from shmnd.ring.memory cimport Registry, gather_sges
 from shmnd.ring.queue cimport PairCore
 
-from shmnd.status import IN_CHILD, Status, error
+from shmnd.status import Status, error
+
+cdef int _MOST_DEPTH = 1 << 24
 
 
 cdef class ReceiveCore:
     """A shared receive queue's posting side."""
 
     def __cinit__(self, *args, **kwargs):
-        self.born = forks
+        self.born = NOT_MADE
         self.members = []
 
-    def __init__(self, adapter, Registry registry, int depth, int max_sge):
+    def __init__(self, adapter, Registry registry not None, int depth, int max_sge):
+        if self.born != NOT_MADE:
+            raise TypeError("a shared receive queue is made once")
+        if not (0 < depth <= _MOST_DEPTH and 0 < max_sge <= c.SHMND_MAX_SGE):
+            raise TypeError("a shared receive queue is made by its adapter")
         self.adapter = adapter
         self.registry = registry
         self.limits.max_transfer = adapter.limits.max_transfer_length
         self.raw.stride = max_sge
         self._room(depth)
+        self.born = forks
 
-    def _room(self, uint32_t depth):
+    cdef int usable(self, str call) except -1:
+        """Raise unless it was made, and in this process."""
+        if self.born != forks:
+            raise whose(self.born, f"SharedReceiveQueue.{call}")
+        return 0
+
+    @property
+    def _adapter(self) -> object:
+        """The adapter that made it."""
+        return self.adapter
+
+    @property
+    def _closed(self) -> bool:
+        """After `close`."""
+        return self.closed
+
+    @property
+    def _awaited(self) -> bool:
+        """A Notify waits for receives to be used up."""
+        return self.awaited
+
+    @_awaited.setter
+    def _awaited(self, bint value) -> None:
+        self.awaited = value
+
+    cdef _room(self, uint32_t depth):
         cdef uint32_t size = c.shmnd_pow2_at_least(depth if depth else 1)
         cdef c.shmnd_rqe *entries = <c.shmnd_rqe *>calloc(size, sizeof(c.shmnd_rqe))
         cdef c.shmnd_sge *sges = <c.shmnd_sge *>calloc(size * self.raw.stride, sizeof(c.shmnd_sge))
@@ -54,17 +86,15 @@ cdef class ReceiveCore:
         self.raw.depth = depth
 
     @property
-    def outstanding(self) -> int:
+    def _outstanding(self) -> int:
         """Receives posted and not yet met by a message."""
         return c.shmnd_receives_outstanding(&self.raw)
 
-    @property
-    def depth(self) -> int:
-        """How many may be outstanding."""
-        return self.raw.depth
-
-    def set_depth(self, depth: int) -> None:
+    def _set_depth(self, depth: int) -> None:
         """Allow `depth` outstanding receives; at least as many as there are."""
+        self.usable("_set_depth")
+        if not self._outstanding <= depth <= _MOST_DEPTH:
+            raise ValueError(f"a shared receive queue of depth {depth}")
         if depth > <int>self.raw.mask + 1:
             self._room(depth)
         self.raw.depth = depth
@@ -75,31 +105,33 @@ cdef class ReceiveCore:
         cdef uint32_t n
         cdef uint32_t status
         if self.born != forks:
-            raise error(Status.DEVICE_REMOVED, "SharedReceiveQueue.receive", IN_CHILD)
+            raise whose(self.born, "SharedReceiveQueue.receive")
         if self.closed:
             raise error(Status.INVALID_HANDLE, "SharedReceiveQueue.receive",
                         "the shared receive queue is closed")
         n = gather_sges(sge, list_, "SharedReceiveQueue.receive", self.raw.stride)
         status = c.shmnd_check_receive(&self.limits, &self.raw, list_, n)
         if status == Status.NO_MORE_ENTRIES:
-            for queue in self.queues():
-                queue.look()  # messages that arrived have used receives up
+            for queue in self._queues():
+                queue._look()  # messages that arrived have used receives up
             status = c.shmnd_check_receive(&self.limits, &self.raw, list_, n)
         if status:
-            raise error(status, "SharedReceiveQueue.receive", self._why(status, sge))
+            raise error(status, "SharedReceiveQueue.receive",
+                        receive_reason(status, sge, self.raw.stride, self.raw.depth,
+                                       self.limits.max_transfer))
         if self.awaited:
-            self.used_up()  # before there is one more: that there were few is not forgotten
+            self._used_up()  # before there is one more: that there were few is not forgotten
         Py_INCREF(context)
         c.shmnd_receives_add(&self.raw, <void *>context, list_, n)
         if self.raw.starved:
             self._arrived()
 
-    def queues(self) -> list:
+    def _queues(self) -> list:
         """The completion queues that its receives complete to, each once."""
         members = [reference() for reference in self.members]
-        return [*{member.receive_cq for member in members if member is not None}]
+        return [*{(<PairCore>member).receive_cq for member in members if member is not None}]
 
-    def used_up(self) -> None:
+    def _used_up(self) -> None:
         """Receives may have been used up: tell those who wait for it."""
 
     cdef _arrived(self):
@@ -112,11 +144,7 @@ cdef class ReceiveCore:
                 c.shmnd_qp_activate(&member.q)
                 member.receive_cq.pushed()
 
-    def _why(self, status, sge):
-        most = self.limits.max_transfer
-        return receive_reason(status, sge, self.raw.stride, self.raw.depth, most)
-
-    def shut(self) -> None:
+    def _shut(self) -> None:
         """Drop what is posted, without completions."""
         cdef uint64_t pos
         self.closed = True

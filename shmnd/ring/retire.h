@@ -15,19 +15,62 @@
 
 /* ---- completing ---------------------------------------------------------------------- */
 
+/* Tells how the request ended. A silent success has no completion: its context stays. */
 static inline void shmnd_tx_complete(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     if (w->told)
         return;
     struct shmnd_cqe e = {w->context, qp->context, w->status, 0, w->type, 0};
     if (w->status == SHMND_SUCCESS) {
-        e.bytes = (uint32_t)w->length;
         if (w->flags & SHMND_OP_SILENT_SUCCESS)
-            e.flags = SHMND_CQE_SILENT;
+            return;
+        e.bytes = (uint32_t)w->length;
     } else {
         shmnd_count_failure(qp, w->status);
     }
+    w->context = NULL;
     shmnd_cq_push(qp->initiator_cq, &e);
+}
+
+/* The oldest request has ended. The context of a silent success is given back by the owner,
+ * soon and outside of the engine: the end of an object may run any code. */
+static inline void shmnd_tx_pass(struct shmnd_qp *qp)
+{
+    struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+    if (!w->context && qp->wq_spent == qp->wq_head) {
+        qp->wq_spent++;
+    } else if (!qp->is_spent) {
+        qp->is_spent = true;
+        qp->next_spent = qp->registry->spent;
+        qp->registry->spent = qp;
+    }
+    qp->wq_head++;
+}
+
+/* A context that is to be given back; NULL: there is none. The caller may come back here
+ * while it gives one back. */
+static inline void *shmnd_take_spent(struct shmnd_registry *registry)
+{
+    struct shmnd_qp *qp;
+    while ((qp = registry->spent) != NULL) {
+        while (qp->wq_spent != qp->wq_head) {
+            struct shmnd_wqe *w = &qp->wqes[qp->wq_spent++ & qp->wq_mask];
+            void *context = w->context;
+            w->context = NULL;
+            if (context)
+                return context;
+        }
+        registry->spent = qp->next_spent;
+        qp->is_spent = false;
+    }
+    return NULL;
+}
+
+/* Does this request end without a completion, if it has come to its end? */
+static inline bool shmnd_tx_is_silent(const struct shmnd_wqe *w)
+{
+    return (w->flags & SHMND_OP_SILENT_SUCCESS) &&
+           (w->state == SHMND_WQE_SENT || w->status == SHMND_SUCCESS);
 }
 
 /* Has the Send at `w` come to its end? */
@@ -61,7 +104,8 @@ static inline void shmnd_tx_tell_placed(struct shmnd_qp *qp)
     w->told = true;
 }
 
-/* Completes what is finished, oldest first, in order, until the queue holds `most`. */
+/* Completes what is finished, oldest first, in order, until the queue holds `most`. Silent
+ * successes take no place in it. */
 static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
 {
     if (qp->wq_head == qp->wq_tail || !qp->link.theirs)
@@ -70,8 +114,10 @@ static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
     if (taken > qp->messages)
         taken = qp->messages; /* more than was sent: a lie that helps nobody */
-    while (qp->wq_head != qp->wq_next && shmnd_cq_count(qp->initiator_cq) < most) {
+    while (qp->wq_head != qp->wq_next) {
         struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+        if (shmnd_cq_count(qp->initiator_cq) >= most && !shmnd_tx_is_silent(w))
+            break;
         if (w->state == SHMND_WQE_SENT) {
             if (qp->held && w->message >= qp->held_message)
                 break;
@@ -90,7 +136,7 @@ static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
         }
         shmnd_tx_complete(qp, w);
         shmnd_count_waiting(qp, w, 0);
-        qp->wq_head++;
+        shmnd_tx_pass(qp);
         shmnd_count_requests(qp);
     }
     if (qp->tx_started && qp->tx_job.kind == SHMND_JOB_PLACE && qp->wq_head == qp->wq_next &&

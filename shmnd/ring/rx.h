@@ -9,7 +9,7 @@
  * still copies, is left for the next poll.
  *
  * A message that names a window unbinds it when it is whole, before anybody sees its
- * receive: the grant is withdrawn and the sender's hazard word looked at, as Invalidate
+ * receive: the grant is withdrawn and the sender's hazard word checked, as Invalidate
  * does it (SYNC hazard in tokens.h). Only a sender that breaks the order of its queue
  * still shows the token then; its message waits, and nothing behind it is seen. Then
  * come the receive and, when the window's owner asked for it, a completion of its own.
@@ -131,18 +131,32 @@ static inline bool shmnd_rx_accepts(struct shmnd_qp *qp, uint64_t length)
     return true;
 }
 
-/* Slots to memory, from `off` bytes into the receive. */
-static inline void shmnd_rx_copy_out(struct shmnd_qp *qp, uint64_t off, uint32_t length)
+/* Slots to memory that its owner may have cut short: by way of a copy. Not inlined, since its
+ * frame is large. A status. */
+static __attribute__((noinline, unused)) uint32_t shmnd_rx_copy_staged(
+    struct shmnd_qp *qp, struct shmnd_slots_drain *drain, const struct shmnd_spans *part)
+{
+    uint8_t staged[SHMND_EAGER_LONGEST];
+    shmnd_slots_get(drain, staged, (uint32_t)part->total);
+    return shmnd_stage(qp->peer, part, staged, true);
+}
+
+/* Slots to memory, from `off` bytes into the receive. A status. */
+static inline uint32_t shmnd_rx_copy_out(struct shmnd_qp *qp, uint64_t off, uint32_t length)
 {
     struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in, qp->rx_flags);
-    if (qp->rx_to.count && off + length <= qp->rx_to.v[0].length) {
+    /* Of no byte, the difference is past every length. */
+    if (!qp->rx_to.remote && off + length - 1 < qp->rx_to.v[0].length) {
         shmnd_slots_get(&drain, (void *)(uintptr_t)(qp->rx_to.v[0].at + off), length);
-        return;
+        return SHMND_SUCCESS;
     }
     struct shmnd_spans part;
     shmnd_spans_cut(&qp->rx_to, off, length, &part);
+    if (part.remote)
+        return shmnd_rx_copy_staged(qp, &drain, &part);
     for (uint32_t i = 0; i < part.count; i++)
         shmnd_slots_get(&drain, (void *)(uintptr_t)part.v[i].at, (uint32_t)part.v[i].length);
+    return SHMND_SUCCESS;
 }
 
 /* ---- large messages -------------------------------------------------------------------------- */
@@ -226,7 +240,8 @@ static inline void shmnd_rx_run(struct shmnd_qp *qp)
 static inline void shmnd_rx_ran(struct shmnd_qp *qp)
 {
     qp->rx_busy = false;
-    qp->rx_job.kind = SHMND_JOB_NONE;
+    if (!shmnd_job_is_cut(&qp->rx_job))
+        qp->rx_job.kind = SHMND_JOB_NONE;
 }
 
 /* ---- polling ------------------------------------------------------------------------------------ */
@@ -252,7 +267,11 @@ static inline bool shmnd_rx_part(struct shmnd_qp *qp, const struct shmnd_arrival
 {
     if (!shmnd_rx_accepts(qp, qp->rx_got + a->length))
         return false;
-    shmnd_rx_copy_out(qp, qp->rx_got, a->length);
+    uint32_t status = shmnd_rx_copy_out(qp, qp->rx_got, a->length);
+    if (status != SHMND_SUCCESS) {
+        shmnd_rx_refuse(qp, status, SHMND_REMOTE_ERROR);
+        return false;
+    }
     SHMND_KILL_POINT("part-taken");
     qp->rx_got += a->length;
     qp->rx_open = !(a->flags & SHMND_SLOT_LAST);
@@ -275,8 +294,12 @@ static inline bool shmnd_rx_take(struct shmnd_qp *qp, const struct shmnd_arrival
         shmnd_rx_step_over(qp, a->slots);
         return false;
     }
-    if (a->kind == SHMND_KIND_EAGER)
-        shmnd_rx_copy_out(qp, 0, a->length);
+    uint32_t status =
+        a->kind == SHMND_KIND_EAGER ? shmnd_rx_copy_out(qp, 0, a->length) : SHMND_SUCCESS;
+    if (status != SHMND_SUCCESS) {
+        shmnd_rx_refuse(qp, status, SHMND_REMOTE_ERROR);
+        return false;
+    }
     SHMND_KILL_POINT("message-copied-out");
     shmnd_rx_step_over(qp, a->slots);
     return shmnd_rx_finish(qp, a->length, out);

@@ -12,14 +12,17 @@ read is sealed against writing too, so that no trick with its descriptor makes i
 
 import fcntl
 import os
+import stat
 
+from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport EFBIG, EINVAL, errno
+from libc.stdlib cimport free, malloc
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
+from shmnd.ring.bounds import require_room
 from shmnd.status import Status, error
 from shmnd.steps import step
 
-_SHM = "/dev/shm"
 # MFD_NOEXEC_SEAL and F_SEAL_FUTURE_WRITE: Python has no names for them.
 _NO_EXEC = 0x08
 _SEAL_FUTURE_WRITE = 0x10
@@ -49,43 +52,25 @@ def _create(label: str, nbytes: int, call: str) -> int:
         ) from err
 
 
-def _free(path: str) -> int | None:
-    """What /dev/shm has left for this process; None where there is none to ask."""
-    try:
-        shm = os.statvfs(path)
-    except OSError:
-        return None
-    return max(0, shm.f_bavail * shm.f_frsize - <object>_held)
-
-
 def _commit(fd: int, nbytes: int, call: str) -> None:
-    """Take the memory now: too little of it is an error here, not a signal later.
-
-    The kernel sets no limit to memory without a name. The limit that the machine's owner set is
-    the size of /dev/shm, so that is kept: what this process holds is counted against it.
-    """
-    free = _free(_SHM)
-    why = "too little is left" if free is not None and nbytes > free else ""
-    while not why:
+    """Take the memory now: too little of it is an error here, not a signal later."""
+    require_room(nbytes, _held, call)
+    while True:
         try:
             os.posix_fallocate(fd, 0, nbytes)
             return
         except InterruptedError:
             continue
         except OSError as err:
+            limit = "a limit of the system (vm.overcommit_memory, ulimit)"
+            remedy = "free some, or raise that limit"
             if err.errno == EFBIG:
-                raise error(
-                    Status.INSUFFICIENT_RESOURCES, call,
-                    f"{nbytes} bytes of shared memory wanted, more than a file of this process may "
-                    "have; the limit is ulimit -f, LimitFSIZE= in a unit",
-                ) from err
-            why = err.strerror
-    raise error(
-        Status.INSUFFICIENT_RESOURCES, call,
-        f"{nbytes} bytes of shared memory wanted, {free} free in {_SHM} ({why}); free some, or "
-        f"enlarge it: mount -o remount,size=… {_SHM}, docker --shm-size, or a memory-backed "
-        f"volume at {_SHM}",
-    )
+                limit = "more than a file of this process may have"
+                remedy = "the limit is ulimit -f, LimitFSIZE= in a unit"
+            raise error(
+                Status.INSUFFICIENT_RESOURCES, call,
+                f"{nbytes} bytes of shared memory wanted, {limit}: {err.strerror}; {remedy}",
+            ) from err
 
 
 def _require_sealed(fd: int, nbytes: int) -> None:
@@ -110,8 +95,49 @@ def _require_sealed(fd: int, nbytes: int) -> None:
     raise error(Status.INTERNAL_ERROR, "Segment.attach", f"descriptor {fd} {why}")
 
 
+# Mappings that another process can truncate, for as long as they are there.
+cdef FragileRange *_fragile = NULL
+
+
+cdef bint lies_in_fragile(size_t address, size_t nbytes) noexcept:
+    """Does this range touch memory that another process can truncate?"""
+    cdef FragileRange *range_ = _fragile
+    while range_ != NULL:
+        if address < range_.base + range_.size and range_.base < address + nbytes:
+            return True
+        range_ = range_.next
+    return False
+
+
+def _require_shared(fd: int, writable: bool, call: str) -> tuple[int, bool]:
+    """Return the bytes of shared memory that a caller attaches, and whether all are committed."""
+    cdef c_statfs where
+    found = os.fstat(fd)
+    if _fstatfs(fd, &where) != 0 or where.f_type != _TMPFS or not stat.S_ISREG(found.st_mode):
+        raise error(Status.INVALID_PARAMETER_1, call,
+                    f"descriptor {fd} is not shared memory: it does not lie in a tmpfs")
+    if found.st_size == 0:
+        raise error(Status.INVALID_PARAMETER_1, call,
+                    "the shared memory has 0 bytes; its owner sets its size (ftruncate) first")
+    missing = found.st_size - found.st_blocks * 512
+    if missing > 0 and writable:
+        require_room(missing, 0, call)
+        try:
+            os.posix_fallocate(fd, 0, found.st_size)
+        except OSError as err:
+            raise error(
+                Status.INSUFFICIENT_RESOURCES, call,
+                f"{found.st_size} bytes of shared memory cannot be committed: {err.strerror}; "
+                "enlarge its file system (mount -o remount,size=..., docker --shm-size)",
+            ) from err
+    return found.st_size, missing <= 0 or writable
+
+
 cdef class Segment:
-    """A piece of shared memory, mapped here."""
+    """A piece of shared memory, mapped here. Exports its bytes, read-only unless it is writable.
+
+    One that its maker has `sealed` is mapped by others for reading only.
+    """
 
     def __cinit__(self):
         self.fd = -1
@@ -139,6 +165,7 @@ cdef class Segment:
             self._map(nbytes, True)
             self.counted = nbytes
             _held += self.counted
+            self.sealed = not writable
             seals = _SEALED_SIZE if writable else _SEALED_SIZE | _SEAL_FUTURE_WRITE
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)
             step("segment-sealed")
@@ -160,6 +187,58 @@ cdef class Segment:
             self.fd = -1
         step("segment-attached")
         return self
+
+    @staticmethod
+    def adopt(
+        fd: int, *, writable: bool, trusted: bool = False, call: str = "Segment.adopt"
+    ) -> Segment:
+        """Map shared memory that the caller opened. Takes the descriptor over, also when it fails.
+
+        Unless its size is sealed or its owner `trusted`, it is `fragile`. The descriptor stays open
+        where the size is sealed, for peers.
+        """
+        cdef Segment self = Segment.__new__(Segment)
+        self.fd = fd
+        try:
+            nbytes, committed = _require_shared(fd, writable, call)
+            seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+            if writable and seals & (fcntl.F_SEAL_WRITE | _SEAL_FUTURE_WRITE):
+                raise error(Status.ACCESS_VIOLATION, call,
+                            "the shared memory is sealed against writing; pass writable=False")
+            self._map(nbytes, writable)
+            self.sealed = not writable
+            if not committed or not seals & fcntl.F_SEAL_SHRINK:
+                if not trusted:
+                    self._enter_fragile()
+                self.close_fd()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    cdef _enter_fragile(self):
+        global _fragile
+        self._fragile = <FragileRange *>malloc(sizeof(FragileRange))
+        if self._fragile == NULL:
+            raise MemoryError
+        self._fragile.base = <size_t>self.base
+        self._fragile.size = self.size
+        self._fragile.next = _fragile
+        _fragile = self._fragile
+
+    cdef void _leave_fragile(self) noexcept:
+        global _fragile
+        cdef FragileRange **at = &_fragile
+        while at[0] != self._fragile:
+            at = &at[0].next
+        at[0] = self._fragile.next
+        free(self._fragile)
+        self._fragile = NULL
+
+    @property
+    def fragile(self) -> bool:
+        """Whether another process can truncate it."""
+        return self._fragile != NULL
 
     cdef _map(self, size_t nbytes, bint writable):
         cdef int protection = PROT_READ | PROT_WRITE if writable else PROT_READ
@@ -187,14 +266,23 @@ cdef class Segment:
         self.fd = -1
 
     def close(self) -> None:
-        """Unmap it. Only for its owner object, when nothing refers into it any more."""
-        self._unmap()
+        """Close the descriptor. It is unmapped when nothing refers to it any more."""
         self.close_fd()
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        if self.base == NULL:
+            raise BufferError("a segment is made by create or attach")
+        PyBuffer_FillInfo(view, self, self.base, self.size, not self.writable, flags)
 
     cdef void _unmap(self) noexcept:
         global _held
+        if self._fragile != NULL:
+            self._leave_fragile()
         if self.base != NULL:
-            munmap(self.base, self.size)
+            if self.counted:
+                munmap(self.base, self.size)  # our own: gone when the count says so
+            else:
+                shmnd_unmap_soon(self.base, self.size)
             self.base = NULL
             _held -= self.counted
             self.counted = 0
@@ -208,6 +296,9 @@ cdef class Segment:
     def __repr__(self) -> str:
         return f"<Segment {self.size} bytes at {<size_t>self.base:#x}>"
 
+
+cdef extern from "unmap.h" nogil:
+    void shmnd_unmap_soon(void *base, size_t bytes)
 
 cdef extern from "unistd.h" nogil:
     int _close "close" (int fd)

@@ -17,8 +17,10 @@
  * Argument for SYNC placing. Before a sender writes into a posted receive it
  * sets its hazard word, fences, and looks whether `revision` (even) and
  * `closing` are as it knew them; a Flush or a Deregister makes `revision` odd,
- * fences, then looks at the hazard word. Either the sender finds the receive
- * withdrawn, or the owner finds the push and lets it finish.
+ * fences, then checks the hazard word. Either the sender finds the receive
+ * withdrawn, or the owner finds the push and lets it finish. A long copy is pushed piece
+ * by piece, each with a check of its own; a receive that was withdrawn between two of them
+ * has the whole message issued anew.
  */
 #ifndef SHMND_SEND_H
 #define SHMND_SEND_H
@@ -28,6 +30,8 @@
 /* From here a message goes straight into its receive, when that is known: its slots would take
  * longer, each being a line to hand over. Streams of shorter ones are faster through the ring. */
 #define SHMND_PLACE_MIN 512u
+/* Up to here the ring is faster than the kernel, which reaches a receive in private memory. */
+#define SHMND_COPY_TWICE_MAX SHMND_EAGER_LONGEST
 /* From here a message to a shared receive queue, in a segment, waits there to be read. */
 #define SHMND_PULL_MIN 1024u
 /* From here both sides may copy. */
@@ -84,8 +88,10 @@ static inline void shmnd_tx_sent(struct shmnd_qp *qp, struct shmnd_wqe *w, bool 
         qp->wq_unsure = qp->wq_next;
 }
 
+/* Its payload lies in `sges`, or at `bytes`. */
 static inline enum shmnd_progress shmnd_tx_issue_eager(struct shmnd_qp *qp, struct shmnd_wqe *w,
-                                                       const struct shmnd_sge *sges)
+                                                       const struct shmnd_sge *sges,
+                                                       const uint8_t *bytes)
 {
     uint32_t length = (uint32_t)w->length;
     uint8_t flags = shmnd_tx_slot_flags(w->flags, false);
@@ -94,9 +100,8 @@ static inline enum shmnd_progress shmnd_tx_issue_eager(struct shmnd_qp *qp, stru
         return SHMND_IDLE;
     }
     w->proven = shmnd_tx_may_be_sure(qp, w) && shmnd_tx_proven(qp, length);
-    const uint8_t *inlined = w->flags & SHMND_OP_INLINE ? shmnd_wqe_inline(qp, qp->wq_next) : NULL;
     shmnd_tx_number(qp, w);
-    shmnd_tx_write_eager(qp, sges, w->sges, inlined, length,
+    shmnd_tx_write_eager(qp, sges, w->sges, bytes, length,
                          w->proven ? flags : flags | SHMND_SLOT_ACK, w->remote_token, qp->batch);
     if (!qp->batch)
         shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
@@ -107,9 +112,23 @@ static inline enum shmnd_progress shmnd_tx_issue_eager(struct shmnd_qp *qp, stru
     return SHMND_IDLE;
 }
 
+/* The same from memory that its owner may have cut short: by way of a copy. Not inlined, since its
+ * frame is large. */
+static __attribute__((noinline, unused)) enum shmnd_progress
+shmnd_tx_issue_staged(struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
+    uint8_t staged[SHMND_EAGER_LONGEST];
+    uint32_t status = shmnd_stage(qp->peer, &qp->tx_job.from, staged, false);
+    if (status == SHMND_SUCCESS)
+        return shmnd_tx_issue_eager(qp, w, NULL, staged);
+    shmnd_tx_fail(w, status);
+    qp->wq_next++;
+    return SHMND_IDLE;
+}
+
 /* A piece of a message that no memory can be shared for, as room permits. */
-static inline enum shmnd_progress shmnd_tx_issue_parts(struct shmnd_qp *qp, struct shmnd_wqe *w,
-                                                       const struct shmnd_spans *source)
+static __attribute__((noinline, unused)) enum shmnd_progress
+shmnd_tx_issue_parts(struct shmnd_qp *qp, struct shmnd_wqe *w, const struct shmnd_spans *source)
 {
     uint8_t flags = shmnd_tx_slot_flags(w->flags, true);
     uint32_t prefix = shmnd_slots_prefix(flags), most = SHMND_EAGER_MAX - prefix;
@@ -123,6 +142,17 @@ static inline enum shmnd_progress shmnd_tx_issue_parts(struct shmnd_qp *qp, stru
             return SHMND_IDLE;
         struct shmnd_spans part;
         shmnd_spans_cut(source, w->moved, n, &part);
+        uint8_t staged[SHMND_EAGER_MAX];
+        if (part.remote) {
+            uint32_t status = shmnd_stage(qp->peer, &part, staged, false);
+            if (status != SHMND_SUCCESS) {
+                shmnd_tx_fail(w, status);
+                qp->wq_next++;
+                return SHMND_IDLE;
+            }
+            shmnd_spans_clear(&part);
+            shmnd_spans_add(&part, (uint64_t)(uintptr_t)staged, n);
+        }
         struct shmnd_slots_fill fill = shmnd_tx_begin(qp, part_flags, w->remote_token);
         for (uint32_t i = 0; i < part.count; i++)
             shmnd_slots_add(&fill, (const void *)(uintptr_t)part.v[i].at,
@@ -181,30 +211,22 @@ static inline void shmnd_tx_write_large(struct shmnd_qp *qp, const struct shmnd_
                         shmnd_slots_for(shmnd_slots_prefix(flags) + payload));
 }
 
-/* How many of these SGEs are in segments, and how many in private memory? */
-static inline void shmnd_tx_count_kinds(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
-                                        uint32_t n, uint32_t *shared, uint32_t *private)
+/* Does one of these SGEs lie in private memory? */
+static inline bool shmnd_tx_has_private(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
+                                        uint32_t n)
 {
-    *shared = *private = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        struct shmnd_region *region = shmnd_region_of(qp->registry, sges[i].token);
-        if (sges[i].length == 0)
-            continue;
-        if (region->segment == SHMND_PRIVATE_MEMORY)
-            ++*private;
-        else
-            ++*shared;
-    }
+    for (uint32_t i = 0; i < n; i++)
+        if (sges[i].length &&
+            shmnd_region_of(qp->registry, sges[i].token)->segment == SHMND_PRIVATE_MEMORY)
+            return true;
+    return false;
 }
 
-/* Can the other side read the memory of these SGEs? All in segments, or all
- * private and within its reach; one copy never mixes the two. */
+/* Can the other side read the memory of these SGEs? */
 static inline bool shmnd_tx_pullable(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
                                      uint32_t n)
 {
-    uint32_t shared, private;
-    shmnd_tx_count_kinds(qp, sges, n, &shared, &private);
-    return private == 0 || (shared == 0 && shmnd_relaxed32(&qp->link.theirs->reaches) == 1);
+    return shmnd_relaxed32(&qp->link.theirs->reaches) == 1 || !shmnd_tx_has_private(qp, sges, n);
 }
 
 /* Is it read by the other side sooner than from the ring? A shared receive queue never
@@ -213,11 +235,17 @@ static inline bool shmnd_tx_pullable(const struct shmnd_qp *qp, const struct shm
 static inline bool shmnd_tx_better_pulled(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                           const struct shmnd_sge *sges)
 {
-    uint32_t shared, private;
-    if (!qp->link.their_srq || w->length < SHMND_PULL_MIN)
-        return false;
-    shmnd_tx_count_kinds(qp, sges, w->sges, &shared, &private);
-    return private == 0;
+    return qp->link.their_srq && w->length >= SHMND_PULL_MIN &&
+           !shmnd_tx_has_private(qp, sges, w->sges);
+}
+
+/* Is it sooner copied twice, through the ring, than once by the kernel? */
+static inline bool shmnd_tx_better_twice(struct shmnd_qp *qp, const struct shmnd_wqe *w,
+                                         const struct shmnd_job *job)
+{
+    uint32_t prefix = w->flags & SHMND_OP_INVALIDATE ? sizeof w->remote_token : 0;
+    return job->to.remote && w->length <= SHMND_COPY_TWICE_MAX - prefix &&
+           shmnd_slots_room(&qp->out, shmnd_slots_for(prefix + (uint32_t)w->length));
 }
 
 static inline void shmnd_tx_announce(struct shmnd_qp *qp, struct shmnd_wqe *w,
@@ -248,14 +276,15 @@ static inline enum shmnd_progress shmnd_tx_issue_send(struct shmnd_qp *qp, struc
     if (shmnd_relaxed32(&qp->link.theirs->closing))
         return SHMND_IDLE;
     if (w->flags & SHMND_OP_INLINE)
-        return shmnd_tx_issue_eager(qp, w, sges);
+        return shmnd_tx_issue_eager(qp, w, sges, shmnd_wqe_inline(qp, qp->wq_next));
     if (!shmnd_local_spans(qp->registry, sges, w->sges, 0, &job->from)) {
         shmnd_tx_fail(w, SHMND_ACCESS_VIOLATION);
         qp->wq_next++;
         return SHMND_IDLE;
     }
+    bool fragile = job->from.remote;
     if (w->length < SHMND_PLACE_MIN)
-        return shmnd_tx_issue_eager(qp, w, sges);
+        return fragile ? shmnd_tx_issue_staged(qp, w) : shmnd_tx_issue_eager(qp, w, sges, NULL);
     shmnd_batch_show(qp);
     if (w->moved)
         return shmnd_tx_issue_parts(qp, w, &job->from);
@@ -269,10 +298,13 @@ static inline enum shmnd_progress shmnd_tx_issue_send(struct shmnd_qp *qp, struc
     struct shmnd_share *share = shmnd_tx_free_share(qp);
     if (aim < 0 && w->length <= SHMND_EAGER_MAX - (invalidates ? sizeof w->remote_token : 0) &&
         !(share && shmnd_tx_better_pulled(qp, w, sges)))
-        return shmnd_tx_issue_eager(qp, w, sges);
+        return fragile ? shmnd_tx_issue_staged(qp, w) : shmnd_tx_issue_eager(qp, w, sges, NULL);
+    if (aim > 0 && shmnd_tx_better_twice(qp, w, job))
+        return fragile ? shmnd_tx_issue_staged(qp, w) : shmnd_tx_issue_eager(qp, w, sges, NULL);
     if (aim > 0 && (w->length < SHMND_SHARE_MIN || !share)) {
         job->kind = SHMND_JOB_PLACE;
         job->request = qp->wq_next;
+        job->moved = 0;
         job->sure = shmnd_tx_may_be_sure(qp, w);
         qp->tx_busy = true;
         return SHMND_RUN;
@@ -341,9 +373,9 @@ static inline uint32_t shmnd_run_place(struct shmnd_qp *qp, struct shmnd_job *jo
         return SHMND_PENDING;
     /* The line that the reader watches comes over while the copy runs. */
     shmnd_prefetch_to_write(shmnd_slot_at(qp->out.ring, qp->out.write_pos));
-    uint32_t status = shmnd_move(qp->peer, &job->to, &job->from);
+    uint32_t status = shmnd_move_piece(qp->peer, job);
     SHMND_KILL_POINT("message-placed");
-    if (status == SHMND_SUCCESS) {
+    if (status == SHMND_SUCCESS && job->moved == job->to.total) {
         uint8_t flags = shmnd_tx_slot_flags(w->flags, !job->sure);
         struct shmnd_slots_fill fill = shmnd_tx_begin(qp, flags, w->remote_token);
         shmnd_slots_add(&fill, &job->index, sizeof job->index);

@@ -52,7 +52,7 @@ static inline const struct shmnd_slot *shmnd_slot_peek_at(const uint8_t *ring, u
     return (const struct shmnd_slot *)(ring + (pos & (SHMND_RING_SLOTS - 1)) * SHMND_SLOT_BYTES);
 }
 
-/* Slots that `bytes` of payload take; `bytes` is at most SHMND_EAGER_MAX. */
+/* Slots that `bytes` of payload take; `bytes` is at most SHMND_EAGER_LONGEST. */
 static inline uint32_t shmnd_slots_for(uint32_t bytes)
 {
     if (bytes <= SHMND_HEAD_PAYLOAD)
@@ -103,6 +103,16 @@ static inline void shmnd_slots_add(struct shmnd_slots_fill *f, const void *data,
         shmnd_put64(&tail->ready_pos, 0); /* relaxed: ordered by the head's release */
         f->at = tail->payload;
         f->left = SHMND_TAIL_PAYLOAD;
+        /* Whole slots, of a length that the compiler knows: this is where the time goes. */
+        while (bytes > SHMND_TAIL_PAYLOAD) {
+            memcpy(f->at, from, SHMND_TAIL_PAYLOAD);
+            from += SHMND_TAIL_PAYLOAD;
+            bytes -= SHMND_TAIL_PAYLOAD;
+            f->pos++;
+            tail = (struct shmnd_tail_slot *)shmnd_slot_at(f->w->ring, f->pos);
+            shmnd_put64(&tail->ready_pos, 0);
+            f->at = tail->payload;
+        }
     }
     memcpy(f->at, from, bytes);
     SHMND_KILL_POINT("slot-filling");
@@ -178,7 +188,7 @@ static inline uint32_t shmnd_slots_payload(uint8_t kind, uint32_t length, uint32
 {
     switch (kind) {
     case SHMND_KIND_EAGER:
-    case SHMND_KIND_PART: return length <= SHMND_EAGER_MAX ? length : 0xffffffffu;
+    case SHMND_KIND_PART: return length <= SHMND_EAGER_LONGEST ? length : 0xffffffffu;
     case SHMND_KIND_PLACED: return sizeof(uint64_t);
     case SHMND_KIND_LARGE:
         return extents <= 16 ? 8 + extents * (uint32_t)sizeof(struct shmnd_extent) : 0xffffffffu;
@@ -195,7 +205,7 @@ static inline uint32_t shmnd_slots_prefix(uint8_t flags)
 static inline bool shmnd_slots_ready(const struct shmnd_slots_reader *r)
 {
     const struct shmnd_slot *head = shmnd_slot_peek_at(r->ring, r->read_pos);
-    /* relaxed: only a hint, shmnd_slots_peek() looks again */
+    /* relaxed: only a hint, shmnd_slots_peek() checks again */
     return shmnd_relaxed64(&head->ready_pos) == r->read_pos + 1;
 }
 
@@ -217,7 +227,7 @@ static inline enum shmnd_peek shmnd_slots_peek(const struct shmnd_slots_reader *
     if (a->kind == SHMND_KIND_LARGE)
         extents = *(const volatile uint32_t *)(head->payload + prefix);
     uint32_t payload = shmnd_slots_payload(a->kind, a->length, extents);
-    if (payload > SHMND_EAGER_MAX - prefix)
+    if (payload > SHMND_EAGER_LONGEST - prefix)
         return SHMND_PEEK_NONSENSE;
     a->slots = shmnd_slots_for(prefix + payload);
     return ready_pos & SHMND_POS_RECALLED ? SHMND_PEEK_RECALLED : SHMND_PEEK_MESSAGE;
@@ -265,6 +275,14 @@ static inline void shmnd_slots_get(struct shmnd_slots_drain *d, void *data, uint
         d->pos++;
         d->at = ((const struct shmnd_tail_slot *)shmnd_slot_peek_at(d->r->ring, d->pos))->payload;
         d->left = SHMND_TAIL_PAYLOAD;
+        while (bytes > SHMND_TAIL_PAYLOAD) {
+            memcpy(to, d->at, SHMND_TAIL_PAYLOAD);
+            to += SHMND_TAIL_PAYLOAD;
+            bytes -= SHMND_TAIL_PAYLOAD;
+            d->pos++;
+            d->at =
+                ((const struct shmnd_tail_slot *)shmnd_slot_peek_at(d->r->ring, d->pos))->payload;
+        }
     }
     memcpy(to, d->at, bytes);
     d->at += bytes;

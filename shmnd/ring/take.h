@@ -32,6 +32,15 @@ static inline void shmnd_cq_catch_up(struct shmnd_cq *cq)
         else
             shmnd_tx_retire(qp);
     }
+    /* Not by their marks, which other peers can wipe away. */
+    for (uint32_t i = 0; cq->parked_count && i < cq->link_count; i++) {
+        struct shmnd_qp *qp = cq->links[i];
+        if (!qp->parked)
+            continue;
+        shmnd_tx_retire_up_to(qp, cq->bound);
+        if (qp->wq_head == qp->wq_tail || qp->going_down)
+            shmnd_cq_activate(cq, qp);
+    }
 }
 
 /* False: there is none, or it is not whole yet. */

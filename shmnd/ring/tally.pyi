@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from shmnd.ring.segment import Segment
 
@@ -15,7 +15,7 @@ class Tallies:
     def close(self) -> None: ...
 
 class TallyView:
-    def __init__(self, segment: Segment) -> None: ...
+    def __new__(cls, segment: Segment) -> Self: ...
     @property
     def segment(self) -> Segment: ...
     @property

@@ -62,6 +62,8 @@ cdef class Tallies:
     first, which goes with the adapter."""
 
     def __init__(self, announce, uid: str) -> None:
+        if self._pages is not None:
+            raise TypeError("tallies are made once")
         self._announce = announce
         self._uid = uid
         self._pages = []
@@ -70,6 +72,8 @@ cdef class Tallies:
 
     def open(self, place: int) -> None:
         """Make the first segment. `place` stands for where processes of the namespace meet."""
+        if self._pages is None or self._head != NULL:
+            raise TypeError("tallies are opened once")
         self._place = place
         cdef Segment first = self._grow("open_adapter")  # kept in _pages
         self._head = <c.shmnd_tally_head *>first.base
@@ -146,7 +150,7 @@ cdef class Tallies:
                 for number, page in enumerate(self._pages)]
 
     def close(self) -> None:
-        """Give out no more; what is in use stays mapped until its queue pair is dropped."""
+        """Return out no more; what is in use stays mapped until its queue pair is dropped."""
         self._head = NULL
         for page in self._pages:
             (<Segment>page).close_fd()
@@ -158,7 +162,7 @@ cdef class TallyView:
     """Somebody's segment of tallies, mapped here to be read. What stands in it is not trusted: it
     may be any numbers, and nothing worse."""
 
-    def __init__(self, Segment segment) -> None:
+    def __cinit__(self, Segment segment not None) -> None:
         cdef c.shmnd_tally_head *head = <c.shmnd_tally_head *>segment.base
         cdef uint64_t room = segment.size // sizeof(c.shmnd_tally)
         cdef uint32_t version

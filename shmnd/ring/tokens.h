@@ -6,7 +6,7 @@
  * Argument for "no byte moves after Invalidate completed" (SYNC hazard). The
  * initiator writes the token into its hazard word, fences, and only then looks
  * whether the grant still carries that token; it clears the word after its last
- * byte. The owner clears the grant, fences, and only then looks at the hazard
+ * byte. The owner clears the grant, fences, and only then checks the hazard
  * words. Of two such pairs at least one sees the other: either the initiator
  * finds the token gone and moves nothing, or the owner finds the hazard and
  * waits for it. A hazard word whose process is dead no longer counts, for its
@@ -26,13 +26,23 @@ enum shmnd_right {
     SHMND_MR_REMOTE_READ = 0x2,
     SHMND_MR_REMOTE_WRITE = 0x5,
     SHMND_MR_READ_SINK = 0x8,
+    /* Not flags of the interface. Peers map it for reading only, so its owner copies messages
+     * into it. */
+    SHMND_MR_SEALED = 0x10000,
+    SHMND_MR_FRAGILE = 0x20000,
 };
 
-/* One registration or window, private to its owner. */
+/* One registration or window, private to its owner.
+ *
+ * Memory that another process can truncate is *fragile*: a load or store there may be a SIGBUS.
+ * To peers such a region is private memory, which they reach by calls that return an error. To
+ * its own process it has the length 0, so that every request finds it out of range, except by
+ * shmnd_fragile_region; its bytes are then copied by vm.h. So the path of other memory has no
+ * check for it. */
 struct shmnd_region {
     uint64_t base;
     uint64_t length;
-    uint64_t offset; /* in `segment` */
+    uint64_t offset; /* in `segment`; of fragile memory its length */
     uint32_t segment;
     uint32_t token;  /* 0: free */
     uint32_t rights; /* MR flags */
@@ -46,6 +56,7 @@ struct shmnd_registry {
     struct shmnd_region *regions;
     uint32_t count; /* allocated entries */
     struct shmnd_grant *tables[SHMND_TABLE_SEGMENTS];
+    struct shmnd_qp *spent; /* queue pairs that hold contexts of silent successes (retire.h) */
 };
 
 struct shmnd_sge {
@@ -84,6 +95,19 @@ static inline struct shmnd_region *shmnd_sge_region(const struct shmnd_registry 
     return region;
 }
 
+/* The same for fragile memory; NULL for all other. */
+static inline struct shmnd_region *shmnd_fragile_region(const struct shmnd_registry *r,
+                                                        const struct shmnd_sge *s, uint32_t rights)
+{
+    struct shmnd_region *region = shmnd_region_of(r, s->token);
+    if (!region || !(region->rights & SHMND_MR_FRAGILE) ||
+        !shmnd_within(s->address, s->length, region->base, region->offset))
+        return NULL;
+    if (rights && !(region->rights & rights))
+        return NULL;
+    return region;
+}
+
 /* ---- owner ----------------------------------------------------------------- */
 
 static inline struct shmnd_grant *shmnd_grant_slot(const struct shmnd_registry *r, uint32_t token)
@@ -98,7 +122,8 @@ static inline void shmnd_grant_publish(struct shmnd_grant *g, const struct shmnd
 {
     shmnd_put32(&g->rights, rights);
     shmnd_put64(&g->base, region->base);
-    shmnd_put64(&g->length, region->length);
+    bool fragile = region->rights & SHMND_MR_FRAGILE;
+    shmnd_put64(&g->length, fragile ? region->offset : region->length);
     shmnd_put64(&g->offset, region->offset);
     shmnd_put32(&g->segment, region->segment);
     shmnd_put64(&g->connection, connection);

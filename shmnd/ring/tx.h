@@ -25,6 +25,10 @@ static inline void shmnd_tx_run(struct shmnd_qp *qp)
         job->result = SHMND_PENDING;
         return;
     }
+    if (qp->peer->dead && job->kind == SHMND_JOB_RDMA && job->moved) {
+        job->result = SHMND_IO_TIMEOUT; /* between two pieces: the rest has no reader */
+        return;
+    }
     switch (job->kind) {
     case SHMND_JOB_RDMA: job->result = shmnd_run_rdma(qp, job); break;
     case SHMND_JOB_PLACE: job->result = shmnd_run_place(qp, job, w); break;
@@ -45,7 +49,10 @@ static inline void shmnd_tx_ran(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->tx_job;
     enum shmnd_job_kind kind = job->kind;
-    qp->tx_busy = qp->tx_started = false;
+    qp->tx_started = false;
+    if (shmnd_job_is_cut(job))
+        return; /* still prepared: the next call runs another piece of it */
+    qp->tx_busy = false;
     job->kind = SHMND_JOB_NONE;
     if (kind == SHMND_JOB_CHUNKS) {
         struct shmnd_wqe *large = &qp->wqes[job->request & qp->wq_mask];

@@ -16,9 +16,6 @@
 #include "clock.h"
 #include "spans.h"
 
-/* One call moves at most this much, so that a signal is not held up for long. */
-#define SHMND_VM_PIECE (64ull << 20)
-
 /* Another process. The kernel copies by its number, and the number of one that is dead is given
  * to a stranger, though not before all others were given away since: that takes far longer than a
  * tick of the coarse clock. So whoever was alive in this tick is still who we mean, unless we
@@ -51,36 +48,93 @@ static inline bool shmnd_process_lives(struct shmnd_process *process)
     return true;
 }
 
-/* Copies between our memory and the other process's, one of the two remote.
- * 0, or an errno value: ESRCH, EFAULT, EPERM. */
-static inline int shmnd_vm_copy(struct shmnd_process *process, const struct shmnd_spans *to,
-                                const struct shmnd_spans *from)
+/* Stretches of a copy whose one end lies in the other process: for one system call. */
+struct shmnd_vm_list {
+    struct iovec here[2 * SHMND_MAX_SGE], there[2 * SHMND_MAX_SGE];
+    uint32_t count;
+};
+
+/* What is left of the list when its first `bytes` were copied; `first` is its first entry. */
+static inline uint32_t shmnd_vm_advance(struct shmnd_vm_list *list, uint32_t first, uint64_t bytes)
 {
-    uint64_t done = 0, total = to->total < from->total ? to->total : from->total;
-    while (done < total) {
+    while (first < list->count && bytes >= list->here[first].iov_len)
+        bytes -= list->here[first++].iov_len;
+    if (first < list->count) {
+        list->here[first].iov_base = (char *)list->here[first].iov_base + bytes;
+        list->there[first].iov_base = (char *)list->there[first].iov_base + bytes;
+        list->here[first].iov_len -= bytes;
+        list->there[first].iov_len -= bytes;
+    }
+    return first;
+}
+
+static inline int shmnd_vm_run(struct shmnd_process *process, struct shmnd_vm_list *list,
+                               bool writing)
+{
+    uint32_t first = 0;
+    while (first < list->count) {
         if (!shmnd_process_lives(process))
             return ESRCH;
-        struct shmnd_spans a, b;
-        uint64_t n = total - done < SHMND_VM_PIECE ? total - done : SHMND_VM_PIECE;
-        struct iovec here[SHMND_MAX_SGE], there[SHMND_MAX_SGE];
-        const struct shmnd_spans *mine = to->remote ? &b : &a, *theirs = to->remote ? &a : &b;
-        shmnd_spans_cut(to, done, n, &a);
-        shmnd_spans_cut(from, done, n, &b);
-        for (uint32_t i = 0; i < mine->count; i++)
-            here[i] = (struct iovec){(void *)(uintptr_t)mine->v[i].at, mine->v[i].length};
-        for (uint32_t i = 0; i < theirs->count; i++)
-            there[i] = (struct iovec){(void *)(uintptr_t)theirs->v[i].at, theirs->v[i].length};
-        ssize_t got =
-            to->remote ? process_vm_writev(process->pid, here, mine->count, there, theirs->count, 0)
-                       : process_vm_readv(process->pid, here, mine->count, there, theirs->count, 0);
+        const struct iovec *here = &list->here[first], *there = &list->there[first];
+        uint32_t n = list->count - first;
+        ssize_t got = writing ? process_vm_writev(process->pid, here, n, there, n, 0)
+                              : process_vm_readv(process->pid, here, n, there, n, 0);
         if (got <= 0) {
             if (got < 0 && errno == EINTR)
                 continue;
             return got < 0 ? errno : EFAULT;
         }
+        first = shmnd_vm_advance(list, first, (uint64_t)got);
+    }
+    return 0;
+}
+
+/* Copies within this process by the kernel, which returns an error where a load or store would
+ * be a signal: memory that its owner has cut short. 0, or an errno value. */
+static inline int shmnd_vm_copy_here(void *to, const void *from, uint64_t length)
+{
+    for (uint64_t done = 0; done < length;) {
+        struct iovec sink = {(char *)to + done, length - done};
+        struct iovec source = {(char *)(uintptr_t)from + done, length - done};
+        ssize_t got = process_vm_readv(getpid(), &sink, 1, &source, 1, 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return got < 0 ? errno : EFAULT;
         done += (uint64_t)got;
     }
     return 0;
+}
+
+/* Copies between our memory and the other process's: stretches of one of the two lists are
+ * remote, and what is mapped here stands between them, some of it fragile. 0, or an errno
+ * value: ESRCH, EFAULT, EPERM. */
+static inline int shmnd_vm_copy(struct shmnd_process *process, const struct shmnd_spans *to,
+                                const struct shmnd_spans *from)
+{
+    bool writing = to->remote & SHMND_REMOTE_BITS;
+    struct shmnd_walk w = shmnd_walk_of(to, from);
+    struct shmnd_stretch s;
+    /* Two lists meet in fewer stretches than they have together. */
+    struct shmnd_vm_list list;
+    list.count = 0;
+    while (shmnd_walk_next(&w, &s)) {
+        if (!s.remote && s.fragile) {
+            int error = shmnd_vm_copy_here(s.to, s.from, s.length);
+            if (error)
+                return error;
+            continue;
+        }
+        if (!s.remote) {
+            memmove(s.to, s.from, s.length);
+            continue;
+        }
+        void *here = writing ? (void *)(uintptr_t)s.from : s.to;
+        void *there = writing ? s.to : (void *)(uintptr_t)s.from;
+        list.here[list.count] = (struct iovec){here, s.length};
+        list.there[list.count++] = (struct iovec){there, s.length};
+    }
+    return shmnd_vm_run(process, &list, writing);
 }
 
 /* Rings another process, by the end of a channel that only this one holds. One that is

@@ -7,7 +7,7 @@
  * is to see. Never waits: a doorbell that cannot take another ring needs none.
  *
  * Argument for SYNC closing. The sender publishes a slot, fences, then reads
- * the other side's `closing`; the closer sets `closing`, fences, then looks at
+ * the other side's `closing`; the closer sets `closing`, fences, then checks
  * the ring for the last time. At least one sees the other: a Send that found
  * `closing` unset is in the ring when the closer takes what arrived.
  *
@@ -92,7 +92,7 @@ static inline bool shmnd_batch_hold(struct shmnd_qp *qp, bool solicited)
 
 /* ---- the beginning of the end -------------------------------------------------------- */
 
-/* The connection ends: nothing new begins, and down.h goes on from here. */
+/* The connection ends: nothing new begins, and down.h continues from here. */
 static inline void shmnd_qp_go_down(struct shmnd_qp *qp, enum shmnd_link_state state,
                                     uint32_t head_status)
 {

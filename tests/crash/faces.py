@@ -168,7 +168,7 @@ class TwoPort:
         if window is None:
             window = self.windows[what[1]] = self.face.adapter.create_memory_window()
             window._set_invalidate_context(told)
-        self.pair.bind(memory.handle, window, memory.address, nbytes, what, _RIGHTS)
+        self.pair.bind(memory.handle, window, memory.address, nbytes, what, flags=_RIGHTS)
         return window.remote_token
 
     def invalidate(self, what: What) -> None:

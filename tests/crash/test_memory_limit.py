@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that reaches the limit of its memory cgroup while it allocates shared memory.
+"""A process that comes to the limit of its memory cgroup while it allocates shared memory.
 
-The kernel ends it there, by SIGKILL and at the instant of the allocation: the memory of a segment
-is committed when it is made, so it is never SIGBUS, and never later. For its peers it is a death
-like any other.
+The limit is read before a segment is made, so the call fails and the process continues. A process
+that takes more than its group has all the same, by memory of its own, is ended by the kernel: by
+SIGKILL, never by SIGBUS, since segments are committed when they are made. For its peers it is a
+death like any other.
 """
 
 import os
@@ -80,12 +81,15 @@ try:
     while len(held) < {4 * LIMIT // PIECE}:
         held.append(talk.adapter.allocate({PIECE}))
 except shmnd.NdError as why:
-    say([why.status.name, len(held)])
+    say([why.status.name, len(held), str(why)])
     hear()
+    private = []
+    while True:
+        private.append(bytearray(os.urandom(1 << 10) * (1 << 10)))
 """
 
 
-def test_the_limit_of_a_memory_cgroup_is_met_when_memory_is_made(group: Path) -> None:
+def test_the_limit_of_a_memory_cgroup_is_an_error_of_the_call(group: Path) -> None:
     with shmnd.open_adapter() as adapter:
         listener = listening(adapter)
         port = listener.get_local_address()[1]
@@ -97,6 +101,10 @@ def test_the_limit_of_a_memory_cgroup_is_met_when_memory_is_made(group: Path) ->
                 assert child.hear() == "met"
             (group / "cgroup.procs").write_text(str(hungry.pid))
             hungry.say("eat")
+            status, pieces, text = hungry.hear()
+            assert (status, pieces) == ("INSUFFICIENT_RESOURCES", (LIMIT - LIMIT // 32) // PIECE)
+            assert f"control group {group}" in text
+            hungry.say("eat more")
             assert hungry.process.wait(2 * PATIENCE) == -signal.SIGKILL
             with pytest.raises(ConnectionError):
                 talks[0].hear()

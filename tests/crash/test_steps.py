@@ -25,7 +25,7 @@ from shmnd.broker.place import place_of
 ROOT = Path(__file__).parents[2]
 ACTIVE = [
     "hello-said", "adapter-told", "segment-created", "segment-sealed", "segment-told",
-    "port-bound", "connect-asked", "answer-arrived", "segment-attached", "pair-attached",
+    "connect-asked", "answer-arrived", "segment-attached", "pair-attached",
     "answer-taken", "opened", "connected", "end-told",
 ]  # fmt: skip
 PASSIVE = [
@@ -44,6 +44,7 @@ ELSEWHERE = {
     "broker-socket-bound": "test_a_broker_that_begins_dies",
     "broker-socket-shown": "test_a_broker_that_begins_dies",
     "broker-socket-removed": "test_a_broker_that_leaves_dies",
+    "place-emptied": "test_a_broker_that_leaves_dies",
 }
 
 pytestmark = pytest.mark.crash
@@ -268,8 +269,9 @@ def test_whoever_makes_the_place_dies(
     end_process(broker_pid())
 
 
-def test_a_broker_that_leaves_dies(namespace: str) -> None:
-    with mortal("broker", "broker-socket-removed") as (process, _):
+@pytest.mark.parametrize("step", ["broker-socket-removed", "place-emptied"])
+def test_a_broker_that_leaves_dies(namespace: str, step: str) -> None:
+    with mortal("broker", step) as (process, _):
         until_it_serves(process)
         with shmnd.open_adapter() as adapter:
             Aside(adapter).talk(1)

@@ -47,7 +47,7 @@ def test_its_command_is_one_of_ours() -> None:
 
 
 def verified(text: str, folder: Path) -> str:
-    """Give what the service manager's own checker complains of."""
+    """Return what the service manager's own checker complains of."""
     checker = shutil.which("systemd-analyze")
     if checker is None:
         pytest.skip("there is no systemd-analyze here")

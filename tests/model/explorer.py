@@ -76,6 +76,11 @@ def set_bits(word: str, bits: int) -> Op:
     return ("set_bits", word, bits)
 
 
+def add(word: str, more: int) -> Op:
+    """Fetch and add (acquire, release); the yield gives the value before."""
+    return ("add", word, more)
+
+
 def clear_bits(word: str, bits: int) -> Op:
     """Fetch and and-not (acquire, release); the yield gives the value before."""
     return ("clear_bits", word, bits)
@@ -184,6 +189,8 @@ class _Run:
             if read.value != op[2]:
                 return 0
             value, gives = op[3], 1
+        elif op[0] == "add":
+            value, gives = read.value + op[2], read.value
         elif op[0] == "set_bits":
             value, gives = read.value | op[2], read.value
         else:

@@ -3,44 +3,46 @@
 
 import pytest
 
-from model.explorer import Thread, acquire, explore, load, set_bits, store, swap
+from model.explorer import Thread, acquire, add, explore, load, store, swap
 from model.verdict import violated
 
-# -- SYNC chunk-done: who finds all bits set finds all bytes copied, and nobody at the source --
+# -- SYNC chunk-done: who finds all counted finds all copied, and nobody at the source --
 
 
-def chunks(by_bits: bool = True, look: bool = True, in_turn: bool = True) -> int:
-    """One chunk, claimed by either side; the sender then uses its source for something else."""
+def chunks(by_count: bool = True, look: bool = True, in_turn: bool = True) -> int:
+    """Two chunks, claimed by either side; the sender then uses its source for something else."""
 
-    def copy_if_claimed() -> Thread:
-        won = yield swap("claim", 0, 1)
-        if not won:
-            return
-        if not in_turn:
-            yield set_bits("done", 1)
-        bytes_read = yield load("source")
-        assert bytes_read == 1, "the source was used again"
-        yield store("sink", bytes_read)
-        if in_turn:
-            yield set_bits("done", 1) if by_bits else store("done", 1)
+    def copy_what_is_claimed() -> Thread:
+        for chunk in (0, 1):
+            won = yield swap("claim", chunk, chunk + 1)
+            if not won:
+                continue
+            if not in_turn:
+                yield add("done", 1)
+            bytes_read = yield load("source")
+            assert bytes_read == 1, "the source was used again"
+            yield store(f"sink {chunk}", bytes_read)
+            if in_turn:
+                yield add("done", 1) if by_count else store("done", chunk + 1)
 
     def sender() -> Thread:
-        yield from copy_if_claimed()
+        yield from copy_what_is_claimed()
         done = yield (acquire if look else load)("done")
-        if done:
-            copied = yield load("sink")
-            assert copied == 1, "finished before its bytes were there"
+        if done == 2:
+            copied = yield load("sink 0")
+            rest = yield load("sink 1")
+            assert (copied, rest) == (1, 1), "finished before its bytes were there"
             yield store("source", 2)
 
-    words = {"claim": 0, "source": 1, "sink": 0, "done": 0}
-    return explore([copy_if_claimed, sender], words)
+    words = {"claim": 0, "source": 1, "sink 0": 0, "sink 1": 0, "done": 0}
+    return explore([copy_what_is_claimed, sender], words)
 
 
 def test_a_large_message_is_finished_when_its_bytes_are_there() -> None:
     assert chunks() > 10
 
 
-@pytest.mark.parametrize("part", ["by_bits", "look", "in_turn"])
+@pytest.mark.parametrize("part", ["by_count", "look", "in_turn"])
 def test_chunks_need_their_order(part: str) -> None:
     assert violated(lambda: chunks(**{part: False}))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from model.explorer import Thread, acquire, explore, fence, load, release, set_bits, store, swap
+from model.explorer import Thread, acquire, add, explore, fence, load, release, store, swap
 from model.verdict import violated
 
 PUSH = 1
@@ -22,10 +22,10 @@ def copy_if_claimed(done_last: bool = True) -> Thread:
     if not won:
         return
     if not done_last:
-        yield set_bits("done", 1)
+        yield add("done", 1)
     yield store("memory", 1)
     if done_last:
-        yield set_bits("done", 1)
+        yield add("done", 1)
 
 
 def sender(

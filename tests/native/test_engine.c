@@ -148,8 +148,15 @@ static void one_way(struct way y)
 
 static void every_way(void)
 {
-    static const uint32_t sizes[] = {
-        48, 1024, 3577, 20000, SHMND_SHARE_MIN - 1, SHMND_SHARE_MIN, SHMND_SHARE_MIN + 70001};
+    static const uint32_t sizes[] = {48,
+                                     1024,
+                                     3577,
+                                     SHMND_EAGER_LONGEST,
+                                     SHMND_EAGER_LONGEST + 1,
+                                     20000,
+                                     SHMND_SHARE_MIN - 1,
+                                     SHMND_SHARE_MIN,
+                                     SHMND_SHARE_MIN + 70001};
     for (uint32_t k = 0; k < 128; k++)
         for (size_t i = 0; i < sizeof sizes / 4; i++)
             one_way((struct way){k & 1, k & 2, k & 4, k & 8, k & 16, k & 32, k & 64, sizes[i]});
@@ -276,6 +283,32 @@ static void silent_successes_say_nothing(void)
     EQUAL(post_send(d.a, 77, &s, 1, SHMND_OP_SILENT_SUCCESS), SHMND_SUCCESS);
     disconnect(d.a);
     EXPECT(d.qa, SHMND_SEND, 77, SHMND_CANCELED); /* every failure is told */
+    duo_close(&d);
+}
+
+/* Nothing of them stays in a queue that is not polled, and each context is given back once. */
+static void silent_successes_take_no_place(void)
+{
+    struct duo d;
+    duo_open(&d);
+    uint32_t n = 40000;
+    uint8_t *src = shared_bytes(d.pa, n), *dst = shared_bytes(d.pb, n);
+    uint32_t ta = region_new(d.pa, src, n, 0), tb = region_new(d.pb, dst, n, 5);
+    struct shmnd_sge s = sge(src, n, ta);
+    uint64_t sum = 0;
+    bool kept;
+    for (uint64_t i = 1; i <= 500; i++) {
+        EQUAL(shmnd_post_rdma(&d.a->q, (void *)i, SHMND_WRITE, &s, 1, (uintptr_t)dst, tb,
+                              SHMND_OP_SILENT_SUCCESS, &kept),
+              SHMND_SUCCESS);
+        CHECK(kept);
+        sum += i;
+        advance(d.a);
+        EQUAL(d.pa->given_back, i);
+        EQUAL(d.pa->given_sum, sum);
+        EQUAL(shmnd_cq_count(&d.qa->cq), 0);
+    }
+    EQUAL(d.a->q.wq_spent, d.a->q.wq_head);
     duo_close(&d);
 }
 
@@ -504,6 +537,7 @@ static const struct check_test tests[] = {
     TEST(backlog),
     TEST(inline_data_is_captured),
     TEST(silent_successes_say_nothing),
+    TEST(silent_successes_take_no_place),
     TEST(solicited_is_carried_by_every_kind),
     TEST(receives_too_small),
     TEST(small_receive_behind_others),

@@ -45,7 +45,7 @@ static bool get(struct ring *ring, uint8_t *data, uint32_t length)
 
 static void slots_for_every_size(void)
 {
-    for (uint32_t n = 0; n <= SHMND_EAGER_MAX; n++) {
+    for (uint32_t n = 0; n <= SHMND_EAGER_LONGEST; n++) {
         uint32_t slots = shmnd_slots_for(n);
         uint32_t holds = SHMND_HEAD_PAYLOAD + (slots - 1) * SHMND_TAIL_PAYLOAD;
         CHECK(holds >= n);
@@ -61,10 +61,10 @@ static void sizes_and_wraps(void)
     static const uint64_t starts[] = {0, SHMND_RING_SLOTS - 1, SHMND_RING_SLOTS - 33,
                                       (1ull << 32) - 3, (1ull << 32) - 64, (1ull << 62) - 4096};
     /* clang-format on */
-    uint8_t out[SHMND_EAGER_MAX], in[SHMND_EAGER_MAX];
+    uint8_t out[SHMND_EAGER_LONGEST], in[SHMND_EAGER_LONGEST];
     for (size_t s = 0; s < sizeof starts / sizeof starts[0]; s++) {
         struct ring ring = ring_at(starts[s]);
-        for (uint32_t n = 0; n <= SHMND_EAGER_MAX; n++) {
+        for (uint32_t n = 0; n <= SHMND_EAGER_LONGEST; n++) {
             uint32_t edge =
                 n > SHMND_HEAD_PAYLOAD ? (n - SHMND_HEAD_PAYLOAD) % SHMND_TAIL_PAYLOAD : n;
             if (n > 130 && edge > 1 && edge < SHMND_TAIL_PAYLOAD - 1)
@@ -212,7 +212,7 @@ static void nonsense(void)
         bool known = kind >= SHMND_KIND_EAGER && kind <= SHMND_KIND_PART;
         EQUAL(shmnd_slots_peek(&ring.r, &a), known ? SHMND_PEEK_MESSAGE : SHMND_PEEK_NONSENSE);
     }
-    static const uint32_t lengths[] = {SHMND_EAGER_MAX + 1, 0x7fffffff, 0x80000000, 0xffffffff,
+    static const uint32_t lengths[] = {SHMND_EAGER_LONGEST + 1, 0x7fffffff, 0x80000000, 0xffffffff,
                                        0xfffffff0};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         head->length = lengths[i];

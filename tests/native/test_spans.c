@@ -59,7 +59,7 @@ static void copies(bool remote)
         collect(&to, got);
         memcpy(got + off, want + off, n);
         if (remote) {
-            b.remote = true;
+            b.remote = (uint32_t)chance_next(&c); /* any of its stretches */
             EQUAL(shmnd_vm_copy(&me, &b, &a), 0);
         } else {
             shmnd_spans_copy_mapped(&b, &a);
@@ -89,8 +89,7 @@ static void remote_failures(void)
     shmnd_spans_clear(&mine);
     shmnd_spans_clear(&theirs);
     shmnd_spans_add(&mine, (uint64_t)(uintptr_t)here, 64);
-    shmnd_spans_add(&theirs, 16, 64);
-    theirs.remote = true;
+    shmnd_spans_add_remote(&theirs, 16, 64);
     struct shmnd_process me = shmnd_this_process(), nobody = me;
     nobody.pid = 0x7ffffff0;
     EQUAL(shmnd_vm_copy(&me, &mine, &theirs), EFAULT);
@@ -107,8 +106,7 @@ static void a_number_given_away_again(void)
     shmnd_spans_clear(&mine);
     shmnd_spans_clear(&theirs);
     shmnd_spans_add(&mine, (uint64_t)(uintptr_t)here, 64);
-    shmnd_spans_add(&theirs, (uint64_t)(uintptr_t)there, 64);
-    theirs.remote = true;
+    shmnd_spans_add_remote(&theirs, (uint64_t)(uintptr_t)there, 64);
     int until_closed[2];
     CHECK(pipe(until_closed) == 0);
     pid_t child = fork();
@@ -144,7 +142,9 @@ static void chunks_cover(void)
         uint64_t length = 1 + chance_next(&c) % (1ull << (1 + chance_below(&c, 32)));
         struct shmnd_chunks k = shmnd_chunks_of(length, (uint64_t)turn);
         NOTE("%" PRIu64 " bytes", length);
-        CHECK(k.count >= 1 && k.count <= SHMND_CHUNKS_MAX);
+        CHECK(k.count >= 1 && k.count <= UINT16_MAX); /* room for them in the claim word */
+        CHECK(k.size <= SHMND_CHUNK_MAX);
+        CHECK(k.count <= SHMND_CHUNKS_MAX || k.size == SHMND_CHUNK_MAX);
         uint64_t sum = 0;
         for (uint32_t i = 0; i < k.count; i++) {
             EQUAL(sum, i * k.size);
@@ -152,7 +152,6 @@ static void chunks_cover(void)
             sum += shmnd_chunk_bytes(&k, (int)i);
         }
         EQUAL(sum, length);
-        EQUAL((uint64_t)__builtin_popcountll(k.all), k.count);
     }
 }
 
@@ -187,8 +186,9 @@ static void claims_of_a_liar(void)
                         chance_below(&c, chance_below(&c, 2) ? 70 : 65536);
         NOTE("claim word %" PRIx64, word);
         shmnd_put64(&share.claim, word);
-        int chunk = shmnd_chunks_claim(&share, &k, turn % 2);
-        CHECK(chunk >= -1 && chunk < (int)k.count);
+        struct shmnd_claim claim =
+            shmnd_chunks_claim_some(&share, &k, turn % 2, 1 + (uint32_t)turn % 5);
+        CHECK(claim.count <= 5 && claim.first + claim.count <= k.count);
     }
 }
 
@@ -206,9 +206,13 @@ static void *claimer(void *done_p)
         while (shmnd_acquire64(&turn_number) < turn)
             sched_yield();
         struct shmnd_chunks k = shmnd_chunks_of(64 * SHMND_CHUNK_MIN, turn);
-        for (int chunk; (chunk = shmnd_chunks_claim(share, &k, turn % 4 < 2)) >= 0;) {
-            shmnd_put32(&claims[chunk], shmnd_relaxed32(&claims[chunk]) + 1);
-            shmnd_chunks_set_done(share, chunk);
+        for (;;) {
+            struct shmnd_claim c = shmnd_chunks_claim_some(share, &k, turn % 4 < 2, 1 + turn % 5);
+            if (!c.count)
+                break;
+            for (uint32_t i = c.first; i < c.first + c.count; i++)
+                shmnd_put32(&claims[i], shmnd_relaxed32(&claims[i]) + 1);
+            shmnd_chunks_count_done(share, c.count);
         }
         shmnd_release64(done, turn);
     }
@@ -231,7 +235,7 @@ static void each_chunk_once(void)
         shmnd_release64(&turn_number, turn);
         for (int chunk; (chunk = shmnd_chunks_claim(share, &shared_chunks, turn % 2)) >= 0;) {
             shmnd_put32(&claims[chunk], shmnd_relaxed32(&claims[chunk]) + 1);
-            shmnd_chunks_set_done(share, chunk);
+            shmnd_chunks_count_done(share, 1);
         }
         while (!shmnd_chunks_finished(share, &shared_chunks))
             sched_yield();

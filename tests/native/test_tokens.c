@@ -30,7 +30,8 @@ static void within(void)
 
 static struct shmnd_registry registry(uint32_t count)
 {
-    struct shmnd_registry r = {guard_alloc(count * sizeof(struct shmnd_region)), count, {NULL}};
+    struct shmnd_registry r = {.regions = guard_alloc(count * sizeof(struct shmnd_region)),
+                               .count = count};
     r.tables[0] = guard_alloc(SHMND_TABLE_ENTRIES * sizeof(struct shmnd_grant));
     return r;
 }

@@ -54,6 +54,7 @@ struct proc {
     uint16_t generations[W_REGIONS];
     uint8_t *segment;
     uint64_t segment_bytes, segment_used;
+    uint64_t given_back, given_sum; /* contexts of silent successes */
     struct queue *queues[W_QUEUES];
     uint32_t queue_count;
     int doorbell; /* where it is rung, and by what */
@@ -97,7 +98,8 @@ static inline void world_open(struct world *w, struct world_options o)
     for (int i = 0; i < 2; i++) {
         struct shmnd_peer *peer = &w->p[i].peer;
         struct proc *other = &w->p[1 - i];
-        w->p[i].hidden = (struct shmnd_mapping){other->segment, other->segment_bytes};
+        w->p[i].hidden =
+            (struct shmnd_mapping){.base = other->segment, .bytes = other->segment_bytes};
         peer->data = guard_alloc(sizeof(struct shmnd_mapping));
         peer->data_count = 1;
         if (!o.unmapped)
@@ -407,11 +409,21 @@ static inline void serve(struct shmnd_qp *q, enum shmnd_progress what, bool rece
     }
 }
 
+/* The contexts of silent successes; none is given back twice. */
+static inline void give_back_spent(struct proc *p)
+{
+    for (void *context; (context = shmnd_take_spent(&p->registry)) != NULL;) {
+        p->given_back++;
+        p->given_sum += (uintptr_t)context;
+    }
+}
+
 /* What the compiled class does after posting. */
 static inline void advance(struct pair *e)
 {
     for (int i = 0; i < 100000; i++) {
         enum shmnd_progress p = shmnd_tx_advance(&e->q);
+        give_back_spent(e->proc);
         if (p == SHMND_IDLE)
             return;
         serve(&e->q, p, false);
@@ -425,6 +437,7 @@ static inline void settle(struct pair *e)
     for (int i = 0; i < 100000; i++) {
         struct shmnd_todo todo = {NULL, SHMND_IDLE, false};
         shmnd_qp_tend(&e->q, shmnd_coarse_ns(), &todo);
+        give_back_spent(e->proc);
         if (todo.what == SHMND_IDLE)
             return;
         serve(todo.qp, todo.what, todo.receiving);
@@ -439,6 +452,7 @@ static inline uint32_t queue_poll(struct queue *c, struct shmnd_cqe *out, uint32
         uint32_t n = shmnd_cq_poll(&c->cq, out, most, &todo);
         CHECK(n <= most);
         CHECK(shmnd_cq_count(&c->cq) <= c->cq.mask + 1);
+        give_back_spent(c->proc);
         if (todo.what != SHMND_IDLE)
             serve(todo.qp, todo.what, todo.receiving);
         if (n || todo.what == SHMND_IDLE)
@@ -448,14 +462,12 @@ static inline uint32_t queue_poll(struct queue *c, struct shmnd_cqe *out, uint32
     return 0;
 }
 
-/* Polls once; what comes goes to the inbox, without silent ones. */
+/* Polls once; what comes goes to the inbox. */
 static inline uint32_t queue_turn(struct queue *c)
 {
     struct shmnd_cqe out[32];
     uint32_t n = queue_poll(c, out, 32), kept = 0;
     for (uint32_t i = 0; i < n; i++) {
-        if (out[i].flags & SHMND_CQE_SILENT)
-            continue;
         CHECK(c->got < W_INBOX);
         c->inbox[c->got++] = out[i];
         kept++;

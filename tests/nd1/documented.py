@@ -75,7 +75,9 @@ CALLS: dict[str, dict[str, str]] = {
             "SUCCESS BUFFER_OVERFLOW CONNECTION_INVALID CONNECTION_ABORTED"
         ),
         "get_local_address": "SUCCESS BUFFER_OVERFLOW CONNECTION_INVALID",
+        "get_local_address_into": "SUCCESS BUFFER_OVERFLOW CONNECTION_INVALID",
         "get_peer_address": "SUCCESS BUFFER_OVERFLOW CONNECTION_INVALID",
+        "get_peer_address_into": "SUCCESS BUFFER_OVERFLOW CONNECTION_INVALID",
         "notify_disconnect": "SUCCESS PENDING CANCELED CONNECTION_INVALID",
         "disconnect": "SUCCESS PENDING CANCELED DEVICE_REMOVED CONNECTION_INVALID",
     },

@@ -96,7 +96,7 @@ class End:
 
 
 class Pair:
-    """Two ends and what is under way between them."""
+    """Two ends and the traffic between them."""
 
     def __init__(self, active: End, passive: End) -> None:
         self.active = active
@@ -144,7 +144,7 @@ class Pair:
         while len(taken) < count:
             taken += end.cq.wait(max=count - len(taken), timeout=0.002)
             assert other.cq.get_results(0) == []
-            other.cq.gather()
+            other.cq._gather()
             if time.monotonic() > deadline:
                 raise Late(f"{len(taken)} of {count} results: {taken}")
         return taken

@@ -2,6 +2,7 @@
 """INDConnector: the endpoint, and the connection of it."""
 
 import resource
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 import shmnd.nd1 as nd
 from nd1.ends import End, Pair
 from nd1.test_adapter import at_the_limit
-from shmnd import Status
+from shmnd import NdError, Status
+from shmnd.address import pack_sockaddr
 from spi.harness import NOBODY, WAIT, nd_error, outcome, wait_until
 
 
@@ -436,6 +438,46 @@ def test_get_connection_data_success_before_the_endpoint_and_after(pair: Pair) -
     assert pair.passive.connector.get_connection_data()[2] == b"abc"
 
 
+def test_get_connection_data_success_after_the_own_disconnect(pair: Pair) -> None:
+    pair.offer(b"abc")
+    pair.accept(b"yes")
+    pair.active.connector.complete_connect().result(WAIT)
+    pair.active.connector.disconnect().result(WAIT)
+    assert pair.active.connector.get_connection_data() == (8, 8, b"yes")
+    pair.passive.connector.disconnect().result(WAIT)
+    assert pair.passive.connector.get_connection_data() == (8, 8, b"abc")
+
+
+def test_what_goes_wrong_is_said_in_words_of_version_1_alone(pair: Pair) -> None:
+    pair.offer()
+    pair.active.endpoint.close()
+    memory = pair.passive.memory(8)
+    for call in (
+        lambda: pair.active.connector.reject(),
+        lambda: pair.active.connector.connect(pair.active.endpoint, pair.address()),
+        lambda: pair.passive.connector.complete_connect(),
+        lambda: nd.Provider().open_adapter(NOBODY),
+        lambda: pair.passive.connector.connect(pair.passive.endpoint, "nowhere"),  # type: ignore
+        lambda: pair.passive.adapter.register_memory((4096, 64)),
+        lambda: nd.MwDescriptor(-1, 0, 0),
+        lambda: pair.passive.endpoint.bind(
+            nd.Result(), memory.handle, closed_window(pair.passive), memory.address, 8, 8
+        ),
+    ):
+        with pytest.raises(NdError) as caught:
+            call()
+        assert caught.value.__cause__ is None
+        assert caught.value.__context__ is None or caught.value.__suppress_context__
+        for word in ("QueuePair", "queue pair", "MemoryRegion", "Listener", "initiator"):
+            assert word not in str(caught.value)
+
+
+def closed_window(end: End) -> nd.MemoryWindow:
+    window = end.adapter.create_memory_window()
+    window.close()
+    return window
+
+
 def test_get_connection_data_success_with_limits_crossed_over(
     make_end: Callable[..., End],
 ) -> None:
@@ -514,6 +556,49 @@ def test_get_local_address_connection_invalid_without_a_peer(end: End) -> None:
         end.connector.get_local_address()
 
 
+def test_get_local_address_into_success_packs_the_address(pair: Pair) -> None:
+    pair.offer()
+    for connector in (pair.active.connector, pair.passive.connector):
+        for name in ("get_local_address", "get_peer_address"):
+            buffer = bytearray(b"\xee" * 32)
+            used = getattr(connector, f"{name}_into")(buffer)
+            assert buffer[:used] == pack_sockaddr(getattr(connector, name)())
+            assert buffer[used:] == b"\xee" * (32 - used)
+
+
+def test_get_local_address_into_buffer_overflow_when_it_is_short(pair: Pair) -> None:
+    pair.offer()
+    short(pair.active.connector.get_local_address_into)
+
+
+def test_get_local_address_into_connection_invalid_without_a_peer(end: End) -> None:
+    with nd_error(Status.CONNECTION_INVALID, match="get_local_address_into"):
+        end.connector.get_local_address_into(bytearray(32))
+
+
+def test_get_peer_address_into_success_from_the_request_on(pair: Pair) -> None:
+    pair.offer()
+    assert pair.passive.connector.get_peer_address_into(bytearray(32)) == 16
+
+
+def test_get_peer_address_into_buffer_overflow_when_it_is_short(pair: Pair) -> None:
+    pair.offer()
+    short(pair.passive.connector.get_peer_address_into)
+
+
+def test_get_peer_address_into_connection_invalid_without_a_peer(end: End) -> None:
+    with nd_error(Status.CONNECTION_INVALID, match="get_peer_address_into"):
+        end.connector.get_peer_address_into(bytearray(32))
+
+
+def short(fill: Callable[[bytearray], int]) -> None:
+    buffer = bytearray(b"\xee" * 15)
+    with nd_error(Status.BUFFER_OVERFLOW) as caught:
+        fill(buffer)
+    assert caught.value.required == 16
+    assert buffer == b"\xee" * 15
+
+
 def test_get_peer_address_success_from_the_request_on(pair: Pair) -> None:
     """A3."""
     pair.offer()
@@ -588,3 +673,48 @@ def test_a_connector_out_of_descriptors_says_so(pair: Pair) -> None:
     )
     assert status is Status.INSUFFICIENT_RESOURCES
     pair.accept()
+
+
+# -- what lives how long --
+
+
+def test_an_accept_and_a_request_keep_what_they_were_given(pair: Pair) -> None:
+    active, passive = pair.active, pair.passive
+    listen, address = passive.listen, pair.address()
+    asked = listen.get_connection_request(passive.adapter.create_connector())
+    refused = active.connector.connect(active.endpoint, address)
+    asked.result(WAIT)
+    assert outcome(lambda: refused) is Status.CONNECTION_REFUSED, "that connector is gone"
+    pair.offer()
+    accepting = passive.connector.accept(
+        passive.connector.create_endpoint(passive.cq, passive.cq, **passive.options)
+    )
+    pair.connecting.result(WAIT)
+    active.connector.complete_connect().result(WAIT)
+    assert outcome(lambda: accepting) is Status.SUCCESS
+
+
+def test_a_connection_lasts_as_long_as_its_endpoint(connected: Pair) -> None:
+    connected.connecting = connected.accepting = None
+    gone = weakref.ref(vars(connected.active).pop("connector").core)
+    result, received = nd.Result(), nd.Result()
+    connected.passive.endpoint.receive(received, None)
+    connected.active.endpoint.send(result, None)
+    assert connected.passive.reap() == [received]
+    assert received.status is Status.SUCCESS
+    assert gone() is not None
+    del vars(connected.active)["endpoint"]
+    assert gone() is None
+    assert outcome(connected.passive.connector.notify_disconnect) is Status.SUCCESS
+
+
+def test_a_bind_keeps_its_window_until_its_result_is_taken(connected: Pair) -> None:
+    end, memory, result = connected.passive, connected.passive.memory(8), nd.Result()
+    descriptor = end.endpoint.bind(
+        result, memory.handle, end.adapter.create_memory_window(), memory.address, 8, 8
+    )
+    read = nd.Result()
+    connected.active.endpoint.read(read, connected.active.memory(8).sge(), descriptor, 0)
+    assert connected.active.reap() == [read]
+    assert read.status is Status.SUCCESS
+    assert end.reap() == [result]

@@ -100,7 +100,7 @@ class Talk:
 
 
 def listening(adapter: shmnd.Adapter, port: int = 0) -> shmnd.Listener:
-    """Give a listener that listens."""
+    """Return a listener that listens."""
     listener = adapter.create_listener()
     listener.bind(("127.0.0.1", port))
     listener.listen()
@@ -121,7 +121,7 @@ def join(listener: shmnd.Listener, active: Any, passive: Any) -> list[shmnd.Conn
 
 
 def unshared(*kinds: str) -> list[str]:
-    """Give the command that makes namespaces of its own; skip where that is forbidden."""
+    """Return the command that makes namespaces of its own; skip where that is forbidden."""
     import pytest  # the processes that use this file need none
 
     command = ["unshare", *kinds]
@@ -233,7 +233,7 @@ adapter.close()
 
 
 def broker_pid(place: Place | None = None) -> int:
-    """Give the process that serves a place (the tests' own), 0 when there is none."""
+    """Return the process that serves a place (the tests' own), 0 when there is none."""
     with visit(place or place_of()) as visitor:
         return 0 if visitor is None else visitor.pid
 

@@ -63,8 +63,8 @@ def common() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="shmnd-common-"))
     folder.chmod(0o1777)
     yield folder
-    for path in folder.glob("**/broker.sock"):
-        pid = broker_pid(Place(path.parent))
+    for path, _, names in os.walk(folder):  # one that is about to leave removes its directory
+        pid = broker_pid(Place(Path(path))) if "broker.sock" in names else 0
         if pid:
             end_process(pid)
     shutil.rmtree(folder)
@@ -419,7 +419,8 @@ class Owner:
         """A window that lets the peer of one queue pair read and write."""
         window = self.adapter.create_memory_window()
         flags = OpFlag.ALLOW_READ | OpFlag.ALLOW_WRITE
-        owner.qp.bind(self.region, window, self.region.address + offset, length, "bound", flags)
+        begin = self.region.address + offset
+        owner.qp.bind(self.region, window, begin, length, "bound", flags=flags)
         results = owner.cq.wait(4, PATIENCE)
         assert [r.status for r in results] == [Status.SUCCESS]
         return window
@@ -466,7 +467,7 @@ def test_a_token_passes_only_where_it_belongs(kind: str, what: str) -> None:
             assert [r.status for r in here.cq.wait(4, PATIENCE)] == [Status.SUCCESS]
             if "anew" in kind:
                 flags = OpFlag.ALLOW_READ | OpFlag.ALLOW_WRITE
-                here.qp.bind(owner.region, window, address, length, "again", flags)
+                here.qp.bind(owner.region, window, address, length, "again", flags=flags)
                 assert [r.status for r in here.cq.wait(4, PATIENCE)] == [Status.SUCCESS]
                 assert window.remote_token != token
         elif kind == "a region before it was registered anew":

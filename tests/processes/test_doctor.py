@@ -25,7 +25,7 @@ from shmnd_tools import (
     check_services,
     doctor,
 )
-from shmnd_tools.cgroup import cpu_limit, memory_limit
+from shmnd_tools.cgroup import cpu_limit
 from shmnd_tools.finding import Finding, Host, Level
 from shmnd_tools.main import main
 from shmnd_tools.tmpfiles import rule_of
@@ -42,7 +42,7 @@ say(code, json.loads(told.getvalue()))
 
 
 def examined(first: str = "", **options: Any) -> tuple[int, dict[str, dict[str, str]]]:
-    """Give what the doctor says in a process that did something first: exit code and findings."""
+    """Return what the doctor says in a process that did something first: exit code and findings."""
     with Child(EXAMINED.format(first=first), kit=False, **options) as child:
         code, found = child.hear()
         assert child.end() == 0
@@ -151,45 +151,56 @@ def test_the_page_names_every_check(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 # -- shared memory --
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("size", "level"), [("2M", "problem"), ("64M", "warning"), ("256M", "ok")])
-def test_the_size_of_shared_memory(size: str, level: str) -> None:
-    code, found = examined(**shm(f"size={size},mode=1777"))
-    assert found["shared memory size"]["level"] == level
-    assert f"of {size[:-1]}" in found["shared memory size"]["found"].replace("2,048 KiB", "2")
-    assert found["shared memory kind"]["level"] == "ok"
-    assert found["shared memory mode"]["level"] == "ok"
-    if level == "problem":
-        assert code == 1
+@pytest.mark.parametrize(
+    ("limit", "level"), [("4M", "problem"), ("64M", "warning"), ("256M", "ok")]
+)
+def test_the_size_of_shared_memory(limit: str, level: str, tmp_path: Path) -> None:
+    group = files(
+        tmp_path,
+        proc__meminfo="MemTotal: 9999999 kB\nMemAvailable: 8888888 kB\n",
+        proc__self__mountinfo=UNIFIED,
+        proc__self__cgroup="0::/app\n",
+        **{
+            "sys__fs__cgroup__app__memory.max": f"{int(limit[:-1]) << 20}\n",
+            "sys__fs__cgroup__app__memory.current": "1048576\n",
+        },
+    )
+    found = only(check_memory.look(group), "shared memory size")
+    assert found.level == level
+    assert "control group /sys/fs/cgroup/app (memory.max" in found.found
 
 
 @pytest.mark.slow
-def test_shared_memory_that_is_full() -> None:
+def test_a_full_place_of_names_limits_names_alone() -> None:
     first = 'open("/dev/shm/full", "wb").write(bytes(62 << 20))'
-    code, found = examined(first, **shm("size=64M,mode=1777"))
-    assert code == 1
-    assert found["shared memory size"]["level"] == "problem"
+    _, found = examined(first, **shm("size=64M,mode=1777"))
+    assert found["named shared memory"]["level"] == "warning"
+    assert found["shared memory size"]["level"] == "ok"
+    assert found["a segment"]["level"] == "ok"
 
 
 @pytest.mark.slow
 def test_the_mode_of_shared_memory() -> None:
     _, found = examined(**shm("size=256M,mode=0755"))
-    assert found["shared memory mode"]["level"] == "warning"
-    assert "0755" in found["shared memory mode"]["found"]
-
-
-@pytest.mark.slow
-def test_shared_memory_that_is_an_ordinary_folder(tmp_path: Path) -> None:
-    script = f"mount -t ramfs ramfs {tmp_path} && mount --bind {tmp_path} /dev/shm"
-    _, found = examined(**mounted(script))
-    assert found["shared memory kind"]["level"] == "warning"
-    assert "ramfs" in found["shared memory kind"]["found"]
+    assert found["named shared memory"]["level"] == "warning"
+    assert "0755" in found["named shared memory"]["found"]
 
 
 def test_no_shared_memory_at_all(tmp_path: Path) -> None:
-    found = only(check_memory.look(Host(tmp_path)), "shared memory size")
+    found = only(check_memory.look(Host(tmp_path)), "named shared memory")
     assert found.level is Level.WARNING
     assert "No such file" in found.found
+    unknown = only(check_memory.look(Host(tmp_path)), "shared memory size")
+    assert unknown.level is Level.WARNING
+    assert "free memory cannot be read" in unknown.found
+
+
+@pytest.mark.parametrize(
+    ("given", "level"), [("", "ok"), ("64M", "ok"), ("1M", "problem"), ("plenty", "problem")]
+)
+def test_a_limit_of_ones_own(given: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHMND_MEMORY_LIMIT", given)
+    assert only(check_memory.look(Host()), "SHMND_MEMORY_LIMIT").level == level
 
 
 @pytest.mark.slow
@@ -221,13 +232,9 @@ def test_the_least_limit_of_all_groups_above_counts(tmp_path: Path) -> None:
         **{
             "sys__fs__cgroup__user.slice__cpu.max": "150000 100000\n",
             "sys__fs__cgroup__user.slice__shell__cpu.max": "max 100000\n",
-            "sys__fs__cgroup__user.slice__memory.max": "max\n",
-            "sys__fs__cgroup__user.slice__shell__memory.max": "1073741824\n",
-            "sys__fs__cgroup__user.slice__shell__memory.high": "536870912\n",
         },
     )
     assert cpu_limit(host) == 1.5
-    assert memory_limit(host) == 1 << 29
 
 
 def test_groups_of_version_one_as_a_container_sees_them(tmp_path: Path) -> None:
@@ -239,29 +246,13 @@ def test_groups_of_version_one_as_a_container_sees_them(tmp_path: Path) -> None:
             "sys__fs__cgroup__cpu__cpu.cfs_quota_us": "-1\n",
             "sys__fs__cgroup__cpu__a__cpu.cfs_quota_us": "50000\n",
             "sys__fs__cgroup__cpu__a__cpu.cfs_period_us": "100000\n",
-            "sys__fs__cgroup__mem__memory.limit_in_bytes": "9223372036854771712\n",
-            "sys__fs__cgroup__mem__a__memory.limit_in_bytes": "268435456\n",
         },
     )
     assert cpu_limit(host) == 0.5
-    assert memory_limit(host) == 1 << 28
 
 
 def test_no_groups_no_limits(tmp_path: Path) -> None:
-    assert cpu_limit(Host(tmp_path)) == memory_limit(Host(tmp_path)) == float("inf")
-
-
-def test_less_memory_than_shared_memory(tmp_path: Path) -> None:
-    host = files(
-        tmp_path,
-        proc__self__mountinfo=UNIFIED,
-        proc__self__cgroup="0::/\n",
-        **{"sys__fs__cgroup__memory.max": "4096\n"},
-    )
-    (tmp_path / "dev/shm").mkdir(parents=True)
-    assert only(check_memory.look(host), "memory of the control group").level is Level.WARNING
-    (tmp_path / "sys/fs/cgroup/memory.max").write_text(f"{1 << 59}")
-    assert only(check_memory.look(host), "memory of the control group").level is Level.OK
+    assert cpu_limit(Host(tmp_path)) == float("inf")
 
 
 @pytest.mark.parametrize(
@@ -508,7 +499,9 @@ def test_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
         assert child.hear() == "here"
         found = only(check_broker.look("doctored"), check)
         assert found.level is Level.OK
-        assert found.found.endswith("1 processes, 0 connections")
+        assert found.found.endswith("it knows 1 processes")
+        used = only(check_broker.look("doctored"), "processes")
+        assert used.found == "1 processes, 0 connections"
         monkeypatch.setattr(check_broker, "VERSION", 99)
         found = only(check_broker.look("doctored"), check)
         assert found.level is Level.PROBLEM

@@ -88,7 +88,7 @@ while True:
     attack(how)
     if how == "closes":
         attack = lambda how: None
-    talk.cq.arm_for(1)  # as who sleeps: every message to it shall ring
+    talk.cq._arm_for(1)  # as who sleeps: every message to it shall ring
     for result in talk.cq.get_results(8):
         if result.request_type is shmnd.RequestType.RECEIVE and result.status == 0:
             talk.qp.receive(talk.regions[1].sge(), "in")
@@ -114,7 +114,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def doorbell_of(adapter: shmnd.Adapter, pid: int) -> int:
-    """Give what a process is rung by."""
+    """Return what a process is rung by."""
     (fd,) = {
         process.doorbell.fileno()
         for peer, process in adapter.hub._peers._adapters.values()

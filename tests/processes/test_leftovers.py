@@ -216,6 +216,30 @@ def test_clean_says_what_it_does(
     assert main(["clean", "--dry-run"]) == 0
 
 
+def test_a_namespace_that_nobody_uses_goes_with_its_broker(base: Path) -> None:
+    with shmnd.open_adapter(namespace="passing"):
+        place = place_of("passing")
+        broker = broker_pid(place)
+    end_process(broker, signal.SIGTERM)
+    assert not place.directory.exists()
+
+
+def test_clean_removes_a_namespace_whose_broker_was_killed(base: Path) -> None:
+    with shmnd.open_adapter(namespace="used"):
+        place, used = place_of("empty"), place_of("used")
+        lock = place.try_lock()
+        assert lock is not None
+        os.close(lock)
+        other = place_of("other")
+        (other.directory / "mine").touch()
+        assert {each.path for each in find_leftovers() if each.stale} == {place.directory}
+        assert main(["clean"]) == 0
+        assert not place.directory.exists()
+        assert used.socket.exists()
+        assert (other.directory / "mine").exists()
+        end_process(broker_pid(used), signal.SIGTERM)
+
+
 def test_a_dry_run_makes_nothing_either(base: Path) -> None:
     place = place_of("crashed")
     abandoned_socket(place)

@@ -17,7 +17,9 @@ import pytest
 
 import shmnd
 from processes.kit import ECHO, PATIENCE, Child, Talk, broker_pid, end_process, listening, stopped
+from shmnd.broker.place import place_of
 from shmnd.broker.protocol import Descriptor
+from shmnd.broker.visitor import visit
 from shmnd.ring import Segment
 from shmnd_tools import ps, top, trace
 from shmnd_tools.main import main
@@ -172,12 +174,79 @@ def test_without_a_broker_and_with_one_that_stands_still(
     talk.qp.close()
 
 
+SILENT: Final = """
+adapter = shmnd.open_adapter()
+talk = Talk.to(adapter, tuple(hear()))
+say("connected")
+what = hear()
+say(what)
+while what == "polls":
+    talk.cq.get_results()
+while what == "computes":
+    pass
+time.sleep(1000)
+"""
+
+
+def test_a_restart_of_the_broker_hides_no_process(
+    adapter: shmnd.Adapter, echo: Child, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One process polls, one computes, one sleeps: none of them speaks to the new broker."""
+    talk = Talk.to(adapter, tuple(echo.hear()))
+    listener = listening(adapter)
+    talks = []
+    with contextlib.ExitStack() as children:
+        silent = {}
+        for what in ("polls", "computes", "sleeps"):
+            child = silent[what] = children.enter_context(Child(SILENT))
+            child.say(listener.get_local_address())
+            talks.append(Talk.of(listener))
+            assert child.hear() == "connected"
+            child.say(what)
+            assert child.hear() == what
+        everyone = {ME, echo.pid, *(child.pid for child in silent.values())}
+        old = broker_pid()
+        for stage in ("before", "no broker", "a new broker"):
+            if stage == "no broker":
+                end_process(old)
+            elif stage == "a new broker":
+                shmnd.open_adapter().close()
+                assert broker_pid() not in (0, old)
+            for _ in range(20):
+                talk.say(b"x" * 40)
+                talk.hear()
+            assert everyone == {row["pid"] for row in ps.connection_rows(look())}, stage
+            assert main(["ps", "--format", "json"]) == 0
+            told = json.loads(capsys.readouterr().out)
+            assert everyone == {row["pid"] for row in told["processes"]}, stage
+            assert main(["top", "--count", "1", "--interval", "0.01", "--format", "json"]) == 0
+            told = json.loads(capsys.readouterr().out)
+            assert everyone == {row["pid"] for row in told["connections"]}, stage
+            main(["doctor", "--format", "json"])
+            told = json.loads(capsys.readouterr().out)
+            assert [each["found"] for each in told if each["check"] == "processes"] == [
+                "5 processes, 4 connections"
+            ], stage
+
+        def knows(pid: int) -> bool:
+            with visit(place_of()) as visitor:
+                assert visitor is not None
+                return pid in {row["pid"] for row in visitor.records("processes")}
+
+        eventually(lambda: knows(silent["polls"].pid))
+        listener.close()
+
+
 def test_nobody_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ps", "--namespace", "empty", "--format", "json"]) == 1
     told = capsys.readouterr()
     assert json.loads(told.out) == {"processes": [], "connections": []}
     assert main(["top", "--namespace", "empty", "--count", "1", "--interval", "0.01"]) == 1
     assert main(["trace", "--namespace", "empty", "--for", "0.01"]) == 1
+    told = capsys.readouterr()
+    assert "no process uses namespace 'empty'" in told.out
+    assert main(["trace", "--pid", "4194305", "--for", "0.01"]) == 1
+    assert "process 4194305 does not exist" in capsys.readouterr().err
 
 
 def test_both_forms(
@@ -244,7 +313,9 @@ def test_a_connection_is_traced_to_its_end(adapter: shmnd.Adapter) -> None:
 def tracing(*options: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run `shmnd trace` beside the test, which is what it looks at."""
     program = (
-        f"import sys; sys.path[:0] = {sys.path!r}; from shmnd_tools.main import main;"
+        f"import signal, sys; sys.path[:0] = {sys.path!r}; from shmnd_tools.main import main;"
+        # A test run in the background of a shell inherits an ignored SIGINT.
+        "signal.signal(signal.SIGINT, signal.default_int_handler);"
         "sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", program, "trace", "--format", "json", *options]
@@ -253,9 +324,11 @@ def tracing(*options: str) -> Iterator[subprocess.Popen[bytes]]:
             yield process
         finally:
             process.send_signal(signal.SIGINT)
-            assert process.stdout is not None
-            process.stdout.read()
-            assert process.wait(PATIENCE) == 130  # as any command that Ctrl-C ends
+            try:
+                process.communicate(timeout=PATIENCE)
+            finally:
+                process.kill()
+            assert process.returncode == 130  # as any command that Ctrl-C ends
 
 
 _BEGINNINGS: Final = ("came", "present")
@@ -293,7 +366,7 @@ def test_a_liar_is_shown_and_no_more(
         fd = forged.fd
 
         def refresh(self: Tallies, fd: int = fd) -> None:
-            self._take(iter([(ME, Descriptor(os.dup(fd)))]))
+            self._known = dict(self._map([(ME, Descriptor(os.dup(fd)))]))
 
         monkeypatch.setattr(Tallies, "refresh", refresh)
         assert main(["ps"]) == 0

@@ -204,7 +204,7 @@ def test_a_forked_child_is_told_to_open_its_own(nested: bool) -> None:
             lambda: talk.qp.receive(sge),
             lambda: talk.qp.read(sge, 1, 1),
             lambda: talk.qp.write(sge, 1, 1),
-            lambda: talk.qp.bind(region, window, region.address, 8, None, OpFlag.ALLOW_READ),
+            lambda: talk.qp.bind(region, window, region.address, 8, flags=OpFlag.ALLOW_READ),
             lambda: talk.qp.invalidate(window),
             lambda: talk.qp._send_and_invalidate(sge, 1),
             lambda: talk.qp._begin_batch(),

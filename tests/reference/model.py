@@ -399,7 +399,7 @@ class Connection:
             self.end()
 
     def timed_out(self, request: Request, status: Status) -> bool:
-        """Tell whether a Send may have waited too long for a Receive."""
+        """Return whether a Send may have waited too long for a Receive."""
         return (
             status is Status.IO_TIMEOUT
             and request.kind is RequestType.SEND
@@ -407,7 +407,7 @@ class Connection:
         )
 
     def may_be_over(self) -> bool:
-        """Tell whether something was posted that ends it when it is carried out."""
+        """Return whether something was posted that ends it when it is carried out."""
         if self.over:
             return True
         for side in self.sides:

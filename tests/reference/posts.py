@@ -90,7 +90,7 @@ class Posts(SharedQueues):
         if inline and not memory.registered():
             return self._nothing(memory)
         good = self._post(
-            pair, request, context, memory, lambda: pair.qp.send(sges, context, flags)
+            pair, request, context, memory, lambda: pair.qp.send(sges, context, flags=flags)
         )
         if good and inline:
             memory.put(bytes([FILL]) * len(data))  # captured during the call
@@ -132,7 +132,7 @@ class Posts(SharedQueues):
             request,
             context,
             memory,
-            lambda: pair.qp.write(sges, address, grant.token, context, flags),
+            lambda: pair.qp.write(sges, address, grant.token, context, flags=flags),
         )
         if good and inline:
             memory.put(bytes([FILL]) * len(data))
@@ -173,7 +173,7 @@ class Posts(SharedQueues):
             request,
             context,
             memory,
-            lambda: pair.qp.read(sges, address, grant.token, context, flags),
+            lambda: pair.qp.read(sges, address, grant.token, context, flags=flags),
         )
 
     def _one_sided(

@@ -36,7 +36,7 @@ class Windows(Posts):
             context,
             None,
             lambda: pair.qp.bind(
-                pair.target.slab.buffer.mr, window.real, address, length, context, flags
+                pair.target.slab.buffer.mr, window.real, address, length, context, flags=flags
             ),
         )
         if not posted or request.must_fail:
@@ -74,7 +74,7 @@ class Windows(Posts):
             request,
             context,
             None,
-            lambda: pair.qp.invalidate(window.real, context, flags),
+            lambda: pair.qp.invalidate(window.real, context, flags=flags),
         )
         if not posted or request.must_fail:
             return posted

@@ -152,7 +152,7 @@ class Pair:
         """A window over the first bytes of a buffer, bound and reaped."""
         window = owner.adapter.create_memory_window()
         length = buffer.length if length is None else length
-        owner.qp.bind(buffer.mr, window, buffer.address, length, "bound", flags)
+        owner.qp.bind(buffer.mr, window, buffer.address, length, "bound", flags=flags)
         bound = self.reap(owner)[0]
         assert (bound.status, bound.request_type) == (Status.SUCCESS, RequestType.BIND), bound
         return window

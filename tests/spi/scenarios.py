@@ -80,7 +80,7 @@ def wait(end: End, expected: Status = Status.SUCCESS) -> Any:
 
 def bind_window(end: End, buffer: Buffer, length: int, flags: int) -> Any:
     window = end.adapter.create_memory_window()
-    end.qp.bind(buffer.mr, window, buffer.address, length, None, flags)
+    end.qp.bind(buffer.mr, window, buffer.address, length, flags=flags)
     assert wait(end).request_type == RequestType.BIND
     return window
 
@@ -463,7 +463,7 @@ class _PingClient:
     def send(self, sge: Any, flags: int = 0) -> None:
         while not self.credits or self.in_flight == self.depth:
             self.reap()
-        self.end.qp.send(sge, None, flags)
+        self.end.qp.send(sge, flags=flags)
         self.credits -= 1
         self.in_flight += 1
         self.sent += 1
@@ -580,7 +580,7 @@ def ndrping_client(
             if in_flight == depth:
                 turn(end, RequestType[request.upper()])
                 in_flight -= 1
-            getattr(end.qp, request)(pieces(buffer, size, sge), address, token, None, flags)
+            getattr(end.qp, request)(pieces(buffer, size, sge), address, token, flags=flags)
             in_flight += 1
         for _ in range(in_flight):
             turn(end, RequestType[request.upper()])

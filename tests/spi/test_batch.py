@@ -92,7 +92,7 @@ def test_receives_before_the_connection(pair: Pair) -> None:
 
 
 def test_never_submitted_and_polled(connected: Pair) -> None:
-    """Whoever looks at a queue waits for what was posted."""
+    """Whoever checks a queue waits for what was posted."""
     post(connected)
     arrived(connected)
 

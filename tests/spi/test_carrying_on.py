@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from shmnd import Status
-from spi.harness import WAIT, End, contexts, final, nd_error, statuses, wait_until
+from spi.harness import REMOTE, WAIT, End, contexts, final, nd_error, statuses, wait_until
 from spi.pair import Pair
 from spi.remote import Ends
 
@@ -35,7 +35,8 @@ def post_all(pair: Pair) -> None:
 
 
 def another_queue(end: End, queue: Any) -> None:
-    queue.wait(timeout=2 * WAIT)
+    with nd_error(Status.INVALID_HANDLE):  # its adapter is closed in the end
+        queue.wait(timeout=2 * WAIT)
 
 
 def the_end(end: End, queue: Any = None) -> None:
@@ -115,3 +116,54 @@ def test_a_send_gives_up_on_time_while_somebody_sleeps_for_it(impatient: Pair) -
     (completion,) = impatient.active.reap()
     assert completion.status == Status.IO_TIMEOUT
     assert time.monotonic() - began >= impatient.active.options.rnr_timeout
+
+
+LONG = 16 << 20
+"""More than a call copies at once, several times."""
+
+
+@pytest.mark.active_end_here
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("request_name", ["write", "read"])
+def test_a_call_that_never_waits_copies_a_piece(
+    connected: Pair, request_name: str, private: bool
+) -> None:
+    here = connected.active.memory(LONG, private=private)
+    there = connected.passive.memory(LONG, REMOTE)
+    token = there.remote_token
+    getattr(connected.active.qp, request_name)(here.sge(), there.address, token, "long")
+    calls = 0
+    while not (results := connected.active.cq.get_results()):
+        calls += 1
+    assert [result.request_context for result in results] == ["long"]
+    assert calls >= 4
+
+
+@pytest.mark.active_end_here
+@pytest.mark.parametrize("wait", [another_queue, the_end, in_a_loop, on_the_descriptor_of_a_queue])
+def test_a_long_copy_goes_on_while_its_process_sleeps_for_something_else(
+    make_pair: MakePair, wait: Callable[..., None]
+) -> None:
+    pair = make_pair().connect()
+    here, there = pair.active.memory(LONG), pair.passive.memory(LONG, REMOTE)
+    here.put(b"\1" * LONG)
+    pair.active.qp.write(here.sge(), there.address, there.remote_token, "long")
+    queue = pair.active.new_cq()
+    sleeper = threading.Thread(target=wait, args=(pair.active, queue), daemon=True)
+    sleeper.start()
+    wait_until(lambda: there.get(1, LONG - 1) == b"\1", "the last byte")
+    assert statuses(pair.active.reap()) == [Status.SUCCESS]
+    pair.hang_up(pair.passive)
+    queue.close()
+    sleeper.join(WAIT)
+    assert not sleeper.is_alive()
+
+
+def test_a_receiver_ends_a_long_message_whose_sender_computes(connected: Pair) -> None:
+    source, sink = connected.active.memory(LONG), connected.passive.memory(LONG)
+    source.put(b"\1" * LONG)
+    connected.passive.qp.receive(sink.sge(), "long")
+    connected.active.qp.send(source.sge())
+    assert contexts(connected.passive.reap()) == ["long"]
+    assert sink.get() == b"\1" * LONG
+    assert statuses(connected.active.reap()) == [Status.SUCCESS]

@@ -134,14 +134,20 @@ def test_wait_wakes_up_when_something_completes(connected: Pair) -> None:
 
 
 def test_wait_is_over_when_the_queue_is_closed(end: End) -> None:
-    results: list[Any] = []
-    waiting = threading.Thread(target=lambda: results.append(end.cq.wait(timeout=2 * WAIT)))
+    ended: list[Any] = []
+
+    def wait() -> None:
+        with nd_error(Status.INVALID_HANDLE, match="closed"):
+            end.cq.wait(timeout=2 * WAIT)
+        ended.append(True)
+
+    waiting = threading.Thread(target=wait)
     waiting.start()
-    wait_until(lambda: end.cq.attended, "the thread sleeps")
+    wait_until(lambda: end.cq._attended, "the thread sleeps")
     end.cq.close()
     waiting.join(WAIT)
     assert not waiting.is_alive()
-    assert results == [[]]
+    assert ended == [True]
 
 
 # Notify

@@ -24,7 +24,7 @@ def test_remote_token_success_as_soon_as_bind_has_returned(connected: Pair) -> N
     owner = connected.passive
     far, near = owner.memory(64), connected.active.memory(64)
     window = owner.adapter.create_memory_window()
-    owner.qp.bind(far.mr, window, far.address, 64, "bound", READ)
+    owner.qp.bind(far.mr, window, far.address, 64, "bound", flags=READ)
     token = window.remote_token
     assert 0 < token < 1 << 32
     assert (window.address, window.length) == (far.address, 64)
@@ -73,7 +73,7 @@ def test_window_ends_where_it_ends(connected: Pair, name: str, offset: int, leng
     far, near = owner.memory(64), connected.active.memory(64)
     near.put(bytes(64))
     window = owner.adapter.create_memory_window()
-    owner.qp.bind(far.mr, window, far.address + 8, 16, None, BOTH)
+    owner.qp.bind(far.mr, window, far.address + 8, 16, flags=BOTH)
     assert statuses(owner.reap()) == [Status.SUCCESS]
     sge = near.sge(0, length)
     getattr(connected.active.qp, name)(sge, far.address + offset, window.remote_token)
@@ -87,7 +87,7 @@ def test_window_gives_access_to_exactly_its_bytes(connected: Pair) -> None:
     far, near = owner.memory(64), connected.active.memory(16)
     near.put(b"exactly my bytes")
     window = owner.adapter.create_memory_window()
-    owner.qp.bind(far.mr, window, far.address + 8, 16, None, BOTH)
+    owner.qp.bind(far.mr, window, far.address + 8, 16, flags=BOTH)
     assert statuses(owner.reap()) == [Status.SUCCESS]
     status = request(connected, "write", near, far.address + 8, window.remote_token)
     assert status == Status.SUCCESS
@@ -115,13 +115,13 @@ def test_every_bind_issues_a_fresh_token_and_the_old_one_fails(connected: Pair) 
     window = owner.adapter.create_memory_window()
     tokens = []
     for _ in range(50):
-        owner.qp.bind(far.mr, window, far.address, 64, None, BOTH)
+        owner.qp.bind(far.mr, window, far.address, 64, flags=BOTH)
         tokens.append(window.remote_token)
         assert request(connected, "write", near, far.address, tokens[-1]) == Status.SUCCESS
         owner.qp.invalidate(window)
         assert statuses(owner.reap(2)) == [Status.SUCCESS] * 2
     assert len(set(tokens)) == len(tokens)
-    owner.qp.bind(far.mr, window, far.address, 64, None, BOTH)
+    owner.qp.bind(far.mr, window, far.address, 64, flags=BOTH)
     status = request(connected, "write", near, far.address, tokens[-1])
     assert status == Status.ACCESS_VIOLATION
 
@@ -176,7 +176,7 @@ def test_window_can_be_bound_by_another_queue_pair_after_invalidate(connected: P
     far, near = owner.memory(64), connected.active.memory(64)
     window = connected.window(owner, far, READ)
     owner.qp.invalidate(window)
-    owner.qp.bind(far.mr, window, far.address, 64, None, WRITE)
+    owner.qp.bind(far.mr, window, far.address, 64, flags=WRITE)
     assert statuses(owner.reap(2)) == [Status.SUCCESS] * 2
     status = request(connected, "write", near, far.address, window.remote_token)
     assert status == Status.SUCCESS
@@ -221,9 +221,9 @@ def test_read_fence_makes_bind_and_invalidate_wait_for_earlier_reads(connected: 
     window = active.adapter.create_memory_window()
     where = (far.address, far.remote_token)
     active.qp.read(near.sge(), *where, "read")
-    active.qp.bind(near.mr, window, near.address, 64, "bind", READ | OpFlag.READ_FENCE)
+    active.qp.bind(near.mr, window, near.address, 64, "bind", flags=READ | OpFlag.READ_FENCE)
     active.qp.read(near.sge(), *where, "read")
-    active.qp.invalidate(window, "invalidate", OpFlag.READ_FENCE)
+    active.qp.invalidate(window, "invalidate", flags=OpFlag.READ_FENCE)
     assert contexts(active.reap(4)) == ["read", "bind", "read", "invalidate"]
 
 
@@ -233,10 +233,10 @@ def test_a_bind_that_a_flush_cancels_has_no_effect(patient: Pair) -> None:
     buffer = end.memory(64)
     window = end.adapter.create_memory_window()
     end.qp.send(None, "waits")
-    end.qp.bind(buffer.mr, window, buffer.address, 64, "bind", READ)
+    end.qp.bind(buffer.mr, window, buffer.address, 64, "bind", flags=READ)
     end.qp.flush()
     assert statuses(patient.reap(end, 2)) == [Status.CANCELED] * 2
-    end.qp.bind(buffer.mr, window, buffer.address, 64, "again", READ)
+    end.qp.bind(buffer.mr, window, buffer.address, 64, "again", flags=READ)
     assert statuses(patient.reap(end)) == [Status.SUCCESS], "it is not bound already"
     end.qp.send(None, "waits")
     end.qp.invalidate(window, "invalidate")

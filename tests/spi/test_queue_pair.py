@@ -241,6 +241,30 @@ def test_send_success_with_private_memory(connected: Pair, size: int, private: s
     assert sink.get() == pattern(size)
 
 
+@pytest.mark.parametrize("size", [65_472, 600_000])
+@pytest.mark.parametrize("source_first", ["private", "shared"])
+@pytest.mark.parametrize("sink_first", ["private", "shared"])
+def test_send_success_of_a_list_of_private_and_shared_memory(
+    connected: Pair, size: int, source_first: str, sink_first: str
+) -> None:
+    """A header of 64 bytes and a payload, one in private memory and the other in a segment."""
+    ends = ((connected.active, source_first), (connected.passive, sink_first))
+    source, sink = (
+        [
+            end.memory(64, private=first == "private"),
+            end.memory(size, private=first != "private"),
+        ]
+        for end, first in ends
+    )
+    source[0].put(pattern(64))
+    source[1].put(pattern(size))
+    connected.passive.qp.receive([part.sge() for part in sink])
+    connected.active.qp.send([part.sge() for part in source])
+    assert statuses(connected.reap(connected.active)) == [Status.SUCCESS]
+    assert connected.reap(connected.passive)[0].bytes_transferred == 64 + size
+    assert (sink[0].get(), sink[1].get()) == (pattern(64), pattern(size))
+
+
 def test_send_success_gathers_and_scatters_in_order(connected: Pair) -> None:
     source, sink = connected.active.memory(64), connected.passive.memory(64)
     source.put(b"onetwothreefour")
@@ -414,8 +438,8 @@ def test_send_success_inline_ignores_token_registration_and_sge_limit(make_pair:
 def test_send_success_silent_makes_no_completion(connected: Pair) -> None:
     for number in range(3):
         connected.passive.qp.receive(None, number)
-    connected.active.qp.send(None, "silent", OpFlag.SILENT_SUCCESS)
-    connected.active.qp.send(None, "silent", OpFlag.SILENT_SUCCESS)
+    connected.active.qp.send(None, "silent", flags=OpFlag.SILENT_SUCCESS)
+    connected.active.qp.send(None, "silent", flags=OpFlag.SILENT_SUCCESS)
     connected.active.qp.send(None, "loud")
     assert contexts(connected.reap(connected.active)) == ["loud"]
     assert len(connected.reap(connected.passive, 3)) == 3
@@ -427,7 +451,7 @@ def test_send_success_silent_frees_its_entry(make_pair: MakePair) -> None:
     for number in range(40):
         pair.passive.qp.receive(None, number)
     for _ in range(39):
-        pair.active.qp.send(None, "silent", OpFlag.SILENT_SUCCESS)
+        pair.active.qp.send(None, "silent", flags=OpFlag.SILENT_SUCCESS)
     pair.active.qp.send(None, "last")
     assert contexts(pair.reap(pair.active)) == ["last"]
     assert contexts(pair.reap(pair.passive, 40)) == list(range(40))
@@ -438,7 +462,7 @@ def test_send_success_with_a_read_fence(connected: Pair) -> None:
     source.put(b"12345678")
     connected.passive.qp.receive(None)
     connected.active.qp.read(sink.sge(), source.address, source.remote_token, "read")
-    connected.active.qp.send(None, "fenced", OpFlag.READ_FENCE)
+    connected.active.qp.send(None, "fenced", flags=OpFlag.READ_FENCE)
     assert contexts(connected.reap(connected.active, 2)) == ["read", "fenced"]
     assert sink.get() == b"12345678"
 
@@ -770,7 +794,7 @@ def test_receive_no_more_entries_when_depth_is_outstanding(make_pair: MakePair) 
 def test_receive_no_more_entries_when_flushes_filled_the_completion_queue(
     make_pair: MakePair,
 ) -> None:
-    """What nobody takes stays: a program that goes on and on is stopped, and loses nothing."""
+    """What nobody takes stays: a program that continues and on is stopped, and loses nothing."""
     end = make_pair(depth=8, cq_depth=2).active
     posted = 0
     with nd_error(Status.NO_MORE_ENTRIES, match="completion queue of depth 2 is full"):
@@ -979,7 +1003,7 @@ def test_bind_success_with_any_of_its_flags(connected: Pair) -> None:
     buffer = end.memory(64)
     for flags in (0, 0x08, 0x10, 0x18, 0x1A):
         window = end.adapter.create_memory_window()
-        end.qp.bind(buffer.mr, window, buffer.address, 64, flags, flags)
+        end.qp.bind(buffer.mr, window, buffer.address, 64, flags, flags=flags)
         (bound,) = end.reap()
         assert (bound.status, bound.request_type) == (Status.SUCCESS, RequestType.BIND)
         assert bound.request_context == flags
@@ -1026,7 +1050,7 @@ def test_bind_access_violation_when_the_region_is_not_registered(connected: Pair
     end = connected.active
     window, region = end.adapter.create_memory_window(), end.adapter.create_memory_region()
     with nd_error(Status.ACCESS_VIOLATION):
-        end.qp.bind(region, window, 0x1000, 16, None, OpFlag.ALLOW_READ)
+        end.qp.bind(region, window, 0x1000, 16, flags=OpFlag.ALLOW_READ)
     connected.exchange()
 
 
@@ -1129,8 +1153,8 @@ def test_invalidate_completes_success_and_silently_if_asked(connected: Pair) -> 
     buffer = end.memory(16)
     first = connected.window(end, buffer, OpFlag.ALLOW_READ)
     second = connected.window(end, buffer, OpFlag.ALLOW_READ)
-    end.qp.invalidate(first, "silent", OpFlag.SILENT_SUCCESS)
-    end.qp.invalidate(second, "loud", OpFlag.READ_FENCE)
+    end.qp.invalidate(first, "silent", flags=OpFlag.SILENT_SUCCESS)
+    end.qp.invalidate(second, "loud", flags=OpFlag.READ_FENCE)
     assert contexts(end.reap()) == ["loud"]
     assert end.leftover() == []
 
@@ -1524,7 +1548,7 @@ def test_read_completes_access_violation_when_the_sink_is_not_writable(connected
 def test_post_completes_access_violation_even_if_silent(connected: Pair, request_name: str) -> None:
     request = getattr(connected.active.qp, request_name)
     near = connected.active.memory(8)
-    request(near.sge(), 0x1000, 0xFFFFFFFE, "bad", OpFlag.SILENT_SUCCESS)
+    request(near.sge(), 0x1000, 0xFFFFFFFE, "bad", flags=OpFlag.SILENT_SUCCESS)
     (completion,) = connected.reap(connected.active)
     assert (completion.status, completion.request_context) == (Status.ACCESS_VIOLATION, "bad")
 

@@ -39,7 +39,7 @@ class Bound:
 
     def bind(self) -> None:
         shown = self.shown
-        self.owner.qp.bind(shown.mr, self.window, shown.address, 64, "bound", BOTH)
+        self.owner.qp.bind(shown.mr, self.window, shown.address, 64, "bound", flags=BOTH)
         assert statuses(self.pair.reap(self.owner)) == [Status.SUCCESS]
         self.token = self.window.remote_token
 
@@ -49,7 +49,7 @@ class Bound:
     def send(self, token: int | None = None, context: Any = "sent", flags: int = 0) -> None:
         sge = self.source.sge(0, self.nbytes)
         token = self.token if token is None else token
-        self.peer.qp._send_and_invalidate(sge, token, context, flags)
+        self.peer.qp._send_and_invalidate(sge, token, context, flags=flags)
 
     def write(self) -> Status:
         """A Write through the window; how it completes."""
@@ -359,7 +359,7 @@ def test_the_results_take_no_place_of_the_queues_depth(make_pair: MakePair) -> N
     for number in range(64):
         window = bound.owner.adapter.create_memory_window()
         window._set_invalidate_context(("gone", number))
-        bound.owner.qp.bind(shown.mr, window, shown.address, 8, None, BOTH)
+        bound.owner.qp.bind(shown.mr, window, shown.address, 8, flags=BOTH)
         assert statuses(pair.reap(bound.owner)) == [Status.SUCCESS]
         windows.append(window)
     for number, window in enumerate(windows):
@@ -389,7 +389,7 @@ def test_contexts_are_let_go(ends: Any) -> None:
         alive.append(weakref.ref(context))
         window = bound.owner.adapter.create_memory_window()
         window._set_invalidate_context(context)
-        bound.owner.qp.bind(bound.shown.mr, window, bound.shown.address, 8, None, BOTH)
+        bound.owner.qp.bind(bound.shown.mr, window, bound.shown.address, 8, flags=BOTH)
         pair.reap(bound.owner)
         if way == "told":
             bound.receive()

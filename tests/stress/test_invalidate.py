@@ -62,7 +62,7 @@ class Shown:
         self.side.receive(self.number)
         address = self.region.address
         flags = OpFlag.ALLOW_WRITE
-        pair.bind(self.region, self.window, address, SHOWN, "bound", flags)
+        pair.bind(self.region, self.window, address, SHOWN, "bound", flags=flags)
         slot = self.number * self.side.plan.depth
         buffer = self.side.buffers[slot]
         token = self.window.remote_token
@@ -144,7 +144,7 @@ def _use(side: Side, number: int, address: int, token: int, chance: random.Rando
         offset = chance.randrange(SHOWN)
         length = chance.randrange(SHOWN - offset)
         sge = region.sge(0, length)
-        pair.write(sge, address + offset, token, "written", OpFlag.SILENT_SUCCESS)
+        pair.write(sge, address + offset, token, "written", flags=OpFlag.SILENT_SUCCESS)
     size = chance.choice([0, 8, 900, 2000, 20_000, 70_000])
     pair._send_and_invalidate(region.sge(0, size), token, "ended")
 

@@ -96,7 +96,7 @@ class Wire:
         return reply
 
     def read(self) -> tuple[dict[str, Any], list[Descriptor]]:
-        """Give the next message; EOFError when the broker hung up."""
+        """Return the next message; EOFError when the broker hung up."""
         self._wait(select.POLLIN)
         datagram = receive(self.sock)
         if not datagram.data:
@@ -144,7 +144,7 @@ class Wire:
         return reply["connection"]
 
     def event(self, name: str) -> tuple[dict[str, Any], list[Descriptor]]:
-        """Give the next event of a name, leaving out others before it."""
+        """Return the next event of a name, leaving out others before it."""
         while True:
             message, fds = self.events.pop(0) if self.events else self.read()
             if message.get("ev") == name:

@@ -99,7 +99,7 @@ class Party:
             self.ask("adapter", key=self.adapter_key, table={"of": self.uid})
 
     def raw(self, op: str, fds: Sequence[Descriptor] = (), **fields: Any) -> dict[str, Any]:
-        """Give the reply, whatever it says."""
+        """Return the reply, whatever it says."""
         ident = next(self._ids)
         message = decode(encode({"op": op, "id": ident, **fields}))
         self.world.state.handle(self.number, message, list(fds))
@@ -111,31 +111,31 @@ class Party:
         return found[0][0]
 
     def ask(self, op: str, fds: Sequence[Descriptor] = (), **fields: Any) -> dict[str, Any]:
-        """Give the reply to a request that must succeed."""
+        """Return the reply to a request that must succeed."""
         reply = self.raw(op, fds, **fields)
         assert reply["status"] == Status.SUCCESS, reply
         return reply
 
     def refused(self, op: str, fds: Sequence[Descriptor] = (), **fields: Any) -> Status:
-        """Give the status of a request that must fail, and must say why."""
+        """Return the status of a request that must fail, and must say why."""
         reply = self.raw(op, fds, **fields)
         assert reply["status"] != Status.SUCCESS, reply
         assert reply["message"]
         return Status(reply["status"])
 
     def take(self) -> list[tuple[dict[str, Any], tuple[Descriptor, ...]]]:
-        """Give the events since the last look, with descriptors; doorbells are put aside."""
+        """Return the events since the last look, with descriptors; doorbells are put aside."""
         self.world.deliver()
         taken = self.world.said.pop(self.number, [])
         self.doorbells += [(m["process"], fds) for m, fds in taken if m["ev"] == "doorbell"]
         return [(message, fds) for message, fds in taken if message["ev"] != "doorbell"]
 
     def events(self) -> list[dict[str, Any]]:
-        """Give the events since the last look."""
+        """Return the events since the last look."""
         return [message for message, _ in self.take()]
 
     def names(self) -> list[str]:
-        """Give the names of the events since the last look."""
+        """Return the names of the events since the last look."""
         return [event["ev"] for event in self.events()]
 
     def leave(self) -> None:
@@ -190,7 +190,7 @@ class Party:
 
 
 def connected(world: World, port: int = 5000) -> tuple["Party", "Party", int]:
-    """Give an active and a passive party and their accepted connection, all events taken."""
+    """Return an active and a passive party and their accepted connection, all events taken."""
     active, passive = world.party(), world.party()
     passive.arm(passive.listen(port))
     connection = active.connect(port)

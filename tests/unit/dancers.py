@@ -63,7 +63,7 @@ class End:
     @property
     def state(self) -> State:
         self.adapter.hub.progress()
-        self.connector.tick()
+        self.connector._tick()
         return self.connector._state
 
     @property

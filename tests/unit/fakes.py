@@ -39,9 +39,11 @@ class FakeBroker:
         """Requests that the next time are answered with this status instead."""
         self._last = 0
         self.lock = threading.RLock()
+        self.runs = True
 
     def admit(self, client: "FakeClient") -> int:
         self._last += 1
+        self.runs = True
         self.clients[self._last] = client
         self.rendezvous.admit(self._last, os.getpid(), os.geteuid())
         return self._last
@@ -53,7 +55,7 @@ class FakeBroker:
     def _handle(self, number: int, message: Mapping[str, Any], fds: Sequence[int]) -> None:
         op = message["op"]
         self.calls.append((op, {k: v for k, v in message.items() if k not in ("op", "id")}))
-        if op in self.fail:
+        if op in self.fail and "id" in message:
             answer = {"re": message["id"], "status": int(self.fail.pop(op)), "message": "faked"}
             self.clients[number].inbox.append((answer, []))
             return
@@ -84,6 +86,7 @@ class FakeBroker:
 
     def die(self) -> None:
         """Everybody loses the session; what was said before is still to be read."""
+        self.runs = False
         clients, self.clients = self.clients, {}
         for number, client in clients.items():
             client.alive = False
@@ -164,6 +167,9 @@ class FakeClient:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._event)
         return self._take(lambda message: "ev" in message)
+
+    def broker_runs(self) -> bool:
+        return self.broker.runs
 
     def reconnect(self) -> None:
         if self.alive or self._replaying:
@@ -302,7 +308,7 @@ class FakeQueuePair:
     def __init__(self, adapter: "FakeAdapter") -> None:
         FakeQueuePair.made += 1
         self.name = FakeQueuePair.made
-        self.adapter = adapter
+        self._adapter = adapter
         self._state = QpState.IDLE
         self.limits: tuple[int, int] | None = None
         self.attached_limits: tuple[int, int] | None = None
@@ -316,33 +322,29 @@ class FakeQueuePair:
     # what a connector uses
 
     @property
-    def state(self) -> int:
-        return self._state
-
-    @property
-    def peer_state(self) -> int:
+    def _peer_state(self) -> int:
         assert self._link is not None
         assert self._peer is not None
         if self._peer.dead:
             return LinkState.DEAD
         return self._link.memory.state[not self._active]
 
-    def describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         return {"qp": self.name}
 
-    def begin_connect(self) -> None:
+    def _begin_connect(self) -> None:
         assert self._state is QpState.IDLE
         self._state = QpState.CONNECTING
 
-    def end_connect(self) -> None:
+    def _end_connect(self) -> None:
         assert self._state is QpState.CONNECTING
         self._state = QpState.IDLE
 
-    def set_read_limits(self, inbound: int, outbound: int) -> None:
+    def _set_read_limits(self, inbound: int, outbound: int) -> None:
         assert self._state is QpState.CONNECTING
         self.limits = inbound, outbound
 
-    def attach(
+    def _attach(
         self,
         link: FakeLink,
         peer: FakePeer,
@@ -356,7 +358,7 @@ class FakeQueuePair:
         self.attached_limits = self.limits
         self._state = QpState.ATTACHED
 
-    def open(self) -> None:
+    def _open(self) -> None:
         assert self._active
         assert self._state is QpState.ATTACHED
         assert self._link is not None
@@ -364,37 +366,37 @@ class FakeQueuePair:
         self._state = QpState.CONNECTED
         self._show(LinkState.OPEN)
 
-    def abandon(self, rejected: bool) -> None:
+    def _abandon(self, rejected: bool) -> None:
         assert self._state is QpState.ATTACHED
         self._show(LinkState.REJECTED if rejected else LinkState.CLOSED)
 
-    def detach(self) -> None:
+    def _detach(self) -> None:
         assert self._state is QpState.ATTACHED
         self._link = self._peer = None
         self._state = QpState.IDLE
 
-    def disconnect(self) -> bool:
+    def _disconnect(self) -> bool:
         assert self._state in (QpState.CONNECTED, QpState.DOWN)
         self._state = QpState.CLOSED
-        return self.disconnect_step()
+        return self._disconnect_step()
 
-    def disconnect_step(self) -> bool:
+    def _disconnect_step(self) -> bool:
         if self.steps_to_disconnect:
             self.steps_to_disconnect -= 1
             return False
         self._show(LinkState.CLOSED)
         return True
 
-    def progress(self) -> None:
+    def _progress(self) -> None:
         if self._link is None:
             return
         opened = self._link.memory.opened[True]
         if self._state is QpState.ATTACHED and not self._active and opened:
             self._state = QpState.CONNECTED
-        if self._state is QpState.CONNECTED and self.peer_state > LinkState.OPEN:
+        if self._state is QpState.CONNECTED and self._peer_state > LinkState.OPEN:
             self._state = QpState.DOWN
 
-    def on_release(self, callback: Callable[[], None] | None) -> None:
+    def _on_release(self, callback: Callable[[], None] | None) -> None:
         self._released = callback
 
     # what tests use
@@ -435,8 +437,8 @@ class FakeAdapter:
         self.hub = hub
         self.host = host
         self.limits = limits
-        self.key = os.urandom(UID_DIGITS // 2).hex()
-        self.uid = name_of(self.key)
+        self._key = os.urandom(UID_DIGITS // 2).hex()
+        self.uid = name_of(self._key)
         self.owned: list[tuple[int, int, int, bool]] = []
         self.open = True
         hub._users += 1

@@ -84,7 +84,37 @@ REFUSED: dict[str, tuple[Call, Status, str]] = {
 NO_TYPE: dict[str, tuple[Call, str]] = {
     "list": (lambda e: e.qp.send("sge"), "str"),
     "entry of a list": (lambda e: e.qp.send(["sge"]), "str"),
-    "flags of a request": (lambda e: e.qp.send(None, None, "flags"), "QueuePair.send: flags"),
+    "flags of a request": (lambda e: e.qp.send(None, flags="flags"), "QueuePair.send: flags"),
+    "flags in the place of a context": (
+        lambda e: e.qp.send(e.region.sge(), OpFlag.INLINE),
+        r"QueuePair.send: .*INLINE.* passed as the context; pass flags .*: flags=OpFlag.INLINE",
+    ),
+    "flags of a Read in the place of a context": (
+        lambda e: e.qp.read(None, 0, 0, OpFlag.READ_FENCE), "QueuePair.read: .*flags=OpFlag.READ_F",
+    ),
+    "flags of a Write in the place of a context": (
+        lambda e: e.qp.write(None, 0, 0, OpFlag.INLINE), "QueuePair.write: .*flags=OpFlag.INLINE",
+    ),
+    "flags of a Bind in the place of a context": (
+        lambda e: e.qp.bind(e.region, e.adapter.create_memory_window(), 0, 1, _READ),
+        "QueuePair.bind: .*flags=OpFlag.ALLOW_READ",
+    ),
+    "flags of an Invalidate in the place of a context": (
+        lambda e: e.qp.invalidate(e.adapter.create_memory_window(), OpFlag.SILENT_SUCCESS),
+        "QueuePair.invalidate: .*flags=OpFlag.SILENT_SUCCESS",
+    ),
+    "flags of memory in the place of a context": (
+        lambda e: e.qp.send(None, MrFlag.ALLOW_LOCAL_WRITE), "flags=OpFlag",
+    ),
+    "flags by position": (lambda e: e.qp.send(None, None, OpFlag.INLINE), "positional"),
+    "flags of memory for a request": (
+        lambda e: e.qp.send(None, flags=MrFlag.ALLOW_REMOTE_READ), "OpFlag .*not MrFlag",
+    ),
+    "flags of a request for memory": (
+        lambda e: e.adapter.create_memory_region().register(bytearray(8), OpFlag.INLINE),
+        "MrFlag .*not OpFlag",
+    ),
+    "a truth for flags": (lambda e: e.qp.send(None, flags=True), "flags must be OpFlag .*bool"),
     "flags of memory": (
         lambda e: e.adapter.create_memory_region().register(bytearray(8), "flags"), "flags",
     ),
@@ -98,7 +128,7 @@ NO_TYPE: dict[str, tuple[Call, str]] = {
     ),
     "flags of a bind": (
         lambda e: e.endpoint1.bind(nd.Result(), e.handle1, e.window1, bind_at(e), 8, "flags"),
-        "flags must be an int",
+        "flags must be OpFlag",
     ),
     "flags of an invalidate": (
         lambda e: e.endpoint1.invalidate(nd.Result(), e.window1, "flags"), "flags",

@@ -79,7 +79,7 @@ FEW: Final = ("1", "2", "3", "5", "16", "17", "100", "257")
 
 
 def drawn(seed: int) -> list[str]:
-    """Give a command with some options."""
+    """Return a command with some options."""
     rng = random.Random(seed)
     # Those with most options come most often.
     weights = [1 + len(draws) ** 2 for draws in OPTIONS.values()]

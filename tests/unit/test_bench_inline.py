@@ -3,13 +3,14 @@
 
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from shmnd import Sge
+from shmnd import NdError, OpFlag, Sge, Status
 from shmnd_bench.how import How
 from shmnd_bench.lane import Lane
+from shmnd_bench.native import pingpong, rdma, stream, write_pingpong
 from shmnd_bench.own import ShmndEnd
 from shmnd_bench.question import Kind, Question
 from shmnd_bench.worker import CLIENT, SERVER
@@ -73,6 +74,49 @@ def test_bursts_are_inline(pair: Pair) -> None:
         for lane in pair.join(question):
             take_registration(lane)
         pair.run(question)
+
+
+COMPILED: dict[Kind, Callable[[Lane], object]] = {
+    Kind.PINGPONG: lambda lane: pingpong(lane, 1, True, None),
+    Kind.WRITE: lambda lane: write_pingpong(lane, 1, True, None),
+    Kind.STREAM: lambda lane: stream([lane], credit=False)(1, True),
+    Kind.WRITE_STREAM: lambda lane: rdma([lane], reading=False)(1, True),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_compiled_loops_refuse_what_they_cannot_read(kind: Kind) -> None:
+    pair = Pair("native")
+    lane, _ = pair.join(Question(kind, 64, how=INLINE))
+    shrunk = bytearray(64)
+    where_it_was = Sge(shrunk, 64, 0)
+    del shrunk[:]
+    no_memory, longer, private = Sge(4096, 64, 0), bytes(65), bytes(64)
+    for outgoing, flags, status in (
+        (no_memory, OpFlag.INLINE, Status.ACCESS_VIOLATION),
+        (where_it_was, OpFlag.INLINE, Status.ACCESS_VIOLATION),
+        (Sge(longer, 65, 0), OpFlag.INLINE, Status.BUFFER_OVERFLOW),
+        (Sge(private, 64, 0), 0, Status.ACCESS_VIOLATION),
+    ):
+        lane.outgoing, lane.flags = outgoing, flags
+        with pytest.raises(NdError) as refused:
+            COMPILED[kind](lane)
+        assert refused.value.status is status
+    pair.close()
+
+
+def test_a_compiled_loop_writes_its_marks_to_a_copy_of_what_is_inline() -> None:
+    pair = Pair("native")
+    question = Question(Kind.WRITE, 5, how=INLINE)
+    constant = bytes([7, 7, 7, 7, 7])
+    client, server = pair.join(question)
+    client.outgoing = server.outgoing = Sge(constant, 5, 0)
+    pair.run(question)
+    assert list(constant) == [7] * 5
+    for lane in (client, server):
+        assert list(lane.inbox[:4]) == [7] * 4
+        assert lane.inbox[4] == lane.first_mark(1) - 1
+    pair.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -381,7 +381,7 @@ def puppet(place: Place) -> Iterator[Puppet]:
 
 @contextlib.contextmanager
 def greeted(place: Place, make: Make, **more: Any) -> Iterator[tuple[Puppet, BrokerClient]]:
-    """Give a puppet and a client that it has greeted."""
+    """Return a puppet and a client that it has greeted."""
     with puppet(place) as broker, ThreadPoolExecutor(1) as pool:
         making = pool.submit(make, **more)
         broker.greet()
@@ -585,7 +585,7 @@ def test_a_closed_client_refuses(make: Make, broker: Server) -> None:
 
 
 def in_child(what: Callable[[], Any]) -> str:
-    """Give what a function of a forked child says."""
+    """Return what a function of a forked child says."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:

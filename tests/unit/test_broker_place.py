@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shmnd.broker.access import Access
 from shmnd.broker.place import Place, namespace_name, place_of, root_of, runtime_dir
 from shmnd.status import NdError, Status
 
@@ -65,12 +66,12 @@ def test_the_users_runtime_directory_is_next(
 
 
 @pytest.mark.parametrize("xdg", ["", "relative", "/no/such/directory"])
-def test_without_it_the_directory_for_temporary_files(
+def test_without_it_one_directory_whatever_tmpdir_says(
     xdg: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("shmnd.broker.place._COMMON", (Path("/no/such"), tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", xdg)
-    monkeypatch.setenv("TMPDIR", "/no/such/directory")
-    monkeypatch.setenv("TEMP", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "other"))
     directory = runtime_dir("n")
     assert directory == tmp_path / f"shmnd-{os.geteuid()}" / "n"
     assert mode(directory) == mode(directory.parent) == 0o700
@@ -79,7 +80,7 @@ def test_without_it_the_directory_for_temporary_files(
 def test_a_full_directory_for_temporary_files_is_still_the_one_where_all_meet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("shmnd.broker.place._COMMON", (tmp_path, Path("/dev/shm")))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))  # as if the disk were full
     try:
@@ -203,6 +204,53 @@ def test_a_lock_file_that_was_removed_is_not_the_lock(place: Place) -> None:
         place.adopt(lock)
     os.close(lock)
     os.close(other)
+
+
+def test_the_last_holder_removes_the_place(place: Place) -> None:
+    lock = place.try_lock()
+    assert lock is not None
+    place.listen().close()
+    assert place.remove(lock)
+    os.close(lock)
+    assert not place.directory.exists()
+
+
+@pytest.mark.parametrize("when", ["opened the lock", "made its lock", "found the directory"])
+def test_a_newcomer_meets_a_removal(
+    place: Place, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it has done when the place is removed, it holds the lock that others find."""
+    leaving = place.try_lock()
+    assert leaving is not None
+    newcomer = Place(place.directory, place.access)
+    really = Access.open_lock
+    removed: list[bool] = []
+
+    def remove() -> None:
+        removed.append(place.remove(leaving))
+        os.close(leaving)
+
+    def open_lock(self: Access, path: Path) -> int:
+        monkeypatch.setattr(Access, "open_lock", really)
+        if when == "opened the lock":
+            fd = really(self, path)
+            remove()
+            return fd
+        if when == "made its lock":
+            place.lock.rename(place.lock.with_name("aside"))
+            fd = really(self, path)
+            remove()
+            return fd
+        remove()
+        return really(self, path)
+
+    monkeypatch.setattr(Access, "open_lock", open_lock)
+    lock = newcomer.try_lock()
+    assert lock is not None
+    assert newcomer.holds(lock)
+    assert removed == [when != "made its lock"]
+    assert Place(place.directory, place.access).try_lock() is None, "two have the lock"
+    os.close(lock)
 
 
 def test_a_lock_is_adopted_only_by_who_inherits_it(place: Place) -> None:

@@ -112,7 +112,7 @@ def children(place: Place, count: int, program: str) -> Iterator[list[Child]]:
 
 
 def brokers_of(place: Place) -> list[int]:
-    """Give every process that was started as a broker of a place."""
+    """Return every process that was started as a broker of a place."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -398,7 +398,7 @@ class Holder:
 
 
 def drop(client: BrokerClient) -> list[dict[str, Any]]:
-    """Give the events that are there, and close their descriptors."""
+    """Return the events that are there, and close their descriptors."""
     found = []
     for event, fds in client.events():
         found.append(event)

@@ -251,7 +251,7 @@ def test_a_good_request_comes_through_with_its_defaults() -> None:
         ("object", 1.0),
         ("object", "1"),
         ("local", ["127.0.0.1"]),
-        ("local", ["127.0.0.1", 0]),
+        ("local", ["127.0.0.1", -1]),
         ("local", [None, 1]),
         ("host", "localhost"),
         ("host", "127.1"),

@@ -368,6 +368,28 @@ def test_connect_where_nobody_listens_is_refused(world: World) -> None:
     active.ask("connect", **{**fields, "port": 5001})
 
 
+def test_connect_binds_what_is_not_bound(world: World) -> None:
+    active, passive = world.party(), world.party()
+    fields = {
+        "adapter": active.adapter,
+        "object": 77,
+        "local": ["127.0.0.1", 0],
+        "host": "127.0.0.1",
+        "port": 5000,
+    }
+    assert active.refused("connect", **fields) is Status.CONNECTION_REFUSED
+    assert not world.state.processes[active.uid].objects, "nothing stays bound"
+    listener = passive.listen(5000)
+    reply = active.ask("connect", **fields)
+    assert 49152 <= reply["port"] <= 65535
+    passive.arm(listener, 1)
+    (offer,) = [event for event in passive.events() if event["ev"] == "offer"]
+    assert offer["peer"] == ["127.0.0.1", reply["port"]]
+    assert active.refused("connect", **fields) is Status.ADDRESS_ALREADY_ASSOCIATED
+    active.ask("close", object=77)
+    assert not world.state.processes[active.uid].objects
+
+
 def test_connect_checks_its_own_side(world: World) -> None:
     active, passive = world.party(), world.party()
     passive.listen(5000)

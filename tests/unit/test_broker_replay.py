@@ -17,7 +17,7 @@ NUMBER = 2**40
 
 
 def back(world: World, party: Party) -> Party:
-    """Give a process as it comes to a new broker, with its adapter declared again."""
+    """Return a process as it comes to a new broker, with its adapter declared again."""
     again = world.party(key=party.key, holds=True, adapter=False)
     again.adapter_key, again.adapter = party.adapter_key, party.adapter
     again.ask("adapter", key=party.adapter_key, table={"of": party.uid})

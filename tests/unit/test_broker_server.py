@@ -443,7 +443,7 @@ ODD: list[Any] = [0, -1, 2**31, 2**63, 2**70, 0.5, None, True, "", "x", [], {}, 
 
 
 def fitting(random_: random.Random, uids: list[str]) -> dict[str, Any]:
-    """Give a value for every field of any request that may well be right."""
+    """Return a value for every field of any request that may well be right."""
     number = random_.randrange(1, 6)
     host = random_.choice(["127.0.0.1", "127.0.0.1", "0.0.0.0", "::", "::1"])
     return {
@@ -476,7 +476,7 @@ def fitting(random_: random.Random, uids: list[str]) -> dict[str, Any]:
 
 
 def odd_request(random_: random.Random, uids: list[str]) -> dict[str, Any]:
-    """Give a request that is nearly right, or right."""
+    """Return a request that is nearly right, or right."""
     op = random_.choice(list(REQUESTS))
     message: dict[str, Any] = {"op": op, "id": random_.randrange(1, 1000)}
     good = fitting(random_, uids)

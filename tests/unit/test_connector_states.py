@@ -176,7 +176,7 @@ def test_a2_peer_rejects(dancers: Dancers) -> None:
         dancers.connecting.result()
     assert dancers.active.connector.get_private_data() == b"no room"
     expect(dancers, "A0", "P6")
-    assert dancers.active.qp.state == QpState.IDLE
+    assert dancers.active.qp._state == QpState.IDLE
     dancers.assert_nothing_undecided()
 
 
@@ -209,7 +209,7 @@ def test_a2_cancel(dancers: Dancers) -> None:
     dancers.active.connector.cancel_overlapped_requests()
     assert repr(dancers.connecting) == "<Overlapped Connector.connect CANCELED>"
     assert dancers.active.file.poll() == [dancers.connecting]
-    assert dancers.active.qp.state == QpState.IDLE
+    assert dancers.active.qp._state == QpState.IDLE
     expect(dancers, "A0", "P6")
     for call in (
         lambda: dancers.passive.connector.accept(dancers.passive.qp),
@@ -218,7 +218,7 @@ def test_a2_cancel(dancers: Dancers) -> None:
     ):
         assert outcome(call) is ABORTED
     assert dancers.passive.connector.get_private_data() == b"the offer"
-    assert dancers.passive.qp.state == QpState.IDLE
+    assert dancers.passive.qp._state == QpState.IDLE
     dancers.assert_nothing_undecided()
 
 
@@ -232,7 +232,7 @@ def test_p2_an_abandonment_that_the_passive_side_has_not_heard_of(
     dancers.world.broker.fail[answer] = ABORTED
     assert outcome(getattr(dancers.passive.connector, answer), *args) is ABORTED
     expect(dancers, "A2", "P6")
-    assert dancers.passive.qp.state == QpState.IDLE
+    assert dancers.passive.qp._state == QpState.IDLE
     assert outcome(getattr(dancers.passive.connector, answer), *args) is ABORTED
     dancers.active.connector.cancel_overlapped_requests()
     dancers.assert_nothing_undecided()
@@ -264,16 +264,25 @@ def test_a2_connector_is_released(dancers: Dancers, how: str) -> None:
     release(dancers.active, "connector", how)
     assert dancers.connecting.status is CANCELED
     assert dancers.active.file.poll() == [dancers.connecting]
-    assert dancers.active.qp.state == QpState.IDLE
+    assert dancers.active.qp._state == QpState.IDLE
     assert outcome(dancers.passive.connector.reject) is ABORTED
     dancers.assert_nothing_undecided()
 
 
-@pytest.mark.parametrize("how", ["close", "del"])
-@pytest.mark.parametrize("looks", [True, False])
-def test_a2_queue_pair_is_released(dancers: Dancers, how: str, looks: bool) -> None:
+def test_a2_queue_pair_is_dropped(dancers: Dancers) -> None:
+    """The pending Connect keeps it; when that is over nothing does."""
     dancers.to("A2")
-    release(dancers.active, "qp", how)
+    release(dancers.active, "qp", "del")
+    assert dancers.connecting.status is PENDING
+    dancers.passive.connector.reject()
+    assert dancers.connecting.status is REFUSED
+    dancers.assert_nothing_undecided()
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a2_queue_pair_is_released(dancers: Dancers, looks: bool) -> None:
+    dancers.to("A2")
+    release(dancers.active, "qp", "close")
     # The peer hears of it even if this process never makes another call.
     assert outcome(dancers.passive.connector.reject) is ABORTED
     if looks:
@@ -295,7 +304,7 @@ def test_a3_reject_or_release(dancers: Dancers, rejected: bool) -> None:
     assert dancers.accepting.status is REFUSED
     assert dancers.passive.state is State.CLOSED
     for end in (dancers.active, dancers.passive):
-        assert end.qp.state == QpState.IDLE, "not connected, and its Receives stay posted"
+        assert end.qp._state == QpState.IDLE, "not connected, and its Receives stay posted"
     dancers.assert_nothing_undecided()
 
 
@@ -316,7 +325,7 @@ def test_a3_peer_gives_up(dancers: Dancers, how: str) -> None:
     else:
         release(dancers.passive, "connector", how)
     assert dancers.accepting.status is CANCELED
-    assert dancers.passive.qp.state == QpState.IDLE
+    assert dancers.passive.qp._state == QpState.IDLE
     assert outcome(dancers.active.connector.complete_connect) is INVALID
     assert dancers.active.state is State.CLOSED
     dancers.assert_nothing_undecided()
@@ -381,9 +390,9 @@ def test_p3_queue_pair_is_released(dancers: Dancers) -> None:
 ENDINGS: dict[str, Callable[[End], Any]] = {
     "disconnect": lambda end: end.connector.disconnect(),
     "connector closed": lambda end: end.connector.close(),
-    "connector dropped": lambda end: delattr(end, "connector"),
     "queue pair closed": lambda end: end.qp.close(),
     "queue pair dropped": lambda end: delattr(end, "qp"),
+    "both dropped": lambda end: (delattr(end, "connector"), delattr(end, "qp")),
     "fault": lambda end: end.qp.fault(),
 }
 
@@ -403,6 +412,22 @@ def test_a4_p4_one_side_ends_it(dancers: Dancers, who: str, how: str) -> None:
     if how == "fault":
         assert one.state is State.DOWN
         assert one.connector.disconnect().status is OK
+    dancers.assert_nothing_undecided()
+
+
+@pytest.mark.parametrize("who", ["active", "passive"])
+def test_a4_p4_connector_is_dropped(dancers: Dancers, who: str) -> None:
+    """The connection lasts as long as its queue pair does."""
+    dancers.to("A4")
+    one = getattr(dancers, who)
+    other = dancers.passive if who == "active" else dancers.active
+    notice = other.connector.notify_disconnect()
+    release(one, "connector", "del")
+    assert notice.status is PENDING
+    assert one.qp._state == QpState.CONNECTED
+    one.qp.close()
+    assert notice.status is OK
+    assert other.connector.disconnect().status is OK
     dancers.assert_nothing_undecided()
 
 
@@ -561,7 +586,19 @@ def test_p1_an_offer_of_a_listener_that_was_closed_is_not_taken_for_another(
     assert dancers.passive.connector.get_private_data() == b"for the second"
 
 
-@pytest.mark.parametrize("how", RELEASES)
+def test_p1_connector_is_dropped(dancers: Dancers) -> None:
+    """The pending GetConnectionRequest keeps it; when that is over nothing does."""
+    dancers.to("P1")
+    release(dancers.passive, "connector", "del")
+    assert dancers.requesting.status is PENDING
+    dancers.connect()
+    assert dancers.requesting.status is OK
+    dancers.world.progress()
+    assert dancers.connecting.status is REFUSED
+    dancers.assert_nothing_undecided()
+
+
+@pytest.mark.parametrize("how", ["close", "with"])
 @pytest.mark.parametrize("offered", [True, False])
 def test_p1_connector_is_released(dancers: Dancers, how: str, offered: bool) -> None:
     dancers.to("P1")
@@ -661,7 +698,7 @@ def test_connect_failures_that_change_nothing(dancers: Dancers) -> None:
             for each in args:
                 assert outcome(connect, *each) is status, each
         assert end.connector._state is before
-        assert end.qp.state == QpState.IDLE
+        assert end.qp._state == QpState.IDLE
         assert len(dancers.world.broker.calls) == said
         assert not end.file.poll()
     dancers.connect(memoryview(most))
@@ -695,7 +732,7 @@ def test_connect_where_nobody_listens(dancers: Dancers, bound: bool, port: int) 
     assert refused._seen() is REFUSED
     assert end.file.poll() == [refused]
     assert end.state is State.NEW
-    assert end.qp.state == QpState.IDLE
+    assert end.qp._state == QpState.IDLE
     dancers.assert_nothing_undecided()
     dancers.complete()
 
@@ -730,7 +767,7 @@ def test_accept_failures_that_change_nothing(dancers: Dancers) -> None:
     dancers.to("P2")
     end, said = dancers.passive, len(dancers.world.broker.calls)
     busy = end.new_qp()
-    busy.begin_connect()
+    busy._begin_connect()
     most = b"x" * LIMITS.max_callee_data
     for status, args in {
         S.INVALID_PARAMETER_1: [(None,), (dancers.active.new_qp(),)],
@@ -745,7 +782,7 @@ def test_accept_failures_that_change_nothing(dancers: Dancers) -> None:
     assert outcome(end.connector.reject, most + b"x") is S.INVALID_BUFFER_SIZE
     assert outcome(end.connector.reject, 7) is S.ACCESS_VIOLATION
     assert len(dancers.world.broker.calls) == said
-    assert end.qp.state == QpState.IDLE
+    assert end.qp._state == QpState.IDLE
     expect(dancers, "A2", "P2")
     dancers.accept(bytearray(most))
     assert dancers.connecting.status is OK
@@ -760,7 +797,7 @@ def test_accept_that_fails_inside_changes_nothing(dancers: Dancers, what: str) -
     )
     assert outcome(dancers.passive.connector.accept, dancers.passive.qp) is S.INSUFFICIENT_RESOURCES
     expect(dancers, "A2", "P2")
-    assert dancers.passive.qp.state == QpState.IDLE
+    assert dancers.passive.qp._state == QpState.IDLE
     assert not dancers.passive.hub.ledger.live
     dancers.accept()
     dancers.active.connector.complete_connect()
@@ -774,17 +811,16 @@ def test_connect_that_cannot_map_the_link_gives_up(dancers: Dancers) -> None:
     assert dancers.connecting.status is S.INSUFFICIENT_RESOURCES
     assert dancers.accepting.status is REFUSED
     expect(dancers, "A0", "P6")
-    assert dancers.active.qp.state == dancers.passive.qp.state == QpState.IDLE
+    assert dancers.active.qp._state == dancers.passive.qp._state == QpState.IDLE
     dancers.assert_nothing_undecided()
 
 
-@pytest.mark.parametrize("op", ["bind", "connect"])
-def test_connect_that_the_broker_refuses_changes_nothing(dancers: Dancers, op: str) -> None:
-    dancers.world.broker.fail[op] = S.INSUFFICIENT_RESOURCES
+def test_connect_that_the_broker_refuses_changes_nothing(dancers: Dancers) -> None:
+    dancers.world.broker.fail["connect"] = S.INSUFFICIENT_RESOURCES
     end = dancers.active
     assert outcome(end.connector.connect, end.qp, dancers.address) is S.INSUFFICIENT_RESOURCES
     assert end.state is State.NEW
-    assert end.qp.state == QpState.IDLE
+    assert end.qp._state == QpState.IDLE
     dancers.assert_nothing_undecided()
     dancers.bind()
     dancers.world.broker.fail["connect"] = S.ADDRESS_ALREADY_EXISTS
@@ -984,7 +1020,10 @@ def test_listener_states(dancers: Dancers) -> None:
     assert connector._state is State.NEW
 
 
-def test_a_request_that_the_broker_refuses_leaves_the_connector_free(dancers: Dancers) -> None:
+def test_a_request_that_the_broker_refuses_leaves_the_connector_free(
+    dancers: Dancers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shmnd.listener._CERTAINLY_TAKEN", 0)
     dancers.world.broker.fail["request"] = S.INSUFFICIENT_RESOURCES
     call = dancers.listener.get_connection_request
     assert outcome(call, dancers.passive.connector) is S.INSUFFICIENT_RESOURCES
@@ -1072,7 +1111,7 @@ def test_the_broker_dies_in_every_state(dancers: Dancers, state: str) -> None:
     assert end.state is STATES[AFTER_THE_BROKER[state]]
     if state in ("A2", "P2"):
         assert dancers.connecting.status is REFUSED
-        assert dancers.active.qp.state == QpState.IDLE
+        assert dancers.active.qp._state == QpState.IDLE
         assert outcome(dancers.passive.connector.accept, dancers.passive.qp) is ABORTED
     elif state in ("A3", "P3"):
         dancers.active.connector.complete_connect()
@@ -1143,6 +1182,6 @@ def test_an_accept_whose_answer_the_old_broker_took_along(dancers: Dancers) -> N
     dancers.to("P2")
     dancers.world.broker.die()
     assert outcome(dancers.passive.connector.accept, dancers.passive.qp) is ABORTED
-    assert dancers.passive.qp.state == QpState.IDLE
+    assert dancers.passive.qp._state == QpState.IDLE
     assert dancers.passive.state is State.CLOSED
     assert dancers.connecting.status is REFUSED

@@ -26,7 +26,7 @@ def watch() -> Iterator[Watch]:
 
 
 def doorbell(watch: Watch, process: str = "p") -> tuple[Descriptor, bool]:
-    """Give the end to ring at, and whether the watch listens at the other."""
+    """Return the end to ring at, and whether the watch listens at the other."""
     ringing, listening = socket.socketpair()
     return Descriptor(ringing.detach()), watch.listen(listening.detach(), process)
 

@@ -311,7 +311,7 @@ def test_a_busy_connector_is_looked_at_later(dancers: Dancers) -> None:
     holder = threading.Thread(target=hold)
     holder.start()
     held.wait(WAIT)
-    dancers.active.connector.tick()
+    dancers.active.connector._tick()
     assert select.select([dancers.active.hub.epoll_fd], [], [], WAIT)[0]
     released.set()
     holder.join(WAIT)
@@ -324,7 +324,7 @@ def test_progress_within_progress_does_nothing(world: World) -> None:
     class Nosy:
         looks = 0
 
-        def tick(self) -> None:
+        def _tick(self) -> None:
             self.looks += 1
             adapter.hub.progress()
 
@@ -423,6 +423,22 @@ def test_a_replay_that_fails_is_tried_again(dancers: Dancers) -> None:
     dancers.passive.hub.progress()
     dancers.connect()
     assert dancers.requesting.status is Status.SUCCESS
+
+
+def test_a_process_that_does_not_listen_joins_a_broker_but_starts_none(world: World) -> None:
+    adapter = world.adapter()
+    world.broker.die()
+    adapter.hub.progress()
+    assert not adapter.hub.client.alive
+    world.adapter()  # another process starts a broker
+    adapter.hub.ring()
+    adapter.hub.progress()
+    assert not adapter.hub.client.alive, "there is a pause between two attempts"
+    adapter.hub._rejoin.not_before = 0.0
+    adapter.hub.ring()
+    adapter.hub.progress()
+    assert adapter.hub.client.alive
+    assert adapter.uid in world.broker.rendezvous.adapters
 
 
 def test_a_replay_without_an_adapter_that_is_just_dying(world: World) -> None:
@@ -805,3 +821,11 @@ def test_of_gives_one_hub_per_namespace(namespace: str) -> None:
     for hub in (again, other):
         hub.unregister_adapter(nobody)
     assert not Hub._hubs
+
+
+def test_a_patched_standard_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What gevent's and eventlet's patch_all do to `select`."""
+    monkeypatch.delattr("select.epoll")
+    with pytest.raises(NdError, match=r"open_adapter: select\.epoll is missing: gevent") as caught:
+        Hub.of()
+    assert caught.value.status is Status.NOT_SUPPORTED

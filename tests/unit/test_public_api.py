@@ -52,19 +52,20 @@ METHODS: dict[str, dict[str, str]] = {
         ),
         "create_connector": "*, overlapped_file=None",
         "create_listener": "*, overlapped_file=None",
-        "allocate": "nbytes",
+        "allocate": "nbytes, *, peers='write', name=None",
+        "attach": "segment, *, writable=True, trusted=False",
         "close": "",
     },
     "MemoryRegion": _OVERLAPPED
     | {"register": "buffer, flags=0", "deregister": "", "sge": "offset=0, length=None"},
     "MemoryWindow": {"close": ""},
     "QueuePair": {
-        "send": "sge, context=None, flags=0",
+        "send": "sge, context=None, *, flags=0",
         "receive": "sge, context=None",
-        "read": "sge, remote_address, remote_token, context=None, flags=0",
-        "write": "sge, remote_address, remote_token, context=None, flags=0",
-        "bind": "memory_region, memory_window, address, length, context=None, flags=0",
-        "invalidate": "memory_window, context=None, flags=0",
+        "read": "sge, remote_address, remote_token, context=None, *, flags=0",
+        "write": "sge, remote_address, remote_token, context=None, *, flags=0",
+        "bind": "memory_region, memory_window, address, length, context=None, *, flags=0",
+        "invalidate": "memory_window, context=None, *, flags=0",
         "flush": "",
         "close": "",
     },
@@ -72,6 +73,7 @@ METHODS: dict[str, dict[str, str]] = {
     | {
         "get_results": "max=64",
         "wait": "max=64, timeout=None",
+        "wait_one": "timeout=None",
         "notify": "type=1",
         "resize": "depth",
         "get_notify_affinity": "",
@@ -106,6 +108,17 @@ METHODS: dict[str, dict[str, str]] = {
         "get_local_address": "",
         "get_connection_request": "connector",
     },
+    "Result": {"raise_if_failed": ""},
+    "Connection": {
+        "send_bytes": "data, timeout=None",
+        "recv_bytes": "timeout=None, *, maxlength=None",
+        "recv_into": "buffer, timeout=None",
+        "poll": "timeout=0",
+        "asend_bytes": "data, timeout=None",
+        "arecv_bytes": "timeout=None, *, maxlength=None",
+        "close": "",
+    },
+    "Server": {"accept": "timeout=None", "aaccept": "timeout=None", "close": ""},
     "Overlapped": {"done": "", "result": "timeout=None"},
     "OverlappedFile": {"fileno": "", "poll": "max=None", "close": ""},
     "AdapterInfo": {"pack": "", "unpack": "data"},
@@ -122,7 +135,10 @@ ATTRIBUTES = {
         "queue_pair_context",
         "request_context",
         "request_type",
+        "detail",
     ],
+    "Connection": ["closed", "connected"],
+    "Server": ["adapter", "closed"],
     "Overlapped": ["status"],
 }
 
@@ -155,6 +171,9 @@ FAMILIES: dict[type[Exception], str] = {
     BlockingIOError: "NO_MORE_ENTRIES",
     NotImplementedError: "NOT_SUPPORTED",
 }
+
+CONNECTING = {"Adapter", "Connector", "Listener"}
+"""Classes that still show names of the inside."""
 
 CELLS = [(cls, method) for cls, methods in METHODS.items() for method in methods]
 
@@ -219,7 +238,7 @@ def test_adapter_info_has_one_attribute_for_each_field() -> None:
 
 def test_overlapped_operations_can_be_awaited_and_files_closed_by_with() -> None:
     assert callable(shmnd.Overlapped.__await__)
-    for name in METHODS.keys() - {"Overlapped", "AdapterInfo"}:
+    for name in METHODS.keys() - {"Overlapped", "AdapterInfo", "Result"}:
         assert callable(getattr(shmnd, name).__enter__), name
         assert callable(getattr(shmnd, name).__exit__), name
 
@@ -248,3 +267,32 @@ def test_statuses_without_a_name_of_their_own_and_aliases() -> None:
     assert {"FAILURE", "INVALID_REQUEST"} <= set(Status.__members__)
     assert all(0 <= status < 1 << 32 for status in Status)
     assert [kind.value for kind in CqNotify] == [0, 1, 2]
+
+
+EXTENSIONS = {
+    "CompletionQueue": {"spin", "wait_one"},
+    "OverlappedFile": {"closed"},
+    "Overlapped": {"call"},
+    "QueuePair": {"view"},
+    "Result": {"detail", "raise_if_failed"},
+}
+"""Names beyond the interface, that are there or may come."""
+
+
+@pytest.mark.parametrize("cls", sorted({*METHODS, *ATTRIBUTES} - CONNECTING - {"AdapterInfo"}))
+def test_an_object_shows_the_interface_and_nothing_else(cls: str) -> None:
+    wanted = {*METHODS.get(cls, {}), *ATTRIBUTES.get(cls, ()), *EXTENSIONS.get(cls, ())}
+    shown = {name for name in dir(getattr(shmnd, cls)) if not name.startswith("_")}
+    assert shown <= wanted | {"close"}
+
+
+def test_modules_show_the_interface_and_nothing_else() -> None:
+    assert {name for name in dir(shmnd) if not name.startswith("_")} <= {*shmnd.__all__, "nd1"}
+    nd1 = shmnd.nd1
+    assert {name for name in dir(nd1) if not name.startswith("_")} == {*nd1.__all__}
+
+
+def test_the_secret_of_an_adapter_is_no_public_attribute() -> None:
+    with shmnd.open_adapter() as adapter:
+        shown = [getattr(adapter, name) for name in dir(adapter) if not name.startswith("_")]
+        assert adapter._key not in shown

@@ -1,55 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What README.md shows must run as it stands there."""
+"""The programs of README.md and of the tutorial run in two processes, as the pages say."""
 
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 
 
-def programs() -> dict[str, str]:
-    blocks = re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", README.read_text(), re.S | re.M)
-    return dict(blocks)
+def consoles(page: Path) -> list[tuple[str, list[str]]]:
+    """Each command of a page that is a program of the documents, with what it prints."""
+    blocks = re.findall(r"^```console\n(.*?)^```$", page.read_text(), re.S | re.M)
+    found = []
+    for block in blocks:
+        command, *lines = block.splitlines()
+        if command.startswith("$ .venv/bin/python docs/"):
+            found.append((command.removeprefix("$ .venv/bin/python "), lines))
+    return found
 
 
-def run_client(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run it until the other one listens."""
-    deadline = time.monotonic() + 20
-    while True:
-        client = subprocess.run(
-            [sys.executable, "-W", "error", "hello.py", "client"],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=False,
-        )
-        if "CONNECTION_REFUSED" not in client.stderr or time.monotonic() > deadline:
-            return client
-        time.sleep(0.05)
-
-
-@pytest.mark.slow
-def test_the_program_talks_to_itself(tmp_path: Path) -> None:
-    (tmp_path / "hello.py").write_text(programs()["hello.py"])
-    with subprocess.Popen(
-        [sys.executable, "-W", "error", "hello.py"],
-        cwd=tmp_path,
+def in_terminal(command: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", *command.split()],
+        cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    ) as server:
+    )
+
+
+def test_the_readme_shows_the_program_that_lies_there() -> None:
+    shown = re.findall(
+        r"^```python\n# (\w+\.py)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.S | re.M
+    )
+    for name, text in shown:
+        assert (DOCS / name).read_text().endswith(f'"""\n\n{text}')
+    assert [name for name, _ in shown] == ["hello.py"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hello.py", "by_hand.py"])
+def test_two_terminals_show_what_the_tutorial_says(name: str) -> None:
+    (serve, served), (ask, asked) = [
+        entry for entry in consoles(DOCS / "tutorial.md") if name in entry[0]
+    ]
+    with in_terminal(serve) as server:
         try:
-            client = run_client(tmp_path)
-            sent = (client.returncode, client.stdout, client.stderr)
-            assert sent == (0, "greeting sent SUCCESS b'hello'\n", "")
-            output, _ = server.communicate(timeout=20)
-            assert output == "greeting received SUCCESS b'hello'\n"
-            assert server.returncode == 0
+            assert server.stdout is not None
+            assert server.stdout.readline().rstrip() == served[0]
+            with in_terminal(ask) as client:
+                try:
+                    printed, _ = client.communicate(timeout=20)
+                finally:
+                    client.kill()
+            assert (client.returncode, printed.splitlines()) == (0, asked)
+            printed, _ = server.communicate(timeout=20)
+            assert (server.returncode, printed.splitlines()) == (0, served[1:])
         finally:
             server.kill()

@@ -104,15 +104,3 @@ def test_what_peers_only_read_cannot_be_made_writable_again() -> None:
     with mmap.mmap(table.fd, PAGES, mmap.MAP_SHARED, mmap.PROT_READ) as view:
         assert not any(view[:])
     table.close()
-
-
-def test_what_is_held_counts_against_the_limit_of_shared_memory() -> None:
-    shm = os.statvfs("/dev/shm")
-    free = shm.f_bavail * shm.f_frsize
-    held = Segment.create(PAGES, label="test")
-    try:
-        with pytest.raises(NdError, match="/dev/shm") as caught:
-            Segment.create(free, label="test")
-        assert caught.value.status is Status.INSUFFICIENT_RESOURCES
-    finally:
-        held.close()

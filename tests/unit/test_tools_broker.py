@@ -142,11 +142,13 @@ def test_the_broker_of_a_group_is_another_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.delenv("SHMND_RUNTIME_DIR")
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("shmnd.broker.place._COMMON", (tmp_path,))
     assert main(["broker", "status", *HERE, "--group", str(os.getegid())]) == 1
     assert main(["broker", "stop", *HERE, "--group", str(os.getegid())]) == 0
     assert "no broker runs" in capsys.readouterr().out
-    assert (tmp_path / f"shmnd-group-{os.getegid()}" / NAMESPACE).is_dir()
+    place = place_of(NAMESPACE, group=os.getegid(), make=False)
+    assert place.directory == tmp_path / f"shmnd-group-{os.getegid()}" / NAMESPACE
+    assert not place.directory.exists(), "a question makes nothing"
 
 
 def test_a_bad_namespace_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

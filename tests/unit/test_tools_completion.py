@@ -47,7 +47,7 @@ PLAIN = {"bash": "--norc", "zsh": "-f", "fish": "--no-config"}
 
 
 def offered(shell: str, lines: list[list[str]], folder: Path) -> list[set[str]]:
-    """Give what a shell offers at the end of each line; the last word is the one begun."""
+    """Return what a shell offers at the end of each line; the last word is the one begun."""
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"there is no {shell} here")

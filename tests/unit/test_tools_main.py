@@ -4,6 +4,7 @@
 import argparse
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from shmnd import AdapterFlag, NdError, Provider, Status, __version__
 from shmnd.info import LIMITS
-from shmnd_tools import broker_stop
+from shmnd_tools import broker_stop, columns
 from shmnd_tools.commands import in_order, parser_of, whole_parser
 from shmnd_tools.main import main
 
@@ -91,8 +92,6 @@ def test_an_address_is_read_as_the_tables_write_it(text: str, read: str) -> None
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
-        ["bench"],
         ["broker", "dance"],
         ["teapot"],
         ["info", "--tea"],
@@ -108,19 +107,75 @@ def test_a_wrong_command_is_one_line(
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.parametrize("arguments", [[], ["broker"], ["bench"]], ids=str)
+def test_what_needs_more_words_alone_prints_its_help(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exited:
+        main(arguments)
+    assert exited.value.code == 0
+    assert capsys.readouterr().out.startswith(" ".join(["usage: shmnd", *arguments]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "near"),
+    [
+        (["doktor"], "doctor"),
+        (["broker", "stopp"], "stop"),
+        (["bench", "pinpong"], "pingpong"),
+        (["ps", "--namespaze", "x"], "--namespace"),
+        (["broker", "run", "--repalce"], "--replace"),
+        (["ps", "conections"], "connections"),
+    ],
+    ids=str,
+)
+def test_a_misspelt_word_is_named_with_the_nearest(
+    arguments: list[str], near: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exited:
+        main(arguments)
+    assert exited.value.code == 2
+    said = capsys.readouterr().err
+    assert f"did you mean {near!r}?" in said
+    assert repr(arguments[-1] if arguments[-1] != "x" else arguments[-2]) in said
+
+
+@pytest.mark.parametrize("command", VERBS, ids=lambda command: command.prog)
+def test_every_verb_takes_a_namespace_and_a_group(command: argparse.ArgumentParser) -> None:
+    assert {"--namespace", "--group"} <= set(command._option_string_actions)
+
+
+def test_tables_fit_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"state": "down", "command": "x" * 200, "memory": 3 << 20}
+    what = [columns.text("state"), columns.sizes("memory"), columns.text("command")]
+    plain = columns.draw(what, [row])
+    assert "3 MiB" in plain
+    assert "x" * 200 in plain
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("os.get_terminal_size", lambda: os.terminal_size((60, 24)))
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = columns.draw(what, [row])
+    assert "\x1b[31mdown" in coloured
+    bare = re.sub("\x1b.*?m", "", coloured)
+    assert max(map(len, bare.splitlines())) == 60
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert columns.draw(what, [row]) == bare
+
+
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
         (["--format", "json", "address", "list"], ["address", "list", "--format", "json"]),
         (["--namespace=a", "--format=json", "ps"], ["ps", "--namespace=a", "--format=json"]),
         (["address", "--format", "json"], ["address", "list", "--format", "json"]),
-        (["broker"], ["broker", "run"]),
+        (["broker"], ["broker", "--help"]),
+        (["bench"], ["bench", "--help"]),
         (["broker", "--idle", "1"], ["broker", "run", "--idle", "1"]),
         (["broker", "stop"], ["broker", "stop"]),
         (["broker", "--help"], ["broker", "--help"]),
         (["bench", "pingpong", "-n", "1"], ["bench", "pingpong", "-n", "1"]),
         (["--format"], ["--format"]),
-        ([], []),
+        ([], ["--help"]),
     ],
 )
 def test_what_stands_before_the_noun_and_a_verb_that_is_left_out(

@@ -28,7 +28,7 @@ _CLOSING: Final = re.compile(r"=+ (.* in [\d.]+s.*) =+\n?")
 
 
 def halves() -> tuple[list[str], list[str]]:
-    """Give the folders of both; every folder that has tests is in one of them."""
+    """Return the folders of both; every folder that has tests is in one of them."""
     folders = sorted({path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")})
     first = [str(TESTS / name) for name in folders if name in FIRST]
     return first, [str(TESTS / name) for name in folders if name not in FIRST]
@@ -44,7 +44,7 @@ def shown(lines: Iterable[str]) -> Counter[str]:
 
 
 def counts(closing: str) -> Counter[str]:
-    """Give what is counted in a closing line; `1 error` and `2 errors` are of one kind."""
+    """Return what is counted in a closing line; `1 error` and `2 errors` are of one kind."""
     found = re.findall(r"(\d+) (error|warning|\w+)", closing)
     return Counter({kind: int(number) for number, kind in found})
 

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Named records that processes announce to each other, and introductions without a connection.
+
+A record belongs to an adapter and has a kind, a name and a few bytes of data; it ends with the
+adapter, with the process, or when its owner retracts it. A process that watches a kind, or one
+name of a kind, receives an event for each record that comes or goes from then on; `find` returns
+the records that exist.
+
+`meet` introduces two adapters to each other as a connect would: each process receives the other's
+doorbell, pidfd and segments, also segments that are announced later. A meeting with an adapter
+that is not there yet is kept until it comes, since after a restart of the broker processes come
+back in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+from shmnd.broker.protocol import Fields, Refusal, text_of
+from shmnd.broker.records import Adapter, Limits, Outbox, Process
+from shmnd.status import Status
+
+__all__ = ["Directory"]
+
+_PAGE_BYTES = 24 << 10
+
+
+@dataclass(eq=False, slots=True)
+class Record:
+    """A name that an adapter has announced."""
+
+    adapter: Adapter
+    number: int
+    kind: str
+    name: str
+    data: Fields
+
+    def wire(self) -> Fields:
+        """Return the record as clients receive it."""
+        return {
+            "adapter": self.adapter.uid,
+            "process": self.adapter.process.uid,
+            "pid": self.adapter.process.trusted_pid or self.adapter.process.pid,
+            "object": self.number,
+            "kind": self.kind,
+            "name": self.name,
+            "data": self.data,
+        }
+
+
+@dataclass(eq=False, slots=True)
+class _Member:
+    """What one process does in the directory."""
+
+    records: dict[int, Record] = field(default_factory=dict)
+    watches: set[tuple[str, str]] = field(default_factory=set)
+    """Kinds and names; an empty name stands for all of a kind."""
+    meetings: set[tuple[str, str]] = field(default_factory=set)
+    """Adapters of its own, and adapters that these are to meet."""
+
+
+class Directory:
+    """All records, who watches them, and who meets whom."""
+
+    def __init__(
+        self,
+        adapters: Mapping[str, Adapter],
+        outbox: Outbox,
+        limits: Limits,
+        introduce: Callable[[Adapter, Process | None], None],
+    ) -> None:
+        self._adapters = adapters
+        self._outbox = outbox
+        self._limits = limits
+        self._introduce = introduce
+        self._members: dict[Process, _Member] = {}
+        self._watchers: dict[tuple[str, str], dict[Process, None]] = {}
+        self._meeting: dict[str, dict[Process, None]] = {}
+        """Adapters, and the processes that meet them or want to."""
+
+    # --- records -------------------------------------------------------------------------------
+
+    def announce(self, process: Process, adapter: Adapter, fields: Fields) -> None:
+        """Add a record, or replace the data of one."""
+        records = self._member(process).records
+        number = fields["object"]
+        known = records.get(number)
+        if known is None and len(records) >= self._limits.records:
+            raise _full(self._limits.records, "records")
+        if known is not None and (known.kind, known.name) != (fields["kind"], fields["name"]):
+            raise Refusal(
+                Status.SHARING_VIOLATION,
+                f"object {number} is announced as {known.kind} {known.name!r}",
+            )
+        record = Record(adapter, number, fields["kind"], fields["name"], fields["data"])
+        records[number] = record
+        self._tell("record", record)
+
+    def retract(self, process: Process, number: int) -> None:
+        """Remove a record; harmless when there is none."""
+        record = self._member(process).records.pop(number, None)
+        if record is not None:
+            self._tell("record_gone", record)
+
+    def find(self, fields: Fields) -> Fields:
+        """Return a page of records, in no particular order; `next` (not 0) leads to the one after.
+
+        Records that come or go between two pages may be missing or stand twice; who needs to know
+        better watches first.
+        """
+        kind, name = fields["kind"], fields["name"]
+        page: list[Fields] = []
+        size, seen = 0, fields["after"]
+        for record in islice(self._matching(kind, name), seen, None):
+            wire = record.wire()
+            size += len(text_of(wire))
+            if page and size > _PAGE_BYTES:
+                return {"page": page, "next": seen}
+            page.append(wire)
+            seen += 1
+        return {"page": page, "next": 0}
+
+    def _matching(self, kind: str, name: str) -> Iterator[Record]:
+        for member in self._members.values():
+            for record in member.records.values():
+                if record.kind == kind and name in ("", record.name):
+                    yield record
+
+    def _tell(self, event: str, record: Record) -> None:
+        told: dict[Process, None] = {}
+        for key in ((record.kind, record.name), (record.kind, "")):
+            told.update(self._watchers.get(key, {}))
+        for process in told:
+            self._outbox.event(process, event, **record.wire())
+
+    # --- watching ------------------------------------------------------------------------------
+
+    def watch(self, process: Process, kind: str, name: str) -> None:
+        """Send the process what comes and goes under a name, or under a kind."""
+        watches = self._member(process).watches
+        if (kind, name) not in watches and len(watches) >= self._limits.watches:
+            raise _full(self._limits.watches, "watches")
+        watches.add((kind, name))
+        self._watchers.setdefault((kind, name), {})[process] = None
+
+    def unwatch(self, process: Process, kind: str, name: str) -> None:
+        """Send it no more; harmless when it does not watch."""
+        self._member(process).watches.discard((kind, name))
+        watchers = self._watchers.get((kind, name), {})
+        watchers.pop(process, None)
+        if not watchers:
+            self._watchers.pop((kind, name), None)
+
+    # --- meeting -------------------------------------------------------------------------------
+
+    def meet(self, process: Process, adapter: Adapter, peer: str) -> bool:
+        """Introduce two adapters to each other; False when the other is not there (yet)."""
+        meetings = self._member(process).meetings
+        if (adapter.uid, peer) not in meetings and len(meetings) >= self._limits.meetings:
+            raise _full(self._limits.meetings, "meetings")
+        found = self._adapters.get(peer)
+        if found is not None:
+            self._introduce(found, process)
+            self._introduce(adapter, found.process)
+        meetings.add((adapter.uid, peer))
+        self._meeting.setdefault(peer, {})[process] = None
+        return found is not None
+
+    def part(self, process: Process, adapter: str, peer: str) -> None:
+        """Forget a meeting: segments that are announced from now on are not shared for it."""
+        meetings = self._member(process).meetings
+        meetings.discard((adapter, peer))
+        if not any(met == peer for _, met in meetings):
+            self._stop_meeting(process, peer)
+
+    def _stop_meeting(self, process: Process, peer: str) -> None:
+        waiting = self._meeting.get(peer, {})
+        waiting.pop(process, None)
+        if not waiting:
+            self._meeting.pop(peer, None)
+
+    def adapter_came(self, adapter: Adapter) -> None:
+        """Introduce an adapter to those who want to meet it, and those to it."""
+        for process in list(self._meeting.get(adapter.uid, ())):
+            for own, peer in self._members[process].meetings:
+                mine = self._adapters.get(own)
+                if peer != adapter.uid or mine is None:
+                    continue
+                try:
+                    self._introduce(adapter, process)
+                    self._introduce(mine, adapter.process)
+                except Refusal:
+                    continue  # as if they had not met yet: a later segment tries again
+
+    def share_segment(self, adapter: Adapter) -> None:
+        """Return a new segment to all whom a meeting connects with its adapter."""
+        for process in list(self._meeting.get(adapter.uid, ())):
+            if adapter.uid in process.knows:
+                self._introduce(adapter, process)
+        for own, peer in list(self._member(adapter.process).meetings):
+            found = self._adapters.get(peer)
+            if own == adapter.uid and found is not None and own in found.process.knows:
+                self._introduce(adapter, found.process)
+
+    # --- ends ----------------------------------------------------------------------------------
+
+    def forget_adapter(self, adapter: Adapter) -> None:
+        """An adapter is closed or lost, and its records and meetings with it."""
+        member = self._members.get(adapter.process)
+        if member is None:
+            return
+        for number, record in list(member.records.items()):
+            if record.adapter is adapter:
+                self.retract(adapter.process, number)
+        for own, peer in list(member.meetings):
+            if own == adapter.uid:
+                self.part(adapter.process, own, peer)
+
+    def leave(self, process: Process) -> None:
+        """A process is gone; its adapters were forgotten before."""
+        member = self._members.pop(process, None)
+        if member is None:
+            return
+        for key in member.watches:
+            watchers = self._watchers.get(key, {})
+            watchers.pop(process, None)
+            if not watchers:
+                self._watchers.pop(key, None)
+        for _, peer in member.meetings:
+            self._stop_meeting(process, peer)
+
+    def _member(self, process: Process) -> _Member:
+        return self._members.setdefault(process, _Member())
+
+
+def _full(limit: int, what: str) -> Refusal:
+    return Refusal(Status.INSUFFICIENT_RESOURCES, f"the limit of {limit} {what} is reached")

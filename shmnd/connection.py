@@ -1,0 +1,464 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A connection that carries messages, and shows everything that it is made of.
+
+`Connection` waits for what `messages.py` does: blocking, in asyncio, or as an iterator. Its names
+and its behaviour are those of `multiprocessing.connection.Connection` where both have them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from shmnd.closing import Closing
+from shmnd.messages import LONGEST, Outgoing
+from shmnd.status import IN_CHILD, NdError, Status
+from shmnd.within import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from shmnd.adapter import Adapter
+    from shmnd.connector import Connector
+    from shmnd.memory import MemoryRegion
+    from shmnd.overlapped import Overlapped
+    from shmnd.queues import CompletionQueue, QueuePair
+    from shmnd.ring.above import AnyBuffer
+    from shmnd.sharing import Ends, SharedAdapter
+
+__all__ = ["Connection"]
+
+
+class PeerClosedError(BrokenPipeError, EOFError):
+    """A message cannot be sent: the peer has closed the connection."""
+
+
+class Connection(Closing):
+    """One end of a connection, from `shmnd.connect` or `Server.accept`.
+
+    It owns what it shows: `.adapter`, `.qp`, `.cq`, `.connector`, `.region` and `.memory`, which is
+    registered for the Sends, Reads and Writes of the program's own. Those complete on `.cq`, where
+    messages never appear. Messages have memory and a queue of receives of their own.
+
+    One thread may send while another receives. An event loop and threads do not share one
+    connection.
+    """
+
+    def __init__(self, shared: SharedAdapter, ends: Ends) -> None:
+        self._shared: Final = shared
+        self.adapter: Final[Adapter] = shared.adapter
+        """The adapter; a server's connections share the server's."""
+        self.qp: Final[QueuePair] = ends.qp
+        """The queue pair."""
+        self.cq: Final[CompletionQueue] = ends.cq
+        """Where requests that the program itself posts on `.qp` complete, but Receives."""
+        self.receive_cq: Final[CompletionQueue] = ends.receive_cq
+        """Where Receives complete; messages come through it."""
+        self.connector: Final[Connector] = ends.connector
+        """The connector."""
+        self.region: Final[MemoryRegion] = ends.region
+        """The registration of `.memory`."""
+        self.memory: Final = ends.memory
+        """Shared memory for the program's own use, a numpy array of bytes."""
+        self.peer_address: Final[tuple[str, int]] = ends.connector.get_peer_address()
+        """The address of the other end."""
+        self.local_address: Final[tuple[str, int]] = ends.connector.get_local_address()
+        """The address of this end."""
+        self.remote_address: Final[int] = ends.theirs.address
+        """Where the peer's `.memory` begins, in the peer: for Read and Write."""
+        self.remote_token: Final[int] = ends.theirs.token
+        """The token of the peer's `.memory`, for Read and Write."""
+        self.remote_length: Final[int] = ends.theirs.length
+        """The bytes of the peer's `.memory`."""
+        self._messages: Final = ends.messages
+        self._inbox: Final = ends.messages.inbox
+        self._disconnected: Final = ends.connector.notify_disconnect()
+        self._refusal = ""  # of every call, from the end of this side on
+        self._told: Overlapped | None = None
+        self._start_locks()
+        shared.take()
+        _all.add(self)
+
+    def _start_locks(self) -> None:
+        self._lock = threading.Lock()
+        """Held for each step, never for a wait."""
+        self._changed = threading.Condition(self._lock)
+        self._turn = threading.Lock()
+        """Held for a message that takes more than one step to send."""
+        self._turn_in_loop: asyncio.Lock | None = None
+        self._busy = False  # a message of several steps is under way
+        self._pumping = False
+        self._followers = 0
+
+    # -- state --
+
+    @property
+    def closed(self) -> bool:
+        """True after `close()`."""
+        return bool(self._refusal)
+
+    @property
+    def connected(self) -> bool:
+        """True until either side closes, or the peer dies."""
+        return not (self._refusal or self._messages.ended or self._disconnected.done())
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "connected" if self.connected else "disconnected"
+        ends = f"{_written(self.local_address)} to {_written(self.peer_address)}"
+        unread = len(self._inbox)
+        return f"<Connection {state} {ends}, {self._messages!r}, {unread} messages unread>"
+
+    # -- blocking --
+
+    def send_bytes(self, data: AnyBuffer, timeout: float | None = None) -> None:
+        """Send a message of any length; wait while the peer has no room for it.
+
+        TimeoutError when `timeout` seconds end first: nothing of the message is delivered then.
+        While it waits it takes in what the peer sends, so both sides may send at once.
+        BrokenPipeError when the peer has closed, ConnectionResetError when it died.
+        """
+        call = "Connection.send_bytes"
+        if type(data) is not bytes:
+            data = _bytes_of(data, call)
+        nbytes = len(data)
+        with self._lock:
+            if not self._inbox or self._messages.ended:
+                self._look(call)
+            if not self._busy and self._messages.send_whole(data, nbytes):
+                return
+        self._send_in_steps(data, nbytes, timeout, call)
+
+    def _send_in_steps(
+        self, data: bytes | memoryview, nbytes: int, timeout: float | None, call: str
+    ) -> None:
+        deadline = _deadline(timeout, call)
+        out = self._outgoing(data, nbytes, call)
+        if not self._turn.acquire(timeout=-1 if deadline is None else _left(deadline)):
+            raise self._late(call, "another message was being sent")
+        try:
+            with self._lock:
+                self._busy = True
+                if not self._wait(lambda: self._pushed(out, call), deadline):
+                    raise self._late(call, _NO_ROOM)
+        finally:
+            self._busy = False
+            self._turn.release()
+
+    def recv_bytes(self, timeout: float | None = None, *, maxlength: int | None = None) -> bytes:
+        """Wait for a message and return it.
+
+        EOFError when the peer has closed and all messages were taken, ConnectionResetError when
+        it died, TimeoutError when `timeout` seconds end first, OSError when the message is longer
+        than `maxlength`: it stays, and the next call may take it.
+        """
+        call = "Connection.recv_bytes"
+        with self._lock:
+            if not self._inbox or self._refusal:
+                self._await_message(timeout, call)
+            return self._next(maxlength, call)
+
+    def recv_into(self, buffer: AnyBuffer, timeout: float | None = None) -> int:
+        """Wait for a message and copy it to a buffer; return its length.
+
+        `multiprocessing.BufferTooShort`, with the message as its argument, when it does not fit.
+        """
+        call = "Connection.recv_into"
+        target = _writable(buffer, call)
+        with self._lock:
+            self._await_message(timeout, call)
+            message = self._inbox.popleft()
+        if len(message) > target.nbytes:
+            from multiprocessing import BufferTooShort
+
+            raise BufferTooShort(message)
+        target[: len(message)] = message
+        return len(message)
+
+    def poll(self, timeout: float | None = 0) -> bool:
+        """Return whether `recv_bytes` would return, or raise, at once; wait that long for it."""
+        call = "Connection.poll"
+        deadline = _deadline(timeout, call)
+        with self._lock:
+            try:
+                return self._wait(lambda: self._arrived(call), deadline)
+            except (EOFError, ConnectionResetError):
+                return True
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Return the messages as they come, until the peer closes."""
+        while True:
+            try:
+                message = self.recv_bytes()
+            except EOFError:
+                return
+            yield message
+
+    # -- asyncio --
+
+    async def asend_bytes(self, data: AnyBuffer, timeout: float | None = None) -> None:
+        """Send a message as `send_bytes` does, and let other tasks run meanwhile."""
+        call = "Connection.asend_bytes"
+        data = data if type(data) is bytes else _bytes_of(data, call)
+        nbytes = len(data)
+        if not self._inbox or self._messages.ended:
+            self._look(call)
+        if not self._busy and self._messages.send_whole(data, nbytes):
+            return
+        out = self._outgoing(data, nbytes, call)
+        if self._turn_in_loop is None:
+            self._turn_in_loop = asyncio.Lock()
+        try:
+            async with asyncio.timeout(_pause(timeout, call)), self._turn_in_loop:
+                self._busy = True
+                try:
+                    await self._wait_in_loop(lambda: self._pushed(out, call))
+                finally:
+                    self._busy = False
+        except TimeoutError:
+            raise self._late(call, _NO_ROOM) from None
+
+    async def arecv_bytes(
+        self, timeout: float | None = None, *, maxlength: int | None = None
+    ) -> bytes:
+        """Return the next message as `recv_bytes` does, and let other tasks run meanwhile."""
+        call = "Connection.arecv_bytes"
+        try:
+            async with asyncio.timeout(_pause(timeout, call)):
+                await self._wait_in_loop(lambda: self._arrived(call))
+        except TimeoutError:
+            raise self._late(call, _NOTHING) from None
+        return self._next(maxlength, call)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Return the messages as they come, until the peer closes."""
+        while True:
+            try:
+                message = await self.arecv_bytes()
+            except EOFError:
+                return
+            yield message
+
+    async def _wait_in_loop(self, ready: Callable[[], bool]) -> None:
+        while not ready():
+            if self._told is None or self._told.done():
+                self._told = self.receive_cq.notify()
+            results = self.receive_cq.get_results()  # it may have come before the Notify
+            if results:
+                self._messages.take(results)
+                continue
+            try:
+                await self._told
+            except NdError as err:
+                if err.status is not Status.CANCELED:
+                    raise
+
+    # -- steps: with the lock held, where threads are --
+
+    def _look(self, call: str) -> None:
+        """Take what has arrived, without waiting; raise when nothing can be sent any more."""
+        if self._refusal:
+            raise OSError(f"{call}: {self._refusal}")
+        if not self._pumping:
+            results = self.receive_cq.get_results()
+            if results:
+                self._messages.take(results)
+        if self._messages.goodbye or self._messages.ended:
+            raise self._ended(call, sending=True)
+
+    def _pushed(self, out: Outgoing, call: str) -> bool:
+        """Send what there is room for; True when the whole message is sent."""
+        if self._refusal:
+            raise OSError(f"{call}: {self._refusal}")
+        if self._messages.goodbye or self._messages.ended:
+            raise self._ended(call, sending=True)
+        return self._messages.push(out)
+
+    def _arrived(self, call: str) -> bool:
+        """True when a message is there; EOFError or ConnectionResetError when none will come."""
+        if self._refusal:
+            raise OSError(f"{call}: {self._refusal}")
+        if self._inbox:
+            return True
+        if self._messages.goodbye or self._messages.ended:
+            raise self._ended(call, sending=False)
+        return False
+
+    def _next(self, maxlength: int | None, call: str) -> bytes:
+        if maxlength is not None and len(self._inbox[0]) > maxlength:
+            raise OSError(
+                f"{call}: the message has {len(self._inbox[0])} bytes, more than maxlength "
+                f"{maxlength}; receive it with a larger one"
+            )
+        return self._inbox.popleft()
+
+    def _await_message(self, timeout: float | None, call: str) -> None:
+        if not self._wait(lambda: self._arrived(call), _deadline(timeout, call)):
+            raise self._late(call, _NOTHING)
+
+    def _wait(self, ready: Callable[[], bool], deadline: float | None) -> bool:
+        """Wait for a step to succeed; False when the time ends first.
+
+        One thread waits for the queue, the others for that one.
+        """
+        while not ready():
+            left = None if deadline is None else deadline - time.monotonic()
+            if self._pumping:
+                if left is not None and left <= 0:
+                    return False
+                self._followers += 1
+                try:
+                    self._changed.wait(left)
+                finally:
+                    self._followers -= 1
+                continue
+            results = self._pump(left)
+            if results:
+                self._messages.take(results)
+            elif left is not None and left <= 0:
+                return ready()
+        return True
+
+    def _pump(self, left: float | None) -> list[Any]:
+        """Wait for the receive queue, with the lock released."""
+        self._pumping = True
+        self._lock.release()
+        try:
+            return self.receive_cq.wait(64, None if left is None else max(0.0, left))
+        except NdError as err:
+            if err.status is Status.INVALID_HANDLE and self._refusal:
+                return []  # another thread has closed this connection
+            raise
+        finally:
+            self._lock.acquire()
+            self._pumping = False
+            if self._followers:
+                self._changed.notify_all()
+
+    # -- errors --
+
+    def _ended(self, call: str, *, sending: bool) -> OSError | EOFError:
+        peer = f"the peer {_written(self.peer_address)}"
+        if self._messages.goodbye:
+            text = f"{call}: {peer} has closed the connection"
+            return PeerClosedError(text) if sending else EOFError(text)
+        reason = self._messages.ended
+        return ConnectionResetError(
+            f"{call}: {reason}: {peer} died, or disconnected without closing"
+        )
+
+    def _late(self, call: str, why: str) -> TimeoutError:
+        return TimeoutError(f"{call}: the time-out ended; {_written(self.peer_address)} {why}")
+
+    def _outgoing(self, data: bytes | memoryview, nbytes: int, call: str) -> Outgoing:
+        if nbytes > LONGEST:
+            raise ValueError(f"{call}: {nbytes} bytes; a message has at most {LONGEST}")
+        return Outgoing(memoryview(data))
+
+    # -- the end --
+
+    def close(self) -> None:
+        """Close this end. The peer gets what was sent, and then EOFError. Harmless when repeated.
+
+        Threads that wait in a call get OSError.
+        """
+        with self._lock:
+            if self._refusal:
+                return
+            self._refusal = "the connection is closed"
+            if not self._messages.ended:
+                self._messages.say_goodbye()
+        self.connector.close()
+        self.qp.close()
+        self._messages.close()
+        self.region.close()
+        self.receive_cq.close()
+        self.cq.close()
+        with self._lock:
+            self._changed.notify_all()
+        self._shared.give_back()
+
+    def _end_in_child(self) -> None:
+        """After fork: it is the parent's, and this process leaves it alone."""
+        self._start_locks()
+        self._refusal = self._refusal or f"the connection {IN_CHILD.replace('adapter', 'one')}"
+
+
+_NO_ROOM: Final = "takes no messages now: it has not received what was sent before"
+_NOTHING: Final = "has sent no message"
+
+
+_all: Final[weakref.WeakSet[Connection]] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    """At the end of the process: peers are to see that it closed, not that it died."""
+    for connection in list(_all):
+        try:
+            connection.close()
+        except Exception:
+            pass  # the others are to be closed as well
+
+
+def _after_fork_in_child() -> None:
+    for connection in list(_all):
+        connection._end_in_child()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _written(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _bytes_of(data: object, call: str) -> memoryview:
+    """Return a view of a message's bytes; TypeError for what has none."""
+    try:
+        view = memoryview(data)  # type: ignore[arg-type]
+    except TypeError:
+        hint = ": encode it first, text.encode()" if isinstance(data, str) else ""
+        raise TypeError(
+            f"{call}: data must be bytes or another buffer, not {type(data).__name__}{hint}"
+        ) from None
+    if not view.c_contiguous:
+        raise ValueError(f"{call}: the buffer is not contiguous; copy it first, bytes(data)")
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def _writable(buffer: object, call: str) -> memoryview:
+    try:
+        view = memoryview(buffer)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(
+            f"{call}: buffer must be writable memory such as a bytearray, "
+            f"not {type(buffer).__name__}"
+        ) from None
+    if view.readonly or not view.c_contiguous:
+        raise TypeError(f"{call}: the buffer is read-only or not contiguous; use a bytearray")
+    return view.cast("B") if view.nbytes else memoryview(bytearray())
+
+
+def _pause(timeout: object, call: str) -> float | None:
+    """Check a time-out: None, or a number of seconds that is not negative."""
+    if timeout is None:
+        return None
+    number = seconds(call, 0, "timeout", timeout)
+    if number < 0:
+        raise ValueError(f"{call}: timeout {timeout!r} is negative; 0 does not wait, None always")
+    return number
+
+
+def _deadline(timeout: object, call: str) -> float | None:
+    pause = _pause(timeout, call)
+    return None if pause is None else time.monotonic() + pause
+
+
+def _left(deadline: float) -> float:
+    return min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)

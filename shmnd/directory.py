@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names that processes announce to each other: an extension, for libraries on top of it.
+
+A record is a name of some kind with a few bytes of data. It belongs to an adapter and ends with
+it. It survives the broker: its process announces it again to the next one. A `Watch` follows the
+records of a kind, or those of one name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from shmnd.records import Announcement, Change, Entry, Watch
+
+if TYPE_CHECKING:
+    from shmnd.protocols import Announcer
+
+__all__ = ["Announcement", "Change", "Directory", "Entry", "Watch"]
+
+
+class Directory:
+    """The records of a namespace, as an adapter sees and makes them."""
+
+    def __init__(self, adapter: Announcer) -> None:
+        self._adapter = adapter
+        self._names = adapter.hub.names
+
+    def announce(self, kind: str, name: str, data: Mapping[str, Any] | None = None) -> Announcement:
+        """Announce a record.
+
+        `kind` has up to 32 lower-case letters, digits, dots and hyphens, `name` up to 255 bytes,
+        `data` up to 4,096 bytes as JSON.
+        """
+        self._adapter.check_open("Directory.announce")
+        return self._names.announce(self._adapter, kind, name, dict(data or {}))
+
+    def find(self, kind: str, name: str = "") -> tuple[Entry, ...]:
+        """Return the records of a kind, or those of one name, that exist now."""
+        self._adapter.check_open("Directory.find")
+        return tuple(self._names.find(kind, name))
+
+    def watch(self, kind: str, name: str = "") -> Watch:
+        """Return a watch on a kind, or on one name of it."""
+        self._adapter.check_open("Directory.watch")
+        return self._names.watch(kind, name)

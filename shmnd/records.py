@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records that processes announce to each other, and how they are followed.
+
+See `shmnd.directory` for the calls that make these.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+__all__ = ["Announcement", "Change", "Entry", "Watch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record as every process sees it."""
+
+    kind: str
+    name: str
+    data: Mapping[str, Any]
+    adapter: str
+    """Names the adapter that announced it."""
+    process: str
+    pid: int
+    number: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Return the part that no other record shares."""
+        return self.adapter, self.number
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A record that came, changed, or went."""
+
+    entry: Entry
+    gone: bool
+
+
+class Watch:
+    """The records of a kind, or of one name of it, and what changes among them.
+
+    `changes` first returns the records that exist already. After a restart of the broker it
+    returns only what is different then. `wake` is called, from any thread, when there is a change
+    to return; it must not wait.
+    """
+
+    def __init__(self, kind: str, name: str, progress: Callable[[], None]) -> None:
+        self.kind: Final = kind
+        self.name: Final = name
+        self.wake: Callable[[], None] = lambda: None
+        self.end: Callable[[], None] = lambda: None
+        self._progress = progress
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, int], Entry] = {}
+        self._changes: deque[Change] = deque()
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All records that exist now, as far as this process knows."""
+        self._progress()
+        with self._lock:
+            return tuple(self._known.values())
+
+    @property
+    def pending(self) -> bool:
+        """True when `changes` has something to return."""
+        return bool(self._changes)
+
+    def changes(self) -> list[Change]:
+        """Return what changed since the last call. Never waits."""
+        self._progress()
+        with self._lock:
+            found = list(self._changes)
+            self._changes.clear()
+        return found
+
+    def take(self, entry: Entry, *, gone: bool) -> None:
+        """Note a record that came or went."""
+        with self._lock:
+            known = self._known.get(entry.key)
+            if known is None if gone else known == entry:
+                return
+            if gone:
+                del self._known[entry.key]
+            else:
+                self._known[entry.key] = entry
+            self._changes.append(Change(entry, gone))
+        self.wake()
+
+    def keys(self) -> set[tuple[str, int]]:
+        """Return which records are known."""
+        with self._lock:
+            return set(self._known)
+
+    def forget(self, key: tuple[str, int]) -> None:
+        """Note that a record is gone, which the broker did not say."""
+        entry = self._known.get(key)
+        if entry is not None:
+            self.take(entry, gone=True)
+
+    def close(self) -> None:
+        """End the watch. Harmless twice."""
+        self.end()
+        self.end = lambda: None
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Announcement:
+    """A record of this process, until it is closed or its adapter is."""
+
+    def __init__(self, retract: Callable[[], None], kind: str, name: str) -> None:
+        self._retract: Callable[[], None] | None = retract
+        self.kind: Final = kind
+        self.name: Final = name
+
+    def close(self) -> None:
+        """Retract the record. Harmless twice."""
+        retract, self._retract = self._retract, None
+        if retract is not None:
+            retract()
+
+    def __enter__(self) -> Announcement:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "retracted" if self._retract is None else "announced"
+        return f"<Announcement {self.kind} {self.name!r} {state}>"

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much shared memory may still be made: by the machine, by the control groups, by choice.
+
+A segment has no name and lies in no mounted file system, so the size of /dev/shm
+says nothing about it. Its pages count for the machine (MemAvailable) and for the memory control
+group of the process that makes it, of version 2 or 1, and for each group above that one. Where
+one of these is exceeded, the kernel ends a process instead of returning an error; therefore they
+are read before a segment is committed.
+
+What another process takes between the reading and the commitment is not seen. A spare part of
+each bound is left for that, and for the private memory of the process.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Final, NamedTuple
+
+from shmnd.status import Status, error
+
+__all__ = [
+    "LIMIT_VARIABLE",
+    "Bound",
+    "Mount",
+    "groups",
+    "least_bound",
+    "mounts",
+    "no_room",
+    "own_limit",
+    "read_file",
+    "require_room",
+]
+
+LIMIT_VARIABLE: Final = "SHMND_MEMORY_LIMIT"
+"""The limit that a user sets to what a process makes, in bytes, or with a suffix K, M, G or T."""
+_SPARE: Final = 16 << 20
+"""Bytes that stay free for others; of a small group, a thirty-second of its limit."""
+_HOLDS: Final = 0.01
+"""Seconds for which a reading serves small segments too."""
+_UNLIMITED: Final = 1 << 60
+"""From here on a number of version 1 stands for 'no limit'."""
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
+_GIVEN: Final = re.compile(r"(\d+)([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+Read = Callable[[str], str]
+
+
+class Bound(NamedTuple):
+    """The bytes that one bound leaves, what the bound is, and how to raise it."""
+
+    free: int
+    name: str
+    remedy: str
+
+
+class Mount(NamedTuple):
+    """A line of /proc/self/mountinfo."""
+
+    root: str
+    """Which folder of its file system is shown."""
+    at: str
+    kind: str
+    options: frozenset[str]
+
+
+def read_file(name: str) -> str:
+    """Return the text of a small file; nothing if it cannot be read."""
+    try:
+        return Path(name).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+# -- control groups --
+
+
+def mounts(read: Read) -> Iterator[Mount]:
+    """Go through the mounts that this process sees, the innermost of a place last."""
+    for line in read("/proc/self/mountinfo").splitlines():
+        before, _, after = line.partition(" - ")
+        fields, more = before.split(), after.split()
+        if len(fields) >= 6 and len(more) >= 3:
+            options = frozenset(more[2].split(","))
+            yield Mount(_plain(fields[3]), _plain(fields[4]), more[0], options)
+
+
+def _plain(text: str) -> str:
+    """Undo the kernel's spelling of blanks."""
+    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
+
+
+def groups(read: Read, controller: str) -> Iterator[PurePosixPath]:
+    """Go from this process's group up to the highest that can be seen, in both versions."""
+    yield from _groups(read, controller, read("/proc/self/cgroup"))
+
+
+def _groups(read: Read, controller: str, member: str) -> Iterator[PurePosixPath]:
+    for line in member.splitlines():
+        number, names, path = line.split(":", 2)
+        unified = number == "0" and not names
+        if not unified and controller not in names.split(","):
+            continue
+        for mount in mounts(read):
+            shown = mount.kind == "cgroup2" if unified else controller in mount.options
+            if shown and mount.kind.startswith("cgroup"):
+                yield from _upwards(mount.root, mount.at, path)
+
+
+def _upwards(root: str, at: str, path: str) -> Iterator[PurePosixPath]:
+    group = PurePosixPath(path)
+    # Groups above the folder that is mounted (as in a container) cannot be seen.
+    below = group.relative_to(root) if group.is_relative_to(root) else PurePosixPath()
+    for folder in (below, *below.parents):
+        yield PurePosixPath(at) / folder
+
+
+@lru_cache(maxsize=4)
+def _memory_groups(member: str) -> tuple[str, ...]:
+    """The groups of a process whose /proc/self/cgroup has this text. Mounts stay as they are."""
+    return tuple(str(folder) for folder in _groups(read_file, "memory", member))
+
+
+_VERSIONS: Final = (
+    ("memory.max", "memory.current", ""),
+    ("memory.high", "memory.current", ""),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+)
+"""The file of a limit, that of the use, and the prefix of the names in memory.stat."""
+
+
+def _group_bounds(read: Read, folder: str) -> Iterator[Bound]:
+    for name, used_name, prefix in _VERSIONS:
+        limit, used = read(f"{folder}/{name}"), read(f"{folder}/{used_name}")
+        if not limit.isdecimal() or not used.isdecimal() or int(limit) >= _UNLIMITED:
+            continue
+        most = int(limit)
+        free = most - int(used) + _cached(read(f"{folder}/memory.stat"), prefix)
+        yield Bound(
+            max(0, min(most, free) - min(_SPARE, most // 32)),
+            f"control group {folder} ({name} {most})",
+            "raise its limit (docker --memory, MemoryMax= in a unit, resources.limits.memory in "
+            "Kubernetes)",
+        )
+
+
+def _cached(stat: str, prefix: str) -> int:
+    """The bytes of cached files in a memory.stat: the kernel gives them up before it fails."""
+    wanted = {f"{prefix}inactive_file", f"{prefix}active_file"}
+    pairs = (line.split() for line in stat.splitlines())
+    return sum(int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] in wanted)
+
+
+# -- the machine --
+
+
+def _machine_bounds(read: Read) -> Iterator[Bound]:
+    for line in read("/proc/meminfo").splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            free = int(value.split()[0]) << 10
+            yield Bound(
+                max(0, free - _SPARE),
+                "this machine (MemAvailable in /proc/meminfo)",
+                "end programs that hold much, or add memory",
+            )
+
+
+# -- the limit of one's own --
+
+
+def own_limit(call: str) -> int | None:
+    """Return what SHMND_MEMORY_LIMIT allows this process; None when it is not set."""
+    text = os.environ.get(LIMIT_VARIABLE, "").strip()
+    if not text:
+        return None
+    match = _GIVEN.fullmatch(text)
+    if match is None:
+        raise error(
+            Status.INVALID_PARAMETER,
+            call,
+            f"{LIMIT_VARIABLE} is {text!r}; it takes a number of bytes, or one with K, M, G or T "
+            "(67108864, 64M)",
+        )
+    return int(match[1]) << 10 * " KMGT".index(match[2].upper() or " ")
+
+
+# -- all of them --
+
+
+def least_bound(read: Read = read_file) -> Bound:
+    """Return the bound of the machine and its control groups that leaves the least."""
+    member = read("/proc/self/cgroup")
+    if read is read_file:
+        folders = _memory_groups(member)
+    else:
+        folders = tuple(str(folder) for folder in _groups(read, "memory", member))
+    every = [
+        *_machine_bounds(read),
+        *(b for folder in folders for b in _group_bounds(read, folder)),
+    ]
+    unknown = Bound(1 << 62, "this machine", "")
+    return min(every, default=unknown, key=lambda bound: bound.free)
+
+
+_last = Bound(0, "", "")
+_last_at = -math.inf
+
+
+def require_room(nbytes: int, held: int, call: str) -> None:
+    """Raise INSUFFICIENT_RESOURCES unless `nbytes` may be made besides the `held` bytes.
+
+    A reading that is a few milliseconds old still serves a segment that is small against what
+    it found, so that many connections do not read the same files again.
+    """
+    global _last, _last_at
+    own = own_limit(call)
+    if own is not None and held + nbytes > own:
+        left = Bound(
+            max(0, own - held),
+            f"{LIMIT_VARIABLE} ({own}), of which this process holds {held}",
+            f"raise {LIMIT_VARIABLE}",
+        )
+        raise no_room(nbytes, left, call)
+    now = time.monotonic()
+    if now - _last_at > _HOLDS or nbytes > _last.free // 64:
+        _last, _last_at = least_bound(), now
+    if nbytes > _last.free:
+        bound, _last_at = _last, -math.inf
+        raise no_room(nbytes, bound, call)
+    _last = _last._replace(free=_last.free - nbytes)
+
+
+def no_room(nbytes: int, bound: Bound, call: str) -> Exception:
+    """Make the error of a bound that does not leave `nbytes`."""
+    return error(
+        Status.INSUFFICIENT_RESOURCES,
+        call,
+        f"{nbytes} bytes of shared memory wanted, {bound.free} free by {bound.name}; "
+        f"free some, or {bound.remedy}",
+    )

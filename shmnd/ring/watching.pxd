@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from libc.stdint cimport uint64_t
+
+
+cdef class WatchCore:
+    cdef object __weakref__
+    cdef public uint64_t _generation
+    cdef public unsigned long _leader  # the thread that may sleep in the kernel; 0: none
+    cdef public bint _polling
+    cdef public bint _nudged
+    cdef public int _followers
+    cdef public dict _doorbells
+    cdef int epoll, own, nudge
+
+    cdef bint is_led_elsewhere(self) noexcept
+    cdef bint nap(self, uint64_t seen, int milliseconds, list others) except -1
+    cdef tell(self)
+    cdef leave_alone(self)
+    cdef int hear(self, int fd) noexcept

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names that processes announce to each other, through real brokers that come and go."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import shmnd
+from processes.kit import PATIENCE, Child, broker_pid, end_process
+from shmnd import NdError, Status
+from shmnd.directory import Change, Directory, Watch
+
+pytestmark = pytest.mark.slow
+
+OWNER = """
+from shmnd.directory import Directory
+adapter = shmnd.open_adapter()
+directory = Directory(adapter)
+names = {}
+while True:
+    what, name = hear()
+    if what == "announce":
+        names[name] = directory.announce("topic", name, {"size": len(name)})
+    elif what == "retract":
+        names.pop(name).close()
+    elif what == "progress":
+        directory.find("topic")
+    say("done")
+"""
+
+
+@pytest.fixture
+def directory() -> Iterator[Directory]:
+    with shmnd.open_adapter() as adapter:
+        yield Directory(adapter)
+
+
+def ask(owner: Child, what: str, name: str = "") -> None:
+    owner.say([what, name])
+    assert owner.hear() == "done"
+
+
+def until(met: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not met():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def taken(watch: Watch, count: int) -> list[Change]:
+    """So many changes, when they have come."""
+    changes: list[Change] = []
+
+    def met() -> bool:
+        changes.extend(watch.changes())
+        return len(changes) >= count
+
+    until(met)
+    return changes
+
+
+def test_a_record_is_found_and_followed_by_another_process(directory: Directory) -> None:
+    with Child(OWNER) as owner:
+        ask(owner, "announce", "first")
+        with directory.watch("topic") as watch:
+            ask(owner, "announce", "second")
+            ask(owner, "retract", "first")
+            changes = taken(watch, 3)
+            assert [(change.entry.name, change.gone) for change in changes] == [
+                ("first", False),
+                ("second", False),
+                ("first", True),
+            ]
+            (entry,) = directory.find("topic")
+            assert entry == changes[1].entry
+            assert entry.data == {"size": 6}
+            assert entry.pid == owner.pid
+            assert watch.entries == (entry,)
+            assert directory.find("topic", "first") == ()
+            assert directory.find("service") == ()
+
+
+def test_the_records_of_a_process_that_dies_go(directory: Directory) -> None:
+    with Child(OWNER) as owner, directory.watch("topic", "x") as watch:
+        ask(owner, "announce", "x")
+        assert not taken(watch, 1)[0].gone
+        owner.kill()
+        assert taken(watch, 1)[0].gone
+        assert directory.find("topic") == ()
+
+
+def test_a_new_broker_learns_the_records_and_watchers_see_no_change(directory: Directory) -> None:
+    with Child(OWNER) as owner, directory.watch("topic") as watch:
+        ask(owner, "announce", "kept")
+        taken(watch, 1)
+        end_process(broker_pid())
+        assert directory.announce("topic", "own").kind == "topic"  # starts a broker
+        ask(owner, "progress")
+        until(lambda: len(directory.find("topic")) == 2)
+        assert [(change.entry.name, change.gone) for change in taken(watch, 1)] == [("own", False)]
+        ask(owner, "retract", "kept")
+        assert [(change.entry.name, change.gone) for change in taken(watch, 1)] == [("kept", True)]
+
+
+def test_a_process_that_dies_without_a_broker_goes_after_a_while(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shmnd.names._GRACE", 0.2)
+    with Child(OWNER) as owner, directory.watch("topic") as watch:
+        ask(owner, "announce", "lost")
+        taken(watch, 1)
+        end_process(broker_pid())
+        owner.kill()
+        assert directory.find("topic") == ()
+        assert taken(watch, 1)[0].gone
+
+
+def test_a_watch_wakes_its_owner(directory: Directory) -> None:
+    with Child(OWNER) as owner, directory.watch("topic") as watch:
+        woken: list[bool] = []
+        watch.wake = lambda: woken.append(True)
+        ask(owner, "announce", "x")
+        until(lambda: bool(watch.changes()) or bool(woken))
+        assert woken
+
+
+def test_a_record_ends_with_its_adapter(directory: Directory) -> None:
+    with shmnd.open_adapter() as other:
+        Directory(other).announce("topic", "x")
+        assert [entry.name for entry in directory.find("topic")] == ["x"]
+    assert directory.find("topic") == ()
+
+
+def test_what_cannot_be_announced_is_refused(directory: Directory) -> None:
+    for kind, name, data in (
+        ("Topic", "x", {}),
+        ("", "x", {}),
+        ("topic", "x" * 256, {}),
+        ("topic", "x", {"a": "b" * 5000}),
+    ):
+        with pytest.raises(ValueError, match="must be") as refused:
+            directory.announce(kind, name, data)
+        assert isinstance(refused.value, NdError)
+        assert "Directory.announce" in str(refused.value)
+    assert directory.find("topic") == ()
+
+
+def test_a_closed_adapter_announces_and_finds_nothing() -> None:
+    with shmnd.open_adapter() as adapter:
+        directory = Directory(adapter)
+        announcement = directory.announce("topic", "x")
+        watch = directory.watch("topic")
+    for call in (
+        lambda: directory.announce("topic", "y"),
+        lambda: directory.find("topic"),
+        lambda: directory.watch("topic"),
+    ):
+        with pytest.raises(NdError) as refused:
+            call()
+        assert refused.value.status is Status.DEVICE_REMOVED
+    announcement.close()
+    watch.close()
+    watch.close()

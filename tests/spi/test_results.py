@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a result says of itself, and ways to get one: by name, with a reason, with the peer."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import shmnd
+from shmnd import NdError, Status
+from spi.harness import WAIT, End, nd_error
+from spi.pair import Pair
+
+MakePair = Callable[..., Pair]
+pytestmark = pytest.mark.active_end_here
+
+
+def test_a_status_prints_its_name() -> None:
+    assert str(Status.IO_TIMEOUT) == "IO_TIMEOUT"
+    assert f"{Status.IO_TIMEOUT} {Status.SUCCESS:>8}" == "IO_TIMEOUT  SUCCESS"
+    assert f"{Status.IO_TIMEOUT:#x}" == "0xc00000b5"
+    assert f"{Status.PENDING} {Status.PENDING:d}" == "PENDING 259"
+
+
+def test_a_result_that_succeeded_says_so_and_raises_nothing(connected: Pair) -> None:
+    connected.passive.qp.receive(connected.passive.memory(16).sge(), "in")
+    connected.active.qp.send(connected.active.memory(5).sge(), "out")
+    result = connected.active.cq.wait_one(WAIT)
+    assert result.detail == ""
+    assert result.raise_if_failed() is result
+    assert repr(result) == "<Result SEND SUCCESS context='out'>"
+
+
+def test_a_send_without_a_receive_says_what_was_missing(make_pair: MakePair) -> None:
+    pair = make_pair(rnr_timeout=0.1).connect()
+    pair.active.qp.send(pair.active.memory(5).sge(), "early")
+    result = pair.active.cq.wait_one(WAIT)
+    assert result.status is Status.IO_TIMEOUT
+    assert re.search(r"process \d+, posted no Receive .* 0\.1 s; post Receives", result.detail)
+    assert result.detail in repr(result)
+    with pytest.raises(TimeoutError, match=r"QueuePair.send: .*posted no Receive.*'early'") as got:
+        result.raise_if_failed()
+    assert isinstance(got.value, NdError)
+    assert got.value.status is Status.IO_TIMEOUT
+
+
+def test_a_read_without_limits_says_which(make_pair: MakePair) -> None:
+    pair = make_pair()
+    pair.limits = (0, 0)
+    pair.connect()
+    far = pair.passive.memory(8)
+    pair.active.qp.read(pair.active.memory(8).sge(), far.address, far.remote_token)
+    result = pair.active.cq.wait_one(WAIT)
+    assert result.status is Status.INVALID_DEVICE_REQUEST
+    assert "outbound_read_limit" in result.detail
+    assert "inbound_read_limit" in result.detail
+
+
+def test_a_disconnected_peer_is_named(connected: Pair) -> None:
+    connected.active.qp.receive(None)
+    connected.hang_up(connected.passive)
+    result = connected.active.cq.wait_one(WAIT)
+    assert result.status is Status.CANCELED
+    assert re.fullmatch(r"the peer, process \d+, disconnected", result.detail)
+
+
+def test_a_flush_is_named(connected: Pair) -> None:
+    connected.active.qp.receive(None)
+    connected.active.qp.flush()
+    assert "flushed" in connected.active.cq.wait_one(WAIT).detail
+
+
+def test_wait_one_says_what_it_waited_for(connected: Pair) -> None:
+    connected.active.qp.receive(None)
+    with pytest.raises(TimeoutError) as caught:
+        connected.active.cq.wait_one(0.01)
+    assert re.search(
+        r"CompletionQueue.wait_one: no result within 0.01 s; .*\b1 Receives of <QueuePair connected"
+        r".* with process \d+",
+        str(caught.value),
+    )
+
+
+def test_wait_one_without_a_connection_says_so(end: End) -> None:
+    with pytest.raises(TimeoutError, match="no connected queue pair completes here"):
+        end.cq.wait_one(0)
+
+
+def test_results_come_one_by_one_in_a_loop(connected: Pair) -> None:
+    end = connected.active
+
+    async def take() -> list[Any]:
+        taken = []
+        async for result in end.cq:
+            taken.append(result.request_context)
+            if len(taken) == 2:
+                end.qp.flush()
+            if len(taken) == 3:
+                return taken
+        return taken
+
+    for context in ("first", "second"):
+        end.qp.receive(None, context)
+        connected.passive.qp.send(None)
+    end.qp.receive(None, "third")
+    end.qp.receive(None, "fourth")
+    assert asyncio.run(take()) == ["first", "second", "third"]
+    assert end.cq.wait_one(WAIT).request_context == "fourth", "a loop takes no more than it yields"
+
+
+def test_a_loop_over_a_closed_queue_ends_with_an_error(end: End) -> None:
+    async def take() -> None:
+        async for _ in end.cq:
+            pass
+
+    end.cq.close()
+    with nd_error(Status.INVALID_HANDLE, match="closed"):
+        asyncio.run(take())
+
+
+@pytest.mark.parametrize("place", [(0, 65), (64, 1), (1, 64), (-1, 1), (0, -1), (1 << 70, 1)])
+def test_an_element_outside_its_region_is_refused(end: End, place: tuple[int, int]) -> None:
+    region = end.adapter.create_memory_region()
+    region.register(bytearray(64), 1).result(WAIT)
+    with pytest.raises(ValueError, match=r"MemoryRegion.sge"):
+        region.sge(*place)
+    assert isinstance(region.sge(0, 64), shmnd.Sge)
