@@ -88,30 +88,47 @@ class FaceLane:
         """Active side."""
         self.connector.connect(self.endpoint, address).result(LIMIT)
         self.connector.complete_connect().result(LIMIT)
-        self._meet()
+        learned = b""
+        for piece in self._pieces():
+            self._say(piece)
+            learned += self._hear()
+        self._say(b"")
+        self.target = nd.MwDescriptor.unpack(learned)
 
     def accept(self) -> None:
         """Passive side, once the connector has taken a request."""
         self.connector.accept(self.endpoint).result(LIMIT)
-        self._meet()
+        learned = b""
+        for piece in self._pieces():
+            learned += self._hear()
+            self._say(piece)
+        self._hear()
+        self.target = nd.MwDescriptor.unpack(learned)
 
-    def _meet(self) -> None:
-        """Once connected: bind the inbox, tell the peer, and learn of its own."""
+    # The two sides tell each other where their inboxes are. All Receives lie in the inbox and are
+    # as long as the messages, so a descriptor travels in pieces, and strictly in turns: a piece
+    # that arrived before its predecessor was read would overwrite it, and a piece that is placed
+    # late would overwrite what the peer has written into the inbox. The active side's empty
+    # message says that it has read the last piece.
+
+    def _pieces(self) -> list[bytes]:
+        """Bind the inbox, and return its descriptor in pieces that the peer's Receives take."""
         self.endpoint.bind(self.sent, self.handle, self.window, *self._inbox, _RIGHTS)
         check(self.initiator_cq.wait(1))
-        # The Receives are as long as the messages, so the descriptor travels in pieces; in turn
-        # with those of the peer, for there may be but one Receive.
         descriptor = nd.MwDescriptor(*self._inbox, self.window.core.remote_token).pack()
-        length, learned = len(self.inbox), b""
-        for begin in range(0, len(descriptor), length):
-            piece = descriptor[begin : begin + length]
-            self.send(nd.Sge(piece, len(piece), None))
-            check(self.initiator_cq.wait(1))
-            (result,) = self.receive_cq.wait(1)
-            check([result])
-            learned += self.inbox[: result.bytes_transferred].tobytes()
-            self.endpoint.receive(result, self.incoming)
-        self.target = nd.MwDescriptor.unpack(learned)
+        length = len(self.inbox)
+        return [descriptor[at : at + length] for at in range(0, len(descriptor), length)]
+
+    def _say(self, piece: bytes) -> None:
+        self.send(nd.Sge(piece, len(piece), None))
+        check(self.initiator_cq.wait(1))
+
+    def _hear(self) -> bytes:
+        (result,) = self.receive_cq.wait(1)
+        check([result])
+        piece: bytes = self.inbox[: result.bytes_transferred].tobytes()
+        self.endpoint.receive(result, self.incoming)
+        return piece
 
     def first_mark(self, count: int) -> int:
         """Return the first of the marks that the next `count` Writes carry in their last byte."""
