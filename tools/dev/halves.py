@@ -34,12 +34,14 @@ def halves() -> tuple[list[str], list[str]]:
     return first, [str(TESTS / name) for name in folders if name not in FIRST]
 
 
-def shown(lines: Iterable[str]) -> Counter[str]:
-    """Print what a pytest says; give the counts of its closing line."""
+def shown(lines: Iterable[str], failed: list[str]) -> Counter[str]:
+    """Print the output of a pytest, collect its failures, and return its closing line's counts."""
     closing = None
     for line in lines:
         print(line, end="", flush=True)
         closing = _CLOSING.fullmatch(line) or closing
+        if line.startswith(("FAILED ", "ERROR ")):
+            failed.append(line)
     return counts(closing[1]) if closing else Counter()
 
 
@@ -54,6 +56,7 @@ def main(options: list[str]) -> int:
     began = time.monotonic()
     first, second = halves()
     command = [*PYTEST, *options]
+    failed: list[str] = []
     apart = [f"--ignore={path}" for path in ALONE]
     with (
         tempfile.TemporaryFile("w+") as said,
@@ -61,16 +64,18 @@ def main(options: list[str]) -> int:
         subprocess.Popen([*command, *second, *apart], stdout=said, stderr=said) as other,
     ):
         assert one.stdout is not None
-        total = shown(one.stdout)
+        total = shown(one.stdout, failed)
         other.wait()
         said.seek(0)
-        total += shown(said)
+        total += shown(said, failed)
     with subprocess.Popen([*command, *map(str, ALONE)], stdout=subprocess.PIPE, text=True) as last:
         assert last.stdout is not None
-        total += shown(last.stdout)
+        total += shown(last.stdout, failed)
     codes: list[int] = [each.returncode for each in (one, other, last)]
     if died := [code for code in codes if not 0 <= code <= 1]:
         print(f"halves: a pytest ended with {', '.join(map(str, died))}", file=sys.stderr)
+    # Once more, and together: the first half's lie thousands of lines above.
+    print(*failed, sep="", end="", flush=True)
     kinds = ", ".join(f"{number} {kind}" for kind, number in total.items())
     print(f"===== {kinds or 'nothing was run'} in {time.monotonic() - began:.2f}s =====")
     return max(map(abs, codes))
