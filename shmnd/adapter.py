@@ -31,7 +31,7 @@ from shmnd.memory import MemoryRegion, MemoryWindow
 from shmnd.named import NamedMemory, open_segment
 from shmnd.overlapped import OverlappedFile, OverlappedObject, require_file
 from shmnd.queues import CompletionQueue, QueuePair, SharedReceiveQueue
-from shmnd.ring import Arena, Registry, Segment
+from shmnd.ring import Arena, Registry, Segment, Sge
 from shmnd.ring.memory import copies_within_work
 from shmnd.ring.peer import Probe
 from shmnd.ring.tally import Tallies
@@ -182,6 +182,7 @@ class Adapter(Closing):
         *,
         peers: Literal["write", "read"] = "write",
         name: str | None = None,
+        alone: bool = False,
     ) -> npt.NDArray[np.uint8]:
         """Return zeroed shared memory: what is registered in it moves without a copy in between.
 
@@ -189,7 +190,8 @@ class Adapter(Closing):
         `peers="read"` no other process can write it: peers may Read it and map it
         (`QueuePair.view`), and it takes no grant to Write. With a `name` ("/results") it is a POSIX
         segment that other processes of this user can open, and to peers as memory of `attach`; the
-        name is removed when the array is gone or the adapter closes.
+        name is removed when the array is gone or the adapter closes. Memory that is `alone` has a
+        segment of its own, so that it is given back to the system as soon as its array is gone.
         """
         call = "Adapter.allocate"
         self.check_open(call)
@@ -206,7 +208,7 @@ class Adapter(Closing):
                 Status.INVALID_PARAMETER_2, call, f"peers {peers!r} is neither 'write' nor 'read'"
             )
         if name is None:
-            block = self.arena.allocate(nbytes, peers == "read")
+            block = self.arena.allocate(nbytes, peers == "read", alone)
             return np.frombuffer(memoryview(block), dtype=np.uint8)
         if peers == "read":
             raise error(
@@ -224,6 +226,25 @@ class Adapter(Closing):
         self._names = [each for each in self._names if each.alive]
         self._names.append(weakref.finalize(mapped, made.forget))
         return self._shown(mapped, call)
+
+    def locate(self, buffer: Buffer) -> tuple[int, int]:
+        """Return the segment and the offset of memory of `allocate`, which name it to neighbours.
+
+        A process that has met this adapter maps it by them (`Neighbour.view`).
+        """
+        call = "Adapter.locate"
+        self.check_open(call)
+        sge = Sge(buffer, None, 0)
+        found = self.arena.locate(sge.address, sge.length)
+        if found is None:
+            raise error(
+                Status.INVALID_PARAMETER_1,
+                call,
+                f"{sge.length} bytes at {sge.address:#x} are not memory of this adapter: pass what "
+                "Adapter.allocate returned, or a part of it",
+            )
+        segment, offset, _ = found
+        return segment, offset
 
     def attach(
         self, segment: object, *, writable: bool = True, trusted: bool = False

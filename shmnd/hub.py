@@ -34,6 +34,7 @@ from shmnd.doorbells import Doorbells
 from shmnd.event_loops import EventLoops
 from shmnd.ledger import Ledger
 from shmnd.mail import EventTarget, Mail, close_all
+from shmnd.meetings import Meetings
 from shmnd.names import Names
 from shmnd.peers import Peers
 from shmnd.rejoin import Rejoin
@@ -119,6 +120,7 @@ class Hub(Mail):
         self._doorbells = Doorbells(self._watch, self.affairs, self._ask_for_doorbell)
         self.carriers: Final = Carriers(self._watch)
         self.names: Final = Names(self)
+        self.meetings: Final = Meetings(self)
         self.loops: Final = EventLoops(self.epoll_fd, self.progress)
 
         self._rejoin = Rejoin(self._reconnect, lambda: self.client.broker_runs(), self._watch)
@@ -421,6 +423,7 @@ class Hub(Mail):
         for number in self.ledger.replay(client):
             self._mail.append(({"ev": "port_lost", "object": number}, []))
         self.names.replay(client)
+        self.meetings.replay(client)
         if self._mail:
             self._watch.ring()
 
@@ -478,6 +481,10 @@ class Hub(Mail):
             )
         raise error(gone, call, f"{who} is gone")
 
+    def has(self, adapter: SegmentOwner) -> bool:
+        """Return whether an adapter is open, and known to the broker."""
+        return adapter.uid in self.ledger.adapters
+
     def unregister_adapter(self, adapter: SegmentOwner) -> None:
         """An adapter is closed, or could not be opened; the last one takes the hub along."""
         if self.ledger.adapters.pop(adapter.uid, None) is not None:
@@ -514,6 +521,7 @@ class Hub(Mail):
         self.affairs.close_in_child()
         self.carriers.clear()
         self.names.close_in_child()
+        self.meetings.close_in_child()
         self.loops.close_in_child()
         self._rejoin.close_in_child()
         # The epoll first: it is the parent's too, and must not be changed through this copy.

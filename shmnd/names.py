@@ -97,7 +97,7 @@ class Names:
         """Announce everything to a new broker, and ask it for what is watched."""
         for number, (ref, fields) in list(self._announced.items()):
             adapter = ref()
-            if adapter is None:
+            if adapter is None or not self._hub.has(adapter):
                 self._announced.pop(number, None)
             else:
                 client.call("announce", adapter=adapter.uid, **fields)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from shmnd.records import Announcement, Entry, Watch
+    from shmnd.status import Status
 
 __all__ = [
     "Announcer",
@@ -20,6 +21,7 @@ __all__ = [
     "DataPlaneLike",
     "Description",
     "Event",
+    "HubOfMeetings",
     "HubOfNames",
     "LinkLike",
     "NamesLike",
@@ -129,6 +131,16 @@ class PeerLike(Protocol):
     def mute(self) -> None:
         """Ring its process no more."""
 
+    def ring(self) -> None:
+        """Wake what waits in its process."""
+
+    def segment(self, seg: int) -> Any:
+        """Return a segment of its data that is mapped here now, or None."""
+
+    @property
+    def same_user(self) -> bool:
+        """Its process belongs to our own user."""
+
 
 class SegmentLike(Protocol):
     """A mapped piece of shared memory."""
@@ -187,6 +199,34 @@ class HubOfNames(Protocol):
         """Wake every waiter at a moment of `time.monotonic()`."""
 
     def peer_adapter(self, uid: str) -> PeerLike | None:
+        """Return what is known of an adapter of another process."""
+
+    def has(self, adapter: SegmentOwner) -> bool:
+        """Return whether an adapter is open, and known to the broker."""
+
+
+class HubOfMeetings(Protocol):
+    """The hub, as meetings need it."""
+
+    @property
+    def rpc(self) -> contextlib.AbstractContextManager[Any]:
+        """Held while the broker is asked."""
+
+    def call(
+        self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
+    ) -> dict[str, Any]:
+        """Ask the broker and wait for its reply."""
+
+    def post(self, op: str, **fields: Any) -> None:
+        """Send the broker a request that needs no reply."""
+
+    def sync(self) -> None:
+        """Take what the broker has said so far."""
+
+    def has(self, adapter: SegmentOwner) -> bool:
+        """Return whether an adapter is open, and known to the broker."""
+
+    def require_peer(self, uid: str, call: str, gone: Status, who: str) -> PeerLike:
         """Return what is known of an adapter of another process."""
 
 

@@ -94,9 +94,12 @@ cdef class Arena:
         self._limit = limit
         self._bytes = 0
 
-    def allocate(self, nbytes: int, sealed: bool = False) -> Block:
-        """Return a piece of `nbytes` zeros; peers may only read a `sealed` one."""
-        if nbytes >= _OWN_SEGMENT:
+    def allocate(self, nbytes: int, sealed: bool = False, alone: bool = False) -> Block:
+        """Return a piece of `nbytes` zeros; peers may only read a `sealed` one.
+
+        One that is `alone` has a segment of its own, however small it is.
+        """
+        if alone or nbytes >= _OWN_SEGMENT:
             capacity = (nbytes + 4095) & ~4095
             return self._block(self._new_segment(capacity, sealed), 0, nbytes, capacity, True)
         cdef int kind = sealed

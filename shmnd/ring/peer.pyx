@@ -129,6 +129,19 @@ cdef class PeerAdapter:
         """Its process is dead: whatever waits for it ends."""
         self.raw.dead = True
 
+    @property
+    def same_user(self) -> bool:
+        """Its process belongs to our own user, by the word of a broker that is so too."""
+        return self.raw.process.pidfd >= 0
+
+    def ring(self) -> None:
+        """Wake what waits in its process. Never waits."""
+        c.shmnd_ring_doorbell(self.raw.doorbell)
+
+    def segment(self, seg: int):
+        """Return a segment of its data that is mapped here now."""
+        return self._segments.get(seg) if 0 <= seg < c.SHMND_FIRST_MARKS_SEGMENT else None
+
     def mute(self) -> None:
         """Ring its process no more: what it was rung by is closed."""
         self.raw.doorbell = -1

@@ -259,6 +259,16 @@ class FakePeer:
     def mute(self) -> None:
         self.doorbell_fd = -1
 
+    def ring(self) -> None:
+        pass
+
+    def segment(self, seg: int) -> Any:
+        return self.segments.get(seg)
+
+    @property
+    def same_user(self) -> bool:
+        return self.pidfd >= 0
+
 
 class FakeDataPlane:
     """The makers of the data plane; any of them can be told to fail."""

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other processes that are met by a name, without a connection: an extension.
+
+The broker introduces two adapters to each other, as it does for a connection: each process gets
+the other's pidfd, a doorbell of the two alone, and the segments of the other's adapter. From then
+on neither needs the broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from shmnd.closing import Closing
+from shmnd.status import Status, error
+from shmnd.within import within
+
+if TYPE_CHECKING:
+    from shmnd.adapter import Adapter
+    from shmnd.protocols import PeerLike
+    from shmnd.records import Entry
+    from shmnd.ring import Segment
+
+__all__ = ["Neighbour"]
+
+_MOST_SEGMENT: Final = (1 << 29) - 1
+"""Numbers above are not of memory that `Adapter.allocate` made."""
+
+
+class Neighbour(Closing):
+    """An adapter of another process, or of this one, that was found by a record.
+
+    It stays what it is when the broker dies or the adapter that met it is closed; views of its
+    memory stay valid after `close`, and after its death.
+    """
+
+    def __init__(self, adapter: Adapter, entry: Entry) -> None:
+        call = "Neighbour"
+        adapter.check_open(call)
+        self._adapter: Final = adapter
+        self._closed = False
+        self._met = False
+        self.name: Final[str] = entry.name
+        """The name of the record by which it was found."""
+        self.uid: Final[str] = entry.adapter
+        """Names its adapter."""
+        self.pid: Final[int] = entry.pid
+        """Its process, as the broker sees it."""
+        self._peer: Final[PeerLike] = adapter.hub.meetings.meet(adapter, entry.adapter, call)
+        self._met = True
+
+    # -- its process --
+
+    @property
+    def dead(self) -> bool:
+        """True as soon as its process has died."""
+        return self._peer.dead
+
+    @property
+    def same_user(self) -> bool:
+        """True when the broker knows that its process belongs to the user of this one."""
+        return self._peer.same_user
+
+    def ring(self) -> None:
+        """Wake what waits in its process: calls, event loops and descriptors.
+
+        It looks then at what it waits for. One that is not asleep hears of it at its next look.
+        Never waits and never fails; the dead hear nothing.
+        """
+        if not self._closed:
+            self._peer.ring()
+
+    # -- its memory --
+
+    def view(self, segment: int, offset: int, nbytes: int, *, writable: bool = False) -> memoryview:
+        """Return a view of memory that its adapter allocated, by what `Adapter.locate` returned.
+
+        The memory is mapped only if its size is sealed, and the range is checked; it stays mapped
+        until the last view of it is gone. What it shows later is its owner's business. With
+        `writable`, for memory of `peers="write"`.
+        """
+        call = "Neighbour.view"
+        self._check(call)
+        number = within(call, 1, "segment", segment, 0, _MOST_SEGMENT)
+        offset = within(call, 2, "offset", offset, 0)
+        nbytes = within(call, 3, "nbytes", nbytes, 1)
+        mapped = self._mapped(number, call)
+        if offset + nbytes > mapped.size:
+            raise error(
+                Status.ACCESS_VIOLATION,
+                call,
+                f"bytes {offset} to {offset + nbytes} of segment {number} of process {self.pid}, "
+                f"which has {mapped.size}",
+            )
+        if writable and not mapped.writable:
+            raise error(
+                Status.ACCESS_VIOLATION,
+                call,
+                f"segment {number} of process {self.pid} is read-only for others; its owner makes "
+                'memory for writing by Adapter.allocate(nbytes, peers="write")',
+            )
+        view = memoryview(mapped)[offset : offset + nbytes]
+        return view if writable else view.toreadonly()
+
+    def _mapped(self, number: int, call: str) -> Segment:
+        found: Segment | None
+        for attempt in range(2):
+            found = self._peer.segment(number)
+            if found is not None:
+                return found
+            if attempt == 0:
+                self._adapter.hub.sync()  # it may be announced and not yet mapped here
+        raise error(
+            Status.ACCESS_VIOLATION,
+            call,
+            f"process {self.pid} has announced no segment {number}, or has given it back",
+        )
+
+    # -- the end --
+
+    def _check(self, call: str) -> None:
+        if self._closed:
+            raise error(Status.INVALID_HANDLE, call, "the neighbour is closed")
+
+    def close(self) -> None:
+        """Part from it: segments that it announces later are not mapped here. Harmless twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._met:
+            self._adapter.hub.meetings.part(self._adapter, self.uid)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "dead" if self.dead else "alive"
+        return f"<Neighbour {self.name!r} {state}, process {self.pid}>"
