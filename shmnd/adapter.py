@@ -182,7 +182,6 @@ class Adapter(Closing):
         *,
         peers: Literal["write", "read"] = "write",
         name: str | None = None,
-        alone: bool = False,
     ) -> npt.NDArray[np.uint8]:
         """Return zeroed shared memory: what is registered in it moves without a copy in between.
 
@@ -190,26 +189,12 @@ class Adapter(Closing):
         `peers="read"` no other process can write it: peers may Read it and map it
         (`QueuePair.view`), and it takes no grant to Write. With a `name` ("/results") it is a POSIX
         segment that other processes of this user can open, and to peers as memory of `attach`; the
-        name is removed when the array is gone or the adapter closes. Memory that is `alone` has a
-        segment of its own, so that it is given back to the system as soon as its array is gone.
+        name is removed when the array is gone or the adapter closes.
         """
         call = "Adapter.allocate"
-        self.check_open(call)
-        most = self.limits.max_registration_size
-        nbytes = within(call, 1, "nbytes", nbytes, 1)
-        if nbytes > most:
-            raise error(
-                Status.INSUFFICIENT_RESOURCES,
-                call,
-                f"{nbytes} bytes wanted, at most {most} register",
-            )
-        if peers not in ("write", "read"):
-            raise error(
-                Status.INVALID_PARAMETER_2, call, f"peers {peers!r} is neither 'write' nor 'read'"
-            )
+        nbytes = self._wanted(nbytes, peers, call)
         if name is None:
-            block = self.arena.allocate(nbytes, peers == "read", alone)
-            return np.frombuffer(memoryview(block), dtype=np.uint8)
+            return self._piece(nbytes, peers, alone=False)
         if peers == "read":
             raise error(
                 Status.INVALID_PARAMETER_MIX,
@@ -226,6 +211,36 @@ class Adapter(Closing):
         self._names = [each for each in self._names if each.alive]
         self._names.append(weakref.finalize(mapped, made.forget))
         return self._shown(mapped, call)
+
+    def allocate_segment(
+        self, nbytes: int, *, peers: Literal["write", "read"] = "write"
+    ) -> npt.NDArray[np.uint8]:
+        """Return zeroed shared memory as `allocate` does, in a segment of its own.
+
+        It is given back to the system as soon as its array is gone, however small it is.
+        """
+        nbytes = self._wanted(nbytes, peers, "Adapter.allocate_segment")
+        return self._piece(nbytes, peers, alone=True)
+
+    def _wanted(self, nbytes: int, peers: str, call: str) -> int:
+        self.check_open(call)
+        most = self.limits.max_registration_size
+        nbytes = within(call, 1, "nbytes", nbytes, 1)
+        if nbytes > most:
+            raise error(
+                Status.INSUFFICIENT_RESOURCES,
+                call,
+                f"{nbytes} bytes wanted, at most {most} register",
+            )
+        if peers not in ("write", "read"):
+            raise error(
+                Status.INVALID_PARAMETER_2, call, f"peers {peers!r} is neither 'write' nor 'read'"
+            )
+        return nbytes
+
+    def _piece(self, nbytes: int, peers: str, *, alone: bool) -> npt.NDArray[np.uint8]:
+        block = self.arena.allocate(nbytes, peers == "read", alone)
+        return np.frombuffer(memoryview(block), dtype=np.uint8)
 
     def locate(self, buffer: Buffer) -> tuple[int, int]:
         """Return the segment and the offset of memory of `allocate`, which name it to neighbours.

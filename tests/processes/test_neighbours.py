@@ -26,8 +26,8 @@ from shmnd.directory import Directory
 from shmnd.neighbours import Neighbour
 adapter = shmnd.open_adapter()
 directory = Directory(adapter)
-read = adapter.allocate(4096, peers="read", alone=True)
-write = adapter.allocate(4096, alone=True)
+read = adapter.allocate_segment(4096, peers="read")
+write = adapter.allocate_segment(4096)
 read[:] = 7
 names = directory.announce("part", "memory", {
     "read": adapter.locate(read), "write": adapter.locate(write)})
@@ -40,7 +40,7 @@ while True:
     elif what == "tell":
         value = int(write[0])
     elif what == "more":
-        more = adapter.allocate(value, peers="read", alone=True)
+        more = adapter.allocate_segment(value, peers="read")
         more[:] = 9
         value = adapter.locate(more)
     elif what == "less":
@@ -179,7 +179,7 @@ def test_views_outlive_the_neighbour_and_its_process(adapter: shmnd.Adapter, own
 
 
 def test_small_memory_that_is_alone_is_given_back_by_itself(adapter: shmnd.Adapter) -> None:
-    first, second = (adapter.allocate(64, peers="read", alone=True) for _ in range(2))
+    first, second = (adapter.allocate_segment(64, peers="read") for _ in range(2))
     assert adapter.locate(first)[0] != adapter.locate(second)[0]
     assert adapter.locate(first[10:20]) == (adapter.locate(first)[0], 10)
     small = [adapter.allocate(64, peers="read") for _ in range(2)]
@@ -271,7 +271,7 @@ def test_the_meetings_of_a_closed_adapter_are_not_told_to_a_new_broker(owner: Ch
 
 def test_a_neighbour_in_the_same_process(adapter: shmnd.Adapter) -> None:
     with shmnd.open_adapter() as other:
-        memory = other.allocate(64, peers="read", alone=True)
+        memory = other.allocate_segment(64, peers="read")
         memory[:] = 3
         with Directory(other).announce("part", "same", {"at": other.locate(memory)}):
             (entry,) = Directory(adapter).find("part", "same")
