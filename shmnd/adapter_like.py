@@ -72,6 +72,9 @@ class QueuePairLike(Protocol):
     def _peer_state(self) -> int:
         """What the other side has written into the link."""
 
+    def _moved_from(self, state: int) -> bool:
+        """Return whether a connector that saw this state may see another; changes nothing."""
+
     def _describe(self) -> dict[str, Any]:
         """Tell what the other end must know."""
 

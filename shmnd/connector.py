@@ -341,7 +341,8 @@ class Connector(Dance):
             if self._state is State.DOWN:
                 self._notify()
             else:
-                self._hub.affairs.add(self)
+                assert self._tie is not None
+                self._tie.await_news(self)
             return overlapped
 
     def disconnect(self) -> Overlapped:
@@ -422,7 +423,8 @@ class Connector(Dance):
         assert self._tie is not None
         self._deciding = overlapped
         self._tie.when_released(self._tell_released)
-        self._hub.affairs.add(self)
+        if self._state is not State.CONNECTING:  # there the broker speaks first
+            self._tie.await_news(self)
         self._look()  # it may have decided already
         return overlapped
 

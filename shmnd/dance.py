@@ -68,9 +68,8 @@ class Dance(PortHolder):
 
     def _tick(self) -> None:
         """Look, as the hub wants it while something is pending; never wait for a thread."""
-        if self._state is State.CONNECTING and self._tie is not None and not self._tie.released:
-            return  # nothing can be seen before the broker speaks
         if not self._lock.acquire(blocking=False):
+            self._hub.affairs.hurry(self)
             self._hub.wake_at(time.monotonic() + _LOOK_AGAIN)
             return
         try:
@@ -124,6 +123,7 @@ class Dance(PortHolder):
         attempt = self._attempt
         if self._state is State.CONNECTING and attempt is not None:
             self._hub.post("abandon", connection=attempt.connection)
+        self._hub.affairs.hurry(self)
         self._hub.ring()
 
     # -- what the broker says --

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shmnd.adapter_like import AdapterLike, QueuePairLike
     from shmnd.attempt import Attempt, ReadLimits
     from shmnd.hub import Hub
-    from shmnd.protocols import LinkLike, PeerLike
+    from shmnd.protocols import LinkLike, PeerLike, Ticker
 
 __all__ = ["LinkState", "Look", "QpState", "Tie", "own_queue_pair"]
 
@@ -163,6 +163,14 @@ class Tie:
         if qp is None:
             raise error(Status.CANCELED, call, "the queue pair was released")
         return qp
+
+    def await_news(self, connector: Ticker) -> None:
+        """Have the connector look when the link shows something, or when the pair is gone."""
+        qp = self._living
+        if qp is None:
+            self._hub.affairs.hurry(connector)
+        else:
+            self._hub.affairs.add_link(connector, qp)
 
     def look(self) -> Look:
         """Look at the link once."""

@@ -19,7 +19,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 from shmnd.status import Status, error
@@ -43,6 +43,8 @@ _SPARE: Final = 16 << 20
 """Bytes that stay free for others; of a small group, a thirty-second of its limit."""
 _HOLDS: Final = 0.01
 """Seconds for which a reading serves small segments too."""
+_PIECE: Final = 16384
+"""Bytes of a file that are read at once."""
 _UNLIMITED: Final = 1 << 60
 """From here on a number of version 1 stands for 'no limit'."""
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
@@ -72,9 +74,18 @@ class Mount(NamedTuple):
 def read_file(name: str) -> str:
     """Return the text of a small file; nothing if it cannot be read."""
     try:
-        return Path(name).read_text(encoding="utf-8", errors="replace").strip()
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
+    try:
+        pieces = []
+        while piece := os.read(fd, _PIECE):
+            pieces.append(piece)
+        return b"".join(pieces).decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
 
 
 # -- control groups --
@@ -136,8 +147,11 @@ _VERSIONS: Final = (
 
 def _group_bounds(read: Read, folder: str) -> Iterator[Bound]:
     for name, used_name, prefix in _VERSIONS:
-        limit, used = read(f"{folder}/{name}"), read(f"{folder}/{used_name}")
-        if not limit.isdecimal() or not used.isdecimal() or int(limit) >= _UNLIMITED:
+        limit = read(f"{folder}/{name}")
+        if not limit.isdecimal() or int(limit) >= _UNLIMITED:
+            continue
+        used = read(f"{folder}/{used_name}")
+        if not used.isdecimal():
             continue
         most = int(limit)
         free = most - int(used) + _cached(read(f"{folder}/memory.stat"), prefix)

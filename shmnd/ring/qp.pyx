@@ -146,6 +146,14 @@ cdef class QueuePair(PostingCore):
         """What the other side has written into the link, or how it ended."""
         return c.shmnd_their_state(&self.q) if self.q.link.mine != NULL else 0
 
+    def _moved_from(self, int state) -> bool:
+        """Whether a connector that saw this state may see something else; changes nothing."""
+        if self.q.state != state or self.q.link.mine == NULL:
+            return True
+        if c.shmnd_their_state(&self.q) > c.SHMND_LINK_OPEN:
+            return True
+        return state == c.SHMND_QP_ATTACHED and c.shmnd_relaxed32(&self.q.link.theirs.opened) != 0
+
     def _describe(self) -> dict:
         """What the other end must know."""
         self.usable("_describe")

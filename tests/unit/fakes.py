@@ -339,6 +339,14 @@ class FakeQueuePair:
             return LinkState.DEAD
         return self._link.memory.state[not self._active]
 
+    def _moved_from(self, state: int) -> bool:
+        return (
+            self._link is None
+            or self._state != state
+            or self._peer_state > LinkState.OPEN
+            or (self._state is QpState.ATTACHED and self._link.memory.opened[True])
+        )
+
     def _describe(self) -> dict[str, Any]:
         return {"qp": self.name}
 

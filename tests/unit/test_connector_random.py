@@ -160,7 +160,7 @@ def run(seed: int) -> None:
         assert set(delivered) == set(accepted), seed
         hub = program.ends[side].hub
         assert not hub._ends, seed
-        assert not hub.affairs._tickers, seed
+        assert not hub.affairs, seed
         assert not hub.affairs._lingering, seed
         assert not hub.ledger.bound, seed
         assert not hub.ledger.armed, seed
