@@ -235,11 +235,11 @@ def without_owner(hook: Any) -> Any:
     """Hold a bound method without its object; what has lost its object does nothing."""
     if not isinstance(hook, types.MethodType):
         return hook
-    method = weakref.WeakMethod(hook)
+    ref, function = weakref.ref(hook.__self__), hook.__func__
 
     def call(*args: object) -> object:
-        bound = method()
-        return None if bound is None else bound(*args)
+        owner = ref()
+        return None if owner is None else function(owner, *args)
 
     return call
 

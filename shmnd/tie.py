@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from shmnd.overlapped import without_owner
 from shmnd.status import NdError, Status, error
 
 if TYPE_CHECKING:
@@ -87,12 +88,12 @@ class Tie:
         _pairs[number] = weakref.ref(qp, lambda _: _pairs.pop(number, None))
         self._attached = False
         self._released = False
-        self._listener: weakref.WeakMethod[Callable[[], None]] | None = None
+        self._listener: Callable[[], None] | None = None
         qp._on_release(_telling(self))
 
     def when_released(self, callback: Callable[[], None]) -> None:
         """Have a method called when the queue pair goes; it must not wait for anything."""
-        self._listener = weakref.WeakMethod(callback)
+        self._listener = without_owner(callback)
 
     def keep(self, connector: object) -> None:
         """Have the queue pair, which is connected, hold the connector as long as it is tied."""
@@ -103,9 +104,8 @@ class Tie:
     def queue_pair_released(self) -> None:
         """The queue pair is being closed, or dies. It tells its peer itself."""
         self._released = True
-        listener = None if self._listener is None else self._listener()
-        if listener is not None:
-            listener()
+        if self._listener is not None:
+            self._listener()
 
     @property
     def released(self) -> bool:

@@ -135,8 +135,9 @@ class Watch(WatchCore):
 
     def news(self) -> None:
         """Something was found or finished: every sleeping thread looks whether it is for it."""
+        if not self._tell_news():
+            return
         with self._cond:
-            self._generation += 1
             self._cond.notify_all()
             if self._polling:
                 self._nudge_leader()

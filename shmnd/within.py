@@ -18,6 +18,8 @@ _ENDLESS: Final = "; 0 does not wait, None waits without an end"
 
 def integer(value: object) -> int | None:
     """Return the int that a value stands for; None for what is no integer, a bool included."""
+    if type(value) is int:
+        return value  # at once: what programs mostly pass
     if isinstance(value, bool) or not isinstance(value, Integral):
         return None
     return int(value)
@@ -42,7 +44,7 @@ def within(
 
 def seconds(call: str, parameter: int, name: str, value: object) -> float:
     """Return the number of seconds as a float, or raise the status of that parameter."""
-    if not isinstance(value, bool) and isinstance(value, Real):
+    if type(value) in (float, int) or (not isinstance(value, bool) and isinstance(value, Real)):
         try:
             number = float(value)
         except OverflowError:

@@ -209,7 +209,10 @@ def encode(message: Mapping[str, object]) -> bytes:
 def decode(data: bytes) -> Fields:
     """Read the bytes of a message; BadMessage when they are none."""
     try:
-        message = _DECODER.decode(data.decode("utf-8"))
+        text = data.decode("utf-8")
+        message, end = _DECODER.raw_decode(text)
+        if end != len(text):
+            message = _DECODER.decode(text)  # blanks, or what is none
     except (ValueError, RecursionError) as exc:
         raise BadMessage(f"not a JSON message: {show(str(exc))}") from None
     if not isinstance(message, dict):

@@ -118,8 +118,7 @@ class Server:
             elif key.fileobj is self._wake_receiver:
                 self._wake_receiver.recv(4096)
             else:
-                for line, room in self._lines.ready():
-                    self._serve(line, room)
+                self._serve_all()
         now = time.monotonic()
         self._timers(now)
         self._bury()
@@ -262,6 +261,17 @@ class Server:
             self._deliver()
 
     # --- messages ------------------------------------------------------------------------------
+
+    def _serve_all(self) -> None:
+        """Serve whom the lines report, and those who come meanwhile, up to a batch of them."""
+        left = self._limits.batch
+        while left > 0:
+            turns = self._lines.ready()
+            if not turns:
+                return
+            left -= len(turns)
+            for line, room in turns:
+                self._serve(line, room)
 
     def _serve(self, line: Line, room: bool) -> None:
         """Return one client its turn: a message, or what waits for it."""

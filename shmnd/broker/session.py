@@ -62,6 +62,7 @@ class Session:
         self._events: deque[tuple[dict[str, Any], list[Descriptor]]] = deque()
         self._posts: deque[bytes] = deque()
         self._flushing = False
+        self._announced = False
         # Readable when the socket is, or when another thread's call has met events; and the
         # same descriptor for the whole life, whatever socket is behind it.
         self._epoll = select.epoll()
@@ -126,11 +127,10 @@ class Session:
                 self._wait(select.POLLIN | select.POLLOUT, who, deadline)
                 self._drain()  # a broker whose events are not taken reads no requests
             while ident not in self._replies:
-                self._drain()
+                self._wait(select.POLLIN, who, deadline)
+                self._drain(ident)
                 if self._sock is not sock:
                     raise Lost  # a call within this one met the loss, and found another broker
-                if ident not in self._replies:
-                    self._wait(select.POLLIN, who, deadline)
         except BaseException as exc:
             if self._sock is sock:
                 # Whether the broker did it is unknown now; a new session makes it known.
@@ -161,9 +161,9 @@ class Session:
             ) from exc
         return True
 
-    def _drain(self) -> None:
-        """Take all that is there: events and replies that are waited for. Lost at the end."""
-        while (datagram := self._next_datagram()) is not None:
+    def _drain(self, until: int = 0) -> None:
+        """Take all that is there, or all up to a reply. Lost at the end."""
+        while until not in self._replies and (datagram := self._next_datagram()) is not None:
             message = self._understand(datagram)
             if "ev" in message:
                 self._keep(message, datagram)
@@ -272,10 +272,13 @@ class Session:
     def _announce_events(self) -> None:
         with contextlib.suppress(OSError, BlockingIOError):
             os.eventfd_write(self._waiting.fileno(), 1)
+        self._announced = True  # last: what is to be taken is there
 
     def _take_events(self) -> list[Event]:
-        with contextlib.suppress(OSError, BlockingIOError):
-            os.eventfd_read(self._waiting.fileno())
+        if self._announced:
+            self._announced = False
+            with contextlib.suppress(OSError, BlockingIOError):
+                os.eventfd_read(self._waiting.fileno())
         taken: list[Event] = []
         while self._events:
             message, fds = self._events.popleft()

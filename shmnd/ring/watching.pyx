@@ -122,6 +122,11 @@ cdef class WatchCore:
         if self._followers:
             self._stir()
 
+    def _tell_news(self) -> bool:
+        """Change the generation; return whether a thread sleeps that has to look for that."""
+        self._generation += 1
+        return self._followers != 0 or self._polling
+
     cdef leave_alone(self):
         """Lead no longer, if this thread did."""
         if self._leader == PyThread_get_thread_ident():
