@@ -44,7 +44,7 @@ def within(
 
 def seconds(call: str, parameter: int, name: str, value: object) -> float:
     """Return the number of seconds as a float, or raise the status of that parameter."""
-    if type(value) in (float, int) or (not isinstance(value, bool) and isinstance(value, Real)):
+    if not isinstance(value, bool) and isinstance(value, (float, int, Real)):
         try:
             number = float(value)
         except OverflowError:
