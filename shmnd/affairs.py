@@ -38,9 +38,7 @@ class Affairs:
         self._hurried: deque[weakref.ref[Ticker]] = deque()
 
     def __len__(self) -> int:
-        return (
-            len(self._tickers) + len(self._lingering) + len(self._links) + len(self._hurried)
-        )
+        return len(self._tickers) + len(self._lingering) + len(self._links) + len(self._hurried)
 
     def add(self, obj: Ticker) -> None:
         """Have an object look at its affairs at every look. It is held weakly."""
