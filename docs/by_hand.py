@@ -34,7 +34,7 @@ with shmnd.open_adapter("127.0.0.1") as adapter:
         text = b"hello from the server"
 
     # 4. Both sides send, and take two results: of the Send, and of the Receive.
-    memory[: len(text)] = list(text)
+    memory[: len(text)] = text
     qp.send(region.sge(0, len(text)), context="sent")
     for _ in range(2):
         result = cq.wait_one(timeout=10).raise_if_failed()

@@ -9,8 +9,6 @@ import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-import numpy as np
-
 from shmnd.address import (
     address_list_into,
     host_addresses,
@@ -32,14 +30,15 @@ from shmnd.named import NamedMemory, open_segment
 from shmnd.overlapped import OverlappedFile, OverlappedObject, require_file
 from shmnd.queues import CompletionQueue, QueuePair, SharedReceiveQueue
 from shmnd.ring import Arena, Registry, Segment, Sge
+from shmnd.ring.array import SharedArray, shared_array
 from shmnd.ring.memory import copies_within_work
 from shmnd.ring.peer import Probe
 from shmnd.ring.tally import Tallies
 from shmnd.status import Status, error
+from shmnd.tie import QpState
 from shmnd.within import parameter_status, seconds, within
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     from typing_extensions import Buffer
 
 __all__ = ["Adapter"]
@@ -182,7 +181,7 @@ class Adapter(Closing):
         *,
         peers: Literal["write", "read"] = "write",
         name: str | None = None,
-    ) -> npt.NDArray[np.uint8]:
+    ) -> SharedArray:
         """Return zeroed shared memory: what is registered in it moves without a copy in between.
 
         It is freed when the last view of it is gone, also after the adapter is closed. With
@@ -214,7 +213,7 @@ class Adapter(Closing):
 
     def allocate_segment(
         self, nbytes: int, *, peers: Literal["write", "read"] = "write"
-    ) -> npt.NDArray[np.uint8]:
+    ) -> SharedArray:
         """Return zeroed shared memory as `allocate` does, in a segment of its own.
 
         It is given back to the system as soon as its array is gone, however small it is.
@@ -238,9 +237,9 @@ class Adapter(Closing):
             )
         return nbytes
 
-    def _piece(self, nbytes: int, peers: str, *, alone: bool) -> npt.NDArray[np.uint8]:
+    def _piece(self, nbytes: int, peers: str, *, alone: bool) -> SharedArray:
         block = self.arena.allocate(nbytes, peers == "read", alone)
-        return np.frombuffer(memoryview(block), dtype=np.uint8)
+        return shared_array(memoryview(block))
 
     def locate(self, buffer: Buffer) -> tuple[int, int]:
         """Return the segment and the offset of memory of `allocate`, which name it to neighbours.
@@ -263,7 +262,7 @@ class Adapter(Closing):
 
     def attach(
         self, segment: object, *, writable: bool = True, trusted: bool = False
-    ) -> npt.NDArray[np.uint8]:
+    ) -> SharedArray:
         """Return an array in shared memory that has a name or a descriptor already.
 
         `segment` is a posix_ipc.SharedMemory, a multiprocessing.shared_memory.SharedMemory, a name,
@@ -280,7 +279,7 @@ class Adapter(Closing):
             Segment.adopt(opened, writable=writable, trusted=trusted, call=call), call
         )
 
-    def _shown(self, mapped: Segment, call: str) -> npt.NDArray[np.uint8]:
+    def _shown(self, mapped: Segment, call: str) -> SharedArray:
         """Return the array of an adopted segment; what is sealed is mapped by peers."""
         if mapped.fragile and not copies_within_work():
             raise error(
@@ -290,7 +289,7 @@ class Adapter(Closing):
                 "copy safely (process_vm_readv is filtered); pass trusted=True if its owner is",
             )
         whole = self.arena.adopt(mapped) if mapped.fd >= 0 else mapped
-        return np.frombuffer(memoryview(whole), dtype=np.uint8)
+        return shared_array(memoryview(whole))
 
     def create_memory_region(
         self, *, overlapped_file: OverlappedFile | None = None
@@ -474,8 +473,15 @@ class Adapter(Closing):
         self.hub.unregister_adapter(self)
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "open"
-        return f"<Adapter {self.host} {state} in process {os.getpid()}>"
+        if self._closed:
+            return f"<Adapter {self.host} closed>"
+        if not self.hub.alive:
+            return f"<Adapter {self.host} of the parent process>"
+        connected = sum(pair._state == QpState.CONNECTED for pair in list(self._pairs))
+        return (
+            f"<Adapter {self.host} open in process {os.getpid()}, namespace "
+            f"{self._place.directory.name!r}, {connected} queue pairs connected>"
+        )
 
 
 def _within_limits(call: str, *asked: tuple[int, str, int, int]) -> dict[str, int]:

@@ -118,7 +118,10 @@ def private_bytes(data: object, limit: int, limit_name: str, call: str) -> bytes
         view = memoryview(data)  # type: ignore[arg-type]
     except TypeError:
         raise error(
-            Status.ACCESS_VIOLATION, call, f"private data {type(data).__name__} is no memory"
+            Status.ACCESS_VIOLATION,
+            call,
+            f"private data must be bytes or another buffer, not {type(data).__name__}"
+            + (": encode it first, text.encode()" if isinstance(data, str) else ""),
         ) from None
     with view:
         if view.nbytes > limit:

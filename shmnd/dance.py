@@ -411,8 +411,10 @@ class Dance(PortHolder):
 
     def __repr__(self) -> str:
         attempt = self._attempt
-        way = f" {written(attempt.local)} to {written(attempt.peer)}" if attempt else ""
-        return f"<{type(self).__name__} {self._state.value}{way}>"
+        way = f", {written(attempt.local)} to {written(attempt.peer)}" if attempt else ""
+        if attempt is None and self._port is not None:
+            way = f" to {written(self._port.address)}"
+        return f"<Connector {self._state.value}{way}>"
 
 
 def _address(wire: list[object]) -> Address:

@@ -26,6 +26,9 @@ class Directory:
         self._adapter = adapter
         self._names = adapter.hub.names
 
+    def __repr__(self) -> str:
+        return f"<Directory of {self._adapter!r}>"
+
     def announce(self, kind: str, name: str, data: Mapping[str, Any] | None = None) -> Announcement:
         """Announce a record.
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from shmnd.address import into, pack_sockaddr, parse
+from shmnd.broker.protocol import written
 from shmnd.connector import Connector
 from shmnd.overlapped import Overlapped, OverlappedFile
 from shmnd.port import TCP, Port, PortHolder
@@ -199,5 +200,8 @@ class Listener(PortHolder):
             return self._port
 
     def __repr__(self) -> str:
-        where = "closed" if self._closed else "unbound" if self._port is None else "bound"
-        return f"<Listener {'listening' if self._listening else where}>"
+        if self._port is None:
+            return f"<Listener {'closed' if self._closed else 'not bound'}>"
+        state = "listening at" if self._listening else "bound to"
+        waiting = f", {len(self._pending)} connectors wait for a request" if self._pending else ""
+        return f"<Listener {state} {written(self._port.address)}{waiting}>"

@@ -34,6 +34,7 @@ _KNOWN: Final = int(
     | MrFlag.RDMA_READ_SINK
     | MrFlag.DO_NOT_SECURE_VM
 )
+_NAMES: Final = ", ".join(MrFlag.__members__)
 _WRITES: Final = int(MrFlag.ALLOW_LOCAL_WRITE | MrFlag.RDMA_READ_SINK)
 _REMOTE: Final = int(MrFlag.ALLOW_REMOTE_READ) | (int(MrFlag.ALLOW_REMOTE_WRITE) & ~1)
 _REMOTE_WRITE: Final = int(MrFlag.ALLOW_REMOTE_WRITE) & ~1
@@ -61,6 +62,7 @@ class MemoryRegion(OverlappedObject):
         super().__init__(adapter.hub, file)
         self._adapter: Final = adapter
         self._token = 0
+        self._flags = 0
         self._closed = False
         self._held: HeldBuffer | _Bare | None = None
         self._leaving = False
@@ -113,6 +115,7 @@ class MemoryRegion(OverlappedObject):
             held.release()
             raise
         self._held = held
+        self._flags = flags
         self._leaving = False
         overlapped = self._start(call)
         overlapped._complete(Status.SUCCESS)
@@ -134,7 +137,8 @@ class MemoryRegion(OverlappedObject):
             raise error(
                 Status.ACCESS_VIOLATION,
                 call,
-                f"flags {flags:#x} ask for writing, the buffer of {held.nbytes} bytes is read-only",
+                f"flags {flags:#x} ask for writing, the buffer of {held.nbytes} bytes is "
+                "read-only; pass a bytearray or an array, or no such flags for what is only sent",
             )
 
     # -- deregistering --
@@ -263,11 +267,35 @@ class MemoryRegion(OverlappedObject):
         if not self._let_go() and self._hub.alive:
             self._hub.affairs.linger(self._let_go)
 
+    def __repr__(self) -> str:
+        held = self._held
+        if held is None:
+            return f"<MemoryRegion {'closed' if self._closed else 'without a buffer'}>"
+        state = "being deregistered" if self._leaving else "registered"
+        bound = sum(window._is_bound() for window in list(self._windows))
+        windows = f", {bound} windows bound" if bound else ""
+        return (
+            f"<MemoryRegion {state}: {held.nbytes} bytes at {held.address:#x}, "
+            f"token {self._token:#x}, {_rights(self._flags)}{windows}>"
+        )
+
+
+def _rights(flags: int) -> str:
+    """Name the flags of a registration, without those that others contain."""
+    named = [flag for flag in MrFlag.__members__.values() if flags & flag == flag]
+    if MrFlag.ALLOW_REMOTE_WRITE in named:
+        named.remove(MrFlag.ALLOW_LOCAL_WRITE)
+    return "|".join(flag.name or "" for flag in named) or "a source only"
+
 
 def _checked_flags(flags: object, call: str) -> int:
     number = flags_given(call, flags, MrFlag)
     if number & ~_KNOWN:
-        raise error(Status.INVALID_PARAMETER_3, call, f"flags {number:#x} outside {_KNOWN:#x}")
+        raise error(
+            Status.INVALID_PARAMETER_3,
+            call,
+            f"flags {number:#x} outside {_KNOWN:#x}; it takes {_NAMES}",
+        )
     return number
 
 
@@ -288,7 +316,9 @@ def _hold(buffer: AnyBuffer | tuple[int, int] | None, call: str) -> HeldBuffer |
             "what Adapter.allocate returns",
         ) from None
     except (BufferError, ValueError) as exc:  # numpy raises the one, others the other
-        raise error(Status.ACCESS_VIOLATION, call, f"the buffer is not contiguous: {exc}") from exc
+        raise error(
+            Status.ACCESS_VIOLATION, call, f"the buffer is not contiguous ({exc}); copy it first"
+        ) from exc
 
 
 def _bare(buffer: tuple[int, ...], call: str) -> _Bare:
@@ -311,6 +341,7 @@ class MemoryWindow(Closing):
         self._given = 0  # the last token there was: what `remote_token` shows
         self._address = 0
         self._length = 0
+        self._rights = ""
         self._region: MemoryRegion | None = None
         self._qp: weakref.ref[QueuePair] | None = None
         self._context: object = None
@@ -353,7 +384,11 @@ class MemoryWindow(Closing):
             raise error(Status.INVALID_PARAMETER_2, call, "the region is of another adapter")
         self._check_usable(qp, call, Status.INVALID_PARAMETER_3)
         if not region._token or region._leaving:
-            raise error(Status.ACCESS_VIOLATION, call, "the region has no registered buffer")
+            raise error(
+                Status.ACCESS_VIOLATION,
+                call,
+                "the region has no registered buffer; call its register first",
+            )
         if length < 0 or not qp._adapter.registry.covers(region._token, address, length):
             raise error(
                 Status.ACCESS_VIOLATION,
@@ -405,6 +440,8 @@ class MemoryWindow(Closing):
             raise
         self._place = place
         self._address, self._length = address, length
+        granted = (flag for flag in (OpFlag.ALLOW_READ, OpFlag.ALLOW_WRITE) if flags & flag)
+        self._rights = "|".join(flag.name or "" for flag in granted) or "no rights"
         self._region, self._qp = region, weakref.ref(qp)
         region._windows.add(self)
         return Status.SUCCESS, self._token
@@ -450,3 +487,11 @@ class MemoryWindow(Closing):
         self._closed = True
         if self._adapter.hub.alive:  # else it is the parent's
             self._drop()
+
+    def __repr__(self) -> str:
+        if self._closed or not self._is_bound():
+            return f"<MemoryWindow {'closed' if self._closed else 'not bound'}>"
+        return (
+            f"<MemoryWindow bound: {self._length} bytes at {self._address:#x}, token "
+            f"{self._token:#x}, {self._rights}, to {self._qp and self._qp()!r}>"
+        )

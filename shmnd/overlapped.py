@@ -136,7 +136,11 @@ class Overlapped:
         refuse_copy(self)
 
     def __repr__(self) -> str:
-        return f"<Overlapped {self.call} {self._seen().name}>"
+        status = self._seen()
+        about = f", waits for {self._waits_for}" if self._final is None and self._waits_for else ""
+        if failed(status) and self._detail:
+            about = f": {self._detail}"
+        return f"<Overlapped {self.call} {status.name}{about}>"
 
     # -- what the library uses --
 
@@ -385,6 +389,10 @@ class OverlappedFile(Closing):
         self._closed = True
         self._queue.clear()
         self._readiness.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"open, {len(self._queue)} operations to poll"
+        return f"<OverlappedFile {state}>"
 
     def _check(self, call: str) -> None:
         if self._closed:

@@ -59,6 +59,9 @@ class Provider(Closing):
             raise error(Status.INVALID_PARAMETER, call, f"adapter id {adapter_id!r} is unknown")
         return Adapter("127.0.0.1", namespace=self._namespace, group=self._group)
 
+    def __repr__(self) -> str:
+        return f"<Provider namespace={self._namespace!r} group={self._group!r}>"
+
     def close(self) -> None:
         """Nothing is held here: adapters that are open stay open."""
 

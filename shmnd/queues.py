@@ -218,6 +218,16 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         if readiness is not None:
             readiness.close()
 
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        if self._closed:
+            return f"<{name} closed>"
+        waiting = f", {len(self._waiting)} Notify pending" if self._waiting else ""
+        return (
+            f"<{name} {self._queued} of {self._depth} results, "
+            f"{self._connected} queue pairs connected{waiting}>"
+        )
+
 
 class SharedReceiveQueue(ReceiveCore, OverlappedObject):
     """Receives that several queue pairs take from, in the order in which messages come."""
@@ -332,3 +342,11 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         self._shut()
         OverlappedObject.close(self)
         self._look_away()
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return "<SharedReceiveQueue closed>"
+        return (
+            f"<SharedReceiveQueue {self._outstanding} of {self._depth} receives, "
+            f"{self._pairs} queue pairs, threshold {self._threshold}>"
+        )

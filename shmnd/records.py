@@ -104,6 +104,10 @@ class Watch:
         if entry is not None:
             self.take(entry, gone=True)
 
+    def __repr__(self) -> str:
+        of = f"{self.kind} {self.name!r}" if self.name else self.kind
+        return f"<Watch of {of}: {len(self._known)} records, {len(self._changes)} changes to take>"
+
     def close(self) -> None:
         """End the watch. Harmless twice."""
         self.end()

@@ -7,6 +7,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from shmnd.broker.protocol import written
 from shmnd.closing import Closing
 from shmnd.connection import Connection
 from shmnd.messages import Terms
@@ -321,8 +322,12 @@ class Server(Closing):
         self._shared.give_back()
 
     def __repr__(self) -> str:
-        host, port = self.address
-        return f"<Server {'closed' if self._closed else 'listening'} at {host}:{port}>"
+        state = "closed, was" if self._closed else "listening"
+        plan = self._plan
+        return (
+            f"<Server {state} at {written(self.address)}, connections of {plan.nbytes} bytes and "
+            f"depth {plan.depth}>"
+        )
 
 
 def _deadline(timeout: object, call: str) -> float | None:

@@ -12,13 +12,11 @@ from shmnd.status import MrFlag
 from shmnd.within import within
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from shmnd.adapter import Adapter
     from shmnd.connector import Connector
     from shmnd.memory import MemoryRegion
     from shmnd.queues import CompletionQueue, QueuePair
+    from shmnd.ring.array import SharedArray
 
 __all__ = ["READS", "Ends", "Plan", "SharedAdapter"]
 
@@ -75,7 +73,7 @@ class Ends:
     receive_cq: CompletionQueue
     connector: Connector
     region: MemoryRegion
-    memory: npt.NDArray[np.uint8]
+    memory: SharedArray
     messages: Messages
     theirs: Terms
 

@@ -5,12 +5,21 @@ from __future__ import annotations
 
 import enum
 import math
+import operator
 from numbers import Integral, Real
 from typing import Final
 
 from shmnd.status import OpFlag, Status, error
 
-__all__ = ["flags_as_context", "flags_given", "integer", "parameter_status", "seconds", "within"]
+__all__ = [
+    "flags_as_context",
+    "flags_given",
+    "index_given",
+    "integer",
+    "parameter_status",
+    "seconds",
+    "within",
+]
 
 
 _ENDLESS: Final = "; 0 does not wait, None waits without an end"
@@ -62,6 +71,15 @@ def seconds(call: str, parameter: int, name: str, value: object) -> float:
         call,
         f"{name} {value!r} is no number of seconds such as 0.5",
     )
+
+
+def index_given(call: str, name: str, value: object) -> int:
+    """Return a number as an int; TypeError for what is no integer."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        kind = type(value).__name__
+        raise TypeError(f"{call}: {name} must be an int, not {kind} ({value!r})") from None
 
 
 def flags_given(call: str, flags: object, kind: type[enum.IntFlag]) -> int:

@@ -60,7 +60,7 @@ class Server:
                 qp = self.clients[place][0]
                 if result.request_type == shmnd.RequestType.RECEIVE:
                     text = bytes(self.memory[place * SIZE :][: result.bytes_transferred])
-                    self.memory[place * SIZE :][: len(text)] = list(text.upper())
+                    self.memory[place * SIZE :][: len(text)] = text.upper()
                     qp.send(self.region.sge(place * SIZE, len(text)))
                 else:
                     qp.receive(self.region.sge(place * SIZE, SIZE))
@@ -81,7 +81,7 @@ def ask(pipe: Connection, number: int, address: tuple[str, int]) -> None:
         connector.complete_connect().result(LIMIT)
         for count in range(ROUNDS):
             text = b"client %d, round %d" % (number, count)
-            memory[: len(text)] = list(text)
+            memory[: len(text)] = text
             qp.receive(region.sge(SIZE))
             qp.send(region.sge(0, len(text)))
             (received,) = receives.wait(max=1, timeout=LIMIT)

@@ -53,7 +53,7 @@ def main() -> None:
         connector.complete_connect().result(LIMIT)
         for word in WORDS:
             qp.receive(region.sge(4096), context="echo")
-            memory[: len(word)] = list(word)
+            memory[: len(word)] = word
             qp.send(region.sge(0, len(word)), context="word")
             done = 0
             while done < 2:

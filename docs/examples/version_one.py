@@ -75,7 +75,7 @@ def main() -> None:
         take(inbound, told)
         descriptor = nd.MwDescriptor.unpack(bytes(memory[: told.bytes_transferred]))
         print(f"a window of {descriptor.length} bytes is lent")
-        memory[64 : 64 + len(TEXT)] = list(TEXT)
+        memory[64 : 64 + len(TEXT)] = TEXT
         memory[128] = len(TEXT)
         endpoint.write(written, [nd.Sge(memory[64:], len(TEXT), handle)], descriptor, 0)
         endpoint.send(sent, [nd.Sge(memory[128:], 1, handle)])

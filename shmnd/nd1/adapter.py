@@ -22,12 +22,11 @@ from shmnd.status import MrFlag, Status, error
 from shmnd.within import integer, within
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     from typing_extensions import Buffer
 
     from shmnd.overlapped import Overlapped as Overlapped2
     from shmnd.ring.above import AnyBuffer
+    from shmnd.ring.array import SharedArray
 
 __all__ = ["Adapter"]
 
@@ -117,7 +116,7 @@ class Adapter(OverlappedObject):
 
     # -- memory --
 
-    def allocate(self, nbytes: int) -> npt.NDArray[np.uint8]:
+    def allocate(self, nbytes: int) -> SharedArray:
         """Return zeroed shared memory: what is registered in it moves without a copy in between."""
         return self.core.allocate(nbytes)
 

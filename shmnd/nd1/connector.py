@@ -251,3 +251,7 @@ class Connector(Front):
     def close(self) -> None:
         """Release it: it withdraws, gives up, or disconnects, as its state wants it."""
         self.core.close()
+
+    def __repr__(self) -> str:
+        endpoint = None if self._endpoint is None else self._endpoint()
+        return repr(self.core) if endpoint is None else f"{self.core!r} with {endpoint!r}"

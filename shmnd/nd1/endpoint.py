@@ -196,7 +196,7 @@ class Endpoint(EndpointCore, Front):
         return posted, flags
 
     def __repr__(self) -> str:
-        return f"<Endpoint of {self.pair!r}>"
+        return repr(self.pair)  # which is called Endpoint
 
 
 def _owned(result: Any, call: str) -> Result:

@@ -28,6 +28,9 @@ class FileHandle(Closing):
         """Take what is over since the last time, by whichever handle, in order. Never waits."""
         return self._open("FileHandle.poll").poll(max)
 
+    def __repr__(self) -> str:
+        return f"<FileHandle {'closed' if self._file is None else f'to {self._file!r}'}>"
+
     def _open(self, call: str) -> OverlappedFile:
         if self._file is None:
             raise error(Status.INVALID_HANDLE, call, "the handle is closed")

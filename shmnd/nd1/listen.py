@@ -70,3 +70,6 @@ class Listen(Front):
     def close(self) -> None:
         """Stop listening: what is pending is cancelled. Connectors with a request go on."""
         self._core.close()
+
+    def __repr__(self) -> str:
+        return f"<Listen protocol {self._core.protocol}: {self._core!r}>"

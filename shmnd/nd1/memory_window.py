@@ -28,6 +28,9 @@ class MemoryWindow(Front):
         self.invalidate_result: Final = invalidate_result
         core._set_invalidate_context(invalidate_result)
 
+    def __repr__(self) -> str:
+        return repr(self.core)
+
     def close(self) -> None:
         """Release it; a binding ends without a word."""
         self.core.close()

@@ -26,6 +26,9 @@ class Provider(Closing):
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         return object.__reduce_ex__(self, protocol)  # nothing here could be released twice
 
+    def __repr__(self) -> str:
+        return "<nd1 Provider>"
+
     def query_address_list(self) -> list[tuple[str, int]]:
         """Return all local addresses, with port 0."""
         return self._core.query_address_list()

@@ -49,7 +49,8 @@ cdef class Sge:
                 PyObject_GetBuffer(buffer_or_address, &view, PyBUF_ANY_CONTIGUOUS)
             except TypeError as exc:
                 raise error(Status.INVALID_PARAMETER_1, "Sge",
-                            f"{buffer_or_address!r} is neither a buffer nor an address") from exc
+                            f"{buffer_or_address!r} is neither a buffer nor an address; pass "
+                            "bytes, an array, or what MemoryRegion.address gives") from exc
             except (BufferError, ValueError) as exc:
                 raise error(Status.INVALID_PARAMETER_1, "Sge",
                             f"the buffer is not contiguous: {exc}") from exc
@@ -66,7 +67,8 @@ cdef class Sge:
             raise error(Status.INVALID_PARAMETER_1, "Sge", f"{address} is no address")
         if number is None or not 0 <= number <= 0xFFFFFFFF:
             raise error(Status.INVALID_PARAMETER_3, "Sge",
-                        f"token {token!r} is outside 0..2**32-1")
+                        f"token {token!r} is outside 0..2**32-1; pass MemoryRegion.local_token, "
+                        "or 0 with OpFlag.INLINE")
         self.raw.address = address
         self.raw.length = nbytes
         self.raw.token = number
@@ -145,7 +147,8 @@ cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) exce
                         f"not {type(sge).__name__}; MemoryRegion.sge(offset, length) makes one")
     if len(sge) > 16:
         raise error(Status.DATA_OVERRUN, call,
-                    f"{len(sge)} scatter/gather elements, at most {most} are granted")
+                    f"{len(sge)} scatter/gather elements, at most {most} are granted, and never "
+                    "more than 16; join what lies together, or post several requests")
     for item in sge:
         if not isinstance(item, Sge):
             raise TypeError(f"{call}: a scatter/gather list holds Sge, not {type(item).__name__}")

@@ -46,5 +46,6 @@ cdef class PostingCore(PairCore):
     cdef _map(self, bint receiving)
     cdef _inline(self, object sge, str call)
     cdef _checked_connected(self, str method)
+    cdef str _ask(self, str limit)
     cdef refuse_receive(self, uint32_t status, object sge)
     cdef refuse(self, str method, uint32_t status, object sge, object flags)

@@ -6,8 +6,6 @@ Everything is done under the interpreter's lock but copies that are long enough 
 engine.h for what other threads may do meanwhile.
 """
 
-import operator
-
 cimport cython
 from cpython.long cimport PyLong_AsLongAndOverflow
 from cpython.ref cimport Py_INCREF
@@ -21,7 +19,7 @@ from shmnd.ring.segment cimport lies_in_fragile
 from shmnd.ring.receives cimport receive_reason
 
 from shmnd.status import MrFlag, OpFlag, Status, error
-from shmnd.within import flags_as_context, flags_given
+from shmnd.within import flags_as_context, flags_given, index_given
 
 STATE_NAMES = ("not connected", "connecting", "not yet connected", "connected",
                "no longer connected", "disconnected")
@@ -37,6 +35,10 @@ cdef dict _LEGAL = {
     "send": c.SHMND_SEND_FLAGS, "send_and_invalidate": c.SHMND_SEND_FLAGS,
     "read": c.SHMND_READ_FLAGS, "write": c.SHMND_WRITE_FLAGS,
     "bind": c.SHMND_BIND_FLAGS, "invalidate": c.SHMND_INVALIDATE_FLAGS,
+}
+cdef dict _IN_VERSION_1 = {
+    "max_initiator_sge": "outbound_sge", "max_receive_sge": "inbound_sge",
+    "receive_depth": "inbound_entries", "inline_size": "",
 }
 cdef tuple _ENDED = (int(Status.IO_TIMEOUT), int(Status.CANCELED))
 cdef object _NO_FLAGS = 0
@@ -64,12 +66,12 @@ cdef inline int _no_flag(object context, str call) except -1:
     return 0
 
 
-cdef inline uint64_t _number(object value, uint64_t most) except? 0:
+cdef inline uint64_t _number(object value, uint64_t most, str name, str call) except? 0:
     """A remote address or token. What cannot be one is 0, which no memory has: the request fails
     as it does for any remote fault."""
     cdef unsigned long long number
     if type(value) is not int:
-        value = operator.index(value)
+        value = index_given(call, name, value)
     try:
         number = value
     except OverflowError:
@@ -185,7 +187,7 @@ cdef class PostingCore(PairCore):
         _no_flag(context, "QueuePair.send_and_invalidate")
         if self.born != forks or c.shmnd_pace_due(&self.pace):
             self.pause("send_and_invalidate")
-        named = <uint32_t>_number(token, 0xFFFFFFFF)
+        named = <uint32_t>_number(token, 0xFFFFFFFF, "token", "QueuePair.send_and_invalidate")
         if flag & ~c.SHMND_SEND_FLAGS:
             self.refuse("send_and_invalidate", Status.INVALID_PARAMETER_5, None, flags)
         if flag & c.SHMND_OP_INLINE:
@@ -284,8 +286,8 @@ cdef class PostingCore(PairCore):
         _no_flag(context, call)
         if self.born != forks or c.shmnd_pace_due(&self.pace):
             self.pause(method)
-        address = _number(remote_address, UINT64_MAX)
-        token = <uint32_t>_number(remote_token, 0xFFFFFFFF)
+        address = _number(remote_address, UINT64_MAX, "remote_address", call)
+        token = <uint32_t>_number(remote_token, 0xFFFFFFFF, "remote_token", call)
         if flag & ~(c.SHMND_READ_FLAGS if type_ == c.SHMND_READ else c.SHMND_WRITE_FLAGS):
             self.refuse(method, Status.INVALID_PARAMETER_6, None, flags)
         if flag & c.SHMND_OP_INLINE:
@@ -358,7 +360,8 @@ cdef class PostingCore(PairCore):
         if not hasattr(memory_window, "_check_bind"):
             raise error(Status.INVALID_PARAMETER_3, "QueuePair.bind",
                         f"{type(memory_window).__name__} is no MemoryWindow")
-        address, length = operator.index(address), operator.index(length)
+        address = index_given("QueuePair.bind", "address", address)
+        length = index_given("QueuePair.bind", "length", length)
         memory_window._check_bind(self, memory_region, address, length, flag)
         self._checked_connected("bind")
         outcome, token = memory_window._bind(self, memory_region, address, length, flag)
@@ -449,8 +452,15 @@ cdef class PostingCore(PairCore):
                 and c.shmnd_receives_outstanding(&self.q.own) < self.q.own.depth):
             raise error(status, f"{self.title}.receive", _untaken(self.receive_cq))
         raise error(status, f"{self.title}.receive",
-                    receive_reason(status, sge, self.q.own.stride, self.q.own.depth,
-                                   self.q.max_transfer))
+                    receive_reason(status, sge, &self.q.own, self.q.max_transfer,
+                                   self._ask("max_receive_sge"), self._ask("receive_depth")))
+
+    cdef str _ask(self, str limit):
+        """Say where more of what is limited is asked for."""
+        if self.title == "QueuePair":
+            return f"ask create_queue_pair for more with {limit}"
+        limit = _IN_VERSION_1[limit]
+        return f"ask create_endpoint for more with {limit}" if limit else "send it from a region"
 
     cdef refuse(self, str method, uint32_t status, object sge, object flags):
         """Raise for a call that was refused, naming the value and the limit it broke."""
@@ -458,10 +468,10 @@ cdef class PostingCore(PairCore):
         total = sum(item.length for item in items)
         if status == Status.DATA_OVERRUN:
             detail = (f"{len(items)} scatter/gather elements, at most {self.q.wq_stride} are "
-                      "granted; ask create_queue_pair for more with max_initiator_sge")
+                      f"granted; {self._ask('max_initiator_sge')}, up to {c.SHMND_MAX_SGE}")
         elif status == Status.BUFFER_OVERFLOW and int(flags) & c.SHMND_OP_INLINE:
             detail = (f"{total} bytes inline, at most {self.q.inline_size} on this queue pair; "
-                      "ask create_queue_pair for more with inline_size")
+                      f"{self._ask('inline_size')}")
         elif status == Status.BUFFER_OVERFLOW:
             detail = f"{total} bytes, at most {self.q.max_transfer} a request"
         elif (status == Status.NO_MORE_ENTRIES
@@ -537,7 +547,8 @@ cdef class PostingCore(PairCore):
             said.append(f"{self.q.wq_tail - self.q.wq_head} requests")
         if receives and not self.q.shared:
             said.append(f"{c.shmnd_receives_outstanding(&self.q.own)} Receives")
-        return (f"{' and '.join(said) or 'nothing'} of {self!r} outstanding "
+        name = "" if self.context is None else f" {self.context!r}"
+        return (f"{' and '.join(said) or 'nothing'} of the {self.title}{name} outstanding "
                 f"with process {self.peer.pid}")
 
     # -- progress --

@@ -16,6 +16,7 @@ cdef class QueuePair(PostingCore):
     cdef object release_callback
     cdef Tallies tallies
     cdef tuple place  # of its tally
+    cdef tuple ends  # addresses, here and there
 
     cdef Segment mapped(self, uint64_t address, uint32_t token, uint64_t nbytes, uint64_t *offset)
     cdef _tally(self, uint64_t role, tuple ends)

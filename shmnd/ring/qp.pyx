@@ -250,6 +250,7 @@ cdef class QueuePair(PostingCore):
         self.q.peer = &peer.raw
         self.link = link
         self.peer = peer
+        self.ends = ends
         self.registry.add_qp(&self.q)
         self._tally(c.SHMND_TALLY_ACTIVE if active else c.SHMND_TALLY_PASSIVE, ends)
         c.shmnd_qp_enter(&self.q, c.SHMND_QP_ATTACHED)
@@ -486,7 +487,24 @@ cdef class QueuePair(PostingCore):
             self.tallies.give_back(self.place, self.q.tally)
 
     def __repr__(self) -> str:
-        return f"<QueuePair {STATE_NAMES[self.q.state]} context={self.context!r}>"
+        cdef list said = [STATE_NAMES[self.q.state]]
+        if self.peer is not None:
+            said[0] += " to" if self.q.state == c.SHMND_QP_CONNECTED else ","
+            if self.ends is not None:
+                said[0] += f" {_written(self.ends[1])} in"
+            said[0] += f" process {self.peer.pid}"
+        said.append(f"{c.shmnd_receives_outstanding(&self.q.own)} of {self.q.own.depth} receives"
+                    if self.srq is None else f"receives of {self.srq!r}")
+        said.append(f"{self.q.wq_tail - self.q.wq_head} of {self.q.wq_depth} requests outstanding")
+        if self.context is not None:
+            said.append(f"context={self.context!r}")
+        return f"<{self.title} {', '.join(said)}>"
+
+
+cdef str _written(tuple address):
+    """Write an address as people do."""
+    host, port = address[0], address[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _no_view(nbytes, address, why):

@@ -240,6 +240,21 @@ cdef class CompletionCore:
         return self.closed
 
     @property
+    def _depth(self) -> int:
+        """How many results it holds."""
+        return self.depth
+
+    @property
+    def _queued(self) -> int:
+        """Results that are here already; what arrived and was not looked at does not count."""
+        return c.shmnd_cq_count(&self.raw)
+
+    @property
+    def _connected(self) -> int:
+        """Queue pairs that complete here and have a peer, or had one until just now."""
+        return self.raw.link_count
+
+    @property
     def _looks(self) -> int:
         """How often results were asked for; it wraps."""
         return self.looks

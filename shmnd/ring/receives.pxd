@@ -21,5 +21,5 @@ cdef class ReceiveCore:
     cdef int usable(self, str call) except -1
 
 
-cdef str receive_reason(uint32_t status, object sge, uint32_t stride, uint32_t depth,
-                        uint64_t most)
+cdef str receive_reason(uint32_t status, object sge, const c.shmnd_receives *queue, uint64_t most,
+                        str ask_sge, str ask_depth)

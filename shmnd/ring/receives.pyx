@@ -16,6 +16,7 @@ from shmnd.ring.queue cimport PairCore
 from shmnd.status import Status, error
 
 cdef int _MOST_DEPTH = 1 << 24
+cdef str _ASK = "ask create_shared_receive_queue for more with"
 
 
 cdef class ReceiveCore:
@@ -90,6 +91,16 @@ cdef class ReceiveCore:
         """Receives posted and not yet met by a message."""
         return c.shmnd_receives_outstanding(&self.raw)
 
+    @property
+    def _depth(self) -> int:
+        """How many receives it holds."""
+        return self.raw.depth
+
+    @property
+    def _pairs(self) -> int:
+        """Queue pairs that take from it."""
+        return len(self.members)
+
     def _set_depth(self, depth: int) -> None:
         """Allow `depth` outstanding receives; at least as many as there are."""
         self.usable("_set_depth")
@@ -117,8 +128,8 @@ cdef class ReceiveCore:
             status = c.shmnd_check_receive(&self.limits, &self.raw, list_, n)
         if status:
             raise error(status, "SharedReceiveQueue.receive",
-                        receive_reason(status, sge, self.raw.stride, self.raw.depth,
-                                       self.limits.max_transfer))
+                        receive_reason(status, sge, &self.raw, self.limits.max_transfer,
+                                       f"{_ASK} max_request_sge", f"{_ASK} depth"))
         if self.awaited:
             self._used_up()  # before there is one more: that there were few is not forgotten
         Py_INCREF(context)
@@ -160,14 +171,16 @@ cdef class ReceiveCore:
         free(self.raw.sges)
 
 
-cdef str receive_reason(uint32_t status, object sge, uint32_t stride, uint32_t depth,
-                        uint64_t most):
-    """What was wrong with a Receive, with the limit it broke."""
+cdef str receive_reason(uint32_t status, object sge, const c.shmnd_receives *queue, uint64_t most,
+                        str ask_sge, str ask_depth):
+    """What was wrong with a Receive, with the limit it broke, and where to ask for more."""
     if status == Status.DATA_OVERRUN:
-        return f"{len(sge)} scatter/gather elements, at most {stride} are granted"
+        return (f"{len(sge)} scatter/gather elements, at most {queue.stride} are "
+                f"granted; {ask_sge}, up to {c.SHMND_MAX_SGE}")
     if status == Status.BUFFER_OVERFLOW:
         total = sum(s.length for s in (sge if isinstance(sge, (list, tuple)) else [sge]))
         return f"{total} bytes of buffers, at most {most} a request"
     if status == Status.NO_MORE_ENTRIES:
-        return f"{depth} receives are outstanding, as many as the queue holds"
+        return (f"{queue.depth} receives are outstanding, as many as the queue holds; take results "
+                f"before posting again, or {ask_depth}")
     return "the queue pair was disconnected"

@@ -77,7 +77,7 @@ def test_wait_one_says_what_it_waited_for(connected: Pair) -> None:
     with pytest.raises(TimeoutError) as caught:
         connected.active.cq.wait_one(0.01)
     assert re.search(
-        r"CompletionQueue.wait_one: no result within 0.01 s; .*\b1 Receives of <QueuePair connected"
+        r"CompletionQueue.wait_one: no result within 0.01 s; .*\b1 Receives of the QueuePair"
         r".* with process \d+",
         str(caught.value),
     )

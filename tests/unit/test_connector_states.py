@@ -207,7 +207,7 @@ def test_a2_the_process_of_the_peer_dies(dancers: Dancers) -> None:
 def test_a2_cancel(dancers: Dancers) -> None:
     dancers.to("A2")
     dancers.active.connector.cancel_overlapped_requests()
-    assert repr(dancers.connecting) == "<Overlapped Connector.connect CANCELED>"
+    assert repr(dancers.connecting).startswith("<Overlapped Connector.connect CANCELED")
     assert dancers.active.file.poll() == [dancers.connecting]
     assert dancers.active.qp._state == QpState.IDLE
     expect(dancers, "A0", "P6")
@@ -1010,7 +1010,7 @@ def test_listener_states(dancers: Dancers) -> None:
     assert fresh.get_local_address()[0] == "127.0.0.2"
     for wrong in (None, dancers.passive.qp, dancers.active.new_connector()):
         assert outcome(fresh.get_connection_request, wrong) is PARAMETER_1
-    assert repr(fresh) == "<Listener listening>"
+    assert repr(fresh).startswith("<Listener listening at ")
     fresh.close()
     fresh.close()
     for call in (fresh.listen, fresh.get_local_address):
