@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from shmnd.adapter_like import QueuePairLike
-    from shmnd.protocols import Ticker
+    from shmnd.protocols import Moving, Ticker
     from shmnd.watch import Watch
 
 __all__ = ["LONGEST_SLEEP", "Affairs"]
@@ -33,7 +32,7 @@ class Affairs:
         self._watch = watch
         self._tickers: dict[int, weakref.ref[Ticker]] = {}
         self._lingering: dict[int, Callable[[], bool]] = {}
-        self._links: dict[int, tuple[weakref.ref[Ticker], weakref.ref[QueuePairLike], int]] = {}
+        self._links: dict[int, tuple[weakref.ref[Ticker], weakref.ref[Moving], int]] = {}
         self._links_seen = 0.0
         self._hurried: deque[weakref.ref[Ticker]] = deque()
 
@@ -46,7 +45,7 @@ class Affairs:
         self._tickers[key] = weakref.ref(obj, lambda _: self._tickers.pop(key, None))
         self._watch.wake_at(time.monotonic() + LONGEST_SLEEP)
 
-    def add_link(self, obj: Ticker, pair: QueuePairLike) -> None:
+    def add_link(self, obj: Ticker, pair: Moving) -> None:
         """Have an object look once its queue pair's link shows something. Both are held weakly.
 
         What a link shows is rung for, or found by a look of the queue pair itself.
@@ -74,7 +73,11 @@ class Affairs:
     def _tick(self) -> None:
         """Look at all of them once."""
         while self._hurried:
-            _tick_if_living(self._hurried.popleft())
+            try:
+                ref = self._hurried.popleft()
+            except IndexError:
+                break  # another thread took the last one
+            _tick_if_living(ref)
         for ref in list(self._tickers.values()):
             _tick_if_living(ref)
         if self._links:

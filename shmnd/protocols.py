@@ -24,6 +24,7 @@ __all__ = [
     "HubOfMeetings",
     "HubOfNames",
     "LinkLike",
+    "Moving",
     "NamesLike",
     "PeerLike",
     "SegmentLike",
@@ -43,6 +44,17 @@ class Ticker(Protocol):
 
     def _tick(self) -> None:
         """Look; never wait."""
+
+
+class Moving(Protocol):
+    """A queue pair, as those see it who only want to know whether it went on."""
+
+    @property
+    def _state(self) -> int:
+        """How far it is."""
+
+    def _moved_from(self, state: int) -> bool:
+        """Return whether a connector that saw this state may see another; changes nothing."""
 
 
 class Carrier(Protocol):
