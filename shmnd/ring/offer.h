@@ -43,15 +43,38 @@ static inline struct shmnd_posted *shmnd_my_posted(struct shmnd_qp *qp, uint64_t
                                    (idx & qp->link.my_posted_mask) * qp->link.my_posted_stride);
 }
 
-/* Writes the extents of a receive, when they are few enough and valid. */
-static inline uint32_t shmnd_rx_publish_extents(struct shmnd_qp *qp, struct shmnd_shared_extent *x,
-                                                const struct shmnd_sge *sges, uint32_t n)
+/* Does this list lie in memory for writing, some of it fragile? */
+static __attribute__((noinline, cold, unused)) bool
+shmnd_rx_holds_fragile(const struct shmnd_qp *qp, const struct shmnd_sge *sges, uint32_t n)
+{
+    bool holds = true;
+    for (uint32_t i = 0; i < n; i++)
+        holds = holds && (shmnd_sge_region(qp->registry, &sges[i], SHMND_MR_LOCAL_WRITE) ||
+                          shmnd_fragile_region(qp->registry, &sges[i], SHMND_MR_LOCAL_WRITE));
+    return holds;
+}
+
+/* The regions of a list that lies in memory for writing, none of it fragile; else false. */
+static inline bool shmnd_rx_regions(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
+                                    uint32_t n, struct shmnd_region **regions)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        regions[i] = shmnd_sge_region(qp->registry, &sges[i], SHMND_MR_LOCAL_WRITE);
+        if (!regions[i])
+            return false;
+    }
+    return true;
+}
+
+/* Writes the extents of a receive, when they are few enough. */
+static inline uint32_t shmnd_rx_publish_extents(const struct shmnd_qp *qp,
+                                                struct shmnd_shared_extent *x,
+                                                const struct shmnd_sge *sges,
+                                                struct shmnd_region *const *regions, uint32_t n)
 {
     uint32_t used = 0;
     for (uint32_t i = 0; i < n; i++) {
-        struct shmnd_region *r = shmnd_sge_region(qp->registry, &sges[i], SHMND_MR_LOCAL_WRITE);
-        if (!r)
-            return 0;
+        const struct shmnd_region *r = regions[i];
         if (sges[i].length == 0)
             continue;
         if (r->rights & SHMND_MR_SEALED)
@@ -71,23 +94,24 @@ static inline uint32_t shmnd_rx_publish_extents(struct shmnd_qp *qp, struct shmn
 static inline void shmnd_rx_write_entry(struct shmnd_qp *qp, uint64_t pos)
 {
     struct shmnd_rqe *e = &qp->own.entries[pos & qp->own.mask];
-    struct shmnd_sge *sges = shmnd_rqe_sges(&qp->own, pos);
+    const struct shmnd_sge *sges = shmnd_rqe_sges(&qp->own, pos);
     struct shmnd_posted *entry = shmnd_my_posted(qp, pos - qp->posted_base);
-    struct shmnd_spans valid;
-    uint64_t below = 0;
-    if (shmnd_local_spans(qp->registry, sges, e->sges, SHMND_MR_LOCAL_WRITE, &valid))
-        below = e->capacity + 1;
+    struct shmnd_region *regions[SHMND_MAX_SGE];
+    uint32_t n = e->sges, extents = 0;
+    bool plain = shmnd_rx_regions(qp, sges, n, regions);
+    uint64_t below = plain || shmnd_rx_holds_fragile(qp, sges, n) ? e->capacity + 1 : 0;
     shmnd_put64(&entry->capacity, (pos - qp->posted_base + 1) << 32 | below);
     SHMND_KILL_POINT("receive-being-shown");
     /* SYNC entry: fence, pairs with acquire in shmnd_their_capacity() */
     shmnd_stores_before();
-    uint32_t extents =
-        shmnd_rx_publish_extents(qp, (struct shmnd_shared_extent *)(entry + 1), sges, e->sges);
+    if (plain)
+        extents = shmnd_rx_publish_extents(qp, (struct shmnd_shared_extent *)(entry + 1), sges,
+                                           regions, n);
     shmnd_put64(&entry->extents, extents);
     if (extents) {
         e->pinned = true;
-        for (uint32_t i = 0; i < e->sges; i++)
-            shmnd_region_of(qp->registry, sges[i].token)->posted++;
+        for (uint32_t i = 0; i < n; i++)
+            regions[i]->posted++;
     }
     SHMND_KILL_POINT("receive-written");
 }

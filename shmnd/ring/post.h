@@ -31,17 +31,25 @@ static inline uint32_t shmnd_check_data(const struct shmnd_qp *qp, uint32_t n, u
     return SHMND_SUCCESS;
 }
 
+/* Is there no place for one more request, though a batch shows what it holds back? */
+static inline bool shmnd_requests_full(struct shmnd_qp *qp)
+{
+    if (qp->wq_tail - qp->wq_spent < qp->wq_depth)
+        return false;
+    if (qp->held && qp->wq_tail - qp->wq_head >= qp->wq_depth) {
+        shmnd_batch_show(qp);
+        shmnd_tx_retire(qp);
+    }
+    return qp->wq_tail - qp->wq_spent >= qp->wq_depth;
+}
+
 static inline uint32_t shmnd_check_connected(struct shmnd_qp *qp)
 {
     if (qp->state == SHMND_QP_ATTACHED)
         shmnd_qp_look(qp);
     if (qp->state != SHMND_QP_CONNECTED && qp->state != SHMND_QP_DOWN)
         return SHMND_CONNECTION_INVALID;
-    if (qp->wq_tail - qp->wq_head >= qp->wq_depth && qp->held) {
-        shmnd_batch_show(qp);
-        shmnd_tx_retire(qp);
-    }
-    if (qp->wq_tail - qp->wq_spent >= qp->wq_depth || !shmnd_cq_admits(qp->initiator_cq))
+    if (shmnd_requests_full(qp) || !shmnd_cq_admits(qp->initiator_cq))
         return SHMND_NO_MORE_ENTRIES;
     /* On a dead connection requests complete as they are posted, so only the
      * completion queue bounds them. */
