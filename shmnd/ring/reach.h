@@ -27,9 +27,9 @@ static inline uint8_t *shmnd_wqe_inline(struct shmnd_qp *qp, uint64_t pos)
 }
 
 /* The same element by element, some of it in memory that its owner may cut short. */
-static __attribute__((noinline, cold, unused)) bool shmnd_local_spans_fragile(
-    struct shmnd_registry *registry, const struct shmnd_sge *sges, uint32_t n, uint32_t rights,
-    struct shmnd_spans *out)
+static __attribute__((noinline, cold, unused)) bool
+shmnd_local_spans_fragile(struct shmnd_registry *registry, const struct shmnd_sge *sges, uint32_t n,
+                          uint32_t rights, struct shmnd_spans *out)
 {
     shmnd_spans_clear(out);
     for (uint32_t i = 0; i < n; i++) {
@@ -46,9 +46,10 @@ static __attribute__((noinline, cold, unused)) bool shmnd_local_spans_fragile(
 /* The stretches that `sges` name, if all lie in registered memory with one of
  * `rights`; false otherwise. Every message passes here, so this is inlined, and what
  * few have stands apart. */
-static inline __attribute__((always_inline)) bool
-shmnd_local_spans(struct shmnd_registry *registry, const struct shmnd_sge *sges, uint32_t n,
-                  uint32_t rights, struct shmnd_spans *out)
+static inline __attribute__((always_inline)) bool shmnd_local_spans(struct shmnd_registry *registry,
+                                                                    const struct shmnd_sge *sges,
+                                                                    uint32_t n, uint32_t rights,
+                                                                    struct shmnd_spans *out)
 {
     shmnd_spans_clear(out);
     for (uint32_t i = 0; i < n; i++) {
