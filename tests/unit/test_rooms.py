@@ -62,7 +62,14 @@ ARROWS: Final = arrows()
 
 
 def room(module: str) -> str:
-    for name in ("shmnd.ring", "shmnd.broker", "shmnd.nd1", "shmnd_tools", "shmnd_bench"):
+    for name in (
+        "shmnd.ring",
+        "shmnd.broker",
+        "shmnd.nd1",
+        "shmnd.mpi",
+        "shmnd_tools",
+        "shmnd_bench",
+    ):
         if module == name or module.startswith(f"{name}."):
             return name
     return "shmnd"
@@ -106,6 +113,7 @@ def test_the_objects_know_no_face() -> None:
 
 def test_version_one_stands_on_the_objects() -> None:
     assert strays("shmnd.nd1", {"shmnd", "shmnd.ring"}) == []
+    assert strays("shmnd.mpi", {"shmnd", "shmnd.ring"}) == []
 
 
 def test_no_other_face_is_known_to_a_face() -> None:

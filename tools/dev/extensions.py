@@ -3,7 +3,8 @@
 
 pyproject.toml names the modules and this command. Every header and .pxd counts for every module:
 the headers include each other, and a module built with an old one would disagree with the rest
-about what lies in shared memory. What is named as `depends` is also what an sdist holds.
+about what lies in shared memory. Those of shmnd/mpi count for the modules there alone. What is
+named as `depends` is also what an sdist holds.
 
 With SHMND_LINETRACE set the modules tell a tracer which line they run, for `./run coverage`.
 SHMND_CFLAGS, if set, adds flags for the compiler, as a build with a sanitizer needs them.
@@ -17,6 +18,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOT: Final = Path(__file__).parents[2]
 RING: Final = "shmnd/ring"
+MPI: Final = "shmnd/mpi"
 FLAGS: Final = (
     "-std=gnu11",
     "-O3",
@@ -28,9 +30,11 @@ FLAGS: Final = (
 )
 
 
-def depends() -> list[str]:
-    """Files whose change calls for a new build of every module: headers, .pxd, and this one."""
+def depends(module: str) -> list[str]:
+    """Files whose change calls for a new build of a module: headers, .pxd, and this one."""
     declarations = [path for kind in ("*.h", "*.pxd") for path in (ROOT / "shmnd").rglob(kind)]
+    if not module.startswith("shmnd.mpi."):
+        declarations = [path for path in declarations if not path.is_relative_to(ROOT / MPI)]
     return sorted(str(path.relative_to(ROOT)) for path in [*declarations, Path(__file__)])
 
 
@@ -46,6 +50,6 @@ class BuildExtensions(build_ext):
         self.cython_directives = {"freethreading_compatible": False, "linetrace": trace}
         for extension in self.extensions:
             extension.define_macros = [("CYTHON_TRACE", "1")] if trace else []
-            extension.include_dirs = [RING]
+            extension.include_dirs = [RING, MPI]
             extension.extra_compile_args = [*FLAGS, *os.environ.get("SHMND_CFLAGS", "").split()]
-            extension.depends = depends()
+            extension.depends = depends(extension.name)

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers of MPI: wildcards, error classes, combiners, modes, limits.
+
+The standard fixes the names and leaves the values to an implementation. These follow Open MPI, so
+that numbers in logs and in pickles mean the same there and here.
+"""
+
+from typing import Final
+
+UNDEFINED: Final = -32766
+ANY_SOURCE: Final = -1
+ANY_TAG: Final = -1
+PROC_NULL: Final = -2
+ROOT: Final = -4
+
+KEYVAL_INVALID: Final = -1
+TAG_UB: Final = 0
+HOST: Final = 1
+IO: Final = 2
+WTIME_IS_GLOBAL: Final = 3
+APPNUM: Final = 4
+LASTUSEDCODE: Final = 5
+UNIVERSE_SIZE: Final = 6
+WIN_BASE: Final = 7
+WIN_SIZE: Final = 8
+WIN_DISP_UNIT: Final = 9
+WIN_CREATE_FLAVOR: Final = 10
+WIN_FLAVOR: Final = 10
+WIN_MODEL: Final = 11
+KEYVAL_FIRST: Final = 16
+"""The first number of a key that a program creates."""
+
+SUCCESS: Final = 0
+ERR_BUFFER: Final = 1
+ERR_COUNT: Final = 2
+ERR_TYPE: Final = 3
+ERR_TAG: Final = 4
+ERR_COMM: Final = 5
+ERR_RANK: Final = 6
+ERR_REQUEST: Final = 7
+ERR_ROOT: Final = 8
+ERR_GROUP: Final = 9
+ERR_OP: Final = 10
+ERR_TOPOLOGY: Final = 11
+ERR_DIMS: Final = 12
+ERR_ARG: Final = 13
+ERR_UNKNOWN: Final = 14
+ERR_TRUNCATE: Final = 15
+ERR_OTHER: Final = 16
+ERR_INTERN: Final = 17
+ERR_IN_STATUS: Final = 18
+ERR_PENDING: Final = 19
+ERR_ACCESS: Final = 20
+ERR_AMODE: Final = 21
+ERR_ASSERT: Final = 22
+ERR_BAD_FILE: Final = 23
+ERR_BASE: Final = 24
+ERR_CONVERSION: Final = 25
+ERR_DISP: Final = 26
+ERR_DUP_DATAREP: Final = 27
+ERR_FILE_EXISTS: Final = 28
+ERR_FILE_IN_USE: Final = 29
+ERR_FILE: Final = 30
+ERR_INFO_KEY: Final = 31
+ERR_INFO_NOKEY: Final = 32
+ERR_INFO_VALUE: Final = 33
+ERR_INFO: Final = 34
+ERR_IO: Final = 35
+ERR_KEYVAL: Final = 36
+ERR_LOCKTYPE: Final = 37
+ERR_NAME: Final = 38
+ERR_NO_MEM: Final = 39
+ERR_NOT_SAME: Final = 40
+ERR_NO_SPACE: Final = 41
+ERR_NO_SUCH_FILE: Final = 42
+ERR_PORT: Final = 43
+ERR_QUOTA: Final = 44
+ERR_READ_ONLY: Final = 45
+ERR_RMA_CONFLICT: Final = 46
+ERR_RMA_SYNC: Final = 47
+ERR_SERVICE: Final = 48
+ERR_SIZE: Final = 49
+ERR_SPAWN: Final = 50
+ERR_UNSUPPORTED_DATAREP: Final = 51
+ERR_UNSUPPORTED_OPERATION: Final = 52
+ERR_WIN: Final = 53
+ERR_RMA_RANGE: Final = 54
+ERR_RMA_ATTACH: Final = 55
+ERR_RMA_SHARED: Final = 56
+ERR_RMA_FLAVOR: Final = 57
+ERR_VALUE_TOO_LARGE: Final = 58
+ERR_SESSION: Final = 59
+ERR_PROC_ABORTED: Final = 60
+ERR_ERRHANDLER: Final = 61
+ERR_PROC_FAILED: Final = 62
+ERR_PROC_FAILED_PENDING: Final = 63
+ERR_REVOKED: Final = 64
+ERR_ABI: Final = 65
+ERR_LASTCODE: Final = 92
+
+ORDER_C: Final = 0
+ORDER_FORTRAN: Final = 1
+ORDER_F: Final = 1
+TYPECLASS_INTEGER: Final = 1
+TYPECLASS_REAL: Final = 2
+TYPECLASS_COMPLEX: Final = 3
+TYPECLASS_LOGICAL: Final = 4
+DISTRIBUTE_BLOCK: Final = 0
+DISTRIBUTE_CYCLIC: Final = 1
+DISTRIBUTE_NONE: Final = 2
+DISTRIBUTE_DFLT_DARG: Final = -1
+
+COMBINER_NAMED: Final = 0
+COMBINER_DUP: Final = 1
+COMBINER_CONTIGUOUS: Final = 2
+COMBINER_VECTOR: Final = 3
+COMBINER_HVECTOR: Final = 5
+COMBINER_INDEXED: Final = 6
+COMBINER_HINDEXED: Final = 8
+COMBINER_INDEXED_BLOCK: Final = 9
+COMBINER_STRUCT: Final = 11
+COMBINER_SUBARRAY: Final = 12
+COMBINER_DARRAY: Final = 13
+COMBINER_F90_REAL: Final = 14
+COMBINER_F90_COMPLEX: Final = 15
+COMBINER_F90_INTEGER: Final = 16
+COMBINER_RESIZED: Final = 17
+COMBINER_HINDEXED_BLOCK: Final = 18
+COMBINER_VALUE_INDEX: Final = 19
+
+F_SOURCE: Final = 0
+F_TAG: Final = 1
+F_ERROR: Final = 2
+F_STATUS_SIZE: Final = 6
+
+IDENT: Final = 0
+CONGRUENT: Final = 1
+SIMILAR: Final = 2
+UNEQUAL: Final = 3
+CART: Final = 1
+GRAPH: Final = 2
+DIST_GRAPH: Final = 3
+UNWEIGHTED: Final = 2
+WEIGHTS_EMPTY: Final = 3
+COMM_TYPE_SHARED: Final = 0
+COMM_TYPE_HW_UNGUIDED: Final = 12
+COMM_TYPE_HW_GUIDED: Final = 13
+COMM_TYPE_RESOURCE_GUIDED: Final = 14
+
+BSEND_OVERHEAD: Final = 128
+WIN_FLAVOR_CREATE: Final = 1
+WIN_FLAVOR_ALLOCATE: Final = 2
+WIN_FLAVOR_DYNAMIC: Final = 3
+WIN_FLAVOR_SHARED: Final = 4
+WIN_UNIFIED: Final = 0
+WIN_SEPARATE: Final = 1
+MODE_NOCHECK: Final = 1
+MODE_NOPRECEDE: Final = 2
+MODE_NOPUT: Final = 4
+MODE_NOSTORE: Final = 8
+MODE_NOSUCCEED: Final = 16
+LOCK_EXCLUSIVE: Final = 1
+LOCK_SHARED: Final = 2
+
+MODE_CREATE: Final = 1
+MODE_RDONLY: Final = 2
+MODE_WRONLY: Final = 4
+MODE_RDWR: Final = 8
+MODE_DELETE_ON_CLOSE: Final = 16
+MODE_UNIQUE_OPEN: Final = 32
+MODE_EXCL: Final = 64
+MODE_APPEND: Final = 128
+MODE_SEQUENTIAL: Final = 256
+SEEK_SET: Final = 600
+SEEK_CUR: Final = 602
+SEEK_END: Final = 604
+DISPLACEMENT_CURRENT: Final = -54278278
+DISP_CUR: Final = -54278278
+
+THREAD_SINGLE: Final = 0
+THREAD_FUNNELED: Final = 1
+THREAD_SERIALIZED: Final = 2
+THREAD_MULTIPLE: Final = 3
+
+VERSION: Final = 4
+SUBVERSION: Final = 1
+MAX_PROCESSOR_NAME: Final = 256
+MAX_ERROR_STRING: Final = 256
+MAX_PORT_NAME: Final = 1024
+MAX_INFO_KEY: Final = 36
+MAX_INFO_VAL: Final = 256
+MAX_OBJECT_NAME: Final = 64
+MAX_DATAREP_STRING: Final = 128
+MAX_LIBRARY_VERSION_STRING: Final = 256
+MAX_PSET_NAME_LEN: Final = 512
+MAX_STRINGTAG_LEN: Final = 1024
+TAG_LIMIT: Final = 0x7FFFFFFF
+"""The value of the attribute TAG_UB."""

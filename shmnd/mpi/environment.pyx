@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3, embedsignature=True, embedsignature.format=python
+# cython: annotation_typing=False
+"""The environment of a program: start and end, threads, versions, time, the machine."""
+
+import atexit
+import platform
+import sys
+import threading
+from typing import Any, NoReturn
+
+import shmnd
+from shmnd.mpi import constants, seam
+from shmnd.mpi.constants import THREAD_MULTIPLE
+from shmnd.mpi.errors import Exception as MPIException
+from shmnd.mpi.info import Info
+
+cdef bint _initialized = False
+cdef bint _finalized = False
+cdef int _provided = constants.THREAD_MULTIPLE
+cdef object _main_thread = None
+cdef list _at_finalize = []
+
+
+def Init() -> None:
+    """Initialize the MPI execution environment."""
+    Init_thread(constants.THREAD_SINGLE)
+
+
+def Init_thread(required: int = THREAD_MULTIPLE) -> int:
+    """Initialize the MPI execution environment."""
+    global _initialized, _provided, _main_thread
+    if _initialized:
+        raise MPIException(constants.ERR_OTHER, "Init_thread: MPI was initialized before")
+    if not constants.THREAD_SINGLE <= required <= constants.THREAD_MULTIPLE:
+        raise MPIException(constants.ERR_ARG, f"Init_thread({required}): expected a THREAD_*")
+    _initialized = True
+    _provided = required
+    _main_thread = threading.get_ident()
+    return _provided
+
+
+def at_finalize(function: Any) -> None:
+    """Have `function()` called when MPI is finalized, the latest first."""
+    _at_finalize.append(function)
+
+
+def Finalize() -> None:
+    """Terminate the MPI execution environment."""
+    global _finalized
+    if not _initialized or _finalized:
+        raise MPIException(
+            constants.ERR_OTHER, "Finalize: MPI was not initialized, or was finalized before"
+        )
+    while _at_finalize:
+        _at_finalize.pop()()
+    _finalized = True
+    seam.finalize()
+
+
+def Query_thread() -> int:
+    """Return the level of thread support provided by the MPI library."""
+    return _provided
+
+
+def Is_thread_main() -> bool:
+    """Indicate whether this thread called `Init` or `Init_thread`."""
+    return threading.get_ident() == _main_thread
+
+
+def Is_initialized() -> bool:
+    """Indicate whether `Init` has been called."""
+    return bool(_initialized)
+
+
+def Is_finalized() -> bool:
+    """Indicate whether `Finalize` has completed."""
+    return bool(_finalized)
+
+
+def Get_version() -> tuple[int, int]:
+    """Obtain the version number of the MPI standard."""
+    return (constants.VERSION, constants.SUBVERSION)
+
+
+def Get_library_version() -> str:
+    """Obtain the version string of the MPI library."""
+    return f"shmnd {shmnd.__version__}: MPI over shared memory, the processes of one host"
+
+
+def Get_abi_version() -> tuple[int, int]:
+    """Obtain the version number of the MPI ABI standard."""
+    return (-1, -1)
+
+
+def Get_abi_info() -> Info:
+    """Obtain the MPI ABI information."""
+    return Info.Create()
+
+
+def Get_abi_fortran_info() -> Info:
+    """Obtain the MPI Fortran ABI information."""
+    return Info.Create()
+
+
+def get_vendor() -> tuple[str, tuple[int, int, int]]:
+    """Information about the underlying implementation."""
+    parts = [int("".join([c for c in part if c.isdigit()]) or "0")
+             for part in shmnd.__version__.split(".")]
+    major, minor, micro = (parts + [0, 0, 0])[:3]
+    return ("shmnd", (major, minor, micro))
+
+
+def Get_processor_name() -> str:
+    """Obtain the name of the calling processor."""
+    return platform.node()
+
+
+def Get_hw_resource_info() -> Info:
+    """Obtain information about the hardware platform of the calling processor."""
+    return Info.Create({"mpi_hw_resource_type": "node", "hostname": platform.node()})
+
+
+def Wtime() -> float:
+    """Return an elapsed time on the calling processor."""
+    return seam.wtime()
+
+
+def Wtick() -> float:
+    """Return the resolution of `Wtime`."""
+    return 1e-9
+
+
+def Pcontrol(level: int) -> None:
+    """Control profiling."""
+    int(level)
+
+
+cdef int _abort_status = 0
+
+
+def _set_abort_status(status: int) -> None:
+    """Have the end of the process abort the job with a status other than 0."""
+    global _abort_status
+    _abort_status = status if isinstance(status, int) else 1
+
+
+def _leave() -> None:
+    """Finalize at the end of the process, or abort if the program said so."""
+    if not _initialized or _finalized:
+        return
+    if _abort_status:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        seam.abort(_abort_status)
+    Finalize()
+
+
+def start(rc: Any) -> None:
+    """Initialize as `mpi4py.rc` says, and finalize at the end of the process."""
+    levels = {
+        "single": constants.THREAD_SINGLE,
+        "funneled": constants.THREAD_FUNNELED,
+        "serialized": constants.THREAD_SERIALIZED,
+        "multiple": constants.THREAD_MULTIPLE,
+    }
+    level = str(rc.thread_level).lower()
+    if level not in levels:
+        raise ValueError(f"rc.thread_level = {level!r}: expected one of {', '.join(levels)}")
+    if rc.initialize and not _initialized:
+        Init_thread(levels[level] if rc.threads else constants.THREAD_SINGLE)
+    finalize = rc.initialize if rc.finalize is None else rc.finalize
+    if finalize:
+        atexit.register(_leave)
+
+
+def _refused(call: str) -> NoReturn:
+    """Raise NotImplementedError for a call that is left out here."""
+    raise NotImplementedError(
+        f"{call} is not part of shmnd.mpi: a job has the ranks that mpiexec starts on one host. "
+        "docs/reference/mpi.md has the list; run the program with a real MPI and mpi4py instead"
+    )
+
+
+def Open_port(info: Any = None) -> str:
+    """Return an address used to connect group of processes."""
+    _refused("Open_port")
+
+
+def Close_port(port_name: str) -> None:
+    """Close a port."""
+    _refused("Close_port")
+
+
+def Publish_name(service_name: str, port_name: str, info: Any = None) -> None:
+    """Publish a service name."""
+    _refused("Publish_name")
+
+
+def Unpublish_name(service_name: str, port_name: str, info: Any = None) -> None:
+    """Unpublish a service name."""
+    _refused("Unpublish_name")
+
+
+def Lookup_name(service_name: str, info: Any = None) -> str:
+    """Lookup a port name given a service name."""
+    _refused("Lookup_name")
+
+
+def Register_datarep(datarep: str, read_fn: Any, write_fn: Any, extent_fn: Any) -> None:
+    """Register user-defined data representations."""
+    _refused("Register_datarep")

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the objects ask of the engine: rank and size, time, progress, the ways to end.
+
+The objects do not import the engine. It registers its functions here when it is imported; until
+then a process is one rank of one, and ends alone.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+Buffer = bytearray | memoryview
+
+
+def _abort(code: int) -> NoReturn:
+    """End the process at once, as a job of one rank does."""
+    sys.stderr.flush()
+    os._exit(code)
+
+
+_asked: Final[dict[str, Callable[..., Any]]] = {
+    "rank": lambda: 0,
+    "size": lambda: 1,
+    "abort": _abort,
+    "finalize": lambda: None,
+    "progress": lambda: None,
+    "wtime": time.perf_counter,
+    "allocate": bytearray,
+}
+
+
+def provide(**functions: Callable[..., Any]) -> None:
+    """Register functions of the engine under their names: `rank`, `size`, `abort` and so on.
+
+    Raise KeyError for a name that nothing asks for.
+    """
+    for name, function in functions.items():
+        if name not in _asked:
+            raise KeyError(f"provide({name}=...): nothing asks for it; known: {sorted(_asked)}")
+        _asked[name] = function
+
+
+def rank() -> int:
+    """Return the rank of this process among all of the job."""
+    return int(_asked["rank"]())
+
+
+def size() -> int:
+    """Return the number of ranks of the job."""
+    return int(_asked["size"]())
+
+
+def wtime() -> float:
+    """Return seconds since a fixed moment in the past."""
+    return float(_asked["wtime"]())
+
+
+def abort(code: int) -> NoReturn:
+    """End all ranks of the job; this process with `code`."""
+    _asked["abort"](code)
+    os._exit(code)
+
+
+def finalize() -> None:
+    """Leave the job in order."""
+    _asked["finalize"]()
+
+
+def progress() -> None:
+    """Make progress with all operations, without waiting."""
+    _asked["progress"]()
+
+
+def allocate(nbytes: int) -> Buffer:
+    """Return an object with so much writable memory, where the engine likes to have messages."""
+    memory: Buffer = _asked["allocate"](nbytes)
+    return memory

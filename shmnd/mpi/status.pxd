@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+
+
+cdef class Status:
+    """How a message was received; the fields lie in a row, as `tomemory` shows them."""
+
+    cdef public int c_source, c_tag, c_error
+    cdef public bint c_cancelled
+    cdef public long long c_nbytes
+    cdef object __weakref__

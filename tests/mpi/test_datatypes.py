@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Datatypes: where their bytes lie, how they are packed, and how they are made again."""
+
+import itertools
+import pickle
+import random
+
+import numpy as np
+import pytest
+
+from shmnd.mpi import constants, datatype
+from shmnd.mpi.datatype import BYTE, CHAR, DOUBLE, INT, LONG, SHORT, Datatype
+from shmnd.mpi.errors import Exception as MPIException
+
+COMM = object()
+"""Packing asks only whether there is a communicator."""
+
+
+def packed(made: Datatype, memory: bytearray) -> bytes:
+    """The packed bytes of the item that begins at the start of `memory`."""
+    size, extent = made.Get_size(), max(made.extent, 1)
+    out = bytearray(size * (len(memory) // extent + 1))
+    made.Pack(memory, out, 0, COMM)
+    return bytes(out[:size])
+
+
+def memory_of(size: int) -> bytearray:
+    return bytearray(i % 251 for i in range(size))
+
+
+@pytest.mark.parametrize(
+    ("count", "length", "stride"), [(3, 2, 4), (4, 1, 1), (2, 3, 3), (1, 5, 7)]
+)
+def test_a_vector_packs_the_rows_that_numpy_sees(count: int, length: int, stride: int) -> None:
+    memory = memory_of(400)
+    rows = np.frombuffer(memory, np.int32)[: count * stride].reshape(count, stride)[:, :length]
+    made = INT.Create_vector(count, length, stride)
+    assert packed(made, memory) == rows.tobytes()
+    assert made.Get_extent() == (0, ((count - 1) * stride + length) * 4)
+
+
+@pytest.mark.parametrize("order", [constants.ORDER_C, constants.ORDER_FORTRAN])
+def test_a_subarray_packs_the_part_that_numpy_sees(order: int) -> None:
+    memory = memory_of(4 * 5 * 6 * 2)
+    sizes, part, starts = (4, 5, 6), (2, 3, 4), (1, 0, 2)
+    letters = "C" if order == constants.ORDER_C else "F"
+    array = np.frombuffer(memory, np.int16).reshape(sizes, order=letters)
+    expected = array[tuple(slice(s, s + n) for s, n in zip(starts, part, strict=True))]
+    made = SHORT.Create_subarray(sizes, part, starts, order)
+    assert packed(made, memory) == expected.tobytes(order=letters)
+    assert made.Get_extent() == (0, len(memory))
+
+
+@pytest.mark.parametrize("order", [constants.ORDER_C, constants.ORDER_FORTRAN])
+@pytest.mark.parametrize("kind", [constants.DISTRIBUTE_BLOCK, constants.DISTRIBUTE_CYCLIC])
+def test_the_shares_of_a_distributed_array_have_every_item_once(order: int, kind: int) -> None:
+    memory = memory_of(7 * 9)
+    seen: list[int] = []
+    for rank in range(6):
+        made = BYTE.Create_darray(6, rank, (7, 9), (kind, kind), (-1, -1), (2, 3), order)
+        seen.extend(packed(made, memory))
+        assert made.Get_extent() == (0, 63)
+    assert sorted(seen) == sorted(memory)
+
+
+def test_a_struct_is_padded_as_a_struct_of_c() -> None:
+    made = Datatype.Create_struct([1, 2, 1], [0, 4, 16], [CHAR, INT, DOUBLE])
+    layout = np.dtype([("a", "c"), ("b", "i4", 2), ("c", "f8")], align=True)
+    assert made.Get_extent() == (0, layout.itemsize)
+    assert made.Get_size() == 17
+
+
+def test_random_types_pack_what_their_items_say() -> None:
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    draw = random.Random(seed)
+    for _ in range(200):
+        made, items = INT, [0]
+        for _ in range(draw.randrange(1, 4)):
+            extent = made.extent
+            lengths = [draw.randrange(3) for _ in range(draw.randrange(1, 4))]
+            places, place = [], 0
+            for length in lengths:
+                place += draw.randrange(3) * 4
+                places.append(place)
+                place += length * extent
+            made = made.Create_hindexed(lengths, places)
+            items = [
+                start + step * extent + item
+                for start, length in zip(places, lengths, strict=True)
+                for step in range(length)
+                for item in items
+            ]
+        memory = memory_of(max([0, *items]) + 4)
+        expected = b"".join(memory[item : item + 4] for item in items)
+        assert made.Get_size() == len(expected)
+        if expected:
+            assert packed(made, memory) == expected
+            back = bytearray(len(memory))
+            made.Unpack(expected, 0, back, COMM)
+            again = bytearray(len(expected))
+            made.Pack(back, again, 0, COMM)
+            assert again == expected
+
+
+def test_external32_is_big_endian() -> None:
+    out = bytearray(16)
+    assert INT.Pack_external("external32", np.array([1, -2], np.int32), out, 0) == 8
+    assert bytes(out[:8]) == b"\0\0\0\1\xff\xff\xff\xfe"
+    back = np.zeros(2, np.int32)
+    INT.Unpack_external("external32", out, 0, back)
+    assert back.tolist() == [1, -2]
+    wide = np.array([1.5, -0.25], np.longdouble)
+    out = bytearray(32)
+    datatype.LONG_DOUBLE.Pack_external("external32", wide, out, 0)
+    assert out[:2] == b"\x3f\xff"
+    again = np.zeros(2, np.longdouble)
+    datatype.LONG_DOUBLE.Unpack_external("external32", out, 0, again)
+    assert again.tolist() == wide.tolist()
+
+
+def test_pickles_make_the_same_type_again() -> None:
+    made = Datatype.Create_struct([1, 2], [0, 8], [LONG.Create_vector(2, 1, 3), DOUBLE.Dup()])
+    again = pickle.loads(pickle.dumps(made))
+    assert again.Get_extent() == made.Get_extent()
+    assert again.envelope == made.envelope
+    assert pickle.loads(pickle.dumps(INT)) is INT
+
+
+def test_a_resized_type_repeats_at_its_extent() -> None:
+    column = INT.Create_vector(3, 1, 3).Create_resized(0, 4)
+    square = np.arange(9, dtype=np.int32).reshape(3, 3)
+    out = np.zeros(9, np.int32)
+    column.Pack(square, out, 0, COMM)
+    assert out.reshape(3, 3).tolist() == square.T.tolist()
+
+
+def test_numbers_that_fit_no_int_are_counts() -> None:
+    ints, _, counts, _ = BYTE.Create_contiguous(1 << 40).contents
+    assert (ints, counts) == ([], [1 << 40])
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda: datatype.DATATYPE_NULL.Dup(), constants.ERR_TYPE),
+        (lambda: INT.Free(), constants.ERR_TYPE),
+        (lambda: INT.Create_vector(-1, 1, 1), constants.ERR_COUNT),
+        (lambda: INT.Create_subarray((4,), (3,), (2,)), constants.ERR_ARG),
+        (lambda: INT.Pack(bytes(8), bytearray(4), 0, COMM), constants.ERR_TRUNCATE),
+        (lambda: INT.Pack(bytes(8), bytearray(8), 9, COMM), constants.ERR_ARG),
+        (lambda: INT.Pack(bytes(8), bytearray(8), 0, None), constants.ERR_COMM),
+    ],
+)
+def test_what_a_type_does_not_take_is_an_error_of_mpi(call, code) -> None:
+    with pytest.raises(MPIException) as caught:
+        call()
+    assert caught.value.Get_error_class() == code
+
+
+def test_every_code_leads_back_to_a_type_that_is_alike() -> None:
+    for code, made in itertools.chain(datatype._typedict.items()):
+        found = Datatype.fromcode(code)
+        assert found is made
+        assert (found.typechar, found.typestr) == (made.typechar, made.typestr)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handles, groups, info objects, errors, attributes, pickles."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from shmnd.mpi import constants, datatype, errhandler, errors, group, info, status
+from shmnd.mpi.errors import Exception as MPIException
+from shmnd.mpi.group import group_from
+from shmnd.mpi.pickle import Pickle
+
+
+def test_handles_are_equal_by_what_they_refer_to() -> None:
+    made = datatype.INT.Dup()
+    other = datatype.Datatype(made)
+    assert other == made
+    assert datatype.Datatype.fromhandle(made.handle) == made
+    number = made.handle
+    made.Free()
+    assert not made
+    assert other
+    with pytest.raises(ValueError, match="number"):
+        datatype.Datatype.fromhandle(number)
+    assert datatype.DATATYPE_NULL != info.INFO_NULL
+    with pytest.raises(TypeError):
+        datatype.Datatype(info.INFO_NULL)
+    with pytest.raises(TypeError):
+        hash(made)
+
+
+def test_groups_are_ordered_sets() -> None:
+    first, second = group_from([3, 1, 0]), group_from([0, 1, 2])
+    assert group.Group.Union(first, second).ob.ranks == (3, 1, 0, 2)
+    assert group.Group.Intersection(first, second).ob.ranks == (1, 0)
+    assert group.Group.Difference(first, second).ob.ranks == (3,)
+    assert first.Translate_ranks([0, 1, 2], second) == [constants.UNDEFINED, 1, 0]
+    assert first.rank == 2
+    assert first.Range_incl([(2, 0, -2)]).ob.ranks == (0, 3)
+    assert first.Excl([1]).ob.ranks == (3, 0)
+    assert group.Group.Compare(first, group_from([0, 1, 3])) == constants.SIMILAR
+    with pytest.raises(MPIException, match="rank 3"):
+        first.Incl([3])
+    with pytest.raises(MPIException, match="twice"):
+        first.Incl([1, 1])
+
+
+def test_info_is_a_mapping_with_limits() -> None:
+    pairs = info.Info.Create({"a": "1"})
+    pairs.update(b="2")
+    assert dict(pairs) == {"a": "1", "b": "2"}
+    assert pickle.loads(pickle.dumps(pairs)).items() == pairs.items()
+    with pytest.raises(MPIException) as caught:
+        pairs.Set("k" * 37, "v")
+    assert caught.value.Get_error_class() == constants.ERR_INFO_KEY
+
+
+def test_errors_know_their_class_and_call() -> None:
+    caught = MPIException(constants.ERR_RANK, "Send(dest=7): 2 ranks")
+    assert caught == constants.ERR_RANK
+    assert "Send(dest=7)" in str(caught)
+    assert str(pickle.loads(pickle.dumps(caught))) == str(caught)
+    code = errors.Add_error_code(constants.ERR_ARG)
+    errors.Add_error_string(code, "words")
+    assert errors.Get_error_class(code) == constants.ERR_ARG
+    assert errors.Get_error_string(code) == "words"
+    errors.Remove_error_string(code)
+    errors.Remove_error_code(code)
+
+
+def test_attributes_are_copied_and_deleted_by_their_key() -> None:
+    deleted = []
+    key = datatype.Datatype.Create_keyval(
+        lambda _object, _key, value: value + 1, lambda _object, _key, value: deleted.append(value)
+    )
+    made = datatype.INT.Dup()
+    made.Set_attr(key, 1)
+    other = made.Dup()
+    assert other.Get_attr(key) == 2
+    other.Free()
+    made.Free()
+    assert deleted == [2, 1]
+    assert datatype.Datatype.Free_keyval(key) == constants.KEYVAL_INVALID
+    with pytest.raises(MPIException):
+        datatype.INT.Get_attr(-1)
+
+
+def test_error_handlers_are_limited_in_number_and_freed() -> None:
+    made = [errhandler.create("Comm", print) for _ in range(errhandler.LIMIT)]
+    with pytest.raises(RuntimeError):
+        errhandler.create("Comm", print)
+    for handler in made:
+        handler.Free()
+    errhandler.create("Comm", print).Free()
+
+
+def test_a_status_counts_in_items() -> None:
+    made = status.Status()
+    made.Set_elements(datatype.INT, 6)
+    assert made.Get_count(datatype.INT) == 6
+    assert made.Get_count(datatype.INT.Create_contiguous(4)) == constants.UNDEFINED
+    assert made.Get_elements(datatype.INT.Create_contiguous(4)) == 6
+    assert status.Status.f2py(made.py2f()) == made
+
+
+def test_large_buffers_leave_a_pickle() -> None:
+    kept = {"small": np.arange(3), "large": np.arange(1 << 16)}
+    made = Pickle()
+    data, buffers = made.dumps_oob(kept)
+    assert [part.nbytes for part in buffers] == [8 << 16]
+    assert len(data) < 4096
+    again = made.loads_oob(data, buffers)
+    assert again["large"].tolist() == kept["large"].tolist()
+    assert np.shares_memory(again["large"], kept["large"])
