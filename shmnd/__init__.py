@@ -23,14 +23,17 @@ from shmnd.status import (
 
 if TYPE_CHECKING:
     from shmnd.adapter import Adapter
+    from shmnd.completion_queue import CompletionQueue, Result
     from shmnd.connection import Connection
     from shmnd.connector import Connector
     from shmnd.listener import Listener
-    from shmnd.memory import MemoryRegion, MemoryWindow, Sge
+    from shmnd.memory_region import MemoryRegion, Sge
+    from shmnd.memory_window import MemoryWindow
     from shmnd.overlapped import Overlapped, OverlappedFile
     from shmnd.provider import Provider, open_adapter
-    from shmnd.queues import CompletionQueue, QueuePair, Result, SharedReceiveQueue
-    from shmnd.serving import Server, aconnect, connect, listen
+    from shmnd.queue_pair import QueuePair
+    from shmnd.server import Server, aconnect, connect, listen
+    from shmnd.shared_receive_queue import SharedReceiveQueue
 
 __version__ = "0.1.0"
 
@@ -69,23 +72,23 @@ __all__ = [
 # not pay for numpy and the data plane.
 _HOME: Final = {
     "Adapter": "shmnd.adapter",
-    "CompletionQueue": "shmnd.queues",
+    "CompletionQueue": "shmnd.completion_queue",
     "Connection": "shmnd.connection",
     "Connector": "shmnd.connector",
     "Listener": "shmnd.listener",
-    "MemoryRegion": "shmnd.memory",
-    "MemoryWindow": "shmnd.memory",
+    "MemoryRegion": "shmnd.memory_region",
+    "MemoryWindow": "shmnd.memory_window",
     "Overlapped": "shmnd.overlapped",
     "OverlappedFile": "shmnd.overlapped",
     "Provider": "shmnd.provider",
-    "QueuePair": "shmnd.queues",
-    "Result": "shmnd.queues",
-    "Server": "shmnd.serving",
-    "Sge": "shmnd.memory",
-    "SharedReceiveQueue": "shmnd.queues",
-    "aconnect": "shmnd.serving",
-    "connect": "shmnd.serving",
-    "listen": "shmnd.serving",
+    "QueuePair": "shmnd.queue_pair",
+    "Result": "shmnd.completion_queue",
+    "Server": "shmnd.server",
+    "Sge": "shmnd.memory_region",
+    "SharedReceiveQueue": "shmnd.shared_receive_queue",
+    "aconnect": "shmnd.server",
+    "connect": "shmnd.server",
+    "listen": "shmnd.server",
     "open_adapter": "shmnd.provider",
 }
 
@@ -102,11 +105,12 @@ def _build_hint(what: str) -> str:
 def _require_compiled_part() -> None:
     """Raise ImportError unless each module that has a stub in the data plane is there."""
     ring = Path(__path__[0], "ring")
-    for stub in sorted(ring.glob("*.pyi")):
-        if PathFinder.find_spec(stub.stem, [str(ring)]) is None:
+    for stub in sorted(ring.rglob("*.pyi")):
+        if PathFinder.find_spec(stub.stem, [str(stub.parent)]) is None:
+            module = stub.relative_to(ring).with_suffix("")
             raise ImportError(
-                _build_hint(f"(ring/{stub.stem}, for this Python) is missing"),
-                name=f"{__name__}.ring.{stub.stem}",
+                _build_hint(f"(ring/{module}, for this Python) is missing"),
+                name=".".join([__name__, "ring", *module.parts]),
                 path=str(ring),
             )
 

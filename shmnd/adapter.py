@@ -17,26 +17,29 @@ from shmnd.address import (
     require_local,
     writable_bytes,
 )
-from shmnd.bells import Bells
 from shmnd.broker.place import place_of
 from shmnd.broker.protocol import name_of
-from shmnd.closing import Closing
+from shmnd.common.arguments import parameter_status, seconds, within
+from shmnd.common.closing import Closing
+from shmnd.completion_queue import CompletionQueue
 from shmnd.connector import Connector
-from shmnd.hub import Hub
+from shmnd.handshake.queue_pair_link import QpState
 from shmnd.info import ADAPTER_INFO_SIZE, INFO_VERSIONS, LIMITS, AdapterInfo
 from shmnd.listener import Listener
-from shmnd.memory import MemoryRegion, MemoryWindow
-from shmnd.named import NamedMemory, open_segment
+from shmnd.memory_region import MemoryRegion
+from shmnd.memory_window import MemoryWindow
 from shmnd.overlapped import OverlappedFile, OverlappedObject, require_file
-from shmnd.queues import CompletionQueue, QueuePair, SharedReceiveQueue
+from shmnd.queue_pair import QueuePair
 from shmnd.ring import Arena, Registry, Segment, Sge
-from shmnd.ring.array import SharedArray, shared_array
-from shmnd.ring.memory import copies_within_work
-from shmnd.ring.peer import Probe
-from shmnd.ring.tally import Tallies
+from shmnd.ring.process.counters import Tallies
+from shmnd.ring.process.peer import Probe
+from shmnd.ring.shared_memory.array import SharedArray, shared_array
+from shmnd.ring.shared_memory.registry import copies_within_work
+from shmnd.runtime.bells import Bells
+from shmnd.runtime.named_memory import NamedMemory, open_segment
+from shmnd.runtime.progress import Hub
+from shmnd.shared_receive_queue import SharedReceiveQueue
 from shmnd.status import Status, error
-from shmnd.tie import QpState
-from shmnd.within import parameter_status, seconds, within
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

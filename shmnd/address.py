@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, SupportsIndex
 
 import psutil
 
+from shmnd.common.arguments import parameter_status
 from shmnd.status import Status, error
-from shmnd.within import parameter_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

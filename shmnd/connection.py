@@ -15,21 +15,22 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
-from shmnd.closing import Closing
-from shmnd.messages import LONGEST, Outgoing
+from shmnd.common.arguments import seconds
+from shmnd.common.closing import Closing
+from shmnd.messaging.fragments import LONGEST, Outgoing
 from shmnd.status import IN_CHILD, NdError, Status
-from shmnd.within import seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from shmnd.adapter import Adapter
+    from shmnd.completion_queue import CompletionQueue
     from shmnd.connector import Connector
-    from shmnd.memory import MemoryRegion
+    from shmnd.memory_region import MemoryRegion
+    from shmnd.messaging.endpoints import Ends, SharedAdapter
     from shmnd.overlapped import Overlapped
-    from shmnd.queues import CompletionQueue, QueuePair
-    from shmnd.ring.above import AnyBuffer
-    from shmnd.sharing import Ends, SharedAdapter
+    from shmnd.queue_pair import QueuePair
+    from shmnd.ring.interfaces import AnyBuffer
 
 __all__ = ["Connection"]
 

@@ -3,7 +3,7 @@
 
 Each call checks what it was given, looks where the connector stands by now, and then either does
 its part or refuses with the status that the state tables of the interface name. How a connector
-moves without being called is in `dance.py`.
+moves without being called is in `state_machine.py`.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from shmnd.address import into, is_any, is_local, pack_sockaddr, parse
-from shmnd.attempt import Attempt, ReadLimits, State, Terms, private_bytes
 from shmnd.broker.protocol import encode_private, written
-from shmnd.dance import Dance
+from shmnd.common.steps import step
+from shmnd.handshake.attempt import Attempt, ReadLimits, State, Terms, private_bytes
+from shmnd.handshake.port import Port, source_address, source_host
+from shmnd.handshake.queue_pair_link import Tie, own_queue_pair
+from shmnd.handshake.state_machine import Dance
 from shmnd.overlapped import Overlapped, detail_of
-from shmnd.port import Port, source_address, source_host
 from shmnd.status import NdError, Status, error
-from shmnd.steps import step
-from shmnd.tie import Tie, own_queue_pair
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from shmnd.adapter_like import QueuePairLike
     from shmnd.address import Address
+    from shmnd.handshake.interfaces import QueuePairLike
 
 __all__ = ["Connector"]
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from shmnd.records import Announcement, Change, Entry, Watch
+from shmnd.common.records import Announcement, Change, Entry, Watch
 
 if TYPE_CHECKING:
-    from shmnd.protocols import Announcer
+    from shmnd.runtime.interfaces import Announcer
 
 __all__ = ["Announcement", "Change", "Directory", "Entry", "Watch"]
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.address import into, pack_sockaddr, parse
 from shmnd.broker.protocol import written
+from shmnd.common.arguments import within
+from shmnd.common.steps import step
 from shmnd.connector import Connector
+from shmnd.handshake.port import TCP, Port, PortHolder
 from shmnd.overlapped import Overlapped, OverlappedFile
-from shmnd.port import TCP, Port, PortHolder
 from shmnd.status import NdError, Status, error
-from shmnd.steps import step
-from shmnd.within import within
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from shmnd.adapter_like import AdapterLike
-    from shmnd.protocols import Event
+    from shmnd.handshake.interfaces import AdapterLike
+    from shmnd.runtime.interfaces import Event
 
 __all__ = ["Listener"]
 

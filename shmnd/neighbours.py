@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from shmnd.closing import Closing
+from shmnd.common.arguments import within
+from shmnd.common.closing import Closing
 from shmnd.status import Status, error
-from shmnd.within import within
 
 if TYPE_CHECKING:
     from shmnd.adapter import Adapter
-    from shmnd.protocols import PeerLike
-    from shmnd.records import Entry
+    from shmnd.common.records import Entry
     from shmnd.ring import Segment
+    from shmnd.runtime.interfaces import PeerLike
 
 __all__ = ["Neighbour"]
 

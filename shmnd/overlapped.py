@@ -20,14 +20,14 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, SupportsIndex
 
-from shmnd.closing import Closing, refuse_copy
+from shmnd.common.arguments import seconds, within
+from shmnd.common.closing import Closing, refuse_copy
+from shmnd.runtime.waiting import Readiness
 from shmnd.status import NdError, Status, error, failed
-from shmnd.watch import Readiness
-from shmnd.within import seconds, within
 
 if TYPE_CHECKING:
-    from shmnd.adapter_like import AdapterLike
-    from shmnd.hub import Hub
+    from shmnd.handshake.interfaces import AdapterLike
+    from shmnd.runtime.progress import Hub
 
 __all__ = [
     "Overlapped",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from shmnd.adapter import Adapter
 from shmnd.address import address_list_into, host_addresses, parse_host, require_local
-from shmnd.closing import Closing
+from shmnd.common.closing import Closing
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:

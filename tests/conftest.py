@@ -19,8 +19,8 @@ import psutil
 import pytest
 
 from shmnd.broker.access import Access
+from shmnd.broker.observer import visit
 from shmnd.broker.place import Place
-from shmnd.broker.visitor import visit
 from shmnd.status import NdError
 
 pytest_plugins = ["pytester"]

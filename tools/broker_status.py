@@ -4,9 +4,9 @@
 import argparse
 from typing import Any, Final
 
+from shmnd.broker.observer import facts, visit
 from shmnd.broker.place import place_of
 from shmnd.broker.protocol import written
-from shmnd.broker.visitor import facts, visit
 
 from .output import add_format, show_facts, show_rows
 

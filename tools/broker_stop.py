@@ -4,8 +4,8 @@
 import argparse
 import sys
 
+from shmnd.broker.observer import stop
 from shmnd.broker.place import place_of
-from shmnd.broker.visitor import stop
 
 HELP = "end the broker; established connections do not notice"
 EXAMPLE = "shmnd broker stop --namespace lab"

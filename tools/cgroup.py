@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from shmnd.ring.bounds import groups
+from shmnd.ring.shared_memory.bounds import groups
 
 from .finding import Host
 

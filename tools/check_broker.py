@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 from shmnd import NdError
 from shmnd.broker.leftovers import find_leftovers
+from shmnd.broker.observer import visit
 from shmnd.broker.place import Place, place_of
 from shmnd.broker.protocol import VERSION
-from shmnd.broker.visitor import visit
-from shmnd.tie import QpState
+from shmnd.handshake.queue_pair_link import QpState
 
+from .counter_reader import Tallies
 from .finding import Finding, mebibytes, ok, problem, warning
 from .scene import Scene
-from .tallies import Tallies
 
 
 def look(namespace: str | None, group: str | None = None) -> Iterator[Finding]:

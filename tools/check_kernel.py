@@ -11,7 +11,7 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from shmnd.ring.peer import private_memory_is_reachable
+from shmnd.ring.process.peer import private_memory_is_reachable
 
 from .finding import Finding, Host, ok, problem, warning
 

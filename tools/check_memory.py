@@ -11,7 +11,7 @@ from typing import Final
 
 from shmnd import NdError
 from shmnd.ring import Segment
-from shmnd.ring.bounds import Bound, least_bound, own_limit
+from shmnd.ring.shared_memory.bounds import Bound, least_bound, own_limit
 
 from .finding import Finding, Host, mebibytes, ok, problem, warning
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from shmnd.ring.bounds import Mount, mounts
+from shmnd.ring.shared_memory.bounds import Mount, mounts
 
 
 class Level(enum.StrEnum):

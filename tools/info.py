@@ -9,7 +9,7 @@ from pathlib import Path
 
 import shmnd
 from shmnd.broker.place import namespace_name, runtime_dir
-from shmnd.ring.bounds import least_bound
+from shmnd.ring.shared_memory.bounds import least_bound
 
 from .output import add_format, show_facts
 

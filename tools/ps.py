@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from shmnd.broker.place import namespace_name
-from shmnd.tie import QpState
+from shmnd.handshake.queue_pair_link import QpState
 
 from .columns import Column, amount, amounts, draw, moment, sizes, text
+from .counter_reader import Tallies
 from .output import add_format
 from .scene import End, Scene, heads, place
-from .tallies import Tallies
 
 HELP = "the processes, their connections, what they have done, and who waits for whom"
 EXAMPLE = "shmnd ps connections --format json"

@@ -16,10 +16,10 @@ import psutil
 
 from shmnd import Status
 from shmnd.broker.protocol import written
-from shmnd.ring.tally import SHARED
-from shmnd.tie import QpState
+from shmnd.handshake.queue_pair_link import QpState
+from shmnd.ring.process.counters import SHARED
 
-from .tallies import Page, Tallies
+from .counter_reader import Page, Tallies
 
 _BOTH_ROLES: Final = 3
 """The roles of the two ends, added: active is 1, passive 2."""

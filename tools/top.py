@@ -11,10 +11,10 @@ import time
 from typing import Any, Final
 
 from .columns import amount, amounts, draw, sizes, text
+from .counter_reader import Tallies
 from .output import add_format
 from .ps import no_process
 from .scene import End, Scene, place
-from .tallies import Tallies
 from .values import how_many, seconds
 
 HELP = "messages and bytes a second of every connection, live"

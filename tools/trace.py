@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from .counter_reader import Tallies
 from .output import add_format
 from .scene import End, Process, Scene, place
-from .tallies import Tallies
 from .values import address, how_many, process_id, seconds
 
 HELP = "what happens on connections, as it happens"

@@ -7,7 +7,7 @@ connections do not notice, and clients tell the next broker what they hold.
 
     place.py         the directory, its lock and its socket: who may come in, and who is the broker
     protocol.py      datagrams, and the descriptors beside them
-    shapes.py        what a well-formed request looks like
+    validation.py        what a well-formed request looks like
     ports.py         which address and port belongs to whom
     records.py       what the broker knows of processes, adapters, objects and connections
     connections.py   from connect to the end of a connection, and their replay after a restart

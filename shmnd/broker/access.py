@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from shmnd.common.steps import step
 from shmnd.status import NdError, Status, error
-from shmnd.steps import step
 
 __all__ = ["Access", "Caller", "access_of", "caller_at", "process_of", "unusable"]
 

@@ -22,8 +22,8 @@ from shmnd.broker.place import place_of
 from shmnd.broker.protocol import VERSION, Descriptor, encode
 from shmnd.broker.session import Event, Lost, Session
 from shmnd.broker.spawn import IDLE_SECONDS, START_SECONDS, reach
+from shmnd.common.steps import step
 from shmnd.status import NdError, Status, error
-from shmnd.steps import step
 
 __all__ = ["CALL_SECONDS", "BrokerClient"]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 
-from shmnd.broker.ends import Ends
+from shmnd.broker.connection_records import Ends
 from shmnd.broker.ports import covers
 from shmnd.broker.protocol import Descriptor, Fields, Refusal
 from shmnd.broker.records import Adapter, Bound, Connection, End, Process, Stage

@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Final
 
 from shmnd.broker.access import Access, access_of, unusable
+from shmnd.common.steps import step
 from shmnd.status import Status, error
-from shmnd.steps import step
 
 __all__ = ["DEFAULT_NAMESPACE", "Place", "namespace_name", "place_of", "root_of", "runtime_dir"]
 

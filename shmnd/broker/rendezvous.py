@@ -32,7 +32,7 @@ from shmnd.broker.records import (
     Segment,
 )
 from shmnd.broker.report import report
-from shmnd.broker.shapes import read_request, request_id
+from shmnd.broker.validation import read_request, request_id
 from shmnd.status import Status
 
 __all__ = ["Rendezvous"]

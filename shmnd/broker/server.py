@@ -23,14 +23,14 @@ from dataclasses import replace
 from typing import Final
 
 from shmnd.broker.access import caller_at
-from shmnd.broker.lines import Line, Lines, ServerLimits
+from shmnd.broker.client_queues import Line, Lines, ServerLimits
 from shmnd.broker.place import Place
 from shmnd.broker.protocol import BadMessage, Fields, decode, encode, receive, send
 from shmnd.broker.records import Limits
 from shmnd.broker.rendezvous import Rendezvous
-from shmnd.broker.shapes import request_id
+from shmnd.broker.validation import request_id
+from shmnd.common.steps import step
 from shmnd.status import Status
-from shmnd.steps import step
 
 __all__ = ["Server", "ServerLimits"]
 

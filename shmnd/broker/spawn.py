@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from shmnd.broker.place import Place, place_of, runtime_dir
+from shmnd.common.steps import step
 from shmnd.status import Status, error
-from shmnd.steps import step
 
 __all__ = ["IDLE_SECONDS", "START_SECONDS", "ensure_broker", "reach", "runtime_dir"]
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.adapter import Adapter as Adapter2
 from shmnd.address import address_list_into, into
-from shmnd.memory import MemoryRegion
+from shmnd.common.arguments import integer, within
+from shmnd.memory_region import MemoryRegion
 from shmnd.nd1.completion_queue import CompletionQueue
 from shmnd.nd1.connector import Connector
 from shmnd.nd1.file_handle import FileHandle
@@ -19,14 +20,13 @@ from shmnd.nd1.messages import Result
 from shmnd.nd1.translation import Overlapped, in_words_of_version_1
 from shmnd.overlapped import OverlappedObject
 from shmnd.status import MrFlag, Status, error
-from shmnd.within import integer, within
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from shmnd.overlapped import Overlapped as Overlapped2
-    from shmnd.ring.above import AnyBuffer
-    from shmnd.ring.array import SharedArray
+    from shmnd.ring.interfaces import AnyBuffer
+    from shmnd.ring.shared_memory.array import SharedArray
 
 __all__ = ["Adapter"]
 

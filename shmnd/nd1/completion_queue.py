@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shmnd.completion_queue import CompletionQueue as CompletionQueue2
 from shmnd.nd1.messages import ReapingCore
-from shmnd.queues import CompletionQueue as CompletionQueue2
 
 if TYPE_CHECKING:
-    from shmnd.nd1.face import Face
+    from shmnd.nd1.adapter_like import Face
     from shmnd.overlapped import OverlappedFile
 
 __all__ = ["CompletionQueue"]

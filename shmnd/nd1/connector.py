@@ -7,19 +7,19 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 from shmnd.address import family, into, pack_sockaddr, parse
-from shmnd.attempt import ReadLimits
-from shmnd.closing import Front
+from shmnd.common.arguments import within
+from shmnd.common.closing import Front
 from shmnd.connector import Connector as Connector2
+from shmnd.handshake.attempt import ReadLimits
 from shmnd.nd1.completion_queue import CompletionQueue
 from shmnd.nd1.endpoint import Endpoint
 from shmnd.nd1.translation import Overlapped, in_words_of_version_1
 from shmnd.status import NdError, Status, error
-from shmnd.within import within
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from shmnd.nd1.face import Face
+    from shmnd.nd1.adapter_like import Face
     from shmnd.overlapped import Overlapped as Overlapped2
 
 __all__ = ["Connector"]

@@ -7,20 +7,20 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from shmnd.closing import Front
-from shmnd.memory import MemoryRegion
+from shmnd.common.arguments import flags_given, within
+from shmnd.common.closing import Front
+from shmnd.handshake.queue_pair_link import QpState
+from shmnd.memory_region import MemoryRegion
 from shmnd.nd1.memory_window import MemoryWindow
 from shmnd.nd1.messages import EndpointCore, MwDescriptor, Result
 from shmnd.nd1.translation import in_words_of_version_1
 from shmnd.ring import Sge as RegisteredSge
-from shmnd.ring.posting import inline_bytes
+from shmnd.ring.queues.posting import inline_bytes
 from shmnd.status import MrFlag, OpFlag, Status, error
-from shmnd.tie import QpState
-from shmnd.within import flags_given, within
 
 if TYPE_CHECKING:
-    from shmnd.attempt import ReadLimits
-    from shmnd.nd1.face import Face
+    from shmnd.handshake.attempt import ReadLimits
+    from shmnd.nd1.adapter_like import Face
     from shmnd.ring import QueuePair
 
 __all__ = ["Endpoint"]

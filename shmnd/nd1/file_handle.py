@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shmnd.closing import Closing
+from shmnd.common.closing import Closing
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:

@@ -6,14 +6,14 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from shmnd.closing import Front
+from shmnd.common.closing import Front
 from shmnd.listener import Listener
 from shmnd.nd1.connector import Connector
 from shmnd.nd1.translation import Overlapped, in_words_of_version_1
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
-    from shmnd.nd1.face import Face
+    from shmnd.nd1.adapter_like import Face
     from shmnd.overlapped import Overlapped as Overlapped2
 
 __all__ = ["Listen"]

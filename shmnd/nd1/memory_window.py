@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from shmnd.closing import Front
+from shmnd.common.closing import Front
 
 if TYPE_CHECKING:
-    from shmnd.memory import MemoryWindow as MemoryWindow2
-    from shmnd.nd1.face import Face
+    from shmnd.memory_window import MemoryWindow as MemoryWindow2
+    from shmnd.nd1.adapter_like import Face
     from shmnd.nd1.messages import Result
 
 __all__ = ["MemoryWindow"]

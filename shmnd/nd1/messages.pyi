@@ -2,9 +2,9 @@
 from collections.abc import Sequence
 
 from shmnd.ring import Sge as RegisteredSge
-from shmnd.ring.above import AnyBuffer
-from shmnd.ring.qp import QueuePair
-from shmnd.ring.queue import CompletionCore
+from shmnd.ring.interfaces import AnyBuffer
+from shmnd.ring.queues.completion_queue import CompletionCore
+from shmnd.ring.queues.queue_pair import QueuePair
 from shmnd.status import Status
 
 class Result:

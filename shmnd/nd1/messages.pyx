@@ -11,17 +11,17 @@ from cpython.ref cimport Py_DECREF
 from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
 
 from shmnd.ring cimport c
-from shmnd.ring cimport memory
-from shmnd.ring.forks cimport forks
-from shmnd.ring.memory cimport gather_sges, require_held
-from shmnd.ring.posting cimport PostingCore, flags_of
-from shmnd.ring.queue cimport Bound, CompletionCore
+from shmnd.ring.shared_memory cimport registry
+from shmnd.ring.process.forks cimport forks
+from shmnd.ring.shared_memory.registry cimport gather_sges, require_held
+from shmnd.ring.queues.posting cimport PostingCore, flags_of
+from shmnd.ring.queues.completion_queue cimport Bound, CompletionCore
 
 import operator
 import struct
 
 from shmnd.status import Status, error
-from shmnd.within import within
+from shmnd.common.arguments import within
 
 cdef object _SUCCESS = Status.SUCCESS
 cdef object _PENDING = Status.PENDING
@@ -48,7 +48,7 @@ cdef class Result:
         return f"<Result {self.status.name} {self.bytes_transferred} bytes>"
 
 
-cdef class Sge(memory.Sge):
+cdef class Sge(registry.Sge):
     """Sge(buffer_or_address, length, memory_handle)\n--\n
     A stretch of memory. With a handle it lies in that registration; without one it is inline.
 
@@ -63,7 +63,7 @@ cdef class Sge(memory.Sge):
             length = within("Sge", 2, "length", length, 0, UINT64_MAX)
             # More than any request may move: whoever posts it is told so.
             clipped = min(length, 0xFFFFFFFF)
-        memory.Sge.__init__(self, buffer_or_address, clipped,
+        registry.Sge.__init__(self, buffer_or_address, clipped,
                             0 if memory_handle is None else memory_handle)
         self.length = self.raw.length if length is None else length
 
@@ -315,7 +315,7 @@ cdef class EndpointCore:
         status = self.pair.check_connected()
         if status:
             self.pair.refuse(method, status, sges, 0)
-        items = [sges] if isinstance(sges, memory.Sge) else list(sges)
+        items = [sges] if isinstance(sges, registry.Sge) else list(sges)
         for item in items:
             if not item.token:
                 require_held(item, f"Endpoint.{method}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
-from shmnd.closing import Closing
+from shmnd.common.closing import Closing
 from shmnd.nd1.adapter import Adapter
 from shmnd.nd1.translation import in_words_of_version_1
 from shmnd.provider import Provider as Provider2

@@ -6,13 +6,13 @@ Compiled. It knows nothing of the rooms above it.
 
 import sys
 
-from shmnd.ring.arena import Arena, Block
-from shmnd.ring.memory import Registry, Sge
-from shmnd.ring.peer import Link, PeerAdapter
-from shmnd.ring.qp import QueuePair
-from shmnd.ring.queue import CompletionCore, Result
-from shmnd.ring.receives import ReceiveCore
-from shmnd.ring.segment import Segment
+from shmnd.ring.process.peer import Link, PeerAdapter
+from shmnd.ring.queues.completion_queue import CompletionCore, Result
+from shmnd.ring.queues.queue_pair import QueuePair
+from shmnd.ring.queues.shared_receive_queue import ReceiveCore
+from shmnd.ring.shared_memory.arena import Arena, Block
+from shmnd.ring.shared_memory.registry import Registry, Sge
+from shmnd.ring.shared_memory.segment import Segment
 
 __all__ = [
     "Arena",

@@ -5,7 +5,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from posix.types cimport pid_t
 
 
-cdef extern from "post.h" nogil:
+cdef extern from "send/post.h" nogil:
     ctypedef uint32_t word32 "shmnd_word32"
     ctypedef uint64_t word64 "shmnd_word64"
     ctypedef bint cbool "bool"

@@ -2,10 +2,10 @@
 from collections.abc import Iterable
 from typing import Self
 
-from shmnd.ring.above import AnyBuffer
-from shmnd.ring.memory import Sge
-from shmnd.ring.qp import QueuePair
-from shmnd.ring.queue import CompletionCore
+from shmnd.ring.interfaces import AnyBuffer
+from shmnd.ring.queues.completion_queue import CompletionCore
+from shmnd.ring.queues.queue_pair import QueuePair
+from shmnd.ring.shared_memory.registry import Sge
 
 class Ticks:
     def __new__(cls, stamps: AnyBuffer, count: int) -> Self: ...

@@ -24,12 +24,12 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from shmnd.ring cimport c
-from shmnd.ring.memory cimport Sge, require_held
-from shmnd.ring.qp cimport QueuePair
-from shmnd.ring.queue cimport CompletionCore, PairCore
-from shmnd.ring.segment cimport lies_in_fragile
+from shmnd.ring.shared_memory.registry cimport Sge, require_held
+from shmnd.ring.queues.queue_pair cimport QueuePair
+from shmnd.ring.queues.completion_queue cimport CompletionCore, PairCore
+from shmnd.ring.shared_memory.segment cimport lies_in_fragile
 
-from shmnd.ring.posting import inline_bytes
+from shmnd.ring.queues.posting import inline_bytes
 from shmnd.status import Status, error
 
 # How many looks in vain lie between two at the signals, and between two at the clock; less one.

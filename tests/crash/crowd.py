@@ -15,8 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from crash.faces import RECEIVES, WAIT, Address, Memory, One, Two
-from crash.lines import LARGEST, Kit, Line, Report
+from crash.links import LARGEST, Kit, Line, Report
+from crash.versions import RECEIVES, WAIT, Address, Memory, One, Two
 from shmnd import NdError
 
 HONEST: Final = 2

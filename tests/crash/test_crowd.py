@@ -15,8 +15,8 @@ from random import Random
 import pytest
 
 from crash.crowd import CONNECTED, held
-from crash.lines import Report
-from crash.nursery import MOMENTS, Crowd
+from crash.links import Report
+from crash.spawning import MOMENTS, Crowd
 from processes.kit import broker_pid
 
 LIFE = 0.15

@@ -21,7 +21,7 @@ RING = ROOT / "shmnd" / "ring"
 POINTS = sorted(
     {
         name
-        for path in RING.glob("*.h")
+        for path in RING.rglob("*.h")
         for name in re.findall(r'SHMND_KILL_POINT\("([^"]+)"\)', path.read_text())
     }
 )

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import shmnd
-from crash.mortal import WAIT, Half, mortal
+from crash.killable import WAIT, Half, mortal
 from processes.kit import broker_pid, end_process
 from shmnd import NdError
 from shmnd.broker.place import place_of

@@ -10,7 +10,7 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = sorted((ROOT / "docs" / "design").glob("*.md"))
-RING: Final = {path.name: path.read_text() for path in (ROOT / "shmnd" / "ring").glob("*.[hp]*")}
+RING: Final = {path.name: path.read_text() for path in (ROOT / "shmnd" / "ring").rglob("*.[hp]*")}
 HEADERS: Final = "\n".join(text for name, text in RING.items() if name.endswith(".h"))
 SOURCES: Final = "\n".join(
     path.read_text()
@@ -52,7 +52,7 @@ def test_every_label_is_explained_once() -> None:
 
 
 def test_every_header_and_compiled_module_has_its_place() -> None:
-    named = quoted(ROOT / "docs" / "design" / "rooms.md")
+    named = quoted(ROOT / "docs" / "design" / "architecture.md")
     assert {name for name in RING if name.endswith(".h")} <= named
     assert {name.removesuffix(".pyx") for name in RING if name.endswith(".pyx")} <= named
 

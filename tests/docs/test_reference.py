@@ -12,7 +12,7 @@ import pytest
 import shmnd
 import shmnd.nd1
 from nd1.test_public_api import EXPECTED
-from unit.test_public_api import ATTRIBUTES, METHODS
+from unit.interface.test_public_api import ATTRIBUTES, METHODS
 
 REFERENCE: Final = Path(__file__).parents[2] / "docs" / "reference"
 

@@ -20,7 +20,10 @@ import shmnd
 import shmnd.nd1 as nd
 from shmnd import MrFlag
 from shmnd.nd1 import messages
-from shmnd.ring import arena, loops, memory, peer, posting, qp, queue, receives, segment, tally
+from shmnd.ring import loops
+from shmnd.ring.process import counters, peer
+from shmnd.ring.queues import completion_queue, posting, queue_pair, shared_receive_queue
+from shmnd.ring.shared_memory import arena, registry, segment
 
 WAIT = 10.0
 PATIENCE = 0.05
@@ -32,7 +35,19 @@ SKIPPED = {"__class__", "__dict__", "__doc__", "__getattribute__", "__init_subcl
            "__class_getitem__"}  # fmt: skip
 ENDS = ("close", "shut", "disconnect", "release", "withdraw", "deregister", "cancel", "give",
         "abandon", "detach", "break", "linger", "forget", "__del__", "__exit__")  # fmt: skip
-MODULES = (arena, loops, memory, peer, posting, qp, queue, receives, segment, tally, messages)
+MODULES = (
+    arena,
+    loops,
+    registry,
+    peer,
+    posting,
+    queue_pair,
+    completion_queue,
+    shared_receive_queue,
+    segment,
+    counters,
+    messages,
+)
 
 
 class Interrupted(BaseException):

@@ -32,7 +32,7 @@ def test_calls_that_once_crashed_are_refused() -> None:
     program = """
 import shmnd
 from shmnd.ring import CompletionCore, Link, QueuePair, ReceiveCore
-from shmnd.ring.arena import Block
+from shmnd.ring.shared_memory.arena import Block
 with shmnd.open_adapter() as adapter:
     queue = adapter.create_completion_queue(8)
     pair = adapter.create_queue_pair(queue, queue)

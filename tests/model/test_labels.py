@@ -9,7 +9,7 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def labels(folder: str, pattern: str) -> set[str]:
-    texts = (path.read_text() for path in (ROOT / folder).glob(pattern))
+    texts = (path.read_text() for path in (ROOT / folder).rglob(pattern))
     return {label for text in texts for label in re.findall(r"SYNC ([a-z]+(?:-[a-z]+)*)", text)}
 
 

@@ -3,7 +3,7 @@
  * Arming and ready bits, one step at a time; test_threads.c runs them in threads,
  * and tests/model/ through all interleavings.
  */
-#include "bell.h"
+#include "wire/bell.h"
 #include "check.h"
 
 static struct shmnd_arming arming_new(void)

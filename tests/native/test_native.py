@@ -23,7 +23,7 @@ THREADED = [
     for name in PROGRAMS
     if re.search("pthread_create|lanes.h", (HERE / f"{name}.c").read_text())
 ]
-HEADERS = sorted(RING.glob("*.h"))
+HEADERS = sorted(RING.rglob("*.h"))
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-function"]
 FLAVOURS = {
     "plain": ["-O2"],

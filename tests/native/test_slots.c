@@ -4,7 +4,7 @@
  * room, and what a liar on the other side achieves.
  */
 #include "check.h"
-#include "slots.h"
+#include "wire/slots.h"
 
 #define RING_BYTES (SHMND_RING_SLOTS * SHMND_SLOT_BYTES)
 

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 
 #include "check.h"
-#include "vm.h"
+#include "wire/process_memory.h"
 
 #define BYTES 4096u
 

@@ -3,7 +3,7 @@
  * Tokens, rights and bounds: of local memory, and of what a grant gives a peer.
  */
 #include "check.h"
-#include "tokens.h"
+#include "wire/tokens.h"
 
 #define BASE 0x10000000ull
 #define BYTES 0x2000ull

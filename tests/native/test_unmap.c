@@ -14,7 +14,7 @@ static int observed_create(pthread_t *thread, const pthread_attr_t *attr, void *
                            void *arg);
 #define munmap observed_munmap
 #define pthread_create observed_create
-#include "unmap.h"
+#include "wire/unmap.h"
 #undef munmap
 #undef pthread_create
 

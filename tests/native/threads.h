@@ -7,7 +7,7 @@
  * Both processes have the same memory at the same addresses, so the thread sanitizer sees
  * each access of the one beside those of the other. It models no fences: what they alone
  * order are words that are atomic on both sides, and those it leaves alone. Bytes that the
- * kernel copies (vm.h) it does not see.
+ * kernel copies (process_memory.h) it does not see.
  *
  * Who sleeps has armed its queue before its last look. Whatever happens on a link then
  * must ring; a sleep that lasts a minute is a lost wake-up and fails.

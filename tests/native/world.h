@@ -11,7 +11,7 @@
 #include <poll.h>
 
 #include "check.h"
-#include "post.h"
+#include "send/post.h"
 
 #define W_QUEUES 8u
 #define W_PAIRS 96u

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import shmnd
 from shmnd import MrFlag, RequestType, Status
+from shmnd.broker.observer import visit
 from shmnd.broker.place import Place, place_of
-from shmnd.broker.visitor import visit
 
 PATIENCE: Final = 20.0
 """Seconds after which something that must happen counts as missing."""

@@ -112,7 +112,7 @@ def test_members_of_a_group_meet(common: Path, private: bool) -> None:
 
 
 DIES = f"""
-from shmnd import steps
+from shmnd.common import steps
 from shmnd.broker import spawn
 name = hear()
 def reached(step):

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import pytest
 
 from processes.kit import Child, broker_pid, end_process, unshared
-from shmnd.broker import visitor
+from shmnd.broker import observer
 from shmnd.broker.place import place_of
 from shmnd_tools import (
     check_broker,
@@ -510,7 +510,7 @@ def test_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_broker_that_gives_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(visitor, "LIMIT", 0.05)
+    monkeypatch.setattr(observer, "LIMIT", 0.05)
     place = place_of("mute")
     with place.listen():
         found = only(check_broker.look("mute"), "broker")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import shmnd
-import shmnd.affairs
+import shmnd.runtime.pending
 from processes.kit import PATIENCE, Child, Talk, broker_pid, end_process
 
 pytestmark = pytest.mark.slow
@@ -25,8 +25,8 @@ ROUNDS = 200
 """Messages of the honest peer."""
 
 HONEST = f"""
-import shmnd.affairs
-shmnd.affairs.LONGEST_SLEEP = Talk.pause = {2 * PATIENCE}
+import shmnd.runtime.pending
+shmnd.pending.LONGEST_SLEEP = Talk.pause = {2 * PATIENCE}
 adapter = shmnd.open_adapter()
 listener = listening(adapter)
 say(listener.get_local_address())
@@ -44,7 +44,7 @@ adapter.close()
 
 LIAR = """
 import socket
-from shmnd.descriptors import Doorbell
+from shmnd.common.descriptors import Doorbell
 Doorbell.drain = lambda self: True  # it never takes a ring
 adapter = shmnd.open_adapter()
 listener = listening(adapter)
@@ -107,7 +107,7 @@ SPOILED: dict[str, Callable[[int], bool]] = {
 
 @pytest.fixture(autouse=True)
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(shmnd.affairs, "LONGEST_SLEEP", 2 * PATIENCE)
+    monkeypatch.setattr(shmnd.runtime.pending, "LONGEST_SLEEP", 2 * PATIENCE)
     monkeypatch.setattr(Talk, "pause", 2 * PATIENCE)
     yield
     end_process(broker_pid())

@@ -17,7 +17,7 @@ from processes.kit import PATIENCE, Child, broker_pid, end_process
 from shmnd import NdError, Status
 from shmnd.directory import Directory
 from shmnd.neighbours import Neighbour
-from shmnd.waiting import Waiter
+from shmnd.waiter import Waiter
 
 pytestmark = pytest.mark.slow
 

@@ -17,14 +17,14 @@ import pytest
 
 import shmnd
 from processes.kit import ECHO, PATIENCE, Child, Talk, broker_pid, end_process, listening, stopped
+from shmnd.broker.observer import visit
 from shmnd.broker.place import place_of
 from shmnd.broker.protocol import Descriptor
-from shmnd.broker.visitor import visit
 from shmnd.ring import Segment
 from shmnd_tools import ps, top, trace
+from shmnd_tools.counter_reader import Tallies
 from shmnd_tools.main import main
 from shmnd_tools.scene import Scene
-from shmnd_tools.tallies import Tallies
 
 ME: Final = os.getpid()
 

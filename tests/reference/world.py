@@ -13,7 +13,7 @@ import time
 from typing import Final
 
 from reference.completions import Completions
-from reference.dances import Dances
+from reference.handshakes import Dances
 from reference.memory import Window
 from reference.model import Violation
 from reference.stage import Node, Pair

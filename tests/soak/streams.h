@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "post.h"
+#include "send/post.h"
 
 #define SOAK_POLL 64
 

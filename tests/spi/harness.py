@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import shmnd
-import shmnd.affairs
+import shmnd.runtime.pending
 from shmnd import MrFlag, NdError, OpFlag, RequestType, Status
 
 WAIT = 10.0
@@ -35,8 +35,8 @@ FILL = 0xA5
 
 # A sleeping thread looks again each second even if nothing woke it, so that a lost wake-up would
 # pass for a slow one. Not here: it sleeps until the wait of the test is over.
-assert hasattr(shmnd.affairs, "LONGEST_SLEEP")
-setattr(shmnd.affairs, "LONGEST_SLEEP", 3600.0)  # noqa: B010 - it is Final
+assert hasattr(shmnd.runtime.pending, "LONGEST_SLEEP")
+setattr(shmnd.runtime.pending, "LONGEST_SLEEP", 3600.0)  # noqa: B010 - it is Final
 
 
 class Late(AssertionError):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import shmnd
 from processes.kit import join, listening
-from shmnd.hub import Hub
+from shmnd.runtime.progress import Hub
 
 WAIT = 10
 SIDES = 128, 896

@@ -8,9 +8,9 @@ import pytest
 
 from shmnd.broker.place import Place, place_of
 from shmnd.broker.server import Server
-from unit.broker_wire import serving
-from unit.dancers import Dancers
+from unit.broker.wire import serving
 from unit.fakes import World
+from unit.sides import Dancers
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from typing import Any
 
 from shmnd.broker.protocol import VERSION, Descriptor, decode, encode, name_of
 from shmnd.broker.rendezvous import Rendezvous
-from shmnd.hub import Hub
+from shmnd.handshake.queue_pair_link import LinkState, QpState
 from shmnd.info import LIMITS
+from shmnd.runtime.progress import Hub
 from shmnd.status import Status, error
-from shmnd.tie import LinkState, QpState
 from unit.sealed import sealed_memory
 
 UID_DIGITS = 32

@@ -40,7 +40,7 @@ def count(programs: Iterable[Path]) -> Counts:
     for program in programs:
         for file in run(program)["files"]:
             path = Path(os.path.normpath(file["file"]))
-            if path.parent == RING:
+            if RING in path.parents:
                 for line in file["lines"]:
                     counts[path.name][line["line_number"]] += line["count"]
     return counts

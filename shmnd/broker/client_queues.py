@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lines to the broker's clients: what waits for each of them, and who has to go.
+
+A message is sent at once or waits in its client's own bounded queue; while something waits, nothing
+is read from that client. Nobody here knows what the messages mean.
+
+Clients have their turns in the order in which their words came, one message each: what one process
+said before it told another by other ways to speak is then heard before the other one. So a socket
+reports once and goes to the end of the line when it is armed again (EPOLLONESHOT).
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from shmnd.broker.protocol import Descriptor, encode, send
+from shmnd.common.steps import step
+
+__all__ = ["Line", "Lines", "ServerLimits"]
+
+_TRANSIENT: Final = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
+_RETRY: Final = 0.02
+"""Seconds until a send is tried again that the kernel had no room for."""
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """How much patience and memory one client may take."""
+
+    clients: int = 4096
+    sockets_per_process: int = 64
+    """A process needs one; processes that the kernel shows no id of are not counted."""
+    queued_bytes: int = 8 << 20
+    queued_messages: int = 65536
+    hello_seconds: float = 5.0
+    batch: int = 64
+    """New clients, or requests of clients, taken before a look at everything else."""
+
+
+@dataclass(eq=False, slots=True)
+class Line:
+    """One client's socket, and what waits for it."""
+
+    number: int
+    pid: int
+    sock: socket.socket
+    hello_before: float
+    queue: deque[tuple[bytes, tuple[Descriptor, ...]]] = field(default_factory=deque)
+    queued_bytes: int = 0
+    retry_at: float = 0.0
+    interest: int = 0
+    reported: bool = False
+    """It has had its report, and is watched again only when that is asked for."""
+
+    def close(self) -> None:
+        """Hang up, and give back the descriptors that waited."""
+        self.sock.close()
+        self.queue.clear()
+
+
+class Lines:
+    """All clients that are connected, by their numbers."""
+
+    def __init__(self, limits: ServerLimits) -> None:
+        self._epoll = select.epoll()
+        self._by_fd: dict[int, Line] = {}
+        self._limits = limits
+        self._open: dict[int, Line] = {}
+        self._retrying: dict[int, Line] = {}
+        self._doomed: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when `ready` has something."""
+        return self._epoll.fileno()
+
+    def ready(self) -> list[tuple[Line, bool]]:
+        """Return those who have their turn, in order, and whether there is room to send to them."""
+        turns = []
+        for fd, events in self._epoll.poll(0, self._limits.batch):
+            line = self._by_fd[fd]
+            line.reported = True
+            turns.append((line, bool(events & ~select.EPOLLIN)))  # a failure too is told by sending
+        return turns
+
+    def add(self, line: Line) -> None:
+        """Serve a client from now on."""
+        self._open[line.number] = line
+        self.watch(line)
+
+    def serves(self, number: int) -> bool:
+        """Return whether a client is there and stays."""
+        return number in self._open and number not in self._doomed
+
+    def doom(self, number: int, why: str) -> None:
+        """Drop a client at the end of this step; nothing more is read from or sent to it."""
+        if number in self._open:
+            self._doomed.setdefault(number, why)
+
+    def take_doomed(self) -> tuple[Line, str] | None:
+        """Close and give one of those that have to go, and why; None when none is left."""
+        if not self._doomed:
+            return None
+        number, why = self._doomed.popitem()
+        line = self._open.pop(number)
+        self._retrying.pop(number, None)
+        self._unwatch(line)
+        line.close()
+        return line, why
+
+    def close(self) -> list[int]:
+        """Hang up on everybody; give their numbers."""
+        numbers = list(self._open)
+        for line in self._open.values():
+            line.close()
+        self._open.clear()
+        self._by_fd.clear()
+        self._epoll.close()
+        return numbers
+
+    def retry(self, now: float) -> None:
+        """Try again what the kernel had no room for."""
+        for line in [each for each in self._retrying.values() if each.retry_at <= now]:
+            del self._retrying[line.number]
+            self.flush(line)
+
+    def next_retry(self) -> float:
+        """Return the moment at which `retry` has something to do."""
+        return min((line.retry_at for line in self._retrying.values()), default=float("inf"))
+
+    def push(
+        self, number: int, message: Mapping[str, object], fds: tuple[Descriptor, ...] = ()
+    ) -> None:
+        """Say something to a client, now or when it has room; nothing to one that goes."""
+        if not self.serves(number):
+            return
+        line = self._open[number]
+        try:
+            data = encode(message)
+        except ValueError as exc:
+            self.doom(line.number, f"dropped: no message for it: {exc}")
+            return
+        if not line.queue and self._try_send(line, data, fds):
+            return
+        line.queue.append((data, fds))
+        line.queued_bytes += len(data)
+        limits = self._limits
+        if line.queued_bytes > limits.queued_bytes or len(line.queue) > limits.queued_messages:
+            self.doom(line.number, f"dropped: it does not read ({line.queued_bytes} bytes wait)")
+        else:
+            self.watch(line)
+
+    def flush(self, line: Line) -> None:
+        """Send what waits, as long as there is room."""
+        while line.queue and self.serves(line.number):
+            data, fds = line.queue[0]
+            if not self._try_send(line, data, fds):
+                break
+            line.queue.popleft()
+            line.queued_bytes -= len(data)
+        self.watch(line)
+
+    def _try_send(self, line: Line, data: bytes, fds: tuple[Descriptor, ...]) -> bool:
+        """Send one message; False when it has to wait, or when the client is doomed."""
+        try:
+            step("broker-is-about-to-send")
+            send(line.sock, data, [fd.fileno() for fd in fds])
+            step("broker-has-sent")
+            return True
+        except BlockingIOError:
+            pass  # its socket is full: wait until it has read something
+        except OSError as exc:
+            if exc.errno in _TRANSIENT:
+                line.retry_at = time.monotonic() + _RETRY
+                self._retrying[line.number] = line
+            else:
+                self.doom(line.number, f"its socket failed: {exc.strerror}")
+        return False
+
+    def watch(self, line: Line) -> None:
+        """Listen for requests, or while something waits for it, only for room to send that."""
+        if line.number in self._doomed:
+            return
+        if not line.queue:
+            interest = select.EPOLLIN
+        elif line.number in self._retrying:
+            interest = 0
+        else:
+            interest = select.EPOLLOUT
+        if interest == line.interest and not line.reported:
+            return
+        if not interest:
+            self._unwatch(line)
+            return
+        fd = line.sock.fileno()
+        if line.interest:
+            self._epoll.modify(fd, interest | select.EPOLLONESHOT)
+        else:
+            self._epoll.register(fd, interest | select.EPOLLONESHOT)
+            self._by_fd[fd] = line
+        line.interest, line.reported = interest, False
+
+    def _unwatch(self, line: Line) -> None:
+        if line.interest:
+            self._epoll.unregister(line.sock.fileno())
+            del self._by_fd[line.sock.fileno()]
+            line.interest = 0

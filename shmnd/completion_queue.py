@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Completion queues and shared receive queues: their overlapped operations and their limits.
+
+Posting and polling are the data plane's (`shmnd.ring`); here is what happens now and then: Notify,
+Resize, Modify, and the end.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from shmnd.common.arguments import within
+from shmnd.overlapped import (
+    Overlapped,
+    OverlappedFile,
+    OverlappedObject,
+    Readiness,
+    without_owner,
+)
+from shmnd.ring import CompletionCore, Result
+from shmnd.status import CqNotify, Status, error
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from shmnd.handshake.interfaces import MemoryAdapter
+
+__all__ = ["CompletionQueue", "Result"]
+
+_ANY: Final = 1
+_SOLICITED: Final = 2
+_RETRY: Final = 0.002
+"""Seconds after which a queue with requests in progress is looked at again."""
+
+
+def processor_affinity() -> tuple[int, int]:
+    """The processor group and mask that notifications come from: those this thread may run on."""
+    mask = 0
+    for cpu in os.sched_getaffinity(0):
+        mask |= 1 << cpu
+    return 0, mask & 0xFFFFFFFFFFFFFFFF
+
+
+class CompletionQueue(CompletionCore, OverlappedObject):
+    """Where requests of any number of queue pairs complete.
+
+    `spin` is how many seconds `wait` looks before it sleeps; 0 sleeps at once.
+    """
+
+    def __init__(self, adapter: MemoryAdapter, depth: int, file: OverlappedFile | None) -> None:
+        OverlappedObject.__init__(self, adapter.hub, file)
+        self._place = adapter.bells.take()
+        self._waiting: dict[Overlapped, CqNotify] = {}
+        # Taken again by a finaliser that interrupts its holder.
+        self._notifies = threading.RLock()
+        self._cancel_notify = without_owner(self._forget_notify)
+        CompletionCore.__init__(self, adapter, depth, self._place, adapter.hub.doorbell_fd)
+        self._hub.carriers.add(self)
+
+    # -- one result at a time --
+
+    def wait_one(self, timeout: float | None = None) -> Result:
+        """Wait for one result and return it.
+
+        TimeoutError when `timeout` seconds end first; it says what is outstanding, and with whom.
+        """
+        results = self.wait(1, timeout)
+        if results:
+            return results[0]
+        outstanding = self._outstanding()
+        raise TimeoutError(
+            f"CompletionQueue.wait_one: no result within {timeout} s; "
+            + ("; ".join(outstanding) or "no connected queue pair completes here")
+        )
+
+    async def __aiter__(self) -> AsyncIterator[Result]:
+        """Return results as they come, one by one, and let other tasks run meanwhile."""
+        told: Overlapped | None = None
+        while True:
+            results = self.get_results(1)
+            if not results:
+                if told is None or told.done():
+                    told = self.notify()
+                results = self.get_results(1)  # it may have come before the Notify
+            if results:
+                yield results[0]
+            elif told is not None:
+                await told
+
+    # -- Notify --
+
+    def notify(self, type: int = CqNotify.ANY) -> Overlapped:
+        """Ask to be told of the next completion; over when there is one.
+
+        ANY: any completion. SOLICITED: a Receive whose Send asked for it, or an error. ERRORS: a
+        failure of the queue itself. One event completes all that wait.
+        """
+        call = "CompletionQueue.notify"
+        self._adapter.check_open(call)
+        kind = type
+        if kind is not CqNotify.ANY:
+            kind = CqNotify(within(call, 1, "type", type, CqNotify.ERRORS, CqNotify.SOLICITED))
+        self._check_usable(call)
+        overlapped = self._start(call, None, self._cancel_notify, "a completion")
+        with self._notifies:
+            self._waiting[overlapped] = kind
+            self._arm()
+        self._tell()
+        return overlapped
+
+    def _arm(self) -> None:
+        """Arm for the strongest kind that waits, and be looked at as long as any does."""
+        kinds = self._waiting.values()
+        strongest = 0
+        if CqNotify.ANY in kinds:
+            strongest = _ANY
+        elif CqNotify.SOLICITED in kinds:
+            strongest = _SOLICITED
+        was = self._notify_mode
+        self._arm_for(strongest)
+        if strongest and not was:
+            self._hub.affairs.add(self)
+        elif was and not strongest:
+            self._hub.affairs.remove(self)
+            self._hub.carriers.left(self)
+
+    def _forget_notify(self, overlapped: Overlapped) -> bool:
+        with self._notifies:
+            self._waiting.pop(overlapped, None)
+            self._arm()
+        return True
+
+    def _tick(self) -> None:
+        """Look whether a completion satisfies those who wait for one."""
+        if not self._notify_mode:
+            return
+        with self._notifies:
+            self._arm_for(self._notify_mode)  # anew: a producer rings once an arming
+        self._tell()
+
+    def _tell(self) -> None:
+        if not self._notify_mode:
+            return
+        self._gather()
+        with self._notifies:
+            told = list(self._waiting) if self._triggered(self._notify_mode) else []
+            for overlapped in told:
+                del self._waiting[overlapped]
+            if told:
+                self._arm()
+        for overlapped in told:
+            overlapped._complete(Status.SUCCESS)
+        if told and self._readiness is not None:
+            self._readiness.set()
+        if self._notify_mode and self._busy:
+            due = self._due
+            retry = time.monotonic() + _RETRY
+            self._hub.wake_at(retry if due is None else min(due, retry))
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable after an armed Notify completed.
+
+        It stays readable until `get_results` is called.
+        """
+        call = "CompletionQueue.fileno"
+        self._check_usable(call)
+        self._hub.check(call)
+        if self._readiness is None:
+            self._readiness = Readiness(self._hub)
+        return self._readiness.fileno()
+
+    # -- the rest --
+
+    def resize(self, depth: int) -> None:
+        """Change how many results the queue holds. Nothing is lost; traffic may go on."""
+        call = "CompletionQueue.resize"
+        self._adapter.check_open(call)
+        self._check_usable(call)
+        most = self._adapter.limits.max_completion_queue_depth
+        depth = within(call, 0, "depth", depth, 1, most)
+        queued = self._gather()
+        if depth < queued:
+            raise error(
+                Status.BUFFER_OVERFLOW, call, f"{queued} results are queued, more than {depth}"
+            )
+        self._set_depth(depth)
+
+    def get_notify_affinity(self) -> tuple[int, int]:
+        """Return the processor group and mask that notifications come from."""
+        call = "CompletionQueue.get_notify_affinity"
+        self._adapter.check_open(call)
+        self._check_usable(call)
+        return processor_affinity()
+
+    def _check_usable(self, call: str) -> None:
+        if self._closed:
+            raise error(Status.INVALID_HANDLE, call, "the completion queue is closed")
+
+    def close(self) -> None:
+        """Release it: pending Notify requests end with CANCELED, and threads that wait wake up.
+
+        Queue pairs that use it live on. Every call raises INVALID_HANDLE from then on, and what
+        was not taken is lost.
+        """
+        if self._closed:
+            return
+        self._shut()
+        with self._notifies:
+            self._waiting.clear()
+            self._arm()
+        OverlappedObject.close(self)
+        self._hub.news()
+        readiness, self._readiness = self._readiness, None
+        if readiness is not None:
+            readiness.close()
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        if self._closed:
+            return f"<{name} closed>"
+        waiting = f", {len(self._waiting)} Notify pending" if self._waiting else ""
+        return (
+            f"<{name} {self._queued} of {self._depth} results, "
+            f"{self._connected} queue pairs connected{waiting}>"
+        )

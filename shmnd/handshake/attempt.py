@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the two sides of a connection attempt tell each other, and where a connector stands."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shmnd.broker.protocol import decode_private
+from shmnd.common.arguments import within
+from shmnd.status import NdError, Status, error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shmnd.address import Address
+    from shmnd.info import AdapterInfo
+    from shmnd.runtime.interfaces import Description, Event
+
+__all__ = ["Attempt", "ReadLimits", "State", "Terms", "private_bytes", "private_of"]
+
+_U32_MAX = 0xFFFFFFFF
+
+
+class State(enum.Enum):
+    """Where a connector stands; A0 to A6 and P0 to P6 of the tables in the interface."""
+
+    NEW = "new"  # A0, P0
+    BOUND = "bound"  # A1
+    CONNECTING = "connecting"  # A2: Connect is pending
+    ACCEPTED = "accepted by the peer"  # A3: waits for CompleteConnect or Reject
+    WAITING = "waiting for a request"  # P1: GetConnectionRequest is pending
+    OFFERED = "holding a request"  # P2: waits for Accept or Reject
+    ACCEPTING = "accepting"  # P3: Accept is pending
+    CONNECTED = "connected"  # A4, P4
+    DOWN = "disconnected by the peer or an error"  # A5, P5
+    CLOSED = "closed"  # A6, P6
+
+
+class ReadLimits(NamedTuple):
+    """How many Reads may be in progress, towards this side and from it."""
+
+    inbound: int
+    outbound: int
+
+    @classmethod
+    def given(cls, inbound: object, outbound: object, call: str, parameter: int) -> ReadLimits:
+        """Check what the program gave; `parameter` is the number of the first of the two."""
+        return cls(
+            within(call, parameter, "inbound read limit", inbound, 0, _U32_MAX),
+            within(call, parameter + 1, "outbound read limit", outbound, 0, _U32_MAX),
+        )
+
+    @classmethod
+    def told(cls, value: object) -> ReadLimits:
+        """Read what the peer told; nonsense counts as no Reads at all."""
+        if isinstance(value, list) and len(value) == 2:
+            try:
+                return cls.given(value[0], value[1], "peer", 1)
+            except NdError:
+                pass
+        return cls(0, 0)
+
+    def capped(self, limits: AdapterInfo) -> ReadLimits:
+        """Cut what exceeds an adapter's own limits."""
+        return ReadLimits(
+            min(self.inbound, limits.max_inbound_read_limit),
+            min(self.outbound, limits.max_outbound_read_limit),
+        )
+
+    def meeting(self, peer: ReadLimits) -> ReadLimits:
+        """Cut what the peer does not match: its outbound Reads are inbound here."""
+        return ReadLimits(
+            min(self.inbound, peer.outbound),
+            min(self.outbound, peer.inbound),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What travels beside the private data: the offer of Connect, the answer of Accept."""
+
+    limits: ReadLimits
+    qp: Description
+
+    def wire(self) -> dict[str, Any]:
+        """Return it as the peer's `read` wants it."""
+        return {"limits": list(self.limits), "qp": dict(self.qp)}
+
+    @classmethod
+    def read(cls, wire: Mapping[str, Any]) -> Terms:
+        """Read what the peer sent; what makes no sense becomes empty, and the ring refuses it."""
+        qp = wire.get("qp")
+        return cls(ReadLimits.told(wire.get("limits")), qp if isinstance(qp, dict) else {})
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt at a connection, and the connection that comes of it, seen from one end."""
+
+    role: str
+    """`active` or `passive`."""
+    connection: int
+    """The broker's number; both ends have the same."""
+    local: Address
+    peer: Address
+    mine: Terms | None = None
+    """What this side offered or answered."""
+    theirs: Terms | None = None
+    """What the peer offered or answered."""
+    peer_adapter: str = ""
+
+
+def private_bytes(data: object, limit: int, limit_name: str, call: str) -> bytes:
+    """Check private data: bytes-like, and no more than the adapter carries."""
+    try:
+        view = memoryview(data)  # type: ignore[arg-type]
+    except TypeError:
+        raise error(
+            Status.ACCESS_VIOLATION,
+            call,
+            f"private data must be bytes or another buffer, not {type(data).__name__}"
+            + (": encode it first, text.encode()" if isinstance(data, str) else ""),
+        ) from None
+    with view:
+        if view.nbytes > limit:
+            raise error(
+                Status.INVALID_BUFFER_SIZE,
+                call,
+                f"{view.nbytes} bytes of private data; the limit is {limit} ({limit_name})",
+            )
+        return view.tobytes()
+
+
+def private_of(event: Event) -> bytes:
+    """Return the private data that came with an event; nonsense counts as none."""
+    try:
+        return decode_private(event["private"])
+    except ValueError:
+        return b""

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An adapter and a queue pair, as types, for what is made by the one and connected by the other.
+
+The connection dance is written against these, so that its every state can be tested without the
+compiled data plane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from shmnd.runtime.interfaces import Description, SegmentOwner
+
+if TYPE_CHECKING:
+    from shmnd.address import Address
+    from shmnd.info import AdapterInfo
+    from shmnd.ring import Arena, Registry
+    from shmnd.runtime.bells import Bells
+    from shmnd.runtime.progress import Hub
+
+__all__ = ["AdapterLike", "MemoryAdapter", "QueuePairLike"]
+
+
+class AdapterLike(SegmentOwner, Protocol):
+    """An adapter, as its connectors, listeners and files see it."""
+
+    @property
+    def hub(self) -> Hub:
+        """The hub of this process."""
+
+    @property
+    def host(self) -> str:
+        """The address that it was opened with, normalised."""
+
+    @property
+    def limits(self) -> AdapterInfo:
+        """What it can do."""
+
+    def check_open(self, call: str) -> None:
+        """DEVICE_REMOVED when it is closed."""
+
+
+class MemoryAdapter(AdapterLike, Protocol):
+    """An adapter, as its regions, windows and queues see it."""
+
+    @property
+    def registry(self) -> Registry:
+        """What is registered, and the tokens."""
+
+    @property
+    def arena(self) -> Arena:
+        """The memory of `allocate`."""
+
+    @property
+    def bells(self) -> Bells:
+        """Where its completion queues are rung."""
+
+
+class QueuePairLike(Protocol):
+    """A queue pair, as a connector sees it. States are those of
+    `shmnd.handshake.queue_pair_link.QpState`.
+    """
+
+    @property
+    def _adapter(self) -> AdapterLike:
+        """The adapter that it was made by."""
+
+    @property
+    def _state(self) -> int:
+        """How far it is; changes by `_progress` and by posting and polling."""
+
+    @property
+    def _peer_state(self) -> int:
+        """What the other side has written into the link."""
+
+    def _moved_from(self, state: int) -> bool:
+        """Return whether a connector that saw this state may see another; changes nothing."""
+
+    def _describe(self) -> dict[str, Any]:
+        """Tell what the other end must know."""
+
+    def _begin_connect(self) -> None:
+        """It belongs to an attempt now."""
+
+    def _end_connect(self) -> None:
+        """The attempt failed before there was a link."""
+
+    def _set_read_limits(self, inbound: int, outbound: int) -> None:
+        """Fix what was negotiated; comes before `_attach`."""
+
+    def _attach(
+        self,
+        link: Any,
+        peer: Any,
+        remote: Description,
+        active: bool,
+        ends: tuple[Address, Address] | None = None,
+    ) -> None:
+        """Bind it to a link, between two addresses: here and there."""
+
+    def _open(self) -> None:
+        """The active side completes: both ends are connected."""
+
+    def _abandon(self, rejected: bool) -> None:
+        """Tell the other side through the link that nothing comes of it."""
+
+    def _detach(self) -> None:
+        """Let go of the link of a failed attempt; posted Receives stay."""
+
+    def _disconnect(self) -> bool:
+        """End the connection; True when nothing of it is left to do."""
+
+    def _disconnect_step(self) -> bool:
+        """Go on with that; True when nothing is left to do."""
+
+    def _progress(self) -> None:
+        """Look at the link once."""
+
+    def _on_release(self, callback: Callable[[], None] | None) -> None:
+        """Have a function called once when the queue pair is closed or dies."""

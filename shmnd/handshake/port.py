@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ports: what a listener or a connector is bound to, kept by the broker."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from shmnd.address import family, is_any, require_local
+from shmnd.common.steps import step
+from shmnd.overlapped import OverlappedFile, OverlappedObject
+from shmnd.runtime.broker_state import Bound
+from shmnd.status import Status, error
+
+if TYPE_CHECKING:
+    from shmnd.address import Address
+    from shmnd.handshake.interfaces import AdapterLike
+    from shmnd.runtime.progress import EventTarget, Hub
+
+__all__ = ["TCP", "Port", "PortHolder", "source_address", "source_host"]
+
+TCP: Final = 6
+"""The protocol that everything of version 2 has; version 1 may use others."""
+
+
+class Port:
+    """An address and port that nobody else has, from `bind` or `bound` until it is released."""
+
+    def __init__(
+        self, adapter: AdapterLike, owner: EventTarget, kind: str, wanted: Address, protocol: int
+    ) -> None:
+        self._hub: Final[Hub] = adapter.hub
+        self.object: Final = self._hub.new_number()
+        """What the broker knows it by."""
+        self.address = wanted
+        self._record = Bound(adapter.uid, kind, *wanted, protocol)
+        self._hub.follow_object(self.object, owner)
+
+    def bind(self, call: str) -> None:
+        """Have the broker bind it; port 0 lets it choose. NdError says why it cannot be."""
+        host, record = self.address[0], self._record
+        if not is_any(host):
+            require_local(host, call)
+        with self._hub.rpc:
+            reply = self._hub.call(
+                "bind",
+                caller=call,
+                adapter=record.adapter,
+                object=self.object,
+                kind=record.kind,
+                host=host,
+                port=record.port,
+                protocol=record.protocol,
+            )
+            step("port-bound")
+            self.bound(reply["port"])
+
+    def bound(self, number: int) -> None:
+        """Take note of the port that the broker has bound."""
+        self._record.port = number
+        self.address = self.address[0], number
+        self._hub.ledger.bound[self.object] = self._record
+
+    def listen(self, backlog: int, call: str) -> None:
+        """Have others find it."""
+        with self._hub.rpc:
+            self._hub.call("listen", caller=call, object=self.object, backlog=backlog)
+            step("listening")
+            self._record.backlog = backlog
+
+    def release(self) -> None:
+        """Release it; it is free for others at once."""
+        self._hub.unfollow_object(self.object)
+        if self._hub.ledger.bound.pop(self.object, None) is not None:
+            self._hub.post("close", object=self.object)
+
+
+class PortHolder(OverlappedObject):
+    """Base of what binds a port: connectors and listeners."""
+
+    def __init__(
+        self,
+        adapter: AdapterLike,
+        overlapped_file: OverlappedFile | None = None,
+        *,
+        protocol: int = TCP,
+    ) -> None:
+        super().__init__(adapter.hub, overlapped_file)
+        self.adapter: Final = adapter
+        self.protocol = protocol
+        self._lock = threading.RLock()
+        self._port: Port | None = None
+
+    def _check(self, call: str) -> None:
+        self._hub.check(call)
+        self.adapter.check_open(call)
+
+    def _drop_port(self) -> None:
+        if self._port is not None:
+            self._port.release()
+        self._port = None
+
+
+def source_address(port: Port, adapter: AdapterLike, peer: Address, call: str) -> Address:
+    """Return the local address of a connection from a bound port to a peer."""
+    host, number = port.address
+    if is_any(host):
+        host = source_host(adapter, peer[0]) if _covers(host, peer[0]) else host
+    if family(host) != family(peer[0]):
+        raise error(
+            Status.NETWORK_UNREACHABLE,
+            call,
+            f"bound to {host}, from where no way leads to {peer[0]}; bind to its family",
+        )
+    return host, number
+
+
+def source_host(adapter: AdapterLike, peer_host: str) -> str:
+    """Choose the local host of a connection that nobody chose: the adapter's own, if it fits."""
+    return adapter.host if family(adapter.host) == family(peer_host) else peer_host
+
+
+def _covers(any_host: str, host: str) -> bool:
+    """`::` stands for the addresses of both families, `0.0.0.0` for its own."""
+    return any_host == "::" or family(any_host) == family(host)

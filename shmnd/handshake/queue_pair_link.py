@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tie between a connector and its queue pair: everything that touches the data plane.
+
+A connector holds its queue pair weakly, because dropping the last reference to a queue pair
+releases it. The queue pair tells the tie when that happens. Once it is connected it holds its
+connector, so that the connection lasts as long as the queue pair, also without the connector.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from shmnd.overlapped import without_owner
+from shmnd.status import NdError, Status, error
+
+if TYPE_CHECKING:
+    from shmnd.handshake.attempt import Attempt, ReadLimits
+    from shmnd.handshake.interfaces import AdapterLike, QueuePairLike
+    from shmnd.runtime.interfaces import LinkLike, PeerLike, Ticker
+    from shmnd.runtime.progress import Hub
+
+__all__ = ["LinkState", "Look", "QpState", "Tie", "own_queue_pair"]
+
+
+class QpState(enum.IntEnum):
+    """How far a queue pair is."""
+
+    IDLE = 0
+    CONNECTING = 1
+    ATTACHED = 2
+    CONNECTED = 3
+    DOWN = 4
+    CLOSED = 5
+
+
+class LinkState(enum.IntEnum):
+    """What one side of a link shows to the other."""
+
+    ATTACHED = 0
+    OPEN = 1
+    REJECTED = 2
+    CLOSED = 3
+    FAULT = 4
+    DEAD = 5
+
+
+class Look(enum.Enum):
+    """What a connector finds when it looks at its queue pair."""
+
+    UNDECIDED = "nobody has decided yet"
+    OPEN = "connected"
+    REFUSED = "the other side gave up before it was connected"
+    DOWN = "was connected, and the other side or an error has ended that"
+    RELEASED = "the queue pair is gone"
+
+
+def own_queue_pair(qp: object, adapter: AdapterLike, call: str) -> QueuePairLike:
+    """Let pass a queue pair of this adapter; INVALID_PARAMETER_1 for anything else."""
+    if not callable(getattr(qp, "_begin_connect", None)):
+        raise error(Status.INVALID_PARAMETER_1, call, f"{type(qp).__name__} is no QueuePair")
+    pair = cast("QueuePairLike", qp)
+    if pair._adapter is not adapter:
+        raise error(Status.INVALID_PARAMETER_1, call, "the queue pair is of another adapter")
+    return pair
+
+
+# Not in the ties themselves: when a circle of garbage is collected, the weak references inside it
+# are cleared before the finalisers run, and a connector could not disconnect any more.
+_pairs: dict[int, weakref.ref[QueuePairLike]] = {}
+_numbers = itertools.count()
+
+
+class Tie:
+    """A queue pair that belongs to one attempt of one connector."""
+
+    def __init__(self, hub: Hub, qp: QueuePairLike, call: str) -> None:
+        """Take a queue pair that is free; CONNECTION_ACTIVE or CANCELED when it is not."""
+        with hub.attempts:
+            if qp._state != QpState.IDLE:
+                raise _not_free(qp._state, call)
+            qp._begin_connect()
+        self._hub = hub
+        self._number = number = next(_numbers)
+        _pairs[number] = weakref.ref(qp, lambda _: _pairs.pop(number, None))
+        self._attached = False
+        self._released = False
+        self._listener: Callable[[], None] | None = None
+        qp._on_release(_telling(self))
+
+    def when_released(self, callback: Callable[[], None]) -> None:
+        """Have a method called when the queue pair goes; it must not wait for anything."""
+        self._listener = without_owner(callback)
+
+    def keep(self, connector: object) -> None:
+        """Have the queue pair, which is connected, hold the connector as long as it is tied."""
+        qp = self._living
+        if qp is not None:
+            qp._on_release(_telling(self, connector))
+
+    def queue_pair_released(self) -> None:
+        """The queue pair is being closed, or dies. It tells its peer itself."""
+        self._released = True
+        if self._listener is not None:
+            self._listener()
+
+    @property
+    def released(self) -> bool:
+        """The queue pair is being closed, or was."""
+        return self._released
+
+    @property
+    def _living(self) -> QueuePairLike | None:
+        pair = _pairs.get(self._number)
+        return None if self._released or pair is None else pair()
+
+    def describe(self) -> dict[str, Any]:
+        """Tell what the other end must know."""
+        qp = self._living
+        return {} if qp is None else qp._describe()
+
+    def answer(self, attempt: Attempt, peer: PeerLike, limits: ReadLimits) -> LinkLike:
+        """Passive side: make the link and bind the queue pair to it."""
+        qp = self._require_living("Connector.accept")
+        assert attempt.theirs is not None
+        assert attempt.mine is not None
+        remote = attempt.theirs.qp
+        link = self._hub.data_plane.create_link(attempt.mine.qp, remote)
+        self._attach(qp, link, peer, attempt, limits, active=False)
+        return link
+
+    def take_answer(
+        self, attempt: Attempt, fd: int, size: int, peer: PeerLike, limits: ReadLimits
+    ) -> None:
+        """Active side: map the link that the other side made, and bind the queue pair to it."""
+        assert attempt.theirs is not None
+        assert attempt.mine is not None
+        remote = attempt.theirs.qp
+        link = self._hub.data_plane.attach_link(fd, size, attempt.mine.qp, remote)
+        qp = self._require_living("Connector.connect")
+        self._attach(qp, link, peer, attempt, limits, active=True)
+
+    def _attach(
+        self,
+        qp: QueuePairLike,
+        link: LinkLike,
+        peer: PeerLike,
+        attempt: Attempt,
+        limits: ReadLimits,
+        *,
+        active: bool,
+    ) -> None:
+        assert attempt.theirs is not None
+        qp._set_read_limits(*limits)
+        qp._attach(link, peer, attempt.theirs.qp, active, (attempt.local, attempt.peer))
+        self._attached = True
+
+    def _require_living(self, call: str) -> QueuePairLike:
+        qp = self._living
+        if qp is None:
+            raise error(Status.CANCELED, call, "the queue pair was released")
+        return qp
+
+    def await_news(self, connector: Ticker) -> None:
+        """Have the connector look when the link shows something, or when the pair is gone."""
+        qp = self._living
+        if qp is None:
+            self._hub.affairs.hurry(connector)
+        else:
+            self._hub.affairs.add_link(connector, qp)
+
+    def look(self) -> Look:
+        """Look at the link once."""
+        qp = self._living
+        if qp is None:
+            return Look.RELEASED
+        qp._progress()
+        state = qp._state
+        if state == QpState.CONNECTED:
+            return Look.OPEN
+        if state == QpState.DOWN:
+            return Look.DOWN
+        if state == QpState.CLOSED:
+            return Look.RELEASED
+        if state == QpState.ATTACHED and qp._peer_state > LinkState.OPEN:
+            return Look.REFUSED
+        return Look.UNDECIDED
+
+    def open(self) -> None:
+        """Active side: complete the connection."""
+        self._require_living("Connector.complete_connect")._open()
+
+    def give_up(self, *, rejected: bool = False) -> None:
+        """The attempt is over: tell the other side if there is a link. The pair is as before."""
+        qp = self._let_go()
+        if qp is None:
+            return
+        try:
+            if self._attached:
+                qp._abandon(rejected)
+                qp._detach()
+            else:
+                qp._end_connect()
+        except NdError:
+            pass  # it was closed by another thread just now, and told its peer itself
+
+    def disconnect(self, done: Callable[[], object]) -> None:
+        """End the connection, and call `done` when nothing of it is left to do."""
+        qp = self._let_go()
+        if qp is None or _ended(qp._disconnect):
+            done()
+            return
+
+        def go_on() -> bool:
+            ended = _ended(qp._disconnect_step)
+            if ended:
+                done()
+            return ended
+
+        self._hub.affairs.linger(go_on)
+
+    def _let_go(self) -> QueuePairLike | None:
+        qp = self._living
+        if qp is not None:
+            qp._on_release(None)
+        _pairs.pop(self._number, None)
+        return qp
+
+
+def _ended(step: Callable[[], bool]) -> bool:
+    try:
+        return step()
+    except NdError:
+        return True  # it was closed by another thread just now
+
+
+def _telling(tie: Tie, kept: object = None) -> Callable[[], None]:
+    """Return what a queue pair calls at its end; by it the pair keeps `kept`, not the tie."""
+    ref = weakref.ref(tie)
+
+    def released(_kept: object = kept) -> None:
+        living = ref()
+        if living is not None:
+            living.queue_pair_released()
+
+    return released
+
+
+def _not_free(state: int, call: str) -> NdError:
+    if state == QpState.CLOSED:
+        return error(
+            Status.CANCELED, call, "the queue pair was disconnected or released; make a new one"
+        )
+    return error(
+        Status.CONNECTION_ACTIVE, call, f"the queue pair is {QpState(state).name.lower()} already"
+    )

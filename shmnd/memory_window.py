@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory window: a part of a region that one connected peer may read or write."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Final
+
+from shmnd.common.closing import Closing
+from shmnd.handshake.queue_pair_link import QpState
+from shmnd.memory_region import MemoryRegion
+from shmnd.status import MrFlag, OpFlag, Status, error
+
+if TYPE_CHECKING:
+    from shmnd.handshake.interfaces import MemoryAdapter
+    from shmnd.ring import CompletionCore, QueuePair
+
+__all__ = ["MemoryWindow"]
+
+
+class MemoryWindow(Closing):
+    """A part of a region that one connected peer may read or write, until it is invalidated."""
+
+    def __init__(self, adapter: MemoryAdapter) -> None:
+        self._adapter: Final = adapter
+        self._closed = False
+        self._token = 0
+        self._given = 0  # the last token there was: what `remote_token` shows
+        self._address = 0
+        self._length = 0
+        self._rights = ""
+        self._region: MemoryRegion | None = None
+        self._qp: weakref.ref[QueuePair] | None = None
+        self._context: object = None
+        self._place: CompletionCore | None = None  # where a place is held for its result
+
+    @property
+    def remote_token(self) -> int:
+        """The token for the peer, as soon as Bind returned; 0 before the first."""
+        return self._given
+
+    @property
+    def address(self) -> int:
+        """Where the bound range begins, in this process."""
+        return self._address
+
+    @property
+    def length(self) -> int:
+        """How long the bound range is."""
+        return self._length
+
+    def _set_invalidate_context(self, context: object) -> None:
+        """Have the owner told when the peer invalidates the window, from the next Bind on.
+
+        The receive queue that the window's queue pair completes to then gives, right after the
+        Receive of the message that did it, a result of type INVALIDATE with this context. It
+        takes no place of the queue's depth. With None nothing is reported.
+        """
+        self._context = context
+
+    # -- called by QueuePair.bind and .invalidate --
+
+    def _check_bind(
+        self, qp: QueuePair, region: object, address: int, length: int, flags: int
+    ) -> None:
+        call = "QueuePair.bind"
+        if not isinstance(region, MemoryRegion):
+            kind = type(region).__name__
+            raise error(Status.INVALID_PARAMETER_2, call, f"{kind} is no MemoryRegion")
+        if region._adapter is not qp._adapter:
+            raise error(Status.INVALID_PARAMETER_2, call, "the region is of another adapter")
+        self._check_usable(qp, call, Status.INVALID_PARAMETER_3)
+        if not region._token or region._leaving:
+            raise error(
+                Status.ACCESS_VIOLATION,
+                call,
+                "the region has no registered buffer; call its register first",
+            )
+        if length < 0 or not qp._adapter.registry.covers(region._token, address, length):
+            raise error(
+                Status.ACCESS_VIOLATION,
+                call,
+                f"{length} bytes at {address:#x} are not all within the region of "
+                f"{region.length} bytes at {region.address:#x}",
+            )
+        rights = qp._adapter.registry.rights(region._token)
+        if flags & OpFlag.ALLOW_WRITE and qp._adapter.registry.is_sealed(region._token):
+            raise error(
+                Status.ACCESS_VIOLATION,
+                call,
+                "ALLOW_WRITE on memory of allocate(peers='read'), which only its process can write",
+            )
+        if flags & OpFlag.ALLOW_WRITE and not rights & MrFlag.ALLOW_LOCAL_WRITE:
+            raise error(
+                Status.ACCESS_VIOLATION, call, "ALLOW_WRITE on a region without ALLOW_LOCAL_WRITE"
+            )
+
+    def _check_invalidate(self, qp: QueuePair) -> None:
+        self._check_usable(qp, "QueuePair.invalidate", Status.INVALID_PARAMETER_2)
+
+    def _check_usable(self, qp: QueuePair, call: str, status: Status) -> None:
+        if self._closed:
+            raise error(status, call, "the window is closed")
+        if self._adapter is not qp._adapter:
+            raise error(status, call, "the window is of another adapter")
+
+    def _bind(
+        self, qp: QueuePair, region: MemoryRegion, address: int, length: int, flags: int
+    ) -> tuple[int, int]:
+        """Bind it now; give what the request completes with, and the token."""
+        if self._is_bound():
+            return Status.INVALID_DEVICE_REQUEST, self._token
+        self._drop()
+        if qp._state != QpState.CONNECTED:
+            return Status.SUCCESS, 0  # the request ends with CANCELED, nothing is bound
+        rights = flags & int(OpFlag.ALLOW_READ | OpFlag.ALLOW_WRITE)
+        place = None if self._context is None else qp._receive_cq
+        if place is not None:
+            place._hold_place()
+        try:
+            self._token = self._given = self._adapter.registry.bind(
+                region._token, address, length, rights, qp._connection, qp._bond, self._context
+            )
+        except BaseException:
+            if place is not None:
+                place._free_place()
+            raise
+        self._place = place
+        self._address, self._length = address, length
+        granted = (flag for flag in (OpFlag.ALLOW_READ, OpFlag.ALLOW_WRITE) if flags & flag)
+        self._rights = "|".join(flag.name or "" for flag in granted) or "no rights"
+        self._region, self._qp = region, weakref.ref(qp)
+        region._windows.add(self)
+        return Status.SUCCESS, self._token
+
+    def _invalidate(self, qp: QueuePair) -> tuple[int, int]:
+        """Take the peer's access away; give what the request completes with, and the token."""
+        if not self._is_bound() or self._qp is None or self._qp() is not qp:
+            return Status.INVALID_DEVICE_REQUEST, 0
+        token = self._token
+        self._drop()
+        return Status.SUCCESS, token
+
+    # -- bound or not --
+
+    def _is_bound(self) -> bool:
+        """A window bound to a connection that is over is not bound any more."""
+        qp = self._qp() if self._qp is not None else None
+        return (
+            qp is not None
+            and qp._state == QpState.CONNECTED
+            and self._adapter.registry.is_bound(self._token)  # the peer may have invalidated it
+        )
+
+    def _drop(self) -> None:
+        """Withdraw the token. The region waits for a copy that may be under way by it."""
+        token, self._token = self._token, 0
+        region, self._region, self._qp = self._region, None, None
+        if not token or region is None:
+            return
+        region._windows.discard(self)
+        region._revoked.append(token)
+        if len(region._revoked) > 64:
+            settled = self._adapter.registry.settled
+            region._revoked = [old for old in region._revoked if not settled(old)]
+        self._adapter.registry.withdraw(token)
+        self._adapter.registry.release(token)
+        place, self._place = self._place, None
+        if place is not None:
+            place._free_place()
+
+    def close(self) -> None:
+        """Release the window; the peer's access ends."""
+        self._closed = True
+        if self._adapter.hub.alive:  # else it is the parent's
+            self._drop()
+
+    def __repr__(self) -> str:
+        if self._closed or not self._is_bound():
+            return f"<MemoryWindow {'closed' if self._closed else 'not bound'}>"
+        return (
+            f"<MemoryWindow bound: {self._length} bytes at {self._address:#x}, token "
+            f"{self._token:#x}, {self._rights}, to {self._qp and self._qp()!r}>"
+        )

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a connection that carries messages is made of, and the adapter that several may share."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from shmnd.common.arguments import within
+from shmnd.messaging.fragments import MOST_DEPTH, Messages, Terms
+from shmnd.status import MrFlag
+
+if TYPE_CHECKING:
+    from shmnd.adapter import Adapter
+    from shmnd.completion_queue import CompletionQueue
+    from shmnd.connector import Connector
+    from shmnd.memory_region import MemoryRegion
+    from shmnd.queue_pair import QueuePair
+    from shmnd.ring.shared_memory.array import SharedArray
+
+__all__ = ["READS", "Ends", "Plan", "SharedAdapter"]
+
+READS: Final = 16
+"""How many Reads of either side may be under way at once."""
+_RIGHTS: Final = MrFlag.ALLOW_LOCAL_WRITE | MrFlag.ALLOW_REMOTE_READ | MrFlag.ALLOW_REMOTE_WRITE
+_LEAST: Final = 4096
+
+
+class SharedAdapter:
+    """An adapter that is closed with the last of those who use it."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self.adapter: Final = adapter
+        self._users = 0
+        self._lock = threading.RLock()  # taken again by a finaliser that interrupts its holder
+
+    def take(self) -> None:
+        """Count one more user."""
+        with self._lock:
+            self._users += 1
+
+    def give_back(self) -> None:
+        """Count one user less; the last one closes the adapter."""
+        with self._lock:
+            self._users -= 1
+            last = self._users == 0
+        if last:
+            self.adapter.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a program asks of its connections."""
+
+    nbytes: int
+    depth: int
+
+    @classmethod
+    def checked(cls, nbytes: object, depth: object, call: str) -> Plan:
+        """Check what the program passed."""
+        return cls(
+            within(call, 0, "nbytes", nbytes, _LEAST, 1 << 40),
+            within(call, 0, "depth", depth, 1, MOST_DEPTH),
+        )
+
+
+@dataclass(slots=True)
+class Ends:
+    """The objects of one end. `theirs` is what the peer tells of its own."""
+
+    qp: QueuePair
+    cq: CompletionQueue
+    receive_cq: CompletionQueue
+    connector: Connector
+    region: MemoryRegion
+    memory: SharedArray
+    messages: Messages
+    theirs: Terms
+
+    @classmethod
+    def made(cls, adapter: Adapter, connector: Connector, plan: Plan) -> Ends:
+        """Make all objects, and post the receives."""
+        cq = adapter.create_completion_queue(2 * plan.depth)
+        receive_cq = adapter.create_completion_queue(2 * plan.depth)
+        messages = Messages(adapter, plan.nbytes, plan.depth)
+        qp = adapter.create_queue_pair(
+            receive_cq,
+            cq,
+            receive_depth=messages.receives + plan.depth,
+            initiator_depth=2 * plan.depth + 4,
+            max_receive_sge=4,
+            max_initiator_sge=4,
+            inline_size=adapter.query().max_inline_data_size,
+        )
+        memory = adapter.allocate(plan.nbytes)
+        region = adapter.create_memory_region()
+        region.register(memory, _RIGHTS).result()
+        messages.post(qp)
+        return cls(qp, cq, receive_cq, connector, region, memory, messages, _NOBODY)
+
+    def terms(self) -> bytes:
+        """Return the private data for the peer."""
+        region, messages = self.region, self.messages
+        return Terms(
+            messages.depth, messages.piece, region.address, region.length, region.remote_token
+        ).pack()
+
+    def agree(self, theirs: Terms) -> None:
+        """Take what the peer told."""
+        self.theirs = theirs
+        self.messages.agree(theirs)
+
+    def close(self) -> None:
+        """Close what was made, when nothing came of it."""
+        self.connector.close()
+        self.qp.close()
+        self.messages.close()
+        self.region.close()
+        self.receive_cq.close()
+        self.cq.close()
+
+
+_NOBODY: Final = Terms(1, 1024, 0, 0, 0)

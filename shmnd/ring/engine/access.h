@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which memory a request may touch, here and at the peer, and the copies between.
+ *
+ * What is to be copied is checked here against the registry and against what is
+ * mapped; the copies trust the stretches they are given. Each element of a list is
+ * reached in its own way: what lies in a segment by its mapping, private memory by the
+ * kernel. A copy of another process's private memory is the one that may fail, and
+ * says why by a status.
+ * Serves invariant 1.
+ */
+#ifndef SHMND_ENGINE_ACCESS_H
+#define SHMND_ENGINE_ACCESS_H
+
+#include "engine/objects.h"
+
+/* ---- local memory -------------------------------------------------------------------- */
+
+static inline struct shmnd_sge *shmnd_wqe_sges(struct shmnd_qp *qp, uint64_t pos)
+{
+    return &qp->wqe_sges[(pos & qp->wq_mask) * qp->wq_stride];
+}
+
+static inline uint8_t *shmnd_wqe_inline(struct shmnd_qp *qp, uint64_t pos)
+{
+    return qp->wqe_inline + (pos & qp->wq_mask) * (uint64_t)qp->inline_size;
+}
+
+/* The same element by element, some of it in memory that its owner may cut short. */
+static __attribute__((noinline, cold, unused)) bool
+shmnd_local_spans_fragile(struct shmnd_registry *registry, const struct shmnd_sge *sges, uint32_t n,
+                          uint32_t rights, struct shmnd_spans *out)
+{
+    shmnd_spans_clear(out);
+    for (uint32_t i = 0; i < n; i++) {
+        if (shmnd_sge_region(registry, &sges[i], rights))
+            shmnd_spans_add(out, sges[i].address, sges[i].length);
+        else if (shmnd_fragile_region(registry, &sges[i], rights))
+            shmnd_spans_add_fragile(out, sges[i].address, sges[i].length);
+        else
+            return false;
+    }
+    return true;
+}
+
+/* The stretches that `sges` name, if all lie in registered memory with one of
+ * `rights`; false otherwise. Every message passes here, so this is inlined, and what
+ * few have stands apart. */
+static inline __attribute__((always_inline)) bool shmnd_local_spans(struct shmnd_registry *registry,
+                                                                    const struct shmnd_sge *sges,
+                                                                    uint32_t n, uint32_t rights,
+                                                                    struct shmnd_spans *out)
+{
+    shmnd_spans_clear(out);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!shmnd_sge_region(registry, &sges[i], rights))
+            return shmnd_local_spans_fragile(registry, sges, n, rights, out);
+        shmnd_spans_add(out, sges[i].address, sges[i].length);
+    }
+    return true;
+}
+
+/* ---- the peer's memory --------------------------------------------------------------- */
+
+/* Where the peer's `offset` in `segment` lies for us. 0: not mapped here yet;
+ * -1: not within what is mapped, or private and out of reach. */
+static inline int shmnd_peer_span(const struct shmnd_peer *peer, uint32_t segment, uint64_t offset,
+                                  uint64_t length, struct shmnd_spans *out)
+{
+    if (segment == SHMND_PRIVATE_MEMORY) {
+        if (!peer->vm)
+            return -1;
+        shmnd_spans_add_remote(out, offset, length);
+        return 1;
+    }
+    if (segment >= SHMND_FIRST_MARKS_SEGMENT)
+        return -1;
+    if (segment >= peer->data_count || !peer->data[segment].base)
+        return 0;
+    const struct shmnd_mapping *m = &peer->data[segment];
+    if (!shmnd_within(offset, length, 0, m->bytes))
+        return -1;
+    shmnd_spans_add(out, (uint64_t)(uintptr_t)m->base + offset, length);
+    return 1;
+}
+
+/* May a store go to the peer's `segment`? The peer names the segment, and what it says of it
+ * (a posted receive, a grant) proves nothing, and a store to memory mapped here for reading only
+ * would end this process. Private memory is written by a call that returns an error. */
+static inline bool shmnd_peer_takes_stores(const struct shmnd_peer *peer, uint32_t segment)
+{
+    return segment >= peer->data_count || !peer->data[segment].read_only;
+}
+
+/* ---- copying ------------------------------------------------------------------------- */
+
+static inline uint32_t shmnd_copy_status(int error)
+{
+    return error == 0        ? SHMND_SUCCESS
+           : error == ESRCH  ? SHMND_IO_TIMEOUT
+           : error == EFAULT ? SHMND_ACCESS_VIOLATION
+                             : SHMND_INTERNAL_ERROR;
+}
+
+static inline uint32_t shmnd_move(struct shmnd_peer *peer, const struct shmnd_spans *to,
+                                  const struct shmnd_spans *from)
+{
+    if (to->remote || from->remote)
+        return shmnd_copy_status(shmnd_vm_copy(&peer->process, to, from));
+    shmnd_spans_copy_mapped(to, from);
+    return SHMND_SUCCESS;
+}
+
+/* A Write whose target may be spun upon: its last byte becomes visible last. */
+static inline uint32_t shmnd_move_in_order(struct shmnd_peer *peer, const struct shmnd_spans *to,
+                                           const struct shmnd_spans *from)
+{
+    if (to->remote || from->remote || from->count != 1 || to->count != 1)
+        return shmnd_move(peer, to, from);
+    uint8_t *dst = (uint8_t *)(uintptr_t)to->v[0].at;
+    const uint8_t *src = (const uint8_t *)(uintptr_t)from->v[0].at;
+    uint64_t n = to->v[0].length;
+    if (n == 8 && !(to->v[0].at & 7)) {
+        uint64_t word;
+        memcpy(&word, src, 8);
+        /* SYNC watched: release, pairs with acquire in shmnd_byte_at() */
+        shmnd_release64((shmnd_word64 *)(void *)dst, word);
+        return SHMND_SUCCESS;
+    }
+    uint8_t last = src[n - 1]; /* before, in case the two overlap */
+    memmove(dst, src, n - 1);
+    SHMND_KILL_POINT("write-before-its-last-byte");
+    /* SYNC watched: release, pairs with acquire in shmnd_byte_at() */
+    shmnd_release_byte(dst + n - 1, last);
+    return SHMND_SUCCESS;
+}
+
+/* Scattered memory here, some of it fragile, into or out of plain memory. A status. */
+static inline uint32_t shmnd_stage(struct shmnd_peer *peer, const struct shmnd_spans *scattered,
+                                   void *plain, bool out)
+{
+    struct shmnd_spans whole;
+    shmnd_spans_clear(&whole);
+    shmnd_spans_add(&whole, (uint64_t)(uintptr_t)plain, scattered->total);
+    return out ? shmnd_move(peer, scattered, &whole) : shmnd_move(peer, &whole, scattered);
+}
+
+/* ---- piece by piece ------------------------------------------------------------------- */
+
+/* A call that never waits copies at most about this much, which takes well under a
+ * millisecond, and leaves the rest to the next one. */
+#define SHMND_PIECE (2ull << 20)
+/* A call of the kernel takes as long as it copies 20 KiB: it is made for several chunks. */
+#define SHMND_CALL_BYTES (256u << 10)
+
+/* Copies the next piece of a whole copy, from its beginning to its end. */
+static inline uint32_t shmnd_move_piece(struct shmnd_peer *peer, struct shmnd_job *job)
+{
+    uint64_t total = job->to.total;
+    uint32_t status;
+    if (total <= SHMND_PIECE) {
+        job->moved = job->piece = total;
+        return shmnd_move_in_order(peer, &job->to, &job->from);
+    }
+    struct shmnd_spans to, from;
+    uint64_t left = total - job->moved, n = left < SHMND_PIECE ? left : SHMND_PIECE;
+    shmnd_spans_cut(&job->to, job->moved, n, &to);
+    shmnd_spans_cut(&job->from, job->moved, n, &from);
+    status = shmnd_move_in_order(peer, &to, &from);
+    job->moved += n;
+    job->piece = n;
+    return status;
+}
+
+/* After a run: is a part of the job left? */
+static inline bool shmnd_job_is_cut(const struct shmnd_job *job)
+{
+    if (job->result != SHMND_SUCCESS || job->kind == SHMND_JOB_NONE)
+        return false;
+    if (job->kind == SHMND_JOB_CHUNKS)
+        return shmnd_chunks_left(shmnd_relaxed64(&job->share->claim), &job->chunks);
+    return job->moved < job->to.total;
+}
+
+/* Claims and copies chunks until none is left, or a piece is copied. */
+static inline uint32_t shmnd_run_chunks(struct shmnd_peer *peer, struct shmnd_job *job,
+                                        bool reading)
+{
+    const struct shmnd_chunks *c = &job->chunks;
+    bool last = reading && c->length <= SHMND_FROM_BOTH_ENDS_MAX;
+    bool by_kernel = job->to.remote || job->from.remote;
+    uint32_t most = by_kernel && c->size < SHMND_CALL_BYTES ? SHMND_CALL_BYTES / c->size : 1;
+    for (job->piece = 0; job->piece < SHMND_PIECE;) {
+        struct shmnd_claim claim = shmnd_chunks_claim_some(job->share, c, last, most);
+        if (!claim.count)
+            break;
+        SHMND_KILL_POINT("chunk-claimed");
+        struct shmnd_spans to, from;
+        uint64_t off = claim.first * c->size, n = shmnd_claim_bytes(c, claim);
+        shmnd_spans_cut(&job->to, off, n, &to);
+        shmnd_spans_cut(&job->from, off, n, &from);
+        uint32_t status = shmnd_move(peer, &to, &from);
+        if (status != SHMND_SUCCESS)
+            return status; /* the chunks stay claimed and undone; the connection ends */
+        job->piece += n;
+        SHMND_KILL_POINT("chunk-copied");
+        shmnd_chunks_count_done(job->share, claim.count);
+        SHMND_KILL_POINT("chunk-done");
+    }
+    return SHMND_SUCCESS;
+}
+
+#endif

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A completion queue: a private ring of completions, and the sets of queue
+ * pairs that its owner checks.
+ *
+ * Completions of requests go into the ring when they happen, but those of silent
+ * successes, which have none; those of receives
+ * are made when the owner polls, straight from the link, and pass through the
+ * ring only where order or a Notify asks for it.
+ *
+ * Why it cannot overrun (invariant 5). Let R be all that the queue pairs of this
+ * queue can have outstanding; the ring has room for `bound` + R completions, and
+ * `bound` is at least `limit` + R. Whatever completes was outstanding before, so
+ * only a post can make more of both together, and a post is accepted only while
+ * there are at most `bound` in the ring. Those of a shared receive queue count
+ * for R when they are taken: one at a time below `limit`, and at the end no more
+ * than a link's ring holds.
+ */
+#ifndef SHMND_ENGINE_COMPLETION_QUEUE_H
+#define SHMND_ENGINE_COMPLETION_QUEUE_H
+
+#include "engine/count.h"
+
+static inline uint64_t shmnd_cq_count(const struct shmnd_cq *cq)
+{
+    return cq->write_pos - cq->read_pos;
+}
+
+static inline bool shmnd_cq_has_room(const struct shmnd_cq *cq)
+{
+    return shmnd_cq_count(cq) < cq->limit;
+}
+
+/* May one more request be posted that completes here? */
+static inline bool shmnd_cq_admits(const struct shmnd_cq *cq)
+{
+    return shmnd_cq_count(cq) <= cq->bound;
+}
+
+static inline void shmnd_cq_push(struct shmnd_cq *cq, const struct shmnd_cqe *e)
+{
+    cq->ring[cq->write_pos++ & cq->mask] = *e;
+}
+
+static inline uint32_t shmnd_cq_pop(struct shmnd_cq *cq, struct shmnd_cqe *out, uint32_t max)
+{
+    uint32_t n = 0;
+    while (n < max && cq->read_pos != cq->write_pos)
+        out[n++] = cq->ring[cq->read_pos++ & cq->mask];
+    return n;
+}
+
+static inline bool shmnd_cqe_satisfies(const struct shmnd_cqe *e, uint32_t mode)
+{
+    return mode == SHMND_ARMED_ANY || e->status != SHMND_SUCCESS ||
+           (e->flags & SHMND_CQE_SOLICITED);
+}
+
+/* Does an unretrieved completion, newer than the last trigger, satisfy `mode`?
+ * If so it becomes the trigger: it will satisfy no later Notify. */
+static inline bool shmnd_cq_trigger(struct shmnd_cq *cq, uint32_t mode)
+{
+    uint64_t pos = cq->triggered_pos > cq->read_pos ? cq->triggered_pos : cq->read_pos;
+    for (; pos != cq->write_pos; pos++) {
+        if (shmnd_cqe_satisfies(&cq->ring[pos & cq->mask], mode)) {
+            cq->triggered_pos = cq->write_pos;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- which queue pairs to look at ---------------------------------------------- */
+
+static inline bool *shmnd_cq_active_flag(const struct shmnd_cq *cq, struct shmnd_qp *qp)
+{
+    return cq == qp->receive_cq ? &qp->active_at_receive : &qp->active_at_initiator;
+}
+
+static inline void shmnd_cq_activate(struct shmnd_cq *cq, struct shmnd_qp *qp)
+{
+    bool *flag = shmnd_cq_active_flag(cq, qp);
+    if (*flag)
+        return;
+    *flag = true;
+    cq->active[cq->active_count++] = qp;
+    cq->unsettled++;
+    if (qp->parked) {
+        qp->parked = false;
+        cq->parked_count--;
+        cq->unsettled--;
+    }
+}
+
+static inline void shmnd_cq_deactivate(struct shmnd_cq *cq, struct shmnd_qp *qp)
+{
+    bool *flag = shmnd_cq_active_flag(cq, qp);
+    if (!*flag)
+        return;
+    *flag = false;
+    cq->unsettled--;
+    for (uint32_t i = 0; i < cq->active_count; i++) {
+        if (cq->active[i] == qp) {
+            cq->active[i] = cq->active[--cq->active_count];
+            return;
+        }
+    }
+}
+
+/* ---- requests that wait for the peer ------------------------------------------------ */
+
+/* A queue pair whose requests can go on only when the peer does something needs no look at
+ * every poll where the peer marks it then (SYNC credit and SYNC ready): it is parked. */
+
+static inline bool shmnd_cq_is_hot(const struct shmnd_cq *cq, const struct shmnd_qp *qp)
+{
+    bool hot = false;
+    for (uint32_t i = 0; i < SHMND_HOT_LINKS; i++)
+        hot = hot || cq->hot[i] == qp;
+    return hot;
+}
+
+/* `wanted`: the peer was asked to tell of receives, room and messages taken before all of
+ * these were checked just now, so a mark comes for what has happened since. */
+static inline bool shmnd_cq_may_park(const struct shmnd_cq *cq, const struct shmnd_qp *qp,
+                                     bool wanted)
+{
+    const struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+    if (!wanted || cq->link_count <= SHMND_DIRECT_LINKS || qp->receive_cq != qp->initiator_cq)
+        return false;
+    if (qp->wq_head == qp->wq_tail || w->type != SHMND_SEND || w->state == SHMND_WQE_DONE ||
+        shmnd_cq_count(cq) >= cq->limit)
+        return false;
+    return qp->state == SHMND_QP_CONNECTED && !qp->going_down && !qp->flush_pending &&
+           !qp->tx_busy && !qp->held && !qp->held_receives && !qp->rx_stalled && !qp->rx_open &&
+           !qp->rx_told && !qp->rx_busy && !qp->rx_fault && !shmnd_cq_is_hot(cq, qp);
+}
+
+static inline void shmnd_cq_park(struct shmnd_cq *cq, struct shmnd_qp *qp)
+{
+    shmnd_cq_deactivate(cq, qp);
+    qp->parked = true;
+    cq->parked_count++;
+    cq->unsettled++;
+}
+
+static inline void shmnd_cq_unpark_all(struct shmnd_cq *cq)
+{
+    for (uint32_t i = 0; i < cq->link_count && cq->parked_count; i++)
+        if (cq->links[i]->parked)
+            shmnd_cq_activate(cq, cq->links[i]);
+}
+
+static inline uint32_t shmnd_qp_bit(const struct shmnd_cq *cq, const struct shmnd_qp *qp)
+{
+    return cq == qp->receive_cq ? qp->receive_bit : qp->initiator_bit;
+}
+
+/* From now on the queue checks `qp`. The arrays have room (the caller's). */
+static inline void shmnd_cq_join(struct shmnd_cq *cq, struct shmnd_qp *qp)
+{
+    for (uint32_t i = 0; i < cq->link_count; i++)
+        if (cq->links[i] == qp)
+            return;
+    cq->links[cq->link_count++] = qp;
+    cq->by_bit[shmnd_qp_bit(cq, qp)] = qp;
+    uint32_t words = shmnd_qp_bit(cq, qp) / 64 + 1;
+    cq->bit_words = words > cq->bit_words ? words : cq->bit_words;
+    if (cq->link_count == SHMND_DIRECT_LINKS + 1)
+        shmnd_bell_use_bitmap(cq->arming.bell, true);
+    cq->polls = UINT32_MAX / 2; /* sweep at the next poll */
+}
+
+static inline void shmnd_cq_leave(struct shmnd_cq *cq, struct shmnd_qp *qp)
+{
+    if (qp->parked)
+        shmnd_cq_activate(cq, qp);
+    shmnd_cq_deactivate(cq, qp);
+    for (uint32_t i = 0; i < SHMND_HOT_LINKS; i++)
+        if (cq->hot[i] == qp)
+            cq->hot[i] = NULL;
+    if (cq->by_bit && cq->by_bit[shmnd_qp_bit(cq, qp)] == qp)
+        cq->by_bit[shmnd_qp_bit(cq, qp)] = NULL;
+    for (uint32_t i = 0; i < cq->link_count; i++) {
+        if (cq->links[i] == qp) {
+            cq->links[i] = cq->links[--cq->link_count];
+            break;
+        }
+    }
+    if (cq->link_count <= SHMND_DIRECT_LINKS && shmnd_relaxed32(&cq->arming.bell->use_bitmap)) {
+        shmnd_cq_unpark_all(cq); /* no marks come any more */
+        shmnd_bell_use_bitmap(cq->arming.bell, false);
+    }
+}
+
+/* It has something that only polling finishes. */
+static inline bool shmnd_qp_wants_polls(const struct shmnd_qp *qp)
+{
+    return qp->wq_head != qp->wq_tail || qp->rx_stalled || qp->rx_open || qp->rx_told ||
+           qp->going_down || qp->flush_pending;
+}
+
+static inline void shmnd_qp_activate(struct shmnd_qp *qp)
+{
+    shmnd_cq_activate(qp->receive_cq, qp);
+    shmnd_cq_activate(qp->initiator_cq, qp);
+}
+
+#endif

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Polling a completion queue: what its owner checks, and in which order
+ * completions come out.
+ *
+ * A few links are checked one by one. Beyond SHMND_DIRECT_LINKS producers set
+ * a bit, and only the links with a bit are visited; the last few that had
+ * something stay "hot": they are polled directly and their bits are left set,
+ * so a busy link costs its producer no write to the bitmap. A poll costs what
+ * the busy links cost, not the connected ones.
+ *
+ * Service is fair. A visit takes at most SHMND_SHARE messages of a link, and the next one begins
+ * behind the link visited last, in this poll or the next, whatever `max` is. Messages that pass
+ * through the ring are taken only as far as this poll can return them, so that none waits there
+ * behind the next ones of a busy link. When the ring fills `out`, links that have a message join
+ * the active ones. Those have turns of their own: the next poll begins behind the link that was
+ * the last to deliver, and takes one message even if completions of requests fill `out`. So a
+ * message is taken within two rounds, a round being one visit of each link that has something.
+ *
+ * Causality (consume.h): while a request waits on any of the queue's links, all
+ * completions go through the ring. With none waiting and the ring empty, a message
+ * can have been caused by nothing that is still to be told, and is taken directly.
+ */
+#ifndef SHMND_ENGINE_POLLING_H
+#define SHMND_ENGINE_POLLING_H
+
+#include "wire/clock.h"
+#include "teardown/connection.h"
+
+#define SHMND_SWEEP_POLLS 4096u
+/* Messages that a link delivers in one visit at most, if it is not the only one. */
+#define SHMND_SHARE 16u
+/* So often queue pairs that wait for their peers are tended though no mark came: for their time,
+ * for a peer that died, and for one whose mark another peer has wiped away. */
+#define SHMND_PARKED_LOOK_NS (10ull * 1000 * 1000)
+
+/* What a poll could not do itself. */
+struct shmnd_todo {
+    struct shmnd_qp *qp;
+    enum shmnd_progress what;
+    bool receiving; /* the job is rx_job */
+};
+
+static inline void shmnd_todo_set(struct shmnd_todo *todo, struct shmnd_qp *qp,
+                                  enum shmnd_progress what, bool receiving)
+{
+    if (todo->what == SHMND_IDLE)
+        *todo = (struct shmnd_todo){qp, what, receiving};
+}
+
+/* Progress of one queue pair; jobs are left for the caller. */
+static inline void shmnd_qp_tend(struct shmnd_qp *qp, uint64_t now_ns, struct shmnd_todo *todo)
+{
+    enum shmnd_progress p = shmnd_qp_progress(qp, now_ns);
+    if (p == SHMND_IDLE)
+        return;
+    bool sending = qp->tx_busy && !qp->tx_started;
+    bool receiving = p == SHMND_NEEDS_MAP ? qp->rx_needs_segment : !sending;
+    shmnd_todo_set(todo, qp, p, receiving);
+}
+
+/* What one poll has found so far, and what each link may still deliver to it. */
+struct shmnd_poll {
+    struct shmnd_cqe *out;
+    uint32_t max, n;
+    uint32_t share; /* messages of one visit at most; 0: none, the link waits for its turn */
+    uint64_t fill;  /* entries that the queue's ring may hold through messages */
+    bool direct;    /* messages may go to `out` without passing through the ring */
+    struct shmnd_todo *todo;
+};
+
+/* Takes messages into the receive queue's ring: at most `most`, and none while it holds `fill`. */
+static inline uint32_t shmnd_qp_take_into_ring(struct shmnd_qp *qp, uint32_t most, uint64_t fill)
+{
+    struct shmnd_cq *cq = qp->receive_cq;
+    uint32_t n = 0;
+    while (n < most && shmnd_cq_count(cq) < fill && shmnd_cq_has_room(cq) && shmnd_qp_take_one(qp))
+        n++;
+    /* Its bit was taken and its turn as a hot link may pass before it is visited again. */
+    if ((most == 0 || !shmnd_cq_has_room(cq) || cq->link_count > SHMND_DIRECT_LINKS) &&
+        shmnd_slots_ready(&qp->in))
+        qp->rx_stalled = true;
+    return n;
+}
+
+/* Visits one link and returns the number of messages taken. They go to `out` when no completion
+ * stands before them. */
+static inline uint32_t shmnd_cq_visit(struct shmnd_cq *cq, struct shmnd_qp *qp,
+                                      struct shmnd_poll *p)
+{
+    uint32_t n = 0, left = p->max - p->n;
+    shmnd_qp_look(qp);
+    if (qp->state == SHMND_QP_CONNECTED && !qp->rx_busy) {
+        if (p->direct && left && qp->receive_cq == cq && shmnd_cq_count(cq) == 0) {
+            n = shmnd_rx_poll(qp, p->out + p->n, p->share < left ? p->share : left);
+            p->n += n;
+        } else {
+            n = shmnd_qp_take_into_ring(qp, p->share, qp->receive_cq == cq ? p->fill : UINT64_MAX);
+        }
+        if (qp->rx_needs_segment)
+            shmnd_todo_set(p->todo, qp, SHMND_NEEDS_MAP, true);
+        else if (qp->rx_job.kind != SHMND_JOB_NONE)
+            shmnd_todo_set(p->todo, qp, SHMND_RUN, true);
+    }
+    if (qp->rx_fault || qp->going_down)
+        shmnd_qp_tend(qp, shmnd_coarse_ns(), p->todo);
+    if (shmnd_qp_wants_polls(qp))
+        shmnd_cq_activate(cq, qp);
+    return n;
+}
+
+/* Visits links in turn, beginning behind the last one visited, until `out` is full. When the ring
+ * has filled it already, those that have messages join the active ones, which have their turns. */
+static inline void shmnd_cq_serve(struct shmnd_cq *cq, struct shmnd_qp *const *links,
+                                  uint32_t count, struct shmnd_poll *p)
+{
+    bool full = p->n == p->max, again;
+    p->share = full ? 0 : count == 1 ? p->max : SHMND_SHARE;
+    p->fill = p->max - p->n;
+    do {
+        again = false;
+        for (uint32_t k = count; k > 0 && (full || p->n < p->max); k--) {
+            if (cq->turn >= count)
+                cq->turn = 0;
+            struct shmnd_qp *qp = links[cq->turn++];
+            if (qp && shmnd_cq_visit(cq, qp, p) == SHMND_SHARE)
+                again = p->direct;
+        }
+    } while (again && p->n < p->max);
+}
+
+static inline void shmnd_cq_make_hot(struct shmnd_cq *cq, struct shmnd_qp *qp, struct shmnd_poll *p)
+{
+    for (uint32_t i = 0; i < SHMND_HOT_LINKS; i++)
+        if (cq->hot[i] == qp)
+            return;
+    uint32_t at = cq->hot_next++ % SHMND_HOT_LINKS;
+    struct shmnd_qp *old = cq->hot[at];
+    cq->hot[at] = qp;
+    shmnd_marks_keep(cq->arming.marks, shmnd_qp_bit(cq, qp));
+    if (!old)
+        return;
+    uint32_t bit = shmnd_qp_bit(cq, old);
+    shmnd_marks_take(cq->arming.marks, bit / 64, 1ull << (bit % 64));
+    shmnd_cq_visit(cq, old, p); /* what came before its bit was taken */
+}
+
+static inline uint64_t shmnd_cq_ready_bits(const struct shmnd_cq *cq, uint32_t word)
+{
+    /* relaxed: a bit seen late is seen at the next poll */
+    uint64_t bits = shmnd_relaxed64(&cq->arming.marks->ready[word]);
+    for (uint32_t i = 0; bits && i < SHMND_HOT_LINKS; i++) {
+        if (!cq->hot[i])
+            continue;
+        uint32_t bit = shmnd_qp_bit(cq, cq->hot[i]);
+        if (bit / 64 == word)
+            bits &= ~(1ull << (bit % 64));
+    }
+    return bits;
+}
+
+static inline void shmnd_cq_visit_marked(struct shmnd_cq *cq, struct shmnd_poll *p)
+{
+    p->direct = false;
+    for (uint32_t word = 0; word < cq->bit_words; word++) {
+        uint64_t bits = shmnd_cq_ready_bits(cq, word);
+        if (!bits)
+            continue;
+        shmnd_marks_take(cq->arming.marks, word, bits);
+        for (; bits; bits &= bits - 1) {
+            struct shmnd_qp *qp = cq->by_bit[word * 64 + (uint32_t)__builtin_ctzll(bits)];
+            if (!qp)
+                continue;
+            shmnd_cq_make_hot(cq, qp, p);
+            if (qp->parked) {
+                shmnd_cq_activate(cq, qp);
+                shmnd_qp_tend(qp, shmnd_coarse_ns(), p->todo);
+            }
+            shmnd_cq_visit(cq, qp, p);
+        }
+    }
+}
+
+static inline void shmnd_cq_sweep(struct shmnd_cq *cq, struct shmnd_poll *p)
+{
+    cq->polls = 0;
+    p->direct = false;
+    for (uint32_t i = cq->link_count; i-- > 0;)
+        if (i < cq->link_count)
+            shmnd_cq_visit(cq, cq->links[i], p);
+}
+
+/* Requests in progress, stalled and closing links. True: a request waits, so
+ * receives must not overtake its completion. The next poll begins behind the link that took
+ * the last of the room. */
+static inline bool shmnd_cq_tend_active(struct shmnd_cq *cq, struct shmnd_poll *p, bool parking)
+{
+    bool waiting = false;
+    uint64_t now_ns = shmnd_coarse_ns();
+    if (cq->parked_count && (!parking || now_ns - cq->parked_look_ns > SHMND_PARKED_LOOK_NS)) {
+        cq->parked_look_ns = now_ns;
+        shmnd_cq_unpark_all(cq);
+    }
+    uint32_t at = cq->active_turn, next = at;
+    uint64_t queued = shmnd_cq_count(cq);
+    if (p->fill <= queued)
+        p->fill = queued + 1; /* completions of requests keep no message out */
+    for (uint32_t k = cq->active_count; k > 0 && cq->active_count; k--) {
+        if (at >= cq->active_count)
+            at = 0;
+        struct shmnd_qp *qp = cq->active[at];
+        bool wanted = qp->link.mine && shmnd_relaxed32(&qp->link.mine->wants_credit);
+        shmnd_qp_tend(qp, now_ns, p->todo);
+        if (qp->state == SHMND_QP_CONNECTED && shmnd_cq_visit(cq, qp, p))
+            next = at + 1;
+        waiting = waiting || qp->wq_head != qp->wq_tail;
+        if (!shmnd_qp_wants_polls(qp))
+            shmnd_cq_deactivate(cq, qp); /* and the last one has its place */
+        else if (parking && shmnd_cq_may_park(cq, qp, wanted))
+            shmnd_cq_park(cq, qp);
+        else
+            at++;
+    }
+    cq->active_turn = next;
+    return waiting || cq->parked_count;
+}
+
+/* Up to `max` completions, oldest first. `todo` says what must be run or mapped
+ * before every link was visited; then poll again. Never waits. */
+static inline uint32_t shmnd_cq_poll(struct shmnd_cq *cq, struct shmnd_cqe *out, uint32_t max,
+                                     struct shmnd_todo *todo)
+{
+    struct shmnd_poll p = {out, max, 0, SHMND_SHARE, max, false, todo};
+    todo->what = SHMND_IDLE;
+    p.direct = !cq->unsettled || !shmnd_cq_tend_active(cq, &p, true);
+    p.n = shmnd_cq_pop(cq, out, max);
+    if (cq->link_count <= SHMND_DIRECT_LINKS) {
+        shmnd_cq_serve(cq, cq->links, cq->link_count, &p);
+    } else {
+        shmnd_cq_serve(cq, cq->hot, SHMND_HOT_LINKS, &p);
+        shmnd_cq_visit_marked(cq, &p);
+        if (++cq->polls > SHMND_SWEEP_POLLS)
+            shmnd_cq_sweep(cq, &p);
+    }
+    return p.n + shmnd_cq_pop(cq, out + p.n, max - p.n);
+}
+
+/* What ends without ringing anybody: a copy that the other side makes, or another thread. */
+static inline bool shmnd_qp_ends_unheard(const struct shmnd_qp *qp)
+{
+    return qp->going_down || qp->flush_pending || qp->rx_unbinding || shmnd_tx_awaits_peer(qp);
+}
+
+/* Is a copy left in pieces here, that the next poll continues? */
+static inline bool shmnd_qp_has_copy(const struct shmnd_qp *qp)
+{
+    return (qp->tx_busy && !qp->tx_started) || shmnd_rx_is_prepared(qp);
+}
+
+/* The same of any queue pair of this queue. */
+static inline bool shmnd_cq_has_copy(const struct shmnd_cq *cq)
+{
+    bool some = false;
+    for (uint32_t i = 0; i < cq->active_count; i++)
+        some = some || shmnd_qp_has_copy(cq->active[i]);
+    return some;
+}
+
+/* When a request in progress wants a poll without a ring: now for a copy that is left in
+ * pieces, `soon_ns` from now for what ends unheard, and for a Send that waits for a receive when its time is over. 0: no such thing. */
+static inline uint64_t shmnd_cq_due_ns(const struct shmnd_cq *cq, uint64_t soon_ns)
+{
+    uint64_t due = 0;
+    uint32_t count = cq->parked_count ? cq->link_count : cq->active_count;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct shmnd_qp *qp = cq->parked_count ? cq->links[i] : cq->active[i];
+        const struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+        uint64_t at = 0;
+        if (shmnd_qp_has_copy(qp))
+            at = shmnd_now_ns();
+        else if (shmnd_qp_ends_unheard(qp))
+            at = shmnd_now_ns() + soon_ns;
+        else if (qp->wq_head != qp->wq_tail && w->since_ns)
+            at = w->since_ns + qp->rnr_ns + SHMND_COARSE_STEP_NS; /* when that clock says so */
+        if (at && (!due || at < due))
+            due = at;
+    }
+    return due;
+}
+
+/* Takes all that arrived into the ring: for Notify, Resize and a queue about to
+ * sleep, which must know what there is. */
+static inline void shmnd_cq_gather(struct shmnd_cq *cq, struct shmnd_todo *todo)
+{
+    struct shmnd_poll p = {NULL, 0, 0, UINT32_MAX, UINT64_MAX, false, todo};
+    todo->what = SHMND_IDLE;
+    if (cq->unsettled)
+        shmnd_cq_tend_active(cq, &p, false);
+    shmnd_cq_sweep(cq, &p);
+}
+
+#endif

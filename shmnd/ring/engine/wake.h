@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Telling the other side: waking its consumer, waking a Send of its that waits,
+ * showing what a batch held back, and the first word of going down.
+ *
+ * Called by either half of a queue pair, after it published what the other side
+ * is to see. Never waits: a doorbell that cannot take another ring needs none.
+ *
+ * Argument for SYNC closing. The sender publishes a slot, fences, then reads
+ * the other side's `closing`; the closer sets `closing`, fences, then checks
+ * the ring for the last time. At least one sees the other: a Send that found
+ * `closing` unset is in the ring when the closer takes what arrived.
+ *
+ * A batch holds small messages and receives back: they are written, and shown together.
+ * It is a hint and never stands in the way: what it holds is shown when it is submitted,
+ * when its ring is full, when a message comes that takes more than the ring, by a Flush
+ * and a disconnect, by a call that fails, and by any poll of a queue of the queue pair,
+ * so whoever waits for a completion does not wait for ever.
+ */
+#ifndef SHMND_ENGINE_WAKE_H
+#define SHMND_ENGINE_WAKE_H
+
+#include "engine/completion_queue.h"
+
+/* ---- waking the other side ----------------------------------------------------------- */
+
+/* After the caller's publication: fence, then mark and ring as asked. */
+static inline void shmnd_notify_receiver(struct shmnd_qp *qp, bool solicited)
+{
+    struct shmnd_link_end *l = &qp->link;
+    /* SYNC arm, SYNC ready, SYNC closing: fence of the producer */
+    shmnd_store_then_load();
+    SHMND_KILL_POINT("receiver-to-be-told");
+    shmnd_bell_mark(l->receive_bell, l->receive_marks, l->receive_bit);
+    if (shmnd_bell_wants(l->receive_bell, solicited, &l->receive_rung))
+        shmnd_ring_doorbell(qp->peer->doorbell);
+    SHMND_KILL_POINT("receiver-told");
+}
+
+static inline void shmnd_notify_initiator(struct shmnd_qp *qp)
+{
+    struct shmnd_link_end *l = &qp->link;
+    /* SYNC arm, SYNC ready: fence of the producer */
+    shmnd_store_then_load();
+    SHMND_KILL_POINT("initiator-to-be-told");
+    shmnd_bell_mark(l->initiator_bell, l->initiator_marks, l->initiator_bit);
+    if (shmnd_bell_wants(l->initiator_bell, true, &l->initiator_rung))
+        shmnd_ring_doorbell(qp->peer->doorbell);
+}
+
+/* After returning space or posting a receive: does a Send over there wait? */
+static inline void shmnd_notify_waiting_sender(struct shmnd_qp *qp)
+{
+    /* SYNC credit: fence, pairs with the fence in shmnd_tx_want_credit() */
+    shmnd_store_then_load();
+    if (shmnd_relaxed32(&qp->link.theirs->wants_credit))
+        shmnd_notify_initiator(qp);
+}
+
+/* ---- what a batch holds back ---------------------------------------------------------- */
+
+/* Shows it, by one store for all messages and one for all receives, each with one look at
+ * whom to wake. Sends that were proven complete at the next look (shmnd_tx_retire). */
+static inline void shmnd_batch_show(struct shmnd_qp *qp)
+{
+    if (qp->held) {
+        qp->held = false;
+        shmnd_slots_show(&qp->out, qp->held_pos);
+        shmnd_notify_receiver(qp, qp->held_solicited);
+    }
+    if (qp->held_receives) {
+        qp->held_receives = false;
+        /* SYNC posted: release, pairs with acquire in shmnd_tx_look() */
+        shmnd_release64(&qp->link.mine->posted, qp->own.posted - qp->posted_base);
+        shmnd_notify_waiting_sender(qp);
+    }
+}
+
+/* Holds the message back that is written next. True when it is the first. */
+static inline bool shmnd_batch_hold(struct shmnd_qp *qp, bool solicited)
+{
+    bool first = !qp->held;
+    if (first) {
+        qp->held = true;
+        qp->held_solicited = false;
+        qp->held_pos = qp->out.write_pos;
+        qp->held_message = qp->messages;
+    }
+    qp->held_solicited = qp->held_solicited || solicited;
+    return first;
+}
+
+/* ---- the beginning of the end -------------------------------------------------------- */
+
+/* The connection ends: nothing new begins, and teardown.h continues from here. */
+static inline void shmnd_qp_go_down(struct shmnd_qp *qp, enum shmnd_link_state state,
+                                    uint32_t head_status)
+{
+    if (qp->state != SHMND_QP_CONNECTED)
+        return;
+    shmnd_qp_enter(qp, SHMND_QP_DOWN);
+    qp->going_down = true;
+    qp->down_state = state;
+    qp->down_status = head_status;
+    qp->down_since_ns = 0;
+    qp->drain_end = qp->in.read_pos + SHMND_RING_SLOTS;
+    shmnd_put32(&qp->link.mine->closing, 1);
+    SHMND_KILL_POINT("closing-set");
+    /* SYNC closing: fence, pairs with the fence in shmnd_notify_receiver() */
+    shmnd_store_then_load();
+    shmnd_qp_activate(qp);
+}
+
+#endif

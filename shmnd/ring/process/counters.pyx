@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Tallies: what an adapter tells of itself to whoever may look, and how to look.
+
+An adapter keeps one for each of its queue pairs in segments that only it can write. The data plane
+counts there as it goes (counters.h); nobody asks the process anything, so a look works as well
+while it hangs or is stopped.
+"""
+
+import socket
+import time
+
+from libc.stdint cimport uint32_t
+
+from shmnd.ring cimport c
+from shmnd.ring.shared_memory.segment cimport Segment
+
+from shmnd.status import Status, error
+
+# Of an adapter's first segment, with its head; later ones hold twice as many as the one before.
+cdef uint64_t _FIRST_ENTRIES = 63
+cdef uint64_t _MOST_ENTRIES = 4095
+
+FIELDS = (
+    "sent", "sent_bytes", "taken", "received_bytes", "posted", "unfilled", "outstanding",
+    "waiting_ns", "reads", "read_bytes", "writes", "written_bytes", "recalled", "skipped",
+    "failures", "status", "name", "state", "role", "connection", "since_ns", "receive_depth",
+    "initiator_depth", "peer_pid", "local", "remote",
+)
+"""The words of a tally, in their order; the last two are addresses."""
+SHARED = c.SHMND_TALLY_SHARED
+"""`receive_depth` with a shared receive queue."""
+HEAD_FIELDS = ("regions", "region_bytes", "sleepers", "sleeping_ns", "notifies")
+
+
+cdef put_address(c.word64 *words, tuple address):
+    """Store (host, port), or the lack of one."""
+    cdef bytes packed = bytes(16)
+    cdef uint64_t last = 0
+    cdef int family
+    if address is not None:
+        host, port = address
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        packed = socket.inet_pton(family, host).ljust(16, b"\0")
+        last = family << 16 | <uint64_t>port
+    c.shmnd_put64(&words[0], int.from_bytes(packed[:8], "big"))
+    c.shmnd_put64(&words[1], int.from_bytes(packed[8:], "big"))
+    c.shmnd_put64(&words[2], last)
+
+
+def _address(high: int, low: int, last: int) -> tuple[str, int] | None:
+    """Read back what `put_address` stored; None for anything else."""
+    packed = high.to_bytes(8, "big") + low.to_bytes(8, "big")
+    family, port = last >> 16, last & 0xFFFF
+    if family == socket.AF_INET:
+        return socket.inet_ntop(family, packed[:4]), port
+    return (socket.inet_ntop(family, packed), port) if family == socket.AF_INET6 else None
+
+
+cdef class Tallies:
+    """The tallies of one adapter. `announce(seg, segment, call)` publishes each segment but the
+    first, which goes with the adapter."""
+
+    def __init__(self, announce, uid: str) -> None:
+        if self._pages is not None:
+            raise TypeError("tallies are made once")
+        self._announce = announce
+        self._uid = uid
+        self._pages = []
+        self._free = []
+        self._owner = c.getpid()
+
+    def open(self, place: int) -> None:
+        """Make the first segment. `place` stands for where processes of the namespace meet."""
+        if self._pages is None or self._head != NULL:
+            raise TypeError("tallies are opened once")
+        self._place = place
+        cdef Segment first = self._grow("open_adapter")  # kept in _pages
+        self._head = <c.shmnd_tally_head *>first.base
+
+    cdef Segment _grow(self, str call):
+        """Add a segment with free tallies. It is not announced yet."""
+        cdef uint64_t entries = min((_FIRST_ENTRIES + 1) << len(self._pages), _MOST_ENTRIES + 1) - 1
+        cdef Segment page = Segment.create((entries + 1) * sizeof(c.shmnd_tally), label="tally",
+                                           writable=False, call=call)
+        cdef c.shmnd_tally_head *head = <c.shmnd_tally_head *>page.base
+        cdef uint64_t i
+        head.magic = c.SHMND_TALLY_MAGIC
+        head.uid[0], head.uid[1] = int(self._uid[:16], 16), int(self._uid[16:], 16)
+        head.pid = self._owner
+        head.since_ns = time.time_ns()
+        head.entries = entries
+        head.number = len(self._pages)
+        head.place = self._place
+        # SYNC tally: release, pairs with acquire in TallyView
+        c.shmnd_release32(&head.version, c.SHMND_LAYOUT_VERSION)
+        self._pages.append(page)
+        for i in range(entries, 0, -1):
+            self._free.append((page, i * sizeof(c.shmnd_tally)))
+        return page
+
+    cdef tuple take(self):
+        """The place of a tally that nobody uses: its segment, which must be held, and offset."""
+        if not self._free:
+            page = self._grow("Adapter.create_queue_pair")
+            try:
+                self._announce(c.SHMND_FIRST_TALLY_SEGMENT + len(self._pages) - 1, page,
+                               "Adapter.create_queue_pair")
+            except BaseException:
+                self._pages.pop()
+                self._free.clear()
+                raise
+        return self._free.pop()
+
+    cdef name(self, c.shmnd_tally *tally):
+        """Let others see a tally that was cleared."""
+        self._names += 1
+        c.shmnd_put64(&tally.since_ns, time.time_ns())
+        c.shmnd_tally_open(tally, self._names)
+
+    cdef void give_back(self, tuple place, c.shmnd_tally *tally) noexcept:
+        """Its queue pair is gone. A forked child has nothing to give back."""
+        if c.getpid() == self._owner:
+            c.shmnd_tally_close(tally)
+            if self._head != NULL:
+                self._free.append(place)
+
+    # -- the adapter's own --
+
+    cdef bint _counts(self) noexcept:
+        return self._head != NULL and c.getpid() == self._owner
+
+    cdef void count_region(self, int n, uint64_t nbytes) noexcept:
+        if self._counts():
+            c.shmnd_tally_add(&self._head.regions, <uint64_t>n)
+            c.shmnd_tally_add(&self._head.region_bytes, <uint64_t>n * nbytes)
+
+    cdef void count_sleeper(self, int n) noexcept:
+        if self._counts():
+            c.shmnd_put64(&self._head.sleeping_ns, c.shmnd_now_ns())
+            c.shmnd_tally_add(&self._head.sleepers, <uint64_t>n)
+
+    cdef void count_notify(self, int n) noexcept:
+        if self._counts():
+            c.shmnd_tally_add(&self._head.notifies, <uint64_t>n)
+
+    def segments(self) -> list:
+        """All segments, as (number, Segment)."""
+        return [(c.SHMND_FIRST_TALLY_SEGMENT + number, page)
+                for number, page in enumerate(self._pages)]
+
+    def close(self) -> None:
+        """Return out no more; what is in use stays mapped until its queue pair is dropped."""
+        self._head = NULL
+        for page in self._pages:
+            (<Segment>page).close_fd()
+        self._pages.clear()
+        self._free.clear()
+
+
+cdef class TallyView:
+    """Somebody's segment of tallies, mapped here to be read. What stands in it is not trusted: it
+    may be any numbers, and nothing worse."""
+
+    def __cinit__(self, Segment segment not None) -> None:
+        cdef c.shmnd_tally_head *head = <c.shmnd_tally_head *>segment.base
+        cdef uint64_t room = segment.size // sizeof(c.shmnd_tally)
+        cdef uint32_t version
+        if room == 0:
+            raise error(Status.INTERNAL_ERROR, "TallyView",
+                        f"{segment.size} bytes hold no tallies")
+        # SYNC tally: acquire, pairs with release in Tallies
+        version = c.shmnd_acquire32(&head.version)
+        if head.magic != c.SHMND_TALLY_MAGIC or version != c.SHMND_LAYOUT_VERSION:
+            raise error(Status.INTERNAL_ERROR, "TallyView",
+                        f"no tallies of version {c.SHMND_LAYOUT_VERSION}, but of version {version}")
+        self.segment = segment
+        self._head = head
+        # The segment's size is sealed, what the head says of itself is not. None of ours has more.
+        self.entries = <Py_ssize_t>min(room - 1, _MOST_ENTRIES)
+
+    @property
+    def adapter(self) -> str:
+        """The public name of the adapter."""
+        return f"{self._head.uid[0]:016x}{self._head.uid[1]:016x}"
+
+    @property
+    def pid(self) -> int:
+        """Of its process, as that knows itself; of another PID namespace it may be another one."""
+        return self._head.pid
+
+    @property
+    def place(self) -> int:
+        """What stands for the place where processes of its namespace meet."""
+        return self._head.place
+
+    @property
+    def number(self) -> int:
+        """Which of the adapter's segments this is."""
+        return self._head.number
+
+    @property
+    def since_ns(self) -> int:
+        """When it was made, by the wall clock."""
+        return self._head.since_ns
+
+    def head(self) -> dict:
+        """What is counted for the whole adapter, in its first segment."""
+        cdef c.shmnd_tally_head *h = self._head
+        return dict(zip(HEAD_FIELDS, (
+            c.shmnd_relaxed64(&h.regions), c.shmnd_relaxed64(&h.region_bytes),
+            c.shmnd_relaxed64(&h.sleepers), c.shmnd_relaxed64(&h.sleeping_ns),
+            c.shmnd_relaxed64(&h.notifies))))
+
+    def read(self, Py_ssize_t index) -> dict | None:
+        """One tally; None when nobody uses it, or it is given to another one just now."""
+        cdef uint64_t words[32]
+        cdef c.shmnd_tally *tally
+        if not 0 <= index < self.entries:
+            raise IndexError(f"tally {index} of {self.entries}")
+        tally = <c.shmnd_tally *>(self.segment.base + (index + 1) * sizeof(c.shmnd_tally))
+        if not c.shmnd_tally_read(tally, words):
+            return None
+        found = {FIELDS[i]: words[i] for i in range(24)}
+        found["local"] = _address(words[24], words[25], words[26])
+        found["remote"] = _address(words[27], words[28], words[29])
+        return found
+
+    def pairs(self) -> dict:
+        """All tallies that are in use, by their index."""
+        found = ((i, self.read(i)) for i in range(self.entries))
+        return {i: tally for i, tally in found if tally is not None}

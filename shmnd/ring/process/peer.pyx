@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""What this process knows of a remote adapter, and the link to one of its queue pairs."""
+
+import secrets
+
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from libc.string cimport memset
+
+from shmnd.ring cimport c
+from shmnd.ring.shared_memory.segment cimport Segment
+
+from shmnd.status import Status, error
+from shmnd.common.steps import step
+
+_PROBE_BYTES = 16
+_BELL_SEGMENTS = 1 << 29
+
+
+cdef bint _reaches(c.shmnd_process *process, object probe) except -1:
+    """Find out by copying whether this process may copy another's private memory."""
+    cdef c.shmnd_spans to, from_
+    cdef unsigned char got[16]
+    if not isinstance(probe, (list, tuple)) or len(probe) != 2:
+        return False
+    address, nonce = probe
+    if not isinstance(address, int) or not isinstance(nonce, str) or not 0 < address < 1 << 63:
+        return False
+    memset(got, 0, sizeof(got))
+    c.shmnd_spans_clear(&to)
+    c.shmnd_spans_clear(&from_)
+    c.shmnd_spans_add(&to, <size_t>&got[0], sizeof(got))
+    c.shmnd_spans_add_remote(&from_, address, sizeof(got))
+    if c.shmnd_vm_copy(process, &to, &from_) != 0:
+        return False
+    return bytes(got[:_PROBE_BYTES]).hex() == nonce
+
+
+cdef class PeerAdapter:
+    """A remote adapter: its segments mapped here, its doorbell, whether it lives."""
+
+    def __cinit__(self):
+        self._segments = {}
+        self._retired = []
+        self.raw.doorbell = -1
+        self.raw.process.pidfd = -1
+
+    def __init__(self, uid: str, pid: int, doorbell_fd: int, pidfd: int, table: dict) -> None:
+        """With a `pidfd` of -1 its private memory is left alone."""
+        if self.uid is not None:
+            raise TypeError("a peer adapter is made once")
+        self.uid = uid
+        self.pid = pid
+        self.raw.process.pid = pid
+        self.raw.process.pidfd = pidfd
+        self.raw.doorbell = doorbell_fd
+        self.raw.vm = pidfd >= 0 and _reaches(&self.raw.process, table.get("probe"))
+
+    @property
+    def dead(self) -> bool:
+        """Its process has died."""
+        return self.raw.dead
+
+    @property
+    def vm(self) -> bool:
+        """Its private memory was reached from here, by a real copy."""
+        return self.raw.vm
+
+    def add_segment(self, seg: int, Segment segment not None) -> None:
+        """Take a segment of it over."""
+        cdef c.shmnd_mapping mapping
+        mapping.base = (<Segment>segment).base
+        mapping.bytes = (<Segment>segment).size
+        if seg in self._segments:
+            raise error(Status.INTERNAL_ERROR, "PeerAdapter.add_segment",
+                        f"segment {seg} of adapter {self.uid} came twice")
+        mapping.read_only = not segment.writable
+        if c.SHMND_FIRST_MARKS_SEGMENT <= seg < c.SHMND_FIRST_TABLE_SEGMENT and mapping.read_only:
+            # Tables and bells are read, and data may be; a store to marks would end us here.
+            raise error(Status.INTERNAL_ERROR, "PeerAdapter.add_segment",
+                        f"segment {seg} of adapter {self.uid} cannot be written to")
+        if c.SHMND_FIRST_TABLE_SEGMENT <= seg < c.SHMND_FIRST_BELL_SEGMENT:
+            self._add_table(seg - c.SHMND_FIRST_TABLE_SEGMENT, mapping)
+        elif seg < c.SHMND_FIRST_MARKS_SEGMENT:
+            self._add_data(seg, mapping)
+        self._segments[seg] = segment
+
+    cdef _add_table(self, uint64_t table, c.shmnd_mapping mapping):
+        if table >= c.SHMND_TABLE_SEGMENTS \
+                or mapping.bytes < c.SHMND_TABLE_ENTRIES * sizeof(c.shmnd_grant):
+            raise error(Status.INTERNAL_ERROR, "PeerAdapter.add_segment",
+                        f"table {table} of {mapping.bytes} bytes makes no sense")
+        self.raw.tables[table] = mapping
+
+    cdef _add_data(self, uint64_t seg, c.shmnd_mapping mapping):
+        cdef uint32_t count = self.raw.data_count
+        cdef void *grown
+        if seg >= count:
+            if seg > <uint64_t>count + (1 << 20):
+                raise error(Status.INTERNAL_ERROR, "PeerAdapter.add_segment",
+                            f"segment number {seg} makes no sense")
+            count = <uint32_t>seg + 16
+            grown = PyMem_RawRealloc(self.raw.data, count * sizeof(mapping))
+            if grown == NULL:
+                raise MemoryError
+            self.raw.data = <c.shmnd_mapping *>grown
+            memset(&self.raw.data[self.raw.data_count], 0,
+                   (count - self.raw.data_count) * sizeof(mapping))
+            self.raw.data_count = count
+        self.raw.data[seg] = mapping
+
+    def remove_segment(self, seg: int) -> None:
+        """The owner gave it back. It is unmapped once no copy of ours may be in it."""
+        # Bells, marks and tables stay: queue pairs hold on to places in them for life.
+        segment = self._segments.pop(seg, None) if seg < c.SHMND_FIRST_MARKS_SEGMENT else None
+        if segment is None:
+            return
+        self.raw.data[<uint64_t>seg].base = NULL
+        self.raw.unmapped += 1  # what was aimed into it is aimed anew before it runs
+        self._retired.append(segment)
+        if self.jobs == 0:
+            self._retired.clear()
+
+    cdef Segment data_segment(self, uint32_t seg):
+        """A segment of its data that is mapped here now; None if there is none of that number."""
+        return self._segments.get(seg) if seg < c.SHMND_FIRST_MARKS_SEGMENT else None
+
+    def mark_dead(self) -> None:
+        """Its process is dead: whatever waits for it ends."""
+        self.raw.dead = True
+
+    @property
+    def same_user(self) -> bool:
+        """Its process belongs to our own user, by the word of a broker that is so too."""
+        return self.raw.process.pidfd >= 0
+
+    def ring(self) -> None:
+        """Wake what waits in its process. Never waits."""
+        c.shmnd_ring_doorbell(self.raw.doorbell)
+
+    def segment(self, seg: int):
+        """Return a segment of its data that is mapped here now."""
+        return self._segments.get(seg) if 0 <= seg < c.SHMND_FIRST_MARKS_SEGMENT else None
+
+    def mute(self) -> None:
+        """Ring its process no more: what it was rung by is closed."""
+        self.raw.doorbell = -1
+
+    cdef c.shmnd_bell *bell(self, object place) except NULL:
+        """The bell that a description of the other end names, checked."""
+        return <c.shmnd_bell *>self._place_of(place, c.SHMND_FIRST_BELL_SEGMENT,
+                                              sizeof(c.shmnd_bell))
+
+    cdef c.shmnd_marks *marks(self, object place) except NULL:
+        """The marks of that bell."""
+        return <c.shmnd_marks *>self._place_of(place, c.SHMND_FIRST_MARKS_SEGMENT,
+                                               sizeof(c.shmnd_marks))
+
+    cdef unsigned char *_place_of(self, object place, uint32_t first, size_t size) except NULL:
+        """A bell is named by the number of its segment, and its number in that."""
+        if not isinstance(place, (list, tuple)) or len(place) != 2 \
+                or not all(isinstance(number, int) for number in place):
+            raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
+                        f"the peer names a bell by {place!r}")
+        number, index = place
+        segment = self._segments.get(first + number) if 0 <= number < _BELL_SEGMENTS else None
+        if segment is None:
+            raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
+                        f"the peer names bell segment {number}, which it did not announce")
+        if not 0 <= index < (<Segment>segment).size // size:
+            raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
+                        f"the peer names bell {index} of {(<Segment>segment).size // size}")
+        return (<Segment>segment).base + <size_t>index * size
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.raw.data)
+
+
+def _numbers(local: dict, remote: dict, active: bool) -> tuple:
+    """The four numbers that fix a link's layout, in the order active, passive; checked."""
+    pair = (local, remote) if active else (remote, local)
+    numbers = []
+    for key, most in (("receives", 1 << 16), ("extents", int(c.SHMND_MAX_SGE))):
+        for side in pair:
+            value = side.get(key)
+            if not isinstance(value, int) or not 0 <= value <= most:
+                raise error(Status.INTERNAL_ERROR, "Link",
+                            f"the peer describes itself with {key}={value!r}, at most {most}")
+            numbers.append(value)
+    return tuple(numbers)
+
+
+cdef class Link:
+    """The segment that two connected queue pairs share."""
+
+    @staticmethod
+    def create(local: dict, remote: dict) -> Link:
+        """Make it: the passive side, when it accepts."""
+        cdef Link self = Link.__new__(Link)
+        self._size(local, remote, False)
+        self.segment = Segment.create(self.map.bytes, label="link", call="Connector.accept")
+        step("link-made")
+        cdef c.shmnd_link_header *header = <c.shmnd_link_header *>self.segment.base
+        header.magic = c.SHMND_LINK_MAGIC
+        header.bytes = self.map.bytes
+        header.connection = self.connection = secrets.randbits(63) | 1
+        header.receives[0], header.receives[1] = self.receives[0], self.receives[1]
+        header.extents[0], header.extents[1] = self.extents[0], self.extents[1]
+        # SYNC link-made: release, pairs with acquire in Link.attach()
+        c.shmnd_release32(&header.version, c.SHMND_LAYOUT_VERSION)
+        step("link-written")
+        return self
+
+    @staticmethod
+    def attach(fd: int, size: int, local: dict, remote: dict) -> Link:
+        """Map it: the active side. Takes the descriptor over, also when it fails."""
+        cdef Link self = Link.__new__(Link)
+        self.segment = Segment.attach(fd, size, writable=True)
+        self._size(local, remote, True)
+        cdef c.shmnd_link_header *header = <c.shmnd_link_header *>self.segment.base
+        if self.segment.size < self.map.bytes:
+            raise error(Status.INTERNAL_ERROR, "Link.attach",
+                        f"the peer's link has {self.segment.size} bytes, {self.map.bytes} needed")
+        # SYNC link-made: acquire, pairs with release in Link.create()
+        version = c.shmnd_acquire32(&header.version)
+        if header.magic != c.SHMND_LINK_MAGIC or version != c.SHMND_LAYOUT_VERSION:
+            raise error(Status.INTERNAL_ERROR, "Link.attach",
+                        f"the peer's link has layout {version}, this process has "
+                        f"{c.SHMND_LAYOUT_VERSION}: run the same shmnd in both")
+        self.connection = header.connection
+        return self
+
+    cdef _size(self, dict local, dict remote, bint active):
+        cdef int i
+        numbers = _numbers(local, remote, active)
+        for i in range(2):
+            self.receives[i], self.extents[i] = numbers[i], numbers[2 + i]
+        self.me = c.SHMND_ACTIVE if active else c.SHMND_PASSIVE
+        self.map = c.shmnd_link_map(self.receives, self.extents)
+
+    cdef bint fits(self, uint32_t receives, uint32_t extents, object theirs) except -1:
+        """Is it laid out for this queue pair, and for a peer of that many extents?"""
+        return (self.segment is not None and self.segment.base != NULL
+                and self.receives[self.me] == receives and self.extents[self.me] == extents
+                and self.extents[1 - self.me] == theirs)
+
+    @property
+    def fd(self) -> int:
+        """The descriptor, on the side that made it; -1 where there is none."""
+        return -1 if self.segment is None else self.segment.fd
+
+    @property
+    def size(self) -> int:
+        """Bytes of shared memory."""
+        return 0 if self.segment is None else self.segment.size
+
+    def close_fd(self) -> None:
+        """Close the descriptor; the memory stays mapped."""
+        if self.segment is not None:
+            self.segment.close_fd()
+
+
+cdef class Probe:
+    """Bytes in private memory by which another process finds out whether it reaches ours."""
+
+    cdef unsigned char _bytes[16]
+
+    def __init__(self) -> None:
+        cdef int i
+        nonce = secrets.token_bytes(_PROBE_BYTES)
+        for i in range(16):
+            self._bytes[i] = nonce[i]
+
+    @property
+    def address(self) -> int:
+        """Where they lie."""
+        return <size_t>&self._bytes[0]
+
+    @property
+    def nonce(self) -> str:
+        """What they are, in hexadecimal."""
+        return bytes(self._bytes[:_PROBE_BYTES]).hex()
+
+
+cdef object _reachable = None
+
+
+def private_memory_is_reachable() -> bool:
+    """Does the kernel let other processes of this user copy our private memory? Tried once.
+
+    A child that is no debugger of ours tries, as a peer would. Where a security module asks for
+    the consent of the process that is copied from, it is given here: whoever registers private
+    memory for remote access wants it.
+    """
+    global _reachable
+    if _reachable is None:
+        c.prctl(c.PR_SET_PTRACER, c.PR_SET_PTRACER_ANY, 0, 0, 0)
+        _reachable = _try_in_child()
+    return _reachable
+
+
+cdef bint _try_in_child():
+    cdef unsigned char secret[16]
+    cdef unsigned char got[16]
+    cdef c.shmnd_spans to, from_
+    cdef c.shmnd_process parent = c.shmnd_this_process()
+    cdef c.pid_t child
+    cdef int status = 0
+    memset(secret, 0x5A, sizeof(secret))
+    c.shmnd_spans_clear(&to)
+    c.shmnd_spans_clear(&from_)
+    c.shmnd_spans_add(&to, <size_t>&got[0], sizeof(got))
+    c.shmnd_spans_add_remote(&from_, <size_t>&secret[0], sizeof(secret))
+    with nogil:
+        child = c.fork()
+        if child == 0:  # nothing here but system calls
+            memset(got, 0, sizeof(got))
+            c._exit(0 if c.shmnd_vm_copy(&parent, &to, &from_) == 0 and got[15] == 0x5A else 1)
+        while child > 0 and c.waitpid(child, &status, 0) < 0 and c.errno == c.EINTR:
+            pass
+    return child > 0 and status == 0

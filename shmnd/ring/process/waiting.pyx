@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Sleeping in the kernel: the part of `shmnd.runtime.waiting` that is on the way from a ring to its
+result.
+
+What is one step here is one step for all threads of the process, because of the GIL. A leader
+writes its fields without the condition of the followers, so followers count themselves before
+they read `_generation` and `_leader`, and the leader reads that count after it wrote them: one of
+the two sees the other.
+"""
+
+import os
+
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport PyThread_get_thread_ident
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport uint32_t
+
+cdef extern from "sys/epoll.h" nogil:
+    union epoll_data:
+        int fd
+    struct epoll_event:
+        uint32_t events
+        epoll_data data
+    int epoll_wait(int epfd, epoll_event *events, int maxevents, int timeout)
+
+cdef extern from "sys/socket.h" nogil:
+    ssize_t recv(int fd, void *buffer, size_t nbytes, int flags)
+    enum: MSG_DONTWAIT
+
+cdef extern from "unistd.h" nogil:
+    ssize_t read(int fd, void *buffer, size_t nbytes)
+
+cdef enum:
+    _MOST = 64  # events taken at once
+    _RINGS = 256  # bytes taken at once from a doorbell, one for each ring
+
+
+cdef class WatchCore:
+    """An epoll, the descriptors in it that are dealt with here, and who may sleep on it."""
+
+    def __cinit__(self):
+        self.epoll = self.own = self.nudge = -1
+        self._doorbells = {}
+
+    def _sleep_on(self, epoll: int, own: int, nudge: int) -> None:
+        """Use these descriptors; -1 when they are closed."""
+        self.epoll, self.own, self.nudge = epoll, own, nudge
+
+    cdef bint is_led_elsewhere(self) noexcept:
+        return self._leader != 0 and self._leader != PyThread_get_thread_ident()
+
+    def _become_leader(self, polling: bool = False) -> bool:
+        """Become the one thread that sleeps in the kernel, or stay it, if no other thread is."""
+        if self.is_led_elsewhere():
+            return False
+        self._leader = PyThread_get_thread_ident()
+        self._polling = polling
+        return True
+
+    cdef bint nap(self, uint64_t seen, int milliseconds, list others) except -1:
+        """Sleep in the kernel, as the leader, unless there was news after generation `seen`.
+
+        True when a doorbell rang or there is something else, which is appended to `others`.
+        """
+        cdef epoll_event events[_MOST]
+        cdef int i, n, number
+        cdef bint rung = False
+        PyErr_CheckSignals()
+        if self._generation != seen:
+            return False
+        self._polling = True
+        with nogil:
+            n = epoll_wait(self.epoll, events, _MOST, milliseconds)
+            number = errno
+        self._polling = False
+        if self._nudged:
+            self._calm()
+        if n < 0:
+            if number != EINTR:
+                raise OSError(number, os.strerror(number))
+            PyErr_CheckSignals()
+            return False
+        for i in range(n):
+            if events[i].data.fd == self.nudge:
+                continue
+            rung = True
+            if not self.hear(events[i].data.fd):
+                others.append((events[i].data.fd, events[i].events))
+        return rung
+
+    def _take(self, others: list) -> bool:
+        """Take what rang, without a wait; append what else is readable to `others`."""
+        cdef epoll_event events[_MOST]
+        cdef int i, n = epoll_wait(self.epoll, events, _MOST, 0)
+        cdef bint rung = False
+        if n < 0:
+            raise OSError(errno, os.strerror(errno))
+        for i in range(n):
+            if events[i].data.fd == self.nudge:
+                continue  # that is the leader's, who may be about to see it
+            if self.hear(events[i].data.fd):
+                rung = True
+            else:
+                others.append((events[i].data.fd, events[i].events))
+        return rung
+
+    cdef int hear(self, int fd) noexcept:
+        """Take the rings at a descriptor; False when it is none for rings, or was closed."""
+        cdef char rings[_RINGS]
+        cdef ssize_t taken
+        if fd == self.own:
+            taken = read(fd, rings, 8)
+            return True
+        if fd not in self._doorbells:
+            return False
+        taken = recv(fd, rings, _RINGS, MSG_DONTWAIT)
+        return taken > 0 or (taken < 0 and errno == EAGAIN)
+
+    cdef tell(self):
+        """Have the other threads that sleep poll: what the leader found may be for them."""
+        self._generation += 1
+        if self._followers:
+            self._stir()
+
+    def _tell_news(self) -> bool:
+        """Change the generation; return whether a thread sleeps that has to look for that."""
+        self._generation += 1
+        return self._followers != 0 or self._polling
+
+    cdef leave_alone(self):
+        """Lead no longer, if this thread did."""
+        if self._leader == PyThread_get_thread_ident():
+            self._leader = 0
+            if self._followers:
+                self._stir()
+
+    def _calm(self) -> None:
+        """Take a nudge, which is complete when the condition's lock is free."""
+        raise NotImplementedError
+
+    def _stir(self) -> None:
+        """Wake the followers."""
+        raise NotImplementedError

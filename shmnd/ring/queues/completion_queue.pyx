@@ -1,0 +1,903 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Completion queues: what is done at the speed of a message.
+
+Arming, resizing and the overlapped operations around them are in `shmnd.completion_queue`.
+"""
+
+import weakref
+
+cimport cython
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.long cimport PyLong_AsLongAndOverflow
+from cpython.object cimport PyObject, PyTypeObject, inquiry, traverseproc, visitproc
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from cpython.ref cimport Py_DECREF
+from libc.stdint cimport UINT64_MAX
+from libc.stdlib cimport calloc, free
+from libc.string cimport memset
+
+from shmnd.ring cimport c
+from shmnd.ring.process.forks cimport NOT_MADE, forks, whose
+from shmnd.ring.shared_memory.registry cimport give_back_spent
+from shmnd.ring.process.waiting cimport WatchCore
+
+from shmnd.status import RequestType, Status, error
+from shmnd.common.arguments import seconds, within
+
+cdef object _SUCCESS = Status.SUCCESS
+cdef object _USUAL = 64  # the default of `max`
+cdef object _RECEIVE = RequestType.RECEIVE
+cdef tuple _TYPES = tuple(RequestType)
+cdef dict _REASONS = {
+    int(Status.CANCELED): "the queue pair was flushed, disconnected or closed here",
+    int(Status.IO_TIMEOUT): "the peer died, or posted no Receive in time",
+    int(Status.ACCESS_VIOLATION): "memory is not registered for this use, here or at the peer",
+    int(Status.BUFFER_OVERFLOW): "the message is longer than the buffers of the Receive",
+    int(Status.REMOTE_ERROR): "the peer's Receive was too short, or its memory not registered",
+}
+cdef int _KNOWN_OF_ONE_CONTEXT = 8
+# More entries than were asked for: programs outrun an exact depth by a few.
+cdef uint64_t _SLACK = 16
+# A first look with the interpreter's lock held, before other threads are let in.
+cdef uint64_t _KEEP_LOCK_NS = 3000
+# How often a queue that is used looks for dead peers.
+cdef uint64_t _LOOK_NS = 10000000
+# How often a queue checks what ends without ringing anybody.
+cdef uint64_t _SOON_NS = 2000000
+# Steps of one poll at most: peers that change their minds all the time must not keep us in it.
+cdef int _STEPS = 4096
+# As many results as a queue may be asked to hold.
+cdef int _MOST_DEPTH = 1 << 24
+# What one call copies before it leaves the rest to the next.
+cdef int64_t _PIECE = c.SHMND_PIECE
+# Such pieces between two polls of everything else by a sleeper.
+cdef int _PIECES = 16
+# After so many waits in vain the spin window shrinks to an eighth.
+cdef uint32_t _MISSES = 8
+# Seconds that count as for ever.
+cdef double _LONG = 1e9
+
+
+@cython.freelist(256)
+cdef class Result:
+    """How a request ended."""
+
+    @property
+    def bytes_transferred(self) -> int:
+        """Bytes received, for a successful Receive; otherwise 0."""
+        return self.bytes
+
+    @property
+    def detail(self) -> str:
+        """Why the request failed, with the peer; empty after a success."""
+        return ""
+
+    def raise_if_failed(self) -> Result:
+        """Return the result itself after a success; otherwise raise the `NdError` of its status."""
+        if self.status is _SUCCESS:
+            return self
+        raise error(self.status, f"QueuePair.{self.request_type.name.lower()}",
+                    f"{self.detail or 'the request failed'}; "
+                    f"its context is {self.request_context!r}")
+
+    def __repr__(self) -> str:
+        about = f" {self.bytes} bytes" if self.bytes else ""
+        if self.queue_pair_context is not None:
+            about += f" queue pair {self.queue_pair_context!r}"
+        why = f": {self.detail}" if self.detail else ""
+        return (f"<Result {self.request_type.name} {self.status.name}{about} "
+                f"context={self.request_context!r}{why}>")
+
+
+cdef class FailedResult(Result):
+    """A result that is no success: it knows why."""
+
+    @property
+    def detail(self) -> str:
+        """Why the request failed, with the peer."""
+        return self.why
+
+
+@cython.final
+cdef class Bound:
+    """The context of a Bind or Invalidate, with the window, which it keeps until it is over."""
+
+
+cdef inline object _context_of(const c.shmnd_cqe *e):
+    if e.type == c.SHMND_BIND or e.type == c.SHMND_INVALIDATE:
+        if type(<object>e.context) is Bound:
+            return (<Bound>e.context).context
+    return <object>e.context
+
+
+cdef class PairCore:
+    """What a completion queue asks of a queue pair: to run what a poll could not."""
+
+    cdef int64_t serve(self, uint32_t what, bint receiving) except -1:
+        """Return how many bytes it copied."""
+        raise AssertionError("a queue pair serves itself")
+
+    cdef str why(self, uint32_t status, uint32_t type_):
+        """Say why a request of it ended with this status."""
+        raise AssertionError("a queue pair knows why")
+
+    cdef str outstanding(self, bint requests, bint receives):
+        """Say what is outstanding, and with whom."""
+        raise AssertionError("a queue pair knows what is outstanding")
+
+    @property
+    def _receive_cq(self) -> CompletionCore:
+        """Where its Receives complete."""
+        return self.receive_cq
+
+
+cdef inline Py_ssize_t _most(str call, object value) except -1:
+    """How many results are wanted."""
+    cdef int beyond = 0
+    cdef long most
+    if type(value) is int:
+        most = PyLong_AsLongAndOverflow(value, &beyond)
+        if beyond == 0 and 0 <= most <= 0xFFFFFFFF:
+            return most
+    return min(within(call, 1, "max", value, 0), 0xFFFFFFFF)
+
+
+cdef inline object _patience(object timeout):
+    """A time-out as given; no number of seconds is an error."""
+    if timeout is None or (type(timeout) is float and timeout >= 0):
+        return timeout
+    if type(timeout) is int and 0 <= timeout <= 0xFFFFFFFF:
+        return timeout
+    return seconds("CompletionQueue.wait", 2, "timeout", timeout)
+
+
+cdef int _milliseconds(uint64_t until, double longest) except -1:
+    """How long to sleep, rounded up, but no longer than `longest`; 0 when the time is over."""
+    cdef uint64_t now
+    if until:
+        now = c.shmnd_now_ns()
+        if now >= until:
+            return 0
+        longest = min(longest, <double>(until - now) * 1e-9)
+    return <int>min(longest * 1e3 + 1, 1e9)
+
+
+def idle_beside(references, alone, bint announcing) -> bool:
+    """Return whether no queue but one has requests in progress, and have them announce such.
+
+    What `Carriers` asks before a thread sleeps alone: `references` are all queues of its hub.
+    """
+    cdef CompletionCore queue
+    for reference in references:
+        found = reference()
+        if found is None or found is alone:
+            continue
+        queue = found
+        if queue.raw.unsettled and announcing:
+            return False
+        queue.announcing = announcing and queue.sleepers == 0 and queue.notify_mode == 0
+    return True
+
+
+cdef class CompletionCore:
+    """A completion queue's polling side."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.born = self.taking = NOT_MADE
+        self._free_bits = []
+        self._keep = []
+        self.feeders = []
+        self.users = {}
+        self.doorbell = -1
+
+    def __init__(self, adapter, int depth, bell, int doorbell):
+        cdef Segment bells = bell.bells, marks = bell.marks
+        cdef size_t index = bell.index
+        if self.born != NOT_MADE:
+            raise TypeError("a completion queue is made once")
+        if (bells is None or marks is None or depth < 0
+                or (index + 1) * sizeof(c.shmnd_bell) > bells.size
+                or (index + 1) * sizeof(c.shmnd_marks) > marks.size):
+            raise TypeError("a completion queue is made by its adapter")
+        self.adapter = adapter
+        self._registry = adapter.registry
+        self._tallies = adapter.tallies
+        self._watch_core = adapter.hub.watch
+        self.depth = depth
+        self.doorbell = doorbell
+        self.bell_place = bell.where
+        self._bells, self._marks = bells, marks
+        self.spin = 50e-6
+        self.raw.arming.bell = <c.shmnd_bell *>bells.base + index
+        self.raw.arming.marks = <c.shmnd_marks *>marks.base + index
+        memset(self.raw.arming.bell, 0, sizeof(c.shmnd_bell))
+        memset(self.raw.arming.marks, 0, sizeof(c.shmnd_marks))
+        self.raw.limit = depth + _SLACK
+        if self.raw.by_bit == NULL:
+            self.raw.by_bit = <c.shmnd_qp **>calloc(c.SHMND_READY_BITS, sizeof(void *))
+        if self.raw.by_bit == NULL:
+            raise error(Status.NO_MEMORY, "Adapter.create_completion_queue", "out of memory")
+        self.reserve(0)
+        self.born = self.taking = forks
+
+    cdef int usable(self, str call) except -1:
+        """Raise unless it was made, and in this process."""
+        if self.born != forks:
+            raise whose(self.born, f"CompletionQueue.{call}")
+        return 0
+
+    # -- what the Python half sees and sets --
+
+    @property
+    def _adapter(self) -> object:
+        """The adapter that made it."""
+        return self.adapter
+
+    @property
+    def _closed(self) -> bool:
+        """After `close`."""
+        return self.closed
+
+    @property
+    def _depth(self) -> int:
+        """How many results it holds."""
+        return self.depth
+
+    @property
+    def _queued(self) -> int:
+        """Results that are here already; what arrived and was not looked at does not count."""
+        return c.shmnd_cq_count(&self.raw)
+
+    @property
+    def _connected(self) -> int:
+        """Queue pairs that complete here and have a peer, or had one until just now."""
+        return self.raw.link_count
+
+    @property
+    def _looks(self) -> int:
+        """How often results were asked for; it wraps."""
+        return self.looks
+
+    @property
+    def _notify_mode(self) -> int:
+        """What `_arm_for` has set."""
+        return self.notify_mode
+
+    @property
+    def _announcing(self) -> bool:
+        """A sleeper is to be rung for the next request in progress."""
+        return self.announcing
+
+    @_announcing.setter
+    def _announcing(self, bint value) -> None:
+        self.announcing = value
+
+    @property
+    def _readiness(self) -> object:
+        """The descriptor of `fileno`, cleared when results are taken."""
+        return self.readiness
+
+    @_readiness.setter
+    def _readiness(self, value) -> None:
+        self.readiness = value
+
+    # -- room --
+
+    cdef reserve(self, uint64_t entries):
+        """Make room for all that a new queue pair can have outstanding."""
+        cdef uint64_t count = c.shmnd_cq_count(&self.raw)
+        cdef uint64_t reserved = self.reserved + entries
+        cdef uint64_t need = max(count, self.raw.limit + reserved) + reserved
+        cdef uint64_t size = 64
+        cdef uint64_t pos
+        cdef c.shmnd_cqe *ring
+        while size < need:
+            size *= 2
+        if self.raw.ring == NULL or size > self.raw.mask + 1:
+            ring = <c.shmnd_cqe *>PyMem_RawMalloc(size * sizeof(c.shmnd_cqe))
+            if ring == NULL:
+                raise error(Status.INSUFFICIENT_RESOURCES, "CompletionQueue",
+                            f"no memory for {need} completions")
+            pos = self.raw.read_pos
+            while pos != self.raw.write_pos:
+                ring[pos & (size - 1)] = self.raw.ring[pos & self.raw.mask]
+                pos += 1
+            PyMem_RawFree(self.raw.ring)
+            self.raw.ring = ring
+            self.raw.mask = size - 1
+        self.reserved = reserved
+        self.raw.bound = self.raw.mask + 1 - reserved
+
+    cdef unreserve(self, uint64_t entries):
+        self.reserved -= entries
+        self.raw.bound += entries
+
+    def _hold_place(self) -> None:
+        """Make room for one completion that counts for nobody's depth: of a window."""
+        self.usable("_hold_place")
+        self.reserve(1)
+        self.places += 1
+
+    def _free_place(self) -> None:
+        """Undo `_hold_place`."""
+        if self.places:
+            self.places -= 1
+            self.unreserve(1)
+
+    cdef uint32_t take_bit(self) except? 0xffffffff:
+        """A number for a link of this queue, and room for it in the lists."""
+        cdef void *grown
+        if not self._free_bits and self._next_bit == c.SHMND_READY_BITS:
+            raise error(Status.INSUFFICIENT_RESOURCES, "Adapter.create_queue_pair",
+                        f"a completion queue serves {c.SHMND_READY_BITS} queue pairs at most")
+        if self.rooms == self._next_bit:
+            self.rooms = self.rooms * 2 + 8
+            grown = PyMem_RawRealloc(self.raw.links, self.rooms * sizeof(void *))
+            if grown == NULL:
+                raise MemoryError
+            self.raw.links = <c.shmnd_qp **>grown
+            grown = PyMem_RawRealloc(self.raw.active, self.rooms * sizeof(void *))
+            if grown == NULL:
+                raise MemoryError
+            self.raw.active = <c.shmnd_qp **>grown
+        if self._free_bits:
+            return self._free_bits.pop()
+        self._next_bit += 1
+        return self._next_bit - 1
+
+    cdef give_bit(self, uint32_t bit):
+        self._free_bits.append(bit)
+
+    cdef keep(self, object context):
+        """The queue pair goes; completions with its context may still be here."""
+        if c.shmnd_cq_count(&self.raw):
+            self._keep.append(context)
+
+    # -- polling --
+
+    cdef int poll(self, c.shmnd_cqe *out, uint32_t most) except -1:
+        """Poll until there is a completion or nothing left to do; jobs are run here."""
+        cdef c.shmnd_todo todo
+        cdef uint32_t n = 0
+        cdef int _
+        if self.notify_mode:
+            # Nobody takes a completion that those who wait for one have not seen.
+            self.collect()
+            if c.shmnd_cq_trigger(&self.raw, self.notify_mode):
+                self.fired = True
+            return <int>c.shmnd_cq_pop(&self.raw, out, most)
+        for _ in range(_STEPS):
+            n = c.shmnd_cq_poll(&self.raw, out, most, &todo)
+            if todo.what == c.SHMND_IDLE:
+                break
+            self._copied += (<PairCore>todo.qp.owner).serve(todo.what, todo.receiving)
+            if n or self._copied >= _PIECE:
+                break
+        if self._registry is not None and self._registry.raw.spent != NULL:
+            give_back_spent(&self._registry.raw)
+        return <int>n
+
+    cdef object result(self, const c.shmnd_cqe *e):
+        """Hand a completion over: the reference to its context moves along."""
+        cdef Result r
+        if e.status:
+            return self.failure(e)
+        r = Result.__new__(Result)
+        r.status = _SUCCESS
+        if e.type == c.SHMND_RECEIVE:
+            r.bytes = e.bytes
+            r.request_type = _RECEIVE
+        else:
+            r.request_type = _TYPES[e.type]
+        r.queue_pair_context = <object>e.qp_context
+        r.request_context = _context_of(e)
+        Py_DECREF(<object>e.context)
+        return r
+
+    cdef object failure(self, const c.shmnd_cqe *e):
+        """Hand over a completion that is no success, with the reason."""
+        cdef FailedResult r = FailedResult.__new__(FailedResult)
+        r.status = Status(e.status)
+        r.request_type = _TYPES[e.type]
+        r.queue_pair_context = <object>e.qp_context
+        r.request_context = _context_of(e)
+        Py_DECREF(<object>e.context)
+        r.why = _REASONS.get(e.status, "")
+        # Of several queue pairs with one context any may be the one: then only what all say counts.
+        reasons = set()
+        for reference in self.users.get(<size_t>e.qp_context, ()):
+            pair = reference()
+            if pair is not None:
+                reasons.add((<PairCore>pair).why(e.status, e.type))
+        if len(reasons) == 1:
+            r.why = reasons.pop() or r.why
+        return r
+
+    cdef know(self, PairCore pair):
+        """A queue pair completes here: results that fail can say why."""
+        cdef size_t key = <size_t>pair.q.context
+        living = [reference for reference in self.users.get(key, ()) if reference() is not None]
+        if len(living) < _KNOWN_OF_ONE_CONTEXT:
+            self.users[key] = [*living, weakref.ref(pair)]
+        if len(self.users) > 2 * self.raw.link_count + 64:
+            self.users = {key: references for key, references in self.users.items()
+                          if any(reference() is not None for reference in references)}
+
+    def get_results(self, max=64) -> list:
+        """Take up to `max` completions, oldest first. Never waits."""
+        return self._taken_now(
+            64 if max is _USUAL else _most("CompletionQueue.get_results", max))
+
+    cdef list _taken_now(self, Py_ssize_t max):
+        if self.taking != forks or c.shmnd_pace_due(&self.pace):
+            self._pause()
+        if self.notify_mode:
+            # A Notify sees every completion before it is taken; its descriptor is checked too.
+            if self.readiness is None:
+                self._tick()
+            else:
+                self.adapter.hub.progress()
+        if self.readiness is not None:
+            self.readiness.clear()
+        self.looks += 1
+        return self.take(max)
+
+    cdef int _pause(self) except -1:
+        """What is not for every call: to refuse in a child, and to see to the rest."""
+        if self.taking != forks:
+            self._refuse_taking("get_results")
+        self._look_around()
+        return 0
+
+    def _refuse_taking(self, call):
+        """Raise why no results can be taken: it is closed, or another process's, or not made."""
+        self.usable(call)
+        self.adapter.check_open(f"CompletionQueue.{call}")
+        raise error(Status.INVALID_HANDLE, f"CompletionQueue.{call}",
+                    "the completion queue is closed; take results before close()")
+
+    cdef list take(self, Py_ssize_t max):
+        """Make results of the completions that a poll finds."""
+        cdef c.shmnd_cqe out[64]
+        cdef list results = None
+        cdef int n, i
+        cdef uint32_t most
+        self._copied = 0
+        while max > 0:
+            most = <uint32_t>(max if max < 64 else 64)
+            n = self.poll(out, most)
+            for i in range(n):
+                max -= 1
+                if results is None:
+                    results = [self.result(&out[i])]  # most often the only one
+                else:
+                    results.append(self.result(&out[i]))
+            if n < <int>most and (n == 0 or c.shmnd_cq_count(&self.raw) == 0):
+                break
+            if self._copied >= _PIECE:
+                break
+        if self._keep and c.shmnd_cq_count(&self.raw) == 0:
+            self._keep.clear()
+        if self.fired:
+            self._tick()
+        if self.sleepers:
+            self._tell_feeders()
+        return [] if results is None else results
+
+    cdef _look_around(self):
+        """A program that only polls or posts still learns, soon enough, that a peer has died.
+
+        The other queues of this process have their requests carried on, too. This happens before
+        a poll and before a post, whatever they find: what it raises loses nothing.
+        """
+        cdef uint64_t now = c.shmnd_coarse_ns()
+        if now - self._looked_ns > _LOOK_NS:
+            self._looked_ns = now
+            if self.adapter.hub.alive:
+                self.adapter.hub.progress()
+                self.adapter.hub.carriers.look(self)
+
+    def wait(self, max=64, timeout=None) -> list:
+        """Take completions; when there is none, wait for one.
+
+        Looks for `spin` seconds, then sleeps in the kernel. Returns [] when `timeout` seconds end
+        first. Ctrl-C interrupts it.
+        """
+        cdef Py_ssize_t most = _most("CompletionQueue.wait", max)
+        cdef list results
+        cdef uint64_t began
+        timeout = _patience(timeout)
+        if self.taking != forks:
+            self._refuse_taking("wait")
+        results = self._taken_now(most)
+        if results or most == 0:
+            return results
+        if timeout is not None and timeout <= 0:
+            return results
+        began = c.shmnd_now_ns()
+        if self.spin > 0:
+            results = self._spin(most, timeout)
+            if results:
+                self._spin_misses = 0
+                return results
+            self._spin_misses += 1
+        if timeout is not None:
+            timeout -= (c.shmnd_now_ns() - began) * 1e-9
+            if timeout <= 0:
+                return results
+        results = self._sleep(most, timeout)
+        if not results and self.taking != forks:
+            self._refuse_taking("wait")
+        return results
+
+    cdef list _spin(self, Py_ssize_t max, object timeout):
+        """Poll for the spin window, without the interpreter's lock but for the start.
+
+        A copy that was left in pieces is carried on meanwhile; the window begins anew behind each.
+        """
+        cdef double window = self.spin if self._spin_misses < _MISSES else self.spin / 8
+        cdef uint64_t start = c.shmnd_now_ns()
+        cdef uint64_t end, now, last = UINT64_MAX
+        cdef int _
+        cdef list results
+        if timeout is not None and timeout < 1e9:
+            last = start + <uint64_t>(<double>timeout * 1e9)
+        end = min(start + <uint64_t>(window * 1e9), last)
+        while True:
+            for _ in range(64):
+                if self._something():
+                    results = self.take(max)
+                    if results:
+                        return results
+                    if self._copied:
+                        end = min(c.shmnd_now_ns() + <uint64_t>(window * 1e9), last)
+                        break
+                c.shmnd_pause()
+            results = self._taken_now(max)
+            now = c.shmnd_now_ns()
+            if results or now >= end:
+                return results
+            if now - start > _KEEP_LOCK_NS:
+                PyErr_CheckSignals()
+                self._spin_unlocked(end)
+
+    cdef bint _something(self) noexcept:
+        """A cheap look, under the lock: is it worth a poll?"""
+        cdef uint32_t i
+        cdef c.shmnd_qp *qp
+        if self.raw.unsettled or c.shmnd_cq_count(&self.raw):
+            return True
+        if self.raw.link_count > c.SHMND_DIRECT_LINKS:
+            return True
+        for i in range(self.raw.link_count):
+            qp = self.raw.links[i]
+            if c.shmnd_relaxed64(&c.shmnd_slot_peek_at(qp.in_.ring, qp.in_.read_pos).ready_pos) \
+                    == qp.in_.read_pos + 1:
+                return True
+        return False
+
+    cdef _spin_unlocked(self, uint64_t end):
+        """Look at the next slots of a few links with the lock released, up to 20 µs.
+
+        Their memory is held by references meanwhile; what was seen is a hint for a real poll.
+        """
+        cdef const c.word64 *ready[4]
+        cdef uint64_t expected[4]
+        cdef uint32_t n = 0, i
+        cdef uint64_t stop
+        cdef list held = []
+        cdef c.shmnd_qp *qp
+        if self.raw.unsettled or self.raw.link_count > 4:
+            with nogil:
+                c.shmnd_pause()
+            return
+        for i in range(self.raw.link_count):
+            qp = self.raw.links[i]
+            held.append((<PairCore>qp.owner).link)
+            ready[n] = &c.shmnd_slot_peek_at(qp.in_.ring, qp.in_.read_pos).ready_pos
+            expected[n] = qp.in_.read_pos + 1
+            n += 1
+        with nogil:
+            stop = c.shmnd_now_ns() + 20000
+            if stop > end:
+                stop = end
+            while c.shmnd_now_ns() < stop:
+                for i in range(n):
+                    if c.shmnd_relaxed64(ready[i]) == expected[i]:
+                        stop = 0
+                c.shmnd_pause()
+
+    def _sleep(self, Py_ssize_t max, timeout):
+        """Sleep in the kernel until something is there."""
+        cdef list results = []
+        cdef uint64_t until = 0
+        if timeout is not None:
+            until = c.shmnd_now_ns() + <uint64_t>(min(<double>timeout, _LONG) * 1e9)
+        if self._sleep_alone(max, until, results):
+            return results
+        if until:
+            timeout = (<double>until - <double>c.shmnd_now_ns()) * 1e-9
+
+        def found():
+            self._rearm()
+            for _ in range(_PIECES):
+                results.extend(self._taken_now(max))
+                if results or not c.shmnd_cq_has_copy(&self.raw):
+                    break
+            if not results:
+                self.collect()  # marks that a peer has wiped away are no reason to sleep
+                results.extend(self._taken_now(max))
+            return bool(results) or self._over()
+
+        self._asleep(found, timeout)
+        return results
+
+    cdef bint _sleep_alone(self, Py_ssize_t max, uint64_t until, list results) except -1:
+        """Sleep as `_asleep` does, without its calls: the common case of a waiter.
+
+        False when there is more to attend to: another thread sleeps too, or requests of other
+        queues are in progress.
+        """
+        cdef WatchCore watch = self._watch_core
+        cdef object hub = self.adapter.hub
+        if watch is None or not hub.carriers.begin_alone(self):
+            return False
+        if not watch._become_leader():
+            hub.carriers.end(self)
+            return False
+        self.sleepers += 1
+        self._tallies.count_sleeper(1)
+        try:
+            return self._nap_until(max, until, results)
+        finally:
+            self.sleepers -= 1
+            self._tallies.count_sleeper(-1)
+            self._rearm()
+            watch.leave_alone()
+            hub.carriers.end(self)
+
+    cdef bint _nap_until(self, Py_ssize_t max, uint64_t until, list results) except -1:
+        """Sleep and poll in turn; False when this thread may not go on to do so alone."""
+        cdef WatchCore watch = self._watch_core
+        cdef object hub = self.adapter.hub
+        cdef uint64_t seen
+        cdef int milliseconds
+        cdef list others
+        while True:
+            seen = watch._generation  # first: what ends the hub after it is news
+            hub.check("wait")
+            self._rearm()
+            self.collect()  # marks that a peer has wiped away are no reason to sleep
+            if c.shmnd_cq_count(&self.raw):
+                results.extend(self._taken_now(max))
+            if results or self._over():
+                return True
+            milliseconds = _milliseconds(until, hub.longest_sleep)
+            if milliseconds == 0:
+                return True
+            if (watch.is_led_elsewhere() or c.shmnd_cq_has_copy(&self.raw)
+                    or not hub.carriers.alone(self)):
+                return False
+            others = []
+            if not watch.nap(seen, milliseconds, others):
+                continue
+            watch.tell()
+            if self.notify_mode or self.readiness is not None:
+                results.extend(self._taken_now(max))
+            else:
+                self.looks += 1
+                results.extend(self.take(max))
+            if others or hub.has_affairs:
+                hub.attend(others)
+            if results:
+                return True
+
+    cdef bint _over(self) except -1:
+        """Before a sleep: there is no need of it any more, or what ends unheard is checked."""
+        due = self._due
+        if due is not None and not self.closed:
+            self.adapter.hub.wake_at(due)
+        return self.closed
+
+    cdef doze(self):
+        """Sleep in the kernel until a completion is there, and leave it there."""
+
+        def found():
+            self._rearm()
+            self.collect()
+            return c.shmnd_cq_count(&self.raw) > 0 or self._over()
+
+        self._asleep(found, None)
+
+    def _asleep(self, found, timeout):
+        self.usable("wait")
+        self.sleepers += 1
+        self._tallies.count_sleeper(1)
+        try:
+            self.adapter.hub.wait(found, timeout)
+        finally:
+            self.sleepers -= 1
+            self._tallies.count_sleeper(-1)
+            self._rearm()
+            self.adapter.hub.carriers.left(self)
+
+    def _outstanding(self) -> list:
+        """Say for each connected queue pair what is outstanding, and with whom."""
+        cdef c.shmnd_qp *qp
+        cdef uint32_t i
+        said = []
+        for i in range(self.raw.link_count):
+            qp = self.raw.links[i]
+            said.append((<PairCore>qp.owner).outstanding(
+                qp.initiator_cq == &self.raw, qp.receive_cq == &self.raw))
+        return said
+
+    # -- waking --
+
+    cdef _rearm(self):
+        """Arm for the strongest of those who sleep and those who wait for a Notify."""
+        cdef uint32_t mode = self.notify_mode
+        if self.born != forks:
+            return
+        if self.sleepers:
+            mode = c.SHMND_ARMED_ANY
+        if mode:
+            c.shmnd_bell_arm(&self.raw.arming, mode)
+        elif self.raw.arming.mode:
+            c.shmnd_bell_disarm(&self.raw.arming)
+
+    cdef void pushed(self) noexcept:
+        """A thread of ours completed something: others of ours may sleep for it.
+
+        Or it began what does not end at once, and those who sleep are to carry that on.
+        """
+        if not self.raw.arming.mode:
+            if not self.announcing or not self.raw.unsettled:
+                return
+            self.announcing = False
+        if self.born == forks:
+            c.shmnd_ring_self(self.doorbell)
+
+    def _arm_for(self, mode: int) -> None:
+        """Arm for Notify requests: 1 any completion, 2 solicited ones and errors, 0 none."""
+        if self.born == forks:
+            self._tallies.count_notify((mode != 0) - (self.notify_mode != 0))
+        self.notify_mode = mode
+        self._rearm()
+
+    cdef collect(self):
+        """Take all that arrived into the queue's own ring, as far as it has room.
+
+        Of long copies a piece is made; `due` says that there is more to do.
+        """
+        cdef c.shmnd_todo todo
+        cdef int64_t copied = 0
+        cdef int _
+        for _ in range(1024):
+            c.shmnd_cq_gather(&self.raw, &todo)
+            if todo.what == c.SHMND_IDLE:
+                break
+            copied += (<PairCore>todo.qp.owner).serve(todo.what, todo.receiving)
+            if copied >= _PIECE:
+                break
+        if self._registry is not None:
+            give_back_spent(&self._registry.raw)
+
+    def _gather(self) -> int:
+        """Take all that arrived into the queue's own ring; tell how many results it holds."""
+        self.usable("_gather")
+        self.collect()
+        if self.sleepers:
+            self._tell_feeders()
+        return c.shmnd_cq_count(&self.raw)
+
+    def _triggered(self, mode: int) -> bool:
+        """After `_gather`: does a completion newer than the last trigger satisfy a Notify?"""
+        cdef bint taken = self.fired
+        self.fired = False
+        return c.shmnd_cq_trigger(&self.raw, mode) or taken
+
+    @property
+    def _busy(self) -> bool:
+        """Requests are in progress that only polling finishes."""
+        return self.raw.unsettled != 0
+
+    @property
+    def _attended(self) -> bool:
+        """Somebody sleeps for it, or waits for a Notify."""
+        return self.sleepers != 0 or self.notify_mode != 0
+
+    @property
+    def _due(self) -> float | None:
+        """When to look at requests in progress though nobody rings, as of `time.monotonic()`."""
+        cdef uint64_t due = c.shmnd_cq_due_ns(&self.raw, _SOON_NS)
+        return due * 1e-9 if due else None
+
+    def _set_depth(self, depth: int) -> None:
+        """Hold `depth` results from now on."""
+        self.usable("_set_depth")
+        if not 0 < depth <= _MOST_DEPTH:
+            raise ValueError(f"a completion queue of depth {depth}")
+        old = self.raw.limit
+        self.raw.limit = depth + _SLACK
+        try:
+            self.reserve(0)
+        except BaseException:
+            self.raw.limit = old
+            raise
+        self.depth = depth
+
+    cdef feed_from(self, object receives):
+        """Queue pairs here take their receives from this queue, which is told of it."""
+        reference = weakref.ref(receives, self.feeders.remove)
+        if reference not in self.feeders:
+            self.feeders.append(reference)
+
+    cdef _tell_feeders(self):
+        """Messages may have used receives up, and somebody may wait for that."""
+        for reference in list(self.feeders):
+            receives = reference()
+            if receives is not None:
+                receives._used_up()
+
+    def _watch(self, on: bool) -> None:
+        """Have arrivals ring as for one who sleeps, and tell of receives used up, or no longer."""
+        self.sleepers = max(0, self.sleepers + (1 if on else -1))
+        self._rearm()
+
+    def _look(self) -> None:
+        """Take what arrived into the queue's own ring, armed anew for what comes."""
+        self.usable("_look")
+        self._rearm()  # first: a producer rings once an arming
+        self.collect()
+
+    def _shut(self) -> None:
+        """No more waiting; results that are here stay readable."""
+        self.closed = True
+        self.taking = NOT_MADE
+
+    def __dealloc__(self):
+        cdef uint64_t pos
+        for pos in range(self.raw.read_pos, self.raw.write_pos):
+            Py_DECREF(<object>self.raw.ring[pos & self.raw.mask].context)
+        PyMem_RawFree(self.raw.ring)
+        PyMem_RawFree(self.raw.links)
+        PyMem_RawFree(self.raw.active)
+        free(self.raw.by_bit)
+
+
+# -- what the garbage collector is to see --
+
+# The contexts of results that nobody took are held by entries in C. One that refers to its queue
+# pair, as an object of a program with a connection and a request does, keeps that pair alive, and
+# so this queue; what cannot be seen to be a circle is never given back.
+
+cdef PyTypeObject *_type = <PyTypeObject *>CompletionCore
+cdef traverseproc _visit_attributes = _type.tp_traverse
+cdef inquiry _clear_attributes = _type.tp_clear
+
+
+cdef int _visit(PyObject *queue, visitproc visit, void *arg) except -1:
+    cdef c.shmnd_cq *raw = &(<CompletionCore>queue).raw
+    cdef int stop = _visit_attributes(queue, visit, arg)
+    cdef uint64_t pos
+    for pos in range(raw.read_pos, raw.write_pos):
+        if stop:
+            break
+        stop = visit(<PyObject *>raw.ring[pos & raw.mask].context, arg)
+    return stop
+
+
+cdef int _clear(object queue) except -1:
+    cdef c.shmnd_cq *raw = &(<CompletionCore>queue).raw
+    cdef void *context
+    while raw.read_pos != raw.write_pos:
+        context = raw.ring[raw.read_pos & raw.mask].context
+        raw.read_pos += 1  # first: the end of a context may come back here
+        Py_DECREF(<object>context)
+    return _clear_attributes(queue)
+
+
+_type.tp_traverse = _visit
+_type.tp_clear = _clear

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Shared receive queues: what is done at the speed of a message.
+
+Notify and the thresholds around it are in `shmnd.completion_queue`.
+"""
+
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdlib cimport calloc, free
+
+from shmnd.ring cimport c
+from shmnd.ring.process.forks cimport NOT_MADE, forks, whose
+from shmnd.ring.shared_memory.registry cimport Registry, gather_sges
+from shmnd.ring.queues.completion_queue cimport PairCore
+
+from shmnd.status import Status, error
+
+cdef int _MOST_DEPTH = 1 << 24
+cdef str _ASK = "ask create_shared_receive_queue for more with"
+
+
+cdef class ReceiveCore:
+    """A shared receive queue's posting side."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.born = NOT_MADE
+        self.members = []
+
+    def __init__(self, adapter, Registry registry not None, int depth, int max_sge):
+        if self.born != NOT_MADE:
+            raise TypeError("a shared receive queue is made once")
+        if not (0 < depth <= _MOST_DEPTH and 0 < max_sge <= c.SHMND_MAX_SGE):
+            raise TypeError("a shared receive queue is made by its adapter")
+        self.adapter = adapter
+        self.registry = registry
+        self.limits.max_transfer = adapter.limits.max_transfer_length
+        self.raw.stride = max_sge
+        self._room(depth)
+        self.born = forks
+
+    cdef int usable(self, str call) except -1:
+        """Raise unless it was made, and in this process."""
+        if self.born != forks:
+            raise whose(self.born, f"SharedReceiveQueue.{call}")
+        return 0
+
+    @property
+    def _adapter(self) -> object:
+        """The adapter that made it."""
+        return self.adapter
+
+    @property
+    def _closed(self) -> bool:
+        """After `close`."""
+        return self.closed
+
+    @property
+    def _awaited(self) -> bool:
+        """A Notify waits for receives to be used up."""
+        return self.awaited
+
+    @_awaited.setter
+    def _awaited(self, bint value) -> None:
+        self.awaited = value
+
+    cdef _room(self, uint32_t depth):
+        cdef uint32_t size = c.shmnd_pow2_at_least(depth if depth else 1)
+        cdef c.shmnd_rqe *entries = <c.shmnd_rqe *>calloc(size, sizeof(c.shmnd_rqe))
+        cdef c.shmnd_sge *sges = <c.shmnd_sge *>calloc(size * self.raw.stride, sizeof(c.shmnd_sge))
+        cdef uint64_t pos
+        cdef uint32_t i
+        if entries == NULL or sges == NULL:
+            free(entries)
+            free(sges)
+            raise error(Status.INSUFFICIENT_RESOURCES, "SharedReceiveQueue",
+                        f"no memory for {depth} receives")
+        for pos in range(self.raw.matched, self.raw.posted):
+            entries[pos & (size - 1)] = self.raw.entries[pos & self.raw.mask]
+            for i in range(self.raw.stride):
+                sges[(pos & (size - 1)) * self.raw.stride + i] = \
+                    self.raw.sges[(pos & self.raw.mask) * self.raw.stride + i]
+        free(self.raw.entries)
+        free(self.raw.sges)
+        self.raw.entries = entries
+        self.raw.sges = sges
+        self.raw.mask = size - 1
+        self.raw.depth = depth
+
+    @property
+    def _outstanding(self) -> int:
+        """Receives posted and not yet met by a message."""
+        return c.shmnd_receives_outstanding(&self.raw)
+
+    @property
+    def _depth(self) -> int:
+        """How many receives it holds."""
+        return self.raw.depth
+
+    @property
+    def _pairs(self) -> int:
+        """Queue pairs that take from it."""
+        return len(self.members)
+
+    def _set_depth(self, depth: int) -> None:
+        """Allow `depth` outstanding receives; at least as many as there are."""
+        self.usable("_set_depth")
+        if not self._outstanding <= depth <= _MOST_DEPTH:
+            raise ValueError(f"a shared receive queue of depth {depth}")
+        if depth > <int>self.raw.mask + 1:
+            self._room(depth)
+        self.raw.depth = depth
+
+    def receive(self, sge, context=None) -> None:
+        """Post a receive for whichever member gets a message first."""
+        cdef c.shmnd_sge list_[16]
+        cdef uint32_t n
+        cdef uint32_t status
+        if self.born != forks:
+            raise whose(self.born, "SharedReceiveQueue.receive")
+        if self.closed:
+            raise error(Status.INVALID_HANDLE, "SharedReceiveQueue.receive",
+                        "the shared receive queue is closed")
+        n = gather_sges(sge, list_, "SharedReceiveQueue.receive", self.raw.stride)
+        status = c.shmnd_check_receive(&self.limits, &self.raw, list_, n)
+        if status == Status.NO_MORE_ENTRIES:
+            for queue in self._queues():
+                queue._look()  # messages that arrived have used receives up
+            status = c.shmnd_check_receive(&self.limits, &self.raw, list_, n)
+        if status:
+            raise error(status, "SharedReceiveQueue.receive",
+                        receive_reason(status, sge, &self.raw, self.limits.max_transfer,
+                                       f"{_ASK} max_request_sge", f"{_ASK} depth"))
+        if self.awaited:
+            self._used_up()  # before there is one more: that there were few is not forgotten
+        Py_INCREF(context)
+        c.shmnd_receives_add(&self.raw, <void *>context, list_, n)
+        if self.raw.starved:
+            self._arrived()
+
+    def _queues(self) -> list:
+        """The completion queues that its receives complete to, each once."""
+        members = [reference() for reference in self.members]
+        return [*{(<PairCore>member).receive_cq for member in members if member is not None}]
+
+    def _used_up(self) -> None:
+        """Receives may have been used up: tell those who wait for it."""
+
+    cdef _arrived(self):
+        """Messages may have waited for this receive."""
+        cdef PairCore member
+        self.raw.starved = False
+        for reference in self.members:
+            member = reference()
+            if member is not None and member.q.rx_stalled:
+                c.shmnd_qp_activate(&member.q)
+                member.receive_cq.pushed()
+
+    def _shut(self) -> None:
+        """Drop what is posted, without completions."""
+        cdef uint64_t pos
+        self.closed = True
+        for pos in range(self.raw.matched, self.raw.posted):
+            Py_DECREF(<object>self.raw.entries[pos & self.raw.mask].context)
+        self.raw.matched = self.raw.posted
+
+    def __dealloc__(self):
+        cdef uint64_t pos
+        for pos in range(self.raw.matched, self.raw.posted):
+            Py_DECREF(<object>self.raw.entries[pos & self.raw.mask].context)
+        free(self.raw.entries)
+        free(self.raw.sges)
+
+
+cdef str receive_reason(uint32_t status, object sge, const c.shmnd_receives *queue, uint64_t most,
+                        str ask_sge, str ask_depth):
+    """What was wrong with a Receive, with the limit it broke, and where to ask for more."""
+    if status == Status.DATA_OVERRUN:
+        return (f"{len(sge)} scatter/gather elements, at most {queue.stride} are "
+                f"granted; {ask_sge}, up to {c.SHMND_MAX_SGE}")
+    if status == Status.BUFFER_OVERFLOW:
+        total = sum(s.length for s in (sge if isinstance(sge, (list, tuple)) else [sge]))
+        return f"{total} bytes of buffers, at most {most} a request"
+    if status == Status.NO_MORE_ENTRIES:
+        return (f"{queue.depth} receives are outstanding, as many as the queue holds; take results "
+                f"before posting again, or {ask_depth}")
+    return "the queue pair was disconnected"

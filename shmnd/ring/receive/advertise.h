@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Posted receives as their owner shows them to the sender, and how it takes one back.
+ *
+ * Only the owner writes here. A receive may be reused or withdrawn while a sender is
+ * reading its entry or writing into its memory: `revision` is made odd first, and a
+ * push that is under way is waited for by its hazard word (SYNC placing in send.h).
+ * Serves invariants 1 and 2.
+ */
+#ifndef SHMND_RECEIVE_ADVERTISE_H
+#define SHMND_RECEIVE_ADVERTISE_H
+
+#include "engine/access.h"
+#include "engine/wake.h"
+
+static inline struct shmnd_sge *shmnd_rqe_sges(struct shmnd_receives *r, uint64_t pos)
+{
+    return &r->sges[(pos & r->mask) * r->stride];
+}
+
+static inline uint32_t shmnd_receives_outstanding(const struct shmnd_receives *r)
+{
+    return (uint32_t)(r->posted - r->matched);
+}
+
+/* ---- publishing ------------------------------------------------------------------------ */
+
+static inline void shmnd_rx_unpin(struct shmnd_qp *qp, struct shmnd_rqe *e, struct shmnd_sge *sges)
+{
+    if (!e->pinned)
+        return;
+    e->pinned = false;
+    for (uint32_t i = 0; i < e->sges; i++) {
+        struct shmnd_region *region = shmnd_region_of(qp->registry, sges[i].token);
+        if (region && region->posted)
+            region->posted--;
+    }
+}
+
+static inline struct shmnd_posted *shmnd_my_posted(struct shmnd_qp *qp, uint64_t idx)
+{
+    return (struct shmnd_posted *)(qp->link.my_posted +
+                                   (idx & qp->link.my_posted_mask) * qp->link.my_posted_stride);
+}
+
+/* Does this list lie in memory for writing, some of it fragile? */
+static __attribute__((noinline, cold, unused)) bool
+shmnd_rx_holds_fragile(const struct shmnd_qp *qp, const struct shmnd_sge *sges, uint32_t n)
+{
+    bool holds = true;
+    for (uint32_t i = 0; i < n; i++)
+        holds = holds && (shmnd_sge_region(qp->registry, &sges[i], SHMND_MR_LOCAL_WRITE) ||
+                          shmnd_fragile_region(qp->registry, &sges[i], SHMND_MR_LOCAL_WRITE));
+    return holds;
+}
+
+/* The regions of a list that lies in memory for writing, none of it fragile; else false. */
+static inline bool shmnd_rx_regions(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
+                                    uint32_t n, struct shmnd_region **regions)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        regions[i] = shmnd_sge_region(qp->registry, &sges[i], SHMND_MR_LOCAL_WRITE);
+        if (!regions[i])
+            return false;
+    }
+    return true;
+}
+
+/* Writes the extents of a receive, when they are few enough. */
+static inline uint32_t shmnd_rx_publish_extents(const struct shmnd_qp *qp,
+                                                struct shmnd_shared_extent *x,
+                                                const struct shmnd_sge *sges,
+                                                struct shmnd_region *const *regions, uint32_t n)
+{
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct shmnd_region *r = regions[i];
+        if (sges[i].length == 0)
+            continue;
+        if (r->rights & SHMND_MR_SEALED)
+            return 0; /* its owner takes it out of the ring, or pulls it */
+        if (used == qp->link.my_extents)
+            return 0;
+        bool shared = r->segment != SHMND_PRIVATE_MEMORY;
+        shmnd_put64(&x[used].offset,
+                    shared ? r->offset + (sges[i].address - r->base) : sges[i].address);
+        shmnd_put64(&x[used].place, (uint64_t)r->segment << 32 | sges[i].length);
+        used++;
+    }
+    return used;
+}
+
+/* Writes the entry of the receive at `pos`, which no sender checks yet. */
+static inline void shmnd_rx_write_entry(struct shmnd_qp *qp, uint64_t pos)
+{
+    struct shmnd_rqe *e = &qp->own.entries[pos & qp->own.mask];
+    const struct shmnd_sge *sges = shmnd_rqe_sges(&qp->own, pos);
+    struct shmnd_posted *entry = shmnd_my_posted(qp, pos - qp->posted_base);
+    struct shmnd_region *regions[SHMND_MAX_SGE];
+    uint32_t n = e->sges, extents = 0;
+    bool plain = shmnd_rx_regions(qp, sges, n, regions);
+    uint64_t below = plain || shmnd_rx_holds_fragile(qp, sges, n) ? e->capacity + 1 : 0;
+    shmnd_put64(&entry->capacity, (pos - qp->posted_base + 1) << 32 | below);
+    SHMND_KILL_POINT("receive-being-shown");
+    /* SYNC entry: fence, pairs with acquire in shmnd_their_capacity() */
+    shmnd_stores_before();
+    if (plain)
+        extents = shmnd_rx_publish_extents(qp, (struct shmnd_shared_extent *)(entry + 1), sges,
+                                           regions, n);
+    shmnd_put64(&entry->extents, extents);
+    if (extents) {
+        e->pinned = true;
+        for (uint32_t i = 0; i < n; i++)
+            regions[i]->posted++;
+    }
+    SHMND_KILL_POINT("receive-written");
+}
+
+/* Shows the receive at `pos` to the sender, with all before it. */
+static inline void shmnd_rx_publish(struct shmnd_qp *qp, uint64_t pos)
+{
+    shmnd_rx_write_entry(qp, pos);
+    /* SYNC posted: release, pairs with acquire in shmnd_tx_look() */
+    shmnd_release64(&qp->link.mine->posted, pos - qp->posted_base + 1);
+    SHMND_KILL_POINT("receive-shown");
+}
+
+/* Makes `revision` odd: no push begins from here on. True when none is under
+ * way either; otherwise ask again. */
+static inline bool shmnd_rx_withdraw(struct shmnd_qp *qp)
+{
+    if (!(qp->revision & 1)) {
+        qp->revision++;
+        shmnd_put64(&qp->link.mine->revision, qp->revision);
+        SHMND_KILL_POINT("receives-withdrawn");
+        /* SYNC placing: fence, pairs with the fence in shmnd_push_enter() */
+        shmnd_store_then_load();
+    }
+    return qp->peer->dead || shmnd_hazard_clear_of(&qp->link.theirs->hazard, SHMND_HAZARD_PUSH);
+}
+
+static inline void shmnd_rx_reoffer(struct shmnd_qp *qp)
+{
+    qp->revision++;
+    /* SYNC flush: release, pairs with acquire in shmnd_tx_look() */
+    shmnd_release64(&qp->link.mine->revision, qp->revision);
+    SHMND_KILL_POINT("receives-offered-anew");
+    shmnd_notify_waiting_sender(qp);
+}
+
+#endif

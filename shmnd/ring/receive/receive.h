@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The receiving half of a queue pair: matching messages to receives, taking the data.
+ *
+ * Message k meets receive k (plus what a Flush cancelled), so matching needs no
+ * search and no contest. Whatever a slot says is checked against the receive it
+ * meets; a message that breaks a rule ends the connection and nothing else.
+ * Nothing here waits: a message without a receive, or a large one whose sender
+ * still copies, is left for the next poll.
+ *
+ * A message that names a window unbinds it when it is whole, before anybody sees its
+ * receive: the grant is withdrawn and the sender's hazard word checked, as Invalidate
+ * does it (SYNC hazard in tokens.h). Only a sender that breaks the order of its queue
+ * still shows the token then; its message waits, and nothing behind it is seen. Then
+ * come the receive and, when the window's owner asked for it, a completion of its own.
+ */
+#ifndef SHMND_RECEIVE_RECEIVE_H
+#define SHMND_RECEIVE_RECEIVE_H
+
+#include "receive/advertise.h"
+#include "send/transmit.h"
+
+/* ---- matching ---------------------------------------------------------------------------- */
+
+/* Takes the next receive for the message at the front, into rx_rqe/rx_sges. */
+static inline void shmnd_rx_match(struct shmnd_qp *qp)
+{
+    struct shmnd_receives *r = qp->receives;
+    struct shmnd_rqe *e = &r->entries[r->matched & r->mask];
+    struct shmnd_sge *sges = shmnd_rqe_sges(r, r->matched);
+    shmnd_rx_unpin(qp, e, sges);
+    qp->rx_rqe = *e;
+    memcpy(qp->rx_sges, sges, e->sges * sizeof sges[0]);
+    r->matched++;
+    SHMND_KILL_POINT("receive-matched");
+}
+
+static inline void shmnd_rx_cqe(struct shmnd_qp *qp, uint32_t status, uint64_t bytes,
+                                struct shmnd_cqe *out)
+{
+    *out = (struct shmnd_cqe){qp->rx_rqe.context, qp->context,   status,
+                              (uint32_t)bytes,    SHMND_RECEIVE, 0};
+    if (status != SHMND_SUCCESS)
+        shmnd_count_unfilled(qp, status);
+    if (qp->rx_flags & SHMND_SLOT_SOLICITED)
+        out->flags = SHMND_CQE_SOLICITED;
+}
+
+/* The message met its receive and is done with: tell its sender. */
+static inline void shmnd_rx_took(struct shmnd_qp *qp)
+{
+    qp->taken++;
+    shmnd_put64(&qp->tally->taken, qp->taken);
+    SHMND_KILL_POINT("message-taken");
+    /* SYNC taken: release, pairs with acquire in shmnd_tx_retire() */
+    shmnd_release64(&qp->link.mine->taken, qp->taken);
+    SHMND_KILL_POINT("taking-shown");
+    if (qp->rx_flags & SHMND_SLOT_ACK)
+        shmnd_notify_waiting_sender(qp);
+}
+
+static inline void shmnd_rx_step_over(struct shmnd_qp *qp, uint32_t slots)
+{
+    if (shmnd_slots_pop(&qp->in, slots))
+        shmnd_notify_waiting_sender(qp);
+}
+
+/* The receive fails, the Send with it (`fault`), and the connection. The sender may be
+ * copying into its memory: it is told when that is over (shmnd_down_step). */
+static inline void shmnd_rx_refuse(struct shmnd_qp *qp, uint32_t status, uint32_t fault)
+{
+    shmnd_put32(&qp->link.mine->fault, fault);
+    SHMND_KILL_POINT("message-refused");
+    qp->rx_refused = status;
+    qp->rx_open = true;
+    qp->rx_fault = true;
+}
+
+/* Unbinds the window that the message names. False: not finished, ask again. */
+static inline bool shmnd_rx_unbind(struct shmnd_qp *qp)
+{
+    if (!qp->rx_unbinding) {
+        struct shmnd_region *window = shmnd_window_unbind(qp->registry, qp->rx_token, qp->bond);
+        if (!window) {
+            qp->rx_token = 0;
+            return true;
+        }
+        qp->rx_unbinding = true;
+        qp->rx_extra =
+            (struct shmnd_cqe){window->context, qp->context, SHMND_SUCCESS, 0, SHMND_INVALIDATE, 0};
+        window->context = NULL;
+    }
+    return qp->peer->dead || shmnd_hazard_clear_of(&qp->link.theirs->hazard, qp->rx_token);
+}
+
+/* All bytes of the message are here. True when `out` was filled. */
+static inline bool shmnd_rx_finish(struct shmnd_qp *qp, uint64_t bytes, struct shmnd_cqe *out)
+{
+    if (qp->rx_flags & SHMND_SLOT_INVALIDATE) {
+        qp->rx_got = bytes;
+        qp->rx_open = !shmnd_rx_unbind(qp);
+        if (qp->rx_open)
+            return false;
+        if (qp->rx_token == 0) {
+            shmnd_rx_refuse(qp, SHMND_INVALID_DEVICE_REQUEST, SHMND_INVALID_DEVICE_REQUEST);
+            return false;
+        }
+        qp->rx_unbinding = false;
+        SHMND_KILL_POINT("window-unbound");
+        qp->rx_told = qp->rx_extra.context != NULL;
+    }
+    shmnd_rx_cqe(qp, SHMND_SUCCESS, bytes, out);
+    qp->rx_open = false;
+    shmnd_rx_took(qp);
+    shmnd_count_received(qp, bytes);
+    return true;
+}
+
+/* May the matched receive take `length` bytes? Else it is refused. */
+static inline bool shmnd_rx_accepts(struct shmnd_qp *qp, uint64_t length)
+{
+    if (!shmnd_local_spans(qp->registry, qp->rx_sges, qp->rx_rqe.sges, SHMND_MR_LOCAL_WRITE,
+                           &qp->rx_to)) {
+        shmnd_rx_refuse(qp, SHMND_ACCESS_VIOLATION, SHMND_REMOTE_ERROR);
+        return false;
+    }
+    if (length > qp->rx_rqe.capacity) {
+        shmnd_rx_refuse(qp, SHMND_BUFFER_OVERFLOW, SHMND_REMOTE_ERROR);
+        return false;
+    }
+    return true;
+}
+
+/* Slots to memory that its owner may have cut short: by way of a copy. Not inlined, since its
+ * frame is large. A status. */
+static __attribute__((noinline, unused)) uint32_t shmnd_rx_copy_staged(
+    struct shmnd_qp *qp, struct shmnd_slots_drain *drain, const struct shmnd_spans *part)
+{
+    uint8_t staged[SHMND_EAGER_LONGEST];
+    shmnd_slots_get(drain, staged, (uint32_t)part->total);
+    return shmnd_stage(qp->peer, part, staged, true);
+}
+
+/* Slots to memory, from `off` bytes into the receive. A status. */
+static inline uint32_t shmnd_rx_copy_out(struct shmnd_qp *qp, uint64_t off, uint32_t length)
+{
+    struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in, qp->rx_flags);
+    /* Of no byte, the difference is past every length. */
+    if (!qp->rx_to.remote && off + length - 1 < qp->rx_to.v[0].length) {
+        shmnd_slots_get(&drain, (void *)(uintptr_t)(qp->rx_to.v[0].at + off), length);
+        return SHMND_SUCCESS;
+    }
+    struct shmnd_spans part;
+    shmnd_spans_cut(&qp->rx_to, off, length, &part);
+    if (part.remote)
+        return shmnd_rx_copy_staged(qp, &drain, &part);
+    for (uint32_t i = 0; i < part.count; i++)
+        shmnd_slots_get(&drain, (void *)(uintptr_t)part.v[i].at, (uint32_t)part.v[i].length);
+    return SHMND_SUCCESS;
+}
+
+/* ---- large messages -------------------------------------------------------------------------- */
+
+/* Where the extents of a large message lie for us. Gives their length together;
+ * UINT64_MAX: they make no sense. A source that cannot be read from here is left
+ * to its sender (`from` stays empty). */
+static inline uint64_t shmnd_rx_aim(struct shmnd_qp *qp)
+{
+    struct shmnd_spans *from = &qp->rx_job.from;
+    uint64_t total = 0;
+    shmnd_spans_clear(from);
+    qp->rx_needs_segment = false;
+    qp->rx_job.unmapped = qp->peer->unmapped;
+    for (uint32_t i = 0; i < qp->rx_extent_count; i++) {
+        const struct shmnd_extent *x = &qp->rx_extents[i];
+        total += x->length;
+        int got = shmnd_peer_span(qp->peer, x->segment, x->offset, x->length, from);
+        if (got == 0)
+            qp->rx_needs_segment = true;
+        if (got < 0 && x->segment != SHMND_PRIVATE_MEMORY)
+            return UINT64_MAX;
+    }
+    if (from->total != total)
+        shmnd_spans_clear(from);
+    return total;
+}
+
+/* Reads the extents of a large message. False: they make no sense. */
+static inline bool shmnd_rx_large_source(struct shmnd_qp *qp, const struct shmnd_arrival *a)
+{
+    uint32_t head[2];
+    struct shmnd_extent *x = qp->rx_extents;
+    struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in, a->flags);
+    shmnd_slots_read(&drain, head, sizeof head);
+    if (head[0] > SHMND_MAX_SGE || head[1] >= SHMND_SHARES ||
+        shmnd_slots_for(shmnd_slots_prefix(a->flags) + 8 + head[0] * (uint32_t)sizeof x[0]) !=
+            a->slots)
+        return false;
+    shmnd_slots_read(&drain, x, head[0] * (uint32_t)sizeof x[0]);
+    qp->rx_extent_count = head[0];
+    qp->rx_job.share = &qp->link.theirs->shares[head[1]];
+    return shmnd_rx_aim(qp) == a->length;
+}
+
+/* Starts on the large message whose receive was matched. */
+static inline void shmnd_rx_large_begin(struct shmnd_qp *qp, const struct shmnd_arrival *a)
+{
+    struct shmnd_job *job = &qp->rx_job;
+    job->chunks = shmnd_chunks_of(a->length, qp->taken);
+    shmnd_spans_cut(&qp->rx_to, 0, a->length, &job->to);
+    job->kind = job->from.total == a->length ? SHMND_JOB_CHUNKS : SHMND_JOB_NONE;
+    qp->rx_open = true;
+}
+
+/* Under the lock, just before the copy: has the peer given a segment up since? One
+ * that it announced a message in is not given up before that was taken. */
+static inline void shmnd_rx_aim_anew(struct shmnd_qp *qp)
+{
+    struct shmnd_job *job = &qp->rx_job;
+    if (job->unmapped == qp->peer->unmapped)
+        return;
+    if (shmnd_rx_aim(qp) != job->chunks.length || job->from.total != job->chunks.length)
+        job->result = SHMND_ACCESS_VIOLATION;
+    qp->rx_needs_segment = false;
+}
+
+/* Is a copy prepared that nobody runs yet? */
+static inline bool shmnd_rx_is_prepared(const struct shmnd_qp *qp)
+{
+    return qp->rx_job.kind != SHMND_JOB_NONE && !qp->rx_busy;
+}
+
+/* Copies chunks, without the interpreter's lock. */
+static inline void shmnd_rx_run(struct shmnd_qp *qp)
+{
+    if (qp->rx_job.result == SHMND_SUCCESS)
+        qp->rx_job.result = shmnd_run_chunks(qp->peer, &qp->rx_job, true);
+}
+
+static inline void shmnd_rx_ran(struct shmnd_qp *qp)
+{
+    qp->rx_busy = false;
+    if (!shmnd_job_is_cut(&qp->rx_job))
+        qp->rx_job.kind = SHMND_JOB_NONE;
+}
+
+/* ---- polling ------------------------------------------------------------------------------------ */
+
+/* A message that is open: is it finished now? */
+static inline bool shmnd_rx_continue(struct shmnd_qp *qp, struct shmnd_cqe *out)
+{
+    struct shmnd_job *job = &qp->rx_job;
+    if (qp->rx_unbinding)
+        return shmnd_rx_finish(qp, qp->rx_got, out);
+    if (job->result != SHMND_SUCCESS && job->result != SHMND_PENDING) {
+        shmnd_rx_refuse(qp, job->result, SHMND_REMOTE_ERROR);
+        return false;
+    }
+    if (!shmnd_chunks_finished(job->share, &job->chunks))
+        return false;
+    return shmnd_rx_finish(qp, job->chunks.length, out);
+}
+
+/* One more piece of a message in parts. True when `out` was filled. */
+static inline bool shmnd_rx_part(struct shmnd_qp *qp, const struct shmnd_arrival *a,
+                                 struct shmnd_cqe *out)
+{
+    if (!shmnd_rx_accepts(qp, qp->rx_got + a->length))
+        return false;
+    uint32_t status = shmnd_rx_copy_out(qp, qp->rx_got, a->length);
+    if (status != SHMND_SUCCESS) {
+        shmnd_rx_refuse(qp, status, SHMND_REMOTE_ERROR);
+        return false;
+    }
+    SHMND_KILL_POINT("part-taken");
+    qp->rx_got += a->length;
+    qp->rx_open = !(a->flags & SHMND_SLOT_LAST);
+    shmnd_rx_step_over(qp, a->slots);
+    if (qp->rx_open)
+        return false;
+    return shmnd_rx_finish(qp, qp->rx_got, out);
+}
+
+/* A message at the front whose receive is matched. True when `out` was filled. */
+static inline bool shmnd_rx_take(struct shmnd_qp *qp, const struct shmnd_arrival *a,
+                                 struct shmnd_cqe *out)
+{
+    if (a->kind == SHMND_KIND_PART)
+        return shmnd_rx_part(qp, a, out);
+    if (!shmnd_rx_accepts(qp, a->length))
+        return false;
+    if (a->kind == SHMND_KIND_LARGE) {
+        shmnd_rx_large_begin(qp, a);
+        shmnd_rx_step_over(qp, a->slots);
+        return false;
+    }
+    uint32_t status =
+        a->kind == SHMND_KIND_EAGER ? shmnd_rx_copy_out(qp, 0, a->length) : SHMND_SUCCESS;
+    if (status != SHMND_SUCCESS) {
+        shmnd_rx_refuse(qp, status, SHMND_REMOTE_ERROR);
+        return false;
+    }
+    SHMND_KILL_POINT("message-copied-out");
+    shmnd_rx_step_over(qp, a->slots);
+    return shmnd_rx_finish(qp, a->length, out);
+}
+
+/* Does the message make sense, as far as it names what it meets? */
+static inline bool shmnd_rx_sensible(struct shmnd_qp *qp, const struct shmnd_arrival *a)
+{
+    if (qp->rx_open)
+        return a->kind == SHMND_KIND_PART;
+    if (a->kind == SHMND_KIND_PLACED) {
+        uint64_t index;
+        struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in, a->flags);
+        shmnd_slots_read(&drain, &index, sizeof index);
+        return !qp->shared && index == qp->own.matched - qp->posted_base;
+    }
+    return a->kind != SHMND_KIND_LARGE || shmnd_rx_large_source(qp, a);
+}
+
+/* A message that its sender took back meets no receive, but has its number. */
+static inline void shmnd_rx_skip(struct shmnd_qp *qp, const struct shmnd_arrival *a)
+{
+    qp->rx_needs_segment = false;
+    qp->rx_flags = 0;
+    shmnd_tally_add(&qp->tally->skipped, 1);
+    shmnd_rx_step_over(qp, a->slots);
+    shmnd_rx_took(qp);
+}
+
+/* The same. False: it came in parts and its last is recalled, so that its sender has
+ * closed, and nothing follows. */
+static inline bool shmnd_rx_pass_over(struct shmnd_qp *qp, const struct shmnd_arrival *a)
+{
+    if (a->kind == SHMND_KIND_PART)
+        return false;
+    shmnd_rx_skip(qp, a);
+    return true;
+}
+
+/* A message that can be recalled is claimed before it costs a receive; one in parts
+ * with its last. False: it was recalled. */
+static inline bool shmnd_rx_claim(struct shmnd_qp *qp, const struct shmnd_arrival *a)
+{
+    bool parts = a->kind == SHMND_KIND_PART;
+    bool due = parts ? a->flags & SHMND_SLOT_LAST : !qp->rx_open && (a->flags & SHMND_SLOT_ACK);
+    return !due || shmnd_slots_claim(&qp->in);
+}
+
+/* Takes up to `max` messages. Stops at one that needs a job (rx_job.kind), a
+ * segment (rx_needs_segment) or a receive (rx_stalled). */
+static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out, uint32_t max)
+{
+    uint32_t n = 0;
+    qp->rx_stalled = false;
+    /* No longer than once through the ring, whatever is written meanwhile. */
+    for (uint32_t turn = 0; turn < SHMND_RING_SLOTS && n < max; turn++) {
+        if (qp->rx_told) {
+            qp->rx_told = false;
+            out[n++] = qp->rx_extra;
+            continue;
+        }
+        if (qp->rx_busy || qp->rx_fault)
+            break;
+        struct shmnd_arrival a;
+        if (qp->rx_open && (qp->rx_kind != SHMND_KIND_PART || qp->rx_unbinding)) {
+            if (qp->rx_job.kind != SHMND_JOB_NONE || !shmnd_rx_continue(qp, &out[n]))
+                break;
+            n++;
+            continue;
+        }
+        enum shmnd_peek peek = shmnd_slots_peek(&qp->in, &a);
+        if (peek == SHMND_PEEK_NONE)
+            break;
+        if (peek == SHMND_PEEK_RECALLED && (a.kind == SHMND_KIND_PART || !qp->rx_open)) {
+            if (!shmnd_rx_pass_over(qp, &a))
+                break;
+            continue;
+        }
+        if (peek == SHMND_PEEK_NONSENSE || !shmnd_rx_sensible(qp, &a)) {
+            qp->rx_fault = true;
+            break;
+        }
+        if (qp->rx_needs_segment)
+            break;
+        if (!qp->rx_open && !shmnd_receives_outstanding(qp->receives)) {
+            qp->rx_stalled = qp->receives->starved = true;
+            break;
+        }
+        if (!shmnd_rx_claim(qp, &a)) {
+            if (!shmnd_rx_pass_over(qp, &a))
+                break;
+            continue;
+        }
+        SHMND_KILL_POINT("message-claimed");
+        if (!qp->rx_open)
+            shmnd_rx_match(qp);
+        if (!qp->rx_open)
+            qp->rx_got = 0;
+        qp->rx_kind = a.kind;
+        qp->rx_flags = a.flags;
+        if (a.flags & SHMND_SLOT_INVALIDATE)
+            qp->rx_token = shmnd_slots_token(&qp->in);
+        qp->rx_job.result = SHMND_SUCCESS;
+        if (shmnd_rx_take(qp, &a, &out[n]))
+            n++;
+    }
+    return n;
+}
+
+#endif

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Posting: the immediate checks of the interface, in its order (flags, SGE
+ * count, length, connection, depth), and the short way of a small Send.
+ *
+ * A call that fails has changed nothing. `*kept_p` says whether the context
+ * was taken over: a silent success on the short way needs none.
+ */
+#ifndef SHMND_SEND_POST_H
+#define SHMND_SEND_POST_H
+
+#include "engine/polling.h"
+
+static inline uint64_t shmnd_total(const struct shmnd_sge *sges, uint32_t n)
+{
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < n; i++)
+        total += sges[i].length;
+    return total;
+}
+
+/* ND_SUCCESS: go on; anything else is the call's status. */
+static inline uint32_t shmnd_check_data(const struct shmnd_qp *qp, uint32_t n, uint32_t most,
+                                        uint64_t total, uint32_t flags)
+{
+    bool inlined = flags & SHMND_OP_INLINE;
+    if (!inlined && n > most)
+        return SHMND_DATA_OVERRUN;
+    if (total > (inlined ? qp->inline_size : qp->max_transfer))
+        return SHMND_BUFFER_OVERFLOW;
+    return SHMND_SUCCESS;
+}
+
+/* Is there no place for one more request, though a batch shows what it holds back? */
+static inline bool shmnd_requests_full(struct shmnd_qp *qp)
+{
+    if (qp->wq_tail - qp->wq_spent < qp->wq_depth)
+        return false;
+    if (qp->held && qp->wq_tail - qp->wq_head >= qp->wq_depth) {
+        shmnd_batch_show(qp);
+        shmnd_tx_retire(qp);
+    }
+    return qp->wq_tail - qp->wq_spent >= qp->wq_depth;
+}
+
+static inline uint32_t shmnd_check_connected(struct shmnd_qp *qp)
+{
+    if (qp->state == SHMND_QP_ATTACHED)
+        shmnd_qp_look(qp);
+    if (qp->state != SHMND_QP_CONNECTED && qp->state != SHMND_QP_DOWN)
+        return SHMND_CONNECTION_INVALID;
+    if (shmnd_requests_full(qp) || !shmnd_cq_admits(qp->initiator_cq))
+        return SHMND_NO_MORE_ENTRIES;
+    /* On a dead connection requests complete as they are posted, so only the
+     * completion queue bounds them. */
+    if (qp->state == SHMND_QP_DOWN && !qp->going_down &&
+        (qp->wq_depth == 0 || !shmnd_cq_has_room(qp->initiator_cq)))
+        return SHMND_NO_MORE_ENTRIES;
+    return SHMND_SUCCESS;
+}
+
+/* Queues a request. The caller advances the queue. */
+static inline struct shmnd_wqe *shmnd_enqueue(struct shmnd_qp *qp, void *context, uint8_t type,
+                                              const struct shmnd_sge *sges, uint32_t n,
+                                              uint64_t total, uint32_t flags)
+{
+    struct shmnd_wqe *w = &qp->wqes[qp->wq_tail & qp->wq_mask];
+    *w = (struct shmnd_wqe){
+        .context = context, .length = total, .type = type, .flags = (uint8_t)flags};
+    if (flags & SHMND_OP_INLINE) {
+        uint8_t *to = shmnd_wqe_inline(qp, qp->wq_tail);
+        for (uint32_t i = 0; i < n; i++) {
+            memcpy(to, (const void *)(uintptr_t)sges[i].address, sges[i].length);
+            to += sges[i].length;
+        }
+    } else {
+        w->sges = (uint16_t)n;
+        for (uint32_t i = 0; i < n; i++)
+            shmnd_wqe_sges(qp, qp->wq_tail)[i] = sges[i];
+    }
+    qp->wq_tail++;
+    if (qp->state == SHMND_QP_DOWN && !qp->going_down) {
+        w->status = SHMND_CANCELED;
+        shmnd_tx_complete(qp, w);
+        shmnd_tx_pass(qp);
+        qp->wq_next = qp->wq_tail;
+    } else {
+        shmnd_qp_activate(qp);
+    }
+    shmnd_count_requests(qp);
+    return w;
+}
+
+/* Can a Send go into the ring as it is, to a receive that is posted? */
+static inline bool shmnd_send_fits(struct shmnd_qp *qp, const struct shmnd_sge *sges, uint32_t n,
+                                   uint32_t length, uint32_t flags)
+{
+    if (qp->state != SHMND_QP_CONNECTED || length >= SHMND_PLACE_MIN || qp->link.their_srq)
+        return false;
+    if (!(flags & SHMND_OP_INLINE))
+        for (uint32_t i = 0; i < n; i++)
+            if (!shmnd_sge_region(qp->registry, &sges[i], 0))
+                return false;
+    return shmnd_slots_room(&qp->out, shmnd_slots_for(length)) && shmnd_tx_proven(qp, length);
+}
+
+/* Queues a Send that is in the ring already: when it completes is still to be seen. */
+static inline void shmnd_queue_sent(struct shmnd_qp *qp, const struct shmnd_wqe *w)
+{
+    qp->wqes[qp->wq_tail++ & qp->wq_mask] = *w;
+    qp->wq_next = qp->wq_tail;
+    shmnd_count_requests(qp);
+    shmnd_qp_activate(qp);
+}
+
+/* A Send that fits, with nothing before it: done when this returns. False: go the long way. */
+static inline bool shmnd_send_now(struct shmnd_qp *qp, void *context, const struct shmnd_sge *sges,
+                                  uint32_t n, uint32_t length, uint32_t flags, bool *kept_p)
+{
+    if (qp->wq_head != qp->wq_tail || !shmnd_cq_has_room(qp->initiator_cq) ||
+        !shmnd_send_fits(qp, sges, n, length, flags))
+        return false;
+    struct shmnd_wqe w = {.context = context,
+                          .message = qp->messages,
+                          .length = length,
+                          .type = SHMND_SEND,
+                          .flags = (uint8_t)flags,
+                          .proven =
+                              true, /* so nobody takes it back: its reader does not claim it */
+                          .state = SHMND_WQE_SENT};
+    shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0, false);
+    shmnd_notify_receiver(qp, flags & SHMND_OP_SOLICIT);
+    shmnd_count_sent(qp, length);
+    bool closed_upon = shmnd_relaxed32(&qp->link.theirs->closing);
+    *kept_p = closed_upon || !(flags & SHMND_OP_SILENT_SUCCESS);
+    if (closed_upon)
+        shmnd_queue_sent(qp, &w); /* it may or may not have been taken; `taken` will tell */
+    else if (*kept_p)
+        shmnd_tx_complete(qp, &w);
+    return true;
+}
+
+/* The same within a batch: written and not shown, so it completes later. Nothing that
+ * is not issued stands before it. */
+static inline bool shmnd_send_held(struct shmnd_qp *qp, void *context, const struct shmnd_sge *sges,
+                                   uint32_t n, uint32_t length, uint32_t flags)
+{
+    if (qp->wq_next != qp->wq_tail || qp->wq_unsure > qp->wq_head || qp->tx_busy ||
+        shmnd_tx_is_broken(qp) || !shmnd_send_fits(qp, sges, n, length, flags))
+        return false;
+    struct shmnd_wqe w = {.context = context,
+                          .message = qp->messages,
+                          .length = length,
+                          .type = SHMND_SEND,
+                          .flags = (uint8_t)flags,
+                          .proven = true,
+                          .state = SHMND_WQE_SENT};
+    shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0, true);
+    shmnd_count_sent(qp, length);
+    shmnd_queue_sent(qp, &w);
+    return true;
+}
+
+static inline uint32_t shmnd_post_send(struct shmnd_qp *qp, void *context,
+                                       const struct shmnd_sge *sges, uint32_t n, uint32_t flags,
+                                       bool *kept_p)
+{
+    *kept_p = false;
+    if (flags & ~(uint32_t)SHMND_SEND_FLAGS)
+        return SHMND_INVALID_PARAMETER_4;
+    uint64_t total = shmnd_total(sges, n);
+    uint32_t status = shmnd_check_data(qp, n, qp->wq_stride, total, flags);
+    if (status == SHMND_SUCCESS)
+        status = shmnd_check_connected(qp);
+    if (status != SHMND_SUCCESS)
+        return status;
+    if (!qp->batch && shmnd_send_now(qp, context, sges, n, (uint32_t)total, flags, kept_p))
+        return SHMND_SUCCESS;
+    *kept_p = true;
+    if (qp->batch && shmnd_send_held(qp, context, sges, n, (uint32_t)total, flags))
+        return SHMND_SUCCESS;
+    shmnd_enqueue(qp, context, SHMND_SEND, sges, n, total, flags);
+    return SHMND_SUCCESS;
+}
+
+/* Shows what a batch held back and completes what that completes; when nothing is left
+ * to wait for, the next poll need not look at the queue pair for its own sake. */
+static inline void shmnd_batch_submit(struct shmnd_qp *qp)
+{
+    qp->batch = false;
+    shmnd_batch_show(qp);
+    shmnd_tx_retire(qp);
+    if (!shmnd_qp_wants_polls(qp)) {
+        shmnd_cq_deactivate(qp->receive_cq, qp);
+        shmnd_cq_deactivate(qp->initiator_cq, qp);
+    }
+}
+
+/* A Send that unbinds the peer's window of that token. It waits for the other side,
+ * so there is no short way. */
+static inline uint32_t shmnd_post_send_invalidate(struct shmnd_qp *qp, void *context,
+                                                  const struct shmnd_sge *sges, uint32_t n,
+                                                  uint32_t token, uint32_t flags)
+{
+    uint64_t total = shmnd_total(sges, n);
+    uint32_t status = shmnd_check_data(qp, n, qp->wq_stride, total, flags);
+    if (status == SHMND_SUCCESS)
+        status = shmnd_check_connected(qp);
+    if (status != SHMND_SUCCESS)
+        return status;
+    shmnd_enqueue(qp, context, SHMND_SEND, sges, n, total, flags | SHMND_OP_INVALIDATE)
+        ->remote_token = token;
+    return SHMND_SUCCESS;
+}
+
+/* A short Read or Write with nothing before it: done when this returns. False: go
+ * the long way, which also finds out what is wrong. */
+static inline bool shmnd_rdma_now(struct shmnd_qp *qp, struct shmnd_wqe *w,
+                                  const struct shmnd_sge *sges, bool *kept_p)
+{
+    struct shmnd_job *job = &qp->tx_job;
+    if (qp->wq_head != qp->wq_tail || qp->state != SHMND_QP_CONNECTED || qp->tx_busy ||
+        w->length > SHMND_SHORT_COPY || (w->flags & SHMND_OP_INLINE) ||
+        !shmnd_cq_has_room(qp->initiator_cq))
+        return false;
+    if (shmnd_tx_aim_rdma(qp, w, sges, NULL, job) != SHMND_SUCCESS)
+        return false;
+    bool here = !job->to.remote && !job->from.remote;
+    bool done = job->kind == SHMND_JOB_NONE || (here && shmnd_run_rdma(qp, job) == SHMND_SUCCESS);
+    job->kind = SHMND_JOB_NONE;
+    if (done)
+        shmnd_count_rdma(qp, w->type, w->length);
+    if (!done || (w->flags & SHMND_OP_SILENT_SUCCESS))
+        return done;
+    *kept_p = true;
+    shmnd_tx_complete(qp, w);
+    return true;
+}
+
+static inline uint32_t shmnd_post_rdma(struct shmnd_qp *qp, void *context, uint8_t type,
+                                       const struct shmnd_sge *sges, uint32_t n, uint64_t address,
+                                       uint32_t token, uint32_t flags, bool *kept_p)
+{
+    *kept_p = false;
+    if (flags & ~(uint32_t)(type == SHMND_READ ? SHMND_READ_FLAGS : SHMND_WRITE_FLAGS))
+        return SHMND_INVALID_PARAMETER_6;
+    uint64_t total = shmnd_total(sges, n);
+    uint32_t most =
+        type == SHMND_READ && qp->max_read_sge < qp->wq_stride ? qp->max_read_sge : qp->wq_stride;
+    uint32_t status = shmnd_check_data(qp, n, most, total, flags);
+    if (status == SHMND_SUCCESS)
+        status = shmnd_check_connected(qp);
+    if (status != SHMND_SUCCESS)
+        return status;
+    struct shmnd_wqe now = {.context = context,
+                            .length = total,
+                            .remote_address = address,
+                            .remote_token = token,
+                            .sges = (uint16_t)n,
+                            .type = type,
+                            .flags = (uint8_t)flags};
+    if (shmnd_rdma_now(qp, &now, sges, kept_p))
+        return SHMND_SUCCESS;
+    *kept_p = true;
+    struct shmnd_wqe *w = shmnd_enqueue(qp, context, type, sges, n, total, flags);
+    w->remote_address = address;
+    w->remote_token = token;
+    return SHMND_SUCCESS;
+}
+
+/* Bind and Invalidate take effect before they are queued; `outcome` is what
+ * they complete with, `token` what Invalidate took away. */
+static inline uint32_t shmnd_post_window(struct shmnd_qp *qp, void *context, uint8_t type,
+                                         uint32_t token, uint32_t outcome, uint32_t flags)
+{
+    struct shmnd_wqe *w = shmnd_enqueue(qp, context, type, NULL, 0, 0, flags);
+    w->remote_token = token;
+    if (w->status == SHMND_SUCCESS)
+        w->status = outcome;
+    return SHMND_SUCCESS;
+}
+
+/* ---- receives ------------------------------------------------------------------------------------ */
+
+static inline uint32_t shmnd_check_receive(const struct shmnd_qp *qp,
+                                           const struct shmnd_receives *r,
+                                           const struct shmnd_sge *sges, uint32_t n)
+{
+    if (n > r->stride)
+        return SHMND_DATA_OVERRUN;
+    if (shmnd_total(sges, n) > qp->max_transfer)
+        return SHMND_BUFFER_OVERFLOW;
+    if (qp->state == SHMND_QP_CLOSED)
+        return SHMND_CONNECTION_INVALID;
+    if (shmnd_receives_outstanding(r) >= r->depth)
+        return SHMND_NO_MORE_ENTRIES;
+    return SHMND_SUCCESS;
+}
+
+static inline void shmnd_receives_add(struct shmnd_receives *r, void *context,
+                                      const struct shmnd_sge *sges, uint32_t n)
+{
+    r->entries[r->posted & r->mask] = (struct shmnd_rqe){context, shmnd_total(sges, n), n, false};
+    struct shmnd_sge *to = shmnd_rqe_sges(r, r->posted);
+    for (uint32_t i = 0; i < n; i++)
+        to[i] = sges[i];
+    r->posted++;
+}
+
+static inline uint32_t shmnd_post_receive(struct shmnd_qp *qp, void *context,
+                                          const struct shmnd_sge *sges, uint32_t n)
+{
+    uint32_t status = shmnd_check_receive(qp, &qp->own, sges, n);
+    if (status != SHMND_SUCCESS)
+        return status;
+    bool down = qp->state == SHMND_QP_DOWN && !qp->going_down;
+    /* What was flushed lies in the queue until its owner takes it. */
+    if (!(down ? shmnd_cq_has_room(qp->receive_cq) : shmnd_cq_admits(qp->receive_cq)))
+        return SHMND_NO_MORE_ENTRIES;
+    shmnd_receives_add(&qp->own, context, sges, n);
+    shmnd_count_posted(qp);
+    if (down) {
+        shmnd_cancel_receives(qp, qp->own.posted);
+    } else if (qp->link.mine && !qp->rx_fault && !qp->going_down) {
+        if (qp->batch) {
+            shmnd_rx_write_entry(qp, qp->own.posted - 1);
+            qp->held_receives = true;
+            shmnd_qp_activate(qp);
+            return SHMND_SUCCESS;
+        }
+        shmnd_rx_publish(qp, qp->own.posted - 1);
+        shmnd_notify_waiting_sender(qp);
+    }
+    return SHMND_SUCCESS;
+}
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Carrying out a Read or Write: in the initiator, by its own mapping of the
+ * owner's segment, under a grant that the owner may withdraw (tokens.h).
+ *
+ * Both ends are checked before the copy, the grant once more under the hazard
+ * word. Never waits. A long copy runs piece by piece, from its beginning to its end,
+ * each under the hazard word and a check of the grant and of `closing` of its own: its
+ * owner waits for one piece at most, and what it withdraws between two of them fails
+ * there, with memory half written as by a device. A death in the middle of a copy leaves memory half written,
+ * as a device would, and a hazard word that no longer counts.
+ */
+#ifndef SHMND_SEND_READ_WRITE_H
+#define SHMND_SEND_READ_WRITE_H
+
+#include "send/retire.h"
+
+/* Copies up to this many bytes run where they stand; longer ones are jobs. */
+#define SHMND_SHORT_COPY (16u << 10)
+
+static inline const struct shmnd_grant *shmnd_their_grant(const struct shmnd_qp *qp, uint32_t token)
+{
+    uint32_t idx = shmnd_token_index(token);
+    const struct shmnd_mapping *m = &qp->peer->tables[idx / SHMND_TABLE_ENTRIES];
+    return m->base ? &((const struct shmnd_grant *)m->base)[idx % SHMND_TABLE_ENTRIES] : NULL;
+}
+
+/* Checks both ends of a Read or Write and prepares its copy. A status,
+ * SHMND_PENDING for "map a segment first". */
+static inline uint32_t shmnd_tx_aim_rdma(struct shmnd_qp *qp, const struct shmnd_wqe *w,
+                                         const struct shmnd_sge *sges, const uint8_t *inlined,
+                                         struct shmnd_job *job)
+{
+    bool reading = w->type == SHMND_READ;
+    struct shmnd_spans *local = reading ? &job->to : &job->from;
+    struct shmnd_spans *remote = reading ? &job->from : &job->to;
+    uint32_t rights = reading ? SHMND_MR_LOCAL_WRITE | SHMND_MR_READ_SINK : 0;
+    if (reading && qp->outbound_read_limit == 0)
+        return SHMND_INVALID_DEVICE_REQUEST;
+    if (inlined) {
+        shmnd_spans_clear(local);
+        shmnd_spans_add(local, (uint64_t)(uintptr_t)inlined, w->length);
+    } else if (!shmnd_local_spans(qp->registry, sges, w->sges, rights, local)) {
+        return SHMND_ACCESS_VIOLATION;
+    }
+    job->kind = SHMND_JOB_NONE;
+    if (w->length == 0)
+        return SHMND_SUCCESS;
+    const struct shmnd_grant *grant = shmnd_their_grant(qp, w->remote_token);
+    if (!grant)
+        return SHMND_PENDING;
+    struct shmnd_target target;
+    uint32_t right = reading ? SHMND_ALLOW_READ : SHMND_ALLOW_WRITE;
+    if (!shmnd_grant_read(grant, w->remote_token, right, w->remote_address, w->length,
+                          qp->link.connection, &target))
+        return qp->target_fault;
+    if (!reading && !shmnd_peer_takes_stores(qp->peer, target.segment))
+        return qp->target_fault;
+    shmnd_spans_clear(remote);
+    int got = shmnd_peer_span(qp->peer, target.segment, target.offset, w->length, remote);
+    if (got <= 0)
+        return got == 0 ? SHMND_PENDING : qp->target_fault;
+    job->kind = SHMND_JOB_RDMA;
+    job->request = qp->wq_next;
+    job->unmapped = qp->peer->unmapped;
+    SHMND_KILL_POINT("token-checked");
+    job->grant = grant;
+    job->token = w->remote_token;
+    job->moved = 0;
+    return SHMND_SUCCESS;
+}
+
+static inline uint32_t shmnd_run_rdma(struct shmnd_qp *qp, struct shmnd_job *job)
+{
+    if (!shmnd_hazard_enter(&qp->link.mine->hazard, job->grant, job->token))
+        return qp->target_fault;
+    /* SYNC closing: the fence in shmnd_hazard_enter() pairs with the closer's */
+    if (shmnd_relaxed32(&qp->link.theirs->closing)) {
+        shmnd_hazard_leave(&qp->link.mine->hazard);
+        return SHMND_CANCELED;
+    }
+    uint32_t status = shmnd_move_piece(qp->peer, job);
+    SHMND_KILL_POINT("rdma-moved");
+    shmnd_hazard_leave(&qp->link.mine->hazard);
+    return status;
+}
+
+static inline enum shmnd_progress shmnd_tx_issue_rdma(struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
+    const uint8_t *inlined = w->flags & SHMND_OP_INLINE ? shmnd_wqe_inline(qp, qp->wq_next) : NULL;
+    uint32_t status =
+        shmnd_tx_aim_rdma(qp, w, shmnd_wqe_sges(qp, qp->wq_next), inlined, &qp->tx_job);
+    if (status == SHMND_PENDING)
+        return SHMND_NEEDS_MAP;
+    if (status == SHMND_SUCCESS && qp->tx_job.kind != SHMND_JOB_NONE) {
+        qp->tx_busy = true;
+        return SHMND_RUN;
+    }
+    if (status == SHMND_SUCCESS)
+        shmnd_count_rdma(qp, w->type, 0);
+    shmnd_tx_fail(w, status);
+    qp->wq_next++;
+    return SHMND_IDLE;
+}
+
+#endif

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sends that wait for the other side: completing those that came to their end,
+ * in order, and taking back those that have met no receive.
+ *
+ * A Send completes at once when a receive is known to be posted for it and the
+ * data is in the ring or placed: SYNC closing makes sure that the other side,
+ * should it close at this moment, still takes it. Otherwise it waits in the
+ * queue for `taken`, for a receive to be posted, or for its time to run out.
+ */
+#ifndef SHMND_SEND_RETIRE_H
+#define SHMND_SEND_RETIRE_H
+
+#include "send/match.h"
+
+/* ---- completing ---------------------------------------------------------------------- */
+
+/* Tells how the request ended. A silent success has no completion: its context stays. */
+static inline void shmnd_tx_complete(struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
+    if (w->told)
+        return;
+    struct shmnd_cqe e = {w->context, qp->context, w->status, 0, w->type, 0};
+    if (w->status == SHMND_SUCCESS) {
+        if (w->flags & SHMND_OP_SILENT_SUCCESS)
+            return;
+        e.bytes = (uint32_t)w->length;
+    } else {
+        shmnd_count_failure(qp, w->status);
+    }
+    w->context = NULL;
+    shmnd_cq_push(qp->initiator_cq, &e);
+}
+
+/* The oldest request has ended. The context of a silent success is given back by the owner,
+ * soon and outside of the engine: the end of an object may run any code. */
+static inline void shmnd_tx_pass(struct shmnd_qp *qp)
+{
+    struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+    if (!w->context && qp->wq_spent == qp->wq_head) {
+        qp->wq_spent++;
+    } else if (!qp->is_spent) {
+        qp->is_spent = true;
+        qp->next_spent = qp->registry->spent;
+        qp->registry->spent = qp;
+    }
+    qp->wq_head++;
+}
+
+/* A context that is to be given back; NULL: there is none. The caller may come back here
+ * while it gives one back. */
+static inline void *shmnd_take_spent(struct shmnd_registry *registry)
+{
+    struct shmnd_qp *qp;
+    while ((qp = registry->spent) != NULL) {
+        while (qp->wq_spent != qp->wq_head) {
+            struct shmnd_wqe *w = &qp->wqes[qp->wq_spent++ & qp->wq_mask];
+            void *context = w->context;
+            w->context = NULL;
+            if (context)
+                return context;
+        }
+        registry->spent = qp->next_spent;
+        qp->is_spent = false;
+    }
+    return NULL;
+}
+
+/* Does this request end without a completion, if it has come to its end? */
+static inline bool shmnd_tx_is_silent(const struct shmnd_wqe *w)
+{
+    return (w->flags & SHMND_OP_SILENT_SUCCESS) &&
+           (w->state == SHMND_WQE_SENT || w->status == SHMND_SUCCESS);
+}
+
+/* Has the Send at `w` come to its end? */
+static inline bool shmnd_tx_send_finished(struct shmnd_qp *qp, struct shmnd_wqe *w, uint64_t taken)
+{
+    if (w->message < taken || w->sure)
+        return true;
+    /* One that invalidates has not ended before the window has: what is issued behind it
+     * finds it gone, and a token that was no window's is told to its sender. One that was
+     * closed upon is finished only by `taken`, too. */
+    if ((w->flags & SHMND_OP_INVALIDATE) || shmnd_relaxed32(&qp->link.theirs->closing))
+        return false;
+    if (!w->large) {
+        w->proven = w->proven || shmnd_tx_met(qp, w->message, w->recalled, w->length);
+        return w->proven;
+    }
+    struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
+    return w->moved == 0 && shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
+}
+
+/* A message that another thread is placing is shown before that thread has the lock back:
+ * it may have been taken, and answered, by now. Its Send is told then, and stays in the
+ * queue until the thread comes. Whether the peer took it or lies, it is told once. */
+static inline void shmnd_tx_tell_placed(struct shmnd_qp *qp)
+{
+    struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
+    if (w->told || shmnd_acquire64(&qp->link.theirs->taken) <= qp->messages)
+        return;
+    shmnd_tx_complete(qp, w);
+    w->told = true;
+}
+
+/* Completes what is finished, oldest first, in order, until the queue holds `most`. Silent
+ * successes take no place in it. */
+static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
+{
+    if (qp->wq_head == qp->wq_tail || !qp->link.theirs)
+        return;
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
+    uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
+    if (taken > qp->messages)
+        taken = qp->messages; /* more than was sent: a lie that helps nobody */
+    while (qp->wq_head != qp->wq_next) {
+        struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+        if (shmnd_cq_count(qp->initiator_cq) >= most && !shmnd_tx_is_silent(w))
+            break;
+        if (w->state == SHMND_WQE_SENT) {
+            if (qp->held && w->message >= qp->held_message)
+                break;
+            if (!shmnd_tx_send_finished(qp, w, taken))
+                break;
+            w->state = SHMND_WQE_DONE;
+            w->status = SHMND_SUCCESS;
+        }
+        if (w->state != SHMND_WQE_DONE)
+            break;
+        if (w->large)
+            qp->large_in_flight = false;
+        if (w->status != SHMND_SUCCESS && w->status != SHMND_CANCELED) {
+            shmnd_qp_go_down(qp, SHMND_LINK_FAULT, w->status);
+            return;
+        }
+        shmnd_tx_complete(qp, w);
+        shmnd_count_waiting(qp, w, 0);
+        shmnd_tx_pass(qp);
+        shmnd_count_requests(qp);
+    }
+    if (qp->tx_started && qp->tx_job.kind == SHMND_JOB_PLACE && qp->wq_head == qp->wq_next &&
+        shmnd_cq_count(qp->initiator_cq) < most)
+        shmnd_tx_tell_placed(qp);
+    if (qp->wq_head == qp->wq_tail)
+        shmnd_tx_want_credit(qp, false);
+}
+
+static inline void shmnd_tx_retire(struct shmnd_qp *qp)
+{
+    shmnd_tx_retire_up_to(qp, qp->initiator_cq->limit);
+}
+
+static inline void shmnd_tx_fail(struct shmnd_wqe *w, uint32_t status)
+{
+    w->state = SHMND_WQE_DONE;
+    w->status = status;
+}
+
+/* May the next request to issue be sure of its end, when its receive is known? Not behind a
+ * Send that invalidates, which can be taken back until it is taken: what follows that one
+ * completes later anyway, and goes back with it. */
+static inline bool shmnd_tx_may_be_sure(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
+{
+    return !(w->flags & SHMND_OP_INVALIDATE) && qp->wq_unsure <= qp->wq_head;
+}
+
+/* The request gets the next message's number and place. */
+static inline void shmnd_tx_number(const struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
+    w->message = qp->messages;
+    w->recalled = qp->recalled;
+    w->slot_pos = qp->out.write_pos;
+}
+
+/* Takes a Send back that waits for a receive: it is as if it was never sent.
+ * False: it has met one, or may have. Later ones must be taken back before
+ * earlier ones, so that what stays keeps its number of receives. */
+static inline bool shmnd_tx_recall(struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
+    if (w->state != SHMND_WQE_SENT || w->proven || w->moved)
+        return false;
+    if (!shmnd_slots_recall(&qp->out, w->slot_pos))
+        return false;
+    qp->recalled++;
+    shmnd_count_recalled(qp, w->length);
+    SHMND_KILL_POINT("send-recalled");
+    return true;
+}
+
+#endif

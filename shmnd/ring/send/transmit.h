@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The sending half of a queue pair: carrying requests out in order, running what
+ * was prepared, giving up what waited too long.
+ *
+ * Behind a Send that waits only further Sends are issued. shmnd_tx_advance() and
+ * the rest belong to whoever holds the queue pair, but shmnd_tx_run(), which
+ * copies and touches only the prepared job.
+ */
+#ifndef SHMND_SEND_TRANSMIT_H
+#define SHMND_SEND_TRANSMIT_H
+
+#include "send/read_write.h"
+#include "send/send.h"
+
+/* ---- running a prepared copy (without the interpreter's lock) ------------------------ */
+
+/* The copy prepared by shmnd_tx_advance(). */
+static inline void shmnd_tx_run(struct shmnd_qp *qp)
+{
+    struct shmnd_job *job = &qp->tx_job;
+    struct shmnd_wqe *w = &qp->wqes[job->request & qp->wq_mask];
+    /* A peer that gave a segment up has withdrawn what lay in it, or lies. */
+    if (job->unmapped != qp->peer->unmapped) {
+        job->result = SHMND_PENDING;
+        return;
+    }
+    if (qp->peer->dead && job->kind == SHMND_JOB_RDMA && job->moved) {
+        job->result = SHMND_IO_TIMEOUT; /* between two pieces: the rest has no reader */
+        return;
+    }
+    switch (job->kind) {
+    case SHMND_JOB_RDMA: job->result = shmnd_run_rdma(qp, job); break;
+    case SHMND_JOB_PLACE: job->result = shmnd_run_place(qp, job, w); break;
+    case SHMND_JOB_CHUNKS:
+        if (!shmnd_push_enter(qp, job->revision)) {
+            job->result = SHMND_PENDING;
+            break;
+        }
+        job->result = shmnd_run_chunks(qp->peer, job, false);
+        shmnd_hazard_leave(&qp->link.mine->hazard);
+        break;
+    default: job->result = SHMND_SUCCESS;
+    }
+}
+
+/* Under the lock again: what the copy came to. */
+static inline void shmnd_tx_ran(struct shmnd_qp *qp)
+{
+    struct shmnd_job *job = &qp->tx_job;
+    enum shmnd_job_kind kind = job->kind;
+    qp->tx_started = false;
+    if (shmnd_job_is_cut(job))
+        return; /* still prepared: the next call runs another piece of it */
+    qp->tx_busy = false;
+    job->kind = SHMND_JOB_NONE;
+    if (kind == SHMND_JOB_CHUNKS) {
+        struct shmnd_wqe *large = &qp->wqes[job->request & qp->wq_mask];
+        if (job->request < qp->wq_head)
+            return; /* it has come to its end meanwhile */
+        if (job->result != SHMND_SUCCESS && job->result != SHMND_PENDING)
+            shmnd_tx_fail(large, job->result);
+        large->pushed = job->result == SHMND_SUCCESS;
+        shmnd_notify_receiver(qp, large->flags & SHMND_OP_SOLICIT);
+        return;
+    }
+    if (job->result == SHMND_PENDING)
+        return; /* what it aimed at was withdrawn: issued anew */
+    struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
+    if (kind == SHMND_JOB_PLACE) {
+        if (job->result == SHMND_SUCCESS) {
+            shmnd_tx_number(qp, w);
+            w->slot_pos--; /* its one slot was published before the lock was back */
+            qp->messages++;
+            w->proven = w->sure = job->sure;
+            shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
+            shmnd_count_sent(qp, w->length);
+            shmnd_tx_sent(qp, w, false);
+            return;
+        }
+    }
+    if (job->result == SHMND_SUCCESS)
+        shmnd_count_rdma(qp, w->type, w->length);
+    shmnd_tx_fail(w, job->result);
+    qp->wq_next++;
+}
+
+/* ---- advancing the queue ------------------------------------------------------------- */
+
+/* Invalidate waits until the peer touches nothing of the window any more. */
+static inline bool shmnd_tx_issue_window(struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
+    if (w->type == SHMND_INVALIDATE && w->status == SHMND_SUCCESS && !qp->peer->dead &&
+        !shmnd_hazard_clear_of(&qp->link.theirs->hazard, w->remote_token))
+        return false;
+    qp->held_up_ns = 0;
+    w->state = SHMND_WQE_DONE;
+    qp->wq_next++;
+    return true;
+}
+
+/* The last request that was issued failed, and ends the connection when those before
+ * it are done: what follows it must not reach the other side. */
+static inline bool shmnd_tx_is_broken(const struct shmnd_qp *qp)
+{
+    const struct shmnd_wqe *last = &qp->wqes[(qp->wq_next - 1) & qp->wq_mask];
+    return qp->wq_next != qp->wq_head && last->state == SHMND_WQE_DONE &&
+           last->status != SHMND_SUCCESS && last->status != SHMND_CANCELED;
+}
+
+/* Does an Invalidate wait for the peer to end what it does with the window? */
+static inline bool shmnd_tx_awaits_peer(const struct shmnd_qp *qp)
+{
+    const struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+    return qp->wq_head == qp->wq_next && qp->wq_head != qp->wq_tail &&
+           w->type == SHMND_INVALIDATE && w->state != SHMND_WQE_DONE;
+}
+
+/* Issues what may be issued. SHMND_RUN: run the job (shmnd_tx_run, then
+ * shmnd_tx_ran) and call again; SHMND_NEEDS_MAP: map and call again. */
+static inline enum shmnd_progress shmnd_tx_advance(struct shmnd_qp *qp)
+{
+    if (qp->tx_busy)
+        return qp->tx_started ? SHMND_IDLE : SHMND_RUN;
+    while (!qp->tx_busy && qp->state == SHMND_QP_CONNECTED && !qp->going_down) {
+        shmnd_tx_retire(qp);
+        if (qp->state != SHMND_QP_CONNECTED || qp->wq_head == qp->wq_tail)
+            return SHMND_IDLE;
+        enum shmnd_progress late = shmnd_tx_push_late(qp);
+        if (late != SHMND_IDLE)
+            return late;
+        if (qp->wq_next == qp->wq_tail)
+            return SHMND_IDLE;
+        if (shmnd_tx_is_broken(qp))
+            return SHMND_IDLE;
+        struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
+        uint64_t before = qp->wq_next;
+        enum shmnd_progress p = SHMND_IDLE;
+        if (w->state == SHMND_WQE_DONE)
+            qp->wq_next++; /* cancelled before it was issued */
+        else if (w->type == SHMND_SEND)
+            p = shmnd_tx_issue_send(qp, w);
+        else if (qp->wq_head != qp->wq_next)
+            return SHMND_IDLE; /* behind a Send that waits */
+        else if (w->type == SHMND_READ || w->type == SHMND_WRITE)
+            p = shmnd_tx_issue_rdma(qp, w);
+        else if (!shmnd_tx_issue_window(qp, w))
+            return SHMND_IDLE;
+        if (p != SHMND_IDLE)
+            return p;
+        if (qp->wq_next == before)
+            return SHMND_IDLE;
+    }
+    return SHMND_IDLE;
+}
+
+/* Takes back what was sent after the request at `pos`, to be sent anew. False: one
+ * of it has met a receive, and so has what was sent before it. */
+static inline bool shmnd_tx_unsend_after(struct shmnd_qp *qp, uint64_t pos)
+{
+    while (qp->wq_next - pos > 1) {
+        struct shmnd_wqe *w = &qp->wqes[(qp->wq_next - 1) & qp->wq_mask];
+        if (w->state == SHMND_WQE_SENT && !shmnd_tx_recall(qp, w))
+            return false;
+        if (w->state == SHMND_WQE_SENT) {
+            w->state = SHMND_WQE_QUEUED;
+            qp->large_in_flight = qp->large_in_flight && !w->large;
+            w->large = false;
+        }
+        qp->wq_next--;
+    }
+    return true;
+}
+
+/* The oldest Send has waited too long: it fails, unless it has just met a receive. */
+static inline void shmnd_tx_time_out(struct shmnd_qp *qp, struct shmnd_wqe *oldest)
+{
+    if (!shmnd_tx_unsend_after(qp, qp->wq_head))
+        return;
+    if (oldest->state == SHMND_WQE_SENT && !shmnd_tx_recall(qp, oldest))
+        return;
+    shmnd_tx_fail(oldest, SHMND_IO_TIMEOUT);
+    if (qp->wq_next == qp->wq_head)
+        qp->wq_next++;
+    shmnd_tx_retire(qp);
+}
+
+/* The oldest Send waits for a receive: since when, and is that too long? */
+static inline void shmnd_tx_check_time(struct shmnd_qp *qp, uint64_t now_ns)
+{
+    if (qp->wq_head == qp->wq_tail || qp->tx_busy || qp->state != SHMND_QP_CONNECTED)
+        return;
+    struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+    shmnd_tx_want_credit(qp, true);
+    if (w->type != SHMND_SEND || w->state == SHMND_WQE_DONE || qp->link.their_srq)
+        return;
+    uint64_t cancelled;
+    bool sent = w->state == SHMND_WQE_SENT;
+    uint64_t met = sent ? w->message - w->recalled : qp->messages - qp->recalled;
+    if (!(shmnd_tx_look(qp, &cancelled) & 1) && met + cancelled < qp->viewed)
+        shmnd_count_waiting(qp, w, 0); /* a receive is there; the rest is a matter of copying */
+    else if (w->since_ns == 0)
+        shmnd_count_waiting(qp, w, now_ns);
+    else if (now_ns - w->since_ns > qp->rnr_ns)
+        shmnd_tx_time_out(qp, w);
+}
+
+#endif

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Shared memory by the piece: what `Adapter.allocate` gives out.
+
+Small pieces are cut from common segments and reused by size class; a large piece has a segment of
+its own, which is given back to the system when the piece is. A piece is a `Block`, the base object
+of the numpy array that the user holds: it is returned when the last view of it is gone and never
+before, and its segment stays mapped as long as any piece of it lives.
+"""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.string cimport memset
+
+from bisect import bisect_right
+
+from shmnd.ring.shared_memory.segment cimport Segment
+
+from shmnd.ring.shared_memory.bounds import Bound, no_room
+
+_LINE = 64
+_OWN_SEGMENT = 1 << 20
+_FIRST_SEGMENT = 1 << 20
+_MOST_SEGMENT = 16 << 20
+
+
+def _class_bytes(nbytes: int) -> int:
+    """The size that a small piece is rounded up to: four steps to each doubling."""
+    if nbytes <= _LINE:
+        return _LINE
+    step = max(_LINE, 1 << (nbytes - 1).bit_length() - 3)
+    return (nbytes + step - 1) // step * step
+
+
+cdef class Block:
+    """A piece of an arena. Exports its bytes; returns them when it dies."""
+
+    cdef readonly Arena arena
+    cdef readonly int seg
+    cdef readonly size_t offset
+    cdef readonly size_t nbytes
+    cdef readonly size_t capacity
+    cdef readonly bint alone
+    cdef Segment _segment
+
+    @property
+    def address(self) -> int:
+        """Where it lies in this process."""
+        return 0 if self._segment is None else <size_t>self._segment.base + self.offset
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        if self._segment is None:
+            raise BufferError("a block is made by its arena")
+        PyBuffer_FillInfo(view, self, self._segment.base + self.offset, self.nbytes,
+                          not self._segment.writable, flags)
+
+    def __dealloc__(self):
+        if self.arena is not None:
+            self.arena._returned(self)
+
+
+cdef class Arena:
+    """The shared data memory of one adapter.
+
+    `announce(seg, segment, call)` is called with each new segment before a piece of it is given
+    out, and `withdraw(seg)` when one was given back to the system; that may come from any
+    finaliser, so it must not wait. With a `limit` its segments have no more bytes than that.
+    """
+
+    cdef object _announce, _withdraw
+    cdef dict _segments          # number -> Segment
+    cdef dict _free              # (size class, sealed) -> [(seg, offset)]
+    cdef list _starts            # address -> segment, for `locate`: sorted
+    cdef list _numbers
+    cdef int _next_seg
+    cdef int _seg[2]             # of each kind, for peers to write and sealed: where pieces are cut
+    cdef size_t _used[2]
+    cdef size_t _grow[2]
+    cdef bint _closed
+    cdef object _limit
+    cdef object _bytes
+
+    def __init__(self, announce, withdraw, limit=None):
+        if self._segments is not None:
+            raise TypeError("an arena is made once")
+        self._announce = announce
+        self._withdraw = withdraw
+        self._segments = {}
+        self._free = {}
+        self._starts = []
+        self._numbers = []
+        self._next_seg = 0
+        self._seg[0] = self._seg[1] = -1
+        self._grow[0] = self._grow[1] = _FIRST_SEGMENT
+        self._limit = limit
+        self._bytes = 0
+
+    def allocate(self, nbytes: int, sealed: bool = False, alone: bool = False) -> Block:
+        """Return a piece of `nbytes` zeros; peers may only read a `sealed` one.
+
+        One that is `alone` has a segment of its own, however small it is.
+        """
+        if alone or nbytes >= _OWN_SEGMENT:
+            capacity = (nbytes + 4095) & ~4095
+            return self._block(self._new_segment(capacity, sealed), 0, nbytes, capacity, True)
+        cdef int kind = sealed
+        capacity = _class_bytes(nbytes)
+        waiting = self._free.get((capacity, kind))
+        if waiting:
+            seg, offset = waiting.pop()
+            block = self._block(seg, offset, nbytes, capacity, False)
+            memset((<Block>block)._segment.base + <size_t>offset, 0, capacity)
+            return block
+        if (self._seg[kind] < 0
+                or self._used[kind] + <size_t>capacity > self.segment(self._seg[kind]).size):
+            self._seg[kind] = self._new_segment(self._room_for(capacity, kind), sealed)
+            self._used[kind] = 0
+            self._grow[kind] = min(self._grow[kind] * 2, _MOST_SEGMENT)
+        block = self._block(self._seg[kind], self._used[kind], nbytes, capacity, False)
+        self._used[kind] += capacity
+        return block
+
+    def _room_for(self, capacity: int, kind: int) -> int:
+        """How large a common segment is made: smaller ones where a limit is near."""
+        grow = self._grow[<int>kind]
+        if self._limit is None:
+            return grow
+        return min(grow, max(capacity, (self._limit - self._bytes) & ~4095))
+
+    cdef Segment segment(self, int seg):
+        return <Segment>self._segments[seg]
+
+    cdef object _block(self, int seg, size_t offset, size_t nbytes, size_t capacity, bint alone):
+        cdef Block block = Block.__new__(Block)
+        block._segment = self.segment(seg)
+        block.seg = seg
+        block.offset = offset
+        block.nbytes = nbytes
+        block.capacity = capacity
+        block.alone = alone
+        block.arena = self
+        return block
+
+    cdef int _new_segment(self, size_t nbytes, bint sealed) except -1:
+        call = "Adapter.allocate"
+        if self._limit is not None and self._bytes + nbytes > self._limit:
+            free = max(0, self._limit - self._bytes)
+            name = f"memory_limit of its adapter ({self._limit})"
+            raise no_room(nbytes, Bound(free, name, "open the adapter with a larger one"), call)
+        return self._enter(Segment.create(nbytes, label="data", writable=not sealed, call=call),
+                           call)
+
+    def adopt(self, segment: Segment) -> Block:
+        """Show a segment of another maker to peers, whole, as a piece of its own."""
+        return self._block(self._enter(segment, "Adapter.attach"), 0, segment.size, segment.size,
+                           True)
+
+    cdef int _enter(self, Segment segment, str call) except -1:
+        seg = self._next_seg
+        self._announce(seg, segment, call)
+        self._next_seg += 1
+        self._bytes += segment.counted
+        self._segments[seg] = segment
+        at = bisect_right(self._starts, segment.address)
+        self._starts.insert(at, segment.address)
+        self._numbers.insert(at, seg)
+        return seg
+
+    cdef _returned(self, Block block):
+        """A block died. Called from its end of life: never raises."""
+        if self._closed:
+            return  # the block held the last reference to the segment
+        seg = block.seg
+        if not block.alone:  # not told by its capacity: rounding may reach a segment's own size
+            key = block.capacity, <int>block._segment.sealed
+            self._free.setdefault(key, []).append((seg, block.offset))
+            return
+        at = self._numbers.index(seg)
+        del self._numbers[at], self._starts[at]
+        segment = self._segments.pop(seg)
+        self._bytes -= (<Segment>segment).counted
+        (<Segment>segment).close_fd()
+        self._withdraw(seg)
+
+    def locate(self, address: int, nbytes: int) -> tuple | None:
+        """Return (segment, offset, sealed) of memory wholly in one segment, else None."""
+        at = bisect_right(self._starts, address) - 1
+        if at < 0:
+            return None
+        seg = self._numbers[at]
+        offset = address - self._starts[at]
+        segment = <Segment>self._segments[seg]
+        if offset + nbytes > segment.size:
+            return None
+        return seg, offset, segment.sealed
+
+    def segments(self) -> list:
+        """All segments, as (number, Segment)."""
+        return sorted(self._segments.items())
+
+    def close(self) -> None:
+        """No more allocations; what lives stays mapped until its last view is gone."""
+        self._closed = True
+        self._announce = self._withdraw = None
+        for segment in self._segments.values():
+            (<Segment>segment).close_fd()
+        self._segments.clear()

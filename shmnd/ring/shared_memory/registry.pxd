@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from cpython.ref cimport Py_DECREF
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+
+from shmnd.ring cimport c
+from shmnd.ring.process.counters cimport Tallies
+
+
+cdef class Sge:
+    cdef c.shmnd_sge raw
+    cdef object owner
+
+
+cdef int require_held(Sge sge, str call) except -1
+
+cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) except -1
+
+
+# Give back the contexts of silent successes. Any code may run here.
+cdef inline void give_back_spent(c.shmnd_registry *registry) noexcept:
+    cdef void *context
+    while registry != NULL and registry.spent != NULL:
+        context = c.shmnd_take_spent(registry)
+        if context != NULL:
+            Py_DECREF(<object>context)
+
+
+cdef class Registry:
+    cdef c.shmnd_registry raw
+    cdef uint16_t *_generations
+    cdef object _free
+    cdef list _tables
+    cdef dict _held  # what is registered, by token, for buffers that have an owner
+    cdef dict _held_up  # withdrawn tokens that a peer is to let go of, and since when it is
+    cdef object _announce
+    cdef Tallies _tallies
+    cdef c.shmnd_qp **_qps
+    cdef uint32_t _qp_count, _qp_room
+    cdef uint64_t _bonds
+
+    cdef _drive(self)
+    cdef add_qp(self, c.shmnd_qp *qp)
+    cdef uint64_t new_bond(self)
+    cdef void remove_qp(self, c.shmnd_qp *qp) noexcept
+    cdef uint32_t _new_token(self) except 0
+    cdef void _forget_context(self, c.shmnd_region *region) noexcept
+    cdef c.shmnd_region *_take(self, uint64_t address, uint64_t length, uint32_t rights,
+                               uint32_t segment, uint64_t offset) except NULL
+    cdef c.shmnd_grant *_grant_of(self, uint32_t token) except NULL

@@ -1,0 +1,477 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Registered memory: tokens, what they stand for, and what of it peers may touch.
+
+The registry is private to an adapter; of the entries with remote rights a grant is published in
+table segments that peers can only read. See tokens.h for the argument.
+"""
+
+import random
+from collections import deque
+
+from cpython.buffer cimport PyBUF_ANY_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from cpython.number cimport PyIndex_Check
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdlib cimport calloc, free
+from libc.stdint cimport UINT64_MAX
+from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
+
+from shmnd.ring cimport c
+from shmnd.ring.process.counters cimport Tallies
+from shmnd.ring.shared_memory.segment cimport Segment, lies_in_fragile
+
+from shmnd.status import Status, error
+from shmnd.common.arguments import integer
+
+cdef uint32_t _MOST = 1u << c.SHMND_TOKEN_INDEX_BITS
+# An index rests until this many others are free, so that a token value does not return soon.
+cdef int _REST = 4096
+_PRIVATE = int(c.SHMND_PRIVATE_MEMORY)
+
+
+cdef inline object _whole(object value):
+    """The int that a value stands for; None for what is no integer."""
+    if type(value) is int:
+        return value
+    return integer(value) if PyIndex_Check(value) else None
+
+
+cdef class Sge:
+    """Sge(buffer_or_address, length, token)\n--\n\nA stretch of registered memory. Immutable."""
+
+    def __init__(self, buffer_or_address, length, token) -> None:
+        cdef Py_buffer view
+        # Asked first: numpy's integers are buffers too, of the few bytes that they are kept in.
+        address = _whole(buffer_or_address)
+        if address is None:
+            try:
+                PyObject_GetBuffer(buffer_or_address, &view, PyBUF_ANY_CONTIGUOUS)
+            except TypeError as exc:
+                raise error(Status.INVALID_PARAMETER_1, "Sge",
+                            f"{buffer_or_address!r} is neither a buffer nor an address; pass "
+                            "bytes, an array, or what MemoryRegion.address gives") from exc
+            except (BufferError, ValueError) as exc:
+                raise error(Status.INVALID_PARAMETER_1, "Sge",
+                            f"the buffer is not contiguous: {exc}") from exc
+            address = <size_t>view.buf
+            if length is None:
+                length = view.len
+            PyBuffer_Release(&view)
+            self.owner = buffer_or_address
+        nbytes, number = _whole(length), _whole(token)
+        if nbytes is None or not 0 <= nbytes <= 0xFFFFFFFF:
+            raise error(Status.INVALID_PARAMETER_2, "Sge",
+                        f"length {length!r} is outside 0..2**32-1")
+        if not 0 <= address <= 0xFFFFFFFFFFFFFFFF:
+            raise error(Status.INVALID_PARAMETER_1, "Sge", f"{address} is no address")
+        if number is None or not 0 <= number <= 0xFFFFFFFF:
+            raise error(Status.INVALID_PARAMETER_3, "Sge",
+                        f"token {token!r} is outside 0..2**32-1; pass MemoryRegion.local_token, "
+                        "or 0 with OpFlag.INLINE")
+        self.raw.address = address
+        self.raw.length = nbytes
+        self.raw.token = number
+
+    @property
+    def address(self) -> int:
+        """Where it begins."""
+        return self.raw.address
+
+    @property
+    def length(self) -> int:
+        """How many bytes."""
+        return self.raw.length
+
+    @property
+    def token(self) -> int:
+        """The local token of the region that covers it."""
+        return self.raw.token
+
+    def __eq__(self, other):
+        if not isinstance(other, Sge):
+            return NotImplemented
+        cdef Sge that = other
+        return (self.raw.address == that.raw.address and self.raw.length == that.raw.length
+                and self.raw.token == that.raw.token)
+
+    def __hash__(self):
+        return hash((self.raw.address, self.raw.length, self.raw.token))
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        return Sge, (self.raw.address, self.raw.length, self.raw.token)
+
+    def __repr__(self) -> str:
+        return f"Sge({self.raw.address:#x}, {self.raw.length}, {self.raw.token:#x})"
+
+
+cdef int require_held(Sge sge, str call) except -1:
+    """An element that is read where it lies must lie in the buffer that it was made of, as that
+    is now: it may have shrunk or moved. One made of a bare address is for others to check."""
+    cdef Py_buffer view
+    cdef uint64_t begin, end
+    if sge.owner is None:
+        return 0
+    begin = end = 0
+    try:
+        PyObject_GetBuffer(sge.owner, &view, PyBUF_ANY_CONTIGUOUS)
+    except (BufferError, ValueError):
+        pass  # it was released, or closed
+    else:
+        begin = <size_t>view.buf
+        end = begin + <uint64_t>view.len
+        PyBuffer_Release(&view)
+    if sge.raw.address == begin and sge.raw.length <= end - begin:
+        return 0
+    raise error(Status.ACCESS_VIOLATION, call,
+                f"{sge.raw.length} bytes at {sge.raw.address:#x} are not all in their buffer, "
+                f"which has {end - begin} at {begin:#x} now")
+
+
+cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) except -1:
+    """Write a scatter/gather list to `out`, which holds 16; give its length."""
+    cdef uint32_t n = 0
+    if isinstance(sge, Sge):
+        out[0] = (<Sge>sge).raw
+        return 1
+    if sge is None:
+        return 0
+    if not isinstance(sge, (list, tuple)):
+        raise TypeError(f"{call}: sge must be an Sge, a list or tuple of them, or None, "
+                        f"not {type(sge).__name__}; MemoryRegion.sge(offset, length) makes one")
+    if len(sge) > 16:
+        raise error(Status.DATA_OVERRUN, call,
+                    f"{len(sge)} scatter/gather elements, at most {most} are granted, and never "
+                    "more than 16; join what lies together, or post several requests")
+    for item in sge:
+        if not isinstance(item, Sge):
+            raise TypeError(f"{call}: a scatter/gather list holds Sge, not {type(item).__name__}")
+        out[n] = (<Sge>item).raw
+        n += 1
+    return n
+
+
+cdef class HeldBuffer:
+    """A caller's buffer, held for as long as it is registered."""
+
+    cdef Py_buffer _view
+    cdef readonly bint held
+    cdef bint registered  # a token stands for it: it stays
+
+    def __cinit__(self, buffer) -> None:
+        PyObject_GetBuffer(buffer, &self._view, PyBUF_ANY_CONTIGUOUS)
+        self.held = True
+
+    @property
+    def address(self) -> int:
+        """Where it begins."""
+        return <size_t>self._view.buf
+
+    @property
+    def nbytes(self) -> int:
+        """How long it is."""
+        return self._view.len
+
+    @property
+    def readonly(self) -> bool:
+        """Whether its owner allows no writing."""
+        return bool(self._view.readonly)
+
+    def release(self) -> None:
+        """Let it go, unless it is registered; harmless when it was let go before."""
+        if self.held and not self.registered:
+            self.held = False
+            PyBuffer_Release(&self._view)
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self._view)
+
+
+def is_mapped(address: int, nbytes: int) -> bool:
+    """Is this range memory of this process? Asks the kernel, a quarter GiB at a time."""
+    cdef unsigned char[::1] pages = bytearray(65536)
+    cdef uint64_t at = <uint64_t>address & ~<uint64_t>4095
+    cdef uint64_t end = <uint64_t>address + <uint64_t>nbytes
+    cdef uint64_t piece
+    if end < at or end >= <uint64_t>1 << 63:
+        return False
+    while at < end:
+        piece = min(end - at, <uint64_t>65536 * 4096)
+        if c.mincore(<void *><size_t>at, <size_t>piece, &pages[0]) != 0:
+            return False
+        at += piece
+    return True
+
+
+def copies_within_work() -> bool:
+    """Does the kernel copy within this process? Tried; a filter of system calls can forbid it."""
+    cdef unsigned char from_ = 1, to = 0
+    return c.shmnd_vm_copy_here(&to, &from_, 1) == 0 and to == 1
+
+
+cdef uint64_t _length(const c.shmnd_region *region) noexcept:
+    """The bytes of a region, fragile or not."""
+    return region.offset if region.rights & c.SHMND_MR_FRAGILE else region.length
+
+
+cdef class Registry:
+    """The regions and windows of one adapter. `announce(seg, segment, call)` publishes a table;
+    the regions are counted in `tallies`."""
+
+    def __cinit__(self, announce, Tallies tallies not None):
+        # Reserved whole, so that an entry never moves; pages come with use.
+        cdef void *at = mmap(NULL, _MOST * sizeof(c.shmnd_region), PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+        if at == MAP_FAILED:
+            raise error(Status.INSUFFICIENT_RESOURCES, "open_adapter",
+                        f"no address space for a registry of {_MOST} regions (ulimit -v)")
+        self.raw.regions = <c.shmnd_region *>at
+        self._generations = <uint16_t *>calloc(_MOST, sizeof(uint16_t))
+        if self._generations == NULL:
+            raise MemoryError
+
+        self._announce = announce
+        self._tallies = tallies
+        self._held_up = {}
+        self._held = {}
+        self._free = deque()
+        self._tables = []
+
+    def __dealloc__(self):
+        cdef uint32_t index
+        if self.raw.regions != NULL:
+            for index in range(self.raw.count):
+                self._forget_context(&self.raw.regions[index])
+            munmap(self.raw.regions, _MOST * sizeof(c.shmnd_region))
+        free(self._generations)
+        PyMem_RawFree(self._qps)
+
+    # -- queue pairs: whose hazard words an owner must look at --
+
+    cdef add_qp(self, c.shmnd_qp *qp):
+        cdef void *grown
+        if self._qp_count == self._qp_room:
+            grown = PyMem_RawRealloc(self._qps, (self._qp_room * 2 + 16) * sizeof(self._qps[0]))
+            if grown == NULL:
+                raise MemoryError
+            self._qps = <c.shmnd_qp **>grown
+            self._qp_room = self._qp_room * 2 + 16
+        self._qps[self._qp_count] = qp
+        self._qp_count += 1
+
+    cdef void remove_qp(self, c.shmnd_qp *qp) noexcept:
+        cdef uint32_t i
+        for i in range(self._qp_count):
+            if self._qps[i] == qp:
+                self._qp_count -= 1
+                self._qps[i] = self._qps[self._qp_count]
+                return
+
+    cdef uint64_t new_bond(self):
+        """A number for one connection, never used before."""
+        self._bonds += 1
+        return self._bonds
+
+    # -- entries --
+
+    cdef uint32_t _new_token(self) except 0:
+        cdef uint32_t index
+        if len(self._free) > _REST or self.raw.count == _MOST:
+            if not self._free:
+                raise error(Status.INSUFFICIENT_RESOURCES, "register",
+                            f"all {_MOST} registrations of this adapter are in use")
+            index = self._free.popleft()
+        else:
+            index = self.raw.count
+            self._generations[index] = random.randrange(1 << 14)
+            self.raw.count += 1
+        cdef uint32_t generation = (self._generations[index] + 1) & 0x3FFF
+        self._generations[index] = generation if generation else 1
+        return <uint32_t>self._generations[index] << c.SHMND_TOKEN_INDEX_BITS | index
+
+    cdef c.shmnd_region *_take(self, uint64_t address, uint64_t length, uint32_t rights,
+                               uint32_t segment, uint64_t offset) except NULL:
+        cdef uint32_t token = self._new_token()
+        cdef c.shmnd_region *region = &self.raw.regions[token & c.SHMND_TOKEN_INDEX_MASK]
+        region.base = address
+        region.length = length
+        region.offset = offset
+        region.segment = segment
+        region.token = token
+        region.rights = rights
+        region.posted = 0
+        region.bond = 0
+        region.context = NULL
+        return region
+
+    cdef c.shmnd_grant *_grant_of(self, uint32_t token) except NULL:
+        """The place of a grant, in a table that peers know."""
+        cdef uint32_t table = (token & c.SHMND_TOKEN_INDEX_MASK) // c.SHMND_TABLE_ENTRIES
+        if self.raw.tables[table] == NULL:
+            segment = Segment.create(c.SHMND_TABLE_ENTRIES * sizeof(c.shmnd_grant), label="table",
+                                     writable=False, call="MemoryRegion.register")
+            self._announce(c.SHMND_FIRST_TABLE_SEGMENT + table, segment,
+                           "MemoryRegion.register")
+            self._tables.append((c.SHMND_FIRST_TABLE_SEGMENT + table, segment))
+            self.raw.tables[table] = <c.shmnd_grant *>(<Segment>segment).base
+        return c.shmnd_grant_slot(&self.raw, token)
+
+    def tables(self) -> list:
+        """The table segments, as (number, Segment)."""
+        return list(self._tables)
+
+    def register(self, buffer: object, rights: int, place: tuple | None) -> int:
+        """Enter memory and publish its remote rights; give its token.
+
+        `buffer` is a HeldBuffer, which is held until `release`, or has an address and a number of
+        bytes, which the caller keeps alive.
+        """
+        cdef uint64_t address = buffer.address, length = buffer.nbytes
+        if isinstance(buffer, HeldBuffer):
+            if not buffer.held:
+                raise error(Status.ACCESS_VIOLATION, "MemoryRegion.register",
+                            "the buffer was released")
+        elif not is_mapped(address, length):
+            raise error(Status.ACCESS_VIOLATION, "MemoryRegion.register",
+                        f"{length} bytes at {address:#x} are not all memory of this process")
+        cdef uint32_t segment = place[0] if place else c.SHMND_PRIVATE_MEMORY
+        cdef uint64_t offset = place[1] if place else 0
+        cdef c.shmnd_region *region = self._take(address, length, rights, segment, offset)
+        cdef uint32_t allowed = 0
+        if place and place[2]:
+            region.rights |= c.SHMND_MR_SEALED
+        if not place and lies_in_fragile(address, length):
+            region.rights |= c.SHMND_MR_FRAGILE
+            region.offset, region.length = region.length, 0
+        if rights & c.SHMND_MR_REMOTE_READ:
+            allowed |= c.SHMND_ALLOW_READ
+        if (rights & c.SHMND_MR_REMOTE_WRITE) == c.SHMND_MR_REMOTE_WRITE:
+            allowed |= c.SHMND_ALLOW_WRITE
+        if allowed:
+            try:
+                c.shmnd_grant_publish(self._grant_of(region.token), region, allowed, 0)
+            except BaseException:
+                self._release(region.token)
+                raise
+        if isinstance(buffer, HeldBuffer):
+            (<HeldBuffer>buffer).registered = True
+            self._held[region.token] = buffer
+        self._tallies.count_region(1, length)
+        return region.token
+
+    def withdraw(self, token: int) -> None:
+        """First half of Deregister: nothing new begins with this token."""
+        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
+        cdef c.shmnd_grant *grant = c.shmnd_grant_slot(&self.raw, token)
+        if region == NULL:
+            return
+        if region.base != UINT64_MAX:  # a window's is
+            self._tallies.count_region(-1, _length(region))
+        # The token still finds the entry, for what has to let go of it; no SGE lies in it.
+        region.base = UINT64_MAX
+        region.length = 0
+        if region.rights & c.SHMND_MR_FRAGILE:
+            region.offset = 0
+        if grant != NULL and c.shmnd_relaxed32(&grant.token) == <uint32_t>token:
+            c.shmnd_grant_revoke(grant)
+
+    def settled(self, token: int) -> bool:
+        """Does nobody touch the memory of a withdrawn token any more? Asks each time anew."""
+        self._drive()
+        cdef uint64_t now = c.shmnd_coarse_ns(), since = self._held_up.pop(token, 0)
+        cdef uint32_t i
+        cdef bint touched = False
+        for i in range(self._qp_count):
+            if not c.shmnd_qp_lets_go(self._qps[i], token, &since, now):
+                touched = True
+        if touched:
+            self._held_up[token] = since
+        give_back_spent(&self.raw)
+        return not touched
+
+    cdef _drive(self):
+        """Run what a poll has prepared, go on with ends: their owner may wait for nothing else."""
+        cdef uint32_t i
+        cdef list owners = []
+        for i in range(self._qp_count):
+            if c.shmnd_qp_has_to_go_on(self._qps[i]):
+                owners.append(<object>self._qps[i].owner)
+        for owner in owners:
+            owner._progress()
+
+    def release(self, token: int) -> None:
+        """Second half of Deregister: the entry may be used again."""
+        self._release(token)
+
+    def _release(self, token: int) -> None:
+        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
+        if region != NULL:
+            region.token = 0
+            region.bond = 0
+            self._forget_context(region)
+            self._free.append(token & c.SHMND_TOKEN_INDEX_MASK)
+            held = self._held.pop(token, None)
+            if held is not None:
+                (<HeldBuffer>held).registered = False
+
+    cdef void _forget_context(self, c.shmnd_region *region) noexcept:
+        cdef void *context = region.context
+        region.context = NULL
+        if context != NULL:
+            Py_DECREF(<object>context)
+
+    def bind(self, region_token: int, address: int, length: int, rights: int,
+             connection: int, bond: int, context: object = None) -> int:
+        """Publish a window on a region for one connection; give its token.
+
+        `bond` is the queue pair's, `context` what its receive queue reports when the peer
+        invalidates the window; with None it reports nothing.
+        """
+        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, region_token)
+        if region == NULL:
+            raise error(Status.INVALID_PARAMETER_2, "QueuePair.bind", "the region is gone")
+        cdef uint64_t offset = region.offset + (<uint64_t>address - region.base)
+        cdef c.shmnd_region *window = self._take(address, length, 0, region.segment, offset)
+        try:
+            c.shmnd_grant_publish(self._grant_of(window.token), window, rights, connection)
+        except BaseException:
+            self._release(window.token)
+            raise
+        # A window's token is for peers; as an SGE's it covers nothing.
+        window.base = UINT64_MAX
+        window.length = 0
+        window.bond = bond
+        if context is not None:
+            Py_INCREF(context)
+            window.context = <void *>context
+        return window.token
+
+    def is_bound(self, token: int) -> bool:
+        """Is this the token of a window that nobody has invalidated, neither side?"""
+        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
+        return region != NULL and region.bond != 0
+
+    def rights(self, token: int) -> int:
+        """The flags that a region was registered with."""
+        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
+        if region == NULL:
+            return 0
+        return region.rights & ~<uint32_t>(c.SHMND_MR_SEALED | c.SHMND_MR_FRAGILE)
+
+    def is_sealed(self, token: int) -> bool:
+        """Is this a region in memory that peers may only read?"""
+        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
+        return region != NULL and bool(region.rights & c.SHMND_MR_SEALED)
+
+    def covers(self, token: int, address: int, length: int) -> bool:
+        """Does the region of a token hold this range?"""
+        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
+        return (region != NULL and region.base <= address
+                and address - region.base + length <= _length(region))

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The life of a connected queue pair: noticing what the other side did,
+ * flushing, disconnecting. How it goes down is in teardown.h.
+ */
+#ifndef SHMND_TEARDOWN_CONNECTION_H
+#define SHMND_TEARDOWN_CONNECTION_H
+
+#include "teardown/deregister.h"
+
+/* ---- Flush ------------------------------------------------------------------------------------ */
+
+static inline void shmnd_flush_request(struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
+    /* A Bind takes effect when it is posted; one that is cancelled shall have none. */
+    if (w->type == SHMND_BIND && w->status == SHMND_SUCCESS)
+        shmnd_window_unbind(qp->registry, w->remote_token, qp->bond);
+    shmnd_tx_fail(w, SHMND_CANCELED);
+}
+
+static inline void shmnd_flush_requests(struct shmnd_qp *qp)
+{
+    /* Newest first: what is sent is recalled in that order, as far as it can be.
+     * A message that stays keeps its number of receives, so those before it stay. */
+    bool stays = false;
+    for (uint64_t i = qp->wq_tail; i-- != qp->wq_head;) {
+        struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
+        bool running = qp->tx_busy && (i == qp->wq_next || w->large);
+        bool canceled = w->state == SHMND_WQE_DONE && w->status != SHMND_SUCCESS;
+        /* What has met a receive, or a copy of ours is using, ends in its own
+         * time; the rest is cancelled behind it, in order. */
+        if (w->state == SHMND_WQE_DONE || w->moved || running)
+            stays = stays || (w->type == SHMND_SEND && !canceled);
+        else if (w->state == SHMND_WQE_QUEUED || (!stays && shmnd_tx_recall(qp, w)))
+            shmnd_flush_request(qp, w);
+        else
+            stays = true;
+    }
+}
+
+static inline enum shmnd_progress shmnd_flush_step(struct shmnd_qp *qp, uint64_t now_ns)
+{
+    if (qp->rx_busy)
+        return SHMND_IDLE;
+    if (!shmnd_rx_withdraw(qp)) {
+        shmnd_qp_held_up(qp, &qp->held_up_ns, now_ns);
+        return SHMND_IDLE;
+    }
+    qp->held_up_ns = 0;
+    /* Receives of a shared queue are not cancelled: what comes meets them later. */
+    enum shmnd_progress drain = qp->shared ? SHMND_IDLE : shmnd_down_drain(qp);
+    if (drain != SHMND_IDLE || qp->rx_open || qp->rx_fault)
+        return drain;
+    uint64_t before = qp->own.matched;
+    if (qp->own.matched < qp->flush_receives)
+        shmnd_cancel_receives(qp, qp->flush_receives);
+    qp->cancelled += qp->own.matched - before;
+    /* SYNC flush: release, pairs with acquire in shmnd_tx_look() */
+    shmnd_release64(&qp->link.mine->cancelled, qp->cancelled);
+    SHMND_KILL_POINT("flush-counted");
+    qp->flush_pending = false;
+    shmnd_rx_reoffer(qp);
+    return SHMND_IDLE;
+}
+
+/* Cancels what is posted now. On a live connection call shmnd_qp_progress() on. */
+static inline void shmnd_qp_flush(struct shmnd_qp *qp)
+{
+    if (qp->state != SHMND_QP_CONNECTED) {
+        if (qp->state != SHMND_QP_ATTACHED && !qp->going_down)
+            shmnd_cancel_receives(qp, qp->own.posted);
+        if (qp->state != SHMND_QP_ATTACHED)
+            return;
+    }
+    shmnd_batch_show(qp);
+    shmnd_tx_retire(qp);
+    shmnd_flush_requests(qp);
+    qp->flush_pending = true;
+    qp->flush_receives = qp->own.posted;
+    qp->drain_end = qp->in.read_pos + SHMND_RING_SLOTS;
+    shmnd_qp_activate(qp);
+}
+
+/* ---- attempts that come to nothing ---------------------------------------------------------------- */
+
+/* Before both ends were open: no push begins from here on. */
+static inline void shmnd_close_unopened(struct shmnd_qp *qp, enum shmnd_link_state state)
+{
+    shmnd_put32(&qp->link.mine->closing, 1);
+    /* SYNC closing, SYNC placing: fence, as in shmnd_qp_go_down() */
+    shmnd_store_then_load();
+    shmnd_show_state(qp, state);
+}
+
+static inline void shmnd_unpublish_all(struct shmnd_qp *qp)
+{
+    for (uint64_t pos = qp->own.matched; pos != qp->own.posted; pos++)
+        shmnd_rx_unpin(qp, &qp->own.entries[pos & qp->own.mask], shmnd_rqe_sges(&qp->own, pos));
+}
+
+/* The peer names a segment that it never announced: what names it fails. */
+static inline void shmnd_fail_unmapped(struct shmnd_qp *qp, bool receiving)
+{
+    if (receiving) {
+        qp->rx_needs_segment = false;
+        qp->rx_fault = true;
+        return;
+    }
+    struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
+    if (qp->wq_next == qp->wq_tail)
+        w = &qp->wqes[qp->wq_head & qp->wq_mask]; /* a large message already announced */
+    else
+        qp->wq_next++;
+    shmnd_tx_fail(w, w->type == SHMND_SEND ? SHMND_ACCESS_VIOLATION : qp->target_fault);
+}
+
+/* The owner ends the connection. What a batch held back is sent as if it had not. */
+static inline void shmnd_qp_disconnect(struct shmnd_qp *qp)
+{
+    shmnd_batch_show(qp);
+    shmnd_tx_retire(qp);
+    shmnd_qp_go_down(qp, SHMND_LINK_CLOSED, SHMND_CANCELED);
+}
+
+static inline shmnd_word64 *shmnd_read_pos_of(struct shmnd_side *side)
+{
+    return &side->read_pos;
+}
+
+/* ---- progress ----------------------------------------------------------------------------------- */
+
+/* Notices what the other side did. */
+static inline void shmnd_qp_look(struct shmnd_qp *qp)
+{
+    enum shmnd_link_state s = shmnd_their_state(qp);
+    /* An end that opened and closed before we looked did connect. */
+    if (qp->state == SHMND_QP_ATTACHED && shmnd_relaxed32(&qp->link.theirs->opened))
+        shmnd_qp_enter(qp, SHMND_QP_CONNECTED);
+    if (s <= SHMND_LINK_OPEN || qp->state != SHMND_QP_CONNECTED)
+        return;
+    shmnd_qp_go_down(qp, SHMND_LINK_CLOSED,
+                     s == SHMND_LINK_DEAD ? SHMND_IO_TIMEOUT : SHMND_CANCELED);
+}
+
+/* Everything but taking messages. The caller runs or maps as told and calls
+ * again. */
+static inline enum shmnd_progress shmnd_qp_progress(struct shmnd_qp *qp, uint64_t now_ns)
+{
+    if (!qp->link.theirs)
+        return SHMND_IDLE;
+    shmnd_qp_look(qp);
+    if (qp->rx_fault && !qp->going_down)
+        shmnd_qp_go_down(qp, SHMND_LINK_FAULT, SHMND_CANCELED);
+    shmnd_batch_show(qp); /* whoever polls waits for what was posted */
+    /* A poll tells of one job; another that it prepared is told of now. */
+    if ((qp->tx_busy && !qp->tx_started) || shmnd_rx_is_prepared(qp))
+        return SHMND_RUN;
+    enum shmnd_progress p = SHMND_IDLE;
+    if (qp->flush_pending && !qp->going_down)
+        p = shmnd_flush_step(qp, now_ns);
+    if (p == SHMND_IDLE && qp->wq_head != qp->wq_tail) {
+        p = shmnd_tx_advance(qp);
+        if (p == SHMND_IDLE)
+            shmnd_tx_check_time(qp, now_ns);
+        if (shmnd_tx_awaits_peer(qp))
+            shmnd_qp_held_up(qp, &qp->held_up_ns, now_ns);
+    }
+    if (p == SHMND_IDLE && qp->going_down)
+        p = shmnd_down_step(qp, now_ns);
+    shmnd_batch_show(qp); /* and what that could issue */
+    return p;
+}
+
+#endif

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Going down: what is done between the first word of a connection's end
+ * (shmnd_qp_go_down in wake.h) and the state that the other side is shown.
+ *
+ * It takes what arrived first (delivered is delivered), then cancels the rest,
+ * then shows the new state. It may take several steps: a copy of another
+ * thread, or of the other side, is waited for, never interrupted. A dead
+ * process is waited for in nothing.
+ */
+#ifndef SHMND_TEARDOWN_TEARDOWN_H
+#define SHMND_TEARDOWN_TEARDOWN_H
+
+#include "receive/consume.h"
+
+static inline enum shmnd_link_state shmnd_their_state(const struct shmnd_qp *qp)
+{
+    if (qp->peer->dead)
+        return SHMND_LINK_DEAD;
+    /* SYNC state: acquire, pairs with release in shmnd_show_state() */
+    uint32_t s = shmnd_acquire32(&qp->link.theirs->state);
+    return s <= SHMND_LINK_FAULT ? (enum shmnd_link_state)s : SHMND_LINK_FAULT;
+}
+
+static inline void shmnd_show_state(struct shmnd_qp *qp, enum shmnd_link_state state)
+{
+    /* SYNC state: release, pairs with acquire in shmnd_their_state() */
+    shmnd_release32(&qp->link.mine->state, state);
+    SHMND_KILL_POINT("state-shown");
+    /* SYNC arm, SYNC ready: fence of the producer */
+    shmnd_store_then_load();
+    shmnd_bell_mark(qp->link.receive_bell, qp->link.receive_marks, qp->link.receive_bit);
+    shmnd_bell_mark(qp->link.initiator_bell, qp->link.initiator_marks, qp->link.initiator_bit);
+    shmnd_ring_doorbell(qp->peer->doorbell);
+}
+
+/* After `closing`: does the other side touch nothing of ours any more? What it
+ * cannot be touching is a lie, and not waited for. */
+static inline bool shmnd_quiet(const struct shmnd_qp *qp)
+{
+    /* SYNC hazard-clear: acquire, pairs with release in shmnd_hazard_leave() */
+    uint64_t hazard = shmnd_acquire64(&qp->link.theirs->hazard);
+    if (qp->peer->dead || hazard == 0)
+        return true;
+    return hazard != SHMND_HAZARD_PUSH &&
+           (hazard >> 32 || shmnd_token_index((uint32_t)hazard) >= qp->registry->count);
+}
+
+/* A process that stays in the middle of one copy for so long does not mean to end
+ * it. Long enough for the longest copy on a machine that is busy. */
+#define SHMND_PATIENCE_NS (10ull * 1000 * 1000 * 1000)
+
+/* Something here waits, since `*since_p`, until the other side ends a copy: for a while. */
+static inline void shmnd_qp_held_up(struct shmnd_qp *qp, uint64_t *since_p, uint64_t now_ns)
+{
+    if (*since_p == 0)
+        *since_p = now_ns;
+    else if (now_ns - *since_p > SHMND_PATIENCE_NS)
+        shmnd_qp_go_down(qp, SHMND_LINK_FAULT, SHMND_IO_TIMEOUT);
+}
+
+/* Takes what arrived into the receive queue's ring. SHMND_IDLE: all taken. */
+static inline enum shmnd_progress shmnd_down_drain(struct shmnd_qp *qp)
+{
+    while (qp->rx_told || ((shmnd_receives_outstanding(qp->receives) || qp->rx_open) &&
+                           qp->in.read_pos < qp->drain_end))
+        if (!shmnd_qp_take_one(qp))
+            break;
+    if (qp->rx_fault)
+        return SHMND_IDLE;
+    if (qp->rx_needs_segment)
+        return SHMND_NEEDS_MAP;
+    return qp->rx_job.kind != SHMND_JOB_NONE ? SHMND_RUN : SHMND_IDLE;
+}
+
+/* No chunk of the large message we were sending is being read over there, and
+ * none will be. False: the other side is in the middle of one. */
+static inline bool shmnd_down_withdraw_large(struct shmnd_qp *qp)
+{
+    if (!qp->large_in_flight || qp->peer->dead)
+        return true;
+    struct shmnd_wqe *w = NULL;
+    for (uint64_t i = qp->wq_head; i != qp->wq_next; i++)
+        if (qp->wqes[i & qp->wq_mask].large && qp->wqes[i & qp->wq_mask].state == SHMND_WQE_SENT)
+            w = &qp->wqes[i & qp->wq_mask];
+    if (!w || w->moved)
+        return true;
+    struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
+    struct shmnd_share *share = &qp->link.mine->shares[w->share];
+    if (shmnd_chunks_finished(share, &c))
+        return true;
+    /* Claim the rest without copying: no other chunk is begun. Those are
+     * never counted, so the message can not look finished. */
+    for (uint32_t i = 0; i < c.count && shmnd_chunks_claim(share, &c, false) >= 0; i++)
+        qp->withheld++;
+    /* SYNC chunk-done: acquire, pairs with release in shmnd_chunks_count_done() */
+    return shmnd_acquire64(&share->done) + qp->withheld >= c.count;
+}
+
+/* A receive was posted for it, and the other side did not close before it was shown. */
+static inline bool shmnd_down_sure(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
+{
+    return w->sure || (w->proven && !shmnd_relaxed32(&qp->link.theirs->closing));
+}
+
+/* Has a Send before the one at `pos` met no receive as far as is known, so that it is
+ * about to be taken back? */
+static inline bool shmnd_down_recalls_before(const struct shmnd_qp *qp, uint64_t pos,
+                                             uint64_t taken)
+{
+    for (uint64_t i = qp->wq_head; i != pos; i++) {
+        const struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
+        if (w->state == SHMND_WQE_SENT && w->message >= taken && !w->proven)
+            return true;
+    }
+    return false;
+}
+
+/* All up to the one at `pos` are shown and sure of their receives. They stay so if the other
+ * side closes in the next moment: it takes what was shown before. */
+static inline void shmnd_down_make_sure(struct shmnd_qp *qp, uint64_t pos)
+{
+    for (uint64_t i = qp->wq_head; i <= pos; i++) {
+        struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
+        w->sure = w->sure || (w->state == SHMND_WQE_SENT && w->proven && !w->large);
+    }
+}
+
+/* The Send on its way before the one at `pos` that takes more than its slots: a large one, or
+ * one in parts. There is one at most; `pos` when there is none. */
+static inline uint64_t shmnd_down_long_before(const struct shmnd_qp *qp, uint64_t pos,
+                                              uint64_t taken)
+{
+    for (uint64_t i = qp->wq_head; i != pos; i++) {
+        const struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
+        if (w->state == SHMND_WQE_SENT && w->message >= taken && w->large)
+            return i;
+    }
+    return pos;
+}
+
+/* Makes sure that such a Send is never whole over there: its reader gets past it no more.
+ * False: it may be whole, or the other side is in the middle of a chunk. */
+static inline bool shmnd_down_cut_short(struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
+    if (w->moved) {
+        w->cut = w->cut || shmnd_slots_recall(&qp->out, w->slot_pos);
+        return w->cut;
+    }
+    struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
+    return shmnd_down_withdraw_large(qp) &&
+           !shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
+}
+
+/* What cannot be taken back was claimed over there or is sure to be: do both sides agree
+ * on it already, and on all before it? Of a large one they do when its chunks say so, and
+ * of a large one that invalidates when they say that it will never be whole. */
+static inline bool shmnd_down_agreed(struct shmnd_qp *qp, struct shmnd_wqe *w, uint64_t pos,
+                                     uint64_t taken)
+{
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
+    if (shmnd_acquire64(&qp->link.theirs->taken) > w->message)
+        return true;
+    if (!w->large || w->moved) {
+        if (!shmnd_down_sure(qp, w) || shmnd_down_recalls_before(qp, pos, taken))
+            return false;
+        shmnd_down_make_sure(qp, pos);
+        return true;
+    }
+    return !(w->flags & SHMND_OP_INVALIDATE) || shmnd_down_cut_short(qp, w);
+}
+
+/* Takes back what waits for a receive, what is not whole over there and what gives a window
+ * back, so that both sides agree on it. A large one was written for one receive: it goes
+ * back before one that would leave its receive to it. What is sure of its receive goes back
+ * with a longer one before it, when that is cut short: nothing from there on is taken.
+ * False: the other side has met one and not said so yet. */
+static inline bool shmnd_down_recall(struct shmnd_qp *qp)
+{
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
+    uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
+    for (uint64_t i = qp->wq_next; i-- != qp->wq_head;) {
+        struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
+        bool parts = w->moved != 0, large = w->large && !parts;
+        if (w->state != SHMND_WQE_SENT || w->message < taken)
+            continue;
+        if (large && !(w->flags & SHMND_OP_INVALIDATE) && !shmnd_down_recalls_before(qp, i, taken))
+            continue;
+        if (parts ? shmnd_slots_recall(&qp->out, w->slot_pos) : shmnd_tx_recall(qp, w)) {
+            shmnd_tx_fail(w, SHMND_CANCELED);
+            continue;
+        }
+        uint64_t at = shmnd_down_long_before(qp, i, taken);
+        if (at == i || shmnd_down_recalls_before(qp, at, taken) ||
+            !shmnd_down_cut_short(qp, &qp->wqes[at & qp->wq_mask]))
+            return shmnd_down_agreed(qp, w, i, taken);
+        i = at;
+    }
+    return true;
+}
+
+/* Is this the Send whose receive the other side refused? One in parts may have been
+ * refused before its last part was sent, and has no number yet. */
+static inline bool shmnd_down_refused(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
+                                      uint64_t taken, uint32_t fault)
+{
+    if (w->type != SHMND_SEND ||
+        (fault != SHMND_REMOTE_ERROR && fault != SHMND_INVALID_DEVICE_REQUEST))
+        return false;
+    if (w->state == SHMND_WQE_SENT)
+        return w->message == taken;
+    return w->state == SHMND_WQE_QUEUED && w->moved && qp->messages == taken;
+}
+
+/* Has this Send reached its receive, or will it when the other side takes what
+ * arrived? That it completed not yet may be for want of room in its queue. */
+static inline bool shmnd_down_delivered(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
+                                        uint64_t taken, bool theirs_go_on)
+{
+    if (w->type != SHMND_SEND || w->state != SHMND_WQE_SENT)
+        return false;
+    if (w->message < taken && taken <= qp->messages)
+        return true;
+    if (!theirs_go_on || (w->flags & SHMND_OP_INVALIDATE))
+        return false;
+    if (!w->large || w->moved)
+        return shmnd_down_sure(qp, w);
+    struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
+    return shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
+}
+
+/* Has this Invalidate done all it does? What the other side tried in its window since it was
+ * posted may be why the connection ends, and is told after it. */
+static inline bool shmnd_down_invalidated(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
+{
+    return w->type == SHMND_INVALIDATE && w->state == SHMND_WQE_QUEUED &&
+           w->status == SHMND_SUCCESS && !qp->peer->dead &&
+           shmnd_hazard_clear_of(&qp->link.theirs->hazard, w->remote_token);
+}
+
+static inline void shmnd_down_cancel_requests(struct shmnd_qp *qp, bool theirs_go_on)
+{
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
+    uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
+    uint32_t fault = shmnd_relaxed32(&qp->link.theirs->fault);
+    uint32_t status = qp->down_status;
+    bool failed = false; /* what follows one that failed was taken back, or never sent */
+    while (qp->wq_head != qp->wq_tail) {
+        struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
+        if (!failed &&
+            (shmnd_down_invalidated(qp, w) || shmnd_down_delivered(qp, w, taken, theirs_go_on))) {
+            w->status = SHMND_SUCCESS;
+        } else if (w->state == SHMND_WQE_DONE &&
+                   (w->status == SHMND_SUCCESS || w->status == SHMND_CANCELED)) {
+            /* ended before, only not told yet */
+        } else {
+            bool refused = shmnd_down_refused(qp, w, taken, fault);
+            w->status = refused && status == SHMND_CANCELED ? fault : status;
+            status = SHMND_CANCELED;
+            failed = true;
+        }
+        shmnd_tx_complete(qp, w);
+        shmnd_tx_pass(qp);
+    }
+    qp->wq_next = qp->wq_head;
+    qp->large_in_flight = false;
+    shmnd_count_requests(qp);
+    shmnd_put64(&qp->tally->waiting_ns, 0);
+}
+
+static inline void shmnd_cancel_receives(struct shmnd_qp *qp, uint64_t up_to)
+{
+    if (qp->shared)
+        return;
+    while (qp->own.matched != up_to) {
+        struct shmnd_rqe *e = &qp->own.entries[qp->own.matched & qp->own.mask];
+        struct shmnd_cqe c = {e->context, qp->context, SHMND_CANCELED, 0, SHMND_RECEIVE, 0};
+        shmnd_rx_unpin(qp, e, shmnd_rqe_sges(&qp->own, qp->own.matched));
+        qp->own.matched++;
+        shmnd_cq_push(qp->receive_cq, &c);
+        shmnd_count_unfilled(qp, SHMND_CANCELED);
+    }
+}
+
+/* The receive of a message that was refused, or will never be whole. */
+static inline void shmnd_down_end_open(struct shmnd_qp *qp)
+{
+    struct shmnd_cqe e;
+    if (!qp->rx_open)
+        return;
+    shmnd_rx_cqe(qp, qp->rx_refused ? qp->rx_refused : SHMND_CANCELED, 0, &e);
+    shmnd_cq_push(qp->receive_cq, &e);
+    qp->rx_open = false;
+    qp->rx_refused = SHMND_SUCCESS;
+}
+
+/* One step of going down; SHMND_IDLE with going_down still set means: later. */
+static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp, uint64_t now_ns)
+{
+    if (qp->down_since_ns == 0)
+        qp->down_since_ns = now_ns;
+    bool patient = now_ns - qp->down_since_ns <= SHMND_PATIENCE_NS;
+    if (qp->tx_busy || qp->rx_busy)
+        return SHMND_IDLE;
+    /* SYNC closing, SYNC placing: `closing` was stored and fenced; let a copy
+     * into or out of our memory that is under way come to its end. */
+    if (patient && !shmnd_quiet(qp))
+        return SHMND_IDLE;
+    enum shmnd_progress drain = shmnd_down_drain(qp);
+    if (drain != SHMND_IDLE)
+        return drain;
+    bool theirs_go_on = !qp->peer->dead && shmnd_their_state(qp) <= SHMND_LINK_OPEN;
+    /* A large message that is not whole now stays so: its sender copies under its hazard
+     * word, and begins nothing towards a side that closes. */
+    if (qp->rx_unbinding && patient)
+        return SHMND_IDLE; /* its sender is still in the window that it gave back */
+    shmnd_tx_retire_up_to(qp, qp->initiator_cq->bound); /* what is proven by now stays */
+    if (theirs_go_on && (!shmnd_down_recall(qp) || !shmnd_down_withdraw_large(qp)) && patient)
+        return SHMND_IDLE;
+    SHMND_KILL_POINT("down-recalled");
+    /* What the other side took may be why it ended the connection. */
+    shmnd_cq_catch_up(qp->receive_cq);
+    shmnd_cq_catch_up(qp->initiator_cq);
+    shmnd_down_end_open(qp);
+    shmnd_down_cancel_requests(qp, theirs_go_on);
+    shmnd_cancel_receives(qp, qp->own.posted);
+    qp->going_down = false;
+    qp->flush_pending = false;
+    qp->rx_stalled = false;
+    SHMND_KILL_POINT("down-cancelled");
+    shmnd_show_state(qp, qp->down_state);
+    shmnd_cq_leave(qp->receive_cq, qp);
+    shmnd_cq_leave(qp->initiator_cq, qp);
+    return SHMND_IDLE;
+}
+
+#endif

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The only file that spells a memory order.
+ *
+ * Everything that two processes share is one of the three word types below and
+ * is touched through these functions alone, so that each access says in its
+ * name what it orders. Each load is made once and gives a local: what a peer
+ * wrote is checked and used from that local, never read again.
+ *
+ * Serves invariants 1 (read once) and 8 (C11 atomics, no x86 habits).
+ */
+#ifndef SHMND_WIRE_ATOMICS_H
+#define SHMND_WIRE_ATOMICS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef _Atomic uint32_t shmnd_word32;
+typedef _Atomic uint64_t shmnd_word64;
+
+_Static_assert(sizeof(shmnd_word32) == 4, "32-bit atomics must be plain words");
+_Static_assert(sizeof(shmnd_word64) == 8, "64-bit atomics must be plain words");
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2,
+               "a lock inside an atomic would be private to a process");
+
+static inline uint32_t shmnd_relaxed32(const shmnd_word32 *w)
+{
+    return atomic_load_explicit(w, memory_order_relaxed);
+}
+
+static inline uint64_t shmnd_relaxed64(const shmnd_word64 *w)
+{
+    return atomic_load_explicit(w, memory_order_relaxed);
+}
+
+static inline uint32_t shmnd_acquire32(const shmnd_word32 *w)
+{
+    return atomic_load_explicit(w, memory_order_acquire);
+}
+
+static inline uint64_t shmnd_acquire64(const shmnd_word64 *w)
+{
+    return atomic_load_explicit(w, memory_order_acquire);
+}
+
+static inline void shmnd_put32(shmnd_word32 *w, uint32_t v)
+{
+    atomic_store_explicit(w, v, memory_order_relaxed);
+}
+
+static inline void shmnd_put64(shmnd_word64 *w, uint64_t v)
+{
+    atomic_store_explicit(w, v, memory_order_relaxed);
+}
+
+static inline void shmnd_release32(shmnd_word32 *w, uint32_t v)
+{
+    atomic_store_explicit(w, v, memory_order_release);
+}
+
+static inline void shmnd_release64(shmnd_word64 *w, uint64_t v)
+{
+    atomic_store_explicit(w, v, memory_order_release);
+}
+
+static inline uint64_t shmnd_set_bits(shmnd_word64 *w, uint64_t bits)
+{
+    return atomic_fetch_or_explicit(w, bits, memory_order_acq_rel);
+}
+
+static inline uint64_t shmnd_clear_bits(shmnd_word64 *w, uint64_t bits)
+{
+    return atomic_fetch_and_explicit(w, ~bits, memory_order_acq_rel);
+}
+
+static inline uint64_t shmnd_add64(shmnd_word64 *w, uint64_t more)
+{
+    return atomic_fetch_add_explicit(w, more, memory_order_acq_rel);
+}
+
+static inline bool shmnd_swap64(shmnd_word64 *w, uint64_t *expected, uint64_t v)
+{
+    return atomic_compare_exchange_strong_explicit(w, expected, v, memory_order_acq_rel,
+                                                   memory_order_acquire);
+}
+
+/* A byte that another process may be watching. */
+static inline void shmnd_release_byte(void *at, uint8_t v)
+{
+    atomic_store_explicit((_Atomic uint8_t *)at, v, memory_order_release);
+}
+
+/* It will be read soon. */
+static inline void shmnd_prefetch(const void *at)
+{
+    __builtin_prefetch(at);
+}
+
+/* It will be written soon. */
+static inline void shmnd_prefetch_to_write(const void *at)
+{
+    __builtin_prefetch(at, 1);
+}
+
+/* A byte that another process may be writing. SYNC watched: acquire, pairs with release
+ * in shmnd_move_in_order() */
+static inline uint8_t shmnd_byte_at(const void *at)
+{
+    return atomic_load_explicit((const _Atomic uint8_t *)at, memory_order_acquire);
+}
+
+/* Orders an earlier store before a later load: the half of every "I publish,
+ * then I look at you; you announce, then you look at me" that C11 gives no
+ * other name. Both sides of such a pair call it, under one label. */
+static inline void shmnd_store_then_load(void)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+/* Orders all earlier relaxed loads before a later one. */
+static inline void shmnd_loads_before(void)
+{
+    atomic_thread_fence(memory_order_acquire);
+}
+
+/* Orders all earlier plain stores before a later relaxed one. */
+static inline void shmnd_stores_before(void)
+{
+    atomic_thread_fence(memory_order_release);
+}
+
+/* What was copied from shared memory to `copy` is as it is there from now on: the compiler
+ * may not fetch it from where it came once more. */
+static inline void shmnd_read_once(void *copy)
+{
+    __asm__ __volatile__("" : : "r"(copy) : "memory");
+}
+
+static inline void shmnd_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+#endif

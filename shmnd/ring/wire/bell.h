@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Arming, ready bits: how a producer learns that a consumer wants to be woken,
+ * and how a consumer learns which of many links has something.
+ *
+ * shmnd_bell_wants() and shmnd_bell_mark() belong to producers, any number of
+ * them; the others to the one consumer, who serialises its own threads. None
+ * of them waits.
+ *
+ * Argument for "no lost wake-up". The consumer arms, then checks its rings;
+ * the producer publishes, then checks the arming. Both put a full fence in
+ * between (SYNC arm), so at least one of the two sees the other's store: either
+ * the consumer finds the message, or the producer finds the consumer armed.
+ * The same argument serves the ready bits (SYNC ready): a producer that finds
+ * its bit already set leaves it; the consumer takes the bits before it checks
+ * the rings, so a message published before the bit was taken is found.
+ *
+ * Only the consumer arms and disarms: peers hold the bell read-only, so none can
+ * silence another. A producer that dies between finding it armed and ringing has
+ * disarmed nothing: the next producer rings. A bit is set, never counted, so a
+ * producer that dies after setting it costs one idle visit.
+ * A peer that clears bits of others only delays them: the consumer sweeps all
+ * links before it sleeps, when it wakes and now and then in between.
+ * Serves invariants 3 and 5.
+ */
+#ifndef SHMND_WIRE_BELL_H
+#define SHMND_WIRE_BELL_H
+
+#include "wire/layout.h"
+
+/* The consumer's private view of its bell. */
+struct shmnd_arming {
+    struct shmnd_bell *bell;
+    struct shmnd_marks *marks;
+    uint64_t number;
+    uint32_t mode;
+};
+
+static inline void shmnd_bell_arm(struct shmnd_arming *a, uint32_t mode)
+{
+    a->mode = mode;
+    a->number++;
+    shmnd_put64(&a->bell->armed, a->number << 2 | mode);
+    /* SYNC arm: fence, pairs with the fence in shmnd_bell_wants() */
+    shmnd_store_then_load();
+    SHMND_KILL_POINT("bell-armed");
+}
+
+static inline void shmnd_bell_disarm(struct shmnd_arming *a)
+{
+    a->mode = SHMND_ARMED_NOT;
+    /* relaxed: a producer that still sees it armed rings once too often */
+    shmnd_put64(&a->bell->armed, a->number << 2);
+    SHMND_KILL_POINT("bell-disarmed");
+}
+
+/* After a producer's fence: must the consumer be rung? Rings once an arming;
+ * `rung` is the producer's private memory of the last. */
+static inline bool shmnd_bell_wants(const struct shmnd_bell *bell, bool solicited, uint64_t *rung)
+{
+    /* SYNC arm: the caller's fence pairs with the fence in shmnd_bell_arm() */
+    uint64_t armed = shmnd_relaxed64(&bell->armed);
+    uint32_t mode = (uint32_t)(armed & SHMND_ARMED_MASK);
+    if (mode == SHMND_ARMED_NOT || armed == *rung)
+        return false;
+    if (mode == SHMND_ARMED_SOLICITED && !solicited)
+        return false;
+    *rung = armed;
+    SHMND_KILL_POINT("bell-wanted");
+    return true;
+}
+
+/* After a producer's fence: mark the link, when the consumer asks for marks. */
+static inline void shmnd_bell_mark(const struct shmnd_bell *bell, struct shmnd_marks *marks,
+                                   uint32_t bit)
+{
+    /* SYNC ready: the caller's fence pairs with shmnd_bell_use_bitmap() */
+    if (!shmnd_relaxed32(&bell->use_bitmap))
+        return;
+    shmnd_word64 *word = &marks->ready[bit / 64 % SHMND_READY_WORDS];
+    uint64_t mask = 1ull << (bit % 64);
+    /* SYNC ready: the caller's fence pairs with the fence in shmnd_marks_take() */
+    if (!(shmnd_relaxed64(word) & mask))
+        shmnd_set_bits(word, mask);
+    SHMND_KILL_POINT("ready-marked");
+}
+
+static inline void shmnd_bell_use_bitmap(struct shmnd_bell *bell, bool use)
+{
+    shmnd_put32(&bell->use_bitmap, use);
+    /* SYNC ready: fence, pairs with the producer's; the caller sweeps once now */
+    shmnd_store_then_load();
+}
+
+/* Takes `bits` of one word; the caller checks those rings afterwards. */
+static inline void shmnd_marks_take(struct shmnd_marks *marks, uint32_t word, uint64_t bits)
+{
+    /* needs no order of its own, for the fence behind it */
+    shmnd_clear_bits(&marks->ready[word], bits);
+    SHMND_KILL_POINT("ready-taken");
+    /* SYNC ready: fence, pairs with the producer's in shmnd_bell_mark() */
+    shmnd_store_then_load();
+}
+
+/* Leaves a link's bit set, so that its producers need not write it: for links
+ * that are polled anyway. */
+static inline void shmnd_marks_keep(struct shmnd_marks *marks, uint32_t bit)
+{
+    /* needs no order: the link is checked anyway */
+    shmnd_set_bits(&marks->ready[bit / 64 % SHMND_READY_WORDS], 1ull << (bit % 64));
+}
+
+#endif

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Copying between scattered memory, whole or in chunks that two processes claim.
+ *
+ * A `shmnd_spans` is a list of stretches whose bounds were checked when it was
+ * made; those of one side of a copy may lie in another process's private memory,
+ * each by itself, which process_memory.h reaches. Chunks: the sender of a large message publishes a claim word,
+ * tagged with the message; each side takes chunks by compare-and-swap and counts
+ * each that it has copied. The sender takes them from the front, the reader
+ * from the back: in a buffer that is used again each finds in its own cache what it
+ * copied the time before. Of a message too long for that both take the next.
+ *
+ * Argument. A claim succeeds only while the word carries the message's tag, so
+ * a helper that is late for one message can never claim in the next. A message
+ * is finished when all its chunks are counted, and no side reads its source or writes
+ * its sink after that, for every claimed chunk was counted when it was copied (SYNC
+ * chunk-done): the counts are one chain of read-modify-writes, so who finds the last
+ * finds what was copied before each. A chunk that is claimed is copied in the same
+ * call: between two calls of a side the other one waits for nothing of it.
+ * The words of a message are used again only when its receiver has taken it: a
+ * sender that is done first must not wipe out what tells the receiver so.
+ * A death with a chunk claimed leaves the message unfinished; the connection
+ * is ended then. Serves invariants 2 and 3.
+ */
+#ifndef SHMND_WIRE_SCATTERED_COPY_H
+#define SHMND_WIRE_SCATTERED_COPY_H
+
+#include <string.h>
+
+#include "wire/layout.h"
+
+#define SHMND_MAX_SGE 16u
+/* Chunks of 64 KiB cost the least; a message of a few chunks is better halved. */
+#define SHMND_CHUNK_MIN (64u << 10)
+#define SHMND_CHUNK_OF_SHORT (32u << 10)
+#define SHMND_SHORT_LARGE (256u << 10)
+#define SHMND_CHUNKS_MAX 64u
+/* No chunk is longer, however many there are then: a call copies a few of them at most. */
+#define SHMND_CHUNK_MAX (1u << 20)
+/* Up to here a message copied again is still in the caches. */
+#define SHMND_FROM_BOTH_ENDS_MAX (2u << 20)
+
+struct shmnd_span {
+    uint64_t at; /* a pointer here, or an address in the peer's process */
+    uint64_t length;
+};
+
+struct shmnd_spans {
+    struct shmnd_span v[SHMND_MAX_SGE];
+    uint32_t count;
+    /* Stretches that only process_memory.h touches. Bit i: v[i] is an address of the peer's process. Bit
+     * i + SHMND_MAX_SGE: it lies here, in memory that its owner may cut short (tokens.h). */
+    uint32_t remote;
+    uint64_t total;
+};
+
+#define SHMND_REMOTE_BITS ((1u << SHMND_MAX_SGE) - 1)
+
+_Static_assert(SHMND_MAX_SGE <= 16, "two bits for each stretch");
+
+static inline void shmnd_spans_clear(struct shmnd_spans *s)
+{
+    s->count = 0;
+    s->remote = 0;
+    s->total = 0;
+}
+
+static inline void shmnd_spans_add(struct shmnd_spans *s, uint64_t at, uint64_t length)
+{
+    if (length == 0)
+        return;
+    s->v[s->count].at = at;
+    s->v[s->count].length = length;
+    s->count++;
+    s->total += length;
+}
+
+/* The same for an address of the peer's process. */
+static inline void shmnd_spans_add_remote(struct shmnd_spans *s, uint64_t at, uint64_t length)
+{
+    if (length)
+        s->remote |= 1u << s->count;
+    shmnd_spans_add(s, at, length);
+}
+
+/* The same for memory here that only the kernel may touch. */
+static inline void shmnd_spans_add_fragile(struct shmnd_spans *s, uint64_t at, uint64_t length)
+{
+    if (length)
+        s->remote |= 1u << (s->count + SHMND_MAX_SGE);
+    shmnd_spans_add(s, at, length);
+}
+
+/* The part of `s` from `off` on, `length` bytes, which must lie within it. */
+static inline void shmnd_spans_cut(const struct shmnd_spans *s, uint64_t off, uint64_t length,
+                                   struct shmnd_spans *part)
+{
+    shmnd_spans_clear(part);
+    for (uint32_t i = 0; i < s->count && length; i++) {
+        if (off >= s->v[i].length) {
+            off -= s->v[i].length;
+            continue;
+        }
+        uint64_t take = s->v[i].length - off < length ? s->v[i].length - off : length;
+        part->remote |= (s->remote >> i & (1u | 1u << SHMND_MAX_SGE)) << part->count;
+        shmnd_spans_add(part, s->v[i].at + off, take);
+        length -= take;
+        off = 0;
+    }
+}
+
+/* Two lists walked side by side, one stretch of memory here and there at a time. */
+struct shmnd_walk {
+    const struct shmnd_spans *to, *from;
+    uint32_t i, j;
+    uint64_t done_i, done_j;
+};
+
+struct shmnd_stretch {
+    void *to;
+    const void *from;
+    uint64_t length;
+    bool remote;  /* one of the two is an address of the peer's process */
+    bool fragile; /* one of the two lies here, for the kernel alone to touch */
+};
+
+static inline struct shmnd_walk shmnd_walk_of(const struct shmnd_spans *to,
+                                              const struct shmnd_spans *from)
+{
+    return (struct shmnd_walk){.to = to, .from = from};
+}
+
+/* False: one of the lists has ended. */
+static inline bool shmnd_walk_next(struct shmnd_walk *w, struct shmnd_stretch *s)
+{
+    if (w->i >= w->to->count || w->j >= w->from->count)
+        return false;
+    const struct shmnd_span *to = &w->to->v[w->i], *from = &w->from->v[w->j];
+    uint64_t left_i = to->length - w->done_i, left_j = from->length - w->done_j;
+    s->to = (void *)(uintptr_t)(to->at + w->done_i);
+    s->from = (const void *)(uintptr_t)(from->at + w->done_j);
+    s->length = left_i < left_j ? left_i : left_j;
+    uint32_t bits = w->to->remote >> w->i | w->from->remote >> w->j;
+    s->remote = bits & 1;
+    s->fragile = bits >> SHMND_MAX_SGE & 1;
+    w->done_i += s->length;
+    w->done_j += s->length;
+    if (w->done_i == to->length) {
+        w->i++;
+        w->done_i = 0;
+    }
+    if (w->done_j == from->length) {
+        w->j++;
+        w->done_j = 0;
+    }
+    return true;
+}
+
+static inline void shmnd_spans_copy_mapped(const struct shmnd_spans *to,
+                                           const struct shmnd_spans *from)
+{
+    struct shmnd_walk w = shmnd_walk_of(to, from);
+    struct shmnd_stretch s;
+    while (shmnd_walk_next(&w, &s)) {
+        memmove(s.to, s.from, s.length);
+        SHMND_KILL_POINT("copy-in-midst");
+    }
+}
+
+/* ---- chunks ------------------------------------------------------------------ */
+
+struct shmnd_chunks {
+    uint64_t length;
+    uint64_t size;
+    uint32_t count;
+    uint32_t tag;
+};
+
+static inline struct shmnd_chunks shmnd_chunks_of(uint64_t length, uint64_t message)
+{
+    uint64_t size = (length + SHMND_CHUNKS_MAX - 1) / SHMND_CHUNKS_MAX;
+    uint64_t least = length < SHMND_SHORT_LARGE ? SHMND_CHUNK_OF_SHORT : SHMND_CHUNK_MIN;
+    size = size < least ? least : (size + 4095) & ~4095ull;
+    size = size > SHMND_CHUNK_MAX ? SHMND_CHUNK_MAX : size;
+    uint32_t count = (uint32_t)((length + size - 1) / size);
+    return (struct shmnd_chunks){length, size, count, (uint32_t)message};
+}
+
+static inline void shmnd_chunks_offer(struct shmnd_share *share, const struct shmnd_chunks *c)
+{
+    /* relaxed: ordered by the release that publishes the message's slot */
+    shmnd_put64(&share->done, 0);
+    shmnd_put64(&share->claim, (uint64_t)c->tag << 32);
+    SHMND_KILL_POINT("chunks-offered");
+}
+
+/* The word of claims: chunks claimed from the front, and from the back. */
+static inline uint32_t shmnd_claimed_front(uint64_t word)
+{
+    return (uint16_t)word;
+}
+
+static inline uint32_t shmnd_claimed_back(uint64_t word)
+{
+    return (uint16_t)(word >> 16);
+}
+
+/* Is there a chunk of this message that nobody has claimed? */
+static inline bool shmnd_chunks_left(uint64_t word, const struct shmnd_chunks *c)
+{
+    return (uint32_t)(word >> 32) == c->tag &&
+           shmnd_claimed_front(word) + shmnd_claimed_back(word) < c->count;
+}
+
+/* Chunks side by side, claimed together. */
+struct shmnd_claim {
+    uint32_t first, count; /* count 0: none is left */
+};
+
+/* Chunks that are not claimed, the first of them or the last: at most `most`, and more than
+ * one only where four times as many are left, so that both sides end at the same time. */
+static inline struct shmnd_claim shmnd_chunks_claim_some(struct shmnd_share *share,
+                                                         const struct shmnd_chunks *c, bool last,
+                                                         uint32_t most)
+{
+    uint64_t word = shmnd_relaxed64(&share->claim);
+    /* Two honest sides collide at most once a chunk; a peer that scribbles on
+     * the word must not keep us here. */
+    for (uint32_t tries = 0; tries < 2 * SHMND_CHUNKS_MAX; tries++) {
+        if (!shmnd_chunks_left(word, c))
+            break;
+        uint32_t front = shmnd_claimed_front(word), back = shmnd_claimed_back(word);
+        uint32_t some = (c->count - front - back) / 4;
+        some = some > most ? most : some ? some : 1;
+        /* needs no order: it only divides the work, and SYNC slot-ready showed the source */
+        if (shmnd_swap64(&share->claim, &word, word + (last ? (uint64_t)some << 16 : some)))
+            return (struct shmnd_claim){last ? c->count - back - some : front, some};
+    }
+    return (struct shmnd_claim){0, 0};
+}
+
+/* One of them; -1: none is left. */
+static inline int shmnd_chunks_claim(struct shmnd_share *share, const struct shmnd_chunks *c,
+                                     bool last)
+{
+    struct shmnd_claim claim = shmnd_chunks_claim_some(share, c, last, 1);
+    return claim.count ? (int)claim.first : -1;
+}
+
+/* So many more chunks are copied. */
+static inline void shmnd_chunks_count_done(struct shmnd_share *share, uint32_t count)
+{
+    /* SYNC chunk-done: release, pairs with acquire in shmnd_chunks_finished() */
+    shmnd_add64(&share->done, count);
+}
+
+static inline bool shmnd_chunks_finished(const struct shmnd_share *share,
+                                         const struct shmnd_chunks *c)
+{
+    /* SYNC chunk-done: acquire, pairs with release in shmnd_chunks_count_done() */
+    return shmnd_acquire64(&share->done) >= c->count;
+}
+
+static inline uint64_t shmnd_chunk_bytes(const struct shmnd_chunks *c, int chunk)
+{
+    uint64_t off = (uint64_t)chunk * c->size;
+    return c->length - off < c->size ? c->length - off : c->size;
+}
+
+/* Bytes of chunks that were claimed together. */
+static inline uint64_t shmnd_claim_bytes(const struct shmnd_chunks *c, struct shmnd_claim claim)
+{
+    uint64_t off = claim.first * c->size, all = claim.count * c->size;
+    return c->length - off < all ? c->length - off : all;
+}
+
+#endif

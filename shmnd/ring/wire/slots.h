@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The slot ring: messages of one direction of one link.
+ *
+ * One writer process, one reader process, each serialising its own threads.
+ * shmnd_slots_*() of the writer never wait and fail only for want of room; those
+ * of the reader never wait and never trust a length.
+ *
+ * Argument. A slot is written only while its position is below the reader's
+ * `read_pos` plus the ring size, so nobody reads it (SYNC slot-free). It is read
+ * only once its `ready_pos` equals its position plus one, which the writer
+ * stores after all payload (SYNC slot-ready). Positions never repeat: the upper
+ * two of the 64 bits are flags, and 2^62 slots are a century at one a
+ * nanosecond. So a value left from an earlier lap is never mistaken.
+ *
+ * A message with SHMND_SLOT_ACK has two who may end it: its reader, who claims it
+ * when a receive is there for it, and its writer, who may take it back until
+ * then. Both do so by compare-and-swap on `ready_pos`; one wins (SYNC recall).
+ *
+ * A death at any instruction: of the writer, before the store of `ready_pos`,
+ * leaves a message that never was; of the reader leaves slots that are never
+ * given back. Neither disturbs another link. Serves invariants 1, 2 and 3.
+ */
+#ifndef SHMND_WIRE_SLOTS_H
+#define SHMND_WIRE_SLOTS_H
+
+#include <string.h>
+
+#include "wire/layout.h"
+
+struct shmnd_slots_writer {
+    uint8_t *ring;
+    const shmnd_word64 *read_pos; /* on the reader's side of the link */
+    uint64_t write_pos;
+    uint64_t room_pos; /* write_pos may grow up to here, by the last look at read_pos */
+};
+
+struct shmnd_slots_reader {
+    uint8_t *ring;                 /* written only to claim a message */
+    shmnd_word64 *read_pos_shared; /* on our side of the link */
+    uint64_t read_pos;
+    uint64_t returned_pos;
+};
+
+static inline struct shmnd_slot *shmnd_slot_at(uint8_t *ring, uint64_t pos)
+{
+    return (struct shmnd_slot *)(ring + (pos & (SHMND_RING_SLOTS - 1)) * SHMND_SLOT_BYTES);
+}
+
+static inline const struct shmnd_slot *shmnd_slot_peek_at(const uint8_t *ring, uint64_t pos)
+{
+    return (const struct shmnd_slot *)(ring + (pos & (SHMND_RING_SLOTS - 1)) * SHMND_SLOT_BYTES);
+}
+
+/* Slots that `bytes` of payload take; `bytes` is at most SHMND_EAGER_LONGEST. */
+static inline uint32_t shmnd_slots_for(uint32_t bytes)
+{
+    if (bytes <= SHMND_HEAD_PAYLOAD)
+        return 1;
+    return 1 + (bytes - SHMND_HEAD_PAYLOAD + SHMND_TAIL_PAYLOAD - 1) / SHMND_TAIL_PAYLOAD;
+}
+
+/* ---- writer --------------------------------------------------------------- */
+
+static inline bool shmnd_slots_room(struct shmnd_slots_writer *w, uint32_t slots)
+{
+    if (w->write_pos + slots <= w->room_pos)
+        return true;
+    /* SYNC slot-free: acquire, pairs with release in shmnd_slots_return() */
+    uint64_t read_pos = shmnd_acquire64(w->read_pos);
+    /* A reader that claims to have read more than was written, or less than it
+     * said before, lies; it gains nothing but that its link stands still. */
+    if (read_pos > w->write_pos || read_pos + SHMND_RING_SLOTS < w->room_pos)
+        return false;
+    w->room_pos = read_pos + SHMND_RING_SLOTS;
+    return w->write_pos + slots <= w->room_pos;
+}
+
+/* Copies payload into the slots of the message that is being written: a message
+ * of several pieces is built by several calls. */
+struct shmnd_slots_fill {
+    struct shmnd_slots_writer *w;
+    uint64_t pos; /* slot being filled */
+    uint8_t *at;
+    uint32_t left; /* in that slot */
+};
+
+static inline struct shmnd_slots_fill shmnd_slots_begin(struct shmnd_slots_writer *w)
+{
+    struct shmnd_slot *head = shmnd_slot_at(w->ring, w->write_pos);
+    return (struct shmnd_slots_fill){w, w->write_pos, head->payload, SHMND_HEAD_PAYLOAD};
+}
+
+static inline void shmnd_slots_add(struct shmnd_slots_fill *f, const void *data, uint32_t bytes)
+{
+    const uint8_t *from = data;
+    while (bytes > f->left) {
+        memcpy(f->at, from, f->left);
+        from += f->left;
+        bytes -= f->left;
+        f->pos++;
+        struct shmnd_tail_slot *tail = (struct shmnd_tail_slot *)shmnd_slot_at(f->w->ring, f->pos);
+        shmnd_put64(&tail->ready_pos, 0); /* relaxed: ordered by the head's release */
+        f->at = tail->payload;
+        f->left = SHMND_TAIL_PAYLOAD;
+        /* Whole slots, of a length that the compiler knows: this is where the time goes. */
+        while (bytes > SHMND_TAIL_PAYLOAD) {
+            memcpy(f->at, from, SHMND_TAIL_PAYLOAD);
+            from += SHMND_TAIL_PAYLOAD;
+            bytes -= SHMND_TAIL_PAYLOAD;
+            f->pos++;
+            tail = (struct shmnd_tail_slot *)shmnd_slot_at(f->w->ring, f->pos);
+            shmnd_put64(&tail->ready_pos, 0);
+            f->at = tail->payload;
+        }
+    }
+    memcpy(f->at, from, bytes);
+    SHMND_KILL_POINT("slot-filling");
+    f->at += bytes;
+    f->left -= bytes;
+}
+
+static inline void shmnd_slots_publish(struct shmnd_slots_writer *w, uint32_t length, uint8_t kind,
+                                       uint8_t flags, uint32_t slots)
+{
+    struct shmnd_slot *head = shmnd_slot_at(w->ring, w->write_pos);
+    head->length = length;
+    head->kind = kind;
+    head->flags = flags;
+    SHMND_KILL_POINT("slot-filled");
+    /* SYNC slot-ready: release, pairs with acquire in shmnd_slots_peek() */
+    shmnd_release64(&head->ready_pos, w->write_pos + 1);
+    SHMND_KILL_POINT("slot-published");
+    w->write_pos += slots;
+}
+
+/* The same without showing it: behind a message that is held back, and the first of
+ * these (`ready` false) too. No reader passes that one, so the release that shows it
+ * shows all behind it. */
+static inline void shmnd_slots_hold(struct shmnd_slots_writer *w, uint32_t length, uint8_t kind,
+                                    uint8_t flags, uint32_t slots, bool ready)
+{
+    struct shmnd_slot *head = shmnd_slot_at(w->ring, w->write_pos);
+    head->length = length;
+    head->kind = kind;
+    head->flags = flags;
+    if (ready)
+        shmnd_put64(&head->ready_pos, w->write_pos + 1);
+    w->write_pos += slots;
+}
+
+/* Shows the message that was held back at `pos`, and what was written behind it. */
+static inline void shmnd_slots_show(struct shmnd_slots_writer *w, uint64_t pos)
+{
+    /* SYNC slot-ready: release, pairs with acquire in shmnd_slots_peek() */
+    shmnd_release64(&shmnd_slot_at(w->ring, pos)->ready_pos, pos + 1);
+}
+
+/* Takes back the message that begins at `pos`. False: its reader was first. */
+static inline bool shmnd_slots_recall(struct shmnd_slots_writer *w, uint64_t pos)
+{
+    uint64_t ready = pos + 1;
+    /* SYNC recall: compare-and-swap, pairs with the one in shmnd_slots_claim() */
+    return shmnd_swap64(&shmnd_slot_at(w->ring, pos)->ready_pos, &ready,
+                        ready | SHMND_POS_RECALLED);
+}
+
+/* ---- reader --------------------------------------------------------------- */
+
+/* A message as it was found, its header read once. */
+struct shmnd_arrival {
+    uint32_t length;
+    uint32_t slots;
+    uint8_t kind;
+    uint8_t flags;
+};
+
+enum shmnd_peek {
+    SHMND_PEEK_NONE = 0,
+    SHMND_PEEK_MESSAGE,
+    SHMND_PEEK_RECALLED, /* a message that its sender took back */
+    SHMND_PEEK_NONSENSE,
+};
+
+/* Bytes in the slots of a message, which for the kinds that carry extents or an
+ * index is not its length; 0xffffffff for what no writer of ours publishes. */
+static inline uint32_t shmnd_slots_payload(uint8_t kind, uint32_t length, uint32_t extents)
+{
+    switch (kind) {
+    case SHMND_KIND_EAGER:
+    case SHMND_KIND_PART: return length <= SHMND_EAGER_LONGEST ? length : 0xffffffffu;
+    case SHMND_KIND_PLACED: return sizeof(uint64_t);
+    case SHMND_KIND_LARGE:
+        return extents <= 16 ? 8 + extents * (uint32_t)sizeof(struct shmnd_extent) : 0xffffffffu;
+    default: return 0xffffffffu;
+    }
+}
+
+/* Bytes before the payload proper: the token of a message that invalidates. */
+static inline uint32_t shmnd_slots_prefix(uint8_t flags)
+{
+    return flags & SHMND_SLOT_INVALIDATE ? (uint32_t)sizeof(uint32_t) : 0;
+}
+
+static inline bool shmnd_slots_ready(const struct shmnd_slots_reader *r)
+{
+    const struct shmnd_slot *head = shmnd_slot_peek_at(r->ring, r->read_pos);
+    /* relaxed: only a hint, shmnd_slots_peek() checks again */
+    return shmnd_relaxed64(&head->ready_pos) == r->read_pos + 1;
+}
+
+static inline enum shmnd_peek shmnd_slots_peek(const struct shmnd_slots_reader *r,
+                                               struct shmnd_arrival *a)
+{
+    const struct shmnd_slot *head = shmnd_slot_peek_at(r->ring, r->read_pos);
+    /* SYNC slot-ready: acquire, pairs with release in shmnd_slots_publish() */
+    uint64_t ready_pos = shmnd_acquire64(&head->ready_pos);
+    if ((ready_pos & ~SHMND_POS_RECALLED) != r->read_pos + 1)
+        return SHMND_PEEK_NONE;
+    /* Read once, through volatile: a lying writer may change them meanwhile. */
+    const volatile struct shmnd_slot *once = head;
+    a->length = once->length;
+    a->kind = once->kind;
+    a->flags = once->flags;
+    uint32_t prefix = shmnd_slots_prefix(a->flags);
+    uint32_t extents = 0;
+    if (a->kind == SHMND_KIND_LARGE)
+        extents = *(const volatile uint32_t *)(head->payload + prefix);
+    uint32_t payload = shmnd_slots_payload(a->kind, a->length, extents);
+    if (payload > SHMND_EAGER_LONGEST - prefix)
+        return SHMND_PEEK_NONSENSE;
+    a->slots = shmnd_slots_for(prefix + payload);
+    return ready_pos & SHMND_POS_RECALLED ? SHMND_PEEK_RECALLED : SHMND_PEEK_MESSAGE;
+}
+
+/* Makes the message at the front the reader's for good. False: it was recalled. */
+static inline bool shmnd_slots_claim(struct shmnd_slots_reader *r)
+{
+    uint64_t ready = r->read_pos + 1;
+    /* SYNC recall: compare-and-swap, pairs with the one in shmnd_slots_recall() */
+    return shmnd_swap64(&shmnd_slot_at(r->ring, r->read_pos)->ready_pos, &ready,
+                        ready | SHMND_POS_CLAIMED);
+}
+
+/* Copies payload out of the message at the front, piece by piece. */
+struct shmnd_slots_drain {
+    const struct shmnd_slots_reader *r;
+    uint64_t pos;
+    const uint8_t *at;
+    uint32_t left;
+};
+
+static inline struct shmnd_slots_drain shmnd_slots_open(const struct shmnd_slots_reader *r,
+                                                        uint8_t flags)
+{
+    const struct shmnd_slot *head = shmnd_slot_peek_at(r->ring, r->read_pos);
+    uint32_t prefix = shmnd_slots_prefix(flags);
+    return (struct shmnd_slots_drain){r, r->read_pos, head->payload + prefix,
+                                      SHMND_HEAD_PAYLOAD - prefix};
+}
+
+/* The token that the message at the front names, read once. */
+static inline uint32_t shmnd_slots_token(const struct shmnd_slots_reader *r)
+{
+    return *(const volatile uint32_t *)shmnd_slot_peek_at(r->ring, r->read_pos)->payload;
+}
+
+static inline void shmnd_slots_get(struct shmnd_slots_drain *d, void *data, uint32_t bytes)
+{
+    uint8_t *to = data;
+    while (bytes > d->left) {
+        memcpy(to, d->at, d->left);
+        to += d->left;
+        bytes -= d->left;
+        d->pos++;
+        d->at = ((const struct shmnd_tail_slot *)shmnd_slot_peek_at(d->r->ring, d->pos))->payload;
+        d->left = SHMND_TAIL_PAYLOAD;
+        while (bytes > SHMND_TAIL_PAYLOAD) {
+            memcpy(to, d->at, SHMND_TAIL_PAYLOAD);
+            to += SHMND_TAIL_PAYLOAD;
+            bytes -= SHMND_TAIL_PAYLOAD;
+            d->pos++;
+            d->at =
+                ((const struct shmnd_tail_slot *)shmnd_slot_peek_at(d->r->ring, d->pos))->payload;
+        }
+    }
+    memcpy(to, d->at, bytes);
+    d->at += bytes;
+    d->left -= bytes;
+}
+
+/* The same for what is decided upon: read once. */
+static inline void shmnd_slots_read(struct shmnd_slots_drain *d, void *data, uint32_t bytes)
+{
+    shmnd_slots_get(d, data, bytes);
+    shmnd_read_once(data);
+}
+
+static inline void shmnd_slots_return(struct shmnd_slots_reader *r)
+{
+    r->returned_pos = r->read_pos;
+    SHMND_KILL_POINT("slots-returning");
+    /* SYNC slot-free: release, pairs with acquire in shmnd_slots_room() */
+    shmnd_release64(r->read_pos_shared, r->read_pos);
+}
+
+/* Steps over the message at the front. True when a quarter of the ring was
+ * given back by it, so that a writer out of room may want to know. */
+static inline bool shmnd_slots_pop(struct shmnd_slots_reader *r, uint32_t slots)
+{
+    r->read_pos += slots;
+    if (r->read_pos - r->returned_pos < SHMND_RING_SLOTS / 4)
+        return false;
+    shmnd_slots_return(r);
+    return true;
+}
+
+#endif

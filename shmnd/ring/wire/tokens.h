@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Registered memory: the owner's private registry, the grants it publishes, and
+ * how an initiator uses a grant that its owner may withdraw at any moment.
+ *
+ * Argument for "no byte moves after Invalidate completed" (SYNC hazard). The
+ * initiator writes the token into its hazard word, fences, and only then looks
+ * whether the grant still carries that token; it clears the word after its last
+ * byte. The owner clears the grant, fences, and only then checks the hazard
+ * words. Of two such pairs at least one sees the other: either the initiator
+ * finds the token gone and moves nothing, or the owner finds the hazard and
+ * waits for it. A hazard word whose process is dead no longer counts, for its
+ * copies died with it.
+ *
+ * A grant is read like a sequence lock whose sequence is the token itself: no
+ * token value returns to an entry before thousands of others, so equal before
+ * and after means that one version was read. Serves invariant 1.
+ */
+#ifndef SHMND_WIRE_TOKENS_H
+#define SHMND_WIRE_TOKENS_H
+
+#include "wire/layout.h"
+
+enum shmnd_right {
+    SHMND_MR_LOCAL_WRITE = 0x1,
+    SHMND_MR_REMOTE_READ = 0x2,
+    SHMND_MR_REMOTE_WRITE = 0x5,
+    SHMND_MR_READ_SINK = 0x8,
+    /* Not flags of the interface. Peers map it for reading only, so its owner copies messages
+     * into it. */
+    SHMND_MR_SEALED = 0x10000,
+    SHMND_MR_FRAGILE = 0x20000,
+};
+
+/* One registration or window, private to its owner.
+ *
+ * Memory that another process can truncate is *fragile*: a load or store there may be a SIGBUS.
+ * To peers such a region is private memory, which they reach by calls that return an error. To
+ * its own process it has the length 0, so that every request finds it out of range, except by
+ * shmnd_fragile_region; its bytes are then copied by process_memory.h. So the path of other memory has no
+ * check for it. */
+struct shmnd_region {
+    uint64_t base;
+    uint64_t length;
+    uint64_t offset; /* in `segment`; of fragile memory its length */
+    uint32_t segment;
+    uint32_t token;  /* 0: free */
+    uint32_t rights; /* MR flags */
+    uint32_t posted; /* receives published for pushing that name it */
+    uint64_t bond;   /* of a window: the `bond` of the queue pair it is bound to, until it is
+                        invalidated; 0 for all others */
+    void *context;   /* of a window: what its owner is told when the peer invalidates it, or NULL */
+};
+
+struct shmnd_registry {
+    struct shmnd_region *regions;
+    uint32_t count; /* allocated entries */
+    struct shmnd_grant *tables[SHMND_TABLE_SEGMENTS];
+    struct shmnd_qp *spent; /* queue pairs that hold contexts of silent successes (retire.h) */
+};
+
+struct shmnd_sge {
+    uint64_t address;
+    uint32_t length;
+    uint32_t token;
+};
+
+static inline uint32_t shmnd_token_index(uint32_t token)
+{
+    return token & SHMND_TOKEN_INDEX_MASK;
+}
+
+static inline struct shmnd_region *shmnd_region_of(const struct shmnd_registry *r, uint32_t token)
+{
+    uint32_t idx = shmnd_token_index(token);
+    if (token == 0 || idx >= r->count || r->regions[idx].token != token)
+        return NULL;
+    return &r->regions[idx];
+}
+
+static inline bool shmnd_within(uint64_t address, uint64_t length, uint64_t base, uint64_t size)
+{
+    return address >= base && length <= size && address - base <= size - length;
+}
+
+/* The region that covers an SGE and grants one of `rights` (0: any), or NULL. */
+static inline struct shmnd_region *shmnd_sge_region(const struct shmnd_registry *r,
+                                                    const struct shmnd_sge *s, uint32_t rights)
+{
+    struct shmnd_region *region = shmnd_region_of(r, s->token);
+    if (!region || !shmnd_within(s->address, s->length, region->base, region->length))
+        return NULL;
+    if (rights && !(region->rights & rights))
+        return NULL;
+    return region;
+}
+
+/* The same for fragile memory; NULL for all other. */
+static inline struct shmnd_region *shmnd_fragile_region(const struct shmnd_registry *r,
+                                                        const struct shmnd_sge *s, uint32_t rights)
+{
+    struct shmnd_region *region = shmnd_region_of(r, s->token);
+    if (!region || !(region->rights & SHMND_MR_FRAGILE) ||
+        !shmnd_within(s->address, s->length, region->base, region->offset))
+        return NULL;
+    if (rights && !(region->rights & rights))
+        return NULL;
+    return region;
+}
+
+/* ---- owner ----------------------------------------------------------------- */
+
+static inline struct shmnd_grant *shmnd_grant_slot(const struct shmnd_registry *r, uint32_t token)
+{
+    uint32_t idx = shmnd_token_index(token);
+    struct shmnd_grant *table = r->tables[idx / SHMND_TABLE_ENTRIES];
+    return table ? &table[idx % SHMND_TABLE_ENTRIES] : NULL;
+}
+
+static inline void shmnd_grant_publish(struct shmnd_grant *g, const struct shmnd_region *region,
+                                       uint32_t rights, uint64_t connection)
+{
+    shmnd_put32(&g->rights, rights);
+    shmnd_put64(&g->base, region->base);
+    bool fragile = region->rights & SHMND_MR_FRAGILE;
+    shmnd_put64(&g->length, fragile ? region->offset : region->length);
+    shmnd_put64(&g->offset, region->offset);
+    shmnd_put32(&g->segment, region->segment);
+    shmnd_put64(&g->connection, connection);
+    SHMND_KILL_POINT("grant-written");
+    /* SYNC grant: release, pairs with acquire in shmnd_grant_read() */
+    shmnd_release32(&g->token, region->token);
+    SHMND_KILL_POINT("grant-published");
+}
+
+/* After this no initiator starts; look at the hazard words for those that did. */
+static inline void shmnd_grant_revoke(struct shmnd_grant *g)
+{
+    shmnd_put32(&g->token, 0);
+    SHMND_KILL_POINT("grant-revoked");
+    /* SYNC hazard: fence, pairs with the fence in shmnd_hazard_enter() */
+    shmnd_store_then_load();
+}
+
+/* Withdraws the window of that token for a peer that invalidates it; NULL when none
+ * is bound to this connection. The owner's Invalidate takes `bond` away too: both run
+ * under the owner's lock, so one of them finds the window and the other does not. The
+ * token is the peer's word: it says which window, never that there is one. */
+static inline struct shmnd_region *shmnd_window_unbind(const struct shmnd_registry *r,
+                                                       uint32_t token, uint64_t bond)
+{
+    struct shmnd_region *window = shmnd_region_of(r, token);
+    if (!window || bond == 0 || window->bond != bond)
+        return NULL;
+    window->bond = 0;
+    SHMND_KILL_POINT("window-let-go");
+    shmnd_grant_revoke(shmnd_grant_slot(r, token));
+    return window;
+}
+
+/* ---- initiator --------------------------------------------------------------- */
+
+struct shmnd_target {
+    uint64_t offset; /* in the segment, or the address in private memory */
+    uint32_t segment;
+};
+
+static inline bool shmnd_grant_read(const struct shmnd_grant *g, uint32_t token, uint32_t right,
+                                    uint64_t address, uint64_t length, uint64_t connection,
+                                    struct shmnd_target *target)
+{
+    /* SYNC grant: acquire, pairs with release in shmnd_grant_publish() */
+    if (token == 0 || shmnd_acquire32(&g->token) != token)
+        return false;
+    uint64_t base = shmnd_relaxed64(&g->base), size = shmnd_relaxed64(&g->length);
+    uint64_t offset = shmnd_relaxed64(&g->offset), bound = shmnd_relaxed64(&g->connection);
+    if (!(shmnd_relaxed32(&g->rights) & right) || (bound && bound != connection))
+        return false;
+    if (!shmnd_within(address, length, base, size))
+        return false;
+    target->segment = shmnd_relaxed32(&g->segment);
+    target->offset = target->segment == SHMND_PRIVATE_MEMORY ? address : offset + (address - base);
+    return true;
+}
+
+static inline void shmnd_hazard_leave(shmnd_word64 *hazard)
+{
+    /* SYNC hazard-clear: release, pairs with acquire in shmnd_hazard_clear_of() */
+    shmnd_release64(hazard, 0);
+    SHMND_KILL_POINT("hazard-cleared");
+}
+
+/* Between enter and leave the initiator may touch what the grant names. */
+static inline bool shmnd_hazard_enter(shmnd_word64 *hazard, const struct shmnd_grant *g,
+                                      uint32_t token)
+{
+    /* SYNC hazard-clear: release, for an owner that waits for what stood here before */
+    shmnd_release64(hazard, token);
+    SHMND_KILL_POINT("hazard-set");
+    /* SYNC hazard: fence, pairs with the fence in shmnd_grant_revoke() */
+    shmnd_store_then_load();
+    if (shmnd_relaxed32(&g->token) == token)
+        return true;
+    shmnd_hazard_leave(hazard);
+    return false;
+}
+
+/* Owner, after revoking: nothing of that token is under way on this link. */
+static inline bool shmnd_hazard_clear_of(const shmnd_word64 *hazard, uint64_t what)
+{
+    /* SYNC hazard-clear: acquire, pairs with release in shmnd_hazard_leave() */
+    return shmnd_acquire64(hazard) != what;
+}
+
+#endif

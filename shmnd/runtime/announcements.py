@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this process announces and watches at the broker, and how a new broker learns of it.
+
+After a restart of the broker processes come back one by one. A record that is known and that the
+new broker has not heard of yet is therefore kept: while its adapter is a neighbour that lives, and
+otherwise for a few seconds.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from shmnd.common.records import Announcement, Entry, Watch
+
+if TYPE_CHECKING:
+    from shmnd.runtime.interfaces import BrokerLike, Event, HubOfNames, SegmentOwner
+
+__all__ = ["Names"]
+
+_GRACE: Final = 5.0
+"""Seconds after which a record that a new broker has not heard of counts as gone."""
+
+_Watched = tuple[str, str]
+
+
+class Names:
+    """The records and watches of one hub."""
+
+    def __init__(self, hub: HubOfNames) -> None:
+        self._hub = hub
+        self._announced: dict[int, tuple[weakref.ref[SegmentOwner], dict[str, Any]]] = {}
+        self._watches: dict[_Watched, weakref.WeakSet[Watch]] = {}
+        self._unconfirmed: dict[tuple[str, int], float] = {}
+
+    # -- what this process announces --
+
+    def announce(
+        self, adapter: SegmentOwner, kind: str, name: str, data: dict[str, Any]
+    ) -> Announcement:
+        """Announce a record of an adapter."""
+        number = self._hub.new_number()
+        fields: dict[str, Any] = {"object": number, "kind": kind, "name": name, "data": data}
+        with self._hub.rpc:
+            self._hub.call("announce", caller="Directory.announce", adapter=adapter.uid, **fields)
+            self._announced[number] = weakref.ref(adapter), fields
+        return Announcement(lambda: self._retract(number), kind, name)
+
+    def _retract(self, number: int) -> None:
+        if self._announced.pop(number, None) is not None:
+            self._hub.post("retract", object=number)
+
+    # -- what others announce --
+
+    def find(self, kind: str, name: str) -> list[Entry]:
+        """Ask the broker for the records that exist."""
+        with self._hub.rpc:
+            return _pages(self._hub.client, kind, name)
+
+    def watch(self, kind: str, name: str) -> Watch:
+        """Follow the records of a kind, or of a name."""
+        watch = Watch(kind, name, self._progress)
+        key = kind, name
+        with self._hub.rpc:
+            self._hub.call("watch", caller="Directory.watch", kind=kind, name=name)
+            self._watches.setdefault(key, weakref.WeakSet()).add(watch)
+            for entry in _pages(self._hub.client, kind, name):
+                watch.take(entry, gone=False)
+        watch.end = lambda: self._unwatch(watch)
+        return watch
+
+    def _unwatch(self, watch: Watch) -> None:
+        key = watch.kind, watch.name
+        watches = self._watches.get(key)
+        if watches is None:
+            return
+        watches.discard(watch)
+        if not watches:
+            del self._watches[key]
+            self._hub.post("unwatch", kind=watch.kind, name=watch.name)
+
+    def take(self, event: Event, *, gone: bool) -> None:
+        """Pass a record that came or went to the watches that it concerns."""
+        entry = _entry(event)
+        self._unconfirmed.pop(entry.key, None)
+        for watch in self._concerned(entry.kind, entry.name):
+            watch.take(entry, gone=gone)
+
+    def _concerned(self, kind: str, name: str) -> list[Watch]:
+        keys = (kind, name), (kind, "")
+        return [watch for key in keys for watch in list(self._watches.get(key, ()))]
+
+    # -- a new broker --
+
+    def replay(self, client: BrokerLike) -> None:
+        """Announce everything to a new broker, and ask it for what is watched."""
+        for number, (ref, fields) in list(self._announced.items()):
+            adapter = ref()
+            if adapter is None or not self._hub.has(adapter):
+                self._announced.pop(number, None)
+            else:
+                client.call("announce", adapter=adapter.uid, **fields)
+        deadline = time.monotonic() + _GRACE
+        for key, watches in list(self._watches.items()):
+            kind, name = key
+            client.call("watch", kind=kind, name=name)
+            present = {entry.key: entry for entry in _pages(client, kind, name)}
+            for watch in list(watches):
+                for missing in watch.keys() - present.keys():
+                    self._unconfirmed[missing] = deadline
+                for entry in present.values():
+                    watch.take(entry, gone=False)
+        if self._unconfirmed:
+            self._hub.wake_at(deadline)
+
+    def _progress(self) -> None:
+        self._hub.progress()
+        if self._unconfirmed:
+            self._drop_unconfirmed()
+
+    def _drop_unconfirmed(self) -> None:
+        now = time.monotonic()
+        for key, deadline in list(self._unconfirmed.items()):
+            peer = self._hub.peer_adapter(key[0])
+            if now < deadline or (peer is not None and not peer.dead):
+                continue
+            self._unconfirmed.pop(key, None)
+            for watches in list(self._watches.values()):
+                for watch in list(watches):
+                    watch.forget(key)
+
+    def close_in_child(self) -> None:
+        """After fork: all of it is the parent's."""
+        self._announced.clear()
+        self._watches.clear()
+        self._unconfirmed.clear()
+
+
+def _pages(client: BrokerLike, kind: str, name: str) -> list[Entry]:
+    found: dict[tuple[str, int], Entry] = {}
+    after = 0
+    while True:
+        reply = client.call("find", caller="Directory.find", kind=kind, name=name, after=after)
+        for record in reply["page"]:
+            entry = _entry(record)
+            found[entry.key] = entry
+        after = reply["next"]
+        if not after:
+            return list(found.values())
+
+
+def _entry(record: Event) -> Entry:
+    return Entry(
+        record["kind"],
+        record["name"],
+        record["data"],
+        record["adapter"],
+        record["process"],
+        record["pid"],
+        record["object"],
+    )

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this process holds at the broker, so that a new broker can be told.
+
+Plain records without locks: every change is one step on a dictionary, and a replay reads copies.
+It may come at any call of any thread, while others are in the middle of theirs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from shmnd.status import NdError, Status
+
+if TYPE_CHECKING:
+    from shmnd.address import Address
+    from shmnd.runtime.interfaces import BrokerLike, SegmentOwner
+
+__all__ = ["Bound", "Ledger", "Live"]
+
+_CONNECTIONS_PER_MESSAGE: Final = 64
+
+
+@dataclass(slots=True)
+class Bound:
+    """A port that a listener or a connector holds."""
+
+    adapter: str
+    kind: str
+    host: str
+    port: int
+    protocol: int
+    backlog: int | None = None
+    """Of a listener that listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """An end of a connection that is past accept."""
+
+    connection: int
+    adapter: str
+    peer_adapter: str
+    local: Address
+    peer: Address
+    role: str
+    protocol: int
+
+    def wire(self) -> dict[str, Any]:
+        """Return it as the broker wants it."""
+        return {
+            "connection": self.connection,
+            "adapter": self.adapter,
+            "peer_adapter": self.peer_adapter,
+            "local": list(self.local),
+            "peer": list(self.peer),
+            "role": self.role,
+            "protocol": self.protocol,
+        }
+
+
+class Ledger:
+    """Adapters, bound objects, armed requests and live connections of one process."""
+
+    def __init__(self) -> None:
+        self.adapters: dict[str, tuple[weakref.ref[SegmentOwner], Mapping[str, Any]]] = {}
+        self.bound: dict[int, Bound] = {}
+        self.armed: dict[tuple[int, int], None] = {}
+        """(listener, connector), oldest first."""
+        self.live: dict[tuple[str, int], Live] = {}
+        """By role and connection: both ends may be of this process."""
+
+    @property
+    def listens(self) -> bool:
+        """True while somebody here is to be found by others."""
+        return any(bound.backlog is not None for bound in self.bound.copy().values())
+
+    def replay(self, client: BrokerLike) -> list[int]:
+        """Tell a new broker everything; give the objects whose ports were lost to others."""
+        for uid, (ref, table) in self.adapters.copy().items():
+            adapter = ref()
+            if adapter is None:
+                continue  # its closing is under way
+            client.call("adapter", key=adapter._key, table=table)
+            for seg, size, fd, writable in adapter.segments():
+                client.call("segment", [fd], adapter=uid, seg=seg, size=size, writable=writable)
+        self._replay_connections(client)
+        return [number for number in self.bound.copy() if not self._replay_bound(client, number)]
+
+    def _replay_connections(self, client: BrokerLike) -> None:
+        live = list(self.live.copy().values())
+        for page in _pages(live):
+            client.call("holds", connections=[each.wire() for each in page], done=False)
+
+    def _replay_bound(self, client: BrokerLike, number: int) -> bool:
+        bound = self.bound.get(number)
+        if bound is None:
+            return True
+        try:
+            client.call(
+                "bind",
+                adapter=bound.adapter,
+                object=number,
+                kind=bound.kind,
+                host=bound.host,
+                port=bound.port,
+                protocol=bound.protocol,
+            )
+        except NdError as err:
+            if err.status is Status.SHARING_VIOLATION:
+                return False  # somebody was quicker
+            raise
+        if bound.backlog is not None:
+            client.call("listen", object=number, backlog=bound.backlog)
+            for listener, connector in self.armed.copy():
+                if listener == number:
+                    client.call("request", object=number, connector=connector)
+        return True
+
+
+def _pages(items: list[Live]) -> Iterator[list[Live]]:
+    rest = iter(items)
+    while page := list(itertools.islice(rest, _CONNECTIONS_PER_MESSAGE)):
+        yield page

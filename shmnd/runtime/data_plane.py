@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compiled data plane, in the shape that the hub and the connectors use.
+
+A module of its own, so that everything else of the connection dance can be imported and tested
+without the compiled part.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shmnd.ring import Link, PeerAdapter, Segment
+
+if TYPE_CHECKING:
+    from shmnd.runtime.interfaces import Description, LinkLike, PeerLike, SegmentLike
+
+__all__ = ["DataPlane"]
+
+
+class DataPlane:
+    """Makes and maps what two processes share."""
+
+    def create_link(self, local: Description, remote: Description) -> LinkLike:
+        """Make the link of a connection, on the passive side."""
+        return Link.create(dict(local), dict(remote))
+
+    def attach_link(self, fd: int, size: int, local: Description, remote: Description) -> LinkLike:
+        """Map a link that the other side made; takes the descriptor in any case."""
+        return Link.attach(fd, size, dict(local), dict(remote))
+
+    def peer_adapter(
+        self, uid: str, pid: int, doorbell_fd: int, pidfd: int, table: Description
+    ) -> PeerLike:
+        """Make the record of an adapter of another process."""
+        return PeerAdapter(uid, pid, doorbell_fd, pidfd, dict(table))
+
+    def attach_segment(self, fd: int, size: int, writable: bool) -> SegmentLike:
+        """Map a segment of another process; takes the descriptor in any case."""
+        return Segment.attach(fd, size, writable=writable)

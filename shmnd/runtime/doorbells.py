@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Doorbells that the broker hands to this process, and what is done when one is lost.
+
+Every process that may have to wake this one has a channel to it: it rings at one end, we listen at
+the other. The channel belongs to the two alone. Whoever rings decides how long it lasts: we listen
+until the other end is closed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from shmnd.runtime.pending import Affairs
+    from shmnd.runtime.waiting import Watch
+
+__all__ = ["Doorbells"]
+
+_PAUSE: Final = 1.0
+"""Seconds until it is asked for what was lost: there may be room for it then."""
+
+
+class Doorbells:
+    """Takes doorbells, and asks for another one when there was no descriptor for one.
+
+    Until it has asked, we look once a pause, since the process that it is for may ring in vain.
+    `ask` says False when there is no broker to be asked.
+    """
+
+    def __init__(self, watch: Watch, affairs: Affairs, ask: Callable[[str], bool]) -> None:
+        self._watch = watch
+        self._affairs = affairs
+        self._ask = ask
+        self._missing: set[str] = set()
+        self._due = 0.0
+
+    def take(self, process: str, fds: list[int]) -> None:
+        """Listen to a process. Takes the descriptor, if it has arrived."""
+        try:
+            if fds and self._watch.listen(fds.pop(), process):
+                self._missing.discard(process)
+                return
+        except OSError:
+            pass  # the system has no room for one more to be watched
+        self._missing.add(process)
+        self._rest()
+
+    def _rest(self) -> None:
+        self._due = time.monotonic() + _PAUSE
+        self._affairs.add(self)
+        self._watch.wake_at(self._due)
+
+    def _tick(self) -> None:
+        """Ask for what is missing, when it is time."""
+        if time.monotonic() < self._due:
+            return
+        self._affairs.remove(self)  # first: what another thread misses from now on adds it again
+        for process in list(self._missing):
+            self._missing.discard(process)
+            if not self._ask(process):
+                self._missing.add(process)
+        if self._missing:
+            self._rest()

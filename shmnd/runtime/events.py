@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mail: what the broker says to connectors and listeners, delivered in order, one at a time."""
+
+from __future__ import annotations
+
+import abc
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from shmnd.runtime.interfaces import Event
+    from shmnd.runtime.waiting import Watch
+
+__all__ = ["EventTarget", "Mail", "close_all"]
+
+
+class EventTarget(Protocol):
+    """A connector or listener that the broker has something to say to."""
+
+    def on_event(self, event: Event, fds: list[int]) -> None:
+        """Take an event; descriptors that are not taken out of the list are closed."""
+
+
+class Mail(abc.ABC):
+    """Events that wait for their objects, and which object each is for.
+
+    Objects are known by their ends of connections and by their numbers, and held weakly.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._mail: deque[tuple[Event, list[int]]] = deque()
+        self._delivering = threading.RLock()
+        self._ends: dict[tuple[str, int], weakref.ref[EventTarget]] = {}
+        self._objects: dict[int, weakref.ref[EventTarget]] = {}
+
+    @abc.abstractmethod
+    def post(self, op: str, **fields: Any) -> None:
+        """Tell the broker something that needs no reply."""
+
+    def follow(self, role: str, connection: int, end: EventTarget) -> None:
+        """What is said of a connection goes to this object."""
+        self._ends[role, connection] = weakref.ref(end)
+
+    def unfollow(self, role: str, connection: int) -> None:
+        """The end is over, or is a matter of the link alone."""
+        self._ends.pop((role, connection), None)
+
+    def follow_object(self, number: int, obj: EventTarget) -> None:
+        """What is said of a bound or waiting object goes to this one."""
+        self._objects[number] = weakref.ref(obj)
+
+    def followed_object(self, number: int) -> EventTarget | None:
+        """Return the object that is followed by a number."""
+        ref = self._objects.get(number)
+        return None if ref is None else ref()
+
+    def unfollow_object(self, number: int) -> None:
+        """It is bound no more, or waits no more."""
+        self._objects.pop(number, None)
+
+    def _deliver(self) -> None:
+        """Hand the mail to the objects that it is for, in order, by one thread at a time."""
+        with self._delivering:
+            while self._mail:
+                event, fds = self._mail[0]
+                try:
+                    for target in self._targets(event):
+                        target.on_event(event, fds)
+                finally:
+                    self._mail.popleft()
+                    close_all(fds)
+        self._watch.news()
+
+    def _targets(self, event: Event) -> Iterable[EventTarget]:
+        name = event["ev"]
+        if name == "offer":
+            found = [self._objects.get(event["connector"])]
+        elif name == "port_lost":
+            found = [self._objects.get(event["object"])]
+        elif name == "broker_lost":
+            found = [self._ends.get(key) for key in event["ends"]]
+        else:
+            role = "passive" if name == "abandoned" else "active"
+            found = [self._ends.get((role, event["connection"]))]
+        targets = [target for ref in found if ref is not None and (target := ref()) is not None]
+        if not targets and name in self._FOR_NOBODY:
+            self.post(self._FOR_NOBODY[name], connection=event["connection"])
+        return targets
+
+    _FOR_NOBODY: ClassVar[Mapping[str, str]] = {"offer": "reject", "accepted": "abandon"}
+    """What is said for an object that is gone, so that the other side need not wait for it."""
+
+    def _drop_mail(self) -> None:
+        while self._mail:
+            close_all(self._mail.popleft()[1])
+
+
+def close_all(fds: list[int]) -> None:
+    """Close descriptors that nobody took."""
+    while fds:
+        try:
+            os.close(fds.pop())
+        except OSError:
+            pass

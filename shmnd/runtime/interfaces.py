@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the hub needs of the rooms around it, as types.
+
+It is written against these, not against the compiled data plane or the broker's socket, so that
+its every state can be tested without either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from shmnd.common.records import Announcement, Entry, Watch
+    from shmnd.status import Status
+
+__all__ = [
+    "Announcer",
+    "BrokerLike",
+    "DataPlaneLike",
+    "Description",
+    "Event",
+    "HubOfMeetings",
+    "HubOfNames",
+    "LinkLike",
+    "Moving",
+    "NamesLike",
+    "PeerLike",
+    "SegmentLike",
+    "SegmentOwner",
+    "Ticker",
+]
+
+Description = Mapping[str, Any]
+"""What the other end must know of a queue pair or an adapter; JSON."""
+
+Event = Mapping[str, Any]
+"""A message of the broker."""
+
+
+class Ticker(Protocol):
+    """Something that looks at its affairs when it is told to."""
+
+    def _tick(self) -> None:
+        """Look; never wait."""
+
+
+class Moving(Protocol):
+    """A queue pair, as those see it who only want to know whether it went on."""
+
+    @property
+    def _state(self) -> int:
+        """How far it is."""
+
+    def _moved_from(self, state: int) -> bool:
+        """Return whether a connector that saw this state may see another; changes nothing."""
+
+
+class Carrier(Protocol):
+    """A completion queue, whose requests in progress go on when it is looked at."""
+
+    @property
+    def _busy(self) -> bool:
+        """It has requests in progress."""
+
+    @property
+    def _attended(self) -> bool:
+        """Somebody sleeps for it, or waits for a Notify."""
+
+    @property
+    def _notify_mode(self) -> int:
+        """Not 0 while somebody waits for a Notify."""
+
+    _announcing: bool
+    """Ring once when a request is posted that does not end at once: somebody sleeps."""
+
+    @property
+    def _looks(self) -> int:
+        """Grows whenever somebody asks for its results."""
+
+    @property
+    def _due(self) -> float | None:
+        """When to look at them though nobody rings."""
+
+    def _watch(self, on: bool) -> None:
+        """Have what moves them ring, as for one who sleeps, or no longer."""
+
+    def _look(self) -> None:
+        """Carry them on; never wait."""
+
+
+class SegmentOwner(Protocol):
+    """An adapter, as the hub and the ledger see it."""
+
+    @property
+    def _key(self) -> str:
+        """32 hexadecimal digits that only this process and the broker know."""
+
+    @property
+    def uid(self) -> str:
+        """The name that peers know, made of the key."""
+
+    def segments(self) -> Iterable[tuple[int, int, int, bool]]:
+        """All its shared segments: number, bytes, descriptor, whether peers may write."""
+
+
+class LinkLike(Protocol):
+    """The memory that two connected queue pairs share."""
+
+    @property
+    def fd(self) -> int:
+        """Its descriptor, on the side that made it."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+
+    def close_fd(self) -> None:
+        """Close the descriptor; the memory stays."""
+
+
+class PeerLike(Protocol):
+    """What this process knows of one adapter of another."""
+
+    @property
+    def uid(self) -> str:
+        """32 hexadecimal digits."""
+
+    @property
+    def dead(self) -> bool:
+        """Its process has died."""
+
+    def add_segment(self, seg: int, segment: Any) -> None:
+        """Take a segment over."""
+
+    def remove_segment(self, seg: int) -> None:
+        """The owner gave it up."""
+
+    def mark_dead(self) -> None:
+        """Its process is dead: everything outstanding with it ends."""
+
+    def mute(self) -> None:
+        """Ring its process no more."""
+
+    def ring(self) -> None:
+        """Wake what waits in its process."""
+
+    def segment(self, seg: int) -> Any:
+        """Return a segment of its data that is mapped here now, or None."""
+
+    @property
+    def same_user(self) -> bool:
+        """Its process belongs to our own user."""
+
+
+class SegmentLike(Protocol):
+    """A mapped piece of shared memory."""
+
+    def close(self) -> None:
+        """Unmap it."""
+
+
+class DataPlaneLike(Protocol):
+    """The data plane."""
+
+    def create_link(self, local: Description, remote: Description) -> LinkLike:
+        """Make the link of a connection, on the passive side."""
+
+    def attach_link(self, fd: int, size: int, local: Description, remote: Description) -> LinkLike:
+        """Map a link that the other side made; takes the descriptor in any case."""
+
+    def peer_adapter(
+        self, uid: str, pid: int, doorbell_fd: int, pidfd: int, table: Description
+    ) -> PeerLike:
+        """Make the record of an adapter of another process.
+
+        With a `pidfd` of -1 the private memory of the process is left alone.
+        """
+
+    def attach_segment(self, fd: int, size: int, writable: bool) -> SegmentLike:
+        """Map a segment of another process; takes the descriptor in any case."""
+
+
+class HubOfNames(Protocol):
+    """The hub, as announced and watched names need it."""
+
+    @property
+    def rpc(self) -> contextlib.AbstractContextManager[Any]:
+        """Held while the broker is asked."""
+
+    @property
+    def client(self) -> BrokerLike:
+        """The session with the broker."""
+
+    def new_number(self) -> int:
+        """Return a number that no other object of this process has had."""
+
+    def call(
+        self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
+    ) -> dict[str, Any]:
+        """Ask the broker and wait for its reply."""
+
+    def post(self, op: str, **fields: Any) -> None:
+        """Send the broker a request that needs no reply."""
+
+    def progress(self) -> None:
+        """Do what can be done now; never wait."""
+
+    def wake_at(self, when: float) -> None:
+        """Wake every waiter at a moment of `time.monotonic()`."""
+
+    def peer_adapter(self, uid: str) -> PeerLike | None:
+        """Return what is known of an adapter of another process."""
+
+    def has(self, adapter: SegmentOwner) -> bool:
+        """Return whether an adapter is open, and known to the broker."""
+
+
+class HubOfMeetings(Protocol):
+    """The hub, as meetings need it."""
+
+    @property
+    def rpc(self) -> contextlib.AbstractContextManager[Any]:
+        """Held while the broker is asked."""
+
+    def call(
+        self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
+    ) -> dict[str, Any]:
+        """Ask the broker and wait for its reply."""
+
+    def post(self, op: str, **fields: Any) -> None:
+        """Send the broker a request that needs no reply."""
+
+    def sync(self) -> None:
+        """Take what the broker has said so far."""
+
+    def has(self, adapter: SegmentOwner) -> bool:
+        """Return whether an adapter is open, and known to the broker."""
+
+    def require_peer(self, uid: str, call: str, gone: Status, who: str) -> PeerLike:
+        """Return what is known of an adapter of another process."""
+
+
+class NamesLike(Protocol):
+    """Records and watches, as a directory needs them."""
+
+    def announce(
+        self, adapter: SegmentOwner, kind: str, name: str, data: dict[str, Any]
+    ) -> Announcement:
+        """Announce a record of an adapter."""
+
+    def find(self, kind: str, name: str) -> list[Entry]:
+        """Return the records that exist."""
+
+    def watch(self, kind: str, name: str) -> Watch:
+        """Follow the records of a kind, or of a name."""
+
+
+class _HasNames(Protocol):
+    @property
+    def names(self) -> NamesLike: ...
+
+
+class Announcer(SegmentOwner, Protocol):
+    """An adapter, as a directory needs it."""
+
+    @property
+    def hub(self) -> _HasNames:
+        """The hub of its process."""
+
+    def check_open(self, call: str) -> None:
+        """Raise DEVICE_REMOVED when it is closed."""
+
+
+class BrokerLike(Protocol):
+    """The broker's client."""
+
+    @property
+    def alive(self) -> bool:
+        """False after the broker was found gone, until a call or `reconnect` finds a new one."""
+
+    def broker_runs(self) -> bool:
+        """Return whether a broker takes connections now; never waits, never starts one."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when there are events; the same for life."""
+
+    def call(
+        self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
+    ) -> dict[str, Any]:
+        """Ask and wait for the reply; NdError when it is no success."""
+
+    def post(self, op: str, **fields: Any) -> None:
+        """Say something that needs no reply; never waits, never raises for a broker gone."""
+
+    def events(self) -> list[tuple[dict[str, Any], list[int]]]:
+        """Take what came unasked, without waiting; the descriptors belong to the caller."""
+
+    def reconnect(self) -> None:
+        """Find or start another broker and tell it what this process holds."""
+
+    def close(self) -> None:
+        """Hang up."""

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which adapters of this process have met which others, and how a new broker learns of it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from shmnd.status import Status
+
+if TYPE_CHECKING:
+    from shmnd.runtime.interfaces import BrokerLike, HubOfMeetings, PeerLike, SegmentOwner
+
+__all__ = ["Meetings"]
+
+
+class Meetings:
+    """The meetings of one hub. Several neighbours may share one."""
+
+    def __init__(self, hub: HubOfMeetings) -> None:
+        self._hub = hub
+        self._lock = threading.RLock()  # taken again by a finaliser that interrupts its holder
+        self._count: dict[tuple[str, str], int] = {}
+        self._own: dict[str, weakref.ref[SegmentOwner]] = {}
+
+    def meet(self, adapter: SegmentOwner, peer: str, call: str) -> PeerLike:
+        """Introduce an adapter to another one; return what is known of that."""
+        key = adapter.uid, peer
+        with self._hub.rpc:
+            self._hub.call("meet", caller=call, adapter=adapter.uid, peer=peer)
+            with self._lock:
+                self._count[key] = self._count.get(key, 0) + 1
+                self._own[adapter.uid] = weakref.ref(adapter)
+        try:
+            self._hub.sync()  # the introduction follows the answer
+            return self._hub.require_peer(peer, call, Status.CONNECTION_INVALID, "its adapter")
+        except BaseException:
+            self.part(adapter, peer)
+            raise
+
+    def part(self, adapter: SegmentOwner, peer: str) -> None:
+        """One that has met it needs it no more. Comes from finalisers, so it only posts."""
+        key = adapter.uid, peer
+        with self._lock:
+            left = self._count.get(key, 0) - 1
+            if left > 0:
+                self._count[key] = left
+                return
+            if self._count.pop(key, None) is None:
+                return
+        self._hub.post("part", adapter=adapter.uid, peer=peer)
+
+    def replay(self, client: BrokerLike) -> None:
+        """Tell a new broker, in whatever order the processes come back."""
+        for own, peer in list(self._count):
+            owner = self._own[own]()
+            if owner is None or not self._hub.has(owner):
+                with self._lock:
+                    self._count.pop((own, peer), None)
+            else:
+                client.call("meet", adapter=own, peer=peer)
+
+    def close_in_child(self) -> None:
+        """After fork: all of it is the parent's."""
+        self._lock = threading.RLock()
+        self._count.clear()
+        self._own.clear()

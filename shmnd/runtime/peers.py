@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The other processes: their adapters, their segments, their doorbells, and their deaths.
+
+A process is watched by its pidfd, which the kernel makes readable when it ends; neither the
+broker nor a socket is needed for that. What is known of an adapter lives as long as a queue pair
+refers to it, also after the broker said that the adapter is closed; the doorbell and the pidfd of
+its process live as long.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from shmnd.broker.access import process_of
+from shmnd.common.descriptors import Descriptor, ring, was_listened_at
+from shmnd.status import NdError
+
+if TYPE_CHECKING:
+    from shmnd.runtime.interfaces import DataPlaneLike, Event, PeerLike
+    from shmnd.runtime.waiting import Watch
+
+__all__ = ["Peers"]
+
+
+class _Process:
+    """A process that has, or had, adapters that this one knows."""
+
+    def __init__(
+        self, uid: str, doorbell: Descriptor, pidfd: Descriptor, near: bool, watch: Watch
+    ) -> None:
+        self.uid = uid
+        self.doorbell = doorbell
+        self.pidfd = pidfd
+        self.near = near
+        """Of our own user, by the word of a broker that is so too: of root, it may be."""
+        self.introduced: set[str] = set()
+        self.known: weakref.WeakValueDictionary[str, PeerLike] = weakref.WeakValueDictionary()
+        self._living = 0
+        self._watch = watch
+        watch.include(pidfd.fileno())
+        self.watched = True
+
+    def has_ended(self) -> bool:
+        """Ask the kernel."""
+        return bool(_poll(self.pidfd, select.POLLIN))
+
+    def listens_no_more(self) -> bool:
+        """Ask the kernel whether our ring is heard by nobody."""
+        return bool(_poll(self.doorbell, 0) & select.POLLHUP)
+
+    def has_hung_up(self) -> bool:
+        """Return whether it listened to us and does so no more; its doorbell may have been lost."""
+        return self.listens_no_more() and was_listened_at(self.doorbell)
+
+    def ring_by(self, doorbell: Descriptor) -> None:
+        """Take a new doorbell in place of the present one, if nobody listens at that any more."""
+        if self.listens_no_more():
+            # Whoever rings goes on with the number that it knows; what it rang for may be lost.
+            os.dup2(doorbell.fileno(), self.doorbell.fileno(), inheritable=False)
+            ring(self.doorbell)
+
+    def hang_up(self) -> None:
+        """In a forked child: what is rung by here would outlive the parent."""
+        for peer in self.known.values():
+            peer.mute()
+        self.doorbell.close()
+
+    def adopt(self, peer: PeerLike) -> None:
+        self.known[peer.uid] = peer
+        self._living += 1
+        # The finalizer refers to this process, and so keeps its descriptors open for the peer.
+        weakref.finalize(peer, self._left).atexit = False
+
+    def _left(self) -> None:
+        self._living -= 1
+        self.unwatch_if_unused()
+
+    def unwatch_if_unused(self) -> None:
+        if self._living == 0:
+            self.unwatch()
+
+    def unwatch(self) -> None:
+        if self.watched:
+            self.watched = False
+            self._watch.exclude(self.pidfd.fileno())
+
+
+class Peers:
+    """Every remote adapter that the broker has introduced to this process."""
+
+    def __init__(self, data_plane: DataPlaneLike, watch: Watch) -> None:
+        self._data_plane = data_plane
+        self._watch = watch
+        self._lock = threading.RLock()
+        # Those that are introduced now. Others live on as long as queue pairs refer to them.
+        self._adapters: dict[str, tuple[PeerLike, _Process]] = {}
+        self._processes: weakref.WeakValueDictionary[str, _Process] = weakref.WeakValueDictionary()
+        self._segments: weakref.WeakKeyDictionary[PeerLike, set[int]] = weakref.WeakKeyDictionary()
+
+    def get(self, uid: str) -> PeerLike | None:
+        """Return what is known of an adapter."""
+        found = self._adapters.get(uid)
+        return None if found is None else found[0]
+
+    def meet(self, event: Event, fds: list[int]) -> None:
+        """Take note of an adapter; from a new broker, of one that is known. Takes the fds."""
+        with self._lock:
+            self._meet(event, fds)
+
+    def _meet(self, event: Event, fds: list[int]) -> None:
+        doorbell, pidfd = (Descriptor(fds.pop(0)) for _ in range(2))
+        process = self._processes.get(event["process"])
+        if process is None or not process.watched:
+            # Only the broker knows whose pidfd it is, and only here is known which number that has.
+            near = event["same_user"] and process_of(pidfd.fileno()) == event["pid"]
+            process = _Process(event["process"], doorbell, pidfd, near, self._watch)
+            self._processes[process.uid] = process
+        else:
+            process.ring_by(doorbell)
+        uid = event["adapter"]
+        peer = process.known.get(uid)
+        if peer is None:
+            try:
+                peer = self._data_plane.peer_adapter(
+                    uid,
+                    event["pid"],
+                    process.doorbell.fileno(),
+                    process.pidfd.fileno() if process.near else -1,
+                    event["table"],
+                )
+            except NdError:  # its table makes no sense: whoever needs it will find it missing
+                process.unwatch_if_unused()
+                return
+            process.adopt(peer)
+        process.introduced.add(uid)
+        self._adapters[uid] = peer, process
+
+    def add_segment(self, event: Event, fds: list[int]) -> None:
+        """Map a segment of an adapter, unless it is mapped already. Takes the fd."""
+        with self._lock:
+            self._add_segment(event, fds)
+
+    def _add_segment(self, event: Event, fds: list[int]) -> None:
+        peer = self.get(event["adapter"])
+        if peer is None:
+            return
+        numbers = self._segments.setdefault(peer, set())
+        if event["seg"] in numbers:
+            return
+        try:
+            segment = self._data_plane.attach_segment(fds.pop(0), event["size"], event["writable"])
+            peer.add_segment(event["seg"], segment)
+        except NdError:
+            return  # not what its owner announced: references to it will fail, that is all
+        numbers.add(event["seg"])
+
+    def remove_segment(self, event: Event) -> None:
+        """Its owner gave a segment up."""
+        with self._lock:
+            peer = self.get(event["adapter"])
+            if peer is not None and event["seg"] in self._segments.get(peer, ()):
+                self._segments[peer].remove(event["seg"])
+                peer.remove_segment(event["seg"])
+
+    def forget(self, uid: str) -> None:
+        """An adapter is closed. Queue pairs that are not through with it keep what they have."""
+        with self._lock:
+            found = self._adapters.pop(uid, None)
+            if found is not None:
+                found[1].introduced.discard(uid)
+
+    def forget_process(self, uid: str) -> list[PeerLike]:
+        """A process has left the broker: it is dead, or through with us, or will come back.
+
+        Or it has become another program (exec), and lives on without what it had. It has hung up
+        on us then, though it never said that its adapters are closed: these are given.
+        """
+        with self._lock:
+            process = self._processes.get(uid)
+            if process is None:
+                return []
+            left = [self._adapters[adapter][0] for adapter in process.introduced]
+            for adapter in list(process.introduced):
+                self.forget(adapter)
+            return left if process.has_hung_up() else []
+
+    def take_dead(self, readable: list[int]) -> list[PeerLike]:
+        """Return the adapters whose processes ended, by the descriptors that became readable."""
+        dead: list[PeerLike] = []
+        with self._lock:
+            for process in list(self._processes.values()):
+                ended = process.watched and process.pidfd.fileno() in readable
+                if ended and process.has_ended():
+                    dead += process.known.values()
+                    process.unwatch()
+                    self.forget_process(process.uid)
+        return dead
+
+    def close_in_child(self) -> None:
+        """After fork: all of it is the parent's."""
+        self._lock = threading.RLock()  # its holder is not here
+        for process in list(self._processes.values()):
+            process.hang_up()
+        self.close()
+
+    def close(self) -> None:
+        """Forget everybody."""
+        for process in list(self._processes.values()):
+            process.unwatch()
+        self._processes.clear()
+        self._adapters.clear()
+
+
+def _poll(fd: Descriptor, events: int) -> int:
+    """Tell which of these events there are at a descriptor, or that its other end is closed."""
+    poll = select.poll()
+    poll.register(fd, events)
+    found = poll.poll(0)
+    return found[0][1] if found else 0

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is looked at again at every look: objects with affairs pending, and what ends by itself."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from shmnd.runtime.interfaces import Moving, Ticker
+    from shmnd.runtime.waiting import Watch
+
+__all__ = ["LONGEST_SLEEP", "Affairs"]
+
+LONGEST_SLEEP: Final = 1.0
+"""Seconds after which a sleeper looks anyway; everything that happens wakes it before."""
+_LINGER_PAUSE: Final = 0.001
+"""Seconds between two looks at what ends without ringing anybody."""
+_FEW: Final = 16
+"""So many links are looked at by every look."""
+_EACH: Final = 1e-6
+"""Seconds between two looks at more links, for each of them: a look costs a tenth of that."""
+
+
+class Affairs:
+    """The pending affairs of one hub."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._tickers: dict[int, weakref.ref[Ticker]] = {}
+        self._lingering: dict[int, Callable[[], bool]] = {}
+        self._links: dict[int, tuple[weakref.ref[Ticker], weakref.ref[Moving], int]] = {}
+        self._links_seen = 0.0
+        self._hurried: deque[weakref.ref[Ticker]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._tickers) + len(self._lingering) + len(self._links) + len(self._hurried)
+
+    def add(self, obj: Ticker) -> None:
+        """Have an object look at its affairs at every look. It is held weakly."""
+        key = id(obj)
+        self._tickers[key] = weakref.ref(obj, lambda _: self._tickers.pop(key, None))
+        self._watch.wake_at(time.monotonic() + LONGEST_SLEEP)
+
+    def add_link(self, obj: Ticker, pair: Moving) -> None:
+        """Have an object look once its queue pair's link shows something. Both are held weakly.
+
+        What a link shows is rung for, or found by a look of the queue pair itself.
+        """
+        key = id(obj)
+        ref = weakref.ref(obj, lambda _: self._links.pop(key, None))
+        self._links[key] = ref, weakref.ref(pair), pair._state
+        self._watch.wake_at(time.monotonic() + LONGEST_SLEEP)
+
+    def hurry(self, obj: Ticker) -> None:
+        """Have an object look at the next look, once. A finaliser may say so: it takes no lock."""
+        self._hurried.append(weakref.ref(obj))
+
+    def remove(self, obj: Ticker) -> None:
+        """It has no affairs any more; harmless when it had none."""
+        self._tickers.pop(id(obj), None)
+        self._links.pop(id(obj), None)
+
+    def linger(self, go_on: Callable[[], bool]) -> None:
+        """Call a function at every look until it says True, whoever else is gone by then."""
+        if not go_on():
+            self._lingering[id(go_on)] = go_on
+            self._watch.wake_at(time.monotonic() + _LINGER_PAUSE)
+
+    def _tick(self) -> None:
+        """Look at all of them once."""
+        while self._hurried:
+            try:
+                ref = self._hurried.popleft()
+            except IndexError:
+                break  # another thread took the last one
+            _tick_if_living(ref)
+        for ref in list(self._tickers.values()):
+            _tick_if_living(ref)
+        if self._links:
+            self._look_at_links()
+        for key, go_on in list(self._lingering.items()):
+            if go_on():
+                self._lingering.pop(key, None)
+        if self._lingering:
+            self._watch.wake_at(time.monotonic() + _LINGER_PAUSE)
+        elif self._tickers or self._links:
+            # A peer that lies may not ring: what it has sent itself is seen this late.
+            self._watch.wake_at(time.monotonic() + LONGEST_SLEEP)
+
+    def _look_at_links(self) -> None:
+        """Tick those whose links show something; many links are not looked at all the time."""
+        links = len(self._links)
+        if links > _FEW:
+            now = time.monotonic()
+            due = self._links_seen + links * _EACH
+            if now < due:
+                self._watch.wake_at(due)
+                return
+            self._links_seen = now
+        for ref, pair_ref, state in list(self._links.values()):
+            pair = pair_ref()
+            if pair is None or pair._moved_from(state):
+                _tick_if_living(ref)
+
+    def close(self) -> None:
+        """The end: what lingers is called a last time."""
+        for go_on in list(self._lingering.values()):
+            go_on()
+        self._lingering.clear()
+
+    def close_in_child(self) -> None:
+        """After fork: all of it is the parent's."""
+        self._lingering.clear()
+        self._tickers.clear()
+        self._links.clear()
+        self._hurried.clear()
+
+
+def _tick_if_living(ref: weakref.ref[Ticker]) -> None:
+    ticker = ref()
+    if ticker is not None:
+        ticker._tick()

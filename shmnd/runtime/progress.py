@@ -1,0 +1,544 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hub: what the adapters of one process and namespace share, and where all waiting happens.
+
+It speaks with the broker, knows the other processes, and drives everything on when somebody looks
+or waits; no thread stands behind it (but for the moments in which it joins a new broker, since no
+message shall wait for one that is slow to start, or stopped). One look
+(`progress`) drains the doorbells, sorts what the broker said, notices dead processes, and then
+ticks everything that has affairs pending.
+
+Locks. `rpc` is held while this process asks the broker something, and while what it said is
+sorted; nothing of an object is called under it. Events that concern objects are delivered one at a
+time under `_delivering`, and objects take their own locks inside. So an object may ask the broker
+under its own lock, but must not look or wait there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import select
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from shmnd.broker.protocol import name_of
+from shmnd.common.descriptors import taking_from_the_system
+from shmnd.common.steps import step
+from shmnd.runtime import pending
+from shmnd.runtime.announcements import Names
+from shmnd.runtime.broker_state import Ledger
+from shmnd.runtime.doorbells import Doorbells
+from shmnd.runtime.event_loops import EventLoops
+from shmnd.runtime.events import EventTarget, Mail, close_all
+from shmnd.runtime.meetings import Meetings
+from shmnd.runtime.peers import Peers
+from shmnd.runtime.pending import Affairs
+from shmnd.runtime.reconnect import Rejoin
+from shmnd.runtime.request_progress import Carriers
+from shmnd.runtime.waiting import Watch
+from shmnd.status import IN_CHILD, Status, error
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shmnd.runtime.interfaces import BrokerLike, DataPlaneLike, Event, PeerLike, SegmentOwner
+
+__all__ = ["EventTarget", "Hub"]
+
+_CLOSED: Final = "its adapter is closed"
+_LOG: Final = logging.getLogger("shmnd.broker")
+
+
+class Hub(Mail):
+    """One per process and namespace; lives from the first adapter to the last."""
+
+    _hubs: ClassVar[dict[Path, Hub]] = {}
+    _registry: ClassVar[threading.RLock] = threading.RLock()
+
+    @classmethod
+    def of(cls, namespace: str | None = None, group: int | str | None = None) -> Hub:
+        """Return the hub of a namespace, connected to its broker.
+
+        Every hub that is taken this way is given back by one `unregister_adapter`.
+        """
+        from shmnd.broker.client import BrokerClient
+        from shmnd.broker.place import place_of
+        from shmnd.runtime.data_plane import DataPlane
+
+        if not hasattr(select, "epoll"):
+            raise error(
+                Status.NOT_SUPPORTED,
+                "open_adapter",
+                "select.epoll is missing: gevent or eventlet has patched the standard library"
+                " (patch_all), and shmnd cannot wait then; open adapters in a process that is not"
+                " patched",
+            )
+        key = place_of(namespace, group=group).directory
+        with taking_from_the_system("open_adapter"), cls._registry:
+            hub = cls._hubs.get(key)
+            if hub is None:
+                hub = cls(
+                    lambda new: BrokerClient(
+                        namespace,
+                        group=group,
+                        key=new.key,
+                        on_reconnect=new.on_reconnect,
+                    ),
+                    DataPlane(),
+                )
+                hub._key = key
+                cls._hubs[key] = hub
+            hub._users += 1
+            return hub
+
+    def __init__(self, join: Callable[[Hub], BrokerLike], data_plane: DataPlaneLike) -> None:
+        self.key: Final = os.urandom(16).hex()
+        """Only this process and the broker know it; what peers know is the name made of it."""
+        self.process: Final = name_of(self.key)
+        self.data_plane: Final = data_plane
+        self.ledger: Final = Ledger()
+        self.attempts = threading.RLock()
+        """Held while a connector looks whether a queue pair is free and takes it."""
+        self._key: Path | None = None
+        self._users = 0
+        self._ended = ""
+        super().__init__(Watch())
+        self._peers = Peers(data_plane, self._watch)
+        self._numbers = itertools.count(1)
+
+        self.rpc = threading.RLock()
+        """Held while the broker is asked. Who changes the ledger by what was answered holds it
+        over both, so that a replay finds either neither or both."""
+        self._unheard: set[str] = set()
+
+        self._looking: set[int] = set()
+        self.affairs: Final = Affairs(self._watch)
+        self._doorbells = Doorbells(self._watch, self.affairs, self._ask_for_doorbell)
+        self.carriers: Final = Carriers(self._watch)
+        self.names: Final = Names(self)
+        self.meetings: Final = Meetings(self)
+        self.loops: Final = EventLoops(self.epoll_fd, self.progress)
+
+        self._rejoin = Rejoin(self._reconnect, lambda: self.client.broker_runs(), self._watch)
+        try:
+            self.client: BrokerLike = join(self)
+        except BaseException:
+            self._watch.close()
+            raise
+        self._watch.include(self.client.fileno())
+        _all_hubs.add(self)
+
+    # -- state and descriptors --
+
+    @property
+    def alive(self) -> bool:
+        """False after the end, and in a process that was forked off."""
+        return not self._ended
+
+    @property
+    def closed(self) -> bool:
+        """True when its last adapter was closed; False in a process that was forked off before."""
+        return self._ended == _CLOSED
+
+    @property
+    def meeting_place(self) -> str:
+        """Say where processes find each other, for one that finds no other."""
+        return (
+            f"among the processes that meet in {self._key}; those with another namespace, group,"
+            " SHMND_RUNTIME_DIR or XDG_RUNTIME_DIR meet elsewhere"
+        )
+
+    @property
+    def doorbell_fd(self) -> int:
+        """What this process rings itself by."""
+        return self._watch.doorbell_fd
+
+    @property
+    def epoll_fd(self) -> int:
+        """Readable when there is something to look at."""
+        return self._watch.epoll_fd
+
+    def check(self, call: str) -> None:
+        """DEVICE_REMOVED after the end, and in a process that was forked off."""
+        if self._ended:
+            raise error(Status.DEVICE_REMOVED, call, self._ended)
+
+    def new_number(self) -> int:
+        """Return a number that no other object of this process has had."""
+        return next(self._numbers)
+
+    # -- looking and waiting --
+
+    def progress(self) -> None:
+        """Look at everything once; never waits."""
+        self._look()
+
+    def _look(
+        self, keep: bool = True, found: list[tuple[int, int]] | None = None, rung: bool = False
+    ) -> None:
+        """Look, with or without what carries on other queues' requests.
+
+        `found` is what has just ended this thread's sleep; `rung`: rings, which it has taken.
+        """
+        me = threading.get_ident()
+        if self._ended or me in self._looking:
+            return
+        self._looking.add(me)
+        try:
+            ringing, readable = self._watch.ready(found)
+            rung = rung or ringing
+            if readable:
+                self._look_at(readable)
+            if rung and not self.client.alive:
+                self._rejoin.attempt(start=self.ledger.listens)
+            if self._mail:
+                self._deliver()
+            if found is None or len(found) > 1 or readable != [self.client.fileno()]:
+                self.affairs._tick()  # else the broker alone ended the sleep
+            if keep:
+                self.carriers.keep()
+        except (ValueError, OSError):
+            if self.alive:
+                raise  # else another thread has just closed the hub
+        else:
+            if rung:
+                self._watch.news()
+        finally:
+            self._looking.discard(me)
+
+    @property
+    def watch(self) -> Watch:
+        """What its threads sleep on."""
+        return self._watch
+
+    @property
+    def longest_sleep(self) -> float:
+        """Seconds after which a thread that sleeps polls in any case."""
+        return pending.LONGEST_SLEEP
+
+    @property
+    def has_affairs(self) -> bool:
+        """True when a ring may be for more than completion queues."""
+        return bool(self.affairs or self._mail or not self.client.alive)
+
+    def attend(self, found: list[tuple[int, int]]) -> None:
+        """Handle what a thread found, beside rings, when it slept at a completion queue."""
+        self._look(keep=False, found=found, rung=True)
+
+    def wait(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Look, and sleep in the kernel between looks, until the predicate holds.
+
+        False when `timeout` seconds end first. Ctrl-C ends it, as any signal handler that raises.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        sleeper: Final = object()
+        asleep = False
+        try:
+            self._look(keep=False)
+            while True:
+                seen = self._watch.generation  # first: what ends the hub after it is news
+                self.check("wait")
+                if predicate():
+                    return True
+                pause = pending.LONGEST_SLEEP
+                if deadline is not None:
+                    pause = min(pause, deadline - time.monotonic())
+                    if pause <= 0:
+                        return False
+                if not asleep:
+                    asleep = True
+                    self.carriers.begin(sleeper)
+                else:
+                    self.carriers.keep()
+                found = self._sleep(seen, pause)
+                if found is not None:
+                    self._look(keep=False, found=found)
+        finally:
+            self._watch.leave()
+            if asleep:
+                self.carriers.end(sleeper)
+            else:
+                self.carriers.left()  # this look may have taken what was to wake others
+
+    def _sleep(self, seen: int, pause: float) -> list[tuple[int, int]] | None:
+        try:
+            return self._watch.sleep(seen, pause)
+        except (ValueError, OSError):
+            if self.alive:
+                raise
+            return None  # another thread has just closed the hub
+
+    def news(self) -> None:
+        """Something ended: threads that sleep look whether it is what they wait for."""
+        self._watch.news()
+
+    def ring(self) -> None:
+        """Something happened: somebody is to look at it, who sleeps or selects by now."""
+        self._watch.ring()
+
+    def wake_at(self, when: float) -> None:
+        """Have everybody look again at a moment of `time.monotonic()`."""
+        self._watch.wake_at(when)
+
+    # -- speaking with the broker --
+
+    def call(
+        self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
+    ) -> dict[str, Any]:
+        """Ask the broker and wait for its reply; NdError, naming `caller`, when it is no success.
+
+        A broker that is gone is replaced first, and told what this process holds.
+        """
+        self.check(caller or op)
+        with self.rpc:
+            return self.client.call(op, fds, caller=caller, **fields)
+
+    def post(self, op: str, **fields: Any) -> None:
+        """Tell the broker something that needs no reply. Never waits and never raises."""
+        if self.alive:
+            self.client.post(op, **fields)
+
+    def connect(
+        self, end: EventTarget, caller: str, bound: Callable[[int], None], **fields: Any
+    ) -> int:
+        """Ask for a connection; what is said of it from then on goes to `end`.
+
+        `bound` takes the local port, before anything else can happen.
+        """
+        with self.rpc:  # no other thread takes an answer before it is known whom it is for
+            reply = self.call("connect", caller=caller, **fields)
+            connection: int = reply["connection"]
+            bound(reply["port"])
+            step("connect-asked")
+            self.follow("active", connection, end)
+            return connection
+
+    def sync(self) -> None:
+        """Ask and wait, so that every segment announced to us before is mapped."""
+        with self.rpc:
+            self.call("sync")
+            self._intake()
+        if self._mail:
+            self._watch.ring()  # the rest of what came is for somebody who may sleep
+
+    # -- what the broker says --
+
+    def _look_at(self, readable: list[int]) -> None:
+        for peer in self._peers.take_dead(readable):
+            peer.mark_dead()
+        # Another thread that is speaking with the broker leaves the events readable for later.
+        if self.client.fileno() in readable and self.rpc.acquire(blocking=False):
+            try:
+                self._intake()
+            finally:
+                self.rpc.release()
+
+    def _intake(self) -> None:
+        """Sort what came from the broker; tables at once, the rest into the mail."""
+        for event, fds in self.client.events():
+            change = self._TABLE_EVENTS.get(event["ev"])
+            if change is None:
+                self._mail.append((event, fds))
+                continue
+            if event.get("fds_lost") and "adapter" in event:
+                self._miss(event["adapter"])
+            else:
+                change(self, event, fds)
+            close_all(fds)
+        if not self.client.alive:
+            self._lose_broker()
+
+    def _miss(self, adapter: str) -> None:
+        """There was no room for what an adapter needs: as if never heard of."""
+        self._unheard.add(adapter)
+        self.post("unheard", adapter=adapter)
+
+    def _doorbell(self, event: Event, fds: list[int]) -> None:
+        self._doorbells.take(event["process"], fds)
+
+    def _ask_for_doorbell(self, process: str) -> bool:
+        """False when there is no broker; the next one makes all anew when it is told of us."""
+        if self.client.alive:
+            self.post("doorbell_lost", process=process)
+            return True
+        return False
+
+    def _peer(self, event: Event, fds: list[int]) -> None:
+        try:
+            self._peers.meet(event, fds)
+        except OSError:
+            self._miss(event["adapter"])  # the system watches no more descriptors for us
+        else:
+            self._unheard.discard(event["adapter"])
+
+    def _segment(self, event: Event, fds: list[int]) -> None:
+        self._peers.add_segment(event, fds)
+
+    def _segment_gone(self, event: Event, fds: list[int]) -> None:
+        self._peers.remove_segment(event)
+
+    def _adapter_gone(self, event: Event, fds: list[int]) -> None:
+        self._peers.forget(event["adapter"])
+        self._unheard.discard(event["adapter"])
+
+    def _process_gone(self, event: Event, fds: list[int]) -> None:
+        for peer in self._peers.forget_process(event["process"]):
+            peer.mark_dead()
+            self._watch.ring()  # unlike a pidfd, nothing stays readable for those who sleep
+
+    def _record(self, event: Event, fds: list[int]) -> None:
+        self.names.take(event, gone=False)
+
+    def _record_gone(self, event: Event, fds: list[int]) -> None:
+        self.names.take(event, gone=True)
+
+    _TABLE_EVENTS: ClassVar[Mapping[str, Callable[[Hub, Event, list[int]], None]]] = {
+        "doorbell": _doorbell,
+        "peer": _peer,
+        "segment": _segment,
+        "segment_gone": _segment_gone,
+        "adapter_gone": _adapter_gone,
+        "gone": _process_gone,
+        "record": _record,
+        "record_gone": _record_gone,
+    }
+
+    # -- when the broker dies --
+
+    def _lose_broker(self) -> None:
+        """The broker is gone: what is undecided through it fails, and nothing else."""
+        _LOG.debug("the broker is gone; established connections do not notice")
+        if self._ends:
+            self._mail.append(({"ev": "broker_lost", "ends": list(self._ends)}, []))
+
+    def on_reconnect(self, client: BrokerLike) -> None:
+        """Tell a new broker what this process holds. The client calls this."""
+        _LOG.debug("a broker answers; it is told what this process holds")
+        self._intake()  # the last words of the old one
+        self._lose_broker()
+        for number in self.ledger.replay(client):
+            self._mail.append(({"ev": "port_lost", "object": number}, []))
+        self.names.replay(client)
+        self.meetings.replay(client)
+        if self._mail:
+            self._watch.ring()
+
+    def _reconnect(self) -> None:
+        with self.rpc:
+            self.client.reconnect()
+
+    # -- adapters --
+
+    def register_adapter(self, adapter: SegmentOwner, table: Mapping[str, Any]) -> None:
+        """Make an adapter and its segments known."""
+        with self.rpc:
+            self.call("adapter", caller="open_adapter", key=adapter._key, table=table)
+            step("adapter-told")
+            self.ledger.adapters[adapter.uid] = weakref.ref(adapter), table
+        for segment in adapter.segments():
+            self.announce_segment(adapter, *segment, "open_adapter")
+
+    def announce_segment(
+        self, adapter: SegmentOwner, seg: int, size: int, fd: int, writable: bool, caller: str
+    ) -> None:
+        """Share a segment that a call needs with whoever has a connection with its adapter."""
+        self.call(
+            "segment",
+            [fd],
+            caller=caller,
+            adapter=adapter.uid,
+            seg=seg,
+            size=size,
+            writable=writable,
+        )
+        step("segment-told")
+
+    def withdraw_segment(self, adapter: SegmentOwner, seg: int) -> None:
+        """Nobody needs a segment any more."""
+        self.post("segment_close", adapter=adapter.uid, seg=seg)
+
+    def peer_adapter(self, uid: str) -> PeerLike | None:
+        """Return what is known of an adapter of another process, or of this one."""
+        return self._peers.get(uid)
+
+    def require_peer(self, uid: str, call: str, gone: Status, who: str) -> PeerLike:
+        """Return what is known of an adapter; why nothing is known is the error."""
+        if uid in self._unheard:
+            self.sync()  # there may be room by now
+        peer = self._peers.get(uid)
+        if peer is not None:
+            return peer
+        if uid in self._unheard:
+            raise error(
+                Status.INSUFFICIENT_RESOURCES,
+                call,
+                "no descriptor was free for what connects the two processes (ulimit -n), or none"
+                " more could be watched (fs.epoll.max_user_watches)",
+            )
+        raise error(gone, call, f"{who} is gone")
+
+    def has(self, adapter: SegmentOwner) -> bool:
+        """Return whether an adapter is open, and known to the broker."""
+        return adapter.uid in self.ledger.adapters
+
+    def unregister_adapter(self, adapter: SegmentOwner) -> None:
+        """An adapter is closed, or could not be opened; the last one takes the hub along."""
+        if self.ledger.adapters.pop(adapter.uid, None) is not None:
+            self.post("adapter_close", adapter=adapter.uid)
+        with self._registry:
+            self._users -= 1
+            if self._users > 0 or not self.alive:
+                return
+            if self._key is not None:
+                self._hubs.pop(self._key, None)
+            self.close()
+
+    # -- the end --
+
+    def close(self) -> None:
+        """Leave the broker and give everything back."""
+        if not self.alive:
+            return
+        self.affairs.close()
+        self._ended = _CLOSED
+        self._watch.news()
+        self.loops.leave()
+        self.client.close()
+        self._peers.close()
+        self._watch.close()
+        self._drop_mail()
+
+    def end_in_child(self) -> None:
+        """The process was forked off: touch nothing that is the parent's, refuse everything."""
+        self._ended = IN_CHILD
+        self.rpc = threading.RLock()
+        self._delivering = threading.RLock()
+        self.attempts = threading.RLock()
+        self.affairs.close_in_child()
+        self.carriers.clear()
+        self.names.close_in_child()
+        self.meetings.close_in_child()
+        self.loops.close_in_child()
+        self._rejoin.close_in_child()
+        # The epoll first: it is the parent's too, and must not be changed through this copy.
+        self._watch.close_in_child()
+        self.client.close()
+        self._peers.close_in_child()
+        self._drop_mail()
+
+
+_all_hubs: weakref.WeakSet[Hub] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    Hub._registry = threading.RLock()
+    Hub._hubs.clear()
+    for hub in list(_all_hubs):
+        hub.end_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

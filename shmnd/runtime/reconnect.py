@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Join the next broker when one is gone, without a call of the program.
+
+A process that listens is to be found by others while it calls nothing, so it starts a broker where
+none runs. Any other process joins the broker that another one has started: tools and a restarted
+broker then know of it soon. Until one is there, it tries to connect once a second.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from shmnd.status import NdError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shmnd.runtime.waiting import Watch
+
+__all__ = ["Rejoin"]
+
+_PAUSE: Final = 1.0
+"""Seconds between two attempts."""
+
+
+class Rejoin:
+    """Attempts, one at a time, in a thread that ends with each.
+
+    Nobody's messages shall wait for a broker that is slow to start, or stopped.
+    """
+
+    def __init__(
+        self, reconnect: Callable[[], None], broker_runs: Callable[[], bool], watch: Watch
+    ) -> None:
+        self._reconnect = reconnect
+        self._broker_runs = broker_runs
+        self._watch = watch
+        self.under_way = False
+        self.not_before = 0.0
+        self.aside: Callable[[Callable[[], None]], None] = _in_a_thread
+
+    def attempt(self, *, start: bool) -> None:
+        """Begin an attempt, unless one is under way or was just made.
+
+        Without `start` only a broker that is there already is joined.
+        """
+        now = time.monotonic()
+        if now < self.not_before or self.under_way:
+            return
+        self.not_before = now + _PAUSE
+        self._watch.wake_at(self.not_before)  # to try again, should it fail
+        if not start and not self._broker_runs():
+            return
+        self.under_way = True
+        try:
+            self.aside(self._attempt_now)
+        except RuntimeError:
+            self.under_way = False  # the interpreter is ending, or has no room for a thread now
+
+    def _attempt_now(self) -> None:
+        try:
+            self._reconnect()
+        except (NdError, OSError, ValueError):
+            pass  # tried again later; or the hub was closed meanwhile
+        finally:
+            self.under_way = False
+        self._watch.ring()
+
+    def close_in_child(self) -> None:
+        """After fork: what was under way is the parent's."""
+        self.under_way = False
+
+
+def _in_a_thread(attempt: Callable[[], None]) -> None:
+    threading.Thread(target=attempt, name="shmnd", daemon=True).start()

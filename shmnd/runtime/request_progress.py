@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who looks at requests in progress when nobody polls their completion queue?
+
+They go on when somebody looks, so whoever sleeps for something else does, be it in a call, in an
+event loop or on a descriptor: it looks before it sleeps, and has what moves those requests wake it.
+A queue that another thread polls is left to that thread, and its traffic wakes nobody. And who
+polls one queue in vain looks at the others now and then.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Final
+
+from shmnd.ring.queues.completion_queue import idle_beside
+from shmnd.runtime import pending
+
+if TYPE_CHECKING:
+    from shmnd.runtime.interfaces import Carrier
+    from shmnd.runtime.waiting import Watch
+
+__all__ = ["Carriers"]
+
+_GRACE: Final = 0.01
+"""Seconds for which nobody must have polled a queue, before those who sleep carry it on."""
+
+
+class Carriers:
+    """The completion queues of one hub, and what those who sleep do for them.
+
+    Whoever sleeps says `begin` before and `end` afterwards, with an object of its own, and looks
+    by `keep` in between.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._queues: dict[int, weakref.ref[Carrier]] = {}
+        self._sleepers: set[object] = set()
+        self._watched: set[int] = set()
+        self._seen: dict[int, tuple[int, float]] = {}  # looks, and since when there was no other
+        self._lock = threading.RLock()  # taken again by a finaliser that interrupts its holder
+
+    def add(self, queue: Carrier) -> None:
+        """Have its requests carried on. It is held weakly."""
+        key = id(queue)
+        self._queues[key] = weakref.ref(queue, lambda _: self._forget(key))
+        queue._announcing = bool(self._sleepers)
+
+    def _forget(self, key: int) -> None:
+        self._queues.pop(key, None)
+        self._watched.discard(key)
+        self._seen.pop(key, None)
+
+    def _all(self) -> list[Carrier]:
+        references = list(self._queues.values())
+        return [queue for reference in references if (queue := reference()) is not None]
+
+    def look(self, besides: Carrier | None = None) -> None:
+        """Carry all of them on but one, as far as they go now."""
+        for queue in self._all():
+            if queue._busy and queue is not besides:
+                queue._look()
+
+    # -- while somebody sleeps --
+
+    def begin(self, sleeper: object) -> None:
+        """Somebody is about to sleep."""
+        self._sleepers.add(sleeper)
+        self.keep()
+
+    def begin_alone(self, sleeper: Carrier) -> bool:
+        """Begin for a thread that waits at this queue; False unless no other queue needs it."""
+        if self._sleepers or self._watched or not self.alone(sleeper):
+            return False
+        self._sleepers.add(sleeper)
+        return True
+
+    def alone(self, sleeper: Carrier | None) -> bool:
+        """Return whether no other queue has requests to carry on; they announce such then."""
+        return not self._watched and idle_beside(list(self._queues.values()), sleeper, True)
+
+    def end(self, sleeper: object) -> None:
+        """That sleep is over; harmless when it never began."""
+        self._sleepers.discard(sleeper)
+        with self._lock:
+            if self._sleepers:
+                self.left()
+                return
+            for queue in self._all() if self._watched else ():
+                self._watch_or_not(queue, False)
+            idle_beside(list(self._queues.values()), None, False)
+
+    def left(self, queue: Carrier | None = None) -> None:
+        """Somebody attends to a queue no longer: those who still sleep may have to."""
+        if not self._sleepers:
+            return
+        if queue is not None and not queue._busy and not queue._attended:
+            queue._announcing = True  # they hear of it when it is
+        else:
+            self._watch.wake_at(time.monotonic() + _GRACE)
+
+    def keep(self) -> None:
+        """Carry on what nobody else does."""
+        if not self._sleepers or self.alone(None):
+            return
+        with self._lock:
+            ours = self._choose() if self._sleepers else []
+        for queue, looks in ours:
+            queue._look()
+            due = queue._due
+            self._watch.wake_at(time.monotonic() + pending.LONGEST_SLEEP if due is None else due)
+            if queue._looks != looks or queue._notify_mode:
+                # Who came to wait for it meanwhile has not seen what this look took.
+                self._watch.ring()
+
+    def _choose(self) -> list[tuple[Carrier, int]]:
+        """Have those ring that nobody else carries on, and no others."""
+        chosen = []
+        for queue in self._all():
+            watched = id(queue) in self._watched
+            attended = queue._notify_mode != 0 if watched else queue._attended
+            queue._announcing = not attended and not queue._busy
+            looks = queue._looks
+            ours = not attended and queue._busy and self._is_left_alone(queue, looks)
+            if ours is not watched:
+                self._watch_or_not(queue, ours)
+            if ours:
+                chosen.append((queue, looks))
+        return chosen
+
+    def _is_left_alone(self, queue: Carrier, looks: int) -> bool:
+        now = time.monotonic()
+        seen, since = self._seen.get(id(queue), (None, now))
+        if seen != looks:
+            since = now
+            self._seen[id(queue)] = looks, now
+        if now - since < _GRACE:
+            self._watch.wake_at(since + _GRACE)
+            return False
+        return True
+
+    def _watch_or_not(self, queue: Carrier, on: bool) -> None:
+        key = id(queue)
+        if on is (key in self._watched):
+            return
+        queue._watch(on)
+        if on:
+            self._watched.add(key)
+        else:
+            self._watched.remove(key)
+
+    def clear(self) -> None:
+        """After fork: all of them are the parent's, and nobody sleeps here."""
+        self._lock = threading.RLock()  # its holder is not here
+        self._sleepers.clear()
+        self._queues.clear()
+        self._watched.clear()

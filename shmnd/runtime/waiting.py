@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process sleeps on: its doorbells, one epoll, and an order among its sleeping threads.
+
+Several threads may wait at once, but only one of them, the leader, sleeps in the kernel; the
+others sleep on a condition. An epoll that several threads sleep on wakes just one of them, and
+that may be one whose work is not there. Here whoever finds something tells everybody, by a new
+`generation`; a thread that read the generation before it looked at its own work cannot miss it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Protocol
+
+from shmnd.common.descriptors import Doorbell, EventCount, Timer, taking_from_the_system
+from shmnd.ring.process.waiting import WatchCore
+
+__all__ = ["Readiness", "Watch"]
+
+_MOST = 64
+"""Descriptors looked at in one go; those that are left are still readable at the next look."""
+_DOORBELLS_OF_ONE = 8
+"""Doorbells of one process. It needs one, and closes what it is given beside that."""
+_PATIENCE = 5.0
+"""Seconds that an end waits for a thread which was woken; longer only on a stopped machine."""
+
+
+class Watch(WatchCore):
+    """The descriptors of one process, and its sleeping threads.
+
+    A thread that waits at a completion queue, while no other one sleeps, does so in compiled code
+    (`shmnd.ring.process.waiting`); `_followers` are the threads that it has to wake when it ends.
+    """
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._own = EventCount()  # rung by this process alone
+        # Closed by whoever lets go of one last: another thread may be about to drain it.
+        self._doorbells = {}
+        self._timer = Timer()
+        self._nudge = EventCount()  # wakes the leader; unlike a ring it is no news
+        self._cond = threading.Condition()  # its lock may be taken again by a finaliser
+        self._sleep_on(self._epoll.fileno(), self._own.fileno(), self._nudge.fileno())
+        self._epoll.register(self._own.fileno(), select.EPOLLIN)
+        self._epoll.register(self._timer.fileno(), select.EPOLLIN)
+        self._epoll.register(self._nudge.fileno(), select.EPOLLIN)
+
+    @property
+    def doorbell_fd(self) -> int:
+        """What this process rings itself by; a counter that no other process holds."""
+        return self._own.fileno()
+
+    @property
+    def epoll_fd(self) -> int:
+        """Readable when anything below is."""
+        return self._epoll.fileno()
+
+    @property
+    def generation(self) -> int:
+        """Changes whenever somebody found or finished something."""
+        return self._generation
+
+    def include(self, fd: int) -> None:
+        """Wake for this descriptor too."""
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def exclude(self, fd: int) -> None:
+        """Wake for it no longer; must come before it is closed."""
+        try:
+            self._epoll.unregister(fd)
+        except (OSError, ValueError):
+            pass  # it was closed before, or the epoll was
+
+    def listen(self, fd: int, process: str) -> bool:
+        """Let another process ring here, until it closes its end. Takes the descriptor.
+
+        False for a process that keeps too many open: it might use up the descriptors of this one.
+        """
+        doorbell = Doorbell(fd, process)
+        its = [each for each in list(self._doorbells.values()) if each.process == process]
+        if len(its) >= _DOORBELLS_OF_ONE:
+            self.ring()  # for what is taken here
+            if all(self._hear(each) for each in its):
+                return False
+        self._epoll.register(fd, select.EPOLLIN)
+        self._doorbells[fd] = doorbell
+        doorbell.answer()
+        return True
+
+    def _hear(self, doorbell: Doorbell) -> bool:
+        """Take the rings of a doorbell; False when no more will come."""
+        if doorbell.drain():
+            return True
+        if self._doorbells.pop(doorbell.fileno(), None) is not None:
+            self.exclude(doorbell.fileno())
+        return False
+
+    def ready(self, found: list[tuple[int, int]] | None = None) -> tuple[bool, list[int]]:
+        """Return whether anything is readable now, and which descriptors beside the watch's own.
+
+        Doorbells and the timer are drained. `found` is what a sleep has just found.
+        """
+        others: list[int] = []
+        rung = False
+        if found is None:
+            found = []
+            rung = self._take(found)
+        for fd, _ in found:
+            doorbell = self._doorbells.get(fd)
+            if doorbell is not None:
+                self._hear(doorbell)
+                rung = True
+            elif fd == self._own.fileno():
+                self._own.drain()
+                rung = True
+            elif fd == self._timer.fileno():
+                self._timer.drain()
+                rung = True
+            elif fd != self._nudge.fileno():  # that is the leader's, who may be about to see it
+                others.append(fd)
+        return rung or bool(others), others
+
+    def ring(self) -> None:
+        """Make the epoll readable, as a peer would."""
+        self._own.add()
+
+    def wake_at(self, when: float) -> None:
+        """Make the epoll readable at a moment of `time.monotonic()`."""
+        self._timer.set(when)
+
+    def news(self) -> None:
+        """Something was found or finished: every sleeping thread looks whether it is for it."""
+        if not self._tell_news():
+            return
+        with self._cond:
+            self._cond.notify_all()
+            if self._polling:
+                self._nudge_leader()
+
+    def _nudge_leader(self) -> None:
+        self._nudged = True
+        self._nudge.add()
+
+    def _calm(self) -> None:
+        with self._cond:
+            self._nudged = False
+            self._nudge.drain()
+
+    def _stir(self) -> None:
+        with self._cond:
+            self._cond.notify_all()
+
+    def sleep(self, seen: int, timeout: float) -> list[tuple[int, int]] | None:
+        """Block until there is news after generation `seen`, at most so many seconds.
+
+        What is readable for the leader, who slept in the kernel and has to look at it now. It
+        leads until it says `leave`; the others get None, and hear its news.
+        """
+        if not self._lead(seen, timeout):
+            return None
+        try:
+            return self._epoll.poll(timeout, _MOST)
+        finally:
+            with self._cond:
+                self._polling = False
+                if self._nudged:
+                    self._nudged = False
+                    self._nudge.drain()
+                self._cond.notify_all()
+
+    def _lead(self, seen: int, timeout: float) -> bool:
+        """Become the leader, or stay it; False when there was news, or the time is over."""
+        deadline = 0.0
+        with self._following():
+            while self._generation == seen:
+                if self._become_leader(polling=True):
+                    return True
+                deadline = deadline or time.monotonic() + timeout
+                if not self._cond.wait(deadline - time.monotonic()):
+                    break
+        return False
+
+    @contextlib.contextmanager
+    def _following(self) -> Iterator[None]:
+        """Hold the condition, and be counted before anything is read that a leader changes."""
+        with self._cond:
+            self._followers += 1
+            try:
+                yield
+            finally:
+                self._followers -= 1
+
+    def leave(self) -> None:
+        """Lead no longer, if this thread did; one of those who sleep will."""
+        if self._leader != threading.get_ident():
+            return
+        with self._cond:
+            self._leader = 0
+            self._cond.notify_all()
+
+    def close(self) -> None:
+        """Release the descriptors, once nobody sleeps on them.
+
+        A leader that was woken and does not run yet would find nothing to wake up for, and sleep
+        on, when its descriptors are gone.
+        """
+        with self._following():
+            deadline = time.monotonic() + _PATIENCE
+            while self._polling and self._leader != threading.get_ident():
+                if sys.is_finalizing():
+                    break  # threads do not run any more
+                self._nudge_leader()
+                if not self._cond.wait(deadline - time.monotonic()):
+                    break
+        self._close_descriptors()
+
+    def _close_descriptors(self) -> None:
+        self._sleep_on(-1, -1, -1)
+        self._epoll.close()
+        self._own.close()
+        self._doorbells.clear()
+        self._timer.close()
+        self._nudge.close()
+
+    def close_in_child(self) -> None:
+        """Release the copies that fork() made; what the parent sleeps on stays as it is."""
+        self._cond = threading.Condition()  # a thread that is not here may have held the old one
+        self._leader = self._followers = 0
+        self._polling = False
+        self._close_descriptors()
+
+
+class _Carriers(Protocol):
+    def begin(self, sleeper: object) -> None: ...
+    def end(self, sleeper: object) -> None: ...
+
+
+class _Watched(Protocol):
+    @property
+    def epoll_fd(self) -> int: ...
+    @property
+    def carriers(self) -> _Carriers: ...
+
+
+class Readiness:
+    """A descriptor for `select`, `selectors` and asyncio: readable when its owner has something.
+
+    It is readable too when the process has to look at something (the hub's descriptor is in it),
+    since only a look can tell for whom that is. Descriptors are made at the first `fileno()`;
+    whoever has one may sleep on it at any time.
+    """
+
+    def __init__(self, hub: _Watched) -> None:
+        self._hub = hub
+        self._making = threading.Lock()
+        self._ready = False
+        self._closed = False
+        self._event: EventCount | None = None
+        self._epoll: select.epoll | None = None
+
+    def fileno(self) -> int:
+        """Return the descriptor. ValueError after `close()`."""
+        with self._making:
+            if self._closed:
+                raise ValueError("fileno() of something closed")
+            if self._epoll is None:
+                with taking_from_the_system("fileno"):
+                    self._epoll = self._make()
+            return self._epoll.fileno()
+
+    def _make(self) -> select.epoll:
+        event = EventCount()
+        epoll = select.epoll()
+        try:
+            epoll.register(event.fileno(), select.EPOLLIN)
+            epoll.register(self._hub.epoll_fd, select.EPOLLIN)
+        except BaseException:
+            epoll.close()
+            raise
+        # First shown, then looked: set() does it the other way round, so one of the two adds.
+        self._event = event
+        if self._ready:
+            event.add()
+        self._hub.carriers.begin(self)
+        return epoll
+
+    def set(self) -> None:
+        """There is something."""
+        self._ready = True
+        event = self._event
+        if event is not None:
+            event.add()
+
+    def clear(self) -> None:
+        """There is nothing any more. Call it before the last look, never after."""
+        self._ready = False
+        event = self._event
+        if event is not None:
+            event.drain()
+
+    def close(self) -> None:
+        """Release the descriptors."""
+        self._closed = True
+        epoll, self._epoll = self._epoll, None
+        event, self._event = self._event, None
+        if event is not None:  # also when Ctrl-C came before there was a descriptor
+            self._hub.carriers.end(self)
+            event.close()
+        if epoll is not None:
+            epoll.close()

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shared receive queue: its overlapped operations, its thresholds and its limits."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Final
+
+from shmnd.common.arguments import within
+from shmnd.completion_queue import processor_affinity
+from shmnd.overlapped import (
+    Overlapped,
+    OverlappedFile,
+    OverlappedObject,
+)
+from shmnd.ring import CompletionCore, ReceiveCore
+from shmnd.status import Status, error
+
+if TYPE_CHECKING:
+    from shmnd.handshake.interfaces import MemoryAdapter
+
+__all__ = ["SharedReceiveQueue"]
+
+_RETRY: Final = 0.002
+"""Seconds after which a queue with requests in progress is looked at again."""
+
+
+class SharedReceiveQueue(ReceiveCore, OverlappedObject):
+    """Receives that several queue pairs take from, in the order in which messages come."""
+
+    def __init__(
+        self,
+        adapter: MemoryAdapter,
+        depth: int,
+        max_request_sge: int,
+        notify_threshold: int,
+        file: OverlappedFile | None,
+    ) -> None:
+        OverlappedObject.__init__(self, adapter.hub, file)
+        ReceiveCore.__init__(self, adapter, adapter.registry, depth, max_request_sge)
+        self._threshold = notify_threshold
+        # Where its receives complete to, while somebody waits for them to be used up.
+        self._watched: weakref.WeakSet[CompletionCore] = weakref.WeakSet()
+        self._watching = threading.RLock()
+
+    def modify(self, depth: int = 0, notify_threshold: int = 0) -> None:
+        """Change the depth, the threshold, or both; 0 leaves one as it is."""
+        call = "SharedReceiveQueue.modify"
+        self._adapter.check_open(call)
+        self._check_usable(call)
+        most = self._adapter.limits.max_shared_receive_queue_depth
+        depth = within(call, 0, "depth", depth, 0, most)
+        notify_threshold = within(call, 0, "notify_threshold", notify_threshold, 0, most)
+        if depth and depth < self._outstanding:
+            raise error(
+                Status.BUFFER_OVERFLOW,
+                call,
+                f"{self._outstanding} receives are outstanding, more than depth {depth}",
+            )
+        if depth:
+            self._set_depth(depth)
+        if notify_threshold:
+            self._threshold = notify_threshold
+        self._used_up()
+
+    def notify(self) -> Overlapped:
+        """Ask to be told when fewer receives than the threshold are outstanding."""
+        call = "SharedReceiveQueue.notify"
+        self._adapter.check_open(call)
+        self._check_usable(call)
+        with self._watching:
+            overlapped = self._start(call, self._below, None, "receives to be used up")
+            self._awaited = True
+            self._hub.affairs.add(self)
+        self._tick()
+        return overlapped
+
+    def _below(self) -> Status | None:
+        return Status.SUCCESS if self._outstanding < self._threshold else None
+
+    def _used_up(self) -> None:
+        """Receives may have been used up: tell those who wait for it."""
+        if self._pending:
+            for overlapped in list(self._pending):
+                overlapped._tick()
+
+    def _tick(self) -> None:
+        """Look for messages that have used receives up, for those who wait for that.
+
+        They do so when their completion queue is looked at: who waits here need not poll.
+        """
+        if self._pending:
+            self._look()
+        self._used_up()
+        self._look_away()
+
+    def _look(self) -> None:
+        with self._watching:
+            for queue in self._queues():
+                if queue not in self._watched:
+                    self._watched.add(queue)
+                    queue._watch(True)
+            watched = list(self._watched)
+        for queue in watched:
+            queue._look()
+        if any(queue._busy for queue in watched):
+            retry = time.monotonic() + _RETRY
+            due = min((due for queue in watched if (due := queue._due)), default=retry)
+            self._hub.wake_at(min(due, retry))
+
+    def _look_away(self) -> None:
+        """Nobody waits any more, if that is so."""
+        with self._watching:
+            if self._pending:
+                return
+            self._awaited = False
+            self._hub.affairs.remove(self)
+            for queue in list(self._watched):
+                self._watched.discard(queue)
+                queue._watch(False)
+            self._hub.carriers.left()
+
+    def get_notify_affinity(self) -> tuple[int, int]:
+        """Return the processor group and mask that notifications come from."""
+        call = "SharedReceiveQueue.get_notify_affinity"
+        self._adapter.check_open(call)
+        self._check_usable(call)
+        return processor_affinity()
+
+    def _check_usable(self, call: str) -> None:
+        if self._closed:
+            raise error(Status.INVALID_HANDLE, call, "the shared receive queue is closed")
+
+    def close(self) -> None:
+        """Release it: what is posted is dropped without completions."""
+        if self._closed:
+            return
+        self._shut()
+        OverlappedObject.close(self)
+        self._look_away()
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return "<SharedReceiveQueue closed>"
+        return (
+            f"<SharedReceiveQueue {self._outstanding} of {self._depth} receives, "
+            f"{self._pairs} queue pairs, threshold {self._threshold}>"
+        )

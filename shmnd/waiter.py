@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting for what another process announces by a ring: an extension, for libraries on top.
+
+A library that shares memory with others knows by a look whether something has come. A `Waiter`
+does the rest: it sleeps in the kernel, in an event loop or on a descriptor until there is a reason
+to look again, which is a ring (`Neighbour.ring`), the death of a process, or the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from shmnd.common.arguments import seconds
+from shmnd.common.closing import Closing
+from shmnd.overlapped import without_owner
+from shmnd.runtime.waiting import Readiness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shmnd.adapter import Adapter
+
+__all__ = ["Waiter"]
+
+
+class Waiter(Closing):
+    """Waits until `ready` returns true, for any number of threads, tasks and descriptors.
+
+    `ready` is called at every look, by any thread: it only looks, and never waits. `arm(True)` has
+    those ring this process who may bring something, once or as often as they like; it is called
+    again before each sleep, and a look follows it, so that what came in between is found. With
+    `arm(False)` they need not ring any more. A method is held without its object.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        ready: Callable[[], bool],
+        arm: Callable[[bool], None] = lambda on: None,
+    ) -> None:
+        adapter.check_open("Waiter")
+        self._hub = adapter.hub
+        self._ready: Callable[[], object] = without_owner(ready)
+        self._arm: Callable[[bool], object] = without_owner(arm)
+        self._sleepers = 0
+        self._tasks: list[Callable[[], None]] = []
+        self._readiness: Readiness | None = None
+        self._closed = False
+
+    # -- threads --
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is ready; False when `timeout` seconds end first. Ctrl-C interrupts it."""
+        if timeout is not None:
+            timeout = seconds("Waiter.wait", 1, "timeout", timeout)
+        if self._look():
+            return True
+        if timeout is not None and timeout <= 0:
+            self._hub.progress()
+            return self._look()
+        self._begin()
+        try:
+            return self._hub.wait(self._look_armed, timeout)
+        finally:
+            self._end()
+
+    # -- event loops --
+
+    async def wait_in_loop(self, timeout: float | None = None) -> bool:
+        """Wait as `wait` does, and let other tasks run meanwhile."""
+        if timeout is not None:
+            timeout = seconds("Waiter.wait_in_loop", 1, "timeout", timeout)
+        if self._look():
+            return True
+        try:
+            async with asyncio.timeout(timeout):
+                while not self._look():
+                    await self._next_look()
+        except TimeoutError:
+            return self._look()
+        return True
+
+    async def _next_look(self) -> None:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        loops, carriers = self._hub.loops, self._hub.carriers
+
+        def resolve() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        def wake() -> None:
+            if loops.looks_in(loop):
+                resolve()
+                return
+            try:
+                loop.call_soon_threadsafe(resolve)
+            except RuntimeError:
+                pass  # the loop is closed: no task waits in it any more
+
+        self._hub.check("Waiter.wait_in_loop")
+        loops.begin(loop, wake)
+        self._tasks.append(wake)
+        self._begin()
+        try:
+            carriers.begin(wake)
+            if not self._look_armed():
+                await future
+        finally:
+            self._tasks.remove(wake)
+            self._end()
+            carriers.end(wake)
+            loops.end(loop, wake)
+
+    # -- descriptors --
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when it may be ready, for `select` and the like.
+
+        Whoever finds it readable looks, and calls `rest` when there was nothing.
+        """
+        if self._readiness is None:
+            self._hub.check("Waiter.fileno")
+            self._readiness = Readiness(self._hub)
+            self._begin()
+        number = self._readiness.fileno()
+        self._look_for_descriptor()
+        return number
+
+    def rest(self) -> None:
+        """A look found nothing: take the rings, and have the descriptor wait for the next one."""
+        self._hub.progress()
+        if self._readiness is not None:
+            self._look_for_descriptor()
+
+    def _look_for_descriptor(self) -> None:
+        readiness = self._readiness
+        if readiness is not None:
+            readiness.clear()
+            if self._look_armed():
+                readiness.set()
+
+    # -- what all of them do --
+
+    @property
+    def waited_for(self) -> bool:
+        """True while a thread or a task sleeps for it, or somebody has its descriptor."""
+        return self._sleepers > 0
+
+    def _look(self) -> bool:
+        return self._closed or self._ready() is not False
+
+    def _look_armed(self) -> bool:
+        if self._look():
+            return True
+        self._arm(True)
+        return self._look()
+
+    def _begin(self) -> None:
+        self._sleepers += 1
+        if self._sleepers == 1:
+            self._hub.affairs.add(self)
+
+    def _end(self) -> None:
+        self._sleepers -= 1
+        if self._sleepers == 0:
+            self._hub.affairs.remove(self)
+            self._arm(False)
+
+    def _tick(self) -> None:
+        """Look for tasks and descriptors, as the hub does whenever something has happened."""
+        if not (self._tasks or self._readiness) or not self._look_armed():
+            return
+        for wake in list(self._tasks):
+            wake()
+        if self._readiness is not None:
+            self._readiness.set()
+
+    def close(self) -> None:
+        """End it: whoever waits finds it ready. Harmless twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._hub.affairs.remove(self)
+        for wake in list(self._tasks):
+            wake()
+        readiness, self._readiness = self._readiness, None
+        if readiness is not None:
+            readiness.close()
+        self._hub.news()

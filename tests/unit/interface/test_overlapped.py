@@ -1,0 +1,766 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Overlapped operations: they end once, are delivered once, and wake whoever waits."""
+
+import asyncio
+import gc
+import os
+import random
+import select
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmnd.overlapped import (
+    Overlapped,
+    OverlappedFile,
+    OverlappedObject,
+    Readiness,
+    detail_of,
+    require_file,
+)
+from shmnd.runtime.progress import Hub
+from shmnd.status import NdError, Status, error
+from unit.fakes import FakeAdapter, World
+
+SUCCESS, PENDING, CANCELED = Status.SUCCESS, Status.PENDING, Status.CANCELED
+WAIT = 10.0
+
+
+@pytest.fixture
+def adapter(world: World) -> FakeAdapter:
+    return world.adapter()
+
+
+@pytest.fixture
+def hub(adapter: FakeAdapter) -> Hub:
+    return adapter.hub
+
+
+@pytest.fixture
+def file(adapter: FakeAdapter) -> Iterator[OverlappedFile]:
+    with OverlappedFile(adapter) as made:
+        yield made
+
+
+class Thing(OverlappedObject):
+    """An object whose operations end when a test says so."""
+
+    def __init__(self, adapter: FakeAdapter, file: OverlappedFile | None = None) -> None:
+        super().__init__(adapter.hub, file)
+        self.ends: Status | None = None
+        self.raises: NdError | None = None
+        self.looked = 0
+        self.cancels = True
+
+    def start(self, name: str = "Thing.start") -> Overlapped:
+        return self._start(name)
+
+    def start_stepping(self) -> Overlapped:
+        return self._start("Thing.step", self._step, self._cancel, "the test")
+
+    def _step(self) -> Status | None:
+        self.looked += 1
+        if self.raises is not None:
+            raise self.raises
+        return self.ends
+
+    def _cancel(self, overlapped: Overlapped) -> bool:
+        return self.cancels
+
+
+# -- delivery -------------------------------------------------------------------------------------
+
+
+def test_each_comes_out_once_in_the_order_of_completion(
+    adapter: FakeAdapter, file: OverlappedFile
+) -> None:
+    things = [Thing(adapter, file) for _ in range(3)]
+    pending = [thing.start() for thing in things]
+    assert file.poll() == []
+    for number in (2, 0, 1):
+        assert pending[number]._complete(SUCCESS)
+        assert not pending[number]._complete(CANCELED), "the first end counts"
+    assert file.poll() == [pending[2], pending[0], pending[1]]
+    assert file.poll() == []
+    assert {ov.status for ov in pending} == {SUCCESS}
+
+
+def test_what_is_over_at_once_is_delivered_too(adapter: FakeAdapter, file: OverlappedFile) -> None:
+    thing = Thing(adapter, file)
+    thing.ends = SUCCESS
+    done = thing.start_stepping()
+    assert done.done()
+    assert not thing._pending
+    assert file.poll() == [done]
+
+
+def test_poll_takes_no_more_than_asked(adapter: FakeAdapter, file: OverlappedFile) -> None:
+    thing = Thing(adapter, file)
+    pending = [thing.start() for _ in range(5)]
+    thing.cancel_overlapped_requests()
+    assert file.poll(0) == []
+    assert file.poll(2) == pending[:2]
+    assert file.poll(max=1) == pending[2:3]
+    assert select.select([file], [], [], 0)[0], "there is more"
+    assert file.poll() == pending[3:]
+    for wrong in (-1, "1", True, 1.0):
+        with pytest.raises(ValueError, match=r"OverlappedFile\.poll: max"):
+            file.poll(wrong)  # type: ignore[arg-type]
+
+
+def test_poll_that_is_interrupted_loses_nothing(adapter: FakeAdapter, file: OverlappedFile) -> None:
+    thing = Thing(adapter, file)
+    pending = [thing.start() for _ in range(4)]
+    thing.cancel_overlapped_requests()
+
+    class Interrupting(type(file._queue)):  # type: ignore[misc]
+        def popleft(self) -> Any:
+            if len(self) == 2:
+                raise KeyboardInterrupt
+            return super().popleft()
+
+    file._queue = Interrupting(file._queue)
+    with pytest.raises(KeyboardInterrupt):
+        file.poll()
+    file._queue = type(file._queue).__mro__[1](file._queue)
+    assert select.select([file], [], [], 0)[0]
+    assert file.poll() == pending
+
+
+def test_without_a_file_nothing_is_delivered(adapter: FakeAdapter, file: OverlappedFile) -> None:
+    Thing(adapter).start()._complete(SUCCESS)
+    assert file.poll() == []
+
+
+def test_a_closed_file_takes_nothing_and_harms_nobody(
+    adapter: FakeAdapter, file: OverlappedFile
+) -> None:
+    thing = Thing(adapter, file)
+    before, after = thing.start(), thing.start()
+    before._complete(SUCCESS)
+    assert file.fileno() >= 0
+    file.close()
+    file.close()
+    after._complete(SUCCESS)
+    assert file.closed
+    for call in (file.poll, file.fileno):
+        with pytest.raises(NdError) as caught:
+            call()
+        assert caught.value.status is Status.INVALID_HANDLE
+
+
+def test_a_file_belongs_to_one_adapter(world: World, adapter: FakeAdapter) -> None:
+    file = OverlappedFile(adapter)
+    assert require_file(None, adapter, "test") is None
+    assert require_file(file, adapter, "test") is file
+    with pytest.raises(ValueError, match="test: the overlapped file is of another adapter"):
+        require_file(file, world.adapter(hub=adapter.hub), "test")
+    with pytest.raises(ValueError, match="int is no OverlappedFile"):
+        require_file(7, adapter, "test")
+    file.close()
+    with pytest.raises(ValueError, match="is closed"):
+        require_file(file, adapter, "test")
+
+
+# -- steps and cancelling -------------------------------------------------------------------------
+
+
+def test_steps_are_taken_at_every_look_until_one_ends_it(adapter: FakeAdapter) -> None:
+    thing = Thing(adapter)
+    pending = thing.start_stepping()
+    assert thing.looked == 1
+    adapter.hub.progress()
+    assert thing.looked == 2
+    assert pending.status is PENDING
+    assert thing.looked == 3
+    thing.ends = Status.CONNECTION_REFUSED
+    assert pending.done()
+    looked = thing.looked
+    adapter.hub.progress()
+    assert thing.looked == looked
+    assert not adapter.hub.affairs._tickers
+
+
+def test_a_step_that_fails_ends_it_with_that(adapter: FakeAdapter, file: OverlappedFile) -> None:
+    thing = Thing(adapter, file)
+    pending = thing.start_stepping()
+    thing.raises = error(Status.IO_TIMEOUT, "inside", "nobody answered")
+    with pytest.raises(TimeoutError, match=r"^Thing\.step: nobody answered \[IO_TIMEOUT\]$"):
+        pending.result()
+    assert file.poll() == [pending]
+
+
+def test_cancel_is_synchronous_and_in_order(adapter: FakeAdapter, file: OverlappedFile) -> None:
+    one, two = Thing(adapter, file), Thing(adapter, file)
+    mixed = [one.start("a"), two.start("b"), one.start_stepping(), two.start("d")]
+    two.cancel_overlapped_requests()
+    one.cancel_overlapped_requests()
+    assert [ov.call for ov in file.poll()] == ["b", "d", "a", "Thing.step"]
+    assert {ov.status for ov in mixed} == {CANCELED}
+    one.cancel_overlapped_requests()
+    again = one.start()
+    assert again.status is PENDING, "the object stays usable"
+
+
+def test_what_cannot_be_canceled_goes_on(adapter: FakeAdapter) -> None:
+    thing = Thing(adapter)
+    thing.cancels = False
+    stays, goes = thing.start_stepping(), thing.start()
+    with pytest.raises(NdError, match=r"too late to cancel Thing\.step") as caught:
+        thing.cancel_overlapped_requests()
+    assert caught.value.status is Status.UNSUCCESSFUL
+    assert (stays.status, goes.status) == (PENDING, CANCELED)
+
+
+@pytest.mark.parametrize("how", ["close", "with", "del", "collect"])
+def test_the_release_of_its_object_ends_it(
+    adapter: FakeAdapter, file: OverlappedFile, how: str
+) -> None:
+    thing: Any = Thing(adapter, file)
+    gone = weakref.ref(thing)
+    pending = [thing.start_stepping(), thing.start()]
+    if how == "close":
+        thing.close()
+        thing.close()
+    elif how == "with":
+        with thing as same:
+            assert same is thing
+    elif how == "collect":
+        thing.circle = thing
+    thing = same = None
+    gc.collect()
+    assert gone() is None, "pending operations do not keep it alive"
+    assert {ov._seen() for ov in pending} == {CANCELED}
+    assert file.poll() == pending
+    with pytest.raises(NdError, match="its object was released"):
+        pending[0].result()
+
+
+def test_get_overlapped_result_knows_every_operation(adapter: FakeAdapter) -> None:
+    one, two = Thing(adapter), Thing(adapter)
+    pending = one.start_stepping()
+    assert two.get_overlapped_result(pending) is PENDING
+    one.ends = Status.CONNECTION_REFUSED
+    assert two.get_overlapped_result(pending, wait=True) is Status.CONNECTION_REFUSED
+    one.close()
+    assert one.get_overlapped_result(pending) is Status.CONNECTION_REFUSED
+    with pytest.raises(ValueError, match=r"Thing\.get_overlapped_result: int object is no"):
+        one.get_overlapped_result(7)  # type: ignore[arg-type]
+
+
+# -- waiting --------------------------------------------------------------------------------------
+
+
+def test_result_again_and_again(adapter: FakeAdapter) -> None:
+    thing = Thing(adapter)
+    good, bad = thing.start(), thing.start()
+    good._complete(SUCCESS)
+    bad._complete(CANCELED)
+    for _ in range(2):
+        assert good.result() is None  # type: ignore[func-returns-value]
+        with pytest.raises(NdError, match=r"^Thing\.start: canceled \[CANCELED\]$") as caught:
+            bad.result(0)
+        assert not isinstance(caught.value, asyncio.CancelledError)
+    assert repr(bad) == "<Overlapped Thing.start CANCELED>"
+
+
+@pytest.mark.parametrize("timeout", [0, 0.01])
+def test_result_times_out_with_the_builtin_error(adapter: FakeAdapter, timeout: float) -> None:
+    thing = Thing(adapter)
+    pending = thing.start_stepping()
+    with pytest.raises(TimeoutError, match=r"still pending after .* s, waiting for the test") as e:
+        pending.result(timeout)
+    assert not isinstance(e.value, NdError)
+    assert pending.status is PENDING
+
+
+def test_a_negative_time_to_wait_is_an_error(adapter: FakeAdapter) -> None:
+    thing = Thing(adapter)
+    pending = thing.start_stepping()
+    with pytest.raises(ValueError, match="timeout"):
+        pending.result(-1)
+    assert pending.status is PENDING
+
+
+def test_result_is_woken_by_another_thread(adapter: FakeAdapter) -> None:
+    thing = Thing(adapter)
+    pending = thing.start()
+    thread = threading.Thread(target=lambda: pending._complete(SUCCESS))
+    thread.start()
+    pending.result(WAIT)
+    thread.join()
+
+
+def test_a_timer_wakes_what_nobody_rings_for(adapter: FakeAdapter) -> None:
+    hub, due = adapter.hub, time.monotonic() + 0.02
+    hub.wake_at(due + 100)
+    hub.wake_at(due)
+    hub.wake_at(due + 50)
+    assert hub.wait(lambda: time.monotonic() >= due, WAIT)
+    assert time.monotonic() < due + 0.9, "not by the longest sleep"
+
+
+def test_ctrl_c_ends_a_wait(adapter: FakeAdapter) -> None:
+    thing = Thing(adapter)
+    pending = thing.start()
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        with pytest.raises(KeyboardInterrupt):
+            pending.result(WAIT)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not adapter.hub._watch._polling
+    assert pending.status is PENDING
+    pending._complete(SUCCESS)
+    pending.result(WAIT)
+
+
+def test_ctrl_c_ends_the_wait_of_a_follower(adapter: FakeAdapter) -> None:
+    thing = Thing(adapter)
+    one, two = thing.start(), thing.start()
+    leader = threading.Thread(target=one.result, args=(WAIT,))
+    leader.start()
+    while not adapter.hub._watch._polling:
+        time.sleep(0)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        with pytest.raises(KeyboardInterrupt):
+            two.result(WAIT)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    one._complete(SUCCESS)
+    leader.join(WAIT)
+    assert not leader.is_alive()
+
+
+def test_waiting_costs_no_processor_time(adapter: FakeAdapter) -> None:
+    thing = Thing(adapter)
+    pending = thing.start_stepping()
+    before = time.process_time()
+    with pytest.raises(TimeoutError):
+        pending.result(0.3)
+    assert time.process_time() - before < 0.15
+    assert thing.looked < 10
+
+
+def test_two_sleepers_do_not_keep_each_other_awake(adapter: FakeAdapter) -> None:
+    thing = Thing(adapter)
+    pending = [thing.start(), thing.start()]
+
+    def wait(one: Overlapped) -> None:
+        with pytest.raises(TimeoutError):
+            one.result(0.3)
+
+    threads = [threading.Thread(target=wait, args=(one,)) for one in pending]
+    before = time.process_time()
+    for thread in threads:
+        thread.start()
+    for _ in range(5):
+        os.eventfd_write(adapter.hub.doorbell_fd, 1)
+        adapter.hub.progress()
+    for thread in threads:
+        thread.join(WAIT)
+    assert time.process_time() - before < 0.15
+
+
+def test_many_threads_wait_and_none_is_forgotten(
+    adapter: FakeAdapter, file: OverlappedFile
+) -> None:
+    """Whoever finds something tells everybody: doorbells, completions, steps, all at once."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    hub = adapter.hub
+    rounds, width = 200, 6
+    failures: list[BaseException] = []
+
+    def wait_for(pending: Overlapped) -> None:
+        try:
+            pending.result(WAIT)
+        except BaseException as exc:
+            failures.append(exc)
+
+    for _ in range(rounds):
+        things = [Thing(adapter, file) for _ in range(width)]
+        pending = [
+            thing.start() if chance.random() < 0.5 else thing.start_stepping() for thing in things
+        ]
+        threads = [threading.Thread(target=wait_for, args=(ov,)) for ov in pending]
+        for thread in threads:
+            thread.start()
+        order = list(range(width))
+        chance.shuffle(order)
+        for number in order:
+            if pending[number]._step is None:
+                pending[number]._complete(SUCCESS)
+            else:
+                things[number].ends = SUCCESS
+                os.eventfd_write(hub.doorbell_fd, 1)
+        for thread in threads:
+            thread.join(WAIT)
+            assert not thread.is_alive(), f"seed {seed}"
+        assert not failures
+        assert sorted(map(id, file.poll())) == sorted(map(id, pending))
+
+
+def test_several_threads_complete_one_operation(adapter: FakeAdapter, file: OverlappedFile) -> None:
+    for _ in range(100):
+        thing = Thing(adapter, file)
+        pending = thing.start()
+        gate = threading.Barrier(4)
+        won: list[bool] = []
+
+        def end(
+            pending: Overlapped = pending,
+            gate: threading.Barrier = gate,
+            won: list[bool] = won,
+        ) -> None:
+            gate.wait(WAIT)
+            won.append(pending._complete(SUCCESS))
+
+        threads = [threading.Thread(target=end) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT)
+        assert sorted(won) == [False, False, False, True]
+        assert file.poll() == [pending]
+
+
+# -- selecting ------------------------------------------------------------------------------------
+
+
+def readable(obj: Any, timeout: float = 0) -> bool:
+    return bool(select.select([obj], [], [], timeout)[0])
+
+
+def test_fileno_is_readable_while_there_is_something(
+    adapter: FakeAdapter, file: OverlappedFile
+) -> None:
+    thing = Thing(adapter, file)
+    first = thing.start()
+    first._complete(SUCCESS)
+    assert readable(file), "also what ended before the descriptor was made"
+    file.poll()
+    assert not readable(file)
+    second = thing.start()
+    assert not readable(file)
+    second._complete(SUCCESS)
+    assert readable(file)
+    assert file.poll() == [second]
+    assert not readable(file)
+
+
+def test_a_doorbell_shows_in_every_file_and_a_look_tells_for_whom_it_was(
+    adapter: FakeAdapter, file: OverlappedFile
+) -> None:
+    other = OverlappedFile(adapter)
+    thing = Thing(adapter, other)
+    pending = thing.start_stepping()
+    file.poll()
+    assert not readable(file)
+    assert not readable(other)
+    thing.ends = SUCCESS
+    os.eventfd_write(adapter.hub.doorbell_fd, 1)
+    assert readable(file)
+    assert readable(other)
+    assert file.poll() == []
+    assert not readable(file)
+    assert readable(other)
+    assert other.poll() == [pending]
+    assert not readable(other)
+    other.close()
+
+
+def test_a_timer_shows_in_a_file(adapter: FakeAdapter, file: OverlappedFile) -> None:
+    file.poll()
+    assert not readable(file)
+    adapter.hub.wake_at(time.monotonic() + 0.01)
+    assert readable(file, WAIT)
+    file.poll()
+    assert not readable(file)
+    adapter.hub.wake_at(0.0)
+    assert readable(file, WAIT), "a moment that is over is now"
+
+
+def test_whose_descriptor_could_not_be_made_sleeps_no_more(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    readiness = Readiness(hub)
+    with monkeypatch.context() as patch:
+        patch.setattr(hub.carriers, "keep", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            readiness.fileno()
+    assert readiness in hub.carriers._sleepers
+    readiness.close()
+    assert not hub.carriers._sleepers
+
+
+def test_readiness_makes_descriptors_only_when_asked(hub: Hub) -> None:
+    before = set(Path("/proc/self/fd").iterdir())
+    readiness = Readiness(hub)
+    readiness.set()
+    readiness.clear()
+    readiness.set()
+    assert set(Path("/proc/self/fd").iterdir()) == before
+    assert readable(readiness)
+    assert readiness.fileno() == readiness.fileno()
+    readiness.close()
+    readiness.close()
+    readiness.set()
+    readiness.clear()
+    with pytest.raises(ValueError, match="closed"):
+        readiness.fileno()
+
+
+# -- asyncio --------------------------------------------------------------------------------------
+
+
+def run(hub: Hub, main: Callable[[], Any]) -> Any:
+    """Run a coroutine; afterwards nothing of the hub is left in the loop."""
+
+    async def watched() -> Any:
+        loop = asyncio.get_running_loop()
+        threads = threading.active_count()
+        try:
+            return await asyncio.wait_for(main(), WAIT)
+        finally:
+            assert threading.active_count() == threads
+            assert not hub.loops
+            while hub.loops._waiting:  # it reads on for a moment, though nothing waits
+                await asyncio.sleep(0.001)
+            assert not loop.remove_reader(hub.epoll_fd)
+
+    return asyncio.run(watched())
+
+
+def test_await_of_what_is_over_completes_inline(adapter: FakeAdapter) -> None:
+    thing = Thing(adapter)
+    thing.ends = SUCCESS
+    done = thing.start_stepping()
+
+    async def main() -> None:
+        before: list[str] = []
+        asyncio.get_running_loop().call_soon(before.append, "the loop ran")
+        await done
+        assert before == []
+
+    run(adapter.hub, main)
+
+
+def test_await_of_what_a_look_would_end_completes_inline(adapter: FakeAdapter) -> None:
+    thing = Thing(adapter)
+    pending = thing.start_stepping()
+    thing.ends = SUCCESS
+
+    async def main() -> None:
+        before: list[str] = []
+        asyncio.get_running_loop().call_soon(before.append, "the loop ran")
+        await pending
+        assert before == []
+
+    run(adapter.hub, main)
+
+
+@pytest.mark.parametrize("way", ["doorbell", "same thread", "other thread", "timer"])
+def test_await_wakes(adapter: FakeAdapter, way: str) -> None:
+    thing = Thing(adapter)
+    pending = thing.start_stepping()
+
+    def end() -> None:
+        if way == "doorbell":
+            thing.ends = SUCCESS
+            os.eventfd_write(adapter.hub.doorbell_fd, 1)
+        elif way == "timer":
+            thing.ends = SUCCESS
+            adapter.hub.wake_at(time.monotonic() + 0.005)
+        elif way == "same thread":
+            pending._complete(SUCCESS)
+        else:
+            helper.start()
+
+    helper = threading.Thread(target=pending._complete, args=(SUCCESS,))
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_later(0.005, end)
+        await pending
+
+    if way == "other thread":
+        asyncio.run(asyncio.wait_for(main(), WAIT))
+        helper.join()
+    else:
+        run(adapter.hub, main)
+    assert not adapter.hub.loops
+    assert not pending._waiters
+
+
+def test_await_raises_what_it_ended_with_every_time(adapter: FakeAdapter) -> None:
+    thing = Thing(adapter)
+    pending = thing.start()
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_soon(thing.cancel_overlapped_requests)
+        for _ in range(2):
+            with pytest.raises(NdError, match="canceled"):
+                await pending
+
+    run(adapter.hub, main)
+
+
+def test_await_by_many_tasks(adapter: FakeAdapter) -> None:
+    thing = Thing(adapter)
+    several = [thing.start() for _ in range(10)]
+
+    async def one(pending: Overlapped) -> Status:
+        await pending
+        return pending.status
+
+    async def main() -> None:
+        tasks = [asyncio.create_task(one(ov)) for ov in several * 3]
+        await asyncio.sleep(0)
+        assert len(adapter.hub.loops._waiting[asyncio.get_running_loop()]) == 30
+        for ov in several:
+            ov._complete(SUCCESS)
+        assert await asyncio.gather(*tasks) == [SUCCESS] * 30
+
+    run(adapter.hub, main)
+
+
+def test_cancelling_a_task_leaves_the_operation(adapter: FakeAdapter) -> None:
+    thing = Thing(adapter)
+    pending = thing.start()
+
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(pending, 0.005)
+        assert pending.status is PENDING
+        assert not pending._waiters
+        asyncio.get_running_loop().call_soon(pending._complete, SUCCESS)
+        await pending
+
+    run(adapter.hub, main)
+
+
+def test_loops_in_several_threads(adapter: FakeAdapter) -> None:
+    things = [Thing(adapter) for _ in range(4)]
+    failures: list[BaseException] = []
+
+    async def main(thing: Thing) -> None:
+        for _ in range(30):
+            pending = thing.start_stepping()
+
+            def end(thing: Thing = thing) -> None:
+                thing.ends = SUCCESS
+                os.eventfd_write(adapter.hub.doorbell_fd, 1)
+
+            asyncio.get_running_loop().call_soon(end)
+            await asyncio.wait_for(pending, WAIT)
+            thing.ends = None
+
+    def body(thing: Thing) -> None:
+        try:
+            asyncio.run(main(thing))
+        except BaseException as exc:
+            failures.append(exc)
+
+    threads = [threading.Thread(target=body, args=(thing,)) for thing in things]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT * 2)
+        assert not thread.is_alive()
+    assert not failures
+    assert not adapter.hub.loops
+
+
+def test_a_loop_that_is_closed_in_the_middle(adapter: FakeAdapter) -> None:
+    thing = Thing(adapter)
+    pending = thing.start()
+    loop = asyncio.new_event_loop()
+
+    async def main() -> None:
+        await pending
+
+    task = loop.create_task(main())
+    loop.run_until_complete(asyncio.sleep(0))
+    assert pending._waiters
+    loop.close()
+    pending._complete(SUCCESS)  # nobody is left to be told
+    task.get_coro().close()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    assert not adapter.hub.loops
+
+
+# -- after the end --------------------------------------------------------------------------------
+
+
+def test_after_the_hub_is_closed_everything_is_device_removed(
+    adapter: FakeAdapter, file: OverlappedFile
+) -> None:
+    thing = Thing(adapter, file)
+    pending, done = thing.start_stepping(), thing.start()
+    done._complete(SUCCESS)
+    adapter.close()
+    assert done.status is SUCCESS
+    assert pending.status is Status.DEVICE_REMOVED
+    assert pending.done()
+    with pytest.raises(NdError, match=r"the adapter is gone.*DEVICE_REMOVED"):
+        pending.result()
+    assert thing.get_overlapped_result(pending, wait=True) is Status.DEVICE_REMOVED
+    assert file.poll() == [done], "what had ended before still comes out"
+    for call in (thing.cancel_overlapped_requests, file.poll, lambda: adapter.hub.wait(bool)):
+        with pytest.raises(NdError, match="its adapter is closed") as caught:
+            call()
+        assert caught.value.status is Status.DEVICE_REMOVED
+    thing.close()
+    assert pending.status is CANCELED
+
+
+def test_a_thread_that_waits_while_the_hub_is_closed(adapter: FakeAdapter) -> None:
+    thing = Thing(adapter)
+    pending = thing.start()
+    raised: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            pending.result(WAIT)
+        except NdError as exc:
+            raised.append(exc)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while not adapter.hub._watch._polling:
+        time.sleep(0)
+    adapter.close()
+    thread.join(WAIT)
+    assert [exc.status for exc in raised if isinstance(exc, NdError)] == [Status.DEVICE_REMOVED]
+
+
+def test_an_await_while_the_hub_is_closed(adapter: FakeAdapter) -> None:
+    thing = Thing(adapter)
+    pending = thing.start()
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_soon(adapter.close)
+        with pytest.raises(NdError) as caught:
+            await pending
+        assert caught.value.status is Status.DEVICE_REMOVED
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
+def test_details_are_told_once() -> None:
+    exc = error(Status.CONNECTION_REFUSED, "Connector.connect", "nobody: there")
+    assert detail_of(exc) == "nobody: there"
+    assert detail_of(NdError(Status.CANCELED, "plain")) == "plain"

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+from setuptools import Distribution, Extension
+
+import shmnd
+from shmnd_tools.dev.extensions import BuildExtensions
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_every_exported_name_is_there() -> None:
+    assert list(shmnd.__all__) == sorted(shmnd.__all__, key=lambda n: (n.islower(), n))
+    for name in shmnd.__all__:
+        assert getattr(shmnd, name) is not None
+        assert name in dir(shmnd)
+
+
+def test_what_tools_see_is_what_runs() -> None:
+    """The names under TYPE_CHECKING and the table for the running program are one list."""
+    tree = ast.parse(Path(shmnd.__file__).read_text())
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.name: node.module
+        for node in guarded.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == shmnd._HOME
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        shmnd.nonsense  # noqa: B018
+
+
+def test_importing_loads_no_heavy_parts() -> None:
+    """The broker lives in this package; it shall stay small."""
+    code = "import sys, shmnd; print(sorted({'numpy', 'shmnd.ring'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def last_line_of_failing(code: str, **options: Any) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, **options
+    )
+    assert done.returncode == 1, done.stdout
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_version_1_is_there_without_an_import_of_its_own() -> None:
+    program = "import shmnd; assert shmnd.nd1.Endpoint.__module__.startswith('shmnd.nd1')"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=50)
+
+
+def test_a_missing_compiled_part_says_what_to_run(tmp_path: Path) -> None:
+    def unbuilt(folder: str, names: list[str]) -> list[str]:
+        return [name for name in names if name.endswith(".so")]
+
+    shutil.copytree(Path(shmnd.__file__).parent, tmp_path / "shmnd", ignore=unbuilt)
+    last = last_line_of_failing("import shmnd", cwd=tmp_path)
+    assert last.startswith("ImportError: the compiled part of shmnd (ring/")
+    assert f"is missing in {tmp_path / 'shmnd'}; build it with 'pip install .'" in last
+
+
+@pytest.mark.parametrize(
+    "module", ["shmnd.ring.process.waiting", "shmnd.ring.queues.completion_queue"]
+)
+def test_a_compiled_part_that_does_not_load_says_what_to_run(module: str) -> None:
+    code = f"import sys, shmnd; sys.modules['{module}'] = None; shmnd.open_adapter"
+    last = last_line_of_failing(code)
+    assert last.startswith("ImportError: the compiled part of shmnd cannot be loaded (import of ")
+    assert "build it with 'pip install .'" in last
+
+
+def test_an_interpreter_that_stays_without_the_lock_is_refused() -> None:
+    code = "import sys, shmnd; sys._is_gil_enabled = lambda: False; shmnd.open_adapter"
+    assert last_line_of_failing(code) == (
+        "ImportError: shmnd relies on the GIL, and this interpreter is told to do without it; run"
+        " it without PYTHON_GIL=0 and -X gil=0"
+    )
+
+
+def test_every_compiled_module_asks_for_the_lock() -> None:
+    """An interpreter that can do without it switches it on for a module that does not object."""
+    command = BuildExtensions(Distribution({"ext_modules": [Extension("thing", ["thing.pyx"])]}))
+    command.ensure_finalized()
+    assert command.cython_directives["freethreading_compatible"] is False
+    sources = [*(ROOT / "shmnd").rglob("*.pyx")]
+    assert sources
+    assert not [path for path in sources if "freethreading_compatible" in path.read_text()]
+
+
+def test_the_package_is_marked_as_typed() -> None:
+    assert resources.files("shmnd").joinpath("py.typed").is_file()
+
+
+def test_the_installed_version_is_this_one() -> None:
+    assert metadata.version("shmnd") == shmnd.__version__
+
+
+def test_every_compiled_source_is_declared() -> None:
+    """pyproject.toml names the modules; a source that it lacks is in no sdist and no wheel."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    modules = settings["tool"]["setuptools"]["ext-modules"]
+    named = {path for module in modules for path in module["sources"]}
+    there = {str(path.relative_to(ROOT)) for path in (ROOT / "shmnd").rglob("*.pyx")}
+    assert there
+    assert named == there
+    for module in modules:
+        stem = Path(module["sources"][0])
+        assert module["name"] == ".".join(stem.with_suffix("").parts)
+        assert (ROOT / stem.with_suffix(".pyi")).is_file(), f"{stem} has no stub"
+
+
+def test_no_name_of_the_headers_is_declared_for_nobody() -> None:
+    """c.pxd names what the compiled classes touch, and nothing else."""
+    declared = (ROOT / "shmnd/ring/c.pxd").read_text()
+    used = "\n".join(
+        path.read_text() for path in (ROOT / "shmnd").rglob("*.p[yx][xd]") if path.stem != "c"
+    )
+    names = set(re.findall(r"\bSHMND_\w+|\bshmnd_\w+(?=\()", declared))
+    assert names
+    assert {name for name in names if not re.search(rf"\bc\.{name}\b", used)} == set()
+
+
+def test_an_sdist_holds_every_source(tmp_path: Path) -> None:
+    """What it lacks shows on another machine: sources, headers, stubs, and what builds them."""
+    # In the folder of the project the build would leave its own remarks in the tree.
+    tree = tmp_path / "tree"
+    unbuilt = shutil.ignore_patterns("*.so", "*.c", "*.egg-info", "__pycache__")
+    for folder in ("shmnd", "tools", "bench"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=unbuilt)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    code = "from setuptools.build_meta import build_sdist; print(build_sdist('dist'))"
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=tree, capture_output=True, text=True, check=True
+    )
+    (sdist,) = (tree / "dist").iterdir()
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    there = {
+        str(path.relative_to(tree))
+        for folder in ("shmnd", "tools", "bench")
+        for path in (tree / folder).rglob("*.*")
+        if "egg-info" not in str(path)
+    }
+    # Of what those run who work on shmnd, only what a build needs.
+    there = {name for name in there if "tools/dev/" not in name}
+    assert {
+        "shmnd/ring/wire/atomics.h",
+        "shmnd/ring/c.pxd",
+        "shmnd/ring/queues/completion_queue.pyx",
+    } <= there
+    assert held >= there | {"tools/dev/extensions.py", "pyproject.toml", "LICENSE"}
+
+
+def test_every_source_file_names_its_licence() -> None:
+    sources = [
+        path
+        for folder in ("shmnd", "tools", "bench", "tests")
+        for pattern in ("*.py", "*.pyi", "*.pyx", "*.pxd", "*.h", "*.c")
+        for path in (ROOT / folder).rglob(pattern)
+        if not (path.suffix == ".c" and path.with_suffix(".pyx").exists())
+    ]
+    assert sources
+    bare = [p for p in sources if "SPDX-License-Identifier: Apache-2.0" not in p.read_text()[:200]]
+    assert not bare

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The segments of bells and marks: told to the broker of the moment, and to the next one."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from shmnd.ring import Segment
+from shmnd.runtime.bells import Bells
+from shmnd.status import NdError, Status, error
+
+
+class Told:
+    """Who is told of segments; the n-th time it may fail."""
+
+    def __init__(self, fails_at: int = 0) -> None:
+        self.known: set[int] = set()
+        self.fails_at = fails_at
+        self.bells = Bells(self.announce, self.known.discard)
+
+    def shared(self) -> set[int]:
+        """What a new broker would be told now."""
+        every = self.bells.segments() + self.bells.read_only_segments()
+        return {number for number, _ in every}
+
+    def announce(self, number: int, _: Segment, call: str) -> None:
+        self.fails_at -= 1
+        if self.fails_at == 0:
+            raise error(Status.INSUFFICIENT_RESOURCES, call, "faked")
+        self.known.add(number)
+        assert self.known <= self.shared(), "the broker may die now"
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    told = Told()
+    yield told
+    told.bells.close()
+
+
+def test_a_new_broker_is_told_what_the_old_one_knew(told: Told) -> None:
+    bells = [told.bells.take() for _ in range(100)]
+    assert len({bell.where for bell in bells}) == 100
+    assert told.known == told.shared()
+    assert len(told.known) == 4, "two segments of bells, and two of marks"
+
+
+@pytest.mark.parametrize("time", [1, 2])
+def test_what_could_not_be_told_of_is_withdrawn(told: Told, time: int) -> None:
+    told.fails_at = time
+    with pytest.raises(NdError, match=r"^Adapter\.create_completion_queue: faked"):
+        told.bells.take()
+    assert told.known == told.shared() == set()
+    assert told.bells.take().where == (1, 0), "its number is not used again"

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`shmnd broker`: run, status and stop, against brokers of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shmnd import NdError
+from shmnd.broker import observer
+from shmnd.broker.__main__ import main as serve
+from shmnd.broker.place import place_of
+from shmnd_tools.main import main
+
+pytestmark = pytest.mark.slow
+
+NAMESPACE = "tools"
+HERE = ["--namespace", NAMESPACE]
+
+
+@pytest.fixture
+def broker() -> Iterator[subprocess.Popen[str]]:
+    """Run `shmnd broker run` until the test is over."""
+    program = (
+        f"import sys; sys.path[:0] = {sys.path!r}; from shmnd_tools.main import main;"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "broker", "run", *HERE],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert f"pid {process.pid} serves " in process.stderr.readline()
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def test_no_broker_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["broker", "status", *HERE]) == 1
+    assert capsys.readouterr().out == "namespace  tools\nrunning    False\n"
+    assert main(["broker", "stop", *HERE]) == 0
+    assert capsys.readouterr().out == "no broker runs in namespace 'tools'\n"
+
+
+def test_status_counts(broker: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["broker", "status", *HERE, "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    wanted = {
+        "namespace": NAMESPACE,
+        "running": True,
+        "pid": broker.pid,
+        "processes": 0,
+        "adapters": 0,
+        "listeners": 0,
+        "connections": 0,
+    }
+    assert {name: told[name] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("what", ["processes", "adapters", "listeners", "connections"])
+def test_status_lists(
+    what: str, broker: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["broker", "status", what, *HERE]) == 0
+    heading, ruler = capsys.readouterr().out.splitlines()
+    assert set(ruler) == {"-", " "}
+    assert len(heading.split()) > 2
+    assert main(["broker", "status", what, *HERE, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_a_second_broker_is_refused(
+    broker: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["broker", "run", *HERE]) == 1
+    assert "is running already" in capsys.readouterr().err
+
+
+def test_stop_ends_it(broker: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["broker", "stop", *HERE]) == 0
+    assert broker.wait(5) == 0
+    assert not place_of(NAMESPACE).socket.exists()
+    assert capsys.readouterr().out == f"ended the broker of namespace 'tools' (pid {broker.pid})\n"
+
+
+def test_stop_ends_one_that_is_stopped(
+    broker: subprocess.Popen[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(observer, "LIMIT", 0.2)
+    broker.send_signal(signal.SIGSTOP)
+    assert main(["broker", "stop", *HERE]) == 0
+    assert broker.wait(5) == -signal.SIGKILL
+    assert "ended the broker" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["status", "stop"])
+def test_the_module_does_the_same(
+    verb: str, broker: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert serve([verb, "--namespace", "nobody"]) == (1 if verb == "status" else 0)
+    capsys.readouterr()
+    assert serve([verb, *HERE]) == 0
+    told = capsys.readouterr().out
+    if verb == "stop":
+        assert broker.wait(5) == 0
+        assert told == f"ended the broker of namespace 'tools' (pid {broker.pid})\n"
+    else:
+        facts = dict(line.split(maxsplit=1) for line in told.splitlines())
+        assert facts["running"] == "True"
+        assert facts["pid"] == str(broker.pid)
+        assert facts["connections"] == "0"
+
+
+@pytest.mark.parametrize("verb", [[], ["run"]])
+def test_the_module_serves(verb: list[str]) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "shmnd.broker", *verb, "--namespace", "module"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert f"pid {process.pid} serves " in process.stderr.readline()
+        process.terminate()
+        assert process.wait(5) == 0
+
+
+def test_the_broker_of_a_group_is_another_one(
+    broker: subprocess.Popen[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("SHMND_RUNTIME_DIR")
+    monkeypatch.setattr("shmnd.broker.place._COMMON", (tmp_path,))
+    assert main(["broker", "status", *HERE, "--group", str(os.getegid())]) == 1
+    assert main(["broker", "stop", *HERE, "--group", str(os.getegid())]) == 0
+    assert "no broker runs" in capsys.readouterr().out
+    place = place_of(NAMESPACE, group=os.getegid(), make=False)
+    assert place.directory == tmp_path / f"shmnd-group-{os.getegid()}" / NAMESPACE
+    assert not place.directory.exists(), "a question makes nothing"
+
+
+def test_a_bad_namespace_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["broker", "status", "--namespace", "a/b"]) == 1
+    assert "'a/b'" in capsys.readouterr().err
+
+
+def test_a_silent_broker_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observer, "LIMIT", 0.05)
+    place = place_of("silent")
+    with place.listen(), observer.visit(place) as guest:
+        assert guest is not None
+        with pytest.raises(NdError, match=r"gave no answer in 0\.05 s") as raised:
+            guest.counts()
+    assert isinstance(raised.value, TimeoutError)
+    place.socket.unlink()
