@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from .own import HOST
 from .question import Kind, Question
-from .reading import Reading, make_stamps, tally
+from .reading import Reading, counters, make_stamps
 from .subject import WorkerSubject
 from .worker import CLIENT
 
@@ -77,7 +77,7 @@ class ConnectingEnd:
             else:
                 self._accept()
         seconds = time.perf_counter() - start
-        return Reading(seconds, tally(times[:count]) if record else {})
+        return Reading(seconds, counters(times[:count]) if record else {})
 
     def _connect(self) -> int:
         with (

@@ -174,7 +174,7 @@ class Stage:
         self.children.append(child)
         return child
 
-    def start_tied(
+    def start_linked(
         self, argv: Sequence[str], *, role: int | None = None, env: Mapping[str, str] | None = None
     ) -> Child:
         """Start any program, tied to this process, on the CPU of a role if one is given."""

@@ -2,7 +2,7 @@
 """Tie a process to the one that started it, so that even a killed benchmark leaves none behind.
 
 As a script it does so for any program: `python leash.py PARENT CPUS PROGRAM [ARGUMENT...]`.
-The tie outlives exec(). It stands alone (no import of its package) for that reason.
+The link outlives exec(). It stands alone (no import of its package) for that reason.
 """
 
 import ctypes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from .environment import shared_memory_used
 from .how import Wait
 from .question import Kind, Question
-from .reading import Reading, Stamps, intervals, make_stamps, tally
+from .reading import Reading, Stamps, counters, intervals, make_stamps
 from .subject import WorkerSubject
 from .worker import CLIENT
 
@@ -185,7 +185,7 @@ class ShmndEnd:
             seconds *= count / (count + 1)
         if stamps is None or not record:
             return Reading(seconds)
-        return Reading(seconds, tally(stamps[:count]) if paced else intervals(stamps))
+        return Reading(seconds, counters(stamps[:count]) if paced else intervals(stamps))
 
     def close(self) -> None:
         """Close the adapter, and with it all that was made from it."""

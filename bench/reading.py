@@ -69,6 +69,6 @@ def intervals(stamps: Stamps) -> Counter[int]:
     return Counter(map(operator.sub, stamps[1:], stamps))
 
 
-def tally(times: Iterable[int]) -> Counter[int]:
+def counters(times: Iterable[int]) -> Counter[int]:
     """Count times that were measured one by one."""
     return Counter(times)

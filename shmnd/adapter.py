@@ -31,13 +31,13 @@ from shmnd.memory_window import MemoryWindow
 from shmnd.overlapped import OverlappedFile, OverlappedObject, require_file
 from shmnd.queue_pair import QueuePair
 from shmnd.ring import Arena, Registry, Segment, Sge
-from shmnd.ring.process.counters import Tallies
+from shmnd.ring.process.counters import CounterTable
 from shmnd.ring.process.peer import Probe
 from shmnd.ring.shared_memory.array import SharedArray, shared_array
 from shmnd.ring.shared_memory.registry import copies_within_work
 from shmnd.runtime.bells import Bells
 from shmnd.runtime.named_memory import NamedMemory, open_segment
-from shmnd.runtime.progress import Hub
+from shmnd.runtime.progress import ProgressEngine
 from shmnd.shared_receive_queue import SharedReceiveQueue
 from shmnd.status import Status, error
 
@@ -49,7 +49,7 @@ __all__ = ["Adapter"]
 _Made = TypeVar("_Made", bound=OverlappedObject)
 
 _FIRST_READ_ONLY: Final = 1 << 30
-"""Segments with these numbers (tables, bells, tallies) are written by their owner alone."""
+"""Segments with these numbers (tables, bells, counters) are written by their owner alone."""
 _DEPTH: Final = 64
 """Default depth of a queue pair's queues."""
 
@@ -87,8 +87,8 @@ class Adapter(Closing):
         self._pairs: weakref.WeakSet[QueuePair] = weakref.WeakSet()
         self._objects: weakref.WeakSet[Any] = weakref.WeakSet()
         announce = weakref.WeakMethod(self._announce)
-        self.tallies: Final = Tallies(lambda *new: _called(announce, *new), self.uid)
-        self.registry: Final = Registry(lambda *new: _called(announce, *new), self.tallies)
+        self.counter_table: Final = CounterTable(lambda *new: _called(announce, *new), self.uid)
+        self.registry: Final = Registry(lambda *new: _called(announce, *new), self.counter_table)
         withdraw = weakref.WeakMethod(self._withdraw)
         self.bells: Final = Bells(
             lambda *new: _called(announce, *new), lambda seg: _called(withdraw, seg)
@@ -100,25 +100,25 @@ class Adapter(Closing):
         )
         self._probe: Final = Probe()
         self._names: list[weakref.finalize[Any, Any]] = []
-        self.hub: Final = Hub.of(namespace, group)
+        self.engine: Final = ProgressEngine.of(namespace, group)
         try:
             self._place = place_of(namespace, group=group)
-            self.tallies.open(self._place.mark)
-            self.hub.register_adapter(self, {"probe": [self._probe.address, self._probe.nonce]})
+            self.counter_table.open(self._place.mark)
+            self.engine.register_adapter(self, {"probe": [self._probe.address, self._probe.nonce]})
         except BaseException:
             self._closed = True
-            self.hub.unregister_adapter(self)
-            self.tallies.close()
+            self.engine.unregister_adapter(self)
+            self.counter_table.close()
             raise
         self._known = True
 
-    # -- what the hub and the objects ask --
+    # -- what the progress engine and the objects ask --
 
     def check_open(self, call: str) -> None:
         """DEVICE_REMOVED when the adapter is closed, or was opened before fork()."""
         if self._closed:
             raise error(Status.DEVICE_REMOVED, call, "the adapter is closed")
-        self.hub.check(call)
+        self.engine.check(call)
 
     def segments(self) -> list[tuple[int, int, int, bool]]:
         """All shared segments: number, bytes, the descriptor for peers, whether they may write."""
@@ -127,19 +127,19 @@ class Adapter(Closing):
         read_only = [
             *self.registry.tables(),
             *self.bells.read_only_segments(),
-            *self.tallies.segments(),
+            *self.counter_table.segments(),
         ]
         return shared + [(seg, segment.size, segment.fd, False) for seg, segment in read_only]
 
     def _announce(self, seg: int, segment: Segment, call: str) -> None:
         """Tell the peers of a new segment, before anything in it can be named to them."""
         writable = seg < _FIRST_READ_ONLY and not segment.sealed
-        self.hub.announce_segment(self, seg, segment.size, segment.fd, writable, call)
+        self.engine.announce_segment(self, seg, segment.size, segment.fd, writable, call)
 
     def _withdraw(self, seg: int) -> None:
         """A segment is gone. Comes from finalisers, so it only posts."""
         if not self._closed:
-            self.hub.withdraw_segment(self, seg)
+            self.engine.withdraw_segment(self, seg)
 
     # -- what it is --
 
@@ -461,7 +461,7 @@ class Adapter(Closing):
         if self._closed:
             return
         self._closed = True
-        if self.hub.alive:
+        if self.engine.alive:
             for pair in list(self._pairs):
                 pair.close()
             for made in sorted(self._objects, key=lambda made: isinstance(made, CompletionQueue)):
@@ -472,13 +472,13 @@ class Adapter(Closing):
         self.bells.close()
         for _, segment in self.registry.tables():
             segment.close_fd()  # mapped as long as something refers to it
-        self.tallies.close()
-        self.hub.unregister_adapter(self)
+        self.counter_table.close()
+        self.engine.unregister_adapter(self)
 
     def __repr__(self) -> str:
         if self._closed:
             return f"<Adapter {self.host} closed>"
-        if not self.hub.alive:
+        if not self.engine.alive:
             return f"<Adapter {self.host} of the parent process>"
         connected = sum(pair._state == QpState.CONNECTED for pair in list(self._pairs))
         return (

@@ -51,14 +51,14 @@ class CompletionQueue(CompletionCore, OverlappedObject):
     """
 
     def __init__(self, adapter: MemoryAdapter, depth: int, file: OverlappedFile | None) -> None:
-        OverlappedObject.__init__(self, adapter.hub, file)
+        OverlappedObject.__init__(self, adapter.engine, file)
         self._place = adapter.bells.take()
         self._waiting: dict[Overlapped, CqNotify] = {}
         # Taken again by a finaliser that interrupts its holder.
         self._notifies = threading.RLock()
         self._cancel_notify = without_owner(self._forget_notify)
-        CompletionCore.__init__(self, adapter, depth, self._place, adapter.hub.doorbell_fd)
-        self._hub.carriers.add(self)
+        CompletionCore.__init__(self, adapter, depth, self._place, adapter.engine.doorbell_fd)
+        self._engine.request_progress.add(self)
 
     # -- one result at a time --
 
@@ -122,10 +122,10 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         was = self._notify_mode
         self._arm_for(strongest)
         if strongest and not was:
-            self._hub.affairs.add(self)
+            self._engine.pending_operations.add(self)
         elif was and not strongest:
-            self._hub.affairs.remove(self)
-            self._hub.carriers.left(self)
+            self._engine.pending_operations.remove(self)
+            self._engine.request_progress.left(self)
 
     def _forget_notify(self, overlapped: Overlapped) -> bool:
         with self._notifies:
@@ -158,7 +158,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         if self._notify_mode and self._busy:
             due = self._due
             retry = time.monotonic() + _RETRY
-            self._hub.wake_at(retry if due is None else min(due, retry))
+            self._engine.wake_at(retry if due is None else min(due, retry))
 
     def fileno(self) -> int:
         """Return a descriptor that is readable after an armed Notify completed.
@@ -167,9 +167,9 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         """
         call = "CompletionQueue.fileno"
         self._check_usable(call)
-        self._hub.check(call)
+        self._engine.check(call)
         if self._readiness is None:
-            self._readiness = Readiness(self._hub)
+            self._readiness = Readiness(self._engine)
         return self._readiness.fileno()
 
     # -- the rest --
@@ -212,7 +212,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
             self._waiting.clear()
             self._arm()
         OverlappedObject.close(self)
-        self._hub.news()
+        self._engine.news()
         readiness, self._readiness = self._readiness, None
         if readiness is not None:
             readiness.close()

@@ -15,8 +15,8 @@ from shmnd.broker.protocol import encode_private, written
 from shmnd.common.steps import step
 from shmnd.handshake.attempt import Attempt, ReadLimits, State, Terms, private_bytes
 from shmnd.handshake.port import Port, source_address, source_host
-from shmnd.handshake.queue_pair_link import Tie, own_queue_pair
-from shmnd.handshake.state_machine import Dance
+from shmnd.handshake.queue_pair_link import QueuePairLink, own_queue_pair
+from shmnd.handshake.state_machine import ConnectionStateMachine
 from shmnd.overlapped import Overlapped, detail_of
 from shmnd.status import NdError, Status, error
 
@@ -51,7 +51,7 @@ _FIRST: Final = {
 _HAS_ADDRESSES: Final = _HAS_LIMITS | {State.CONNECTING}
 
 
-class Connector(Dance):
+class Connector(ConnectionStateMachine):
     """Makes one connection: `connect` and `complete_connect`, or a request and `accept`."""
 
     # -- the active side --
@@ -101,16 +101,18 @@ class Connector(Dance):
             if self._state not in (State.NEW, State.BOUND):
                 raise error(Status.CONNECTION_ACTIVE, call, f"the connector is {self._state.value}")
             _require_reachable(peer[0], call)
-            tie = Tie(self._hub, pair, call)
-            offer = Terms(limits.capped(self.adapter.limits), tie.describe())
+            qp_link = QueuePairLink(self._engine, pair, call)
+            offer = Terms(limits.capped(self.adapter.limits), qp_link.describe())
             try:
-                overlapped = self._ask(call, tie, peer, offer, private)
+                overlapped = self._ask(call, qp_link, peer, offer, private)
             except BaseException:
-                tie.give_up()
+                qp_link.give_up()
                 raise
             return overlapped._keeping(pair)
 
-    def _ask(self, call: str, tie: Tie, peer: Address, offer: Terms, private: bytes) -> Overlapped:
+    def _ask(
+        self, call: str, qp_link: QueuePairLink, peer: Address, offer: Terms, private: bytes
+    ) -> Overlapped:
         """Send the offer. A refusal is the end of the operation; other errors are raised."""
         port = self._port
         if port is None:
@@ -123,14 +125,14 @@ class Connector(Dance):
             local = local[0], port.address[1]
         except BaseException as exc:
             if isinstance(exc, NdError) and exc.status is Status.CONNECTION_REFUSED:
-                self._port, self._tie = port, tie
+                self._port, self._qp_link = port, qp_link
                 self._deciding = overlapped = self._start(call)
-                self._fail_connect(f"{detail_of(exc)} ({self._hub.meeting_place})", None)
+                self._fail_connect(f"{detail_of(exc)} ({self._engine.meeting_place})", None)
                 return overlapped
             if port is not self._port:
                 port.release()
             raise
-        self._port, self._tie = port, tie
+        self._port, self._qp_link = port, qp_link
         self._attempt = Attempt("active", connection, local, peer, mine=offer)
         self._private = None
         self._state = State.CONNECTING
@@ -141,7 +143,7 @@ class Connector(Dance):
     ) -> int:
         if peer[1] == 0:
             raise error(Status.CONNECTION_REFUSED, call, f"{written(peer)}: nobody has port 0")
-        return self._hub.connect(
+        return self._engine.connect(
             self,
             call,
             port.bound if local[1] == 0 else lambda _: None,
@@ -163,9 +165,9 @@ class Connector(Dance):
             self._look()
             if self._state is not State.ACCEPTED:
                 raise self._invalid(call)
-            assert self._tie is not None
-            self._tie.open()
-            self._tie.keep(self)
+            assert self._qp_link is not None
+            self._qp_link.open()
+            self._qp_link.keep(self)
             self._state = State.CONNECTED
             overlapped = self._start(call)
             overlapped._complete(Status.SUCCESS)
@@ -195,16 +197,16 @@ class Connector(Dance):
             attempt = self._attempt
             assert attempt is not None
             assert attempt.theirs is not None
-            tie = Tie(self._hub, pair, call)
+            qp_link = QueuePairLink(self._engine, pair, call)
             limits = limits.capped(self.adapter.limits).meeting(attempt.theirs.limits)
-            attempt.mine = Terms(limits, tie.describe())
+            attempt.mine = Terms(limits, qp_link.describe())
             try:
-                self._send_answer(call, tie, attempt, private)
+                self._send_answer(call, qp_link, attempt, private)
             except BaseException as exc:
-                tie.give_up()
+                qp_link.give_up()
                 self._finish_if_aborted(exc)
                 raise
-            self._tie, self._limits = tie, limits
+            self._qp_link, self._limits = qp_link, limits
             self._state = State.ACCEPTING
             waits_for = written(attempt.peer)
             deciding = self._start(call, None, self._cancel_accept, waits_for)
@@ -217,17 +219,19 @@ class Connector(Dance):
         if self._state is not State.OFFERED:
             raise self._invalid(call)
 
-    def _send_answer(self, call: str, tie: Tie, attempt: Attempt, private: bytes) -> None:
+    def _send_answer(
+        self, call: str, qp_link: QueuePairLink, attempt: Attempt, private: bytes
+    ) -> None:
         """Make the link and send it, so that the active side can use it at once."""
-        peer = self._hub.require_peer(
+        peer = self._engine.require_peer(
             attempt.peer_adapter, call, Status.CONNECTION_ABORTED, "the active side's process"
         )
         assert attempt.mine is not None
-        link = tie.answer(attempt, peer, attempt.mine.limits)
+        link = qp_link.answer(attempt, peer, attempt.mine.limits)
         step("answer-to-be-sent")
         try:
-            with self._hub.rpc:
-                self._hub.call(
+            with self._engine.rpc:
+                self._engine.call(
                     "accept",
                     [link.fd],
                     caller=call,
@@ -250,8 +254,8 @@ class Connector(Dance):
             self._look()
             self._require_not_aborted(call)
             if self._state is State.ACCEPTED:
-                assert self._tie is not None
-                self._tie.give_up(rejected=True)
+                assert self._qp_link is not None
+                self._qp_link.give_up(rejected=True)
             elif self._state is State.OFFERED:
                 self._send_refusal(private, call)
             else:
@@ -262,7 +266,7 @@ class Connector(Dance):
         assert self._attempt is not None
         connection, data = self._attempt.connection, encode_private(private)
         try:
-            self._hub.call("reject", caller=call, connection=connection, private=data)
+            self._engine.call("reject", caller=call, connection=connection, private=data)
             step("refusal-sent")
         except NdError as exc:
             self._finish_if_aborted(exc)
@@ -341,8 +345,8 @@ class Connector(Dance):
             if self._state is State.DOWN:
                 self._notify()
             else:
-                assert self._tie is not None
-                self._tie.await_news(self)
+                assert self._qp_link is not None
+                self._qp_link.await_news(self)
             return overlapped
 
     def disconnect(self) -> Overlapped:
@@ -364,7 +368,7 @@ class Connector(Dance):
         Safe at any moment and twice. Pending operations end with CANCELED, except that
         NotifyDisconnect is told that the connection ended, and a Disconnect goes on to its end.
         """
-        if self._hub.alive:
+        if self._engine.alive:
             with self._lock:
                 self._look()
                 self._release()
@@ -377,14 +381,14 @@ class Connector(Dance):
             assert self._request is not None
             overlapped, listener = self._request
             self._forget_request(listener)
-            self._hub.post("cancel_request", object=listener, connector=self.number)
+            self._engine.post("cancel_request", object=listener, connector=self.number)
             overlapped._complete(Status.CANCELED, "the connector was released")
         elif self._state is State.OFFERED:
             assert self._attempt is not None
-            self._hub.post("reject", connection=self._attempt.connection)
+            self._engine.post("reject", connection=self._attempt.connection)
         elif self._state in (State.ACCEPTED, State.ACCEPTING):
-            assert self._tie is not None
-            self._tie.give_up()
+            assert self._qp_link is not None
+            self._qp_link.give_up()
         elif self._state in (State.CONNECTED, State.DOWN):
             self._hang_up()
         self._finish()
@@ -398,7 +402,7 @@ class Connector(Dance):
 
     def _check(self, call: str) -> None:
         super()._check(call)
-        self._hub.progress()  # what the broker has said by now counts
+        self._engine.progress()  # what the broker has said by now counts
 
     def _callee_data(self, data: Buffer, call: str) -> bytes:
         return private_bytes(data, self.adapter.limits.max_callee_data, "MaxCalleeData", call)
@@ -420,11 +424,11 @@ class Connector(Dance):
 
     def _await_decision(self, overlapped: Overlapped) -> Overlapped:
         """The peer decides from here on, or the release of the queue pair does."""
-        assert self._tie is not None
+        assert self._qp_link is not None
         self._deciding = overlapped
-        self._tie.when_released(self._tell_released)
+        self._qp_link.when_released(self._tell_released)
         if self._state is not State.CONNECTING:  # there the broker speaks first
-            self._tie.await_news(self)
+            self._qp_link.await_news(self)
         self._look()  # it may have decided already
         return overlapped
 

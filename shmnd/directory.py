@@ -24,7 +24,7 @@ class Directory:
 
     def __init__(self, adapter: Announcer) -> None:
         self._adapter = adapter
-        self._names = adapter.hub.names
+        self._names = adapter.engine.names
 
     def __repr__(self) -> str:
         return f"<Directory of {self._adapter!r}>"

@@ -100,16 +100,16 @@ class Listener(PortHolder):
         with self._lock:
             port = self._require_listening(call)
             overlapped = self._operation(
-                self._hub, self, self._file, call, cancel=self._cancel_request
+                self._engine, self, self._file, call, cancel=self._cancel_request
             )
             connector.expect_request(overlapped, port.object)
             self._numbers[overlapped] = connector.number
             self._pending[overlapped] = None
             try:
-                with self._hub.rpc:
+                with self._engine.rpc:
                     self._arm(call, port.object, connector.number)
                     step("request-armed")
-                    self._hub.ledger.armed[port.object, connector.number] = None
+                    self._engine.broker_state.armed[port.object, connector.number] = None
             except BaseException:
                 connector.stop_expecting(overlapped)
                 self._forget(overlapped)
@@ -121,10 +121,10 @@ class Listener(PortHolder):
 
         There is nothing to wait for, unless the broker is gone, or may refuse for their number.
         """
-        if self._hub.client.alive and len(self._numbers) <= _CERTAINLY_TAKEN:
-            self._hub.post("request", object=listener, connector=connector)
+        if self._engine.client.alive and len(self._numbers) <= _CERTAINLY_TAKEN:
+            self._engine.post("request", object=listener, connector=connector)
         else:
-            self._hub.call("request", caller=call, object=listener, connector=connector)
+            self._engine.call("request", caller=call, object=listener, connector=connector)
 
     def _cancel_request(self, overlapped: Overlapped) -> bool:
         """Take a request back; one whose offer is on its way ends with that instead."""
@@ -132,7 +132,7 @@ class Listener(PortHolder):
         if connector is None:
             return True
         if not self._disarm(connector):
-            self._hub.progress()  # the offer came before the reply
+            self._engine.progress()  # the offer came before the reply
         # One that still waits is free again. One that has got its offer has completed it.
         return connector.stop_expecting(overlapped)
 
@@ -142,7 +142,7 @@ class Listener(PortHolder):
             if self._port is None:
                 return True
             try:
-                reply = self._hub.call(
+                reply = self._engine.call(
                     "cancel_request",
                     caller="Listener.cancel_overlapped_requests",
                     object=self._port.object,
@@ -157,7 +157,7 @@ class Listener(PortHolder):
         super()._forget(overlapped)
 
     def _connector_of(self, overlapped: Overlapped) -> Connector | None:
-        found = self._hub.followed_object(self._numbers.get(overlapped, 0))
+        found = self._engine.followed_object(self._numbers.get(overlapped, 0))
         return found if isinstance(found, Connector) else None
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class Listener(PortHolder):
 
         Connectors that hold a request, and connections, are not affected.
         """
-        if not self._hub.alive:
+        if not self._engine.alive:
             self._closed = True
             self._cancel_pending()
             return

@@ -63,7 +63,7 @@ class MemoryRegion(OverlappedObject):
     """One registered buffer at a time. Any buffer, of any alignment, 1 byte to many GiB."""
 
     def __init__(self, adapter: MemoryAdapter, file: OverlappedFile | None) -> None:
-        super().__init__(adapter.hub, file)
+        super().__init__(adapter.engine, file)
         self._adapter: Final = adapter
         self._token = 0
         self._flags = 0
@@ -174,7 +174,7 @@ class MemoryRegion(OverlappedObject):
 
     def _settled(self) -> Status | None:
         if not self._let_go():
-            self._hub.wake_at(time.monotonic() + _PAUSE)
+            self._engine.wake_at(time.monotonic() + _PAUSE)
             return None
         return Status.SUCCESS
 
@@ -264,12 +264,12 @@ class MemoryRegion(OverlappedObject):
         """Release the region; what is registered is deregistered, now or as soon as it can be."""
         super().close()
         self._closed = True
-        if not self._token or not self._hub.alive:
+        if not self._token or not self._engine.alive:
             return  # nothing is registered, or it is the parent's
         if not self._leaving:
             self._withdraw()
-        if not self._let_go() and self._hub.alive:
-            self._hub.affairs.linger(self._let_go)
+        if not self._let_go() and self._engine.alive:
+            self._engine.pending_operations.linger(self._let_go)
 
     def __repr__(self) -> str:
         held = self._held

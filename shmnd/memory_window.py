@@ -119,7 +119,7 @@ class MemoryWindow(Closing):
             place._hold_place()
         try:
             self._token = self._given = self._adapter.registry.bind(
-                region._token, address, length, rights, qp._connection, qp._bond, self._context
+                region._token, address, length, rights, qp._connection, qp._serial, self._context
             )
         except BaseException:
             if place is not None:
@@ -172,7 +172,7 @@ class MemoryWindow(Closing):
     def close(self) -> None:
         """Release the window; the peer's access ends."""
         self._closed = True
-        if self._adapter.hub.alive:  # else it is the parent's
+        if self._adapter.engine.alive:  # else it is the parent's
             self._drop()
 
     def __repr__(self) -> str:

@@ -6,9 +6,10 @@ object. From the moment the call returned it, its end is delivered exactly once 
 overlapped file of its object, also when it was over at once (rule G1 of the interface).
 
 References point one way: an object keeps its pending operations, an operation keeps its file and
-its hub, and knows its object only weakly. So the last reference to an object releases it at once,
-pending operations or not, and those end with CANCELED. Until it is over an operation keeps what it
-was given to work on: the queue pair of a Connect or Accept, the connector of a request.
+its progress engine, and knows its object only weakly. So the last reference to an object releases
+it at once, pending operations or not, and those end with CANCELED. Until it is over an operation
+keeps what it was given to work on: the queue pair of a Connect or Accept, the connector of a
+request.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from shmnd.status import NdError, Status, error, failed
 
 if TYPE_CHECKING:
     from shmnd.handshake.interfaces import AdapterLike
-    from shmnd.runtime.progress import Hub
+    from shmnd.runtime.progress import ProgressEngine
 
 __all__ = [
     "Overlapped",
@@ -63,9 +64,9 @@ class Overlapped:
         "_cancel_hook",
         "_claim",
         "_detail",
+        "_engine",
         "_file",
         "_final",
-        "_hub",
         "_keeps",
         "_owner",
         "_step",
@@ -76,7 +77,7 @@ class Overlapped:
 
     def __init__(
         self,
-        hub: Hub,
+        engine: ProgressEngine,
         owner: OverlappedObject | None,
         file: OverlappedFile | None,
         call: str,
@@ -84,7 +85,7 @@ class Overlapped:
         cancel: Cancel | None = None,
     ) -> None:
         self.call = call
-        self._hub = hub
+        self._engine = engine
         self._owner = None if owner is None else weakref.ref(owner)
         self._file = file
         self._step = without_owner(step)
@@ -98,15 +99,15 @@ class Overlapped:
         # a finaliser that interrupts its holder.
         self._claim = [None]
         if step is not None:
-            hub.affairs.add(self)
+            engine.pending_operations.add(self)
 
     # -- what programs use --
 
     @property
     def status(self) -> Status:
         """PENDING until the operation is over, then its final status. Reading drives it on."""
-        if self._final is None and self._hub.alive:
-            self._hub.progress()
+        if self._final is None and self._engine.alive:
+            self._engine.progress()
         return self._seen()
 
     def done(self) -> bool:
@@ -126,8 +127,8 @@ class Overlapped:
         self._raise_if_failed()
 
     def __await__(self) -> Generator[Any, None, None]:
-        if self._final is None and self._hub.alive:
-            self._tick()  # what else there is to look at makes the hub's descriptor readable
+        if self._final is None and self._engine.alive:
+            self._tick()  # other news makes the descriptor of the engine readable
             if not self._over():
                 yield from self._wait_in_loop()
         self._raise_if_failed()
@@ -152,7 +153,7 @@ class Overlapped:
             return False
         self._detail = detail
         self._final = status
-        self._hub.affairs.remove(self)
+        self._engine.pending_operations.remove(self)
         owner = None if self._owner is None else self._owner()
         if owner is not None:
             owner._forget(self)
@@ -160,12 +161,14 @@ class Overlapped:
             self._file._deliver(self)
         for wake in list(self._waiters):
             wake()
-        self._hub.news()
+        self._engine.news()
         self._keeps = None  # last: this may release it
         return True
 
     def _tick(self) -> None:
-        """Take the operation's next step, as the hub does whenever it looks at things."""
+        """Take the operation's next step, as the progress engine does whenever it looks at
+        things.
+        """
         if self._step is None or self._final is not None:
             return
         try:
@@ -191,19 +194,19 @@ class Overlapped:
     def _seen(self) -> Status:
         if self._final is not None:
             return self._final
-        return Status.PENDING if self._hub.alive else Status.DEVICE_REMOVED
+        return Status.PENDING if self._engine.alive else Status.DEVICE_REMOVED
 
     def _over(self) -> bool:
         return self._final is not None
 
     def _wait(self, timeout: float | None) -> bool:
         """Wait until it is over or the time ends; tell whether it is over."""
-        return self._over() or not self._hub.alive or self._hub.wait(self._over, timeout)
+        return self._over() or not self._engine.alive or self._engine.wait(self._over, timeout)
 
     def _wait_in_loop(self) -> Generator[Any, None, None]:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        loops, carriers = self._hub.loops, self._hub.carriers
+        loops, request_progress = self._engine.loops, self._engine.request_progress
 
         def wake() -> None:
             if loops.looks_in(loop):
@@ -214,12 +217,12 @@ class Overlapped:
         loops.begin(loop, wake)
         self._waiters.append(wake)
         try:
-            carriers.begin(wake)
+            request_progress.begin(wake)
             # Another thread may have ended it before it could see the waiter.
             if not self._over():
                 yield from future.__await__()
         finally:
-            carriers.end(wake)
+            request_progress.end(wake)
             self._waiters.remove(wake)
             loops.end(loop, wake)
 
@@ -263,13 +266,13 @@ def _resolve(future: asyncio.Future[None]) -> None:
 class OverlappedObject(Closing):
     """Base of what has overlapped operations: completion queues, regions, connectors, …"""
 
-    _hub: Hub
+    _engine: ProgressEngine
     _file: OverlappedFile | None
     _operation: ClassVar[type[Overlapped]] = Overlapped
     """What its operations are; version 1 gives other statuses."""
 
-    def __init__(self, hub: Hub, file: OverlappedFile | None = None) -> None:
-        self._hub = hub
+    def __init__(self, engine: ProgressEngine, file: OverlappedFile | None = None) -> None:
+        self._engine = engine
         self._file = file
         self._pending: dict[Overlapped, None] = {}  # in the order of submission
 
@@ -279,7 +282,7 @@ class OverlappedObject(Closing):
         They are delivered when this returns. UNSUCCESSFUL when one could not be canceled.
         """
         call = f"{type(self).__name__}.cancel_overlapped_requests"
-        self._hub.check(call)
+        self._engine.check(call)
         for overlapped in list(self._pending):
             overlapped._cancel()
         left = [overlapped.call for overlapped in self._pending]
@@ -315,11 +318,12 @@ class OverlappedObject(Closing):
     ) -> Overlapped:
         """Accept an operation: from here on it is delivered exactly once, whatever happens.
 
-        `step` is called now and whenever the hub looks at things; the status that it gives ends
-        the operation. `cancel` undoes what was begun and tells whether it could. Bound methods of
-        the object do not keep it alive. `waits_for` is named when somebody waits in vain.
+        `step` is called now and whenever the progress engine looks at things; the status that it
+        gives ends the operation. `cancel` undoes what was begun and tells whether it could. Bound
+        methods of the object do not keep it alive. `waits_for` is named when somebody waits in
+        vain.
         """
-        overlapped = self._operation(self._hub, self, self._file, call, step, cancel)
+        overlapped = self._operation(self._engine, self, self._file, call, step, cancel)
         overlapped._waits_for = waits_for
         self._pending[overlapped] = None
         overlapped._tick()
@@ -340,7 +344,7 @@ class OverlappedFile(Closing):
     def __init__(self, adapter: AdapterLike) -> None:
         self.adapter: Final = adapter
         self._queue: deque[Overlapped] = deque()
-        self._readiness = Readiness(adapter.hub)
+        self._readiness = Readiness(adapter.engine)
         self._closed = False
 
     @property
@@ -363,12 +367,12 @@ class OverlappedFile(Closing):
         those that the end of the adapter has ended too.
         """
         call = "OverlappedFile.poll"
-        hub = self.adapter.hub
-        if not (self._queue and hub.closed):
+        engine = self.adapter.engine
+        if not (self._queue and engine.closed):
             self._check(call)
         if max is not None:
             max = within(call, 1, "max", max, 0)
-        hub.progress()
+        engine.progress()
         self._readiness.clear()
         taken: list[Overlapped] = []
         try:
@@ -397,7 +401,7 @@ class OverlappedFile(Closing):
     def _check(self, call: str) -> None:
         if self._closed:
             raise error(Status.INVALID_HANDLE, call, "the overlapped file is closed")
-        self.adapter.hub.check(call)
+        self.adapter.engine.check(call)
 
     def _deliver(self, overlapped: Overlapped) -> None:
         if not self._closed:

@@ -38,7 +38,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         notify_threshold: int,
         file: OverlappedFile | None,
     ) -> None:
-        OverlappedObject.__init__(self, adapter.hub, file)
+        OverlappedObject.__init__(self, adapter.engine, file)
         ReceiveCore.__init__(self, adapter, adapter.registry, depth, max_request_sge)
         self._threshold = notify_threshold
         # Where its receives complete to, while somebody waits for them to be used up.
@@ -73,7 +73,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         with self._watching:
             overlapped = self._start(call, self._below, None, "receives to be used up")
             self._awaited = True
-            self._hub.affairs.add(self)
+            self._engine.pending_operations.add(self)
         self._tick()
         return overlapped
 
@@ -108,7 +108,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         if any(queue._busy for queue in watched):
             retry = time.monotonic() + _RETRY
             due = min((due for queue in watched if (due := queue._due)), default=retry)
-            self._hub.wake_at(min(due, retry))
+            self._engine.wake_at(min(due, retry))
 
     def _look_away(self) -> None:
         """Nobody waits any more, if that is so."""
@@ -116,11 +116,11 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
             if self._pending:
                 return
             self._awaited = False
-            self._hub.affairs.remove(self)
+            self._engine.pending_operations.remove(self)
             for queue in list(self._watched):
                 self._watched.discard(queue)
                 queue._watch(False)
-            self._hub.carriers.left()
+            self._engine.request_progress.left()
 
     def get_notify_affinity(self) -> tuple[int, int]:
         """Return the processor group and mask that notifications come from."""

@@ -40,7 +40,7 @@ class Waiter(Closing):
         arm: Callable[[bool], None] = lambda on: None,
     ) -> None:
         adapter.check_open("Waiter")
-        self._hub = adapter.hub
+        self._engine = adapter.engine
         self._ready: Callable[[], object] = without_owner(ready)
         self._arm: Callable[[bool], object] = without_owner(arm)
         self._sleepers = 0
@@ -57,11 +57,11 @@ class Waiter(Closing):
         if self._look():
             return True
         if timeout is not None and timeout <= 0:
-            self._hub.progress()
+            self._engine.progress()
             return self._look()
         self._begin()
         try:
-            return self._hub.wait(self._look_armed, timeout)
+            return self._engine.wait(self._look_armed, timeout)
         finally:
             self._end()
 
@@ -84,7 +84,7 @@ class Waiter(Closing):
     async def _next_look(self) -> None:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        loops, carriers = self._hub.loops, self._hub.carriers
+        loops, request_progress = self._engine.loops, self._engine.request_progress
 
         def resolve() -> None:
             if not future.done():
@@ -99,18 +99,18 @@ class Waiter(Closing):
             except RuntimeError:
                 pass  # the loop is closed: no task waits in it any more
 
-        self._hub.check("Waiter.wait_in_loop")
+        self._engine.check("Waiter.wait_in_loop")
         loops.begin(loop, wake)
         self._tasks.append(wake)
         self._begin()
         try:
-            carriers.begin(wake)
+            request_progress.begin(wake)
             if not self._look_armed():
                 await future
         finally:
             self._tasks.remove(wake)
             self._end()
-            carriers.end(wake)
+            request_progress.end(wake)
             loops.end(loop, wake)
 
     # -- descriptors --
@@ -121,8 +121,8 @@ class Waiter(Closing):
         Whoever finds it readable looks, and calls `rest` when there was nothing.
         """
         if self._readiness is None:
-            self._hub.check("Waiter.fileno")
-            self._readiness = Readiness(self._hub)
+            self._engine.check("Waiter.fileno")
+            self._readiness = Readiness(self._engine)
             self._begin()
         number = self._readiness.fileno()
         self._look_for_descriptor()
@@ -130,7 +130,7 @@ class Waiter(Closing):
 
     def rest(self) -> None:
         """A look found nothing: take the rings, and have the descriptor wait for the next one."""
-        self._hub.progress()
+        self._engine.progress()
         if self._readiness is not None:
             self._look_for_descriptor()
 
@@ -160,16 +160,18 @@ class Waiter(Closing):
     def _begin(self) -> None:
         self._sleepers += 1
         if self._sleepers == 1:
-            self._hub.affairs.add(self)
+            self._engine.pending_operations.add(self)
 
     def _end(self) -> None:
         self._sleepers -= 1
         if self._sleepers == 0:
-            self._hub.affairs.remove(self)
+            self._engine.pending_operations.remove(self)
             self._arm(False)
 
     def _tick(self) -> None:
-        """Look for tasks and descriptors, as the hub does whenever something has happened."""
+        """Look for tasks and descriptors, as the progress engine does whenever something has
+        happened.
+        """
         if not (self._tasks or self._readiness) or not self._look_armed():
             return
         for wake in list(self._tasks):
@@ -182,10 +184,10 @@ class Waiter(Closing):
         if self._closed:
             return
         self._closed = True
-        self._hub.affairs.remove(self)
+        self._engine.pending_operations.remove(self)
         for wake in list(self._tasks):
             wake()
         readiness, self._readiness = self._readiness, None
         if readiness is not None:
             readiness.close()
-        self._hub.news()
+        self._engine.news()

@@ -43,9 +43,9 @@ _MAPPED: Final = re.compile(r"^(\S+) .* ((?:/dev/shm/|/memfd:)\S*shmnd.*)$")
 
 def _stop_broker(folder: Path) -> None:
     """End the process that serves there, if there is one, and wait until it is gone."""
-    with contextlib.suppress(NdError, OSError), visit(Place(folder, Access())) as visitor:
-        if visitor is not None and visitor.pid not in (0, os.getpid()):
-            visitor.end()
+    with contextlib.suppress(NdError, OSError), visit(Place(folder, Access())) as observer:
+        if observer is not None and observer.pid not in (0, os.getpid()):
+            observer.end()
 
 
 @pytest.fixture(scope="session", autouse=True)

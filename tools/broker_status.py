@@ -35,13 +35,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print counts or a list; the exit code is 1 when no broker runs."""
     place = place_of(args.namespace, group=args.group, make=False)
-    with visit(place) as visitor:
-        if args.what and visitor is not None:
-            rows = [_readable(args, row) for row in visitor.records(args.what)]
+    with visit(place) as observer:
+        if args.what and observer is not None:
+            rows = [_readable(args, row) for row in observer.records(args.what)]
             show_rows(args, rows, *_COLUMNS[args.what])
         else:
-            show_facts(args, facts(place, visitor))
-        return 1 if visitor is None else 0
+            show_facts(args, facts(place, observer))
+        return 1 if observer is None else 0
 
 
 def _readable(args: argparse.Namespace, row: dict[str, Any]) -> dict[str, Any]:

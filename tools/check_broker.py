@@ -13,7 +13,7 @@ from shmnd.broker.place import Place, place_of
 from shmnd.broker.protocol import VERSION
 from shmnd.handshake.queue_pair_link import QpState
 
-from .counter_reader import Tallies
+from .counter_reader import CounterReader
 from .finding import Finding, mebibytes, ok, problem, warning
 from .scene import Scene
 
@@ -42,10 +42,10 @@ def look(namespace: str | None, group: str | None = None) -> Iterator[Finding]:
 
 def _processes(namespace: str | None, group: str | None) -> str:
     """Count those that use the place, whether the broker knows them or not."""
-    tallies = Tallies(namespace, group)
-    tallies.refresh()
+    counter_table = CounterReader(namespace, group)
+    counter_table.refresh()
     scene = Scene()
-    scene.read(tallies)
+    scene.read(counter_table)
     connections = {
         end.words["connection"] for end in scene.ends if end.words["state"] == QpState.CONNECTED
     }
@@ -56,11 +56,11 @@ def _broker(place: Place) -> Finding:
     check = "broker"
     replace = "shmnd broker run --replace, or shmnd broker stop (connections do not notice)"
     try:
-        with visit(place) as visitor:
-            if visitor is None:
+        with visit(place) as observer:
+            if observer is None:
                 return ok(check, "none runs; the first adapter starts one")
-            pid = visitor.pid
-            counts = visitor.counts()
+            pid = observer.pid
+            counts = observer.counts()
     except NdError as exc:
         return problem(check, str(exc), "nobody can connect, nor open an adapter", replace)
     spoken = counts["version"]

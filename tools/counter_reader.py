@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find the tallies of a namespace: those that the broker hands out, and those that /proc shows.
+"""Find the counters of a namespace: those that the broker hands out, and those that /proc shows.
 
 The broker knows the processes that have spoken to it, of whatever user. After a restart it does not
 know a process that has not spoken to it yet. So every process of this user is searched as well: the
-segments of tallies lie open there, under their name. Neither way needs the processes themselves.
+segments of counters lie open there, under their name. Neither way needs the processes themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shmnd.broker.observer import visit
 from shmnd.broker.place import Place, place_of
 from shmnd.broker.protocol import Descriptor
 from shmnd.ring import Segment
-from shmnd.ring.process.counters import TallyView
+from shmnd.ring.process.counters import CountersView
 
 _PATIENCE: Final = 1.0
 """Seconds that a broker has for an answer."""
@@ -35,14 +35,14 @@ _File = tuple[int, int]
 
 
 class Page(NamedTuple):
-    """A segment of tallies, and its owner."""
+    """A segment of counters, and its owner."""
 
     pid: int
-    view: TallyView
+    view: CountersView
 
 
-class Tallies:
-    """All tallies of a namespace that can be seen from here; each is mapped once."""
+class CounterReader:
+    """All counters of a namespace that can be seen from here; each is mapped once."""
 
     def __init__(self, namespace: str | None, group: str | None = None) -> None:
         self._namespace = namespace
@@ -88,27 +88,27 @@ class Tallies:
         """Ask the broker for what it knows; nothing where none answers."""
         self.processes, self.connects, self.note = {}, [], ""
         try:
-            with visit(place, _PATIENCE) as visitor:
-                if visitor is None:
+            with visit(place, _PATIENCE) as observer:
+                if observer is None:
                     self.note = "no broker runs"
                     return {}
-                pids = {row["process"]: row["pid"] for row in visitor.records("processes")}
+                pids = {row["process"]: row["pid"] for row in observer.records("processes")}
                 self.processes = {
                     row["adapter"]: pids.get(row["process"], 0)
-                    for row in visitor.records("adapters")
+                    for row in observer.records("adapters")
                 }
                 self.connects = [
                     row
-                    for row in visitor.records("connections")
+                    for row in observer.records("connections")
                     if row["stage"] in ("queued", "offered")
                 ]
-                return dict(self._map((row["pid"], fd) for row, fd in visitor.tallies()))
+                return dict(self._map((row["pid"], fd) for row, fd in observer.counter_table()))
         except (NdError, OSError) as exc:
             self.note = str(exc)
             return {}
 
     def _search(self, mark: int) -> dict[_File, Page]:
-        """Search the processes of this user for tallies of one place."""
+        """Search the processes of this user for counters of one place."""
         return {
             file: page
             for file, page in self._map(_in_proc())
@@ -127,7 +127,7 @@ class Tallies:
                 if page is None:
                     # The size is what the kernel says, and sealed.
                     segment = Segment.attach(fd.detach(), stat.st_size, writable=False)
-                    page = known[file] = Page(pid, TallyView(segment))
+                    page = known[file] = Page(pid, CountersView(segment))
                 yield file, page._replace(pid=pid)
 
 
@@ -142,7 +142,7 @@ def _own_id(pid: int) -> int:
 
 
 def _in_proc() -> Iterator[tuple[int, Descriptor]]:
-    """Return every tally that a process of this user holds open."""
+    """Return every counters that a process of this user holds open."""
     for process in _PROC.iterdir():
         if not process.name.isdecimal():
             continue

@@ -17,7 +17,7 @@ from shmnd.broker.place import namespace_name
 from shmnd.handshake.queue_pair_link import QpState
 
 from .columns import Column, amount, amounts, draw, moment, sizes, text
-from .counter_reader import Tallies
+from .counter_reader import CounterReader
 from .output import add_format
 from .scene import End, Scene, heads, place
 
@@ -37,10 +37,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Look once, and tell."""
-    tallies = Tallies(args.namespace)
-    tallies.refresh()
-    tallies.tell_note()
-    scene = Scene.of(tallies)
+    counter_table = CounterReader(args.namespace)
+    counter_table.refresh()
+    counter_table.tell_note()
+    scene = Scene.of(counter_table)
     parts = {"processes": process_rows(scene), "connections": connection_rows(scene)}
     if args.what:
         parts = {args.what: parts[args.what]}

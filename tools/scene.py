@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One look at everything: the ends of connections, put together, and who waits for whom.
 
-The words of a tally are whatever their owner wrote, so they are taken as numbers and nothing more.
+The words of a set of counters are whatever their owner wrote, so they are taken as numbers and
+nothing more.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from shmnd.broker.protocol import written
 from shmnd.handshake.queue_pair_link import QpState
 from shmnd.ring.process.counters import SHARED
 
-from .counter_reader import Page, Tallies
+from .counter_reader import CounterReader, Page
 
 _BOTH_ROLES: Final = 3
 """The roles of the two ends, added: active is 1, passive 2."""
@@ -57,7 +58,7 @@ class Process:
 
 @dataclass(frozen=True)
 class End:
-    """One queue pair, and the counts of its tally."""
+    """One queue pair, and the counts of its counters."""
 
     process: Process
     adapter: str
@@ -121,17 +122,17 @@ class Scene:
     _partners: dict[int, list[End]] = field(default_factory=lambda: defaultdict(list))
 
     @classmethod
-    def of(cls, tallies: Tallies) -> Scene:
+    def of(cls, counter_table: CounterReader) -> Scene:
         """Look at everything."""
         scene = cls()
-        scene.read(tallies)
-        for connect in tallies.connects:
+        scene.read(counter_table)
+        for connect in counter_table.connects:
             active, passive = connect["active"], connect["passive"]
-            asked = scene.process(tallies.processes.get(passive["adapter"], 0))
+            asked = scene.process(counter_table.processes.get(passive["adapter"], 0))
             turn = "to accept" if connect["stage"] == "offered" else "to take the request"
             scene.connects.append(
                 (
-                    scene.process(tallies.processes.get(active["adapter"], 0)),
+                    scene.process(counter_table.processes.get(active["adapter"], 0)),
                     place(active["address"]),
                     place(passive["address"]),
                     asked,
@@ -140,9 +141,9 @@ class Scene:
             )
         return scene
 
-    def read(self, tallies: Tallies) -> None:
-        """Read all tallies."""
-        self.pages = tallies.pages
+    def read(self, counter_table: CounterReader) -> None:
+        """Read all counters."""
+        self.pages = counter_table.pages
         self.moment_ns = time.monotonic_ns()
         for page in self.pages:
             process = self.process(page.pid)

@@ -11,7 +11,7 @@ import time
 from typing import Any, Final
 
 from .columns import amount, amounts, draw, sizes, text
-from .counter_reader import Tallies
+from .counter_reader import CounterReader
 from .output import add_format
 from .ps import no_process
 from .scene import End, Scene, place
@@ -72,27 +72,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show a table an interval; with --format json a line of JSON each."""
-    tallies = Tallies(args.namespace)
-    tallies.refresh()
-    tallies.tell_note()
+    counter_table = CounterReader(args.namespace)
+    counter_table.refresh()
+    counter_table.tell_note()
     screen = sys.stdout.isatty() and args.format == "table"
-    before = _counts(Scene.of(tallies))
+    before = _counts(Scene.of(counter_table))
     last = time.monotonic()
     told = 0
     while args.count is None or told < args.count:
         time.sleep(args.interval)
-        tallies.refresh()
-        scene = Scene.of(tallies)
+        counter_table.refresh()
+        scene = Scene.of(counter_table)
         now = time.monotonic()
         rows = rate_rows(scene, before, now - last)
         before, last = _counts(scene), now
         if args.format == "json":
             print(_json(rows), flush=True)
         else:
-            nothing = "" if tallies.pages else no_process(args)
+            nothing = "" if counter_table.pages else no_process(args)
             print(_page(scene, rows, screen, nothing), flush=True)
         told += 1
-    return 0 if tallies.pages else 1
+    return 0 if counter_table.pages else 1
 
 
 def rate_rows(

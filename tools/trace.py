@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .counter_reader import Tallies
+from .counter_reader import CounterReader
 from .output import add_format
 from .scene import End, Process, Scene, place
 from .values import address, how_many, process_id, seconds
@@ -156,7 +156,7 @@ class Watcher:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
-        self._tallies = Tallies(args.namespace)
+        self._counter_table = CounterReader(args.namespace)
         self._before: dict[tuple[str, int, int], End] = {}
         self._processes: dict[int, Process] = {}
         self.seen = False
@@ -164,24 +164,24 @@ class Watcher:
 
     def strangers(self) -> list[int]:
         """Return the processes that are to be traced and have no part in the namespace."""
-        self._tallies.refresh()
-        here = {page.pid for page in self._tallies.pages}
+        self._counter_table.refresh()
+        here = {page.pid for page in self._counter_table.pages}
         return [pid for pid in self._args.pid or () if pid not in here]
 
     def events(self, deadline: float | None) -> Iterator[Event]:
         """Return the events, until the deadline."""
-        self._tallies.refresh()
-        self._tallies.tell_note()
+        self._counter_table.refresh()
+        self._counter_table.tell_note()
         refresh = time.monotonic() + _REFRESH
         first = True
         while deadline is None or time.monotonic() < deadline:
             scene = Scene(processes=dict(self._processes))
-            scene.read(self._tallies)
+            scene.read(self._counter_table)
             yield from self._compare(scene, first)
             first = False
             self._processes = scene.processes
             if time.monotonic() >= refresh:
-                self._tallies.refresh()
+                self._counter_table.refresh()
                 self._processes = {}
                 refresh = time.monotonic() + _REFRESH
             time.sleep(self._args.interval)

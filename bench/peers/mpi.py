@@ -61,7 +61,7 @@ class Mpi(TwoSided):
 
         def start(control: str) -> list[Child]:
             return [
-                stage.start_tied([*arguments, *worker_arguments(control, "mpi", stage)], env=env)
+                stage.start_linked([*arguments, *worker_arguments(control, "mpi", stage)], env=env)
             ]
 
         return Workers.start_by(stage, start)

@@ -73,7 +73,7 @@ class Program(Subject):
     def _start(self, arguments: list[str], role: int) -> Child:
         if self._stage is None or self.path is None:
             raise HarnessError("is not running")
-        child = self._stage.start_tied([self.path, *arguments], role=role, env=self.env)
+        child = self._stage.start_linked([self.path, *arguments], role=role, env=self.env)
         self._children.append(child)
         return child
 

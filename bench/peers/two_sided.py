@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from ..how import USUAL, How, Wait
 from ..question import Kind, Question
-from ..reading import Reading, Stamps, intervals, make_stamps, tally, ticks
+from ..reading import Reading, Stamps, counters, intervals, make_stamps, ticks
 from ..subject import WorkerSubject
 from ..worker import CLIENT
 
@@ -99,7 +99,7 @@ class TwoSidedEnd(abc.ABC):
             receive()
             times[place] = clock_ns() - due
         seconds = time.perf_counter() - start
-        return Reading(seconds, tally(times[:count])) if record else Reading(seconds)
+        return Reading(seconds, counters(times[:count])) if record else Reading(seconds)
 
     def stream(self, question: Question, send: Call, receive: Call, count: int) -> None:
         """Send so many messages; the sender's clock stops when the receiver has everything."""

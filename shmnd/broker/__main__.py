@@ -107,10 +107,10 @@ def _look_after(place: Place, verb: str) -> int:
         gone, told = stop(place)
         print(told, file=sys.stdout if gone else sys.stderr)
         return 0 if gone else 1
-    with visit(place) as visitor:
-        for name, value in facts(place, visitor).items():
+    with visit(place) as observer:
+        for name, value in facts(place, observer).items():
             print(f"{name} {value}")
-        return 1 if visitor is None else 0
+        return 1 if observer is None else 0
 
 
 def _lock(place: Place) -> int | None:
@@ -139,12 +139,12 @@ def _replace(place: Place) -> int | None:
         lock = place.try_lock()
         if lock is not None:
             return lock
-        with visit(place) as visitor:
-            if visitor is not None:
+        with visit(place) as observer:
+            if observer is not None:
                 # Its clients learn of the end at the same moment, and one of them wants the lock
                 # too: whoever asks for it only when the process is gone is always the second.
                 taken: list[int] = []
-                visitor.end(functools.partial(_take, place, taken))
+                observer.end(functools.partial(_take, place, taken))
                 if taken:
                     return taken[0]
                 continue

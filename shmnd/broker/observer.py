@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A visitor's look at a broker: it starts none, declares nothing, and holds nothing."""
+"""A observer's look at a broker: it starts none, declares nothing, and holds nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shmnd.broker.place import Place
 from shmnd.broker.protocol import Descriptor, decode, encode, receive, send
 from shmnd.status import Status, error
 
-__all__ = ["LIMIT", "Visitor", "facts", "stop", "visit"]
+__all__ = ["LIMIT", "Observer", "facts", "stop", "visit"]
 
 LIMIT: Final = 5.0
 """Seconds for an answer, and for an end."""
@@ -25,7 +25,7 @@ _LOOK: Final = 0.0002
 """Seconds between two looks at what ends a wait."""
 
 
-class Visitor:
+class Observer:
     """A connection to the broker that is there now."""
 
     def __init__(self, sock: socket.socket, path: str, limit: float | None = None) -> None:
@@ -50,7 +50,7 @@ class Visitor:
             if not after:
                 return found
 
-    def tallies(self) -> Iterator[tuple[dict[str, Any], Descriptor]]:
+    def counter_table(self) -> Iterator[tuple[dict[str, Any], Descriptor]]:
         """Ask for the segments that adapters keep for those who look on."""
         after = 0
         while True:
@@ -119,7 +119,7 @@ class Visitor:
 
 
 @contextlib.contextmanager
-def visit(place: Place, limit: float | None = None) -> Iterator[Visitor | None]:
+def visit(place: Place, limit: float | None = None) -> Iterator[Observer | None]:
     """Connect to the broker of a place; None when there is none, or it takes nobody now.
 
     It has `limit` seconds for each answer.
@@ -129,21 +129,21 @@ def visit(place: Place, limit: float | None = None) -> Iterator[Visitor | None]:
         yield None
         return
     with sock:
-        yield Visitor(sock, os.fspath(place.socket), limit)
+        yield Observer(sock, os.fspath(place.socket), limit)
 
 
-def facts(place: Place, visitor: Visitor | None) -> dict[str, Any]:
+def facts(place: Place, observer: Observer | None) -> dict[str, Any]:
     """Say whether a broker runs, which, and how many it knows of."""
-    found = {"namespace": place.directory.name, "running": visitor is not None}
-    return found if visitor is None else {**found, "pid": visitor.pid, **visitor.counts()}
+    found = {"namespace": place.directory.name, "running": observer is not None}
+    return found if observer is None else {**found, "pid": observer.pid, **observer.counts()}
 
 
 def stop(place: Place) -> tuple[bool, str]:
     """End the broker of a place; tell whether none is left, and what was done."""
     name = place.directory.name
-    with visit(place) as visitor:
-        if visitor is None:
+    with visit(place) as observer:
+        if observer is None:
             return True, f"no broker runs in namespace {name!r}"
-        if not visitor.end():
-            return False, f"the broker (pid {visitor.pid}) does not end"
-        return True, f"ended the broker of namespace {name!r} (pid {visitor.pid})"
+        if not observer.end():
+            return False, f"the broker (pid {observer.pid}) does not end"
+        return True, f"ended the broker of namespace {name!r} (pid {observer.pid})"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An adapter and a queue pair, as types, for what is made by the one and connected by the other.
 
-The connection dance is written against these, so that its every state can be tested without the
+The connection handshake is written against these, so that its every state can be tested without the
 compiled data plane.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shmnd.info import AdapterInfo
     from shmnd.ring import Arena, Registry
     from shmnd.runtime.bells import Bells
-    from shmnd.runtime.progress import Hub
+    from shmnd.runtime.progress import ProgressEngine
 
 __all__ = ["AdapterLike", "MemoryAdapter", "QueuePairLike"]
 
@@ -26,8 +26,8 @@ class AdapterLike(SegmentOwner, Protocol):
     """An adapter, as its connectors, listeners and files see it."""
 
     @property
-    def hub(self) -> Hub:
-        """The hub of this process."""
+    def engine(self) -> ProgressEngine:
+        """The progress engine of this process."""
 
     @property
     def host(self) -> str:

@@ -15,7 +15,7 @@ from shmnd.status import Status, error
 if TYPE_CHECKING:
     from shmnd.address import Address
     from shmnd.handshake.interfaces import AdapterLike
-    from shmnd.runtime.progress import EventTarget, Hub
+    from shmnd.runtime.progress import EventTarget, ProgressEngine
 
 __all__ = ["TCP", "Port", "PortHolder", "source_address", "source_host"]
 
@@ -29,20 +29,20 @@ class Port:
     def __init__(
         self, adapter: AdapterLike, owner: EventTarget, kind: str, wanted: Address, protocol: int
     ) -> None:
-        self._hub: Final[Hub] = adapter.hub
-        self.object: Final = self._hub.new_number()
+        self._engine: Final[ProgressEngine] = adapter.engine
+        self.object: Final = self._engine.new_number()
         """What the broker knows it by."""
         self.address = wanted
         self._record = Bound(adapter.uid, kind, *wanted, protocol)
-        self._hub.follow_object(self.object, owner)
+        self._engine.follow_object(self.object, owner)
 
     def bind(self, call: str) -> None:
         """Have the broker bind it; port 0 lets it choose. NdError says why it cannot be."""
         host, record = self.address[0], self._record
         if not is_any(host):
             require_local(host, call)
-        with self._hub.rpc:
-            reply = self._hub.call(
+        with self._engine.rpc:
+            reply = self._engine.call(
                 "bind",
                 caller=call,
                 adapter=record.adapter,
@@ -59,20 +59,20 @@ class Port:
         """Take note of the port that the broker has bound."""
         self._record.port = number
         self.address = self.address[0], number
-        self._hub.ledger.bound[self.object] = self._record
+        self._engine.broker_state.bound[self.object] = self._record
 
     def listen(self, backlog: int, call: str) -> None:
         """Have others find it."""
-        with self._hub.rpc:
-            self._hub.call("listen", caller=call, object=self.object, backlog=backlog)
+        with self._engine.rpc:
+            self._engine.call("listen", caller=call, object=self.object, backlog=backlog)
             step("listening")
             self._record.backlog = backlog
 
     def release(self) -> None:
         """Release it; it is free for others at once."""
-        self._hub.unfollow_object(self.object)
-        if self._hub.ledger.bound.pop(self.object, None) is not None:
-            self._hub.post("close", object=self.object)
+        self._engine.unfollow_object(self.object)
+        if self._engine.broker_state.bound.pop(self.object, None) is not None:
+            self._engine.post("close", object=self.object)
 
 
 class PortHolder(OverlappedObject):
@@ -85,14 +85,14 @@ class PortHolder(OverlappedObject):
         *,
         protocol: int = TCP,
     ) -> None:
-        super().__init__(adapter.hub, overlapped_file)
+        super().__init__(adapter.engine, overlapped_file)
         self.adapter: Final = adapter
         self.protocol = protocol
         self._lock = threading.RLock()
         self._port: Port | None = None
 
     def _check(self, call: str) -> None:
-        self._hub.check(call)
+        self._engine.check(call)
         self.adapter.check_open(call)
 
     def _drop_port(self) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tie between a connector and its queue pair: everything that touches the data plane.
+"""The link between a connector and its queue pair: everything that touches the data plane.
 
 A connector holds its queue pair weakly, because dropping the last reference to a queue pair
-releases it. The queue pair tells the tie when that happens. Once it is connected it holds its
+releases it. The queue pair tells the link when that happens. Once it is connected it holds its
 connector, so that the connection lasts as long as the queue pair, also without the connector.
 """
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from shmnd.handshake.attempt import Attempt, ReadLimits
     from shmnd.handshake.interfaces import AdapterLike, QueuePairLike
     from shmnd.runtime.interfaces import LinkLike, PeerLike, Ticker
-    from shmnd.runtime.progress import Hub
+    from shmnd.runtime.progress import ProgressEngine
 
-__all__ = ["LinkState", "Look", "QpState", "Tie", "own_queue_pair"]
+__all__ = ["LinkState", "LinkStatus", "QpState", "QueuePairLink", "own_queue_pair"]
 
 
 class QpState(enum.IntEnum):
@@ -48,7 +48,7 @@ class LinkState(enum.IntEnum):
     DEAD = 5
 
 
-class Look(enum.Enum):
+class LinkStatus(enum.Enum):
     """What a connector finds when it looks at its queue pair."""
 
     UNDECIDED = "nobody has decided yet"
@@ -74,16 +74,16 @@ _pairs: dict[int, weakref.ref[QueuePairLike]] = {}
 _numbers = itertools.count()
 
 
-class Tie:
+class QueuePairLink:
     """A queue pair that belongs to one attempt of one connector."""
 
-    def __init__(self, hub: Hub, qp: QueuePairLike, call: str) -> None:
+    def __init__(self, engine: ProgressEngine, qp: QueuePairLike, call: str) -> None:
         """Take a queue pair that is free; CONNECTION_ACTIVE or CANCELED when it is not."""
-        with hub.attempts:
+        with engine.attempts:
             if qp._state != QpState.IDLE:
                 raise _not_free(qp._state, call)
             qp._begin_connect()
-        self._hub = hub
+        self._engine = engine
         self._number = number = next(_numbers)
         _pairs[number] = weakref.ref(qp, lambda _: _pairs.pop(number, None))
         self._attached = False
@@ -128,7 +128,7 @@ class Tie:
         assert attempt.theirs is not None
         assert attempt.mine is not None
         remote = attempt.theirs.qp
-        link = self._hub.data_plane.create_link(attempt.mine.qp, remote)
+        link = self._engine.data_plane.create_link(attempt.mine.qp, remote)
         self._attach(qp, link, peer, attempt, limits, active=False)
         return link
 
@@ -139,7 +139,7 @@ class Tie:
         assert attempt.theirs is not None
         assert attempt.mine is not None
         remote = attempt.theirs.qp
-        link = self._hub.data_plane.attach_link(fd, size, attempt.mine.qp, remote)
+        link = self._engine.data_plane.attach_link(fd, size, attempt.mine.qp, remote)
         qp = self._require_living("Connector.connect")
         self._attach(qp, link, peer, attempt, limits, active=True)
 
@@ -168,26 +168,26 @@ class Tie:
         """Have the connector look when the link shows something, or when the pair is gone."""
         qp = self._living
         if qp is None:
-            self._hub.affairs.hurry(connector)
+            self._engine.pending_operations.hurry(connector)
         else:
-            self._hub.affairs.add_link(connector, qp)
+            self._engine.pending_operations.add_link(connector, qp)
 
-    def look(self) -> Look:
+    def look(self) -> LinkStatus:
         """Look at the link once."""
         qp = self._living
         if qp is None:
-            return Look.RELEASED
+            return LinkStatus.RELEASED
         qp._progress()
         state = qp._state
         if state == QpState.CONNECTED:
-            return Look.OPEN
+            return LinkStatus.OPEN
         if state == QpState.DOWN:
-            return Look.DOWN
+            return LinkStatus.DOWN
         if state == QpState.CLOSED:
-            return Look.RELEASED
+            return LinkStatus.RELEASED
         if state == QpState.ATTACHED and qp._peer_state > LinkState.OPEN:
-            return Look.REFUSED
-        return Look.UNDECIDED
+            return LinkStatus.REFUSED
+        return LinkStatus.UNDECIDED
 
     def open(self) -> None:
         """Active side: complete the connection."""
@@ -220,7 +220,7 @@ class Tie:
                 done()
             return ended
 
-        self._hub.affairs.linger(go_on)
+        self._engine.pending_operations.linger(go_on)
 
     def _let_go(self) -> QueuePairLike | None:
         qp = self._living
@@ -237,9 +237,9 @@ def _ended(step: Callable[[], bool]) -> bool:
         return True  # it was closed by another thread just now
 
 
-def _telling(tie: Tie, kept: object = None) -> Callable[[], None]:
-    """Return what a queue pair calls at its end; by it the pair keeps `kept`, not the tie."""
-    ref = weakref.ref(tie)
+def _telling(qp_link: QueuePairLink, kept: object = None) -> Callable[[], None]:
+    """Return what a queue pair calls at its end; by it the pair keeps `kept`, not the link."""
+    ref = weakref.ref(qp_link)
 
     def released(_kept: object = kept) -> None:
         living = ref()

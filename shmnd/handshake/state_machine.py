@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dance: how a connector moves from state to state when others decide something.
+"""The handshake: how a connector moves from state to state when others decide something.
 
 `State` names the states. Where the broker decides, a connector moves when an event comes; where
-the two sides decide between them, it moves when it looks at the link through its `Tie`. It looks
-at the beginning of each of its methods and, while operations are pending, at every look of the
-hub. What the program decides is in `connector.py`.
+the two sides decide between them, it moves when it looks at the link through its `QueuePairLink`.
+It looks at the beginning of each of its methods and, while operations are pending, at every look of
+the progress engine. What the program decides is in `connector.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shmnd.broker.protocol import written
 from shmnd.common.steps import step
 from shmnd.handshake.attempt import Attempt, ReadLimits, State, Terms, private_of
 from shmnd.handshake.port import TCP, PortHolder
-from shmnd.handshake.queue_pair_link import Look, Tie
+from shmnd.handshake.queue_pair_link import LinkStatus, QueuePairLink
 from shmnd.overlapped import Overlapped, OverlappedFile, detail_of
 from shmnd.runtime.broker_state import Live
 from shmnd.status import NdError, Status, error
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from shmnd.handshake.interfaces import AdapterLike
     from shmnd.runtime.interfaces import Event
 
-__all__ = ["Dance"]
+__all__ = ["ConnectionStateMachine"]
 
 _LOG: Final = logging.getLogger("shmnd.connections")
 
@@ -39,7 +39,7 @@ _LOOK_AGAIN: Final = 0.001
 _HAS_LINK: Final = frozenset({State.ACCEPTED, State.ACCEPTING, State.CONNECTED, State.DOWN})
 
 
-class Dance(PortHolder):
+class ConnectionStateMachine(PortHolder):
     """State and moves of a connector. Everything but `tick` and `on_event` wants its lock held."""
 
     def __init__(
@@ -50,11 +50,11 @@ class Dance(PortHolder):
         protocol: int = TCP,
     ) -> None:
         super().__init__(adapter, overlapped_file, protocol=protocol)
-        self.number: Final = self._hub.new_number()
+        self.number: Final = self._engine.new_number()
         """What the broker knows it by while it waits for a request."""
         self._state = State.NEW
         self._aborted = False  # the active side gave up before Accept or Reject
-        self._tie: Tie | None = None
+        self._qp_link: QueuePairLink | None = None
         self._attempt: Attempt | None = None
         self._limits = ReadLimits(0, 0)
         self._private: bytes | None = None
@@ -67,46 +67,48 @@ class Dance(PortHolder):
     # -- looking at the link --
 
     def _tick(self) -> None:
-        """Look, as the hub wants it while something is pending; never wait for a thread."""
+        """Look, as the progress engine wants it while something is pending; never wait for a
+        thread.
+        """
         if not self._lock.acquire(blocking=False):
-            self._hub.affairs.hurry(self)
-            self._hub.wake_at(time.monotonic() + _LOOK_AGAIN)
+            self._engine.pending_operations.hurry(self)
+            self._engine.wake_at(time.monotonic() + _LOOK_AGAIN)
             return
         try:
             self._look()
             if not self._pending:
-                self._hub.affairs.remove(self)
+                self._engine.pending_operations.remove(self)
         finally:
             self._lock.release()
 
     def _look(self) -> None:
         """Find out what the other side, or the queue pair's owner, has done meanwhile."""
-        if self._tie is None:
+        if self._qp_link is None:
             return
-        look = self._tie.look()
-        if look is Look.RELEASED:
+        look = self._qp_link.look()
+        if look is LinkStatus.RELEASED:
             self._queue_pair_gone()
-        elif self._state is State.ACCEPTED and look is Look.REFUSED:
-            self._tie.give_up()
+        elif self._state is State.ACCEPTED and look is LinkStatus.REFUSED:
+            self._qp_link.give_up()
             self._finish()
         elif self._state is State.ACCEPTING:
             self._look_at_decision(look)
-        if self._state is State.CONNECTED and look is Look.DOWN:
+        if self._state is State.CONNECTED and look is LinkStatus.DOWN:
             self._state = State.DOWN
             self._notify()
 
-    def _look_at_decision(self, look: Look) -> None:
-        if look in (Look.OPEN, Look.DOWN):
-            assert self._tie is not None
-            self._tie.keep(self)
+    def _look_at_decision(self, look: LinkStatus) -> None:
+        if look in (LinkStatus.OPEN, LinkStatus.DOWN):
+            assert self._qp_link is not None
+            self._qp_link.keep(self)
             self._state = State.CONNECTED
             self._decide(Status.SUCCESS)
-        elif look is Look.REFUSED:
+        elif look is LinkStatus.REFUSED:
             self._refused_after_accept()
 
     def _refused_after_accept(self) -> None:
-        assert self._tie is not None
-        self._tie.give_up()
+        assert self._qp_link is not None
+        self._qp_link.give_up()
         self._finish()
         self._decide(Status.CONNECTION_REFUSED, "the active side rejected or gave up")
 
@@ -122,21 +124,21 @@ class Dance(PortHolder):
         """The queue pair is being released, perhaps by a finaliser: no lock may be waited for."""
         attempt = self._attempt
         if self._state is State.CONNECTING and attempt is not None:
-            self._hub.post("abandon", connection=attempt.connection)
-        self._hub.affairs.hurry(self)
-        self._hub.ring()
+            self._engine.post("abandon", connection=attempt.connection)
+        self._engine.pending_operations.hurry(self)
+        self._engine.ring()
 
     # -- what the broker says --
 
     def on_event(self, event: Event, fds: list[int]) -> None:
-        """Take an event of the broker. The hub calls this, one event at a time."""
+        """Take an event of the broker. The progress engine calls this, one event at a time."""
         with self._lock:
             self._look()
             self._EVENTS[event["ev"]](self, event, fds)
 
     def _on_accepted(self, event: Event, fds: list[int]) -> None:
         if not self._is_undecided(event):
-            self._hub.post("abandon", connection=event["connection"])
+            self._engine.post("abandon", connection=event["connection"])
             return
         step("answer-arrived")
         attempt = self._attempt
@@ -153,22 +155,22 @@ class Dance(PortHolder):
         self._private = private_of(event)
         self._state = State.ACCEPTED
         step("answer-taken")
-        self._hub.unfollow("active", attempt.connection)  # the rest is in the link
+        self._engine.unfollow("active", attempt.connection)  # the rest is in the link
         self._record_live()
         self._decide(Status.SUCCESS)
 
     def _take_link(self, attempt: Attempt, size: int, fds: list[int]) -> None:
-        assert self._tie is not None
+        assert self._qp_link is not None
         assert attempt.mine is not None
         assert attempt.theirs is not None
         call = "Connector.connect"
         if not fds:
             raise error(Status.INSUFFICIENT_RESOURCES, call, "no descriptor was free for the link")
-        peer = self._hub.require_peer(
+        peer = self._engine.require_peer(
             attempt.peer_adapter, call, Status.CONNECTION_REFUSED, "the process that accepted"
         )
         limits = attempt.mine.limits.meeting(attempt.theirs.limits)
-        self._tie.take_answer(attempt, fds.pop(0), size, peer, limits)
+        self._qp_link.take_answer(attempt, fds.pop(0), size, peer, limits)
         self._limits = limits
 
     def _on_refused(self, event: Event, fds: list[int]) -> None:
@@ -188,7 +190,7 @@ class Dance(PortHolder):
         request = self._request
         if request is None or request[1] != event["object"]:
             # It was for a request to another listener, which was closed meanwhile.
-            self._hub.post("reject", connection=event["connection"])
+            self._engine.post("reject", connection=event["connection"])
             return
         overlapped, listener = request
         self._forget_request(listener)
@@ -207,7 +209,7 @@ class Dance(PortHolder):
         self._private = private_of(event)
         self._state = State.OFFERED
         step("offer-taken")
-        self._hub.follow("passive", event["connection"], self)
+        self._engine.follow("passive", event["connection"], self)
         overlapped._complete(Status.SUCCESS)
 
     def _on_abandoned(self, event: Event, fds: list[int]) -> None:
@@ -233,7 +235,7 @@ class Dance(PortHolder):
         if self._state is State.BOUND:
             self._start_over()
 
-    _EVENTS: ClassVar[Mapping[str, Callable[[Dance, Event, list[int]], None]]] = {
+    _EVENTS: ClassVar[Mapping[str, Callable[[ConnectionStateMachine, Event, list[int]], None]]] = {
         "accepted": _on_accepted,
         "refused": _on_refused,
         "offer": _on_offer,
@@ -255,7 +257,7 @@ class Dance(PortHolder):
                 )
             self._request = overlapped, listener
             self._state = State.WAITING
-            self._hub.follow_object(self.number, self)
+            self._engine.follow_object(self.number, self)
 
     def stop_expecting(self, overlapped: Overlapped) -> bool:
         """Be as new again; False when it does not wait any more."""
@@ -268,8 +270,8 @@ class Dance(PortHolder):
     def _forget_request(self, listener: int) -> None:
         self._request = None
         self._state = State.NEW
-        self._hub.unfollow_object(self.number)
-        self._hub.ledger.armed.pop((listener, self.number), None)
+        self._engine.unfollow_object(self.number)
+        self._engine.broker_state.armed.pop((listener, self.number), None)
 
     # -- ends of operations --
 
@@ -303,8 +305,8 @@ class Dance(PortHolder):
             if self._deciding is not overlapped:
                 return False
             self._deciding = None
-            assert self._tie is not None
-            self._tie.give_up()
+            assert self._qp_link is not None
+            self._qp_link.give_up()
             self._finish()
             return True
 
@@ -317,8 +319,8 @@ class Dance(PortHolder):
 
     def _hang_up(self, overlapped: Overlapped | None = None) -> None:
         """End a connection from this side; the operation is over when the flush is."""
-        tie = self._tie
-        assert tie is not None
+        qp_link = self._qp_link
+        assert qp_link is not None
         self._notify()
         self._finish()
         step("end-told")
@@ -327,21 +329,21 @@ class Dance(PortHolder):
             if overlapped is not None:
                 overlapped._complete(Status.SUCCESS)
 
-        tie.disconnect(done)
+        qp_link.disconnect(done)
 
     def _withdraw(self) -> None:
         """Return up a Connect that is undecided, and tell the broker."""
         assert self._attempt is not None
-        assert self._tie is not None
-        self._hub.post("abandon", connection=self._attempt.connection)
-        self._tie.give_up()
+        assert self._qp_link is not None
+        self._engine.post("abandon", connection=self._attempt.connection)
+        self._qp_link.give_up()
 
     def _fail_connect(
         self, detail: str, private: bytes | None, status: Status = Status.CONNECTION_REFUSED
     ) -> None:
         """The pending Connect was refused; another may follow."""
-        assert self._tie is not None
-        self._tie.give_up()
+        assert self._qp_link is not None
+        self._qp_link.give_up()
         self._start_over()
         self._private = private
         self._decide(status, detail)
@@ -382,8 +384,8 @@ class Dance(PortHolder):
         """This connector is through; nothing but its release is left."""
         if self._state in _HAS_LINK:
             assert self._attempt is not None
-            self._hub.ledger.live.pop((self._attempt.role, self._attempt.connection), None)
-            self._hub.post("closed", connection=self._attempt.connection)
+            self._engine.broker_state.live.pop((self._attempt.role, self._attempt.connection), None)
+            self._engine.post("closed", connection=self._attempt.connection)
         self._drop_attempt()
         self._drop_port()
         self._aborted = self._aborted or aborted
@@ -391,15 +393,15 @@ class Dance(PortHolder):
 
     def _drop_attempt(self) -> None:
         if self._attempt is not None:
-            self._hub.unfollow(self._attempt.role, self._attempt.connection)
+            self._engine.unfollow(self._attempt.role, self._attempt.connection)
         self._attempt = None
-        self._tie = None
+        self._qp_link = None
 
     def _record_live(self) -> None:
         """From here on a new broker must be told of the connection."""
         attempt = self._attempt
         assert attempt is not None
-        self._hub.ledger.live[attempt.role, attempt.connection] = Live(
+        self._engine.broker_state.live[attempt.role, attempt.connection] = Live(
             attempt.connection,
             self.adapter.uid,
             attempt.peer_adapter,

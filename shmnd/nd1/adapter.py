@@ -65,7 +65,7 @@ class Adapter(OverlappedObject):
             group=group,
             memory_limit=memory_limit,
         )
-        super().__init__(self.core.hub)
+        super().__init__(self.core.engine)
         self.file: Final = self.core.create_overlapped_file()
         self._regions: dict[int, _Region] = {}
         self._leaving: list[tuple[_Region, Overlapped2]] = []

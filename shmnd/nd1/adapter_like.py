@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from shmnd.memory_region import MemoryRegion
     from shmnd.overlapped import OverlappedFile
 
-__all__ = ["Face"]
+__all__ = ["AdapterLike"]
 
 
-class Face(Protocol):
+class AdapterLike(Protocol):
     """What windows, queues, connectors and endpoints ask of the adapter that made them."""
 
     @property

@@ -9,7 +9,7 @@ from shmnd.completion_queue import CompletionQueue as CompletionQueue2
 from shmnd.nd1.messages import ReapingCore
 
 if TYPE_CHECKING:
-    from shmnd.nd1.adapter_like import Face
+    from shmnd.nd1.adapter_like import AdapterLike
     from shmnd.overlapped import OverlappedFile
 
 __all__ = ["CompletionQueue"]
@@ -18,9 +18,9 @@ __all__ = ["CompletionQueue"]
 class CompletionQueue(ReapingCore, CompletionQueue2):
     """Shared by any number of endpoints, for either direction."""
 
-    def __init__(self, face: Face, entries: int, file: OverlappedFile) -> None:
-        CompletionQueue2.__init__(self, face.core, entries, file)
-        self.face = face
+    def __init__(self, nd1_adapter: AdapterLike, entries: int, file: OverlappedFile) -> None:
+        CompletionQueue2.__init__(self, nd1_adapter.core, entries, file)
+        self.nd1_adapter = nd1_adapter
         """The adapter that made it; it keeps what is registered there alive."""
 
     def resize(self, entries: int) -> None:

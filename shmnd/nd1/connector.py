@@ -19,7 +19,7 @@ from shmnd.status import NdError, Status, error
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from shmnd.nd1.adapter_like import Face
+    from shmnd.nd1.adapter_like import AdapterLike
     from shmnd.overlapped import Overlapped as Overlapped2
 
 __all__ = ["Connector"]
@@ -32,9 +32,9 @@ class _Core(Connector2):
 class Connector(Front):
     """One connection from either side. Read limits are those of its endpoint."""
 
-    def __init__(self, face: Face) -> None:
-        self.face: Final = face
-        self.core: Final = _Core(face.core, face.file)
+    def __init__(self, nd1_adapter: AdapterLike) -> None:
+        self.nd1_adapter: Final = nd1_adapter
+        self.core: Final = _Core(nd1_adapter.core, nd1_adapter.file)
         self._endpoint: weakref.ref[Endpoint] | None = None
 
     # -- the endpoint --
@@ -52,10 +52,10 @@ class Connector(Front):
     ) -> Endpoint:
         """Make the endpoint of this connector; it has one at a time."""
         call = "Connector.create_endpoint"
-        self.face.core.check_open(call)
+        self.nd1_adapter.core.check_open(call)
         self._check_queue(inbound_cq, Status.INVALID_PARAMETER_1, call)
         self._check_queue(outbound_cq, Status.INVALID_PARAMETER_2, call)
-        limits = self.face.core.limits
+        limits = self.nd1_adapter.core.limits
         outbound = min(limits.max_initiator_sge, limits.max_read_sge)
         wanted = [
             within(call, number, name, value, 0, most)
@@ -72,7 +72,7 @@ class Connector(Front):
         if living is not None and living.alive:
             raise error(Status.NOT_SUPPORTED, call, "the connector has an endpoint; release it")
         with in_words_of_version_1(call):
-            pair = self.face.core.create_queue_pair(
+            pair = self.nd1_adapter.core.create_queue_pair(
                 inbound_cq,
                 outbound_cq,
                 receive_depth=wanted[0],
@@ -81,14 +81,14 @@ class Connector(Front):
                 max_initiator_sge=wanted[3],
                 inline_size=limits.max_inline_data_size,
             )
-        endpoint = Endpoint(self.face, pair, ReadLimits(*wanted[4:]), wanted[1])
+        endpoint = Endpoint(self.nd1_adapter, pair, ReadLimits(*wanted[4:]), wanted[1])
         self._endpoint = weakref.ref(endpoint)
         return endpoint
 
     def _check_queue(self, queue: object, status: Status, call: str) -> None:
         if not isinstance(queue, CompletionQueue):
             raise error(status, call, f"{type(queue).__name__} is no CompletionQueue")
-        if queue.face is not self.face:
+        if queue.nd1_adapter is not self.nd1_adapter:
             raise error(status, call, "the completion queue is of another adapter")
         if queue._closed:
             raise error(status, call, "the completion queue is closed")
@@ -136,11 +136,11 @@ class Connector(Front):
             peer = parse(address, call, 2)
         except NdError:
             raise error(Status.INVALID_ADDRESS, call, f"{address!r} is no (host, port)") from None
-        if family(peer[0]) != family(self.face.core.host):
+        if family(peer[0]) != family(self.nd1_adapter.core.host):
             raise error(
                 Status.INVALID_ADDRESS,
                 call,
-                f"{peer[0]} is of another family than the adapter's {self.face.core.host}",
+                f"{peer[0]} is of another family than the adapter's {self.nd1_adapter.core.host}",
             )
         return peer
 
@@ -151,7 +151,7 @@ class Connector(Front):
         self.core.protocol = protocol
         if local_port == 0:
             return False
-        self.core.bind((self.face.core.host, local_port))
+        self.core.bind((self.nd1_adapter.core.host, local_port))
         return True
 
     def complete_connect(self) -> Overlapped2:

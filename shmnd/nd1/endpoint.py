@@ -20,7 +20,7 @@ from shmnd.status import MrFlag, OpFlag, Status, error
 
 if TYPE_CHECKING:
     from shmnd.handshake.attempt import ReadLimits
-    from shmnd.nd1.adapter_like import Face
+    from shmnd.nd1.adapter_like import AdapterLike
     from shmnd.ring import QueuePair
 
 __all__ = ["Endpoint"]
@@ -53,9 +53,9 @@ class _Staging:
     that used it is over.
     """
 
-    def __init__(self, face: Face, pieces: int, size: int) -> None:
+    def __init__(self, nd1_adapter: AdapterLike, pieces: int, size: int) -> None:
         self._memory = bytearray(max(1, pieces * size))
-        self._region = MemoryRegion(face.core, None)
+        self._region = MemoryRegion(nd1_adapter.core, None)
         self._region.register(self._memory, int(MrFlag.ALLOW_LOCAL_WRITE))
         self._pieces = pieces
         self._size = size
@@ -76,13 +76,13 @@ class Endpoint(EndpointCore, Front):
     """Where requests are posted, and how many there may be. Made by `Connector.create_endpoint`."""
 
     def __init__(
-        self, face: Face, pair: QueuePair, limits: ReadLimits, outbound_entries: int
+        self, nd1_adapter: AdapterLike, pair: QueuePair, limits: ReadLimits, outbound_entries: int
     ) -> None:
         super().__init__(pair)
-        self.face: Final = face
+        self.nd1_adapter: Final = nd1_adapter
         self.limits: Final = limits
         """How many Reads it takes and makes at a time, before the peer has its say."""
-        self.max_inline_data: Final = face.core.limits.max_inline_data_size
+        self.max_inline_data: Final = nd1_adapter.core.limits.max_inline_data_size
         """The bytes of inline data that one request may carry."""
         self._outbound_entries: Final = outbound_entries
         self._staging: _Staging | None = None
@@ -109,7 +109,7 @@ class Endpoint(EndpointCore, Front):
         The descriptor is valid when this returns, for the next Send to tell the peer.
         """
         call = "Endpoint.bind"
-        region = self.face.region(memory_handle)
+        region = self.nd1_adapter.region(memory_handle)
         if region is None:
             raise error(Status.INVALID_PARAMETER_2, call, f"{memory_handle!r} is no memory handle")
         self._check_window(memory_window, Status.INVALID_PARAMETER_3, call)
@@ -131,7 +131,7 @@ class Endpoint(EndpointCore, Front):
     def _check_window(self, window: object, status: Status, call: str) -> None:
         if not isinstance(window, MemoryWindow):
             raise error(status, call, f"{type(window).__name__} is no MemoryWindow")
-        if window.face is not self.face:
+        if window.nd1_adapter is not self.nd1_adapter:
             raise error(status, call, "the window is of another adapter")
 
     @_ending_a_batch
@@ -184,7 +184,7 @@ class Endpoint(EndpointCore, Front):
             data = inline_bytes(items, call)
             return [RegisteredSge(data, len(data), 0)], flags | int(OpFlag.INLINE)
         if self._staging is None:
-            self._staging = _Staging(self.face, self._outbound_entries, self.max_inline_data)
+            self._staging = _Staging(self.nd1_adapter, self._outbound_entries, self.max_inline_data)
         piece = self._staging.put(inline_bytes(inline, call))
         posted, offset = [], 0
         for item in items:

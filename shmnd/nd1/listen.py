@@ -13,7 +13,7 @@ from shmnd.nd1.translation import Overlapped, in_words_of_version_1
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
-    from shmnd.nd1.adapter_like import Face
+    from shmnd.nd1.adapter_like import AdapterLike
     from shmnd.overlapped import Overlapped as Overlapped2
 
 __all__ = ["Listen"]
@@ -28,12 +28,12 @@ class _Listener(Listener):
 class Listen(Front):
     """Hands each connection request that arrives at its port to a connector."""
 
-    def __init__(self, face: Face, backlog: int, protocol: int, port: int) -> None:
+    def __init__(self, nd1_adapter: AdapterLike, backlog: int, protocol: int, port: int) -> None:
         call = "Adapter.listen"
-        self.face: Final = face
-        self._core: Final = _Listener(face.core, face.file, protocol=protocol)
+        self.nd1_adapter: Final = nd1_adapter
+        self._core: Final = _Listener(nd1_adapter.core, nd1_adapter.file, protocol=protocol)
         with in_words_of_version_1(call):
-            self._core.bind((face.core.host, port))
+            self._core.bind((nd1_adapter.core.host, port))
             self._core.listen(backlog)
             self._address: Final = self._core.get_local_address()
 

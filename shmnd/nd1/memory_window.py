@@ -9,7 +9,7 @@ from shmnd.common.closing import Front
 
 if TYPE_CHECKING:
     from shmnd.memory_window import MemoryWindow as MemoryWindow2
-    from shmnd.nd1.adapter_like import Face
+    from shmnd.nd1.adapter_like import AdapterLike
     from shmnd.nd1.messages import Result
 
 __all__ = ["MemoryWindow"]
@@ -22,8 +22,10 @@ class MemoryWindow(Front):
     binding by SendAndInvalidate.
     """
 
-    def __init__(self, face: Face, core: MemoryWindow2, invalidate_result: Result | None) -> None:
-        self.face: Final = face
+    def __init__(
+        self, nd1_adapter: AdapterLike, core: MemoryWindow2, invalidate_result: Result | None
+    ) -> None:
+        self.nd1_adapter: Final = nd1_adapter
         self.core: Final = core
         self.invalidate_result: Final = invalidate_result
         core._set_invalidate_context(invalidate_result)

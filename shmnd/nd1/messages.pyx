@@ -64,7 +64,7 @@ cdef class Sge(registry.Sge):
             # More than any request may move: whoever posts it is told so.
             clipped = min(length, 0xFFFFFFFF)
         registry.Sge.__init__(self, buffer_or_address, clipped,
-                            0 if memory_handle is None else memory_handle)
+                              0 if memory_handle is None else memory_handle)
         self.length = self.raw.length if length is None else length
 
     @property

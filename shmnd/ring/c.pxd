@@ -10,11 +10,11 @@ cdef extern from "send/post.h" nogil:
     ctypedef uint64_t word64 "shmnd_word64"
     ctypedef bint cbool "bool"
 
-    uint64_t SHMND_LINK_MAGIC, SHMND_TALLY_MAGIC, SHMND_TALLY_SHARED
+    uint64_t SHMND_LINK_MAGIC, SHMND_COUNTERS_MAGIC, SHMND_COUNTERS_SHARED
     uint32_t SHMND_LAYOUT_VERSION, SHMND_READY_BITS, SHMND_PRIVATE_MEMORY, SHMND_MAX_SGE
     uint32_t SHMND_FIRST_MARKS_SEGMENT, SHMND_FIRST_TABLE_SEGMENT, SHMND_FIRST_BELL_SEGMENT
-    uint32_t SHMND_FIRST_TALLY_SEGMENT
-    uint32_t SHMND_TALLY_ACTIVE, SHMND_TALLY_PASSIVE
+    uint32_t SHMND_FIRST_COUNTER_SEGMENT
+    uint32_t SHMND_COUNTERS_ACTIVE, SHMND_COUNTERS_PASSIVE
     uint32_t SHMND_TOKEN_INDEX_BITS, SHMND_TOKEN_INDEX_MASK
     uint32_t SHMND_TABLE_ENTRIES, SHMND_TABLE_SEGMENTS
     uint32_t SHMND_MR_LOCAL_WRITE, SHMND_MR_REMOTE_READ, SHMND_MR_REMOTE_WRITE, SHMND_MR_SEALED
@@ -32,7 +32,7 @@ cdef extern from "send/post.h" nogil:
     uint32_t SHMND_ACTIVE, SHMND_PASSIVE
     uint32_t SHMND_DIRECT_LINKS, SHMND_RING_SLOTS
 
-    struct shmnd_tally:
+    struct shmnd_counters:
         word64 state
         word64 role
         word64 connection
@@ -43,7 +43,7 @@ cdef extern from "send/post.h" nogil:
         word64 local[3]
         word64 remote[3]
 
-    struct shmnd_tally_head:
+    struct shmnd_counters_head:
         uint64_t magic
         uint64_t uid[2]
         uint64_t pid
@@ -102,7 +102,7 @@ cdef extern from "send/post.h" nogil:
         uint32_t token
         uint32_t rights
         uint32_t posted
-        uint64_t bond
+        uint64_t serial
         void *context
 
     struct shmnd_registry:
@@ -263,9 +263,9 @@ cdef extern from "send/post.h" nogil:
         shmnd_cq *receive_cq
         shmnd_cq *initiator_cq
         shmnd_peer *peer
-        shmnd_tally *tally
+        shmnd_counters *counters
         shmnd_link_end link
-        uint64_t bond
+        uint64_t serial
         uint32_t state
         uint32_t receive_bit
         uint32_t initiator_bit
@@ -336,11 +336,11 @@ cdef extern from "send/post.h" nogil:
     uint8_t shmnd_byte_at(const void *at)
     const shmnd_slot *shmnd_slot_peek_at(const uint8_t *ring, uint64_t pos)
 
-    void shmnd_tally_add(word64 *w, uint64_t n)
-    void shmnd_tally_clear(shmnd_tally *t)
-    void shmnd_tally_close(shmnd_tally *t)
-    void shmnd_tally_open(shmnd_tally *t, uint64_t name)
-    bint shmnd_tally_read(const shmnd_tally *t, uint64_t *out)
+    void shmnd_counters_add(word64 *w, uint64_t n)
+    void shmnd_counters_clear(shmnd_counters *t)
+    void shmnd_counters_close(shmnd_counters *t)
+    void shmnd_counters_open(shmnd_counters *t, uint64_t name)
+    bint shmnd_counters_read(const shmnd_counters *t, uint64_t *out)
     void shmnd_qp_enter(shmnd_qp *qp, uint32_t state)
     void shmnd_count_posted(shmnd_qp *qp)
 
@@ -371,7 +371,7 @@ cdef extern from "send/post.h" nogil:
     void shmnd_rx_publish(shmnd_qp *qp, uint64_t pos)
     uint32_t shmnd_receives_outstanding(const shmnd_receives *r)
 
-    uint32_t shmnd_their_state(const shmnd_qp *qp)
+    uint32_t shmnd_peer_state(const shmnd_qp *qp)
     void shmnd_show_state(shmnd_qp *qp, uint32_t state)
     void shmnd_qp_disconnect(shmnd_qp *qp)
     void shmnd_batch_submit(shmnd_qp *qp)
@@ -393,7 +393,7 @@ cdef extern from "send/post.h" nogil:
                              cbool *kept_p)
     uint32_t shmnd_check_connected(shmnd_qp *qp)
     void shmnd_qp_look(shmnd_qp *qp)
-    const shmnd_grant *shmnd_their_grant(const shmnd_qp *qp, uint32_t token)
+    const shmnd_grant *shmnd_peer_grant(const shmnd_qp *qp, uint32_t token)
     uint32_t shmnd_check_data(const shmnd_qp *qp, uint32_t n, uint32_t most, uint64_t total,
                               uint32_t flags)
     uint64_t shmnd_total(const shmnd_sge *sges, uint32_t n)

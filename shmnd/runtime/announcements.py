@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shmnd.common.records import Announcement, Entry, Watch
 
 if TYPE_CHECKING:
-    from shmnd.runtime.interfaces import BrokerLike, Event, HubOfNames, SegmentOwner
+    from shmnd.runtime.interfaces import BrokerLike, EngineOfNames, Event, SegmentOwner
 
 __all__ = ["Names"]
 
@@ -26,10 +26,10 @@ _Watched = tuple[str, str]
 
 
 class Names:
-    """The records and watches of one hub."""
+    """The records and watches of one progress engine."""
 
-    def __init__(self, hub: HubOfNames) -> None:
-        self._hub = hub
+    def __init__(self, engine: EngineOfNames) -> None:
+        self._engine = engine
         self._announced: dict[int, tuple[weakref.ref[SegmentOwner], dict[str, Any]]] = {}
         self._watches: dict[_Watched, weakref.WeakSet[Watch]] = {}
         self._unconfirmed: dict[tuple[str, int], float] = {}
@@ -40,32 +40,34 @@ class Names:
         self, adapter: SegmentOwner, kind: str, name: str, data: dict[str, Any]
     ) -> Announcement:
         """Announce a record of an adapter."""
-        number = self._hub.new_number()
+        number = self._engine.new_number()
         fields: dict[str, Any] = {"object": number, "kind": kind, "name": name, "data": data}
-        with self._hub.rpc:
-            self._hub.call("announce", caller="Directory.announce", adapter=adapter.uid, **fields)
+        with self._engine.rpc:
+            self._engine.call(
+                "announce", caller="Directory.announce", adapter=adapter.uid, **fields
+            )
             self._announced[number] = weakref.ref(adapter), fields
         return Announcement(lambda: self._retract(number), kind, name)
 
     def _retract(self, number: int) -> None:
         if self._announced.pop(number, None) is not None:
-            self._hub.post("retract", object=number)
+            self._engine.post("retract", object=number)
 
     # -- what others announce --
 
     def find(self, kind: str, name: str) -> list[Entry]:
         """Ask the broker for the records that exist."""
-        with self._hub.rpc:
-            return _pages(self._hub.client, kind, name)
+        with self._engine.rpc:
+            return _pages(self._engine.client, kind, name)
 
     def watch(self, kind: str, name: str) -> Watch:
         """Follow the records of a kind, or of a name."""
         watch = Watch(kind, name, self._progress)
         key = kind, name
-        with self._hub.rpc:
-            self._hub.call("watch", caller="Directory.watch", kind=kind, name=name)
+        with self._engine.rpc:
+            self._engine.call("watch", caller="Directory.watch", kind=kind, name=name)
             self._watches.setdefault(key, weakref.WeakSet()).add(watch)
-            for entry in _pages(self._hub.client, kind, name):
+            for entry in _pages(self._engine.client, kind, name):
                 watch.take(entry, gone=False)
         watch.end = lambda: self._unwatch(watch)
         return watch
@@ -78,7 +80,7 @@ class Names:
         watches.discard(watch)
         if not watches:
             del self._watches[key]
-            self._hub.post("unwatch", kind=watch.kind, name=watch.name)
+            self._engine.post("unwatch", kind=watch.kind, name=watch.name)
 
     def take(self, event: Event, *, gone: bool) -> None:
         """Pass a record that came or went to the watches that it concerns."""
@@ -97,7 +99,7 @@ class Names:
         """Announce everything to a new broker, and ask it for what is watched."""
         for number, (ref, fields) in list(self._announced.items()):
             adapter = ref()
-            if adapter is None or not self._hub.has(adapter):
+            if adapter is None or not self._engine.has(adapter):
                 self._announced.pop(number, None)
             else:
                 client.call("announce", adapter=adapter.uid, **fields)
@@ -112,17 +114,17 @@ class Names:
                 for entry in present.values():
                     watch.take(entry, gone=False)
         if self._unconfirmed:
-            self._hub.wake_at(deadline)
+            self._engine.wake_at(deadline)
 
     def _progress(self) -> None:
-        self._hub.progress()
+        self._engine.progress()
         if self._unconfirmed:
             self._drop_unconfirmed()
 
     def _drop_unconfirmed(self) -> None:
         now = time.monotonic()
         for key, deadline in list(self._unconfirmed.items()):
-            peer = self._hub.peer_adapter(key[0])
+            peer = self._engine.peer_adapter(key[0])
             if now < deadline or (peer is not None and not peer.dead):
                 continue
             self._unconfirmed.pop(key, None)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shmnd.address import Address
     from shmnd.runtime.interfaces import BrokerLike, SegmentOwner
 
-__all__ = ["Bound", "Ledger", "Live"]
+__all__ = ["Bound", "BrokerState", "Live"]
 
 _CONNECTIONS_PER_MESSAGE: Final = 64
 
@@ -62,7 +62,7 @@ class Live:
         }
 
 
-class Ledger:
+class BrokerState:
     """Adapters, bound objects, armed requests and live connections of one process."""
 
     def __init__(self) -> None:

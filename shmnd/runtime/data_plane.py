@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled data plane, in the shape that the hub and the connectors use.
+"""The compiled data plane, in the shape that the progress engine and the connectors use.
 
-A module of its own, so that everything else of the connection dance can be imported and tested
+A module of its own, so that everything else of the connection handshake can be imported and tested
 without the compiled part.
 """
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from shmnd.runtime.pending import Affairs
-    from shmnd.runtime.waiting import Watch
+    from shmnd.runtime.pending import PendingOperations
+    from shmnd.runtime.waiting import WaitSet
 
 __all__ = ["Doorbells"]
 
@@ -29,9 +29,11 @@ class Doorbells:
     `ask` says False when there is no broker to be asked.
     """
 
-    def __init__(self, watch: Watch, affairs: Affairs, ask: Callable[[str], bool]) -> None:
-        self._watch = watch
-        self._affairs = affairs
+    def __init__(
+        self, wait_set: WaitSet, pending_operations: PendingOperations, ask: Callable[[str], bool]
+    ) -> None:
+        self._wait_set = wait_set
+        self._pending_operations = pending_operations
         self._ask = ask
         self._missing: set[str] = set()
         self._due = 0.0
@@ -39,7 +41,7 @@ class Doorbells:
     def take(self, process: str, fds: list[int]) -> None:
         """Listen to a process. Takes the descriptor, if it has arrived."""
         try:
-            if fds and self._watch.listen(fds.pop(), process):
+            if fds and self._wait_set.listen(fds.pop(), process):
                 self._missing.discard(process)
                 return
         except OSError:
@@ -49,14 +51,16 @@ class Doorbells:
 
     def _rest(self) -> None:
         self._due = time.monotonic() + _PAUSE
-        self._affairs.add(self)
-        self._watch.wake_at(self._due)
+        self._pending_operations.add(self)
+        self._wait_set.wake_at(self._due)
 
     def _tick(self) -> None:
         """Ask for what is missing, when it is time."""
         if time.monotonic() < self._due:
             return
-        self._affairs.remove(self)  # first: what another thread misses from now on adds it again
+        self._pending_operations.remove(
+            self
+        )  # first: what another thread misses from now on adds it again
         for process in list(self._missing):
             self._missing.discard(process)
             if not self._ask(process):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mail: what the broker says to connectors and listeners, delivered in order, one at a time."""
+"""The event queue: what the broker says to connectors and listeners, delivered in order, one at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import Event
-    from shmnd.runtime.waiting import Watch
+    from shmnd.runtime.waiting import WaitSet
 
-__all__ = ["EventTarget", "Mail", "close_all"]
+__all__ = ["EventDispatch", "EventTarget", "close_all"]
 
 
 class EventTarget(Protocol):
@@ -25,14 +27,14 @@ class EventTarget(Protocol):
         """Take an event; descriptors that are not taken out of the list are closed."""
 
 
-class Mail(abc.ABC):
+class EventDispatch(abc.ABC):
     """Events that wait for their objects, and which object each is for.
 
     Objects are known by their ends of connections and by their numbers, and held weakly.
     """
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
+    def __init__(self, wait_set: WaitSet) -> None:
+        self._wait_set = wait_set
         self._mail: deque[tuple[Event, list[int]]] = deque()
         self._delivering = threading.RLock()
         self._ends: dict[tuple[str, int], weakref.ref[EventTarget]] = {}
@@ -64,7 +66,7 @@ class Mail(abc.ABC):
         self._objects.pop(number, None)
 
     def _deliver(self) -> None:
-        """Hand the mail to the objects that it is for, in order, by one thread at a time."""
+        """Hand the event queue to the objects that it is for, in order, by one thread at a time."""
         with self._delivering:
             while self._mail:
                 event, fds = self._mail[0]
@@ -74,7 +76,7 @@ class Mail(abc.ABC):
                 finally:
                     self._mail.popleft()
                     close_all(fds)
-        self._watch.news()
+        self._wait_set.news()
 
     def _targets(self, event: Event) -> Iterable[EventTarget]:
         name = event["ev"]
@@ -95,7 +97,7 @@ class Mail(abc.ABC):
     _FOR_NOBODY: ClassVar[Mapping[str, str]] = {"offer": "reject", "accepted": "abandon"}
     """What is said for an object that is gone, so that the other side need not wait for it."""
 
-    def _drop_mail(self) -> None:
+    def _drop_events(self) -> None:
         while self._mail:
             close_all(self._mail.popleft()[1])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the hub needs of the rooms around it, as types.
+"""What the progress engine needs of the rooms around it, as types.
 
 It is written against these, not against the compiled data plane or the broker's socket, so that
 its every state can be tested without either.
@@ -20,9 +20,9 @@ __all__ = [
     "BrokerLike",
     "DataPlaneLike",
     "Description",
+    "EngineOfMeetings",
+    "EngineOfNames",
     "Event",
-    "HubOfMeetings",
-    "HubOfNames",
     "LinkLike",
     "Moving",
     "NamesLike",
@@ -40,7 +40,7 @@ Event = Mapping[str, Any]
 
 
 class Ticker(Protocol):
-    """Something that looks at its affairs when it is told to."""
+    """Something that looks at its pending operations when it is told to."""
 
     def _tick(self) -> None:
         """Look; never wait."""
@@ -57,7 +57,7 @@ class Moving(Protocol):
         """Return whether a connector that saw this state may see another; changes nothing."""
 
 
-class Carrier(Protocol):
+class PolledQueue(Protocol):
     """A completion queue, whose requests in progress go on when it is looked at."""
 
     @property
@@ -91,7 +91,7 @@ class Carrier(Protocol):
 
 
 class SegmentOwner(Protocol):
-    """An adapter, as the hub and the ledger see it."""
+    """An adapter, as the progress engine and the state kept for the broker see it."""
 
     @property
     def _key(self) -> str:
@@ -182,8 +182,8 @@ class DataPlaneLike(Protocol):
         """Map a segment of another process; takes the descriptor in any case."""
 
 
-class HubOfNames(Protocol):
-    """The hub, as announced and watched names need it."""
+class EngineOfNames(Protocol):
+    """The progress engine, as announced and watched names need it."""
 
     @property
     def rpc(self) -> contextlib.AbstractContextManager[Any]:
@@ -217,8 +217,8 @@ class HubOfNames(Protocol):
         """Return whether an adapter is open, and known to the broker."""
 
 
-class HubOfMeetings(Protocol):
-    """The hub, as meetings need it."""
+class EngineOfMeetings(Protocol):
+    """The progress engine, as meetings need it."""
 
     @property
     def rpc(self) -> contextlib.AbstractContextManager[Any]:
@@ -266,8 +266,8 @@ class Announcer(SegmentOwner, Protocol):
     """An adapter, as a directory needs it."""
 
     @property
-    def hub(self) -> _HasNames:
-        """The hub of its process."""
+    def engine(self) -> _HasNames:
+        """The progress engine of its process."""
 
     def check_open(self, call: str) -> None:
         """Raise DEVICE_REMOVED when it is closed."""

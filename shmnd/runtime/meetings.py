@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from shmnd.status import Status
 
 if TYPE_CHECKING:
-    from shmnd.runtime.interfaces import BrokerLike, HubOfMeetings, PeerLike, SegmentOwner
+    from shmnd.runtime.interfaces import BrokerLike, EngineOfMeetings, PeerLike, SegmentOwner
 
 __all__ = ["Meetings"]
 
 
 class Meetings:
-    """The meetings of one hub. Several neighbours may share one."""
+    """The meetings of one progress engine. Several neighbours may share one."""
 
-    def __init__(self, hub: HubOfMeetings) -> None:
-        self._hub = hub
+    def __init__(self, engine: EngineOfMeetings) -> None:
+        self._engine = engine
         self._lock = threading.RLock()  # taken again by a finaliser that interrupts its holder
         self._count: dict[tuple[str, str], int] = {}
         self._own: dict[str, weakref.ref[SegmentOwner]] = {}
@@ -27,14 +27,14 @@ class Meetings:
     def meet(self, adapter: SegmentOwner, peer: str, call: str) -> PeerLike:
         """Introduce an adapter to another one; return what is known of that."""
         key = adapter.uid, peer
-        with self._hub.rpc:
-            self._hub.call("meet", caller=call, adapter=adapter.uid, peer=peer)
+        with self._engine.rpc:
+            self._engine.call("meet", caller=call, adapter=adapter.uid, peer=peer)
             with self._lock:
                 self._count[key] = self._count.get(key, 0) + 1
                 self._own[adapter.uid] = weakref.ref(adapter)
         try:
-            self._hub.sync()  # the introduction follows the answer
-            return self._hub.require_peer(peer, call, Status.CONNECTION_INVALID, "its adapter")
+            self._engine.sync()  # the introduction follows the answer
+            return self._engine.require_peer(peer, call, Status.CONNECTION_INVALID, "its adapter")
         except BaseException:
             self.part(adapter, peer)
             raise
@@ -49,13 +49,13 @@ class Meetings:
                 return
             if self._count.pop(key, None) is None:
                 return
-        self._hub.post("part", adapter=adapter.uid, peer=peer)
+        self._engine.post("part", adapter=adapter.uid, peer=peer)
 
     def replay(self, client: BrokerLike) -> None:
         """Tell a new broker, in whatever order the processes come back."""
         for own, peer in list(self._count):
             owner = self._own[own]()
-            if owner is None or not self._hub.has(owner):
+            if owner is None or not self._engine.has(owner):
                 with self._lock:
                     self._count.pop((own, peer), None)
             else:

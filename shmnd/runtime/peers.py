@@ -21,7 +21,7 @@ from shmnd.status import NdError
 
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import DataPlaneLike, Event, PeerLike
-    from shmnd.runtime.waiting import Watch
+    from shmnd.runtime.waiting import WaitSet
 
 __all__ = ["Peers"]
 
@@ -30,7 +30,7 @@ class _Process:
     """A process that has, or had, adapters that this one knows."""
 
     def __init__(
-        self, uid: str, doorbell: Descriptor, pidfd: Descriptor, near: bool, watch: Watch
+        self, uid: str, doorbell: Descriptor, pidfd: Descriptor, near: bool, wait_set: WaitSet
     ) -> None:
         self.uid = uid
         self.doorbell = doorbell
@@ -40,8 +40,8 @@ class _Process:
         self.introduced: set[str] = set()
         self.known: weakref.WeakValueDictionary[str, PeerLike] = weakref.WeakValueDictionary()
         self._living = 0
-        self._watch = watch
-        watch.include(pidfd.fileno())
+        self._wait_set = wait_set
+        wait_set.include(pidfd.fileno())
         self.watched = True
 
     def has_ended(self) -> bool:
@@ -86,15 +86,15 @@ class _Process:
     def unwatch(self) -> None:
         if self.watched:
             self.watched = False
-            self._watch.exclude(self.pidfd.fileno())
+            self._wait_set.exclude(self.pidfd.fileno())
 
 
 class Peers:
     """Every remote adapter that the broker has introduced to this process."""
 
-    def __init__(self, data_plane: DataPlaneLike, watch: Watch) -> None:
+    def __init__(self, data_plane: DataPlaneLike, wait_set: WaitSet) -> None:
         self._data_plane = data_plane
-        self._watch = watch
+        self._wait_set = wait_set
         self._lock = threading.RLock()
         # Those that are introduced now. Others live on as long as queue pairs refer to them.
         self._adapters: dict[str, tuple[PeerLike, _Process]] = {}
@@ -117,7 +117,7 @@ class Peers:
         if process is None or not process.watched:
             # Only the broker knows whose pidfd it is, and only here is known which number that has.
             near = event["same_user"] and process_of(pidfd.fileno()) == event["pid"]
-            process = _Process(event["process"], doorbell, pidfd, near, self._watch)
+            process = _Process(event["process"], doorbell, pidfd, near, self._wait_set)
             self._processes[process.uid] = process
         else:
             process.ring_by(doorbell)

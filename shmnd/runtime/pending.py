@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is looked at again at every look: objects with affairs pending, and what ends by itself."""
+"""What is looked at again at every look: objects with operations pending, and what ends by
+itself.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import Moving, Ticker
-    from shmnd.runtime.waiting import Watch
+    from shmnd.runtime.waiting import WaitSet
 
-__all__ = ["LONGEST_SLEEP", "Affairs"]
+__all__ = ["LONGEST_SLEEP", "PendingOperations"]
 
 LONGEST_SLEEP: Final = 1.0
 """Seconds after which a sleeper looks anyway; everything that happens wakes it before."""
@@ -25,11 +27,11 @@ _EACH: Final = 1e-6
 """Seconds between two looks at more links, for each of them: a look costs a tenth of that."""
 
 
-class Affairs:
-    """The pending affairs of one hub."""
+class PendingOperations:
+    """The pending operations of one progress engine."""
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
+    def __init__(self, wait_set: WaitSet) -> None:
+        self._wait_set = wait_set
         self._tickers: dict[int, weakref.ref[Ticker]] = {}
         self._lingering: dict[int, Callable[[], bool]] = {}
         self._links: dict[int, tuple[weakref.ref[Ticker], weakref.ref[Moving], int]] = {}
@@ -40,10 +42,10 @@ class Affairs:
         return len(self._tickers) + len(self._lingering) + len(self._links) + len(self._hurried)
 
     def add(self, obj: Ticker) -> None:
-        """Have an object look at its affairs at every look. It is held weakly."""
+        """Have an object look at its pending operations at every look. It is held weakly."""
         key = id(obj)
         self._tickers[key] = weakref.ref(obj, lambda _: self._tickers.pop(key, None))
-        self._watch.wake_at(time.monotonic() + LONGEST_SLEEP)
+        self._wait_set.wake_at(time.monotonic() + LONGEST_SLEEP)
 
     def add_link(self, obj: Ticker, pair: Moving) -> None:
         """Have an object look once its queue pair's link shows something. Both are held weakly.
@@ -53,14 +55,14 @@ class Affairs:
         key = id(obj)
         ref = weakref.ref(obj, lambda _: self._links.pop(key, None))
         self._links[key] = ref, weakref.ref(pair), pair._state
-        self._watch.wake_at(time.monotonic() + LONGEST_SLEEP)
+        self._wait_set.wake_at(time.monotonic() + LONGEST_SLEEP)
 
     def hurry(self, obj: Ticker) -> None:
         """Have an object look at the next look, once. A finaliser may say so: it takes no lock."""
         self._hurried.append(weakref.ref(obj))
 
     def remove(self, obj: Ticker) -> None:
-        """It has no affairs any more; harmless when it had none."""
+        """It has no pending operations any more; harmless when it had none."""
         self._tickers.pop(id(obj), None)
         self._links.pop(id(obj), None)
 
@@ -68,7 +70,7 @@ class Affairs:
         """Call a function at every look until it says True, whoever else is gone by then."""
         if not go_on():
             self._lingering[id(go_on)] = go_on
-            self._watch.wake_at(time.monotonic() + _LINGER_PAUSE)
+            self._wait_set.wake_at(time.monotonic() + _LINGER_PAUSE)
 
     def _tick(self) -> None:
         """Look at all of them once."""
@@ -86,10 +88,10 @@ class Affairs:
             if go_on():
                 self._lingering.pop(key, None)
         if self._lingering:
-            self._watch.wake_at(time.monotonic() + _LINGER_PAUSE)
+            self._wait_set.wake_at(time.monotonic() + _LINGER_PAUSE)
         elif self._tickers or self._links:
             # A peer that lies may not ring: what it has sent itself is seen this late.
-            self._watch.wake_at(time.monotonic() + LONGEST_SLEEP)
+            self._wait_set.wake_at(time.monotonic() + LONGEST_SLEEP)
 
     def _look_at_links(self) -> None:
         """Tick those whose links show something; many links are not looked at all the time."""
@@ -98,7 +100,7 @@ class Affairs:
             now = time.monotonic()
             due = self._links_seen + links * _EACH
             if now < due:
-                self._watch.wake_at(due)
+                self._wait_set.wake_at(due)
                 return
             self._links_seen = now
         for ref, pair_ref, state in list(self._links.values()):

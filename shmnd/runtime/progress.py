@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hub: what the adapters of one process and namespace share, and where all waiting happens.
+"""The progress engine: what the adapters of one process and namespace share, and where all waiting
+happens.
 
 It speaks with the broker, knows the other processes, and drives everything on when somebody looks
 or waits; no thread stands behind it (but for the moments in which it joins a new broker, since no
 message shall wait for one that is slow to start, or stopped). One look
 (`progress`) drains the doorbells, sorts what the broker said, notices dead processes, and then
-ticks everything that has affairs pending.
+ticks everything that has operations pending.
 
 Locks. `rpc` is held while this process asks the broker something, and while what it said is
 sorted; nothing of an object is called under it. Events that concern objects are delivered one at a
@@ -30,16 +31,16 @@ from shmnd.common.descriptors import taking_from_the_system
 from shmnd.common.steps import step
 from shmnd.runtime import pending
 from shmnd.runtime.announcements import Names
-from shmnd.runtime.broker_state import Ledger
+from shmnd.runtime.broker_state import BrokerState
 from shmnd.runtime.doorbells import Doorbells
 from shmnd.runtime.event_loops import EventLoops
-from shmnd.runtime.events import EventTarget, Mail, close_all
+from shmnd.runtime.events import EventDispatch, EventTarget, close_all
 from shmnd.runtime.meetings import Meetings
 from shmnd.runtime.peers import Peers
-from shmnd.runtime.pending import Affairs
-from shmnd.runtime.reconnect import Rejoin
-from shmnd.runtime.request_progress import Carriers
-from shmnd.runtime.waiting import Watch
+from shmnd.runtime.pending import PendingOperations
+from shmnd.runtime.reconnect import Reconnect
+from shmnd.runtime.request_progress import RequestProgress
+from shmnd.runtime.waiting import WaitSet
 from shmnd.status import IN_CHILD, Status, error
 
 if TYPE_CHECKING:
@@ -47,23 +48,23 @@ if TYPE_CHECKING:
 
     from shmnd.runtime.interfaces import BrokerLike, DataPlaneLike, Event, PeerLike, SegmentOwner
 
-__all__ = ["EventTarget", "Hub"]
+__all__ = ["EventTarget", "ProgressEngine"]
 
 _CLOSED: Final = "its adapter is closed"
 _LOG: Final = logging.getLogger("shmnd.broker")
 
 
-class Hub(Mail):
+class ProgressEngine(EventDispatch):
     """One per process and namespace; lives from the first adapter to the last."""
 
-    _hubs: ClassVar[dict[Path, Hub]] = {}
+    _engines: ClassVar[dict[Path, ProgressEngine]] = {}
     _registry: ClassVar[threading.RLock] = threading.RLock()
 
     @classmethod
-    def of(cls, namespace: str | None = None, group: int | str | None = None) -> Hub:
-        """Return the hub of a namespace, connected to its broker.
+    def of(cls, namespace: str | None = None, group: int | str | None = None) -> ProgressEngine:
+        """Return the progress engine of a namespace, connected to its broker.
 
-        Every hub that is taken this way is given back by one `unregister_adapter`.
+        Every progress engine that is taken this way is given back by one `unregister_adapter`.
         """
         from shmnd.broker.client import BrokerClient
         from shmnd.broker.place import place_of
@@ -79,9 +80,9 @@ class Hub(Mail):
             )
         key = place_of(namespace, group=group).directory
         with taking_from_the_system("open_adapter"), cls._registry:
-            hub = cls._hubs.get(key)
-            if hub is None:
-                hub = cls(
+            engine = cls._engines.get(key)
+            if engine is None:
+                engine = cls(
                     lambda new: BrokerClient(
                         namespace,
                         group=group,
@@ -90,47 +91,51 @@ class Hub(Mail):
                     ),
                     DataPlane(),
                 )
-                hub._key = key
-                cls._hubs[key] = hub
-            hub._users += 1
-            return hub
+                engine._key = key
+                cls._engines[key] = engine
+            engine._users += 1
+            return engine
 
-    def __init__(self, join: Callable[[Hub], BrokerLike], data_plane: DataPlaneLike) -> None:
+    def __init__(
+        self, join: Callable[[ProgressEngine], BrokerLike], data_plane: DataPlaneLike
+    ) -> None:
         self.key: Final = os.urandom(16).hex()
         """Only this process and the broker know it; what peers know is the name made of it."""
         self.process: Final = name_of(self.key)
         self.data_plane: Final = data_plane
-        self.ledger: Final = Ledger()
+        self.broker_state: Final = BrokerState()
         self.attempts = threading.RLock()
         """Held while a connector looks whether a queue pair is free and takes it."""
         self._key: Path | None = None
         self._users = 0
         self._ended = ""
-        super().__init__(Watch())
-        self._peers = Peers(data_plane, self._watch)
+        super().__init__(WaitSet())
+        self._peers = Peers(data_plane, self._wait_set)
         self._numbers = itertools.count(1)
 
         self.rpc = threading.RLock()
-        """Held while the broker is asked. Who changes the ledger by what was answered holds it
-        over both, so that a replay finds either neither or both."""
+        """Held while the broker is asked. Who changes the broker state by what was answered holds
+        it over both, so that a replay finds either neither or both."""
         self._unheard: set[str] = set()
 
         self._looking: set[int] = set()
-        self.affairs: Final = Affairs(self._watch)
-        self._doorbells = Doorbells(self._watch, self.affairs, self._ask_for_doorbell)
-        self.carriers: Final = Carriers(self._watch)
+        self.pending_operations: Final = PendingOperations(self._wait_set)
+        self._doorbells = Doorbells(self._wait_set, self.pending_operations, self._ask_for_doorbell)
+        self.request_progress: Final = RequestProgress(self._wait_set)
         self.names: Final = Names(self)
         self.meetings: Final = Meetings(self)
         self.loops: Final = EventLoops(self.epoll_fd, self.progress)
 
-        self._rejoin = Rejoin(self._reconnect, lambda: self.client.broker_runs(), self._watch)
+        self._reconnection = Reconnect(
+            self._reconnect, lambda: self.client.broker_runs(), self._wait_set
+        )
         try:
             self.client: BrokerLike = join(self)
         except BaseException:
-            self._watch.close()
+            self._wait_set.close()
             raise
-        self._watch.include(self.client.fileno())
-        _all_hubs.add(self)
+        self._wait_set.include(self.client.fileno())
+        _all_engines.add(self)
 
     # -- state and descriptors --
 
@@ -155,12 +160,12 @@ class Hub(Mail):
     @property
     def doorbell_fd(self) -> int:
         """What this process rings itself by."""
-        return self._watch.doorbell_fd
+        return self._wait_set.doorbell_fd
 
     @property
     def epoll_fd(self) -> int:
         """Readable when there is something to look at."""
-        return self._watch.epoll_fd
+        return self._wait_set.epoll_fd
 
     def check(self, call: str) -> None:
         """DEVICE_REMOVED after the end, and in a process that was forked off."""
@@ -189,31 +194,31 @@ class Hub(Mail):
             return
         self._looking.add(me)
         try:
-            ringing, readable = self._watch.ready(found)
+            ringing, readable = self._wait_set.ready(found)
             rung = rung or ringing
             if readable:
                 self._look_at(readable)
             if rung and not self.client.alive:
-                self._rejoin.attempt(start=self.ledger.listens)
+                self._reconnection.attempt(start=self.broker_state.listens)
             if self._mail:
                 self._deliver()
             if found is None or len(found) > 1 or readable != [self.client.fileno()]:
-                self.affairs._tick()  # else the broker alone ended the sleep
+                self.pending_operations._tick()  # else the broker alone ended the sleep
             if keep:
-                self.carriers.keep()
+                self.request_progress.keep()
         except (ValueError, OSError):
             if self.alive:
-                raise  # else another thread has just closed the hub
+                raise  # else another thread has just closed the progress engine
         else:
             if rung:
-                self._watch.news()
+                self._wait_set.news()
         finally:
             self._looking.discard(me)
 
     @property
-    def watch(self) -> Watch:
+    def wait_set(self) -> WaitSet:
         """What its threads sleep on."""
-        return self._watch
+        return self._wait_set
 
     @property
     def longest_sleep(self) -> float:
@@ -221,9 +226,9 @@ class Hub(Mail):
         return pending.LONGEST_SLEEP
 
     @property
-    def has_affairs(self) -> bool:
+    def has_pending(self) -> bool:
         """True when a ring may be for more than completion queues."""
-        return bool(self.affairs or self._mail or not self.client.alive)
+        return bool(self.pending_operations or self._mail or not self.client.alive)
 
     def attend(self, found: list[tuple[int, int]]) -> None:
         """Handle what a thread found, beside rings, when it slept at a completion queue."""
@@ -240,7 +245,9 @@ class Hub(Mail):
         try:
             self._look(keep=False)
             while True:
-                seen = self._watch.generation  # first: what ends the hub after it is news
+                seen = (
+                    self._wait_set.generation
+                )  # first: what ends the progress engine after it is news
                 self.check("wait")
                 if predicate():
                     return True
@@ -251,38 +258,38 @@ class Hub(Mail):
                         return False
                 if not asleep:
                     asleep = True
-                    self.carriers.begin(sleeper)
+                    self.request_progress.begin(sleeper)
                 else:
-                    self.carriers.keep()
+                    self.request_progress.keep()
                 found = self._sleep(seen, pause)
                 if found is not None:
                     self._look(keep=False, found=found)
         finally:
-            self._watch.leave()
+            self._wait_set.leave()
             if asleep:
-                self.carriers.end(sleeper)
+                self.request_progress.end(sleeper)
             else:
-                self.carriers.left()  # this look may have taken what was to wake others
+                self.request_progress.left()  # this look may have taken what was to wake others
 
     def _sleep(self, seen: int, pause: float) -> list[tuple[int, int]] | None:
         try:
-            return self._watch.sleep(seen, pause)
+            return self._wait_set.sleep(seen, pause)
         except (ValueError, OSError):
             if self.alive:
                 raise
-            return None  # another thread has just closed the hub
+            return None  # another thread has just closed the progress engine
 
     def news(self) -> None:
         """Something ended: threads that sleep look whether it is what they wait for."""
-        self._watch.news()
+        self._wait_set.news()
 
     def ring(self) -> None:
         """Something happened: somebody is to look at it, who sleeps or selects by now."""
-        self._watch.ring()
+        self._wait_set.ring()
 
     def wake_at(self, when: float) -> None:
         """Have everybody look again at a moment of `time.monotonic()`."""
-        self._watch.wake_at(when)
+        self._wait_set.wake_at(when)
 
     # -- speaking with the broker --
 
@@ -323,7 +330,7 @@ class Hub(Mail):
             self.call("sync")
             self._intake()
         if self._mail:
-            self._watch.ring()  # the rest of what came is for somebody who may sleep
+            self._wait_set.ring()  # the rest of what came is for somebody who may sleep
 
     # -- what the broker says --
 
@@ -338,7 +345,7 @@ class Hub(Mail):
                 self.rpc.release()
 
     def _intake(self) -> None:
-        """Sort what came from the broker; tables at once, the rest into the mail."""
+        """Sort what came from the broker; tables at once, the rest into the event queue."""
         for event, fds in self.client.events():
             change = self._TABLE_EVENTS.get(event["ev"])
             if change is None:
@@ -388,7 +395,7 @@ class Hub(Mail):
     def _process_gone(self, event: Event, fds: list[int]) -> None:
         for peer in self._peers.forget_process(event["process"]):
             peer.mark_dead()
-            self._watch.ring()  # unlike a pidfd, nothing stays readable for those who sleep
+            self._wait_set.ring()  # unlike a pidfd, nothing stays readable for those who sleep
 
     def _record(self, event: Event, fds: list[int]) -> None:
         self.names.take(event, gone=False)
@@ -396,7 +403,7 @@ class Hub(Mail):
     def _record_gone(self, event: Event, fds: list[int]) -> None:
         self.names.take(event, gone=True)
 
-    _TABLE_EVENTS: ClassVar[Mapping[str, Callable[[Hub, Event, list[int]], None]]] = {
+    _TABLE_EVENTS: ClassVar[Mapping[str, Callable[[ProgressEngine, Event, list[int]], None]]] = {
         "doorbell": _doorbell,
         "peer": _peer,
         "segment": _segment,
@@ -420,12 +427,12 @@ class Hub(Mail):
         _LOG.debug("a broker answers; it is told what this process holds")
         self._intake()  # the last words of the old one
         self._lose_broker()
-        for number in self.ledger.replay(client):
+        for number in self.broker_state.replay(client):
             self._mail.append(({"ev": "port_lost", "object": number}, []))
         self.names.replay(client)
         self.meetings.replay(client)
         if self._mail:
-            self._watch.ring()
+            self._wait_set.ring()
 
     def _reconnect(self) -> None:
         with self.rpc:
@@ -438,7 +445,7 @@ class Hub(Mail):
         with self.rpc:
             self.call("adapter", caller="open_adapter", key=adapter._key, table=table)
             step("adapter-told")
-            self.ledger.adapters[adapter.uid] = weakref.ref(adapter), table
+            self.broker_state.adapters[adapter.uid] = weakref.ref(adapter), table
         for segment in adapter.segments():
             self.announce_segment(adapter, *segment, "open_adapter")
 
@@ -483,18 +490,20 @@ class Hub(Mail):
 
     def has(self, adapter: SegmentOwner) -> bool:
         """Return whether an adapter is open, and known to the broker."""
-        return adapter.uid in self.ledger.adapters
+        return adapter.uid in self.broker_state.adapters
 
     def unregister_adapter(self, adapter: SegmentOwner) -> None:
-        """An adapter is closed, or could not be opened; the last one takes the hub along."""
-        if self.ledger.adapters.pop(adapter.uid, None) is not None:
+        """An adapter is closed, or could not be opened; the last one takes the progress engine
+        along.
+        """
+        if self.broker_state.adapters.pop(adapter.uid, None) is not None:
             self.post("adapter_close", adapter=adapter.uid)
         with self._registry:
             self._users -= 1
             if self._users > 0 or not self.alive:
                 return
             if self._key is not None:
-                self._hubs.pop(self._key, None)
+                self._engines.pop(self._key, None)
             self.close()
 
     # -- the end --
@@ -503,14 +512,14 @@ class Hub(Mail):
         """Leave the broker and give everything back."""
         if not self.alive:
             return
-        self.affairs.close()
+        self.pending_operations.close()
         self._ended = _CLOSED
-        self._watch.news()
+        self._wait_set.news()
         self.loops.leave()
         self.client.close()
         self._peers.close()
-        self._watch.close()
-        self._drop_mail()
+        self._wait_set.close()
+        self._drop_events()
 
     def end_in_child(self) -> None:
         """The process was forked off: touch nothing that is the parent's, refuse everything."""
@@ -518,27 +527,27 @@ class Hub(Mail):
         self.rpc = threading.RLock()
         self._delivering = threading.RLock()
         self.attempts = threading.RLock()
-        self.affairs.close_in_child()
-        self.carriers.clear()
+        self.pending_operations.close_in_child()
+        self.request_progress.clear()
         self.names.close_in_child()
         self.meetings.close_in_child()
         self.loops.close_in_child()
-        self._rejoin.close_in_child()
+        self._reconnection.close_in_child()
         # The epoll first: it is the parent's too, and must not be changed through this copy.
-        self._watch.close_in_child()
+        self._wait_set.close_in_child()
         self.client.close()
         self._peers.close_in_child()
-        self._drop_mail()
+        self._drop_events()
 
 
-_all_hubs: weakref.WeakSet[Hub] = weakref.WeakSet()
+_all_engines: weakref.WeakSet[ProgressEngine] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    Hub._registry = threading.RLock()
-    Hub._hubs.clear()
-    for hub in list(_all_hubs):
-        hub.end_in_child()
+    ProgressEngine._registry = threading.RLock()
+    ProgressEngine._engines.clear()
+    for engine in list(_all_engines):
+        engine.end_in_child()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -17,26 +17,26 @@ from shmnd.status import NdError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shmnd.runtime.waiting import Watch
+    from shmnd.runtime.waiting import WaitSet
 
-__all__ = ["Rejoin"]
+__all__ = ["Reconnect"]
 
 _PAUSE: Final = 1.0
 """Seconds between two attempts."""
 
 
-class Rejoin:
+class Reconnect:
     """Attempts, one at a time, in a thread that ends with each.
 
     Nobody's messages shall wait for a broker that is slow to start, or stopped.
     """
 
     def __init__(
-        self, reconnect: Callable[[], None], broker_runs: Callable[[], bool], watch: Watch
+        self, reconnect: Callable[[], None], broker_runs: Callable[[], bool], wait_set: WaitSet
     ) -> None:
         self._reconnect = reconnect
         self._broker_runs = broker_runs
-        self._watch = watch
+        self._wait_set = wait_set
         self.under_way = False
         self.not_before = 0.0
         self.aside: Callable[[Callable[[], None]], None] = _in_a_thread
@@ -50,7 +50,7 @@ class Rejoin:
         if now < self.not_before or self.under_way:
             return
         self.not_before = now + _PAUSE
-        self._watch.wake_at(self.not_before)  # to try again, should it fail
+        self._wait_set.wake_at(self.not_before)  # to try again, should it fail
         if not start and not self._broker_runs():
             return
         self.under_way = True
@@ -63,10 +63,10 @@ class Rejoin:
         try:
             self._reconnect()
         except (NdError, OSError, ValueError):
-            pass  # tried again later; or the hub was closed meanwhile
+            pass  # tried again later; or the progress engine was closed meanwhile
         finally:
             self.under_way = False
-        self._watch.ring()
+        self._wait_set.ring()
 
     def close_in_child(self) -> None:
         """After fork: what was under way is the parent's."""

@@ -18,31 +18,31 @@ from shmnd.ring.queues.completion_queue import idle_beside
 from shmnd.runtime import pending
 
 if TYPE_CHECKING:
-    from shmnd.runtime.interfaces import Carrier
-    from shmnd.runtime.waiting import Watch
+    from shmnd.runtime.interfaces import PolledQueue
+    from shmnd.runtime.waiting import WaitSet
 
-__all__ = ["Carriers"]
+__all__ = ["RequestProgress"]
 
 _GRACE: Final = 0.01
 """Seconds for which nobody must have polled a queue, before those who sleep carry it on."""
 
 
-class Carriers:
-    """The completion queues of one hub, and what those who sleep do for them.
+class RequestProgress:
+    """The completion queues of one progress engine, and what those who sleep do for them.
 
     Whoever sleeps says `begin` before and `end` afterwards, with an object of its own, and looks
     by `keep` in between.
     """
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-        self._queues: dict[int, weakref.ref[Carrier]] = {}
+    def __init__(self, wait_set: WaitSet) -> None:
+        self._wait_set = wait_set
+        self._queues: dict[int, weakref.ref[PolledQueue]] = {}
         self._sleepers: set[object] = set()
         self._watched: set[int] = set()
         self._seen: dict[int, tuple[int, float]] = {}  # looks, and since when there was no other
         self._lock = threading.RLock()  # taken again by a finaliser that interrupts its holder
 
-    def add(self, queue: Carrier) -> None:
+    def add(self, queue: PolledQueue) -> None:
         """Have its requests carried on. It is held weakly."""
         key = id(queue)
         self._queues[key] = weakref.ref(queue, lambda _: self._forget(key))
@@ -53,11 +53,11 @@ class Carriers:
         self._watched.discard(key)
         self._seen.pop(key, None)
 
-    def _all(self) -> list[Carrier]:
+    def _all(self) -> list[PolledQueue]:
         references = list(self._queues.values())
         return [queue for reference in references if (queue := reference()) is not None]
 
-    def look(self, besides: Carrier | None = None) -> None:
+    def look(self, besides: PolledQueue | None = None) -> None:
         """Carry all of them on but one, as far as they go now."""
         for queue in self._all():
             if queue._busy and queue is not besides:
@@ -70,14 +70,14 @@ class Carriers:
         self._sleepers.add(sleeper)
         self.keep()
 
-    def begin_alone(self, sleeper: Carrier) -> bool:
+    def begin_alone(self, sleeper: PolledQueue) -> bool:
         """Begin for a thread that waits at this queue; False unless no other queue needs it."""
         if self._sleepers or self._watched or not self.alone(sleeper):
             return False
         self._sleepers.add(sleeper)
         return True
 
-    def alone(self, sleeper: Carrier | None) -> bool:
+    def alone(self, sleeper: PolledQueue | None) -> bool:
         """Return whether no other queue has requests to carry on; they announce such then."""
         return not self._watched and idle_beside(list(self._queues.values()), sleeper, True)
 
@@ -92,14 +92,14 @@ class Carriers:
                 self._watch_or_not(queue, False)
             idle_beside(list(self._queues.values()), None, False)
 
-    def left(self, queue: Carrier | None = None) -> None:
+    def left(self, queue: PolledQueue | None = None) -> None:
         """Somebody attends to a queue no longer: those who still sleep may have to."""
         if not self._sleepers:
             return
         if queue is not None and not queue._busy and not queue._attended:
             queue._announcing = True  # they hear of it when it is
         else:
-            self._watch.wake_at(time.monotonic() + _GRACE)
+            self._wait_set.wake_at(time.monotonic() + _GRACE)
 
     def keep(self) -> None:
         """Carry on what nobody else does."""
@@ -110,12 +110,12 @@ class Carriers:
         for queue, looks in ours:
             queue._look()
             due = queue._due
-            self._watch.wake_at(time.monotonic() + pending.LONGEST_SLEEP if due is None else due)
+            self._wait_set.wake_at(time.monotonic() + pending.LONGEST_SLEEP if due is None else due)
             if queue._looks != looks or queue._notify_mode:
                 # Who came to wait for it meanwhile has not seen what this look took.
-                self._watch.ring()
+                self._wait_set.ring()
 
-    def _choose(self) -> list[tuple[Carrier, int]]:
+    def _choose(self) -> list[tuple[PolledQueue, int]]:
         """Have those ring that nobody else carries on, and no others."""
         chosen = []
         for queue in self._all():
@@ -130,18 +130,18 @@ class Carriers:
                 chosen.append((queue, looks))
         return chosen
 
-    def _is_left_alone(self, queue: Carrier, looks: int) -> bool:
+    def _is_left_alone(self, queue: PolledQueue, looks: int) -> bool:
         now = time.monotonic()
         seen, since = self._seen.get(id(queue), (None, now))
         if seen != looks:
             since = now
             self._seen[id(queue)] = looks, now
         if now - since < _GRACE:
-            self._watch.wake_at(since + _GRACE)
+            self._wait_set.wake_at(since + _GRACE)
             return False
         return True
 
-    def _watch_or_not(self, queue: Carrier, on: bool) -> None:
+    def _watch_or_not(self, queue: PolledQueue, on: bool) -> None:
         key = id(queue)
         if on is (key in self._watched):
             return

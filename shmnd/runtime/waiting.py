@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from shmnd.common.descriptors import Doorbell, EventCount, Timer, taking_from_the_system
-from shmnd.ring.process.waiting import WatchCore
+from shmnd.ring.process.waiting import WaitSetCore
 
-__all__ = ["Readiness", "Watch"]
+__all__ = ["Readiness", "WaitSet"]
 
 _MOST = 64
 """Descriptors looked at in one go; those that are left are still readable at the next look."""
@@ -30,7 +30,7 @@ _PATIENCE = 5.0
 """Seconds that an end waits for a thread which was woken; longer only on a stopped machine."""
 
 
-class Watch(WatchCore):
+class WaitSet(WaitSetCore):
     """The descriptors of one process, and its sleeping threads.
 
     A thread that waits at a completion queue, while no other one sleeps, does so in compiled code
@@ -235,7 +235,7 @@ class Watch(WatchCore):
         self._close_descriptors()
 
 
-class _Carriers(Protocol):
+class _RequestProgress(Protocol):
     def begin(self, sleeper: object) -> None: ...
     def end(self, sleeper: object) -> None: ...
 
@@ -244,19 +244,19 @@ class _Watched(Protocol):
     @property
     def epoll_fd(self) -> int: ...
     @property
-    def carriers(self) -> _Carriers: ...
+    def request_progress(self) -> _RequestProgress: ...
 
 
 class Readiness:
     """A descriptor for `select`, `selectors` and asyncio: readable when its owner has something.
 
-    It is readable too when the process has to look at something (the hub's descriptor is in it),
-    since only a look can tell for whom that is. Descriptors are made at the first `fileno()`;
-    whoever has one may sleep on it at any time.
+    It is readable too when the process has to look at something (the progress engine's descriptor
+    is in it), since only a look can tell for whom that is. Descriptors are made at the first
+    `fileno()`; whoever has one may sleep on it at any time.
     """
 
-    def __init__(self, hub: _Watched) -> None:
-        self._hub = hub
+    def __init__(self, engine: _Watched) -> None:
+        self._engine = engine
         self._making = threading.Lock()
         self._ready = False
         self._closed = False
@@ -278,7 +278,7 @@ class Readiness:
         epoll = select.epoll()
         try:
             epoll.register(event.fileno(), select.EPOLLIN)
-            epoll.register(self._hub.epoll_fd, select.EPOLLIN)
+            epoll.register(self._engine.epoll_fd, select.EPOLLIN)
         except BaseException:
             epoll.close()
             raise
@@ -286,7 +286,7 @@ class Readiness:
         self._event = event
         if self._ready:
             event.add()
-        self._hub.carriers.begin(self)
+        self._engine.request_progress.begin(self)
         return epoll
 
     def set(self) -> None:
@@ -309,7 +309,7 @@ class Readiness:
         epoll, self._epoll = self._epoll, None
         event, self._event = self._event, None
         if event is not None:  # also when Ctrl-C came before there was a descriptor
-            self._hub.carriers.end(self)
+            self._engine.request_progress.end(self)
             event.close()
         if epoll is not None:
             epoll.close()

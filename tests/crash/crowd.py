@@ -31,22 +31,22 @@ class Member:
 
     def __init__(self, version: int, seed: int, kits: int, *, trusting: bool = True) -> None:
         self.trusting, self.silent = trusting, False
-        self.face: Two | One = Two() if version == 2 else One()
+        self.version_api: Two | One = Two() if version == 2 else One()
         self.chance = Random(seed)
-        self.kits = [Kit(self.face, private=n % 4 == 3) for n in range(kits)]
+        self.kits = [Kit(self.version_api, private=n % 4 == 3) for n in range(kits)]
         self.lines: list[Line] = []
         self.reports: list[Report] = []
         self.shared: Memory | None = None
         self.asked: tuple[Line, Any] | None = None
-        if isinstance(self.face, Two):
-            self.shared = Memory(self.face, 4 * RECEIVES * LARGEST, private=False)
+        if isinstance(self.version_api, Two):
+            self.shared = Memory(self.version_api, 4 * RECEIVES * LARGEST, private=False)
             for slot in range(4 * RECEIVES):
                 self._share(slot)
 
     def _share(self, slot: int) -> None:
-        assert isinstance(self.face, Two)
+        assert isinstance(self.version_api, Two)
         assert self.shared is not None
-        self.face.post_shared(("shared", slot), self.shared, slot * LARGEST, LARGEST)
+        self.version_api.post_shared(("shared", slot), self.shared, slot * LARGEST, LARGEST)
 
     def kit(self) -> Kit:
         return self.kits.pop(self.chance.randrange(len(self.kits)))
@@ -56,7 +56,7 @@ class Member:
         line = Line(self, name, shared=self.chance.random() < 0.3)
         self.lines.append(line)
         try:
-            line.connect(to, PORT.pack(self.face.address[1] if answer else 0))
+            line.connect(to, PORT.pack(self.version_api.address[1] if answer else 0))
         except NdError:
             line.end()
         return line
@@ -65,7 +65,7 @@ class Member:
         """Accept who comes, and connect to who wants it."""
         if self.asked is None:
             line = Line(self, "accepted", shared=self.chance.random() < 0.3)
-            self.asked = (line, self.face.request(line.port))
+            self.asked = (line, self.version_api.request(line.port))
         line, request = self.asked
         if not request.done():
             return
@@ -79,11 +79,11 @@ class Member:
             line.end()
             return
         if port:
-            self.connect((self.face.address[0], port), "answering")
+            self.connect((self.version_api.address[0], port), "answering")
 
     def turn(self, timeout: float) -> None:
         """Take in what has ended, and let every line do something."""
-        for ended in self.face.ended(timeout):
+        for ended in self.version_api.ended(timeout):
             ended.line.take_in(ended)
             if ended.what[0] == "shared":
                 self._share(ended.what[1])
@@ -145,7 +145,7 @@ def held(pid: str = "self") -> Counter[str]:
 def survive(version: int, seed: int, trusting: bool, pipe: Connection) -> None:
     """Serve whoever comes, talk with the other survivor, and tell what became of each line."""
     member = Member(version, seed, kits=20, trusting=trusting)
-    pipe.send(member.face.address)
+    pipe.send(member.version_api.address)
     for other in pipe.recv():
         member.connect(other, "honest")
     member.until(lambda: member.listen() or len(member.lines) == HONEST)

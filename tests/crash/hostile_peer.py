@@ -115,13 +115,13 @@ def shared_memory() -> list[Shared]:
 def doorbells() -> list[int]:
     """What this process rings others by, and where it is rung."""
     found = []
-    for hub in list(shmnd.runtime.progress._all_hubs):
-        found += [process.doorbell.fileno() for process in hub._peers._processes.values()]
-        found += hub._watch._doorbells
+    for engine in list(shmnd.runtime.progress._all_engines):
+        found += [process.doorbell.fileno() for process in engine._peers._processes.values()]
+        found += engine._watch._doorbells
     return found
 
 
-class Liar:
+class HostilePeer:
     """Writes values, at random and by name, and counts them by name."""
 
     def __init__(self, known: Layout, chance: Random, told: Any) -> None:
@@ -249,12 +249,12 @@ def live_and_lie(
     """Have a line with each, talk, and lie so often in between; count them in `told`."""
     signal.alarm(SECONDS)
     member = Member(version, seed, kits=4, trusting=False)
-    chance, liar = member.chance, Liar(known, member.chance, told)
+    chance, hostile_peer = member.chance, HostilePeer(known, member.chance, told)
     wanted = told.sum() + lies
     while told.sum() < wanted:
         member.silent = False
         while len(member.lines) < 2 and len(member.kits) > 1:
-            member.connect(addresses[len(member.lines)], "liar")
+            member.connect(addresses[len(member.lines)], "hostile peer")
         member.until(partial(have_sent, member, chance.randrange(1, 40)))
         member.silent = True
         member.until(lambda: all(line.is_at_rest() for line in member.lines))
@@ -262,4 +262,4 @@ def live_and_lie(
             member.turn(0.0005)
             pages = shared_memory()  # a line that ends takes its memory along
             for _ in range(chance.randrange(12)):
-                liar.lie(pages)
+                hostile_peer.lie(pages)

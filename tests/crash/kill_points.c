@@ -135,10 +135,10 @@ static void lend(struct actor *a)
 {
     struct proc *proc = a->pair->proc;
     struct shmnd_region *r = &proc->registry.regions[shmnd_token_index(a->lent)];
-    if (r->bond)
+    if (r->serial)
         return;
     a->lent = window_again(proc, a->lent, SHMND_ALLOW_WRITE, a->pair->q.link.connection);
-    r->bond = a->pair->q.bond;
+    r->serial = a->pair->q.serial;
     r->context = (void *)(uintptr_t)ENDED;
     shmnd_put32(a->offer, a->lent);
 }

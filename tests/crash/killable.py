@@ -120,7 +120,7 @@ def _live(role: str, name: str, passes: int, pipe: Connection) -> None:
 
 
 @contextmanager
-def mortal(role: str, name: str = "", passes: int = 1) -> Iterator[tuple[Any, Connection]]:
+def killable(role: str, name: str = "", passes: int = 1) -> Iterator[tuple[Any, Connection]]:
     """A process of a role that dies at the given pass of a step."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()

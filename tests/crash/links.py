@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from crash.versions import RECEIVES, Address, Ended, Face, Memory, Port, Two
+from crash.versions import RECEIVES, Address, Ended, Memory, Port, Two, Version
 from shmnd import NdError, Status
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ class Report:
 class Kit:
     """The memory of one line; used again by the next."""
 
-    def __init__(self, face: Face, *, private: bool) -> None:
+    def __init__(self, version_api: Version, *, private: bool) -> None:
         self.private = private
-        self.slots = Memory(face, (RECEIVES + SENDS) * LARGEST, private=private)
-        self.board = Memory(face, 3 * BOARD, private=False)  # window; source; sink
+        self.slots = Memory(version_api, (RECEIVES + SENDS) * LARGEST, private=private)
+        self.board = Memory(version_api, 3 * BOARD, private=False)  # window; source; sink
 
     def is_intact(self) -> bool:
         return self.slots.is_intact() and self.board.is_intact()
@@ -85,8 +85,8 @@ class Line:
     def __init__(self, member: Member, name: str, *, shared: bool = False) -> None:
         self.member, self.name = member, name
         self.honest = name == "honest"
-        self.shared = shared and isinstance(member.face, Two)
-        self.port: Port = member.face.port(self, shared=self.shared)
+        self.shared = shared and isinstance(member.version_api, Two)
+        self.port: Port = member.version_api.port(self, shared=self.shared)
         self.kit: Kit | None = None
         self.steps: list[tuple[Any, Any]] = []  # operations under way, and what follows
         self.connected = self.ended = self.leaving = False

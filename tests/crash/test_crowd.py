@@ -35,7 +35,7 @@ def namespace(monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-class Tally:
+class Counters:
     """What the deaths came to."""
 
     def __init__(self) -> None:
@@ -59,16 +59,16 @@ def look(crowd: Crowd, broker: int) -> tuple[list[Counter[str]], list[int]]:
     return [*(kinds for kinds, _ in looks), held(str(broker))], [got for _, got in looks]
 
 
-def deaths(count: int, seed: int) -> Tally:
+def deaths(count: int, seed: int) -> Counters:
     """So many, one after another; all is looked at."""
-    chance, tally = Random(seed), Tally()
+    chance, counters = Random(seed), Counters()
     crowd = Crowd(seed)
     try:
         broker = broker_pid()
         before, honest = look(crowd, broker)
         for number in range(count):
             version, moment = chance.choice((1, 2)), chance.choice((*MOMENTS, CONNECTED))
-            tally.add(*crowd.kill_one(version, seed + number, moment, chance.random() * LIFE))
+            counters.add(*crowd.kill_one(version, seed + number, moment, chance.random() * LIFE))
             deadline = time.monotonic() + BOUND
             while True:
                 now, got = look(crowd, broker)
@@ -81,24 +81,24 @@ def deaths(count: int, seed: int) -> Tally:
             honest = got
     finally:
         crowd.close()
-    return tally
+    return counters
 
 
 @pytest.mark.slow
 def test_deaths_under_everything(namespace: str) -> None:
-    tally = deaths(int(os.environ.get("SHMND_DEATHS", "30")), 1)
-    assert tally.lines > 3
-    assert tally.requests > tally.lines
+    counters = deaths(int(os.environ.get("SHMND_DEATHS", "30")), 1)
+    assert counters.lines > 3
+    assert counters.requests > counters.lines
 
 
 @pytest.mark.soak
 def test_many_deaths_under_everything(namespace: str) -> None:
-    tally = deaths(int(os.environ.get("SHMND_DEATHS", "1000")), 1000)
-    cuts = statistics.quantiles(tally.took, n=1000)
-    late = sum(took > 100 for took in tally.took)
+    counters = deaths(int(os.environ.get("SHMND_DEATHS", "1000")), 1000)
+    cuts = statistics.quantiles(counters.took, n=1000)
+    late = sum(took > 100 for took in counters.took)
     print(
-        f"\n{tally.deaths} deaths, {tally.lines} lines cut with {tally.requests} requests"
-        f" outstanding ({', '.join(sorted(tally.statuses))}); over after (ms): median"
+        f"\n{counters.deaths} deaths, {counters.lines} lines cut with {counters.requests} requests"
+        f" outstanding ({', '.join(sorted(counters.statuses))}); over after (ms): median"
         f" {cuts[499]:.1f}, 99 % {cuts[989]:.1f}, 99.9 % {cuts[998]:.1f},"
-        f" longest {max(tally.took):.1f}; {late} later than 100"
+        f" longest {max(counters.took):.1f}; {late} later than 100"
     )

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.crash
 @pytest.fixture
 def namespace(monkeypatch: pytest.MonkeyPatch) -> str:
     """A broker of its own."""
-    name = f"liar-{os.getpid()}"
+    name = f"hostile-{os.getpid()}"
     monkeypatch.setenv("SHMND_NAMESPACE", name)
     return name
 
@@ -58,7 +58,9 @@ def lies(wanted: int, seed: int, folder: Path) -> tuple[Counter[str], Counter[st
             ended, reports, about = crowd.hear_lies(1 + seed % 2, seed, known, A_LIFE)
             told.update(about)
             for report in reports:
-                ends["by the survivor" if report.over < ended else "by the end of the liar"] += 1
+                ends[
+                    "by the survivor" if report.over < ended else "by the end of the hostile peer"
+                ] += 1
                 ends.update(report.statuses)
             after = [got for _, got in crowd.looks()]
             assert all(b > a for a, b in zip(before, after, strict=True)), (before, after)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import shmnd
-from crash.killable import WAIT, Half, mortal
+from crash.killable import WAIT, Half, killable
 from processes.kit import broker_pid, end_process
 from shmnd import NdError
 from shmnd.broker.place import place_of
@@ -136,13 +136,13 @@ def told(pipe: Any) -> float:
 
 
 def meet_active(adapter: shmnd.Adapter, name: str, passes: int = 1) -> tuple[float, float]:
-    """Listen for a mortal, and outlive it: when it died, and when all was over."""
+    """Listen for a process to be killed, and outlive it: when it died, and when all was over."""
     aside, half = Aside(adapter), Half(adapter)
     listener = adapter.create_listener()
     listener.bind(("127.0.0.1", 0))
     listener.listen()
     request = listener.get_connection_request(half.connector)
-    with mortal("active", name, passes) as (process, pipe):
+    with killable("active", name, passes) as (process, pipe):
         with contextlib.suppress(BrokenPipeError):
             pipe.send(listener.get_local_address())
         while process.is_alive() and not request.done():
@@ -167,9 +167,9 @@ def meet_active(adapter: shmnd.Adapter, name: str, passes: int = 1) -> tuple[flo
 
 
 def meet_passive(adapter: shmnd.Adapter, name: str) -> tuple[float, float]:
-    """Connect to a mortal, twice, and outlive it."""
+    """Connect to a process to be killed, twice, and outlive it."""
     aside, half = Aside(adapter), Half(adapter)
-    with mortal("passive", name) as (process, pipe):
+    with killable("passive", name) as (process, pipe):
         address = None
         while process.is_alive() and address is None:
             if pipe.poll(0.05):
@@ -226,7 +226,7 @@ def until_it_serves(process: Any) -> None:
 @pytest.mark.parametrize("name", BROKER)
 @pytest.mark.parametrize("passes", [1, 3, 8, 14])
 def test_the_broker_dies_at(namespace: str, name: str, passes: int) -> None:
-    with mortal("broker", name, passes) as (process, _):
+    with killable("broker", name, passes) as (process, _):
         until_it_serves(process)
         tries = 0
         while True:
@@ -244,7 +244,7 @@ def test_the_broker_dies_at(namespace: str, name: str, passes: int) -> None:
 
 @pytest.mark.parametrize("name", ["broker-socket-bound", "broker-socket-shown"])
 def test_a_broker_that_begins_dies(namespace: str, name: str) -> None:
-    with mortal("broker", name) as (process, _):
+    with killable("broker", name) as (process, _):
         process.join(WAIT)
         assert process.exitcode == -signal.SIGKILL
     with shmnd.open_adapter() as adapter:
@@ -261,7 +261,7 @@ def test_whoever_makes_the_place_dies(
     """With a group, whose members cannot mend what another one left half made."""
     monkeypatch.setenv("SHMND_RUNTIME_DIR", str(tmp_path / "new"))
     monkeypatch.setenv("SHMND_GROUP", str(os.getegid()))
-    with mortal("active", name, passes) as (process, _):
+    with killable("active", name, passes) as (process, _):
         process.join(WAIT)
         assert process.exitcode == -signal.SIGKILL
     with shmnd.open_adapter() as adapter:
@@ -271,7 +271,7 @@ def test_whoever_makes_the_place_dies(
 
 @pytest.mark.parametrize("step", ["broker-socket-removed", "place-emptied"])
 def test_a_broker_that_leaves_dies(namespace: str, step: str) -> None:
-    with mortal("broker", step) as (process, _):
+    with killable("broker", step) as (process, _):
         until_it_serves(process)
         with shmnd.open_adapter() as adapter:
             Aside(adapter).talk(1)
@@ -282,7 +282,7 @@ def test_a_broker_that_leaves_dies(namespace: str, step: str) -> None:
 
 
 def test_the_starter_of_a_broker_dies(namespace: str) -> None:
-    with mortal("active", "broker-to-be-started") as (process, _):
+    with killable("active", "broker-to-be-started") as (process, _):
         process.join(WAIT)
         assert process.exitcode == -signal.SIGKILL
     with shmnd.open_adapter() as adapter:  # whose lock was its lock

@@ -41,15 +41,15 @@ class Ended(NamedTuple):
 class Memory:
     """Registered memory, shared or private, between margins that nobody may touch."""
 
-    def __init__(self, face: Face, nbytes: int, *, private: bool) -> None:
+    def __init__(self, version_api: Version, nbytes: int, *, private: bool) -> None:
         room = nbytes + 2 * _MARGIN
-        whole: Any = np.zeros(room, np.uint8) if private else face.adapter.allocate(room)
+        whole: Any = np.zeros(room, np.uint8) if private else version_api.adapter.allocate(room)
         self._margins = (whole[:_MARGIN], whole[-_MARGIN:])
         for margin in self._margins:
             margin[:] = _CANARY
         self.array = whole[_MARGIN:-_MARGIN]
         self.address = int(self.array.ctypes.data)
-        self.handle = face.register(self.array)
+        self.handle = version_api.register(self.array)
 
     def is_intact(self) -> bool:
         """Nothing was written beside it."""
@@ -79,7 +79,7 @@ class Port(Protocol):
     def close(self) -> None: ...
 
 
-class Face(Protocol):
+class Version(Protocol):
     """A process's adapter, its queue and its listener, in one version."""
 
     adapter: Any
@@ -130,17 +130,17 @@ class Two:
 class TwoPort:
     """A line of version 2."""
 
-    def __init__(self, face: Two, line: Any, shared: bool) -> None:
-        self.face, self.line, self.shared = face, line, shared
-        self.connector = face.adapter.create_connector()
+    def __init__(self, version_api: Two, line: Any, shared: bool) -> None:
+        self.version_api, self.line, self.shared = version_api, line, shared
+        self.connector = version_api.adapter.create_connector()
         self.windows: dict[str, shmnd.MemoryWindow] = {}
         self.pair: Any = None
 
     def make(self) -> None:
-        adapter, queue = self.face.adapter, self.face.queue
+        adapter, queue = self.version_api.adapter, self.version_api.queue
         if self.shared:
             self.pair = adapter.create_queue_pair_with_srq(
-                queue, queue, self.face.srq, context=self.line, initiator_depth=REQUESTS
+                queue, queue, self.version_api.srq, context=self.line, initiator_depth=REQUESTS
             )
         else:
             self.pair = adapter.create_queue_pair(
@@ -166,7 +166,7 @@ class TwoPort:
     def bind(self, what: What, memory: Memory, nbytes: int, told: What | None) -> int:
         window = self.windows.get(what[1])
         if window is None:
-            window = self.windows[what[1]] = self.face.adapter.create_memory_window()
+            window = self.windows[what[1]] = self.version_api.adapter.create_memory_window()
             window._set_invalidate_context(told)
         self.pair.bind(memory.handle, window, memory.address, nbytes, what, flags=_RIGHTS)
         return window.remote_token
@@ -238,23 +238,23 @@ class One:
 class OnePort:
     """A line of version 1."""
 
-    def __init__(self, face: One, line: Any) -> None:
-        self.face, self.line = face, line
-        self.connector = face.adapter.create_connector()
+    def __init__(self, version_api: One, line: Any) -> None:
+        self.version_api, self.line = version_api, line
+        self.connector = version_api.adapter.create_connector()
         self.windows: dict[str, nd.MemoryWindow] = {}
         self.endpoint: Any = None
 
     def _asking(self, what: What, call: Any, *arguments: Any) -> Any:
         result = nd.Result()
-        self.face.asked[result] = (self.line, what)
+        self.version_api.asked[result] = (self.line, what)
         try:
             return call(result, *arguments)
         except BaseException:
-            del self.face.asked[result]
+            del self.version_api.asked[result]
             raise
 
     def make(self) -> None:
-        queue = self.face.queue
+        queue = self.version_api.queue
         self.endpoint = self.connector.create_endpoint(
             queue, queue, RECEIVES, REQUESTS, 1, 1, _READS, _READS
         )
@@ -283,8 +283,8 @@ class OnePort:
         if window is None:
             gone = nd.Result() if told else None
             if gone is not None:
-                self.face.told[gone] = (self.line, told or ())
-            window = self.windows[what[1]] = self.face.adapter.create_memory_window(gone)
+                self.version_api.told[gone] = (self.line, told or ())
+            window = self.windows[what[1]] = self.version_api.adapter.create_memory_window(gone)
         descriptor: nd.MwDescriptor = self._asking(
             what, self.endpoint.bind, memory.handle, window, memory.address, nbytes, _RIGHTS
         )
@@ -319,5 +319,5 @@ class OnePort:
         if self.endpoint is not None:
             self.endpoint.close()
         for window in self.windows.values():
-            self.face.told.pop(window.invalidate_result, None)  # type: ignore[arg-type]
+            self.version_api.told.pop(window.invalidate_result, None)  # type: ignore[arg-type]
             window.close()

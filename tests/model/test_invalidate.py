@@ -23,10 +23,10 @@ def writer() -> Thread:
 
 def unbind(winner: str, fenced: bool, wait: bool) -> Thread:
     """SYNC hazard: the owner's half, the same on both ways."""
-    bound = yield load("bond")
+    bound = yield load("serial")
     if not bound:
         return
-    yield store("bond", 0)
+    yield store("serial", 0)
     yield store("token", 0)
     if fenced:
         yield fence()
@@ -59,7 +59,7 @@ def window(lock: bool = True, fenced: bool = True, wait: bool = True) -> int:
         assert not memory["over"] or memory["memory"] == 5, "a byte moved after it was told"
 
     names = ("hazard", "lock", "message", "owner", "over", "memory")
-    memory = dict.fromkeys(names, 0) | {"token": 7, "bond": 1}
+    memory = dict.fromkeys(names, 0) | {"token": 7, "serial": 1}
     return explore([writer, by_message, by_owner], memory, final)
 
 

@@ -279,10 +279,10 @@ def test_a_receive_that_counts_is_there() -> None:
     assert violated(lambda: posted(look=False))
 
 
-# -- SYNC tally: what was read of a tally is of one use --
+# -- SYNC counters: what was read of a set of counters is of one use --
 
 
-def tally(given: bool = True, taken: bool = True, close: bool = True, still: bool = True) -> int:
+def counters(given: bool = True, taken: bool = True, close: bool = True, still: bool = True) -> int:
     """Use 7 ends; the same place counts for use 9."""
 
     def owner() -> Thread:
@@ -309,10 +309,10 @@ def tally(given: bool = True, taken: bool = True, close: bool = True, still: boo
     return explore([owner, onlooker], {"name": 7, "sent": 1, "bytes": 1})
 
 
-def test_a_tally_is_read_of_one_use() -> None:
-    assert tally() > 10
+def test_a_counters_is_read_of_one_use() -> None:
+    assert counters() > 10
 
 
 @pytest.mark.parametrize("part", ["given", "taken", "close", "still"])
-def test_tallies_need_their_order(part: str) -> None:
-    assert violated(lambda: tally(**{part: False}))
+def test_counter_tables_need_their_order(part: str) -> None:
+    assert violated(lambda: counters(**{part: False}))

@@ -10,7 +10,7 @@
  *
  * What must hold: guards and the bytes that are not registered keep their value;
  * no call takes more than a bounded number of steps; every request ends exactly
- * once, at the latest when the liar's process dies; the honest connection's
+ * once, at the latest when the hostile peer's process dies; the honest connection's
  * messages arrive whole and in order.
  */
 #ifndef SHMND_TEST_HOSTILE_H
@@ -28,8 +28,8 @@ struct hostile {
     struct pair *honest, *victim2; /* the honest connection */
     const uint8_t *bytes;
     size_t left;
-    uint8_t *victim_memory, *bare, *liar_memory;
-    uint32_t victim_token, liar_token, window;
+    uint8_t *victim_memory, *bare, *hostile_memory;
+    uint32_t victim_token, hostile_token, window;
     uint64_t posted, ended;
     uint8_t seen[H_MOST]; /* by context: 1 posted, 2 ended */
     uint64_t honest_sent, honest_got;
@@ -107,7 +107,7 @@ static inline void h_lie_about_side(struct hostile *h, struct shmnd_side *s)
     }
 }
 
-/* The liar's receives, as the victim reads them, made up altogether. */
+/* The hostile peer's receives, as the victim reads them, made up altogether. */
 static inline void h_forge_posted(struct hostile *h)
 {
     struct link *l = h->d.b->link;
@@ -152,7 +152,7 @@ static inline void h_forge_message(struct hostile *h)
 
 static inline void h_lie_about_grants(struct hostile *h)
 {
-    struct shmnd_grant *g = shmnd_grant_slot(&h->d.pa->registry, h->liar_token);
+    struct shmnd_grant *g = shmnd_grant_slot(&h->d.pa->registry, h->hostile_token);
     switch (h_take(h, 1) % 7) {
     case 0: h_poke32(h, &g->token); break;
     case 1: h_poke32(h, &g->rights); break;
@@ -168,7 +168,7 @@ static inline void h_lie(struct hostile *h)
 {
     struct link *l = h->d.b->link;
     struct shmnd_marks *marks = h->d.qb->cq.arming.marks; /* of the victim */
-    struct shmnd_bell *bell = h->d.qa->cq.arming.bell;    /* of the liar, read by the victim */
+    struct shmnd_bell *bell = h->d.qa->cq.arming.bell; /* of the hostile peer, read by the victim */
     uint64_t words = l->map.bytes / 8;
     switch (h_take(h, 1) % 10) {
     case 0:
@@ -238,7 +238,7 @@ static inline void h_act(struct hostile *h)
         break;
     case 4:
         h_count(h, post_rdma(b, context, h_take(h, 1) & 1 ? SHMND_READ : SHMND_WRITE, s, 2,
-                             h->liar_memory + h_take(h, 2), h->liar_token, 0));
+                             h->hostile_memory + h_take(h, 2), h->hostile_token, 0));
         break;
     case 5:
         if (live && h_take(h, 1) % 4 == 0) {
@@ -284,10 +284,10 @@ static inline void h_open(struct hostile *h)
     pair_connect(h->honest, h->victim2);
     h->victim_memory = shared_bytes(h->d.pb, H_REGISTERED);
     h->bare = shared_bytes(h->d.pb, H_BARE);
-    h->liar_memory = shared_bytes(h->d.pa, H_REGISTERED);
+    h->hostile_memory = shared_bytes(h->d.pa, H_REGISTERED);
     h->victim_token = region_new(h->d.pb, h->victim_memory, H_REGISTERED, SHMND_MR_LOCAL_WRITE);
-    h->liar_token = region_new(h->d.pa, h->liar_memory, H_REGISTERED,
-                               SHMND_MR_REMOTE_READ | SHMND_MR_REMOTE_WRITE);
+    h->hostile_token = region_new(h->d.pa, h->hostile_memory, H_REGISTERED,
+                                  SHMND_MR_REMOTE_READ | SHMND_MR_REMOTE_WRITE);
     h->window = window_new(h->d.pb, h->victim_memory, 4096, SHMND_ALLOW_WRITE, 77);
     h->honest_source = shared_bytes(h->d.pa, 9216);
     h->honest_sink = shared_bytes(h->d.pb, 9216);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tallies: what each kind of request counts at both ends, and a place that is used
- * again under the eyes of a reader. That a tally agrees with what its queue pair knows
+ * Counters: what each kind of request counts at both ends, and a place that is used
+ * again under the eyes of a reader. That a set of counters agrees with what its queue pair knows
  * of itself is looked at wherever a world is closed.
  */
 #include <pthread.h>
@@ -30,7 +30,7 @@ static void run(struct stage *s)
     world_turns(&s->d.w, 50);
 }
 
-#define COUNT(end, word) shmnd_relaxed64(&(end)->tally.word)
+#define COUNT(end, word) shmnd_relaxed64(&(end)->counters.word)
 
 static void messages_of_every_way(void)
 {
@@ -155,16 +155,16 @@ static void met_in_parts(void)
     duo_close(&d);
 }
 
-static struct shmnd_tally again;
+static struct shmnd_counters again;
 
 static void *owner(void *unused)
 {
     (void)unused;
     for (uint64_t name = 1; name <= USES; name++) {
-        shmnd_tally_clear(&again);
+        shmnd_counters_clear(&again);
         shmnd_put64(&again.sent, name);
         shmnd_put64(&again.remote[2], name);
-        shmnd_tally_open(&again, name);
+        shmnd_counters_open(&again, name);
     }
     return NULL;
 }
@@ -176,17 +176,17 @@ static void never_of_two_uses(void)
     memset(&again, 0, sizeof again);
     CHECK(pthread_create(&thread, NULL, owner, NULL) == 0);
     do {
-        if (!shmnd_tally_read(&again, words))
+        if (!shmnd_counters_read(&again, words))
             continue;
-        EQUAL(words[offsetof(struct shmnd_tally, sent) / 8],
-              words[offsetof(struct shmnd_tally, name) / 8]);
-        EQUAL(words[offsetof(struct shmnd_tally, remote) / 8 + 2],
-              words[offsetof(struct shmnd_tally, name) / 8]);
-    } while (shmnd_tally_name(&again) != USES);
+        EQUAL(words[offsetof(struct shmnd_counters, sent) / 8],
+              words[offsetof(struct shmnd_counters, name) / 8]);
+        EQUAL(words[offsetof(struct shmnd_counters, remote) / 8 + 2],
+              words[offsetof(struct shmnd_counters, name) / 8]);
+    } while (shmnd_counters_name(&again) != USES);
     CHECK(pthread_join(thread, NULL) == 0);
-    CHECK(shmnd_tally_read(&again, words));
-    shmnd_tally_close(&again);
-    CHECK(!shmnd_tally_read(&again, words));
+    CHECK(shmnd_counters_read(&again, words));
+    shmnd_counters_close(&again);
+    CHECK(!shmnd_counters_read(&again, words));
     EQUAL(words[0], USES);
 }
 

@@ -18,8 +18,8 @@ static void age(struct duo *d, uint64_t slots, uint64_t messages)
         q->posted_base = q->own.matched - messages;
         shmnd_put64(&q->link.mine->taken, messages);
         shmnd_put64(&q->link.mine->posted, messages);
-        shmnd_put64(&q->tally->sent, messages);
-        shmnd_put64(&q->tally->taken, messages);
+        shmnd_put64(&q->counters->sent, messages);
+        shmnd_put64(&q->counters->taken, messages);
         shmnd_count_posted(q);
     }
 }
@@ -460,7 +460,7 @@ static void sinks_that_violate(void)
         EQUAL(post_receive(d.b, 1, &r, 1), SHMND_SUCCESS);
         EQUAL(post_receive(d.b, 2, &r, 1), SHMND_SUCCESS);
         if (k >= 8) {
-            CHECK(shmnd_rx_forget_region(&d.b->q, tb));
+            CHECK(shmnd_rx_drop_region(&d.b->q, tb));
             EQUAL(shmnd_region_of(&d.pb->registry, tb)->posted, 0);
             shmnd_region_of(&d.pb->registry, tb)->token = 0;
         }
@@ -520,7 +520,7 @@ static void regions_count_published_receives(void)
         EXPECT_RECEIVED(d.qb, i, 100);
     }
     EQUAL(region->posted, 14);
-    CHECK(shmnd_rx_forget_region(&d.b->q, tb));
+    CHECK(shmnd_rx_drop_region(&d.b->q, tb));
     EQUAL(region->posted, 0);
     EQUAL(post_receive(d.b, 10, r, 2), SHMND_SUCCESS);
     EQUAL(region->posted, 2);

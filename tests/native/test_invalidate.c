@@ -72,7 +72,7 @@ static bool alive(const struct stage *s)
 {
     const struct shmnd_registry *r = &s->d.pb->registry;
     bool granted = shmnd_relaxed32(&shmnd_grant_slot(r, s->window)->token) == s->window;
-    EQUAL(granted, shmnd_region_of(r, s->window) && shmnd_region_of(r, s->window)->bond != 0);
+    EQUAL(granted, shmnd_region_of(r, s->window) && shmnd_region_of(r, s->window)->serial != 0);
     return granted;
 }
 
@@ -275,7 +275,7 @@ static void windows_of_others(void)
     pair_connect(c, e);
     uint32_t other = window_bind(e, s.open, 4096, ALL, TOLD + 1);
     refused(&s, other);
-    CHECK(shmnd_region_of(&s.d.pb->registry, other)->bond == e->q.bond);
+    CHECK(shmnd_region_of(&s.d.pb->registry, other)->serial == e->q.serial);
     struct shmnd_sge m = sge(s.src, 8, s.ta);
     EQUAL(post_rdma(c, 5, SHMND_WRITE, &m, 1, s.open, other, 0), SHMND_SUCCESS);
     EXPECT(s.d.qa, SHMND_WRITE, 5, SHMND_SUCCESS);

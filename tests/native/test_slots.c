@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The slot ring: sizes around the bounds of a slot, positions around a wrap,
- * room, and what a liar on the other side achieves.
+ * room, and what a hostile peer on the other side achieves.
  */
 #include "check.h"
 #include "wire/slots.h"

@@ -28,7 +28,7 @@ static bool take_window(struct lane *l)
     CHECK(status == SHMND_SUCCESS || status == SHMND_NO_MORE_ENTRIES);
     if (i == REQUESTS || status != SHMND_SUCCESS)
         return false;
-    if (!shmnd_window_unbind(q->registry, l->window, q->bond))
+    if (!shmnd_window_unbind(q->registry, l->window, q->serial))
         return true;
     shmnd_region_of(q->registry, l->window)->token = 0;
     l->out[i].asked = TAKEN;

@@ -34,7 +34,7 @@ struct queue {
 
 struct pair {
     struct shmnd_qp q;
-    struct shmnd_tally tally;
+    struct shmnd_counters counters;
     struct proc *proc;
     struct queue *receive, *initiator;
     struct link *link;
@@ -68,7 +68,7 @@ struct world {
     struct pair pairs[W_PAIRS];
     struct link links[W_PAIRS / 2];
     uint32_t queue_count, pair_count, link_count;
-    uint64_t bonds;
+    uint64_t serials;
 };
 
 struct world_options {
@@ -172,7 +172,7 @@ static inline struct pair *pair_new(struct queue *receive, struct queue *initiat
     e->initiator = initiator;
     e->extents = o.sges;
     q->owner = e;
-    q->tally = &e->tally;
+    q->counters = &e->counters;
     q->context = e;
     q->registry = &p->registry;
     q->receive_cq = &receive->cq;
@@ -234,9 +234,9 @@ static inline void pair_attach(struct pair *e, struct link *l, int me, struct pa
         (struct shmnd_slots_reader){l->memory + l->map.ring_off[it], &end->mine->read_pos, 0, 0};
     q->posted_base = q->own.matched;
     q->peer = &e->proc->peer;
-    q->bond = ++e->proc->world->bonds;
-    shmnd_tally_clear(q->tally);
-    shmnd_tally_open(q->tally, q->bond);
+    q->serial = ++e->proc->world->serials;
+    shmnd_counters_clear(q->counters);
+    shmnd_counters_open(q->counters, q->serial);
     shmnd_qp_enter(q, SHMND_QP_ATTACHED);
     shmnd_count_posted(q);
     e->link = l;
@@ -347,7 +347,7 @@ static inline uint32_t window_bind(struct pair *e, const void *at, uint64_t byte
 {
     uint32_t token = window_new(e->proc, at, bytes, allowed, e->q.link.connection);
     struct shmnd_region *r = shmnd_region_of(&e->proc->registry, token);
-    r->bond = e->q.bond;
+    r->serial = e->q.serial;
     r->context = (void *)(uintptr_t)context;
     queue_reserve(e->receive, 1);
     return token;
@@ -565,10 +565,10 @@ static inline uint32_t post_rdma(struct pair *e, uint64_t context, uint8_t type,
 static inline void window_invalidate(struct pair *e, uint64_t context, uint32_t token)
 {
     struct shmnd_region *r = shmnd_region_of(&e->proc->registry, token);
-    bool bound = r && r->bond == e->q.bond;
+    bool bound = r && r->serial == e->q.serial;
     if (bound) {
         shmnd_grant_revoke(shmnd_grant_slot(&e->proc->registry, token));
-        r->bond = 0;
+        r->serial = 0;
         r->token = 0;
     }
     shmnd_post_window(&e->q, (void *)(uintptr_t)context, SHMND_INVALIDATE, bound ? token : 0,
@@ -588,7 +588,7 @@ static inline void disconnect(struct pair *e)
     settle(e);
 }
 
-/* Marks the other process of `p` dead, as the hub does. */
+/* Marks the other process of `p` dead, as the progress engine does. */
 static inline void peer_dies(struct proc *p)
 {
     struct world *w = p->world;
@@ -601,10 +601,10 @@ static inline void peer_dies(struct proc *p)
 /* ---- closing ---------------------------------------------------------------------------- */
 
 /* What others may read of a pair is what it knows of itself. */
-static inline void tally_check(const struct pair *e)
+static inline void counters_check(const struct pair *e)
 {
     const struct shmnd_qp *q = &e->q;
-    const struct shmnd_tally *t = &e->tally;
+    const struct shmnd_counters *t = &e->counters;
     EQUAL(shmnd_relaxed64(&t->state), q->state);
     EQUAL(shmnd_relaxed64(&t->sent), q->messages);
     EQUAL(shmnd_relaxed64(&t->recalled), q->recalled);
@@ -622,7 +622,7 @@ static inline void tally_check(const struct pair *e)
 static inline void world_close(struct world *w)
 {
     for (uint32_t i = 0; i < w->pair_count; i++)
-        tally_check(&w->pairs[i]);
+        counters_check(&w->pairs[i]);
     for (int i = 0; i < 2; i++) {
         close(w->p[i].doorbell);
         close(w->p[i].rung_by);

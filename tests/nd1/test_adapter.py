@@ -419,7 +419,7 @@ def test_children_keep_the_adapter_alive(make_end: Callable[..., End]) -> None:
     del adapter
     assert cq.get_results(1) == []
     cq.resize(16)
-    cq.face.close()
+    cq.nd1_adapter.close()
 
 
 def test_everything_after_close_is_device_removed(end: End) -> None:

@@ -234,8 +234,8 @@ adapter.close()
 
 def broker_pid(place: Place | None = None) -> int:
     """Return the process that serves a place (the tests' own), 0 when there is none."""
-    with visit(place or place_of()) as visitor:
-        return 0 if visitor is None else visitor.pid
+    with visit(place or place_of()) as observer:
+        return 0 if observer is None else observer.pid
 
 
 def end_process(pid: int, number: int = signal.SIGKILL) -> None:

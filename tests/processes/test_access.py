@@ -160,7 +160,7 @@ else:
     listener = listening(adapter)
     say(listener.get_local_address())
     talk = Talk.of(listener)
-say([peer.vm for peer, _ in adapter.hub._peers._adapters.values()])
+say([peer.vm for peer, _ in adapter.engine._peers._adapters.values()])
 hear()
 adapter.close()
 """
@@ -201,7 +201,7 @@ def test_memory_of_another_user_is_not_reached_through_us(common: Path) -> None:
 @only_root
 @pytest.mark.parametrize("lies", ["number", "number and pidfd"])
 def test_a_process_is_not_taken_for_another_one_of_its_user(common: Path, lies: str) -> None:
-    """Else whoever sends to it would write into that other one, wherever the liar likes."""
+    """Else whoever sends to it would write into that other one, wherever the hostile peer likes."""
     assert not _near(common, ANNA, ANNA, lies=lies)
 
 
@@ -347,7 +347,7 @@ def test_many_members_start_at_once(common: Path) -> None:
 say("ready")
 hear()
 adapter = shmnd.open_adapter(group={CLUB})
-say(adapter.hub.client.broker)
+say(adapter.engine.client.broker)
 hear()
 """
     children = [

@@ -42,7 +42,7 @@ except (ConnectionError, AssertionError):
 adapter.close()
 """
 
-LIAR = """
+HOSTILE_PEER = """
 import socket
 from shmnd.common.descriptors import Doorbell
 Doorbell.drain = lambda self: True  # it never takes a ring
@@ -53,9 +53,9 @@ talk = Talk.of(listener)
 say("talks")
 
 def ends():
-    hub = adapter.hub
-    ringing = [process.doorbell.fileno() for process in hub._peers._processes.values()]
-    return ringing, list(hub._watch._doorbells)
+    engine = adapter.engine
+    ringing = [process.doorbell.fileno() for process in engine._peers._processes.values()]
+    return ringing, list(engine._watch._doorbells)
 
 def as_socket(fd):
     return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=fd)
@@ -83,7 +83,7 @@ def attack(how):
 
 how = hear()
 while not all(ends()):
-    adapter.hub.progress()
+    adapter.engine.progress()
 while True:
     attack(how)
     if how == "closes":
@@ -102,7 +102,7 @@ SPOILED: dict[str, Callable[[int], bool]] = {
     "shuts": lambda state: bool(state & select.POLLHUP),
     "closes": lambda state: bool(state & select.POLLHUP),
 }
-"""What the doorbell of the liar has come to, as its victim sees it."""
+"""What the doorbell of the hostile peer has come to, as its victim sees it."""
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +117,7 @@ def doorbell_of(adapter: shmnd.Adapter, pid: int) -> int:
     """Return what a process is rung by."""
     (fd,) = {
         process.doorbell.fileno()
-        for peer, process in adapter.hub._peers._adapters.values()
+        for peer, process in adapter.engine._peers._adapters.values()
         if peer.pid == pid
     }
     return fd
@@ -130,18 +130,18 @@ def state_of(fd: int) -> int:
 
 
 @pytest.mark.parametrize("how", SPOILED)
-def test_a_liar_spoils_only_its_own_rings(how: str) -> None:
+def test_a_hostile_peer_spoils_only_its_own_rings(how: str) -> None:
     with (
         Child(HONEST) as honest,
-        Child(LIAR) as liar,
+        Child(HOSTILE_PEER) as hostile_peer,
         shmnd.open_adapter() as adapter,
     ):
         good = Talk.to(adapter, tuple(honest.hear()))
-        bad = Talk.to(adapter, tuple(liar.hear()))
-        assert liar.hear() == "talks"
+        bad = Talk.to(adapter, tuple(hostile_peer.hear()))
+        assert hostile_peer.hear() == "talks"
         good.cq.spin = bad.cq.spin = 0.0
-        liar.say(how)
-        its_doorbell = doorbell_of(adapter, liar.pid)
+        hostile_peer.say(how)
+        its_doorbell = doorbell_of(adapter, hostile_peer.pid)
         deadline = time.monotonic() + PATIENCE
         while not SPOILED[how](state_of(its_doorbell)):
             ring(bad)

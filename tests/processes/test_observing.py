@@ -22,7 +22,7 @@ from shmnd.broker.place import place_of
 from shmnd.broker.protocol import Descriptor
 from shmnd.ring import Segment
 from shmnd_tools import ps, top, trace
-from shmnd_tools.counter_reader import Tallies
+from shmnd_tools.counter_reader import CounterReader
 from shmnd_tools.main import main
 from shmnd_tools.scene import Scene
 
@@ -52,9 +52,9 @@ def echo() -> Iterator[Child]:
 
 
 def look() -> Scene:
-    tallies = Tallies(None)
-    tallies.refresh()
-    return Scene.of(tallies)
+    counter_table = CounterReader(None)
+    counter_table.refresh()
+    return Scene.of(counter_table)
 
 
 def row_of(pid: int) -> dict[str, Any]:
@@ -229,9 +229,9 @@ def test_a_restart_of_the_broker_hides_no_process(
             ], stage
 
         def knows(pid: int) -> bool:
-            with visit(place_of()) as visitor:
-                assert visitor is not None
-                return pid in {row["pid"] for row in visitor.records("processes")}
+            with visit(place_of()) as observer:
+                assert observer is not None
+                return pid in {row["pid"] for row in observer.records("processes")}
 
         eventually(lambda: knows(silent["polls"].pid))
         listener.close()
@@ -354,21 +354,21 @@ def follow(
     raise AssertionError(f"no {event!r} {detail!r}: {happened}")
 
 
-def test_a_liar_is_shown_and_no_more(
+def test_a_hostile_peer_is_shown_and_no_more(
     adapter: shmnd.Adapter, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A process may write what it likes into its own tallies."""
+    """A process may write what it likes into its own counters."""
     for _ in range(50):
         forged = Segment.create(4096, label="tally")
-        honest = os.pread(adapter.tallies.segments()[0][1].fd, 64, 0)
+        honest = os.pread(adapter.counter_table.segments()[0][1].fd, 64, 0)
         os.pwrite(forged.fd, honest + os.urandom(4096 - 64), 0)
         os.pwrite(forged.fd, bytes(8), 48)  # the first segment: its head counts
         fd = forged.fd
 
-        def refresh(self: Tallies, fd: int = fd) -> None:
+        def refresh(self: CounterReader, fd: int = fd) -> None:
             self._known = dict(self._map([(ME, Descriptor(os.dup(fd)))]))
 
-        monkeypatch.setattr(Tallies, "refresh", refresh)
+        monkeypatch.setattr(CounterReader, "refresh", refresh)
         assert main(["ps"]) == 0
         assert "waits for" in capsys.readouterr().out
         options = argparse.Namespace(

@@ -309,7 +309,7 @@ def test_it_is_unmapped_with_the_last_view() -> None:
         ends.region.deregister().result(PATIENCE)
         del ends.memory
         ends.region.close()
-        ends.mine.hub.sync()
+        ends.mine.engine.sync()
         ends.theirs.close()
         ends.mine.close()
         del ends

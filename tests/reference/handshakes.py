@@ -11,11 +11,11 @@ from shmnd import NdError, Status
 from spi.harness import WAIT
 
 
-class Dances(Stage):
+class Handshakes(Stage):
     """Steps of connecting and disconnecting."""
 
     def connect(self, slot: int, swapped: bool) -> bool:
-        """The whole dance, with either side active."""
+        """The whole handshake, with either side active."""
         active, passive = self.slots[slot][::-1] if swapped else self.slots[slot]
         if not self._fresh(active, passive):
             return False
@@ -32,7 +32,9 @@ class Dances(Stage):
         return True
 
     def refuse(self, slot: int, swapped: bool, late: bool) -> bool:
-        """A dance that comes to nothing, before or after Accept; the queue pairs are as before."""
+        """A handshake that comes to nothing, before or after Accept; the queue pairs are as
+        before.
+        """
         active, passive = self.slots[slot][::-1] if swapped else self.slots[slot]
         if not self._fresh(active, passive):
             return False

@@ -152,7 +152,7 @@ class Stale(World):
 
 
 # fmt: off
-LIARS = [
+HOSTILE_PEERS = [
     Swapped, Lost, Doubled, Torn, Short, Copied, Hopeful, Gloomy, Deaf, Jumpy, Numb, Alarmist,
     Rigid, Slow, Stale,
 ]
@@ -160,7 +160,7 @@ LIARS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", LIARS)
+@pytest.mark.parametrize("world", HOSTILE_PEERS)
 def test_a_world_that_lies_is_found_out(
     world: type[World], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ import time
 from typing import Final
 
 from reference.completions import Completions
-from reference.handshakes import Dances
+from reference.handshakes import Handshakes
 from reference.memory import Window
 from reference.model import Violation
 from reference.stage import Node, Pair
@@ -24,7 +24,7 @@ LOST: Final = 3.0
 """Seconds without any progress after which something that must happen never will."""
 
 
-class World(Windows, Dances, Completions):
+class World(Windows, Handshakes, Completions):
     """Two nodes and their connections, real and as they should be."""
 
     def renew(self, slot: int) -> bool:

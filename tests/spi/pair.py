@@ -23,13 +23,13 @@ class Pair:
         self.completing: Any = None
 
     def dispose(self) -> None:
-        """Forget the operations of the dance, which keep their files alive."""
+        """Forget the operations of the handshake, which keep their files alive."""
         self.connecting = self.accepting = self.completing = None
 
     def other(self, end: End) -> End:
         return self.passive if end is self.active else self.active
 
-    # The dance, step by step. States are those of the tables, named by the active side.
+    # The handshake, step by step. States are those of the tables, named by the active side.
 
     def listen(self, backlog: int = 0) -> None:
         self.address = self.passive.listen(backlog)

@@ -287,7 +287,7 @@ def test_poll_of_one_file_gives_nothing_of_another(end: End) -> None:
     assert end.file.poll() == [notices[0]]
 
 
-def test_poll_delivers_the_whole_dance_of_a_connection(connected: Pair) -> None:
+def test_poll_delivers_the_whole_handshake_of_a_connection(connected: Pair) -> None:
     assert connected.active.file.poll() == [connected.connecting, connected.completing]
     assert connected.passive.file.poll()[-1] == connected.accepting
 

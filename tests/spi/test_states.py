@@ -2,8 +2,9 @@
 """The state tables of connections, cell by cell: late, repeated, crossed and abandoned calls.
 
 A row names the state, the call or event, how it ends, and the state afterwards. That state is
-shown by going on from it: a connector that is still in A1 to A4 finishes the dance and exchanges
-messages, one in A0 connects again, one in A5 can be disconnected, one in A6 is good for nothing.
+shown by going on from it: a connector that is still in A1 to A4 finishes the handshake and
+exchanges messages, one in A0 connects again, one in A5 can be disconnected, one in A6 is good for
+nothing.
 """
 
 import contextlib
@@ -131,7 +132,7 @@ def own_fault(pair: Pair) -> Status:
 
 
 def goes_on_from_a0(pair: Pair) -> None:
-    """Bind and the whole dance, with the same connector and queue pair."""
+    """Bind and the whole handshake, with the same connector and queue pair."""
     pair.passive.forget("connector")
     pair.bind()
     pair.connect()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import shmnd
 from processes.kit import join, listening
-from shmnd.runtime.progress import Hub
+from shmnd.runtime.progress import ProgressEngine
 
 WAIT = 10
 SIDES = 128, 896
@@ -42,16 +42,16 @@ def test_the_end_waits_for_a_copy_of_the_peer_and_close_does_not() -> None:
             kept.enter_context(connector)
         receiver.receive(None, "outstanding")
 
-        hub: Hub = adapter.hub
+        engine: ProgressEngine = adapter.engine
         words = hazard_words()
         assert words
         for word in words:
             word.value = PUSHING
         receiver.close()
-        assert len(hub.affairs._lingering) == 1
+        assert len(engine.pending_operations._lingering) == 1
         for word in words:
             word.value = 0
         end = time.monotonic() + WAIT
-        while hub.affairs._lingering and time.monotonic() < end:
+        while engine.pending_operations._lingering and time.monotonic() < end:
             cq.wait(timeout=0.01)
-        assert not hub.affairs._lingering
+        assert not engine.pending_operations._lingering

@@ -10,7 +10,7 @@ from shmnd.broker.place import Place, place_of
 from shmnd.broker.server import Server
 from unit.broker.wire import serving
 from unit.fakes import World
-from unit.sides import Dancers
+from unit.sides import Sides
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def world() -> Iterator[World]:
 
 
 @pytest.fixture
-def dancers(world: World) -> Iterator[Dancers]:
+def sides(world: World) -> Iterator[Sides]:
     """Two ends of that world that are about to meet."""
-    made = Dancers(world)
+    made = Sides(world)
     yield made
     vars(made).clear()  # pytest holds the object until everything is torn down

@@ -18,7 +18,7 @@ from shmnd.broker.protocol import VERSION, Descriptor, decode, encode, name_of
 from shmnd.broker.rendezvous import Rendezvous
 from shmnd.handshake.queue_pair_link import LinkState, QpState
 from shmnd.info import LIMITS
-from shmnd.runtime.progress import Hub
+from shmnd.runtime.progress import ProgressEngine
 from shmnd.status import Status, error
 from unit.sealed import sealed_memory
 
@@ -102,9 +102,9 @@ class FakeBroker:
 class FakeClient:
     """What BrokerClient is, for a FakeBroker."""
 
-    def __init__(self, broker: FakeBroker, hub: Hub) -> None:
+    def __init__(self, broker: FakeBroker, engine: ProgressEngine) -> None:
         self.broker = broker
-        self.hub = hub
+        self.engine = engine
         self.alive = False
         self.inbox: deque[tuple[dict[str, Any], list[int]]] = deque()
         self._event = os.eventfd(0, os.EFD_NONBLOCK)
@@ -123,7 +123,7 @@ class FakeClient:
         self._ask(
             "hello",
             (self._pidfd,),
-            {"version": VERSION, "key": self.hub.key, "pid": os.getpid(), "holds": holds},
+            {"version": VERSION, "key": self.engine.key, "pid": os.getpid(), "holds": holds},
         )
 
     def fileno(self) -> int:
@@ -177,7 +177,7 @@ class FakeClient:
         self._hello(holds=True)
         self._replaying = True
         try:
-            self.hub.on_reconnect(self)
+            self.engine.on_reconnect(self)
             self._ask("holds", (), {"done": True})
         finally:
             self._replaying = False
@@ -442,7 +442,7 @@ class FakeQueuePair:
         try:
             os.write(self._peer.doorbell_fd, b"\0")
         except OSError:
-            pass  # the other hub is gone
+            pass  # the other progress engine is gone
 
 
 # -- the ends -------------------------------------------------------------------------------------
@@ -451,16 +451,18 @@ class FakeQueuePair:
 class FakeAdapter:
     """An adapter with a host, limits and as many segments as a test wants."""
 
-    def __init__(self, hub: Hub, host: str = "127.0.0.1", limits: Any = LIMITS) -> None:
-        self.hub = hub
+    def __init__(
+        self, engine: ProgressEngine, host: str = "127.0.0.1", limits: Any = LIMITS
+    ) -> None:
+        self.engine = engine
         self.host = host
         self.limits = limits
         self._key = os.urandom(UID_DIGITS // 2).hex()
         self.uid = name_of(self._key)
         self.owned: list[tuple[int, int, int, bool]] = []
         self.open = True
-        hub._users += 1
-        hub.register_adapter(self, {"made": "for a test"})
+        engine._users += 1
+        engine.register_adapter(self, {"made": "for a test"})
 
     def segments(self) -> list[tuple[int, int, int, bool]]:
         return self.owned
@@ -468,7 +470,7 @@ class FakeAdapter:
     def add_segment(self, seg: int, size: int = 4096, writable: bool = True) -> None:
         fd = sealed_memory(size)
         self.owned.append((seg, size, fd, writable))
-        self.hub.announce_segment(self, seg, size, fd, writable, "Adapter.allocate")
+        self.engine.announce_segment(self, seg, size, fd, writable, "Adapter.allocate")
 
     def check_open(self, call: str) -> None:
         if not self.open:
@@ -480,7 +482,7 @@ class FakeAdapter:
     def close(self) -> None:
         if self.open:
             self.open = False
-            self.hub.unregister_adapter(self)
+            self.engine.unregister_adapter(self)
             for _, _, fd, _ in self.owned:
                 os.close(fd)
 
@@ -492,31 +494,31 @@ class World:
         self.broker = FakeBroker()
         self.planes: list[FakeDataPlane] = []
         self._adapters: list[weakref.ref[FakeAdapter]] = []
-        self._hubs: list[Hub] = []
+        self._engines: list[ProgressEngine] = []
 
-    def hub(self) -> Hub:
+    def engine(self) -> ProgressEngine:
         plane = FakeDataPlane()
-        hub = Hub(lambda new: FakeClient(self.broker, new), plane)
-        hub._rejoin.aside = lambda step: step()  # the fakes know one thread
+        engine = ProgressEngine(lambda new: FakeClient(self.broker, new), plane)
+        engine._reconnection.aside = lambda step: step()  # the fakes know one thread
         self.planes.append(plane)
-        self._hubs.append(hub)
-        return hub
+        self._engines.append(engine)
+        return engine
 
-    def adapter(self, hub: Hub | None = None, **options: Any) -> FakeAdapter:
+    def adapter(self, engine: ProgressEngine | None = None, **options: Any) -> FakeAdapter:
         """An adapter of a process of its own, or of one that is there."""
-        adapter = FakeAdapter(hub or self.hub(), **options)
+        adapter = FakeAdapter(engine or self.engine(), **options)
         self._adapters.append(weakref.ref(adapter))
         return adapter
 
     def progress(self) -> None:
-        for hub in self._hubs:
-            hub.progress()
+        for engine in self._engines:
+            engine.progress()
 
     def close(self) -> None:
         for ref in self._adapters:
             adapter = ref()
             if adapter is not None:
                 adapter.close()
-        for hub in self._hubs:
-            hub.close()
+        for engine in self._engines:
+            engine.close()
         FakeLink.memories.clear()

@@ -62,16 +62,16 @@ class End:
 
     @property
     def state(self) -> State:
-        self.adapter.hub.progress()
+        self.adapter.engine.progress()
         self.connector._tick()
         return self.connector._state
 
     @property
-    def hub(self) -> Any:
-        return self.adapter.hub
+    def engine(self) -> Any:
+        return self.adapter.engine
 
 
-class Dancers:
+class Sides:
     """The active and the passive side, and the steps between their states."""
 
     def __init__(self, world: World) -> None:
@@ -156,13 +156,15 @@ class Dancers:
         return self.active if state[0] == "A" else self.passive
 
     def assert_nothing_undecided(self) -> None:
-        """The broker and both hubs know of no connection, and of nothing but the listener."""
+        """The broker and both progress engines know of no connection, and of nothing but the
+        listener.
+        """
         rendezvous = self.world.broker.rendezvous
         assert not rendezvous.connections.records
         for end in (self.active, self.passive):
-            assert not end.hub._ends
-            assert not end.hub.ledger.live
-            assert not end.hub.ledger.armed
+            assert not end.engine._ends
+            assert not end.engine.broker_state.live
+            assert not end.engine.broker_state.armed
         bound = [b for p in rendezvous.processes.values() for b in p.objects.values()]
         assert [b.kind for b in bound] in (["listener"], [])
-        assert not self.active.hub.ledger.bound
+        assert not self.active.engine.broker_state.bound

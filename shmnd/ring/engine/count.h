@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a queue pair keeps its tally: the few moments at which its numbers change.
+ * Where a queue pair keeps its counters: the few moments at which its numbers change.
  *
  * Called by whoever holds the queue pair, where it has just changed what it counts for
  * itself; counters.h says why stores are all it takes.
@@ -13,38 +13,38 @@
 static inline void shmnd_qp_enter(struct shmnd_qp *qp, enum shmnd_qp_state state)
 {
     qp->state = state;
-    shmnd_put64(&qp->tally->state, state);
+    shmnd_put64(&qp->counters->state, state);
 }
 
 /* One more message is on its way. */
 static inline void shmnd_count_sent(struct shmnd_qp *qp, uint64_t bytes)
 {
-    shmnd_put64(&qp->tally->sent, qp->messages);
-    shmnd_tally_add(&qp->tally->sent_bytes, bytes);
+    shmnd_put64(&qp->counters->sent, qp->messages);
+    shmnd_counters_add(&qp->counters->sent_bytes, bytes);
 }
 
 static inline void shmnd_count_recalled(struct shmnd_qp *qp, uint64_t bytes)
 {
-    shmnd_put64(&qp->tally->recalled, qp->recalled);
-    shmnd_tally_add(&qp->tally->sent_bytes, 0 - bytes);
+    shmnd_put64(&qp->counters->recalled, qp->recalled);
+    shmnd_counters_add(&qp->counters->sent_bytes, 0 - bytes);
 }
 
 /* A receive was posted. Those of a shared queue are not counted. */
 static inline void shmnd_count_posted(struct shmnd_qp *qp)
 {
-    shmnd_put64(&qp->tally->posted, qp->own.posted - qp->posted_base);
+    shmnd_put64(&qp->counters->posted, qp->own.posted - qp->posted_base);
 }
 
 /* A message was taken to its end. */
 static inline void shmnd_count_received(struct shmnd_qp *qp, uint64_t bytes)
 {
-    shmnd_tally_add(&qp->tally->received_bytes, bytes);
+    shmnd_counters_add(&qp->counters->received_bytes, bytes);
 }
 
 /* The initiator's queue became longer or shorter. */
 static inline void shmnd_count_requests(struct shmnd_qp *qp)
 {
-    shmnd_put64(&qp->tally->outstanding, qp->wq_tail - qp->wq_head);
+    shmnd_put64(&qp->counters->outstanding, qp->wq_tail - qp->wq_head);
 }
 
 /* The oldest request waits for a receive since then; 0: it does not, or not any more. */
@@ -54,28 +54,28 @@ static inline void shmnd_count_waiting(struct shmnd_qp *qp, struct shmnd_wqe *ol
     if (oldest->since_ns == since_ns)
         return;
     oldest->since_ns = since_ns;
-    shmnd_put64(&qp->tally->waiting_ns, since_ns);
+    shmnd_put64(&qp->counters->waiting_ns, since_ns);
 }
 
 /* A Read or Write moved its bytes. */
 static inline void shmnd_count_rdma(struct shmnd_qp *qp, uint8_t type, uint64_t bytes)
 {
     bool reading = type == SHMND_READ;
-    shmnd_tally_add(reading ? &qp->tally->reads : &qp->tally->writes, 1);
-    shmnd_tally_add(reading ? &qp->tally->read_bytes : &qp->tally->written_bytes, bytes);
+    shmnd_counters_add(reading ? &qp->counters->reads : &qp->counters->writes, 1);
+    shmnd_counters_add(reading ? &qp->counters->read_bytes : &qp->counters->written_bytes, bytes);
 }
 
 /* A request ended otherwise than with ND_SUCCESS. */
 static inline void shmnd_count_failure(struct shmnd_qp *qp, uint32_t status)
 {
-    shmnd_tally_add(&qp->tally->failures, 1);
-    shmnd_put64(&qp->tally->status, status);
+    shmnd_counters_add(&qp->counters->failures, 1);
+    shmnd_put64(&qp->counters->status, status);
 }
 
 /* A receive did. */
 static inline void shmnd_count_unfilled(struct shmnd_qp *qp, uint32_t status)
 {
-    shmnd_tally_add(&qp->tally->unfilled, 1);
+    shmnd_counters_add(&qp->counters->unfilled, 1);
     shmnd_count_failure(qp, status);
 }
 

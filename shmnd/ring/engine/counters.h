@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keeping a tally: what others may read of a queue pair while it works, hangs, or is
+ * Keeping a set of counters: what others may read of a queue pair while it works, hangs, or is
  * stopped. A reader asks nobody and holds nobody up.
  *
  * Each word has one writer, who stores it relaxed where it changes the number that it
@@ -9,13 +9,13 @@
  * looked; there is no fence, no lock, and no question whether anybody looks.
  *
  * Words are true one by one, as of some moment each; two of them need not be of the
- * same one. Only whose words they are must not be mixed up, for a tally is used again:
+ * same one. Only whose words they are must not be mixed up, for a set of counters is used again:
  *
- * Argument for SYNC tally. The name is taken away before the words of another use are
+ * Argument for SYNC counters. The name is taken away before the words of another use are
  * written, with a fence between, and given after them, with release. A reader takes
  * the name with acquire, reads, fences, and takes it again: two equal names that are
  * not 0 mean that all words between are of that one use, since no name comes twice. A
- * death in between leaves a name of 0, or a tally that is whole. Serves invariant 1:
+ * death in between leaves a name of 0, or a set of counters that is whole. Serves invariant 1:
  * the owner decides nothing by what stands here.
  */
 #ifndef SHMND_ENGINE_COUNTERS_H
@@ -27,60 +27,60 @@
 
 /* ---- the owner ----------------------------------------------------------------------- */
 
-static inline void shmnd_tally_add(shmnd_word64 *w, uint64_t n)
+static inline void shmnd_counters_add(shmnd_word64 *w, uint64_t n)
 {
     /* relaxed, and in two steps: nobody else writes it */
     shmnd_put64(w, shmnd_relaxed64(w) + n);
 }
 
 /* Nobody is counted here any more. */
-static inline void shmnd_tally_close(struct shmnd_tally *t)
+static inline void shmnd_counters_close(struct shmnd_counters *t)
 {
     shmnd_put64(&t->name, 0);
-    /* SYNC tally: fence, pairs with the fence in shmnd_tally_still() */
+    /* SYNC counters: fence, pairs with the fence in shmnd_counters_still() */
     shmnd_stores_before();
 }
 
 /* Empties it for another use. The caller writes what is known of that, then names it. */
-static inline void shmnd_tally_clear(struct shmnd_tally *t)
+static inline void shmnd_counters_clear(struct shmnd_counters *t)
 {
-    shmnd_tally_close(t);
+    shmnd_counters_close(t);
     shmnd_word64 *words = (shmnd_word64 *)t;
     for (size_t i = 0; i < sizeof *t / sizeof words[0]; i++)
         shmnd_put64(&words[i], 0);
 }
 
-static inline void shmnd_tally_open(struct shmnd_tally *t, uint64_t name)
+static inline void shmnd_counters_open(struct shmnd_counters *t, uint64_t name)
 {
-    /* SYNC tally: release, pairs with acquire in shmnd_tally_name() */
+    /* SYNC counters: release, pairs with acquire in shmnd_counters_name() */
     shmnd_release64(&t->name, name);
 }
 
 /* ---- a reader ------------------------------------------------------------------------ */
 
-/* Whose tally it is; 0: nobody's. */
-static inline uint64_t shmnd_tally_name(const struct shmnd_tally *t)
+/* Whose counters it is; 0: nobody's. */
+static inline uint64_t shmnd_counters_name(const struct shmnd_counters *t)
 {
-    /* SYNC tally: acquire, pairs with release in shmnd_tally_open() */
+    /* SYNC counters: acquire, pairs with release in shmnd_counters_open() */
     return shmnd_acquire64(&t->name);
 }
 
 /* After reading: was it that one's all the time? */
-static inline bool shmnd_tally_still(const struct shmnd_tally *t, uint64_t name)
+static inline bool shmnd_counters_still(const struct shmnd_counters *t, uint64_t name)
 {
-    /* SYNC tally: fence, pairs with the fence in shmnd_tally_close() */
+    /* SYNC counters: fence, pairs with the fence in shmnd_counters_close() */
     shmnd_loads_before();
     return shmnd_relaxed64(&t->name) == name;
 }
 
 /* Copies the words out. False: it is nobody's, or was given to another one meanwhile. */
-static inline bool shmnd_tally_read(const struct shmnd_tally *t, uint64_t *out)
+static inline bool shmnd_counters_read(const struct shmnd_counters *t, uint64_t *out)
 {
     const shmnd_word64 *words = (const shmnd_word64 *)t;
-    uint64_t name = shmnd_tally_name(t);
+    uint64_t name = shmnd_counters_name(t);
     for (size_t i = 0; i < sizeof *t / sizeof words[0]; i++)
         out[i] = shmnd_relaxed64(&words[i]);
-    return name != 0 && shmnd_tally_still(t, name);
+    return name != 0 && shmnd_counters_still(t, name);
 }
 
 #endif

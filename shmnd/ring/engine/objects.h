@@ -244,9 +244,9 @@ struct shmnd_qp {
     struct shmnd_registry *registry;
     struct shmnd_cq *receive_cq, *initiator_cq;
     struct shmnd_peer *peer;
-    struct shmnd_tally *tally; /* what others may read of it; written, never read back */
+    struct shmnd_counters *counters; /* what others may read of it; written, never read back */
     struct shmnd_link_end link;
-    uint64_t bond; /* a number for this connection that no other of this process ever had */
+    uint64_t serial; /* a number for this connection that no other of this process ever had */
     enum shmnd_qp_state state;
     uint32_t receive_bit, initiator_bit; /* of ours, in our queues' bells */
     uint32_t max_transfer, inline_size, max_read_sge;

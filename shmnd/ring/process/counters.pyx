@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""Tallies: what an adapter tells of itself to whoever may look, and how to look.
+"""Counters: what an adapter tells of itself to whoever may look, and how to look.
 
 An adapter keeps one for each of its queue pairs in segments that only it can write. The data plane
 counts there as it goes (counters.h); nobody asks the process anything, so a look works as well
@@ -27,8 +27,8 @@ FIELDS = (
     "failures", "status", "name", "state", "role", "connection", "since_ns", "receive_depth",
     "initiator_depth", "peer_pid", "local", "remote",
 )
-"""The words of a tally, in their order; the last two are addresses."""
-SHARED = c.SHMND_TALLY_SHARED
+"""The words of a set of counters, in their order; the last two are addresses."""
+SHARED = c.SHMND_COUNTERS_SHARED
 """`receive_depth` with a shared receive queue."""
 HEAD_FIELDS = ("regions", "region_bytes", "sleepers", "sleeping_ns", "notifies")
 
@@ -57,13 +57,13 @@ def _address(high: int, low: int, last: int) -> tuple[str, int] | None:
     return (socket.inet_ntop(family, packed), port) if family == socket.AF_INET6 else None
 
 
-cdef class Tallies:
-    """The tallies of one adapter. `announce(seg, segment, call)` publishes each segment but the
+cdef class CounterTable:
+    """The counters of one adapter. `announce(seg, segment, call)` publishes each segment but the
     first, which goes with the adapter."""
 
     def __init__(self, announce, uid: str) -> None:
         if self._pages is not None:
-            raise TypeError("tallies are made once")
+            raise TypeError("counters are made once")
         self._announce = announce
         self._uid = uid
         self._pages = []
@@ -73,38 +73,40 @@ cdef class Tallies:
     def open(self, place: int) -> None:
         """Make the first segment. `place` stands for where processes of the namespace meet."""
         if self._pages is None or self._head != NULL:
-            raise TypeError("tallies are opened once")
+            raise TypeError("counters are opened once")
         self._place = place
         cdef Segment first = self._grow("open_adapter")  # kept in _pages
-        self._head = <c.shmnd_tally_head *>first.base
+        self._head = <c.shmnd_counters_head *>first.base
 
     cdef Segment _grow(self, str call):
-        """Add a segment with free tallies. It is not announced yet."""
+        """Add a segment with free counters. It is not announced yet."""
         cdef uint64_t entries = min((_FIRST_ENTRIES + 1) << len(self._pages), _MOST_ENTRIES + 1) - 1
-        cdef Segment page = Segment.create((entries + 1) * sizeof(c.shmnd_tally), label="tally",
+        cdef Segment page = Segment.create((entries + 1) * sizeof(c.shmnd_counters), label="tally",
                                            writable=False, call=call)
-        cdef c.shmnd_tally_head *head = <c.shmnd_tally_head *>page.base
+        cdef c.shmnd_counters_head *head = <c.shmnd_counters_head *>page.base
         cdef uint64_t i
-        head.magic = c.SHMND_TALLY_MAGIC
+        head.magic = c.SHMND_COUNTERS_MAGIC
         head.uid[0], head.uid[1] = int(self._uid[:16], 16), int(self._uid[16:], 16)
         head.pid = self._owner
         head.since_ns = time.time_ns()
         head.entries = entries
         head.number = len(self._pages)
         head.place = self._place
-        # SYNC tally: release, pairs with acquire in TallyView
+        # SYNC counters: release, pairs with acquire in CountersView
         c.shmnd_release32(&head.version, c.SHMND_LAYOUT_VERSION)
         self._pages.append(page)
         for i in range(entries, 0, -1):
-            self._free.append((page, i * sizeof(c.shmnd_tally)))
+            self._free.append((page, i * sizeof(c.shmnd_counters)))
         return page
 
     cdef tuple take(self):
-        """The place of a tally that nobody uses: its segment, which must be held, and offset."""
+        """The place of a set of counters that nobody uses: its segment, which must be held, and
+        offset.
+        """
         if not self._free:
             page = self._grow("Adapter.create_queue_pair")
             try:
-                self._announce(c.SHMND_FIRST_TALLY_SEGMENT + len(self._pages) - 1, page,
+                self._announce(c.SHMND_FIRST_COUNTER_SEGMENT + len(self._pages) - 1, page,
                                "Adapter.create_queue_pair")
             except BaseException:
                 self._pages.pop()
@@ -112,16 +114,16 @@ cdef class Tallies:
                 raise
         return self._free.pop()
 
-    cdef name(self, c.shmnd_tally *tally):
-        """Let others see a tally that was cleared."""
+    cdef name(self, c.shmnd_counters *counters):
+        """Let others see a set of counters that was cleared."""
         self._names += 1
-        c.shmnd_put64(&tally.since_ns, time.time_ns())
-        c.shmnd_tally_open(tally, self._names)
+        c.shmnd_put64(&counters.since_ns, time.time_ns())
+        c.shmnd_counters_open(counters, self._names)
 
-    cdef void give_back(self, tuple place, c.shmnd_tally *tally) noexcept:
+    cdef void give_back(self, tuple place, c.shmnd_counters *counters) noexcept:
         """Its queue pair is gone. A forked child has nothing to give back."""
         if c.getpid() == self._owner:
-            c.shmnd_tally_close(tally)
+            c.shmnd_counters_close(counters)
             if self._head != NULL:
                 self._free.append(place)
 
@@ -132,21 +134,21 @@ cdef class Tallies:
 
     cdef void count_region(self, int n, uint64_t nbytes) noexcept:
         if self._counts():
-            c.shmnd_tally_add(&self._head.regions, <uint64_t>n)
-            c.shmnd_tally_add(&self._head.region_bytes, <uint64_t>n * nbytes)
+            c.shmnd_counters_add(&self._head.regions, <uint64_t>n)
+            c.shmnd_counters_add(&self._head.region_bytes, <uint64_t>n * nbytes)
 
     cdef void count_sleeper(self, int n) noexcept:
         if self._counts():
             c.shmnd_put64(&self._head.sleeping_ns, c.shmnd_now_ns())
-            c.shmnd_tally_add(&self._head.sleepers, <uint64_t>n)
+            c.shmnd_counters_add(&self._head.sleepers, <uint64_t>n)
 
     cdef void count_notify(self, int n) noexcept:
         if self._counts():
-            c.shmnd_tally_add(&self._head.notifies, <uint64_t>n)
+            c.shmnd_counters_add(&self._head.notifies, <uint64_t>n)
 
     def segments(self) -> list:
         """All segments, as (number, Segment)."""
-        return [(c.SHMND_FIRST_TALLY_SEGMENT + number, page)
+        return [(c.SHMND_FIRST_COUNTER_SEGMENT + number, page)
                 for number, page in enumerate(self._pages)]
 
     def close(self) -> None:
@@ -158,22 +160,23 @@ cdef class Tallies:
         self._free.clear()
 
 
-cdef class TallyView:
-    """Somebody's segment of tallies, mapped here to be read. What stands in it is not trusted: it
+cdef class CountersView:
+    """Somebody's segment of counters, mapped here to be read. What stands in it is not trusted: it
     may be any numbers, and nothing worse."""
 
     def __cinit__(self, Segment segment not None) -> None:
-        cdef c.shmnd_tally_head *head = <c.shmnd_tally_head *>segment.base
-        cdef uint64_t room = segment.size // sizeof(c.shmnd_tally)
+        cdef c.shmnd_counters_head *head = <c.shmnd_counters_head *>segment.base
+        cdef uint64_t room = segment.size // sizeof(c.shmnd_counters)
         cdef uint32_t version
         if room == 0:
-            raise error(Status.INTERNAL_ERROR, "TallyView",
-                        f"{segment.size} bytes hold no tallies")
-        # SYNC tally: acquire, pairs with release in Tallies
+            raise error(Status.INTERNAL_ERROR, "CountersView",
+                        f"{segment.size} bytes hold no counters")
+        # SYNC counters: acquire, pairs with release in Counters
         version = c.shmnd_acquire32(&head.version)
-        if head.magic != c.SHMND_TALLY_MAGIC or version != c.SHMND_LAYOUT_VERSION:
-            raise error(Status.INTERNAL_ERROR, "TallyView",
-                        f"no tallies of version {c.SHMND_LAYOUT_VERSION}, but of version {version}")
+        if head.magic != c.SHMND_COUNTERS_MAGIC or version != c.SHMND_LAYOUT_VERSION:
+            raise error(Status.INTERNAL_ERROR, "CountersView",
+                        f"no counters of version {c.SHMND_LAYOUT_VERSION}, "
+                        f"but of version {version}")
         self.segment = segment
         self._head = head
         # The segment's size is sealed, what the head says of itself is not. None of ours has more.
@@ -206,20 +209,20 @@ cdef class TallyView:
 
     def head(self) -> dict:
         """What is counted for the whole adapter, in its first segment."""
-        cdef c.shmnd_tally_head *h = self._head
+        cdef c.shmnd_counters_head *h = self._head
         return dict(zip(HEAD_FIELDS, (
             c.shmnd_relaxed64(&h.regions), c.shmnd_relaxed64(&h.region_bytes),
             c.shmnd_relaxed64(&h.sleepers), c.shmnd_relaxed64(&h.sleeping_ns),
             c.shmnd_relaxed64(&h.notifies))))
 
     def read(self, Py_ssize_t index) -> dict | None:
-        """One tally; None when nobody uses it, or it is given to another one just now."""
+        """One counters; None when nobody uses it, or it is given to another one just now."""
         cdef uint64_t words[32]
-        cdef c.shmnd_tally *tally
+        cdef c.shmnd_counters *counters
         if not 0 <= index < self.entries:
-            raise IndexError(f"tally {index} of {self.entries}")
-        tally = <c.shmnd_tally *>(self.segment.base + (index + 1) * sizeof(c.shmnd_tally))
-        if not c.shmnd_tally_read(tally, words):
+            raise IndexError(f"counters {index} of {self.entries}")
+        counters = <c.shmnd_counters *>(self.segment.base + (index + 1) * sizeof(c.shmnd_counters))
+        if not c.shmnd_counters_read(counters, words):
             return None
         found = {FIELDS[i]: words[i] for i in range(24)}
         found["local"] = _address(words[24], words[25], words[26])
@@ -227,6 +230,6 @@ cdef class TallyView:
         return found
 
     def pairs(self) -> dict:
-        """All tallies that are in use, by their index."""
+        """All counters that are in use, by their index."""
         found = ((i, self.read(i)) for i in range(self.entries))
-        return {i: tally for i, tally in found if tally is not None}
+        return {i: counters for i, counters in found if counters is not None}

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint64_t
 
 
-cdef class WatchCore:
+cdef class WaitSetCore:
     cdef object __weakref__
     cdef public uint64_t _generation
     cdef public unsigned long _leader  # the thread that may sleep in the kernel; 0: none

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
 
-class WatchCore:
+class WaitSetCore:
     _generation: int
     _leader: int
     _polling: bool

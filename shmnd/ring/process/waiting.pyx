@@ -36,7 +36,7 @@ cdef enum:
     _RINGS = 256  # bytes taken at once from a doorbell, one for each ring
 
 
-cdef class WatchCore:
+cdef class WaitSetCore:
     """An epoll, the descriptors in it that are dealt with here, and who may sleep on it."""
 
     def __cinit__(self):

@@ -5,8 +5,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from shmnd.ring cimport c
 from shmnd.ring.shared_memory.registry cimport Registry
 from shmnd.ring.shared_memory.segment cimport Segment
-from shmnd.ring.process.counters cimport Tallies
-from shmnd.ring.process.waiting cimport WatchCore
+from shmnd.ring.process.counters cimport CounterTable
+from shmnd.ring.process.waiting cimport WaitSetCore
 
 
 cdef class Result:
@@ -53,8 +53,8 @@ cdef class CompletionCore:
     cdef bint closed
     cdef object adapter
     cdef Registry _registry
-    cdef Tallies _tallies
-    cdef WatchCore _watch_core
+    cdef CounterTable _counter_table
+    cdef WaitSetCore _wait_set_core
     cdef public double spin
     cdef uint32_t _spin_misses
     cdef int sleepers

@@ -20,7 +20,7 @@ from libc.string cimport memset
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport NOT_MADE, forks, whose
 from shmnd.ring.shared_memory.registry cimport give_back_spent
-from shmnd.ring.process.waiting cimport WatchCore
+from shmnd.ring.process.waiting cimport WaitSetCore
 
 from shmnd.status import RequestType, Status, error
 from shmnd.common.arguments import seconds, within
@@ -166,7 +166,8 @@ cdef int _milliseconds(uint64_t until, double longest) except -1:
 def idle_beside(references, alone, bint announcing) -> bool:
     """Return whether no queue but one has requests in progress, and have them announce such.
 
-    What `Carriers` asks before a thread sleeps alone: `references` are all queues of its hub.
+    What `RequestProgress` asks before a thread sleeps alone: `references` are all queues of its
+    progress engine.
     """
     cdef CompletionCore queue
     for reference in references:
@@ -202,8 +203,8 @@ cdef class CompletionCore:
             raise TypeError("a completion queue is made by its adapter")
         self.adapter = adapter
         self._registry = adapter.registry
-        self._tallies = adapter.tallies
-        self._watch_core = adapter.hub.watch
+        self._counter_table = adapter.counter_table
+        self._wait_set_core = adapter.engine.wait_set
         self.depth = depth
         self.doorbell = doorbell
         self.bell_place = bell.where
@@ -437,7 +438,7 @@ cdef class CompletionCore:
             if self.readiness is None:
                 self._tick()
             else:
-                self.adapter.hub.progress()
+                self.adapter.engine.progress()
         if self.readiness is not None:
             self.readiness.clear()
         self.looks += 1
@@ -494,9 +495,9 @@ cdef class CompletionCore:
         cdef uint64_t now = c.shmnd_coarse_ns()
         if now - self._looked_ns > _LOOK_NS:
             self._looked_ns = now
-            if self.adapter.hub.alive:
-                self.adapter.hub.progress()
-                self.adapter.hub.carriers.look(self)
+            if self.adapter.engine.alive:
+                self.adapter.engine.progress()
+                self.adapter.engine.request_progress.look(self)
 
     def wait(self, max=64, timeout=None) -> list:
         """Take completions; when there is none, wait for one.
@@ -639,57 +640,57 @@ cdef class CompletionCore:
         False when there is more to attend to: another thread sleeps too, or requests of other
         queues are in progress.
         """
-        cdef WatchCore watch = self._watch_core
-        cdef object hub = self.adapter.hub
-        if watch is None or not hub.carriers.begin_alone(self):
+        cdef WaitSetCore wait_set = self._wait_set_core
+        cdef object engine = self.adapter.engine
+        if wait_set is None or not engine.request_progress.begin_alone(self):
             return False
-        if not watch._become_leader():
-            hub.carriers.end(self)
+        if not wait_set._become_leader():
+            engine.request_progress.end(self)
             return False
         self.sleepers += 1
-        self._tallies.count_sleeper(1)
+        self._counter_table.count_sleeper(1)
         try:
             return self._nap_until(max, until, results)
         finally:
             self.sleepers -= 1
-            self._tallies.count_sleeper(-1)
+            self._counter_table.count_sleeper(-1)
             self._rearm()
-            watch.leave_alone()
-            hub.carriers.end(self)
+            wait_set.leave_alone()
+            engine.request_progress.end(self)
 
     cdef bint _nap_until(self, Py_ssize_t max, uint64_t until, list results) except -1:
         """Sleep and poll in turn; False when this thread may not go on to do so alone."""
-        cdef WatchCore watch = self._watch_core
-        cdef object hub = self.adapter.hub
+        cdef WaitSetCore wait_set = self._wait_set_core
+        cdef object engine = self.adapter.engine
         cdef uint64_t seen
         cdef int milliseconds
         cdef list others
         while True:
-            seen = watch._generation  # first: what ends the hub after it is news
-            hub.check("wait")
+            seen = wait_set._generation  # first: what ends the progress engine after it is news
+            engine.check("wait")
             self._rearm()
             self.collect()  # marks that a peer has wiped away are no reason to sleep
             if c.shmnd_cq_count(&self.raw):
                 results.extend(self._taken_now(max))
             if results or self._over():
                 return True
-            milliseconds = _milliseconds(until, hub.longest_sleep)
+            milliseconds = _milliseconds(until, engine.longest_sleep)
             if milliseconds == 0:
                 return True
-            if (watch.is_led_elsewhere() or c.shmnd_cq_has_copy(&self.raw)
-                    or not hub.carriers.alone(self)):
+            if (wait_set.is_led_elsewhere() or c.shmnd_cq_has_copy(&self.raw)
+                    or not engine.request_progress.alone(self)):
                 return False
             others = []
-            if not watch.nap(seen, milliseconds, others):
+            if not wait_set.nap(seen, milliseconds, others):
                 continue
-            watch.tell()
+            wait_set.tell()
             if self.notify_mode or self.readiness is not None:
                 results.extend(self._taken_now(max))
             else:
                 self.looks += 1
                 results.extend(self.take(max))
-            if others or hub.has_affairs:
-                hub.attend(others)
+            if others or engine.has_pending:
+                engine.attend(others)
             if results:
                 return True
 
@@ -697,7 +698,7 @@ cdef class CompletionCore:
         """Before a sleep: there is no need of it any more, or what ends unheard is checked."""
         due = self._due
         if due is not None and not self.closed:
-            self.adapter.hub.wake_at(due)
+            self.adapter.engine.wake_at(due)
         return self.closed
 
     cdef doze(self):
@@ -713,14 +714,14 @@ cdef class CompletionCore:
     def _asleep(self, found, timeout):
         self.usable("wait")
         self.sleepers += 1
-        self._tallies.count_sleeper(1)
+        self._counter_table.count_sleeper(1)
         try:
-            self.adapter.hub.wait(found, timeout)
+            self.adapter.engine.wait(found, timeout)
         finally:
             self.sleepers -= 1
-            self._tallies.count_sleeper(-1)
+            self._counter_table.count_sleeper(-1)
             self._rearm()
-            self.adapter.hub.carriers.left(self)
+            self.adapter.engine.request_progress.left(self)
 
     def _outstanding(self) -> list:
         """Say for each connected queue pair what is outstanding, and with whom."""
@@ -762,7 +763,7 @@ cdef class CompletionCore:
     def _arm_for(self, mode: int) -> None:
         """Arm for Notify requests: 1 any completion, 2 solicited ones and errors, 0 none."""
         if self.born == forks:
-            self._tallies.count_notify((mode != 0) - (self.notify_mode != 0))
+            self._counter_table.count_notify((mode != 0) - (self.notify_mode != 0))
         self.notify_mode = mode
         self._rearm()
 

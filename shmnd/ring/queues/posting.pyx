@@ -509,7 +509,7 @@ cdef class PostingCore(PairCore):
         cdef object peer
         if self.q.link.mine == NULL or self.peer is None:
             return ""
-        theirs = c.shmnd_their_state(&self.q)
+        theirs = c.shmnd_peer_state(&self.q)
         peer = f"the peer, process {self.peer.pid},"
         if theirs == c.SHMND_LINK_DEAD and status in _ENDED:
             return f"{peer} died"
@@ -620,7 +620,7 @@ cdef class PostingCore(PairCore):
         """A segment of the peer is not mapped here: take what the broker sent, once."""
         where = (receiving, self.q.wq_head, self.q.wq_next, self.q.in_.read_pos)
         if where != self.map_place:
-            self.adapter.hub.sync()
+            self.adapter.engine.sync()
             self.map_place = where
             return
         self.map_place = None

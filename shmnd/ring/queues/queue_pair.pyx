@@ -65,12 +65,13 @@ cdef class QueuePair(PostingCore):
         self.q.rnr_ns = <uint64_t>(adapter.rnr_timeout * 1e9) + c.SHMND_COARSE_STEP_NS
         self.q.target_fault = Status.ACCESS_VIOLATION
         self.q.inline_size = depths["inline_size"]
-        self.tallies = adapter.tallies
-        self.place = self.tallies.take()
-        self.q.tally = <c.shmnd_tally *>((<Segment>self.place[0]).base + <size_t>self.place[1])
+        self.counter_table = adapter.counter_table
+        self.place = self.counter_table.take()
+        cdef Segment page = self.place[0]
+        self.q.counters = <c.shmnd_counters *>(page.base + <size_t>self.place[1])
         self._make_sending(depths["initiator_depth"], depths["max_initiator_sge"])
         self._make_receiving(depths["receive_depth"], depths["max_receive_sge"])
-        self._tally(0, None)
+        self._counters(0, None)
         receive_cq.reserve(self.reserved_receive)
         try:
             initiator_cq.reserve(self.reserved_initiator)
@@ -144,13 +145,13 @@ cdef class QueuePair(PostingCore):
     @property
     def _peer_state(self) -> int:
         """What the other side has written into the link, or how it ended."""
-        return c.shmnd_their_state(&self.q) if self.q.link.mine != NULL else 0
+        return c.shmnd_peer_state(&self.q) if self.q.link.mine != NULL else 0
 
     def _moved_from(self, int state) -> bool:
         """Whether a connector that saw this state may see something else; changes nothing."""
         if self.q.state != state or self.q.link.mine == NULL:
             return True
-        if c.shmnd_their_state(&self.q) > c.SHMND_LINK_OPEN:
+        if c.shmnd_peer_state(&self.q) > c.SHMND_LINK_OPEN:
             return True
         return state == c.SHMND_QP_ATTACHED and c.shmnd_relaxed32(&self.q.link.theirs.opened) != 0
 
@@ -173,9 +174,9 @@ cdef class QueuePair(PostingCore):
         return self.q.link.connection
 
     @property
-    def _bond(self) -> int:
+    def _serial(self) -> int:
         """The number of its connection in this process, for windows bound to it."""
-        return self.q.bond
+        return self.q.serial
 
     def _begin_connect(self) -> None:
         """It belongs to an attempt now."""
@@ -246,13 +247,13 @@ cdef class QueuePair(PostingCore):
         self.q.below = self.q.recalled = 0
         self.q.cancelled = self.q.revision = 0
         self.q.posted_base = self.q.own.matched
-        self.q.bond = self.registry.new_bond()
+        self.q.serial = self.registry.new_serial()
         self.q.peer = &peer.raw
         self.link = link
         self.peer = peer
         self.ends = ends
         self.registry.add_qp(&self.q)
-        self._tally(c.SHMND_TALLY_ACTIVE if active else c.SHMND_TALLY_PASSIVE, ends)
+        self._counters(c.SHMND_COUNTERS_ACTIVE if active else c.SHMND_COUNTERS_PASSIVE, ends)
         c.shmnd_qp_enter(&self.q, c.SHMND_QP_ATTACHED)
         c.shmnd_put32(&end.mine.reaches, 1 if peer.raw.vm else 2)
         for pos in range(self.q.own.matched, self.q.own.posted):
@@ -261,23 +262,23 @@ cdef class QueuePair(PostingCore):
         c.shmnd_cq_join(&self.initiator_cq.raw, &self.q)
         step("pair-attached")
 
-    cdef _tally(self, uint64_t role, tuple ends):
+    cdef _counters(self, uint64_t role, tuple ends):
         """Begin to count anew: for this connection, or until there is one."""
-        cdef c.shmnd_tally *tally = self.q.tally
-        c.shmnd_tally_clear(tally)
-        c.shmnd_put64(&tally.state, self.q.state)
-        c.shmnd_put64(&tally.receive_depth,
-                      c.SHMND_TALLY_SHARED if self.q.shared else self.q.own.depth)
-        c.shmnd_put64(&tally.initiator_depth, self.q.wq_depth)
-        c.shmnd_put64(&tally.role, role)
+        cdef c.shmnd_counters *counters = self.q.counters
+        c.shmnd_counters_clear(counters)
+        c.shmnd_put64(&counters.state, self.q.state)
+        c.shmnd_put64(&counters.receive_depth,
+                      c.SHMND_COUNTERS_SHARED if self.q.shared else self.q.own.depth)
+        c.shmnd_put64(&counters.initiator_depth, self.q.wq_depth)
+        c.shmnd_put64(&counters.role, role)
         if role:
-            c.shmnd_put64(&tally.connection, self.q.link.connection)
-            c.shmnd_put64(&tally.peer_pid, self.peer.pid)
+            c.shmnd_put64(&counters.connection, self.q.link.connection)
+            c.shmnd_put64(&counters.peer_pid, self.peer.pid)
         if ends is not None:
-            put_address(tally.local, ends[0])
-            put_address(tally.remote, ends[1])
+            put_address(counters.local, ends[0])
+            put_address(counters.remote, ends[1])
         c.shmnd_count_posted(&self.q)
-        self.tallies.name(tally)
+        self.counter_table.name(counters)
 
     def _open(self) -> None:
         """The active side completes: both ends are connected from here on."""
@@ -314,7 +315,7 @@ cdef class QueuePair(PostingCore):
         c.shmnd_unpublish_all(&self.q)
         self._leave()
         c.shmnd_qp_enter(&self.q, c.SHMND_QP_IDLE)
-        self._tally(0, None)
+        self._counters(0, None)
 
     def _disconnect(self) -> bool:
         """End the connection; True when nothing of it is left to do."""
@@ -391,7 +392,7 @@ cdef class QueuePair(PostingCore):
             raise error(Status.INVALID_DEVICE_REQUEST, call,
                         "the connection has an outbound read limit of 0; connect with one")
         for attempt in range(2):
-            grant = c.shmnd_their_grant(&self.q, token)
+            grant = c.shmnd_peer_grant(&self.q, token)
             if grant != NULL:
                 if not c.shmnd_grant_read(grant, token, c.SHMND_ALLOW_READ, address, nbytes,
                                           self.q.link.connection, &target):
@@ -409,7 +410,7 @@ cdef class QueuePair(PostingCore):
                     offset[0] = target.offset
                     return segment
             if attempt == 0:
-                self.adapter.hub.sync()  # it may be announced and not yet mapped here
+                self.adapter.engine.sync()  # it may be announced and not yet mapped here
         raise error(Status.ACCESS_VIOLATION, call,
                     f"the peer announced no memory of {nbytes} bytes at {address:#x}")
 
@@ -437,7 +438,7 @@ cdef class QueuePair(PostingCore):
         if self._disconnect():
             self._give_back()
         else:
-            self.adapter.hub.affairs.linger(self._linger)
+            self.adapter.engine.pending_operations.linger(self._linger)
 
     def _linger(self) -> bool:
         """The rest of `close`, while the other side finishes a copy."""
@@ -483,8 +484,8 @@ cdef class QueuePair(PostingCore):
         free(self.q.wqe_inline)
         free(self.q.own.entries)
         free(self.q.own.sges)
-        if self.q.tally != NULL:
-            self.tallies.give_back(self.place, self.q.tally)
+        if self.q.counters != NULL:
+            self.counter_table.give_back(self.place, self.q.counters)
 
     def __repr__(self) -> str:
         cdef list said = [STATE_NAMES[self.q.state]]

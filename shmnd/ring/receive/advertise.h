@@ -37,7 +37,7 @@ static inline void shmnd_rx_unpin(struct shmnd_qp *qp, struct shmnd_rqe *e, stru
     }
 }
 
-static inline struct shmnd_posted *shmnd_my_posted(struct shmnd_qp *qp, uint64_t idx)
+static inline struct shmnd_posted *shmnd_own_posted(struct shmnd_qp *qp, uint64_t idx)
 {
     return (struct shmnd_posted *)(qp->link.my_posted +
                                    (idx & qp->link.my_posted_mask) * qp->link.my_posted_stride);
@@ -95,14 +95,14 @@ static inline void shmnd_rx_write_entry(struct shmnd_qp *qp, uint64_t pos)
 {
     struct shmnd_rqe *e = &qp->own.entries[pos & qp->own.mask];
     const struct shmnd_sge *sges = shmnd_rqe_sges(&qp->own, pos);
-    struct shmnd_posted *entry = shmnd_my_posted(qp, pos - qp->posted_base);
+    struct shmnd_posted *entry = shmnd_own_posted(qp, pos - qp->posted_base);
     struct shmnd_region *regions[SHMND_MAX_SGE];
     uint32_t n = e->sges, extents = 0;
     bool plain = shmnd_rx_regions(qp, sges, n, regions);
     uint64_t below = plain || shmnd_rx_holds_fragile(qp, sges, n) ? e->capacity + 1 : 0;
     shmnd_put64(&entry->capacity, (pos - qp->posted_base + 1) << 32 | below);
     SHMND_KILL_POINT("receive-being-shown");
-    /* SYNC entry: fence, pairs with acquire in shmnd_their_capacity() */
+    /* SYNC entry: fence, pairs with acquire in shmnd_peer_capacity() */
     shmnd_stores_before();
     if (plain)
         extents = shmnd_rx_publish_extents(qp, (struct shmnd_shared_extent *)(entry + 1), sges,

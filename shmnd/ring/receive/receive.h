@@ -50,7 +50,7 @@ static inline void shmnd_rx_cqe(struct shmnd_qp *qp, uint32_t status, uint64_t b
 static inline void shmnd_rx_took(struct shmnd_qp *qp)
 {
     qp->taken++;
-    shmnd_put64(&qp->tally->taken, qp->taken);
+    shmnd_put64(&qp->counters->taken, qp->taken);
     SHMND_KILL_POINT("message-taken");
     /* SYNC taken: release, pairs with acquire in shmnd_tx_retire() */
     shmnd_release64(&qp->link.mine->taken, qp->taken);
@@ -66,7 +66,7 @@ static inline void shmnd_rx_step_over(struct shmnd_qp *qp, uint32_t slots)
 }
 
 /* The receive fails, the Send with it (`fault`), and the connection. The sender may be
- * copying into its memory: it is told when that is over (shmnd_down_step). */
+ * copying into its memory: it is told when that is over (shmnd_teardown_step). */
 static inline void shmnd_rx_refuse(struct shmnd_qp *qp, uint32_t status, uint32_t fault)
 {
     shmnd_put32(&qp->link.mine->fault, fault);
@@ -80,7 +80,7 @@ static inline void shmnd_rx_refuse(struct shmnd_qp *qp, uint32_t status, uint32_
 static inline bool shmnd_rx_unbind(struct shmnd_qp *qp)
 {
     if (!qp->rx_unbinding) {
-        struct shmnd_region *window = shmnd_window_unbind(qp->registry, qp->rx_token, qp->bond);
+        struct shmnd_region *window = shmnd_window_unbind(qp->registry, qp->rx_token, qp->serial);
         if (!window) {
             qp->rx_token = 0;
             return true;
@@ -324,7 +324,7 @@ static inline void shmnd_rx_skip(struct shmnd_qp *qp, const struct shmnd_arrival
 {
     qp->rx_needs_segment = false;
     qp->rx_flags = 0;
-    shmnd_tally_add(&qp->tally->skipped, 1);
+    shmnd_counters_add(&qp->counters->skipped, 1);
     shmnd_rx_step_over(qp, a->slots);
     shmnd_rx_took(qp);
 }

@@ -16,7 +16,7 @@
 
 /* ---- the peer's posted receives ------------------------------------------------------ */
 
-static inline const struct shmnd_posted *shmnd_their_posted(const struct shmnd_qp *qp, uint64_t idx)
+static inline const struct shmnd_posted *shmnd_peer_posted(const struct shmnd_qp *qp, uint64_t idx)
 {
     const struct shmnd_link_end *l = &qp->link;
     return (const struct shmnd_posted *)(l->their_posted +
@@ -25,10 +25,10 @@ static inline const struct shmnd_posted *shmnd_their_posted(const struct shmnd_q
 
 /* The receive with this number holds messages shorter than `*below_p`. False when
  * its entry holds another one: it was met, or is not posted yet. */
-static inline bool shmnd_their_capacity(const struct shmnd_qp *qp, uint64_t idx, uint64_t *below_p)
+static inline bool shmnd_peer_capacity(const struct shmnd_qp *qp, uint64_t idx, uint64_t *below_p)
 {
     /* SYNC entry: acquire, pairs with the fence in shmnd_rx_write_entry() */
-    uint64_t word = shmnd_acquire64(&shmnd_their_posted(qp, idx)->capacity);
+    uint64_t word = shmnd_acquire64(&shmnd_peer_posted(qp, idx)->capacity);
     *below_p = (uint32_t)word;
     return (uint32_t)(word >> 32) == (uint32_t)(idx + 1);
 }
@@ -61,7 +61,7 @@ static inline uint64_t shmnd_tx_look(struct shmnd_qp *qp, uint64_t *cancelled_p)
     uint64_t least = qp->viewed > first ? qp->below : UINT64_MAX;
     for (uint64_t i = from; i < posted; i++) {
         uint64_t below;
-        if (shmnd_their_capacity(qp, i, &below) && below < least)
+        if (shmnd_peer_capacity(qp, i, &below) && below < least)
             least = below;
     }
     qp->viewed = posted;
@@ -81,7 +81,7 @@ static inline bool shmnd_tx_met(struct shmnd_qp *qp, uint64_t message, uint64_t 
     if (qp->link.their_srq || (shmnd_tx_look(qp, &cancelled) & 1))
         return false;
     uint64_t index = message - recalled + cancelled;
-    return index < qp->viewed && shmnd_their_capacity(qp, index, &below) && length < below;
+    return index < qp->viewed && shmnd_peer_capacity(qp, index, &below) && length < below;
 }
 
 /* The same for the next message, without a look when the cached view suffices
@@ -117,9 +117,9 @@ static inline int shmnd_tx_aim(struct shmnd_qp *qp, uint64_t message, uint64_t r
         if ((revision & 1) || index >= qp->viewed)
             return -1;
     }
-    const struct shmnd_posted *entry = shmnd_their_posted(qp, index);
-    shmnd_prefetch(shmnd_their_posted(qp, index + 1));
-    if (!shmnd_their_capacity(qp, index, &below) || length >= below)
+    const struct shmnd_posted *entry = shmnd_peer_posted(qp, index);
+    shmnd_prefetch(shmnd_peer_posted(qp, index + 1));
+    if (!shmnd_peer_capacity(qp, index, &below) || length >= below)
         return -1;
     uint64_t extents = shmnd_relaxed64(&entry->extents);
     if (extents == 0 || extents > qp->link.their_extents)
@@ -138,7 +138,7 @@ static inline int shmnd_tx_aim(struct shmnd_qp *qp, uint64_t message, uint64_t r
     }
     /* SYNC entry: fence, pairs with the fence in shmnd_rx_write_entry() */
     shmnd_loads_before();
-    if (!shmnd_their_capacity(qp, index, &below) || all.total < length)
+    if (!shmnd_peer_capacity(qp, index, &below) || all.total < length)
         return -1;
     shmnd_spans_cut(&all, 0, length, &job->to);
     job->revision = revision;

@@ -18,7 +18,7 @@
 /* Copies up to this many bytes run where they stand; longer ones are jobs. */
 #define SHMND_SHORT_COPY (16u << 10)
 
-static inline const struct shmnd_grant *shmnd_their_grant(const struct shmnd_qp *qp, uint32_t token)
+static inline const struct shmnd_grant *shmnd_peer_grant(const struct shmnd_qp *qp, uint32_t token)
 {
     uint32_t idx = shmnd_token_index(token);
     const struct shmnd_mapping *m = &qp->peer->tables[idx / SHMND_TABLE_ENTRIES];
@@ -46,7 +46,7 @@ static inline uint32_t shmnd_tx_aim_rdma(struct shmnd_qp *qp, const struct shmnd
     job->kind = SHMND_JOB_NONE;
     if (w->length == 0)
         return SHMND_SUCCESS;
-    const struct shmnd_grant *grant = shmnd_their_grant(qp, w->remote_token);
+    const struct shmnd_grant *grant = shmnd_peer_grant(qp, w->remote_token);
     if (!grant)
         return SHMND_PENDING;
     struct shmnd_target target;

@@ -4,7 +4,7 @@ from cpython.ref cimport Py_DECREF
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 from shmnd.ring cimport c
-from shmnd.ring.process.counters cimport Tallies
+from shmnd.ring.process.counters cimport CounterTable
 
 
 cdef class Sge:
@@ -34,14 +34,14 @@ cdef class Registry:
     cdef dict _held  # what is registered, by token, for buffers that have an owner
     cdef dict _held_up  # withdrawn tokens that a peer is to let go of, and since when it is
     cdef object _announce
-    cdef Tallies _tallies
+    cdef CounterTable _counter_table
     cdef c.shmnd_qp **_qps
     cdef uint32_t _qp_count, _qp_room
-    cdef uint64_t _bonds
+    cdef uint64_t _serials
 
     cdef _drive(self)
     cdef add_qp(self, c.shmnd_qp *qp)
-    cdef uint64_t new_bond(self)
+    cdef uint64_t new_serial(self)
     cdef void remove_qp(self, c.shmnd_qp *qp) noexcept
     cdef uint32_t _new_token(self) except 0
     cdef void _forget_context(self, c.shmnd_region *region) noexcept

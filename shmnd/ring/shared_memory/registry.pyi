@@ -3,7 +3,7 @@ from collections.abc import Callable
 from typing import Protocol, Self
 
 from shmnd.ring.interfaces import AnyBuffer
-from shmnd.ring.process.counters import Tallies
+from shmnd.ring.process.counters import CounterTable
 from shmnd.ring.shared_memory.segment import Segment
 
 class Sge:
@@ -44,7 +44,9 @@ def is_mapped(address: int, nbytes: int) -> bool: ...
 def copies_within_work() -> bool: ...
 
 class Registry:
-    def __new__(cls, announce: Callable[[int, Segment, str], None], tallies: Tallies) -> Self: ...
+    def __new__(
+        cls, announce: Callable[[int, Segment, str], None], counter_table: CounterTable
+    ) -> Self: ...
     def tables(self) -> list[tuple[int, Segment]]: ...
     def register(
         self, buffer: HeldBuffer | _Bytes, rights: int, place: tuple[int, int, bool] | None
@@ -59,7 +61,7 @@ class Registry:
         length: int,
         rights: int,
         connection: int,
-        bond: int,
+        serial: int,
         context: object = None,
     ) -> int: ...
     def is_bound(self, token: int) -> bool: ...

@@ -18,7 +18,7 @@ from libc.stdint cimport UINT64_MAX
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
 
 from shmnd.ring cimport c
-from shmnd.ring.process.counters cimport Tallies
+from shmnd.ring.process.counters cimport CounterTable
 from shmnd.ring.shared_memory.segment cimport Segment, lies_in_fragile
 
 from shmnd.status import Status, error
@@ -223,9 +223,9 @@ cdef uint64_t _length(const c.shmnd_region *region) noexcept:
 
 cdef class Registry:
     """The regions and windows of one adapter. `announce(seg, segment, call)` publishes a table;
-    the regions are counted in `tallies`."""
+    the regions are counted in `counter_table`."""
 
-    def __cinit__(self, announce, Tallies tallies not None):
+    def __cinit__(self, announce, CounterTable counter_table not None):
         # Reserved whole, so that an entry never moves; pages come with use.
         cdef void *at = mmap(NULL, _MOST * sizeof(c.shmnd_region), PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
@@ -238,7 +238,7 @@ cdef class Registry:
             raise MemoryError
 
         self._announce = announce
-        self._tallies = tallies
+        self._counter_table = counter_table
         self._held_up = {}
         self._held = {}
         self._free = deque()
@@ -274,10 +274,10 @@ cdef class Registry:
                 self._qps[i] = self._qps[self._qp_count]
                 return
 
-    cdef uint64_t new_bond(self):
+    cdef uint64_t new_serial(self):
         """A number for one connection, never used before."""
-        self._bonds += 1
-        return self._bonds
+        self._serials += 1
+        return self._serials
 
     # -- entries --
 
@@ -307,7 +307,7 @@ cdef class Registry:
         region.token = token
         region.rights = rights
         region.posted = 0
-        region.bond = 0
+        region.serial = 0
         region.context = NULL
         return region
 
@@ -363,7 +363,7 @@ cdef class Registry:
         if isinstance(buffer, HeldBuffer):
             (<HeldBuffer>buffer).registered = True
             self._held[region.token] = buffer
-        self._tallies.count_region(1, length)
+        self._counter_table.count_region(1, length)
         return region.token
 
     def withdraw(self, token: int) -> None:
@@ -373,7 +373,7 @@ cdef class Registry:
         if region == NULL:
             return
         if region.base != UINT64_MAX:  # a window's is
-            self._tallies.count_region(-1, _length(region))
+            self._counter_table.count_region(-1, _length(region))
         # The token still finds the entry, for what has to let go of it; no SGE lies in it.
         region.base = UINT64_MAX
         region.length = 0
@@ -414,7 +414,7 @@ cdef class Registry:
         cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
         if region != NULL:
             region.token = 0
-            region.bond = 0
+            region.serial = 0
             self._forget_context(region)
             self._free.append(token & c.SHMND_TOKEN_INDEX_MASK)
             held = self._held.pop(token, None)
@@ -428,10 +428,10 @@ cdef class Registry:
             Py_DECREF(<object>context)
 
     def bind(self, region_token: int, address: int, length: int, rights: int,
-             connection: int, bond: int, context: object = None) -> int:
+             connection: int, serial: int, context: object = None) -> int:
         """Publish a window on a region for one connection; give its token.
 
-        `bond` is the queue pair's, `context` what its receive queue reports when the peer
+        `serial` is the queue pair's, `context` what its receive queue reports when the peer
         invalidates the window; with None it reports nothing.
         """
         cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, region_token)
@@ -447,7 +447,7 @@ cdef class Registry:
         # A window's token is for peers; as an SGE's it covers nothing.
         window.base = UINT64_MAX
         window.length = 0
-        window.bond = bond
+        window.serial = serial
         if context is not None:
             Py_INCREF(context)
             window.context = <void *>context
@@ -456,7 +456,7 @@ cdef class Registry:
     def is_bound(self, token: int) -> bool:
         """Is this the token of a window that nobody has invalidated, neither side?"""
         cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
-        return region != NULL and region.bond != 0
+        return region != NULL and region.serial != 0
 
     def rights(self, token: int) -> int:
         """The flags that a region was registered with."""

@@ -14,7 +14,7 @@ static inline void shmnd_flush_request(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     /* A Bind takes effect when it is posted; one that is cancelled shall have none. */
     if (w->type == SHMND_BIND && w->status == SHMND_SUCCESS)
-        shmnd_window_unbind(qp->registry, w->remote_token, qp->bond);
+        shmnd_window_unbind(qp->registry, w->remote_token, qp->serial);
     shmnd_tx_fail(w, SHMND_CANCELED);
 }
 
@@ -48,7 +48,7 @@ static inline enum shmnd_progress shmnd_flush_step(struct shmnd_qp *qp, uint64_t
     }
     qp->held_up_ns = 0;
     /* Receives of a shared queue are not cancelled: what comes meets them later. */
-    enum shmnd_progress drain = qp->shared ? SHMND_IDLE : shmnd_down_drain(qp);
+    enum shmnd_progress drain = qp->shared ? SHMND_IDLE : shmnd_teardown_drain(qp);
     if (drain != SHMND_IDLE || qp->rx_open || qp->rx_fault)
         return drain;
     uint64_t before = qp->own.matched;
@@ -132,7 +132,7 @@ static inline shmnd_word64 *shmnd_read_pos_of(struct shmnd_side *side)
 /* Notices what the other side did. */
 static inline void shmnd_qp_look(struct shmnd_qp *qp)
 {
-    enum shmnd_link_state s = shmnd_their_state(qp);
+    enum shmnd_link_state s = shmnd_peer_state(qp);
     /* An end that opened and closed before we looked did connect. */
     if (qp->state == SHMND_QP_ATTACHED && shmnd_relaxed32(&qp->link.theirs->opened))
         shmnd_qp_enter(qp, SHMND_QP_CONNECTED);
@@ -166,7 +166,7 @@ static inline enum shmnd_progress shmnd_qp_progress(struct shmnd_qp *qp, uint64_
             shmnd_qp_held_up(qp, &qp->held_up_ns, now_ns);
     }
     if (p == SHMND_IDLE && qp->going_down)
-        p = shmnd_down_step(qp, now_ns);
+        p = shmnd_teardown_step(qp, now_ns);
     shmnd_batch_show(qp); /* and what that could issue */
     return p;
 }

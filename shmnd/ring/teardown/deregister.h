@@ -54,7 +54,7 @@ static inline bool shmnd_tx_is_amid_parts(const struct shmnd_qp *qp)
 
 /* No message under way has its source in the region. One that waits for a receive fails;
  * a large one that met it is waited for (false: ask again). */
-static inline bool shmnd_tx_forget_region(struct shmnd_qp *qp, uint32_t token)
+static inline bool shmnd_tx_drop_region(struct shmnd_qp *qp, uint32_t token)
 {
     bool settled = true;
     shmnd_tx_retire(qp); /* what is over is not taken back */
@@ -85,7 +85,7 @@ static inline bool shmnd_tx_is_copying(struct shmnd_qp *qp, uint32_t token)
 /* ---- receives ---------------------------------------------------------------------- */
 
 /* No published receive names the region any more. False: ask again. */
-static inline bool shmnd_rx_forget_region(struct shmnd_qp *qp, uint32_t token)
+static inline bool shmnd_rx_drop_region(struct shmnd_qp *qp, uint32_t token)
 {
     if (qp->flush_pending)
         return false;
@@ -97,7 +97,7 @@ static inline bool shmnd_rx_forget_region(struct shmnd_qp *qp, uint32_t token)
         struct shmnd_rqe *e = &qp->own.entries[pos & qp->own.mask];
         struct shmnd_sge *sges = shmnd_rqe_sges(&qp->own, pos);
         if (e->pinned && shmnd_sges_name(sges, e->sges, token)) {
-            struct shmnd_posted *entry = shmnd_my_posted(qp, pos - qp->posted_base);
+            struct shmnd_posted *entry = shmnd_own_posted(qp, pos - qp->posted_base);
             shmnd_put64(&entry->extents, 0);
             shmnd_put64(&entry->capacity, (pos - qp->posted_base + 1) << 32);
             shmnd_rx_unpin(qp, e, sges);
@@ -150,10 +150,10 @@ static inline bool shmnd_qp_lets_go(struct shmnd_qp *qp, uint32_t token, uint64_
     if (qp->rx_fault)
         return false; /* it will go down, and the sender may be in the refused receive */
     const struct shmnd_region *region = shmnd_region_of(qp->registry, token);
-    bool sent = shmnd_tx_forget_region(qp, token);
+    bool sent = shmnd_tx_drop_region(qp, token);
     if (qp->going_down)
         return false; /* a Send that lost its memory has ended the connection */
-    bool posted = region && region->posted && !shmnd_rx_forget_region(qp, token);
+    bool posted = region && region->posted && !shmnd_rx_drop_region(qp, token);
     if (shmnd_tx_is_copying(qp, token) || shmnd_rx_is_copying(qp, token))
         return false;
     if (!sent || posted || shmnd_rx_is_pushed_to(qp, token) ||

@@ -13,7 +13,7 @@
 
 #include "receive/consume.h"
 
-static inline enum shmnd_link_state shmnd_their_state(const struct shmnd_qp *qp)
+static inline enum shmnd_link_state shmnd_peer_state(const struct shmnd_qp *qp)
 {
     if (qp->peer->dead)
         return SHMND_LINK_DEAD;
@@ -24,7 +24,7 @@ static inline enum shmnd_link_state shmnd_their_state(const struct shmnd_qp *qp)
 
 static inline void shmnd_show_state(struct shmnd_qp *qp, enum shmnd_link_state state)
 {
-    /* SYNC state: release, pairs with acquire in shmnd_their_state() */
+    /* SYNC state: release, pairs with acquire in shmnd_peer_state() */
     shmnd_release32(&qp->link.mine->state, state);
     SHMND_KILL_POINT("state-shown");
     /* SYNC arm, SYNC ready: fence of the producer */
@@ -60,7 +60,7 @@ static inline void shmnd_qp_held_up(struct shmnd_qp *qp, uint64_t *since_p, uint
 }
 
 /* Takes what arrived into the receive queue's ring. SHMND_IDLE: all taken. */
-static inline enum shmnd_progress shmnd_down_drain(struct shmnd_qp *qp)
+static inline enum shmnd_progress shmnd_teardown_drain(struct shmnd_qp *qp)
 {
     while (qp->rx_told || ((shmnd_receives_outstanding(qp->receives) || qp->rx_open) &&
                            qp->in.read_pos < qp->drain_end))
@@ -75,7 +75,7 @@ static inline enum shmnd_progress shmnd_down_drain(struct shmnd_qp *qp)
 
 /* No chunk of the large message we were sending is being read over there, and
  * none will be. False: the other side is in the middle of one. */
-static inline bool shmnd_down_withdraw_large(struct shmnd_qp *qp)
+static inline bool shmnd_teardown_withdraw_large(struct shmnd_qp *qp)
 {
     if (!qp->large_in_flight || qp->peer->dead)
         return true;
@@ -98,15 +98,15 @@ static inline bool shmnd_down_withdraw_large(struct shmnd_qp *qp)
 }
 
 /* A receive was posted for it, and the other side did not close before it was shown. */
-static inline bool shmnd_down_sure(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
+static inline bool shmnd_teardown_sure(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
 {
     return w->sure || (w->proven && !shmnd_relaxed32(&qp->link.theirs->closing));
 }
 
 /* Has a Send before the one at `pos` met no receive as far as is known, so that it is
  * about to be taken back? */
-static inline bool shmnd_down_recalls_before(const struct shmnd_qp *qp, uint64_t pos,
-                                             uint64_t taken)
+static inline bool shmnd_teardown_recalls_before(const struct shmnd_qp *qp, uint64_t pos,
+                                                 uint64_t taken)
 {
     for (uint64_t i = qp->wq_head; i != pos; i++) {
         const struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
@@ -118,7 +118,7 @@ static inline bool shmnd_down_recalls_before(const struct shmnd_qp *qp, uint64_t
 
 /* All up to the one at `pos` are shown and sure of their receives. They stay so if the other
  * side closes in the next moment: it takes what was shown before. */
-static inline void shmnd_down_make_sure(struct shmnd_qp *qp, uint64_t pos)
+static inline void shmnd_teardown_make_sure(struct shmnd_qp *qp, uint64_t pos)
 {
     for (uint64_t i = qp->wq_head; i <= pos; i++) {
         struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
@@ -128,8 +128,8 @@ static inline void shmnd_down_make_sure(struct shmnd_qp *qp, uint64_t pos)
 
 /* The Send on its way before the one at `pos` that takes more than its slots: a large one, or
  * one in parts. There is one at most; `pos` when there is none. */
-static inline uint64_t shmnd_down_long_before(const struct shmnd_qp *qp, uint64_t pos,
-                                              uint64_t taken)
+static inline uint64_t shmnd_teardown_long_before(const struct shmnd_qp *qp, uint64_t pos,
+                                                  uint64_t taken)
 {
     for (uint64_t i = qp->wq_head; i != pos; i++) {
         const struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
@@ -141,33 +141,33 @@ static inline uint64_t shmnd_down_long_before(const struct shmnd_qp *qp, uint64_
 
 /* Makes sure that such a Send is never whole over there: its reader gets past it no more.
  * False: it may be whole, or the other side is in the middle of a chunk. */
-static inline bool shmnd_down_cut_short(struct shmnd_qp *qp, struct shmnd_wqe *w)
+static inline bool shmnd_teardown_cut_short(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     if (w->moved) {
         w->cut = w->cut || shmnd_slots_recall(&qp->out, w->slot_pos);
         return w->cut;
     }
     struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
-    return shmnd_down_withdraw_large(qp) &&
+    return shmnd_teardown_withdraw_large(qp) &&
            !shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
 }
 
 /* What cannot be taken back was claimed over there or is sure to be: do both sides agree
  * on it already, and on all before it? Of a large one they do when its chunks say so, and
  * of a large one that invalidates when they say that it will never be whole. */
-static inline bool shmnd_down_agreed(struct shmnd_qp *qp, struct shmnd_wqe *w, uint64_t pos,
-                                     uint64_t taken)
+static inline bool shmnd_teardown_agreed(struct shmnd_qp *qp, struct shmnd_wqe *w, uint64_t pos,
+                                         uint64_t taken)
 {
     /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
     if (shmnd_acquire64(&qp->link.theirs->taken) > w->message)
         return true;
     if (!w->large || w->moved) {
-        if (!shmnd_down_sure(qp, w) || shmnd_down_recalls_before(qp, pos, taken))
+        if (!shmnd_teardown_sure(qp, w) || shmnd_teardown_recalls_before(qp, pos, taken))
             return false;
-        shmnd_down_make_sure(qp, pos);
+        shmnd_teardown_make_sure(qp, pos);
         return true;
     }
-    return !(w->flags & SHMND_OP_INVALIDATE) || shmnd_down_cut_short(qp, w);
+    return !(w->flags & SHMND_OP_INVALIDATE) || shmnd_teardown_cut_short(qp, w);
 }
 
 /* Takes back what waits for a receive, what is not whole over there and what gives a window
@@ -175,7 +175,7 @@ static inline bool shmnd_down_agreed(struct shmnd_qp *qp, struct shmnd_wqe *w, u
  * back before one that would leave its receive to it. What is sure of its receive goes back
  * with a longer one before it, when that is cut short: nothing from there on is taken.
  * False: the other side has met one and not said so yet. */
-static inline bool shmnd_down_recall(struct shmnd_qp *qp)
+static inline bool shmnd_teardown_recall(struct shmnd_qp *qp)
 {
     /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
@@ -184,16 +184,17 @@ static inline bool shmnd_down_recall(struct shmnd_qp *qp)
         bool parts = w->moved != 0, large = w->large && !parts;
         if (w->state != SHMND_WQE_SENT || w->message < taken)
             continue;
-        if (large && !(w->flags & SHMND_OP_INVALIDATE) && !shmnd_down_recalls_before(qp, i, taken))
+        if (large && !(w->flags & SHMND_OP_INVALIDATE) &&
+            !shmnd_teardown_recalls_before(qp, i, taken))
             continue;
         if (parts ? shmnd_slots_recall(&qp->out, w->slot_pos) : shmnd_tx_recall(qp, w)) {
             shmnd_tx_fail(w, SHMND_CANCELED);
             continue;
         }
-        uint64_t at = shmnd_down_long_before(qp, i, taken);
-        if (at == i || shmnd_down_recalls_before(qp, at, taken) ||
-            !shmnd_down_cut_short(qp, &qp->wqes[at & qp->wq_mask]))
-            return shmnd_down_agreed(qp, w, i, taken);
+        uint64_t at = shmnd_teardown_long_before(qp, i, taken);
+        if (at == i || shmnd_teardown_recalls_before(qp, at, taken) ||
+            !shmnd_teardown_cut_short(qp, &qp->wqes[at & qp->wq_mask]))
+            return shmnd_teardown_agreed(qp, w, i, taken);
         i = at;
     }
     return true;
@@ -201,8 +202,8 @@ static inline bool shmnd_down_recall(struct shmnd_qp *qp)
 
 /* Is this the Send whose receive the other side refused? One in parts may have been
  * refused before its last part was sent, and has no number yet. */
-static inline bool shmnd_down_refused(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
-                                      uint64_t taken, uint32_t fault)
+static inline bool shmnd_teardown_refused(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
+                                          uint64_t taken, uint32_t fault)
 {
     if (w->type != SHMND_SEND ||
         (fault != SHMND_REMOTE_ERROR && fault != SHMND_INVALID_DEVICE_REQUEST))
@@ -214,8 +215,8 @@ static inline bool shmnd_down_refused(const struct shmnd_qp *qp, const struct sh
 
 /* Has this Send reached its receive, or will it when the other side takes what
  * arrived? That it completed not yet may be for want of room in its queue. */
-static inline bool shmnd_down_delivered(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
-                                        uint64_t taken, bool theirs_go_on)
+static inline bool shmnd_teardown_delivered(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
+                                            uint64_t taken, bool theirs_go_on)
 {
     if (w->type != SHMND_SEND || w->state != SHMND_WQE_SENT)
         return false;
@@ -224,21 +225,21 @@ static inline bool shmnd_down_delivered(const struct shmnd_qp *qp, const struct 
     if (!theirs_go_on || (w->flags & SHMND_OP_INVALIDATE))
         return false;
     if (!w->large || w->moved)
-        return shmnd_down_sure(qp, w);
+        return shmnd_teardown_sure(qp, w);
     struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
     return shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
 }
 
 /* Has this Invalidate done all it does? What the other side tried in its window since it was
  * posted may be why the connection ends, and is told after it. */
-static inline bool shmnd_down_invalidated(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
+static inline bool shmnd_teardown_invalidated(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
 {
     return w->type == SHMND_INVALIDATE && w->state == SHMND_WQE_QUEUED &&
            w->status == SHMND_SUCCESS && !qp->peer->dead &&
            shmnd_hazard_clear_of(&qp->link.theirs->hazard, w->remote_token);
 }
 
-static inline void shmnd_down_cancel_requests(struct shmnd_qp *qp, bool theirs_go_on)
+static inline void shmnd_teardown_cancel_requests(struct shmnd_qp *qp, bool theirs_go_on)
 {
     /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
@@ -247,14 +248,14 @@ static inline void shmnd_down_cancel_requests(struct shmnd_qp *qp, bool theirs_g
     bool failed = false; /* what follows one that failed was taken back, or never sent */
     while (qp->wq_head != qp->wq_tail) {
         struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
-        if (!failed &&
-            (shmnd_down_invalidated(qp, w) || shmnd_down_delivered(qp, w, taken, theirs_go_on))) {
+        if (!failed && (shmnd_teardown_invalidated(qp, w) ||
+                        shmnd_teardown_delivered(qp, w, taken, theirs_go_on))) {
             w->status = SHMND_SUCCESS;
         } else if (w->state == SHMND_WQE_DONE &&
                    (w->status == SHMND_SUCCESS || w->status == SHMND_CANCELED)) {
             /* ended before, only not told yet */
         } else {
-            bool refused = shmnd_down_refused(qp, w, taken, fault);
+            bool refused = shmnd_teardown_refused(qp, w, taken, fault);
             w->status = refused && status == SHMND_CANCELED ? fault : status;
             status = SHMND_CANCELED;
             failed = true;
@@ -265,7 +266,7 @@ static inline void shmnd_down_cancel_requests(struct shmnd_qp *qp, bool theirs_g
     qp->wq_next = qp->wq_head;
     qp->large_in_flight = false;
     shmnd_count_requests(qp);
-    shmnd_put64(&qp->tally->waiting_ns, 0);
+    shmnd_put64(&qp->counters->waiting_ns, 0);
 }
 
 static inline void shmnd_cancel_receives(struct shmnd_qp *qp, uint64_t up_to)
@@ -283,7 +284,7 @@ static inline void shmnd_cancel_receives(struct shmnd_qp *qp, uint64_t up_to)
 }
 
 /* The receive of a message that was refused, or will never be whole. */
-static inline void shmnd_down_end_open(struct shmnd_qp *qp)
+static inline void shmnd_teardown_end_open(struct shmnd_qp *qp)
 {
     struct shmnd_cqe e;
     if (!qp->rx_open)
@@ -295,7 +296,7 @@ static inline void shmnd_down_end_open(struct shmnd_qp *qp)
 }
 
 /* One step of going down; SHMND_IDLE with going_down still set means: later. */
-static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp, uint64_t now_ns)
+static inline enum shmnd_progress shmnd_teardown_step(struct shmnd_qp *qp, uint64_t now_ns)
 {
     if (qp->down_since_ns == 0)
         qp->down_since_ns = now_ns;
@@ -306,23 +307,24 @@ static inline enum shmnd_progress shmnd_down_step(struct shmnd_qp *qp, uint64_t 
      * into or out of our memory that is under way come to its end. */
     if (patient && !shmnd_quiet(qp))
         return SHMND_IDLE;
-    enum shmnd_progress drain = shmnd_down_drain(qp);
+    enum shmnd_progress drain = shmnd_teardown_drain(qp);
     if (drain != SHMND_IDLE)
         return drain;
-    bool theirs_go_on = !qp->peer->dead && shmnd_their_state(qp) <= SHMND_LINK_OPEN;
+    bool theirs_go_on = !qp->peer->dead && shmnd_peer_state(qp) <= SHMND_LINK_OPEN;
     /* A large message that is not whole now stays so: its sender copies under its hazard
      * word, and begins nothing towards a side that closes. */
     if (qp->rx_unbinding && patient)
         return SHMND_IDLE; /* its sender is still in the window that it gave back */
     shmnd_tx_retire_up_to(qp, qp->initiator_cq->bound); /* what is proven by now stays */
-    if (theirs_go_on && (!shmnd_down_recall(qp) || !shmnd_down_withdraw_large(qp)) && patient)
+    if (theirs_go_on && (!shmnd_teardown_recall(qp) || !shmnd_teardown_withdraw_large(qp)) &&
+        patient)
         return SHMND_IDLE;
     SHMND_KILL_POINT("down-recalled");
     /* What the other side took may be why it ended the connection. */
     shmnd_cq_catch_up(qp->receive_cq);
     shmnd_cq_catch_up(qp->initiator_cq);
-    shmnd_down_end_open(qp);
-    shmnd_down_cancel_requests(qp, theirs_go_on);
+    shmnd_teardown_end_open(qp);
+    shmnd_teardown_cancel_requests(qp, theirs_go_on);
     shmnd_cancel_receives(qp, qp->own.posted);
     qp->going_down = false;
     qp->flush_pending = false;

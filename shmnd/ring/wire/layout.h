@@ -284,16 +284,16 @@ struct shmnd_grant {
 
 _Static_assert(sizeof(struct shmnd_grant) == 64, "one cache line");
 
-/* ---- tallies: what an adapter tells of itself to whoever may look ---------- */
+/* ---- counters: what an adapter tells of itself to whoever may look ---------- */
 
-#define SHMND_TALLY_MAGIC 0x796c6174646e6d73ull /* "smndtaly" */
+#define SHMND_COUNTERS_MAGIC 0x796c6174646e6d73ull /* "smndtaly" */
 /* Numbers of segments from here on are for tools; peers are not told of them. */
-#define SHMND_FIRST_TALLY_SEGMENT (1u << 31)
+#define SHMND_FIRST_COUNTER_SEGMENT (1u << 31)
 
 /* One queue pair. Written by the process that it is of, and by nobody else: it is
  * never read back for any decision, and everybody else maps it read-only. Counts are
  * of this connection, or of this attempt at one. */
-struct shmnd_tally {
+struct shmnd_counters {
     /* line 0: messages and requests. */
     shmnd_word64 sent; /* messages, with those that were taken back */
     shmnd_word64 sent_bytes;
@@ -315,10 +315,10 @@ struct shmnd_tally {
     /* lines 2 and 3: who it is. */
     shmnd_word64 name;          /* 0: free; another one for each use and each attempt to connect */
     shmnd_word64 state;         /* enum shmnd_qp_state */
-    shmnd_word64 role;          /* enum shmnd_tally_role */
+    shmnd_word64 role;          /* enum shmnd_counters_role */
     shmnd_word64 connection;    /* as in the link's header: the same number at both ends */
     shmnd_word64 since_ns;      /* of this use; wall clock */
-    shmnd_word64 receive_depth; /* SHMND_TALLY_SHARED with a shared receive queue */
+    shmnd_word64 receive_depth; /* SHMND_COUNTERS_SHARED with a shared receive queue */
     shmnd_word64 initiator_depth;
     shmnd_word64 peer_pid;
     shmnd_word64 local[3]; /* address: two words of IP, then family << 16 | port */
@@ -326,16 +326,16 @@ struct shmnd_tally {
     shmnd_word64 reserved[2];
 };
 
-#define SHMND_TALLY_SHARED (1ull << 32)
+#define SHMND_COUNTERS_SHARED (1ull << 32)
 
-enum shmnd_tally_role {
-    SHMND_TALLY_ALONE = 0, /* not connected yet */
-    SHMND_TALLY_ACTIVE,
-    SHMND_TALLY_PASSIVE,
+enum shmnd_counters_role {
+    SHMND_COUNTERS_ALONE = 0, /* not connected yet */
+    SHMND_COUNTERS_ACTIVE,
+    SHMND_COUNTERS_PASSIVE,
 };
 
-/* The first words of a segment of tallies. Only those of an adapter's first are kept. */
-struct shmnd_tally_head {
+/* The first words of a segment of counters. Only those of an adapter's first are kept. */
+struct shmnd_counters_head {
     /* line 0: written before anybody can map it. */
     uint64_t magic;
     uint64_t uid[2]; /* of the adapter */
@@ -357,10 +357,10 @@ struct shmnd_tally_head {
     shmnd_word64 pad2[15];
 };
 
-_Static_assert(offsetof(struct shmnd_tally, reads) == 64, "line 1");
-_Static_assert(offsetof(struct shmnd_tally, name) == 128, "line 2");
-_Static_assert(sizeof(struct shmnd_tally) == 256, "ABI of the tallies");
-_Static_assert(offsetof(struct shmnd_tally_head, regions) == 64, "line 1");
-_Static_assert(sizeof(struct shmnd_tally_head) == 256, "ABI of the tallies");
+_Static_assert(offsetof(struct shmnd_counters, reads) == 64, "line 1");
+_Static_assert(offsetof(struct shmnd_counters, name) == 128, "line 2");
+_Static_assert(sizeof(struct shmnd_counters) == 256, "ABI of the counters");
+_Static_assert(offsetof(struct shmnd_counters_head, regions) == 64, "line 1");
+_Static_assert(sizeof(struct shmnd_counters_head) == 256, "ABI of the counters");
 
 #endif

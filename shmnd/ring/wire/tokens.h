@@ -47,7 +47,7 @@ struct shmnd_region {
     uint32_t token;  /* 0: free */
     uint32_t rights; /* MR flags */
     uint32_t posted; /* receives published for pushing that name it */
-    uint64_t bond;   /* of a window: the `bond` of the queue pair it is bound to, until it is
+    uint64_t serial; /* of a window: the `serial` of the queue pair it is bound to, until it is
                         invalidated; 0 for all others */
     void *context;   /* of a window: what its owner is told when the peer invalidates it, or NULL */
 };
@@ -143,16 +143,16 @@ static inline void shmnd_grant_revoke(struct shmnd_grant *g)
 }
 
 /* Withdraws the window of that token for a peer that invalidates it; NULL when none
- * is bound to this connection. The owner's Invalidate takes `bond` away too: both run
+ * is bound to this connection. The owner's Invalidate takes `serial` away too: both run
  * under the owner's lock, so one of them finds the window and the other does not. The
  * token is the peer's word: it says which window, never that there is one. */
 static inline struct shmnd_region *shmnd_window_unbind(const struct shmnd_registry *r,
-                                                       uint32_t token, uint64_t bond)
+                                                       uint32_t token, uint64_t serial)
 {
     struct shmnd_region *window = shmnd_region_of(r, token);
-    if (!window || bond == 0 || window->bond != bond)
+    if (!window || serial == 0 || window->serial != serial)
         return NULL;
-    window->bond = 0;
+    window->serial = 0;
     SHMND_KILL_POINT("window-let-go");
     shmnd_grant_revoke(shmnd_grant_slot(r, token));
     return window;

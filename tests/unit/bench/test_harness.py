@@ -150,7 +150,7 @@ def test_an_end_that_cannot_be_loaded_is_told(stage: Stage) -> None:
 def test_a_launcher_that_fails_is_told(stage: Stage) -> None:
     program = "import sys; print('out of luck', file=sys.stderr); sys.exit(3)"
     with stage, pytest.raises(HarnessError, match="ended with 3: out of luck"):
-        Workers.start_by(stage, lambda _: [stage.start_tied([sys.executable, "-c", program])])
+        Workers.start_by(stage, lambda _: [stage.start_linked([sys.executable, "-c", program])])
 
 
 def test_a_program_that_is_not_there_is_told(stage: Stage) -> None:
@@ -166,7 +166,7 @@ sys.path[:0] = {sys.path!r}
 from shmnd_bench.harness import Stage, Workers
 stage = Stage([])
 Workers.start(stage)
-sleeper = stage.start_tied(["sleep", "1000"])
+sleeper = stage.start_linked(["sleep", "1000"])
 print(*(child.process.pid for child in stage.children), flush=True)
 sys.stdin.read()
 """

@@ -86,9 +86,9 @@ def test_a_process_without_a_visible_pid_comes_back_too(world: World) -> None:
 def test_nobody_takes_the_place_of_another(world: World) -> None:
     """What others know of a process and its adapter are names; only their keys claim them."""
     victim = world.party()
-    liar = world.party(key=victim.uid, adapter=False)
-    assert liar.hello["status"] == Status.SUCCESS
-    liar.ask("adapter", key=victim.adapter, table={})
+    hostile_peer = world.party(key=victim.uid, adapter=False)
+    assert hostile_peer.hello["status"] == Status.SUCCESS
+    hostile_peer.ask("adapter", key=victim.adapter, table={})
     assert world.dropped == []
     assert len(world.state.processes) == len(world.state.adapters) == 2
     assert world.state.adapters[victim.adapter].process.uid == victim.uid

@@ -183,19 +183,21 @@ def test_telling_twice_is_harmless(old: tuple[Party, Party]) -> None:
 def test_nobody_claims_an_end_that_is_not_its_own(old: tuple[Party, Party]) -> None:
     world = World()
     active, passive = (back(world, party) for party in old)
-    liar = world.party(holds=True)
+    hostile_peer = world.party(holds=True)
     # Not with the adapter of another process,
-    ((number, why),) = holds(liar, held(active, passive, "active"), done=False)
+    ((number, why),) = holds(hostile_peer, held(active, passive, "active"), done=False)
     assert number == NUMBER
     assert active.adapter in why
     # and with its own, whoever is the first, it makes a record that concerns nobody else.
-    assert holds(liar, held(liar, passive, "active"), done=False) == []
+    assert holds(hostile_peer, held(hostile_peer, passive, "active"), done=False) == []
     holds(active, held(active, passive, "active"), done=False)
-    assert holds(liar, held(liar, active, "passive"), done=False)  # one number, one connection
+    assert holds(
+        hostile_peer, held(hostile_peer, active, "passive"), done=False
+    )  # one number, one connection
     assert holds(passive, held(passive, active, "passive")) == []
     assert holds(active) == []
-    holds(liar)
-    liar.ask("closed", connection=NUMBER)
+    holds(hostile_peer)
+    hostile_peer.ask("closed", connection=NUMBER)
     assert "abandoned" not in passive.names()
     assert (NUMBER, active.adapter, passive.adapter) in world.state.connections.records
     active.segment(5)
@@ -212,14 +214,14 @@ def test_nobody_claims_what_is_still_undecided() -> None:
     assert passive.refused("reject", connection=connection) is Status.CONNECTION_ABORTED
 
 
-def test_a_lie_about_a_stranger_stays_with_the_liar(old: tuple[Party, Party]) -> None:
+def test_a_lie_about_a_stranger_stays_with_the_hostile_peer(old: tuple[Party, Party]) -> None:
     world = World()
-    victim, liar = world.party(), world.party()
+    victim, hostile_peer = world.party(), world.party()
     victim.segment(1)
     for role in ("active", "passive"):
-        holds(liar, held(liar, victim, role, NUMBER + len(role)))
+        holds(hostile_peer, held(hostile_peer, victim, role, NUMBER + len(role)))
     assert victim.take() == []
-    assert set(liar.names()) <= {"abandoned"}  # no descriptor of the victim
+    assert set(hostile_peer.names()) <= {"abandoned"}  # no descriptor of the victim
 
 
 def test_held_connections_are_limited() -> None:
@@ -241,8 +243,8 @@ def test_an_old_end_takes_no_later_claim_of_its_number_along() -> None:
     world = World()
     active, passive, number = connected(world)
     passive.ask("closed", connection=number)
-    liar = {**held(passive, passive, "active", number), "peer_adapter": "ab" * 16}
-    assert holds(passive, liar, done=False) == []
+    hostile_peer = {**held(passive, passive, "active", number), "peer_adapter": "ab" * 16}
+    assert holds(passive, hostile_peer, done=False) == []
     active.leave()
     assert list(world.state.processes[passive.uid].connections) == [number]
     passive.leave()

@@ -158,13 +158,13 @@ def run(seed: int) -> None:
         assert all(ov._seen() is not Status.PENDING for ov in accepted), seed
         assert len(delivered) == len(accepted), f"seed {seed}: each exactly once"
         assert set(delivered) == set(accepted), seed
-        hub = program.ends[side].hub
-        assert not hub._ends, seed
-        assert not hub.affairs, seed
-        assert not hub.affairs._lingering, seed
-        assert not hub.ledger.bound, seed
-        assert not hub.ledger.armed, seed
-        assert not hub.ledger.live, seed
+        engine = program.ends[side].engine
+        assert not engine._ends, seed
+        assert not engine.pending_operations, seed
+        assert not engine.pending_operations._lingering, seed
+        assert not engine.broker_state.bound, seed
+        assert not engine.broker_state.armed, seed
+        assert not engine.broker_state.live, seed
     rendezvous = world.broker.rendezvous
     assert not rendezvous.connections.records, seed
     assert not [b for p in rendezvous.processes.values() for b in p.objects.values()], seed

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tallies: what an adapter shows of itself, who can write it, and what a reader makes of lies."""
+"""Counters: what an adapter shows of itself, who can write it, and what a reader makes of lies."""
 
 import mmap
 import os
@@ -13,7 +13,7 @@ from shmnd import MrFlag, NdError, Status
 from shmnd.broker.place import place_of
 from shmnd.handshake.queue_pair_link import QpState
 from shmnd.ring import Segment
-from shmnd.ring.process.counters import FIELDS, SHARED, TallyView
+from shmnd.ring.process.counters import FIELDS, SHARED, CountersView
 
 
 @pytest.fixture
@@ -22,16 +22,16 @@ def adapter() -> Iterator[shmnd.Adapter]:
         yield opened
 
 
-def views(adapter: shmnd.Adapter) -> list[TallyView]:
+def views(adapter: shmnd.Adapter) -> list[CountersView]:
     """What a tool that was given the descriptors sees."""
     return [
-        TallyView(Segment.attach(os.dup(segment.fd), segment.size, writable=False))
-        for _, segment in adapter.tallies.segments()
+        CountersView(Segment.attach(os.dup(segment.fd), segment.size, writable=False))
+        for _, segment in adapter.counter_table.segments()
     ]
 
 
 def pairs(adapter: shmnd.Adapter) -> list[dict[str, Any]]:
-    return [tally for view in views(adapter) for tally in view.pairs().values()]
+    return [counters for view in views(adapter) for counters in view.pairs().values()]
 
 
 def test_an_adapter_says_who_it_is(adapter: shmnd.Adapter) -> None:
@@ -66,25 +66,25 @@ def test_a_notify_is_counted_while_it_is_armed(adapter: shmnd.Adapter) -> None:
     assert view.head()["notifies"] == 0
 
 
-def test_a_queue_pair_has_a_tally_as_long_as_it_lives(adapter: shmnd.Adapter) -> None:
+def test_a_queue_pair_has_a_counters_as_long_as_it_lives(adapter: shmnd.Adapter) -> None:
     queue = adapter.create_completion_queue(8)
     pair = adapter.create_queue_pair(queue, queue, receive_depth=5, initiator_depth=7)
     pair.receive(None)
-    (tally,) = pairs(adapter)
-    assert tuple(tally) == FIELDS
-    assert (tally["receive_depth"], tally["initiator_depth"]) == (5, 7)
-    assert (tally["posted"], tally["state"], tally["role"]) == (1, QpState.IDLE, 0)
-    assert (tally["local"], tally["remote"]) == (None, None)
+    (counters,) = pairs(adapter)
+    assert tuple(counters) == FIELDS
+    assert (counters["receive_depth"], counters["initiator_depth"]) == (5, 7)
+    assert (counters["posted"], counters["state"], counters["role"]) == (1, QpState.IDLE, 0)
+    assert (counters["local"], counters["remote"]) == (None, None)
     pair.close()
-    (tally,) = pairs(adapter)
-    assert (tally["state"], tally["unfilled"]) == (QpState.CLOSED, 1)
-    assert (tally["failures"], tally["status"]) == (1, Status.CANCELED)
-    name = tally["name"]
+    (counters,) = pairs(adapter)
+    assert (counters["state"], counters["unfilled"]) == (QpState.CLOSED, 1)
+    assert (counters["failures"], counters["status"]) == (1, Status.CANCELED)
+    name = counters["name"]
     del pair
     assert pairs(adapter) == []
     another = adapter.create_queue_pair(queue, queue)
-    (tally,) = pairs(adapter)
-    assert tally["name"] > name
+    (counters,) = pairs(adapter)
+    assert counters["name"] > name
     another.close()
 
 
@@ -94,7 +94,7 @@ def test_a_shared_receive_queue_is_told_from_none(adapter: shmnd.Adapter) -> Non
         queue, queue, adapter.create_shared_receive_queue(4)
     )
     none = adapter.create_queue_pair(queue, queue, receive_depth=0)
-    assert {tally["receive_depth"] for tally in pairs(adapter)} == {SHARED, 0}
+    assert {counters["receive_depth"] for counters in pairs(adapter)} == {SHARED, 0}
     shared.close()
     none.close()
 
@@ -105,13 +105,13 @@ def test_more_queue_pairs_than_one_segment_has_room_for(adapter: shmnd.Adapter) 
     found = views(adapter)
     assert [view.number for view in found] == [0, 1, 2]
     assert {view.adapter for view in found} == {adapter.uid}
-    assert len({tally["name"] for tally in pairs(adapter)}) == 200
+    assert len({counters["name"] for counters in pairs(adapter)}) == 200
     made.clear()
     assert pairs(adapter) == []
 
 
 def test_nobody_else_can_write_it(adapter: shmnd.Adapter) -> None:
-    ((_, segment),) = adapter.tallies.segments()
+    ((_, segment),) = adapter.counter_table.segments()
     with pytest.raises(PermissionError):
         mmap.mmap(segment.fd, segment.size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
     with pytest.raises(PermissionError):
@@ -137,7 +137,7 @@ def test_a_forked_child_changes_nothing_of_it(adapter: shmnd.Adapter) -> None:
 
 
 def forged(content: bytes, nbytes: int = 4096) -> Segment:
-    """A segment that a liar made."""
+    """A segment that a hostile peer made."""
     made = Segment.create(nbytes, label="test")
     os.pwrite(made.fd, content, 0)
     return made
@@ -148,36 +148,36 @@ def forged(content: bytes, nbytes: int = 4096) -> Segment:
     [b"", os.urandom(4096), b"smndtaly" + bytes(56)],
     ids=["zeros", "noise", "no version"],
 )
-def test_what_is_no_tally_is_refused(content: bytes) -> None:
-    with pytest.raises(NdError, match="TallyView") as caught:
-        TallyView(forged(content))
+def test_what_is_no_counters_is_refused(content: bytes) -> None:
+    with pytest.raises(NdError, match="CountersView") as caught:
+        CountersView(forged(content))
     assert caught.value.status == Status.INTERNAL_ERROR
 
 
 def test_one_that_is_too_short_is_refused() -> None:
-    with pytest.raises(NdError, match="hold no tallies"):
-        TallyView(forged(b"smndtaly", 200))
+    with pytest.raises(NdError, match="hold no counters"):
+        CountersView(forged(b"smndtaly", 200))
 
 
 def test_any_bytes_are_read_without_harm(adapter: shmnd.Adapter) -> None:
-    """All words of all tallies are whatever a liar likes; the size is what was mapped."""
-    ((_, segment),) = adapter.tallies.segments()
+    """All words of all counters are whatever a hostile peer likes; the size is what was mapped."""
+    ((_, segment),) = adapter.counter_table.segments()
     honest = os.pread(segment.fd, 256, 0)
     for _ in range(20):
         noise = bytearray(honest[:64] + os.urandom(4096 - 64))
         noise[40:48] = b"\xff" * 8  # entries
-        view = TallyView(forged(bytes(noise)))
+        view = CountersView(forged(bytes(noise)))
         assert view.entries == 15
         assert view.head()
-        for tally in view.pairs().values():
-            assert tuple(tally) == FIELDS
-    with pytest.raises(IndexError, match="tally 15 of 15"):
+        for counters in view.pairs().values():
+            assert tuple(counters) == FIELDS
+    with pytest.raises(IndexError, match="counters 15 of 15"):
         view.read(15)
 
 
 def test_nobody_looks_at_more_than_an_adapter_ever_makes(adapter: shmnd.Adapter) -> None:
-    """Whoever looks would be at the pages of a liar for minutes."""
-    ((_, segment),) = adapter.tallies.segments()
-    view = TallyView(forged(os.pread(segment.fd, 256, 0), 64 << 20))
+    """Whoever looks would be at the pages of a hostile peer for minutes."""
+    ((_, segment),) = adapter.counter_table.segments()
+    view = CountersView(forged(os.pread(segment.fd, 256, 0), 64 << 20))
     assert view.entries == 4095
     assert view.pairs() == {}

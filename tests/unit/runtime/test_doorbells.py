@@ -12,51 +12,51 @@ import pytest
 
 import shmnd.runtime.waiting
 from shmnd.common.descriptors import Descriptor, Doorbell, ring
-from shmnd.runtime.waiting import Watch
+from shmnd.runtime.waiting import WaitSet
 from unit.opened import is_open
-from unit.sides import Dancers, End
+from unit.sides import End, Sides
 
 
 @pytest.fixture
-def watch() -> Iterator[Watch]:
+def wait_set() -> Iterator[WaitSet]:
     with ExitStack() as stack:
-        watch = Watch()
-        stack.callback(watch.close)
-        yield watch
+        wait_set = WaitSet()
+        stack.callback(wait_set.close)
+        yield wait_set
 
 
-def doorbell(watch: Watch, process: str = "p") -> tuple[Descriptor, bool]:
+def doorbell(wait_set: WaitSet, process: str = "p") -> tuple[Descriptor, bool]:
     """Return the end to ring at, and whether the watch listens at the other."""
     ringing, listening = socket.socketpair()
-    return Descriptor(ringing.detach()), watch.listen(listening.detach(), process)
+    return Descriptor(ringing.detach()), wait_set.listen(listening.detach(), process)
 
 
 def doorbells_of(end: End) -> dict[int, Doorbell]:
     """Where others ring this one."""
-    found: dict[int, Doorbell] = end.hub._watch._doorbells
+    found: dict[int, Doorbell] = end.engine._wait_set._doorbells
     return found
 
 
 def rung_by(end: End, other: End) -> Any:
     """What this one rings the other one by."""
-    return end.hub._peers._processes[other.hub.process].doorbell
+    return end.engine._peers._processes[other.engine.process].doorbell
 
 
 # -- the watch --
 
 
-def test_rings_are_taken_all_at_once(watch: Watch) -> None:
-    mine, listens = doorbell(watch)
+def test_rings_are_taken_all_at_once(wait_set: WaitSet) -> None:
+    mine, listens = doorbell(wait_set)
     assert listens
-    assert watch.ready() == (False, [])
+    assert wait_set.ready() == (False, [])
     for _ in range(100):
         ring(mine)
-    assert watch.ready() == (True, [])
-    assert watch.ready() == (False, [])
+    assert wait_set.ready() == (True, [])
+    assert wait_set.ready() == (False, [])
 
 
-def test_a_full_one_takes_no_more_rings_and_holds_nobody_up(watch: Watch) -> None:
-    mine, _ = doorbell(watch)
+def test_a_full_one_takes_no_more_rings_and_holds_nobody_up(wait_set: WaitSet) -> None:
+    mine, _ = doorbell(wait_set)
     poll = select.poll()
     poll.register(mine, select.POLLOUT)
     rings = 0
@@ -64,72 +64,72 @@ def test_a_full_one_takes_no_more_rings_and_holds_nobody_up(watch: Watch) -> Non
         ring(mine)
         rings += 1
     assert not poll.poll(0)
-    assert watch.ready() == (True, [])
+    assert wait_set.ready() == (True, [])
     assert poll.poll(0)
 
 
-def test_one_that_is_dropped_is_closed(watch: Watch) -> None:
-    mine, _ = doorbell(watch)
-    (listening,) = watch._doorbells
+def test_one_that_is_dropped_is_closed(wait_set: WaitSet) -> None:
+    mine, _ = doorbell(wait_set)
+    (listening,) = wait_set._doorbells
     ring(mine)
     mine.close()
-    assert watch.ready() == (True, []), "the last ring is heard"
-    assert watch.ready() == (True, [])
-    assert watch.ready() == (False, [])
+    assert wait_set.ready() == (True, []), "the last ring is heard"
+    assert wait_set.ready() == (True, [])
+    assert wait_set.ready() == (False, [])
     assert not is_open(listening)
 
 
-def test_ringing_where_nobody_listens_is_no_signal(watch: Watch) -> None:
-    mine, _ = doorbell(watch)
-    watch.close()
+def test_ringing_where_nobody_listens_is_no_signal(wait_set: WaitSet) -> None:
+    mine, _ = doorbell(wait_set)
+    wait_set.close()
     for _ in range(3):
         ring(mine)
 
 
-def test_a_process_that_keeps_them_all_is_listened_to_at_some(watch: Watch) -> None:
+def test_a_process_that_keeps_them_all_is_listened_to_at_some(wait_set: WaitSet) -> None:
     most = shmnd.runtime.waiting._DOORBELLS_OF_ONE
-    kept = [doorbell(watch) for _ in range(most + 3)]
+    kept = [doorbell(wait_set) for _ in range(most + 3)]
     assert [listens for _, listens in kept] == [True] * most + [False] * 3
-    assert doorbell(watch, "another")[1]
+    assert doorbell(wait_set, "another")[1]
     ring(kept[0][0])
     for ringing, _ in kept[1:4]:
         ringing.close()
-    assert doorbell(watch)[1], "those that are over do not count"
-    assert watch.ready() == (True, []), "a ring that was taken to see that counts"
+    assert doorbell(wait_set)[1], "those that are over do not count"
+    assert wait_set.ready() == (True, []), "a ring that was taken to see that counts"
 
 
 # -- two processes --
 
 
-def test_each_is_rung_by_the_other(dancers: Dancers) -> None:
-    dancers.to("A4")
-    ends = (dancers.active, dancers.passive)
+def test_each_is_rung_by_the_other(sides: Sides) -> None:
+    sides.to("A4")
+    ends = (sides.active, sides.passive)
     for end in ends:
-        end.hub.progress()
+        end.engine.progress()
         assert len(doorbells_of(end)) == 1
     for one, other in (ends, ends[::-1]):
-        assert one.hub._watch.ready() == (False, [])
+        assert one.engine._wait_set.ready() == (False, [])
         ring(rung_by(other, one))
-        assert one.hub._watch.ready() == (True, [])
+        assert one.engine._wait_set.ready() == (True, [])
 
 
-def test_one_that_is_told_of_again_needs_no_other_doorbell(dancers: Dancers) -> None:
-    dancers.to("A4")
-    before = rung_by(dancers.passive, dancers.active)
-    dancers.active.hub.progress()
-    (first,) = doorbells_of(dancers.active)
-    dancers.active.hub.post("doorbell_lost", process=dancers.passive.hub.process)
-    dancers.active.hub.progress()
-    assert len(doorbells_of(dancers.active)) == 2
-    dancers.passive.hub.progress()
-    dancers.active.hub.progress()
-    assert list(doorbells_of(dancers.active)) == [first]
-    assert rung_by(dancers.passive, dancers.active) is before
+def test_one_that_is_told_of_again_needs_no_other_doorbell(sides: Sides) -> None:
+    sides.to("A4")
+    before = rung_by(sides.passive, sides.active)
+    sides.active.engine.progress()
+    (first,) = doorbells_of(sides.active)
+    sides.active.engine.post("doorbell_lost", process=sides.passive.engine.process)
+    sides.active.engine.progress()
+    assert len(doorbells_of(sides.active)) == 2
+    sides.passive.engine.progress()
+    sides.active.engine.progress()
+    assert list(doorbells_of(sides.active)) == [first]
+    assert rung_by(sides.passive, sides.active) is before
 
 
-def lose_doorbells(dancers: Dancers, end: End) -> None:
+def lose_doorbells(sides: Sides, end: End) -> None:
     """As if no descriptor had been free when they came."""
-    events = end.hub.client.events
+    events = end.engine.client.events
 
     def lossy() -> Any:
         taken = events()
@@ -140,109 +140,109 @@ def lose_doorbells(dancers: Dancers, end: End) -> None:
                     os.close(fds.pop())
         return taken
 
-    end.hub.client.events = lossy
-    dancers.to("A4")
-    end.hub.progress()
+    end.engine.client.events = lossy
+    sides.to("A4")
+    end.engine.progress()
     assert not doorbells_of(end)
-    end.hub.client.events = events
+    end.engine.client.events = events
 
 
 @pytest.mark.parametrize("which", ["active", "passive"])
-def test_a_lost_doorbell_is_made_anew(dancers: Dancers, which: str) -> None:
-    end, other = dancers.active, dancers.passive
+def test_a_lost_doorbell_is_made_anew(sides: Sides, which: str) -> None:
+    end, other = sides.active, sides.passive
     if which == "passive":
         end, other = other, end
-    lose_doorbells(dancers, end)
-    other.hub.progress()
+    lose_doorbells(sides, end)
+    other.engine.progress()
     before = rung_by(other, end).fileno()
     ring(rung_by(other, end))  # in vain
-    end.hub._doorbells._due = 0.0  # the pause is over
-    end.hub.progress()
-    assert dancers.world.broker.ops("doorbell_lost") == ["doorbell_lost"]
-    end.hub.progress()
+    end.engine._doorbells._due = 0.0  # the pause is over
+    end.engine.progress()
+    assert sides.world.broker.ops("doorbell_lost") == ["doorbell_lost"]
+    end.engine.progress()
     assert len(doorbells_of(end)) == 1
-    assert end.hub._watch.ready() == (False, [])
-    other.hub.progress()
+    assert end.engine._wait_set.ready() == (False, [])
+    other.engine.progress()
     assert rung_by(other, end).fileno() == before, "queue pairs know it by its number"
-    assert end.hub._watch.ready() == (True, []), "for what was rung in vain"
+    assert end.engine._wait_set.ready() == (True, []), "for what was rung in vain"
     ring(rung_by(other, end))
-    assert end.hub._watch.ready() == (True, [])
-    end.hub.progress()
-    assert len(dancers.world.broker.ops("doorbell_lost")) == 1
+    assert end.engine._wait_set.ready() == (True, [])
+    end.engine.progress()
+    assert len(sides.world.broker.ops("doorbell_lost")) == 1
 
 
-def test_what_is_lost_is_not_asked_for_without_a_pause(dancers: Dancers) -> None:
-    lose_doorbells(dancers, dancers.active)
+def test_what_is_lost_is_not_asked_for_without_a_pause(sides: Sides) -> None:
+    lose_doorbells(sides, sides.active)
     for _ in range(50):
-        dancers.active.hub.progress()
-    assert not dancers.world.broker.ops("doorbell_lost")
+        sides.active.engine.progress()
+    assert not sides.world.broker.ops("doorbell_lost")
 
 
-def leaves_the_broker(dancers: Dancers, end: End) -> None:
+def leaves_the_broker(sides: Sides, end: End) -> None:
     """As after an interrupted call: the broker takes it for gone, and tells its peers so."""
-    end.hub.client.alive = False
-    dancers.world.broker.leave(end.hub.client.number)
+    end.engine.client.alive = False
+    sides.world.broker.leave(end.engine.client.number)
 
 
-def test_without_a_broker_it_is_waited_for(dancers: Dancers) -> None:
-    end = dancers.active
-    lose_doorbells(dancers, end)
-    leaves_the_broker(dancers, end)
-    end.hub._doorbells._due = 0.0
-    end.hub.progress()
-    assert not dancers.world.broker.ops("doorbell_lost")
-    assert end.hub._doorbells._due > 0.0, "it looks again after a pause"
-    assert len(end.hub.affairs) == 1
-    end.hub.client.reconnect()  # which tells all of each other anew
-    end.hub.progress()
-    end.hub._doorbells._due = 0.0
-    end.hub.progress()
+def test_without_a_broker_it_is_waited_for(sides: Sides) -> None:
+    end = sides.active
+    lose_doorbells(sides, end)
+    leaves_the_broker(sides, end)
+    end.engine._doorbells._due = 0.0
+    end.engine.progress()
+    assert not sides.world.broker.ops("doorbell_lost")
+    assert end.engine._doorbells._due > 0.0, "it looks again after a pause"
+    assert len(end.engine.pending_operations) == 1
+    end.engine.client.reconnect()  # which tells all of each other anew
+    end.engine.progress()
+    end.engine._doorbells._due = 0.0
+    end.engine.progress()
     assert len(doorbells_of(end)) == 1
-    assert len(end.hub.affairs) == 0
-    assert not dancers.world.broker.ops("doorbell_lost"), "it has come already"
+    assert len(end.engine.pending_operations) == 0
+    assert not sides.world.broker.ops("doorbell_lost"), "it has come already"
 
 
-def test_who_has_lost_its_doorbell_and_then_the_broker_is_not_dead(dancers: Dancers) -> None:
-    end, other = dancers.active, dancers.passive
-    lose_doorbells(dancers, end)
-    other.hub.progress()
-    known = other.hub.peer_adapter(end.adapter.uid)
-    leaves_the_broker(dancers, end)
-    other.hub.progress()
-    assert other.hub.peer_adapter(end.adapter.uid) is None
+def test_who_has_lost_its_doorbell_and_then_the_broker_is_not_dead(sides: Sides) -> None:
+    end, other = sides.active, sides.passive
+    lose_doorbells(sides, end)
+    other.engine.progress()
+    known = other.engine.peer_adapter(end.adapter.uid)
+    leaves_the_broker(sides, end)
+    other.engine.progress()
+    assert other.engine.peer_adapter(end.adapter.uid) is None
     assert not known.dead
-    end.hub.client.reconnect()
-    other.hub.progress()
-    end.hub.progress()
-    assert other.hub.peer_adapter(end.adapter.uid) is known
+    end.engine.client.reconnect()
+    other.engine.progress()
+    end.engine.progress()
+    assert other.engine.peer_adapter(end.adapter.uid) is known
     ring(rung_by(other, end))
-    assert end.hub._watch.ready() == (True, [])
+    assert end.engine._wait_set.ready() == (True, [])
 
 
 def test_who_has_listened_and_hung_up_when_the_broker_has_lost_it_is_dead(
-    dancers: Dancers,
+    sides: Sides,
 ) -> None:
     """As one that became another program: its descriptors are closed, and nothing else is said."""
-    end, other = dancers.active, dancers.passive
-    dancers.to("A4")
-    end.hub.progress()
-    other.hub.progress()
-    known = other.hub.peer_adapter(end.adapter.uid)
+    end, other = sides.active, sides.passive
+    sides.to("A4")
+    end.engine.progress()
+    other.engine.progress()
+    known = other.engine.peer_adapter(end.adapter.uid)
     doorbells_of(end).clear()
-    leaves_the_broker(dancers, end)
+    leaves_the_broker(sides, end)
     assert not known.dead
-    other.hub.progress()
+    other.engine.progress()
     assert known.dead
-    assert other.hub._watch.ready() == (True, []), "others who sleep look at what is over"
+    assert other.engine._wait_set.ready() == (True, []), "others who sleep look at what is over"
 
 
-def test_a_forked_child_rings_nobody(dancers: Dancers) -> None:
+def test_a_forked_child_rings_nobody(sides: Sides) -> None:
     """Else its parent's peers would listen for as long as the child lives."""
-    dancers.to("A4")
-    dancers.passive.hub.progress()
-    dancers.active.hub.progress()
-    known = dancers.passive.hub.peer_adapter(dancers.active.adapter.uid)
-    fds = [rung_by(dancers.passive, dancers.active).fileno(), *doorbells_of(dancers.active)]
+    sides.to("A4")
+    sides.passive.engine.progress()
+    sides.active.engine.progress()
+    known = sides.passive.engine.peer_adapter(sides.active.adapter.uid)
+    fds = [rung_by(sides.passive, sides.active).fileno(), *doorbells_of(sides.active)]
     child = os.fork()
     if child == 0:
         os._exit(known.doorbell_fd != -1 or any(is_open(fd) for fd in fds))

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hub: peers and their deaths, segments, mail, replay, fork, and the real broker."""
+"""The progress engine: peers and their deaths, segments, mail, replay, fork, and the real
+broker.
+"""
 
 import contextlib
 import errno
@@ -21,93 +23,93 @@ from shmnd.address import Address
 from shmnd.broker.client import BrokerClient
 from shmnd.connector import Connector
 from shmnd.listener import Listener
-from shmnd.runtime.broker_state import Ledger, Live
-from shmnd.runtime.progress import Hub
-from shmnd.runtime.waiting import Watch
+from shmnd.runtime.broker_state import BrokerState, Live
+from shmnd.runtime.progress import ProgressEngine
+from shmnd.runtime.waiting import WaitSet
 from shmnd.status import NdError, Status
 from unit.fakes import FakeAdapter, FakeClient, FakeDataPlane, World
 from unit.opened import is_open
-from unit.sides import Dancers, End
+from unit.sides import End, Sides
 
 WAIT = 10.0
 
 
 def peer_of(end: End, other: End) -> Any:
-    end.hub.progress()
-    return end.hub.peer_adapter(other.adapter.uid)
+    end.engine.progress()
+    return end.engine.peer_adapter(other.adapter.uid)
 
 
 # -- peers and segments ---------------------------------------------------------------------------
 
 
-def test_peers_are_introduced_to_those_who_need_them(dancers: Dancers) -> None:
-    assert peer_of(dancers.passive, dancers.active) is None
-    dancers.to("A2")
-    known = peer_of(dancers.passive, dancers.active)
-    assert (known.uid, known.pid) == (dancers.active.adapter.uid, os.getpid())
+def test_peers_are_introduced_to_those_who_need_them(sides: Sides) -> None:
+    assert peer_of(sides.passive, sides.active) is None
+    sides.to("A2")
+    known = peer_of(sides.passive, sides.active)
+    assert (known.uid, known.pid) == (sides.active.adapter.uid, os.getpid())
     assert known.table == {"made": "for a test"}
-    assert peer_of(dancers.active, dancers.passive) is None
-    dancers.accept()
-    assert peer_of(dancers.active, dancers.passive) is not None
-    assert peer_of(dancers.passive, dancers.active) is known
+    assert peer_of(sides.active, sides.passive) is None
+    sides.accept()
+    assert peer_of(sides.active, sides.passive) is not None
+    assert peer_of(sides.passive, sides.active) is known
 
 
-def test_segments_are_mapped_before_and_after(dancers: Dancers) -> None:
-    dancers.active.adapter.add_segment(1, 4096)
-    dancers.to("A2")
-    known = peer_of(dancers.passive, dancers.active)
+def test_segments_are_mapped_before_and_after(sides: Sides) -> None:
+    sides.active.adapter.add_segment(1, 4096)
+    sides.to("A2")
+    known = peer_of(sides.passive, sides.active)
     assert {n: (s.size, s.writable) for n, s in known.segments.items()} == {1: (4096, True)}
-    dancers.active.adapter.add_segment(2, 8192, writable=False)
+    sides.active.adapter.add_segment(2, 8192, writable=False)
     assert 2 not in known.segments
-    dancers.passive.hub.sync()
+    sides.passive.engine.sync()
     assert known.segments[2].writable is False
-    dancers.active.hub.withdraw_segment(dancers.active.adapter, 1)
-    dancers.passive.hub.sync()
+    sides.active.engine.withdraw_segment(sides.active.adapter, 1)
+    sides.passive.engine.sync()
     assert set(known.segments) == {2}
 
 
-def test_a_segment_that_is_not_what_it_was_said_to_be_is_left_out(dancers: Dancers) -> None:
-    dancers.to("A2")
-    dancers.passive.hub.data_plane.fail["attach_segment"] = Status.INSUFFICIENT_RESOURCES
-    dancers.active.adapter.add_segment(1)
-    dancers.active.adapter.add_segment(2)
-    dancers.passive.hub.sync()
-    assert set(peer_of(dancers.passive, dancers.active).segments) == {2}
+def test_a_segment_that_is_not_what_it_was_said_to_be_is_left_out(sides: Sides) -> None:
+    sides.to("A2")
+    sides.passive.engine.data_plane.fail["attach_segment"] = Status.INSUFFICIENT_RESOURCES
+    sides.active.adapter.add_segment(1)
+    sides.active.adapter.add_segment(2)
+    sides.passive.engine.sync()
+    assert set(peer_of(sides.passive, sides.active).segments) == {2}
 
 
-def test_a_peer_that_makes_no_sense_cannot_be_accepted(dancers: Dancers) -> None:
-    dancers.passive.hub.data_plane.fail["peer_adapter"] = Status.INVALID_PARAMETER
-    dancers.to("P2")
+def test_a_peer_that_makes_no_sense_cannot_be_accepted(sides: Sides) -> None:
+    sides.passive.engine.data_plane.fail["peer_adapter"] = Status.INVALID_PARAMETER
+    sides.to("P2")
     with pytest.raises(NdError, match="the active side's process is gone"):
-        dancers.passive.connector.accept(dancers.passive.qp)
+        sides.passive.connector.accept(sides.passive.qp)
 
 
-def test_what_is_known_of_a_peer_lasts_as_long_as_a_queue_pair_needs_it(dancers: Dancers) -> None:
-    dancers.to("A4")
-    known = peer_of(dancers.passive, dancers.active)
+def test_what_is_known_of_a_peer_lasts_as_long_as_a_queue_pair_needs_it(sides: Sides) -> None:
+    sides.to("A4")
+    known = peer_of(sides.passive, sides.active)
     doorbell = known.doorbell_fd
-    dancers.active.connector.close()
-    dancers.active.adapter.close()
-    assert peer_of(dancers.passive, dancers.active) is None
-    assert dancers.passive.qp._peer is known
+    sides.active.connector.close()
+    sides.active.adapter.close()
+    assert peer_of(sides.passive, sides.active) is None
+    assert sides.passive.qp._peer is known
     assert is_open(doorbell), "the queue pair may still ring it"
-    dancers.passive.connector.close()
-    dancers.passive.qp.close()
-    del dancers.passive.qp, known
+    sides.passive.connector.close()
+    sides.passive.qp.close()
+    del sides.passive.qp, known
     gc.collect()
     assert not is_open(doorbell)
-    assert not dancers.passive.hub._peers._processes
+    assert not sides.passive.engine._peers._processes
 
 
 def test_an_adapter_that_is_closed_while_its_process_lives_on(world: World) -> None:
     server = world.adapter(host="127.0.0.2")
-    hub = world.hub()
-    keeper = world.adapter(hub=hub)
+    engine = world.engine()
+    keeper = world.adapter(engine=engine)
     listener = Listener(server)
     listener.bind(("127.0.0.2", 0))
     listener.listen()
     for _ in range(3):
-        client = world.adapter(hub=hub)
+        client = world.adapter(engine=engine)
         client.add_segment(1)
         connector, partner = Connector(client), Connector(server)
         qp, partner_qp = client.queue_pair(), server.queue_pair()
@@ -120,43 +122,43 @@ def test_an_adapter_that_is_closed_while_its_process_lives_on(world: World) -> N
             obj.close()
         del connector, partner, qp, partner_qp, client, obj
         gc.collect()
-        server.hub.progress()
-        assert not server.hub._peers._adapters
-        assert not server.hub._peers._processes
+        server.engine.progress()
+        assert not server.engine._peers._adapters
+        assert not server.engine._peers._processes
     keeper.close()
     listener.close()
 
 
-def test_both_processes_meet_again_at_a_new_broker(dancers: Dancers) -> None:
+def test_both_processes_meet_again_at_a_new_broker(sides: Sides) -> None:
     """What is known already is kept, and what came meanwhile is learned."""
-    dancers.active.adapter.add_segment(1)
-    dancers.to("A4")
-    known = peer_of(dancers.passive, dancers.active)
+    sides.active.adapter.add_segment(1)
+    sides.to("A4")
+    known = peer_of(sides.passive, sides.active)
     segment = known.segments[1]
     fds = set(Path("/proc/self/fd").iterdir())
-    dancers.world.broker.die()
-    dancers.active.adapter.add_segment(2)
-    dancers.passive.hub.sync()
-    dancers.active.hub.sync()
-    dancers.passive.hub.sync()
-    assert peer_of(dancers.passive, dancers.active) is known
+    sides.world.broker.die()
+    sides.active.adapter.add_segment(2)
+    sides.passive.engine.sync()
+    sides.active.engine.sync()
+    sides.passive.engine.sync()
+    assert peer_of(sides.passive, sides.active) is known
     assert known.segments[1] is segment
     assert set(known.segments) == {1, 2}
-    dancers.active.hub.progress()  # it finds that the new doorbell is not needed
+    sides.active.engine.progress()  # it finds that the new doorbell is not needed
     assert len(set(Path("/proc/self/fd").iterdir()) - fds) <= 2, "the new segment, here and there"
 
 
-def test_events_that_lost_their_descriptors(dancers: Dancers) -> None:
-    hub, client = dancers.active.hub, dancers.active.hub.client
+def test_events_that_lost_their_descriptors(sides: Sides) -> None:
+    engine, client = sides.active.engine, sides.active.engine.client
     for event in (
         {"ev": "peer", "adapter": "a", "process": "p", "pid": 1, "table": {}},
         {"ev": "segment", "adapter": "a", "seg": 1, "size": 1, "writable": True},
     ):
         client.inbox.append(({**event, "fds_lost": True}, []))
     client.wake()
-    hub.progress()
-    dancers.to("A2")
-    attempt: Any = dancers.active.connector._attempt
+    engine.progress()
+    sides.to("A2")
+    attempt: Any = sides.active.connector._attempt
     number = attempt.connection
     lost: dict[str, Any] = {
         "ev": "accepted",
@@ -169,47 +171,47 @@ def test_events_that_lost_their_descriptors(dancers: Dancers) -> None:
     }
     client.inbox.append((lost, []))
     client.wake()
-    assert dancers.connecting.status is Status.INSUFFICIENT_RESOURCES
-    assert dancers.passive.connector.get_private_data() == b"the offer"
+    assert sides.connecting.status is Status.INSUFFICIENT_RESOURCES
+    assert sides.passive.connector.get_private_data() == b"the offer"
 
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_peer_whose_process_cannot_be_watched_now(
-    dancers: Dancers, times: int, monkeypatch: pytest.MonkeyPatch
+    sides: Sides, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub = dancers.passive.hub
-    include, faults = hub._watch.include, [OSError(errno.ENOSPC, "no room")] * times
+    engine = sides.passive.engine
+    include, faults = engine._wait_set.include, [OSError(errno.ENOSPC, "no room")] * times
 
     def with_no_room(fd: int) -> None:
         if faults:
             raise faults.pop()
         include(fd)
 
-    monkeypatch.setattr(hub._watch, "include", with_no_room)
-    dancers.offer()
-    assert hub.peer_adapter(dancers.active.adapter.uid) is None
+    monkeypatch.setattr(engine._wait_set, "include", with_no_room)
+    sides.offer()
+    assert engine.peer_adapter(sides.active.adapter.uid) is None
     if times == 2:
         with pytest.raises(NdError, match="max_user_watches") as caught:
-            dancers.accept()
+            sides.accept()
         assert caught.value.status is Status.INSUFFICIENT_RESOURCES
-    dancers.accept()
-    assert dancers.connecting.status is Status.SUCCESS
+    sides.accept()
+    assert sides.connecting.status is Status.SUCCESS
 
 
-def test_answers_to_nobody_are_answered(dancers: Dancers) -> None:
+def test_answers_to_nobody_are_answered(sides: Sides) -> None:
     """A connector that is gone without a word (an interrupted call) leaves nobody waiting."""
-    dancers.to("A2")
-    dancers.active.hub._ends.clear()
-    dancers.accept()
-    dancers.active.hub.progress()
-    assert dancers.accepting.status is Status.CONNECTION_REFUSED
+    sides.to("A2")
+    sides.active.engine._ends.clear()
+    sides.accept()
+    sides.active.engine.progress()
+    assert sides.accepting.status is Status.CONNECTION_REFUSED
 
 
 # -- deaths ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def mortal() -> Iterator[subprocess.Popen[bytes]]:
+def killable() -> Iterator[subprocess.Popen[bytes]]:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     yield child
     child.kill()
@@ -219,10 +221,10 @@ def mortal() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_death_is_noticed_without_the_broker(
-    world: World, mortal: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    world: World, killable: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(FakeClient, "_pidfd_of", lambda self: os.pidfd_open(mortal.pid))
+        patch.setattr(FakeClient, "_pidfd_of", lambda self: os.pidfd_open(killable.pid))
         doomed = End(world, "127.0.0.2")
     survivor = End(world, "127.0.0.1")
     listener = doomed.new_listener()
@@ -237,13 +239,13 @@ def test_a_death_is_noticed_without_the_broker(
     known = peer_of(survivor, doomed)
     notice = survivor.connector.notify_disconnect()
     assert notice._seen() is Status.PENDING
-    mortal.kill()
-    assert select.select([survivor.hub.epoll_fd], [], [], WAIT)[0]
+    killable.kill()
+    assert select.select([survivor.engine.epoll_fd], [], [], WAIT)[0]
     notice.result(WAIT)
     assert known.dead
     assert peer_of(survivor, doomed) is None
-    survivor.hub.progress()
-    assert not select.select([survivor.hub.epoll_fd], [], [], 0)[0], "noticed once"
+    survivor.engine.progress()
+    assert not select.select([survivor.engine.epoll_fd], [], [], 0)[0], "noticed once"
     assert "gone" not in [op for op, _ in world.broker.calls]
     survivor.connector.close()
     listener.close()
@@ -253,69 +255,69 @@ def test_a_death_is_noticed_without_the_broker(
 # -- speaking and being interrupted ---------------------------------------------------------------
 
 
-def test_an_event_that_comes_before_its_reply(dancers: Dancers) -> None:
+def test_an_event_that_comes_before_its_reply(sides: Sides) -> None:
     """The answer to a connect may be read by another thread before the connect returned."""
-    dancers.request()
+    sides.request()
     seen: list[Any] = []
-    hub, call = dancers.active.hub, dancers.active.hub.client.call
+    engine, call = sides.active.engine, sides.active.engine.client.call
 
     def slow(op: str, *args: Any, **fields: Any) -> Any:
         reply = call(op, *args, **fields)
         if op == "connect":
-            dancers.requesting.result(WAIT)
-            dancers.accept()
-            other = threading.Thread(target=lambda: seen.append(hub.progress()))
+            sides.requesting.result(WAIT)
+            sides.accept()
+            other = threading.Thread(target=lambda: seen.append(engine.progress()))
             other.start()
             other.join(WAIT)
         return reply
 
-    hub.client.call = slow
-    dancers.connect()
+    engine.client.call = slow
+    sides.connect()
     assert seen == [None]
-    assert dancers.connecting.status is Status.SUCCESS
+    assert sides.connecting.status is Status.SUCCESS
 
 
-def test_progress_never_waits_for_a_thread_that_speaks(dancers: Dancers) -> None:
+def test_progress_never_waits_for_a_thread_that_speaks(sides: Sides) -> None:
     gate = threading.Event()
-    hub, call = dancers.active.hub, dancers.active.hub.client.call
+    engine, call = sides.active.engine, sides.active.engine.client.call
 
     def stuck(op: str, *args: Any, **fields: Any) -> Any:
         assert gate.wait(WAIT)
         return call(op, *args, **fields)
 
-    dancers.to("A2")
-    hub.client.call = stuck
-    thread = threading.Thread(target=hub.sync)
+    sides.to("A2")
+    engine.client.call = stuck
+    thread = threading.Thread(target=engine.sync)
     thread.start()
-    dancers.passive.connector.reject()
+    sides.passive.connector.reject()
     for _ in range(3):
-        hub.progress()
-    assert dancers.connecting._seen() is Status.PENDING
+        engine.progress()
+    assert sides.connecting._seen() is Status.PENDING
     gate.set()
-    dancers.connecting._wait(WAIT)
+    sides.connecting._wait(WAIT)
     thread.join(WAIT)
-    assert dancers.connecting._seen() is Status.CONNECTION_REFUSED
+    assert sides.connecting._seen() is Status.CONNECTION_REFUSED
 
 
-def test_a_busy_connector_is_looked_at_later(dancers: Dancers) -> None:
-    dancers.to("A2")
-    dancers.passive.connector.reject()
+def test_a_busy_connector_is_looked_at_later(sides: Sides) -> None:
+    sides.to("A2")
+    sides.passive.connector.reject()
     released = threading.Event()
     held = threading.Event()
 
     def hold() -> None:
-        with dancers.active.connector._lock:
+        with sides.active.connector._lock:
             held.set()
             released.wait(WAIT)
 
     holder = threading.Thread(target=hold)
     holder.start()
     held.wait(WAIT)
-    dancers.active.connector._tick()
-    assert select.select([dancers.active.hub.epoll_fd], [], [], WAIT)[0]
+    sides.active.connector._tick()
+    assert select.select([sides.active.engine.epoll_fd], [], [], WAIT)[0]
     released.set()
     holder.join(WAIT)
-    assert dancers.connecting.status is Status.CONNECTION_REFUSED
+    assert sides.connecting.status is Status.CONNECTION_REFUSED
 
 
 def test_progress_within_progress_does_nothing(world: World) -> None:
@@ -326,18 +328,18 @@ def test_progress_within_progress_does_nothing(world: World) -> None:
 
         def _tick(self) -> None:
             self.looks += 1
-            adapter.hub.progress()
+            adapter.engine.progress()
 
     nosy = Nosy()
-    adapter.hub.affairs.add(nosy)
-    adapter.hub.progress()
+    adapter.engine.pending_operations.add(nosy)
+    adapter.engine.progress()
     assert nosy.looks == 1
-    adapter.hub.affairs.remove(nosy)
-    adapter.hub.progress()
+    adapter.engine.pending_operations.remove(nosy)
+    adapter.engine.progress()
     assert nosy.looks == 1
-    adapter.hub.affairs.add(nosy)
+    adapter.engine.pending_operations.add(nosy)
     del nosy
-    assert not adapter.hub.affairs._tickers
+    assert not adapter.engine.pending_operations._tickers
 
 
 def test_use_from_several_threads(world: World) -> None:
@@ -384,22 +386,25 @@ def test_use_from_several_threads(world: World) -> None:
         assert not thread.is_alive(), failures
     assert not failures
     listener.close()
-    client.hub.progress()
+    client.engine.progress()
     assert not world.broker.rendezvous.connections.records
-    for hub in (server.hub, client.hub):
-        assert not hub._ends
-        assert not hub.affairs._tickers
-        assert not hub.ledger.live
+    for engine in (server.engine, client.engine):
+        assert not engine._ends
+        assert not engine.pending_operations._tickers
+        assert not engine.broker_state.live
 
 
-# -- the ledger -----------------------------------------------------------------------------------
+# -- the broker state
+# -----------------------------------------------------------------------------------
 
 
 def test_replay_goes_in_pages() -> None:
-    ledger = Ledger()
+    broker_state = BrokerState()
     for number in range(1, 151):
         key: Address = "127.0.0.1", number
-        ledger.live["active", number] = Live(number, "a" * 32, "b" * 32, key, key, "active", 6)
+        broker_state.live["active", number] = Live(
+            number, "a" * 32, "b" * 32, key, key, "active", 6
+        )
     told: list[Any] = []
 
     class Client:
@@ -407,83 +412,84 @@ def test_replay_goes_in_pages() -> None:
             told.append((op, len(fields["connections"])))
             return {}
 
-    assert ledger.replay(Client()) == []  # type: ignore[arg-type]
+    assert broker_state.replay(Client()) == []  # type: ignore[arg-type]
     assert told == [("holds", 64), ("holds", 64), ("holds", 22)]
 
 
-def test_a_replay_that_fails_is_tried_again(dancers: Dancers) -> None:
-    dancers.to("P1")
-    dancers.world.broker.die()
-    dancers.world.broker.fail["bind"] = Status.INSUFFICIENT_RESOURCES
-    dancers.passive.hub.progress()
-    assert dancers.requesting._seen() is Status.PENDING
-    dancers.passive.hub.client.alive = False
-    dancers.passive.hub._rejoin.not_before = 0.0
-    dancers.passive.hub.ring()
-    dancers.passive.hub.progress()
-    dancers.connect()
-    assert dancers.requesting.status is Status.SUCCESS
+def test_a_replay_that_fails_is_tried_again(sides: Sides) -> None:
+    sides.to("P1")
+    sides.world.broker.die()
+    sides.world.broker.fail["bind"] = Status.INSUFFICIENT_RESOURCES
+    sides.passive.engine.progress()
+    assert sides.requesting._seen() is Status.PENDING
+    sides.passive.engine.client.alive = False
+    sides.passive.engine._reconnection.not_before = 0.0
+    sides.passive.engine.ring()
+    sides.passive.engine.progress()
+    sides.connect()
+    assert sides.requesting.status is Status.SUCCESS
 
 
 def test_a_process_that_does_not_listen_joins_a_broker_but_starts_none(world: World) -> None:
     adapter = world.adapter()
     world.broker.die()
-    adapter.hub.progress()
-    assert not adapter.hub.client.alive
+    adapter.engine.progress()
+    assert not adapter.engine.client.alive
     world.adapter()  # another process starts a broker
-    adapter.hub.ring()
-    adapter.hub.progress()
-    assert not adapter.hub.client.alive, "there is a pause between two attempts"
-    adapter.hub._rejoin.not_before = 0.0
-    adapter.hub.ring()
-    adapter.hub.progress()
-    assert adapter.hub.client.alive
+    adapter.engine.ring()
+    adapter.engine.progress()
+    assert not adapter.engine.client.alive, "there is a pause between two attempts"
+    adapter.engine._reconnection.not_before = 0.0
+    adapter.engine.ring()
+    adapter.engine.progress()
+    assert adapter.engine.client.alive
     assert adapter.uid in world.broker.rendezvous.adapters
 
 
 def test_a_replay_without_an_adapter_that_is_just_dying(world: World) -> None:
     adapter = world.adapter()
     gone: Any = lambda: None  # noqa: E731 - a weak reference that is dead
-    adapter.hub.ledger.adapters["f" * 32] = (gone, {})
+    adapter.engine.broker_state.adapters["f" * 32] = (gone, {})
     world.broker.die()
-    adapter.hub.sync()
+    adapter.engine.sync()
     assert set(world.broker.rendezvous.adapters) == {adapter.uid}
-    adapter.hub.ledger.adapters.pop("f" * 32)
+    adapter.engine.broker_state.adapters.pop("f" * 32)
 
 
-# -- the life of a hub ----------------------------------------------------------------------------
+# -- the life of a progress engine
+# ----------------------------------------------------------------------------
 
 
-def test_the_last_adapter_takes_the_hub_along(world: World) -> None:
+def test_the_last_adapter_takes_the_engine_along(world: World) -> None:
     first = world.adapter()
-    hub = first.hub
-    second = world.adapter(hub=hub)
+    engine = first.engine
+    second = world.adapter(engine=engine)
     lingering: list[int] = []
 
     def never_ends() -> bool:
         lingering.append(1)
         return False
 
-    hub.affairs.linger(never_ends)
+    engine.pending_operations.linger(never_ends)
     first.close()
-    assert hub.alive
+    assert engine.alive
     second.close()
-    assert not hub.alive
-    hub.close()
-    hub.progress()
-    hub.post("sync")
+    assert not engine.alive
+    engine.close()
+    engine.progress()
+    engine.post("sync")
     with pytest.raises(NdError, match=r"Connector\.bind: its adapter is closed") as caught:
-        hub.check("Connector.bind")
+        engine.check("Connector.bind")
     assert caught.value.status is Status.DEVICE_REMOVED
     assert len(lingering) >= 2
 
 
-def test_a_hub_that_finds_no_broker_leaves_nothing() -> None:
-    def no_broker(hub: Hub) -> Any:
+def test_a_engine_that_finds_no_broker_leaves_nothing() -> None:
+    def no_broker(engine: ProgressEngine) -> Any:
         raise OSError("none")
 
     with pytest.raises(OSError, match="none"):
-        Hub(no_broker, FakeDataPlane())
+        ProgressEngine(no_broker, FakeDataPlane())
 
 
 def run_in_child(check: Any) -> str:
@@ -506,27 +512,27 @@ def run_in_child(check: Any) -> str:
     return said
 
 
-def test_a_forked_child_is_refused_and_the_parent_does_not_notice(dancers: Dancers) -> None:
-    dancers.to("A4")
-    notice = dancers.active.connector.notify_disconnect()
-    idle = dancers.passive.new_connector()
-    waiting = dancers.listener.get_connection_request(idle)
-    dancers.active.file.fileno()
-    dancers.active.file.poll()
-    said = len(dancers.world.broker.calls)
-    epoll_fd = dancers.active.hub.epoll_fd
+def test_a_forked_child_is_refused_and_the_parent_does_not_notice(sides: Sides) -> None:
+    sides.to("A4")
+    notice = sides.active.connector.notify_disconnect()
+    idle = sides.passive.new_connector()
+    waiting = sides.listener.get_connection_request(idle)
+    sides.active.file.fileno()
+    sides.active.file.poll()
+    said = len(sides.world.broker.calls)
+    epoll_fd = sides.active.engine.epoll_fd
 
     def child() -> str:
         seen = []
         for call in (
-            dancers.active.connector.disconnect,
-            dancers.active.connector.get_local_address,
-            dancers.active.connector.cancel_overlapped_requests,
-            lambda: dancers.active.connector.bind(("127.0.0.1", 0)),
-            dancers.listener.get_local_address,
-            dancers.active.file.poll,
+            sides.active.connector.disconnect,
+            sides.active.connector.get_local_address,
+            sides.active.connector.cancel_overlapped_requests,
+            lambda: sides.active.connector.bind(("127.0.0.1", 0)),
+            sides.listener.get_local_address,
+            sides.active.file.poll,
             notice.result,
-            dancers.active.hub.sync,
+            sides.active.engine.sync,
         ):
             try:
                 call()
@@ -535,48 +541,48 @@ def test_a_forked_child_is_refused_and_the_parent_does_not_notice(dancers: Dance
                 seen.append(exc.status.name if "fork" in str(exc) else str(exc))
         assert not is_open(epoll_fd)
         assert notice.status is Status.DEVICE_REMOVED
-        assert dancers.active.connector.get_overlapped_result(notice, wait=True) is notice.status
-        dancers.active.connector.close()
-        dancers.passive.connector.close()
-        dancers.listener.close()
-        dancers.active.file.close()
-        dancers.active.adapter.close()
-        assert len(dancers.world.broker.calls) == said, "nothing is said for the parent"
+        assert sides.active.connector.get_overlapped_result(notice, wait=True) is notice.status
+        sides.active.connector.close()
+        sides.passive.connector.close()
+        sides.listener.close()
+        sides.active.file.close()
+        sides.active.adapter.close()
+        assert len(sides.world.broker.calls) == said, "nothing is said for the parent"
         return " ".join(sorted(set(seen)))
 
-    lock = dancers.active.hub.rpc
+    lock = sides.active.engine.rpc
     with lock:  # as if another thread spoke with the broker while this one forks
         assert run_in_child(child) == "DEVICE_REMOVED"
-    assert len(dancers.world.broker.calls) == said
+    assert len(sides.world.broker.calls) == said
     assert waiting.status is Status.PENDING
-    os.eventfd_write(dancers.active.hub.doorbell_fd, 1)
-    assert select.select([dancers.active.file], [], [], 0)[0]
-    assert dancers.passive.connector.disconnect().status is Status.SUCCESS
+    os.eventfd_write(sides.active.engine.doorbell_fd, 1)
+    assert select.select([sides.active.file], [], [], 0)[0]
+    assert sides.passive.connector.disconnect().status is Status.SUCCESS
     notice.result(WAIT)
-    dancers.active.hub.sync()
+    sides.active.engine.sync()
 
 
-def test_fork_while_another_thread_waits(dancers: Dancers) -> None:
-    dancers.to("A4")
-    notice = dancers.active.connector.notify_disconnect()
+def test_fork_while_another_thread_waits(sides: Sides) -> None:
+    sides.to("A4")
+    notice = sides.active.connector.notify_disconnect()
     thread = threading.Thread(target=notice.result, args=(WAIT,))
     thread.start()
-    while not dancers.active.hub._watch._polling:
+    while not sides.active.engine._wait_set._polling:
         time.sleep(0)
 
     def child() -> str:
-        dancers.active.connector.close()
+        sides.active.connector.close()
         return notice.status.name
 
     assert run_in_child(child) == "CANCELED"
-    dancers.passive.connector.disconnect()
+    sides.passive.connector.disconnect()
     thread.join(WAIT)
     assert not thread.is_alive()
 
 
 def test_an_end_waits_for_the_thread_that_sleeps() -> None:
     """What it is woken by must not go before it has seen it: it would sleep on."""
-    watch = Watch()
+    wait_set = WaitSet()
     order: list[str] = []
     entered = threading.Event()
 
@@ -595,11 +601,11 @@ def test_an_end_waits_for_the_thread_that_sleeps() -> None:
             order.append("closed")
             self.real.close()
 
-    watch._epoll = SlowEpoll(watch._epoll)  # type: ignore[assignment]
-    sleeper = threading.Thread(target=watch.sleep, args=(watch.generation, WAIT))
+    wait_set._epoll = SlowEpoll(wait_set._epoll)  # type: ignore[assignment]
+    sleeper = threading.Thread(target=wait_set.sleep, args=(wait_set.generation, WAIT))
     sleeper.start()
     assert entered.wait(WAIT)
-    watch.close()
+    wait_set.close()
     sleeper.join(WAIT)
     assert order == ["woken", "closed"]
 
@@ -612,9 +618,9 @@ def namespace(request: pytest.FixtureRequest) -> str:
     return f"hub-{os.getpid()}-{abs(hash(request.node.name)) % 10**6}"
 
 
-def join(namespace: str) -> Hub:
-    """A hub with the real broker and the fake data plane."""
-    return Hub(
+def join(namespace: str) -> ProgressEngine:
+    """A progress engine with the real broker and the fake data plane."""
+    return ProgressEngine(
         lambda new: BrokerClient(
             namespace,
             key=new.key,
@@ -624,14 +630,14 @@ def join(namespace: str) -> Hub:
     )
 
 
-def kill_broker(hub: Hub, runtime_dir: Path) -> None:
+def kill_broker(engine: ProgressEngine, runtime_dir: Path) -> None:
     """As a crash would end it."""
     import socket
     import struct
 
-    assert isinstance(hub.client, BrokerClient)
+    assert isinstance(engine.client, BrokerClient)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
-        probe.connect(hub.client.path)
+        probe.connect(engine.client.path)
         packed = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     pidfd = os.pidfd_open(struct.unpack("3i", packed)[0])
     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -699,7 +705,7 @@ def test_two_processes_and_the_real_broker(client: FakeAdapter, server: Server) 
     connector, qp = Connector(client), client.queue_pair()
     connector.connect(qp, address, 0, 0, b"hello").result(WAIT)
     assert connector.get_private_data() == b"hello"
-    known: Any = client.hub.peer_adapter(connector._attempt.peer_adapter)  # type: ignore[union-attr]
+    known: Any = client.engine.peer_adapter(connector._attempt.peer_adapter)  # type: ignore[union-attr]
     assert known.pid == server[0].pid
     connector.reject()
     with Connector(client) as other:
@@ -725,7 +731,7 @@ def test_the_death_of_the_listening_process(client: FakeAdapter, server: Server)
     with pytest.raises(ConnectionError, match="CONNECTION_INVALID"):
         connector.complete_connect()
     # Its port is free as soon as the broker has seen the end of its socket.
-    assert client.hub.wait(lambda: _bound(last, address), WAIT)
+    assert client.engine.wait(lambda: _bound(last, address), WAIT)
     for obj in (connector, last):
         obj.close()
 
@@ -747,7 +753,7 @@ def test_the_death_of_the_broker(client: FakeAdapter, server: Server, runtime_di
     silent.listen()
     undecided, undecided_qp = Connector(client), client.queue_pair()
     pending = undecided.connect(undecided_qp, silent.get_local_address())
-    kill_broker(client.hub, runtime_dir)
+    kill_broker(client.engine, runtime_dir)
     with pytest.raises(ConnectionRefusedError, match="the broker died"):
         pending.result(WAIT)
     connector.complete_connect().result(WAIT)
@@ -781,14 +787,14 @@ def test_an_idle_process_with_a_listener_rejoins_while_it_selects(
     with Listener(client) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        kill_broker(client.hub, runtime_dir)
-        assert select.select([client.hub.epoll_fd], [], [], WAIT)[0]
-        client.hub.progress()
-        assert client.hub.wait(
-            lambda: client.hub.client.alive and not client.hub._rejoin.under_way, WAIT
+        kill_broker(client.engine, runtime_dir)
+        assert select.select([client.engine.epoll_fd], [], [], WAIT)[0]
+        client.engine.progress()
+        assert client.engine.wait(
+            lambda: client.engine.client.alive and not client.engine._reconnection.under_way, WAIT
         )
-        client.hub.progress()
-        assert not select.select([client.hub.epoll_fd], [], [], 0)[0]
+        client.engine.progress()
+        assert not select.select([client.engine.epoll_fd], [], [], 0)[0]
         partner, partner_qp = Connector(client), client.queue_pair()
         active, active_qp = Connector(client), client.queue_pair()
         pending = active.connect(active_qp, listener.get_local_address())
@@ -805,10 +811,14 @@ class Nobody:
     uid = "0" * 32
 
 
-def test_of_gives_one_hub_per_namespace(namespace: str) -> None:
+def test_of_gives_one_engine_per_namespace(namespace: str) -> None:
     pytest.importorskip("shmnd.ring")
     nobody: Any = Nobody()
-    one, two, other = Hub.of(namespace), Hub.of(namespace), Hub.of(namespace + "-other")
+    one, two, other = (
+        ProgressEngine.of(namespace),
+        ProgressEngine.of(namespace),
+        ProgressEngine.of(namespace + "-other"),
+    )
     assert one is two
     assert one is not other
     one.unregister_adapter(nobody)
@@ -816,16 +826,16 @@ def test_of_gives_one_hub_per_namespace(namespace: str) -> None:
     one.unregister_adapter(nobody)
     assert not one.alive
     assert other.alive
-    again = Hub.of(namespace)
+    again = ProgressEngine.of(namespace)
     assert again is not one
-    for hub in (again, other):
-        hub.unregister_adapter(nobody)
-    assert not Hub._hubs
+    for engine in (again, other):
+        engine.unregister_adapter(nobody)
+    assert not ProgressEngine._engines
 
 
 def test_a_patched_standard_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """What gevent's and eventlet's patch_all do to `select`."""
     monkeypatch.delattr("select.epoll")
     with pytest.raises(NdError, match=r"open_adapter: select\.epoll is missing: gevent") as caught:
-        Hub.of()
+        ProgressEngine.of()
     assert caught.value.status is Status.NOT_SUPPORTED
