@@ -6,6 +6,8 @@ the headers include each other, and a module built with an old one would disagre
 about what lies in shared memory. Those of shmnd/mpi count for the modules there alone. What is
 named as `depends` is also what an sdist holds.
 
+A wheel is built without symbols, in place for work on shmnd with them.
+
 With SHMND_LINETRACE set the modules tell a tracer which line they run, for `./run coverage`.
 SHMND_CFLAGS, if set, adds flags for the compiler, as a build with a sanitizer needs them.
 """
@@ -44,12 +46,15 @@ class BuildExtensions(build_ext):
     def finalize_options(self) -> None:
         """Complete the modules that pyproject.toml names."""
         super().finalize_options()
+        flags = os.environ.get("SHMND_CFLAGS", "").split()
         trace = bool(os.environ.get("SHMND_LINETRACE"))
         self.parallel = self.parallel or os.cpu_count()
         # Queue pairs and queues rely on the GIL: an interpreter without it switches it on.
         self.cython_directives = {"freethreading_compatible": False, "linetrace": trace}
+        bare = not (self.inplace or self.editable_mode or trace or flags)
         for extension in self.extensions:
             extension.define_macros = [("CYTHON_TRACE", "1")] if trace else []
             extension.include_dirs = [RING, MPI]
-            extension.extra_compile_args = [*FLAGS, *os.environ.get("SHMND_CFLAGS", "").split()]
+            extension.extra_compile_args = [*FLAGS, *(["-g0"] if bare else flags)]
+            extension.extra_link_args = ["-s"] if bare else []
             extension.depends = depends(extension.name)

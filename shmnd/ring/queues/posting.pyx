@@ -86,7 +86,6 @@ def inline_bytes(sge, call) -> bytearray:
     """
     cdef c.shmnd_spans to, from_
     cdef c.shmnd_process me = c.shmnd_this_process()
-    cdef unsigned char[::1] view
     cdef Sge item
     cdef uint64_t done = 0, total = 0
     items = list(sge)
@@ -95,13 +94,13 @@ def inline_bytes(sge, call) -> bytearray:
             raise TypeError(f"{call}: a scatter/gather list holds Sge, not None")
         total += item.raw.length
     data = bytearray(total)
+    cdef unsigned char *begin = data
     for item in items:
         if item.raw.length == 0:
             continue
-        view = data
         c.shmnd_spans_clear(&to)
         c.shmnd_spans_clear(&from_)
-        c.shmnd_spans_add(&to, <size_t>&view[done], item.raw.length)
+        c.shmnd_spans_add(&to, <size_t>(begin + done), item.raw.length)
         c.shmnd_spans_add_remote(&from_, item.raw.address, item.raw.length)
         if c.shmnd_vm_copy(&me, &to, &from_) != 0:
             raise error(Status.ACCESS_VIOLATION, call,

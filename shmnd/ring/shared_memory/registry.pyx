@@ -196,7 +196,8 @@ cdef class HeldBuffer:
 
 def is_mapped(address: int, nbytes: int) -> bool:
     """Is this range memory of this process? Asks the kernel, a quarter GiB at a time."""
-    cdef unsigned char[::1] pages = bytearray(65536)
+    cdef object pages = bytearray(65536)
+    cdef unsigned char *each = pages
     cdef uint64_t at = <uint64_t>address & ~<uint64_t>4095
     cdef uint64_t end = <uint64_t>address + <uint64_t>nbytes
     cdef uint64_t piece
@@ -204,7 +205,7 @@ def is_mapped(address: int, nbytes: int) -> bool:
         return False
     while at < end:
         piece = min(end - at, <uint64_t>65536 * 4096)
-        if c.mincore(<void *><size_t>at, <size_t>piece, &pages[0]) != 0:
+        if c.mincore(<void *><size_t>at, <size_t>piece, each) != 0:
             return False
         at += piece
     return True

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import ast
+import email
 import re
 import shutil
 import subprocess
@@ -15,8 +16,19 @@ from setuptools import Distribution, Extension
 
 import shmnd
 from shmnd_tools.dev.extensions import BuildExtensions
+from shmnd_tools.dev.index_page import with_whole_links
 
 ROOT = Path(__file__).parents[3]
+OURS = {"shmnd", "shmnd_bench", "shmnd_tools"}
+NAMED = (
+    "MANIFEST.in",
+    "pyproject.toml",
+    "LICENSE",
+    "run",
+    ".clang-format",
+    ".pre-commit-config.yaml",
+)
+"""Files of the root folder that an sdist holds, beside the pages."""
 
 
 def test_every_exported_name_is_there() -> None:
@@ -142,8 +154,10 @@ def test_an_sdist_holds_every_source(tmp_path: Path) -> None:
     unbuilt = shutil.ignore_patterns("*.so", "*.c", "*.egg-info", "__pycache__")
     for folder in ("shmnd", "tools", "bench"):
         shutil.copytree(ROOT / folder, tree / folder, ignore=unbuilt)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tree)
+    for folder in ("docs", "tests", ".ci"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (*ROOT.glob("*.md"), *map(ROOT.joinpath, NAMED)):
+        shutil.copy(path, tree)
     code = "from setuptools.build_meta import build_sdist; print(build_sdist('dist'))"
     subprocess.run(
         [sys.executable, "-c", code], cwd=tree, capture_output=True, text=True, check=True
@@ -153,18 +167,96 @@ def test_an_sdist_holds_every_source(tmp_path: Path) -> None:
         held = {name.partition("/")[2] for name in archive.getnames()}
     there = {
         str(path.relative_to(tree))
-        for folder in ("shmnd", "tools", "bench")
-        for path in (tree / folder).rglob("*.*")
-        if "egg-info" not in str(path)
+        for folder in ("shmnd", "tools", "bench", "docs", "tests", ".ci")
+        for path in (tree / folder).rglob("*")
+        if path.is_file() and "egg-info" not in str(path)
     }
-    # Of what those run who work on shmnd, only what a build needs.
-    there = {name for name in there if "tools/dev/" not in name}
     assert {
         "shmnd/ring/wire/atomics.h",
         "shmnd/ring/c.pxd",
         "shmnd/ring/queues/completion_queue.pyx",
     } <= there
-    assert held >= there | {"tools/dev/extensions.py", "pyproject.toml", "LICENSE"}
+    assert {"docs/hello.py", "tests/conftest.py", ".ci/run"} <= there
+    assert held >= there | {*NAMED, "README.md", "CONTRIBUTING.md", "CHANGELOG.md"}
+
+
+def test_the_page_of_an_index_has_links_that_work_there() -> None:
+    """Relative links lead nowhere on an index; each becomes one to a file that is there."""
+    text = (ROOT / "README.md").read_text()
+    page = with_whole_links(text, "https://example.org/it")
+    links = re.findall(r"\]\(([^)]+)\)", page)
+    assert len(links) > 10
+    for link in links:
+        assert link.startswith(("https://", "#")), link
+        if link.startswith("https://example.org/"):
+            kind, path = link.removeprefix("https://example.org/it/").split("/main/")
+            assert kind in ("blob", "raw")
+            assert (ROOT / path.partition("#")[0]).is_file(), link
+    some = "[a](b.md) [c](#d) [e](https://f) ![g](h.png) [i](j/)"
+    assert with_whole_links(some, "S") == (
+        "[a](S/blob/main/b.md) [c](#d) [e](https://f) ![g](S/raw/main/h.png) [i](S/tree/main/j/)"
+    )
+
+
+def test_the_metadata_has_urls_keywords_and_that_page(tmp_path: Path) -> None:
+    (tmp_path / "shmnd").mkdir()
+    shutil.copy(ROOT / "shmnd" / "__init__.py", tmp_path / "shmnd")
+    shutil.copytree(
+        ROOT / "tools", tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    for folder in ("shmnd/broker", "shmnd/nd1", "shmnd/ring", "bench/peers", "made"):
+        (tmp_path / folder).mkdir(parents=True)
+    code = (
+        "from setuptools.build_meta import prepare_metadata_for_build_wheel as prepare;"
+        "print(prepare('made'))"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=True)
+    (written,) = tmp_path.glob("made/*/METADATA")
+    told = email.message_from_string(written.read_text())
+    urls = dict(line.split(", ") for line in told.get_all("Project-URL", []))
+    assert {"Source", "Documentation", "Changelog", "Issues"} <= set(urls)
+    assert "shared memory" in str(told["Keywords"])
+    assert f"]({urls['Source']}/blob/main/docs/tutorial.md)" in str(told.get_payload())
+    assert "](docs/" not in str(told.get_payload())
+
+
+def imported_by(folder: str) -> set[str]:
+    """Modules that the files of a folder import when they run."""
+    found = set()
+    for path in (ROOT / folder).rglob("*.py"):
+        if "dev" in path.parts:
+            continue
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                node.body = []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                found.add(str(node.module).partition(".")[0])
+    for path in (ROOT / folder).rglob("*.pyx"):
+        found |= set(re.findall(r"(?m)^(?:import|from) (\w+)", path.read_text()))
+    return found - set(sys.stdlib_module_names) - OURS - {"cpython", "libc"}
+
+
+def test_what_is_imported_is_declared_where_it_is_used() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    def names(requirements: list[str]) -> set[str]:
+        return {re.split(r"[^\w.-]", each)[0].lower() for each in requirements}
+
+    library = names(settings["dependencies"])
+    extras = {name: names(each) for name, each in settings["optional-dependencies"].items()}
+    called = {"hdrh": "hdrhistogram", "zmq": "pyzmq"}
+    used = {
+        folder: {called.get(name, name).lower() for name in imported_by(folder)}
+        for folder in ("shmnd", "tools", "bench")
+    }
+    assert used["shmnd"] | used["tools"] == library
+    assert used["bench"] <= library | extras["bench"] | extras["peers"]
 
 
 def test_every_source_file_names_its_licence() -> None:
