@@ -2,7 +2,7 @@
 """The page of an index is README.md, whose links are relative; there they lead to the sources."""
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from setuptools.command.egg_info import egg_info
 
@@ -29,6 +29,6 @@ class WriteMetadata(egg_info):
     def finalize_options(self) -> None:
         """Mend the links."""
         super().finalize_options()
-        metadata = self.distribution.metadata
+        metadata: Any = self.distribution.metadata  # setuptools adds to what distutils has
         source = metadata.project_urls["Source"]
         metadata.long_description = with_whole_links(metadata.long_description or "", source)
