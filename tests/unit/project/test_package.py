@@ -28,7 +28,7 @@ NAMED = (
     ".clang-format",
     ".pre-commit-config.yaml",
 )
-"""Files of the root folder that an sdist holds, beside the pages."""
+"""Files of the root folder that an sdist holds in addition to the pages."""
 
 
 def test_every_exported_name_is_there() -> None:
