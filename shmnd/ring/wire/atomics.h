@@ -80,6 +80,11 @@ static inline uint64_t shmnd_add64(shmnd_word64 *w, uint64_t more)
     return atomic_fetch_add_explicit(w, more, memory_order_acq_rel);
 }
 
+static inline uint32_t shmnd_add32(shmnd_word32 *w, uint32_t more)
+{
+    return atomic_fetch_add_explicit(w, more, memory_order_acq_rel);
+}
+
 static inline bool shmnd_swap64(shmnd_word64 *w, uint64_t *expected, uint64_t v)
 {
     return atomic_compare_exchange_strong_explicit(w, expected, v, memory_order_acq_rel,

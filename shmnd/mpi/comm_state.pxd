@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+from libc.stdint cimport uint32_t
+
+from shmnd.mpi.engine cimport shmpi_group, shmpi_req
+from shmnd.mpi.handle cimport State
+from shmnd.mpi.keyed cimport Keyed
+from shmnd.mpi.status cimport Status
+
+
+cdef class CommState(State):
+    cdef readonly uint32_t context      # of messages; +1 collectives, +2 news of communicators
+    cdef readonly int size, rank
+    cdef readonly bint inter
+    cdef int *to_job                    # peers, as ranks of the job: of the remote group, if inter
+    cdef int *from_job                  # and back, -1 for others
+    cdef int *own                       # the local group
+    cdef readonly int peers             # how many
+    cdef unsigned int collectives       # begun so far
+    cdef readonly tuple group           # of the local group
+    cdef readonly tuple remote          # of the remote group, if inter
+    cdef public object topology
+    cdef public CommState local         # inter: the communicator of the local group
+    cdef public bint revoked, freed
+
+    cdef shmpi_group as_group(self) noexcept
+    cdef int next_tag(self) noexcept
+
+
+cdef class CommBase(Keyed):
+    cdef CommState state(self, str call)
+    cdef int to(self, CommState c, int place, str call, str role) except -1000
+    cdef int source(self, CommState c, int place, str call) except -1000
+    cdef int check_tag(self, int tag, bint any_allowed, str call) except -1
+    cdef object fail(self, int fault, str call, shmpi_req *r, CommState c)
+
+
+cdef void empty_status(Status status) noexcept
+cdef void null_status(Status status) noexcept
+cdef void set_status(Status status, CommState c, shmpi_req *r) noexcept

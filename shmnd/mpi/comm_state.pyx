@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3, embedsignature=True, embedsignature.format=python
+# cython: annotation_typing=False
+"""What a communicator is, and the checks that all its calls share.
+
+Each has four contexts of its own: messages, collectives, news of new communicators, and one that
+neighbours use. The numbers come from one counter of the job, so that they are never shared.
+"""
+
+from libc.stdlib cimport free, malloc
+
+from shmnd.mpi.engine cimport (
+    E, SHMPI_BROKEN, SHMPI_CALLBACK, SHMPI_FAILED_PEER, SHMPI_NO_MEMORY, SHMPI_TRUNCATED,
+    new_contexts, req_free,
+)
+from shmnd.mpi.errhandler cimport mpi_error
+
+from shmnd.mpi import constants
+
+CONTEXTS = 4
+"""Contexts of one communicator."""
+
+cdef int TAG_MOST = 0x7fffffff
+cdef int ANY_SOURCE = constants.ANY_SOURCE
+cdef int ANY_TAG = constants.ANY_TAG
+cdef int PROC_NULL = constants.PROC_NULL
+
+
+cdef class CommState(State):
+    """A group of ranks with contexts of its own, seen from one of them."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.to_job = self.from_job = self.own = NULL
+
+    def __init__(self, context: int, group: tuple[int, ...], remote: tuple[int, ...] | None = None):
+        State.__init__(self)
+        cdef int i
+        peers = group if remote is None else remote
+        self.context = context
+        self.group = group
+        self.remote = remote
+        self.inter = remote is not None
+        self.size = len(group)
+        self.peers = len(peers)
+        self.rank = group.index(E.rank)
+        self.to_job = <int *>malloc(max(1, self.peers) * sizeof(int))
+        self.own = <int *>malloc(self.size * sizeof(int))
+        self.from_job = <int *>malloc(E.size * sizeof(int))
+        if self.to_job == NULL or self.from_job == NULL or self.own == NULL:
+            raise MemoryError("shmnd.mpi: no memory for a communicator")
+        for i in range(E.size):
+            self.from_job[i] = -1
+        for i in range(self.peers):
+            self.to_job[i] = peers[i]
+            self.from_job[self.to_job[i]] = i
+        for i in range(self.size):
+            self.own[i] = group[i]
+
+    def __dealloc__(self):
+        free(self.to_job)
+        free(self.from_job)
+        free(self.own)
+
+    cdef shmpi_group as_group(self) noexcept:
+        cdef shmpi_group g
+        g.size = self.size
+        g.rank = self.rank
+        g.ranks = self.own
+        return g
+
+    cdef int next_tag(self) noexcept:
+        """The tag of the next collective: all ranks begin them in one order."""
+        self.collectives += 1
+        return self.collectives & TAG_MOST
+
+
+def reserve_contexts(count: int = 1) -> int:
+    """Return the first of the contexts for `count` new communicators."""
+    return new_contexts(CONTEXTS * count)
+
+
+cdef class CommBase(Keyed):
+    """The checks of a communicator's calls."""
+
+    _family = "Comm"
+
+    cdef CommState state(self, str call):
+        if self.ob is None:
+            mpi_error(self, constants.ERR_COMM, f"Comm.{call}: the communicator is null")
+        cdef CommState c = <CommState>self.ob
+        if c.revoked:
+            mpi_error(self, constants.ERR_REVOKED, f"Comm.{call}: the communicator is revoked")
+        return c
+
+    cdef int to(self, CommState c, int place, str call, str role) except -1000:
+        """The rank of the job at a place of the communicator; PROC_NULL stays what it is."""
+        if 0 <= place < c.peers:
+            return c.to_job[place]
+        if place != PROC_NULL:
+            mpi_error(
+                self, constants.ERR_RANK,
+                f"Comm.{call}: {role} {place}; {self.title(c)} has ranks 0 to {c.peers - 1}",
+            )
+        return PROC_NULL
+
+    cdef int source(self, CommState c, int place, str call) except -1000:
+        if place == ANY_SOURCE:
+            return ANY_SOURCE
+        return self.to(c, place, call, "source")
+
+    cdef int check_tag(self, int tag, bint any_allowed, str call) except -1:
+        if tag < 0 and not (any_allowed and tag == ANY_TAG):
+            mpi_error(
+                self, constants.ERR_TAG,
+                f"Comm.{call}: tag {tag}; a tag is 0 to {TAG_MOST}",
+            )
+        return 0
+
+    def title(self, CommState c: CommState) -> str:
+        """Return the name of the communicator for a message."""
+        return c.name or c.label or f"the communicator of {c.size}"
+
+    cdef object fail(self, int fault, str call, shmpi_req *r, CommState c):
+        """Raises what went wrong with an operation."""
+        at = ""
+        if r != NULL:
+            peer = r.source if r.receives else r.peer
+            tag = r.source_tag if r.receives else r.tag
+            at = f" with rank {c.from_job[peer] if 0 <= peer < E.size else peer}, tag {tag}"
+        if fault == SHMPI_TRUNCATED:
+            mpi_error(
+                self, constants.ERR_TRUNCATE,
+                f"Comm.{call}: a message{at} of {self.title(c)} is longer than the buffer of "
+                f"{r.bytes if r != NULL else 0} bytes",
+            )
+        if fault == SHMPI_NO_MEMORY:
+            mpi_error(self, constants.ERR_NO_MEM, f"Comm.{call}: no memory for a message{at}")
+        if fault == SHMPI_FAILED_PEER:
+            mpi_error(self, constants.ERR_PROC_FAILED, f"Comm.{call}: the peer{at} has died")
+        if fault == SHMPI_BROKEN:
+            mpi_error(
+                self, constants.ERR_INTERN,
+                f"Comm.{call}: the memory of the message{at} cannot be read: its buffer was freed "
+                "before the send ended",
+            )
+        mpi_error(self, constants.ERR_OTHER, f"Comm.{call}: failed{at}")
+
+
+cdef void empty_status(Status status) noexcept:
+    if status is not None:
+        status.c_source = ANY_SOURCE
+        status.c_tag = ANY_TAG
+        status.c_error = 0
+        status.c_cancelled = False
+        status.c_nbytes = 0
+
+
+cdef void null_status(Status status) noexcept:
+    """Of a receive from PROC_NULL."""
+    if status is not None:
+        empty_status(status)
+        status.c_source = PROC_NULL
+
+
+cdef void set_status(Status status, CommState c, shmpi_req *r) noexcept:
+    if status is None:
+        return
+    if not r.receives:
+        empty_status(status)
+        status.c_cancelled = r.cancelled
+        return
+    status.c_source = c.from_job[r.source] if r.source >= 0 else r.source
+    status.c_tag = r.source_tag
+    status.c_error = 0
+    status.c_cancelled = r.cancelled
+    status.c_nbytes = <long long>r.got

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""The engine of this rank: one for each process, attached to the memory of its job at import.
+
+The engine is C (the headers beside this file) and used by one thread at a time: all calls hold the
+interpreter's lock, and only yielding and sleeping leave it. Without the launcher a process is a
+job of one rank.
+"""
+
+import atexit
+import os
+import sys
+import time
+from typing import NoReturn
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdlib cimport calloc
+
+from shmnd.mpi import seam
+from shmnd.ring.segment cimport Segment
+
+cdef extern from "coll.h" nogil:
+    shmpi_engine *shmpi_engine_new(shmpi_job *job, int rank)
+    uint64_t shmpi_job_bytes(uint32_t size, uint64_t lane_bytes)
+    void shmpi_job_lay_out(shmpi_job *job, uint32_t size, uint64_t lane_bytes, flag crowded)
+    flag shmpi_job_fits(const shmpi_job *job, uint64_t n)
+    uint32_t shmpi_contexts(shmpi_engine *e, uint32_t count)
+    shmpi_req *shmpi_req_new(shmpi_engine *e)
+    void shmpi_req_free(shmpi_engine *e, shmpi_req *r)
+    flag shmpi_start_send(shmpi_engine *e, shmpi_req *r)
+    flag shmpi_send_now(shmpi_engine *e, int peer, uint32_t context, int tag, const void *data,
+                        uint64_t n)
+    flag shmpi_start_receive(shmpi_engine *e, shmpi_req *r)
+    void shmpi_cancel(shmpi_engine *e, shmpi_req *r)
+    void shmpi_let_go(shmpi_engine *e, shmpi_req *r)
+    shmpi_message *shmpi_probe(shmpi_engine *e, uint32_t context, int source, int tag)
+    void shmpi_claim(shmpi_engine *e, shmpi_message *m)
+    void shmpi_give(shmpi_engine *e, shmpi_message *m, shmpi_req *r)
+    void shmpi_sched_start(shmpi_engine *e, shmpi_sched *s)
+    uint32_t shmpi_progress(shmpi_engine *e)
+    uint32_t shmpi_looks(const shmpi_engine *e)
+    void shmpi_idle(shmpi_engine *e, uint32_t turn)
+    void shmnd_pause()
+
+cdef Segment _segment = None
+cdef bint _finalized = False
+cdef uint32_t _looks = 0
+
+
+# -- attaching --
+
+cdef shmpi_job *_alone() except NULL:
+    """The memory of a job of one rank."""
+    cdef uint64_t n = shmpi_job_bytes(1, 4096)
+    cdef shmpi_job *job = <shmpi_job *>calloc(1, n)
+    if job == NULL:
+        raise MemoryError("shmnd.mpi: no memory for the engine")
+    shmpi_job_lay_out(job, 1, 4096, False)
+    return job
+
+
+cdef int _attach() except -1:
+    global E, _segment, _looks
+    cdef shmpi_job *job
+    cdef int rank = 0
+    descriptor = os.environ.get("SHMND_MPI_JOB")
+    if descriptor is None:
+        job = _alone()
+    else:
+        rank = int(os.environ["SHMND_MPI_RANK"])
+        _segment = Segment.adopt(os.dup(int(descriptor)), writable=True, call="shmnd.mpi")
+        job = <shmpi_job *>_segment.base
+        if not shmpi_job_fits(job, _segment.size) or not 0 <= rank < <int>job.size:
+            raise RuntimeError(
+                f"shmnd.mpi: descriptor {descriptor} is not the memory of a job with a rank "
+                f"{rank}; start the program by `shmnd mpiexec` of the same version"
+            )
+        _segment.close_fd()
+    E = shmpi_engine_new(job, rank)
+    if E == NULL:
+        raise MemoryError("shmnd.mpi: no memory for the engine")
+    _looks = shmpi_looks(E)
+    return 0
+
+
+def lay_out(memory: bytearray, size: int, lane_bytes: int, crowded: bool) -> None:
+    """Lay the memory of a job out, for the launcher."""
+    cdef unsigned char[::1] view = memory
+    if <uint64_t>view.shape[0] < shmpi_job_bytes(size, lane_bytes):
+        raise ValueError(f"lay_out: {view.shape[0]} bytes are too few for {size} ranks")
+    shmpi_job_lay_out(<shmpi_job *>&view[0], size, lane_bytes, crowded)
+
+
+def job_bytes(size: int, lane_bytes: int) -> int:
+    """Return the bytes that the memory of a job takes."""
+    return shmpi_job_bytes(size, lane_bytes)
+
+
+# -- what other modules call --
+
+cdef shmpi_req *req_new() except NULL:
+    cdef shmpi_req *r = shmpi_req_new(E)
+    if r == NULL:
+        raise MemoryError("shmnd.mpi: no memory for a request")
+    return r
+
+
+cdef void req_free(shmpi_req *r) noexcept:
+    shmpi_req_free(E, r)
+
+
+cdef int start_send(shmpi_req *r) except -1:
+    if not shmpi_start_send(E, r):
+        raise MemoryError("shmnd.mpi: no memory for a send")
+    return 0
+
+
+cdef bint send_now(int peer, uint32_t context, int tag, const void *data, uint64_t n) noexcept:
+    return shmpi_send_now(E, peer, context, tag, data, n)
+
+
+cdef int start_receive(shmpi_req *r) except -1:
+    if not shmpi_start_receive(E, r):
+        raise MemoryError("shmnd.mpi: no memory for a receive")
+    return 0
+
+
+cdef void cancel(shmpi_req *r) noexcept:
+    shmpi_cancel(E, r)
+
+
+cdef void let_go(shmpi_req *r) noexcept:
+    """The engine frees it when it is done."""
+    shmpi_let_go(E, r)
+
+
+cdef shmpi_message *probe(uint32_t context, int source, int tag) noexcept:
+    return shmpi_probe(E, context, source, tag)
+
+
+cdef void claim(shmpi_message *m) noexcept:
+    shmpi_claim(E, m)
+
+
+cdef void give(shmpi_message *m, shmpi_req *r) noexcept:
+    shmpi_give(E, m, r)
+
+
+cdef void sched_start(shmpi_sched *s) noexcept:
+    shmpi_sched_start(E, s)
+
+
+cdef uint32_t new_contexts(uint32_t count) noexcept:
+    """Numbers that no communicator of the job has: the first of `count`."""
+    return shmpi_contexts(E, count)
+
+
+cdef int turn(unsigned int *idle) except -1:
+    """One turn of a wait: progress, and where nothing moves, patience. Raises at Ctrl-C."""
+    if shmpi_progress(E):
+        idle[0] = 0
+        return 0
+    idle[0] += 1
+    if idle[0] < _looks:
+        shmnd_pause()
+        return 0
+    cdef unsigned int beyond = idle[0] - _looks
+    with nogil:
+        shmpi_idle(E, beyond)
+    if beyond & 15 == 0 or beyond > 200:
+        PyErr_CheckSignals()
+    return 0
+
+
+cdef int wait_req(shmpi_req *r) except -1:
+    cdef unsigned int idle = 0
+    while not r.done:
+        turn(&idle)
+    return 0
+
+
+cdef int wait_sched(shmpi_sched *s) except -1:
+    cdef unsigned int idle = 0
+    while not s.done:
+        turn(&idle)
+    return 0
+
+
+# -- what objects ask --
+
+def rank() -> int:
+    """Return the rank of this process in its job."""
+    return E.rank
+
+
+def size() -> int:
+    """Return the number of ranks of the job."""
+    return E.size
+
+
+def progress() -> int:
+    """Carry on what is under way; return how much moved."""
+    return shmpi_progress(E)
+
+
+def wtime() -> float:
+    """Return the seconds of a clock that all ranks share."""
+    return time.monotonic()
+
+
+def abort(code: int) -> NoReturn:
+    """End this rank with an exit code, at which the launcher ends the job."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code & 0xff or 1)
+
+
+def finalize() -> None:
+    """Write what is owed to others. What a program left unfinished stays so."""
+    global _finalized
+    cdef unsigned int idle = 0
+    if _finalized:
+        return
+    _finalized = True
+    while E.owing or E.active_sends:
+        turn(&idle)
+
+
+def finalized() -> bool:
+    """Return whether `finalize` was called."""
+    return _finalized
+
+
+_attach()
+seam.provide(
+    rank=rank, size=size, abort=abort, finalize=finalize, progress=progress, wtime=wtime
+)
+atexit.register(finalize)

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+from shmnd.mpi.comm_state cimport CommBase, CommState
+from shmnd.mpi.engine cimport shmpi_req
+from shmnd.mpi.handle cimport State
+from shmnd.mpi.spec cimport Spec
+from shmnd.mpi.status cimport Status
+
+
+cdef class Operation(State):
+    cdef public bint active, persistent
+    cdef object result
+
+    cdef bint ready(self) except -1
+    cdef int begin(self) except -1
+    cdef object end(self, Status status)
+    cdef int peek(self, Status status) except -1
+    cdef int cancel(self) except -1
+    cdef int leave(self) except -1
+
+
+cdef class Point(Operation):
+    cdef shmpi_req *req
+    cdef CommBase comm
+    cdef CommState state
+    cdef Spec spec
+    cdef object keep
+    cdef char *staged
+    cdef Py_ssize_t length
+    cdef str call
+    cdef bint receives, sync, is_object, buffered
+    cdef int peer, tag
+
+    cdef int stage(self) except -1
+    cdef int fill(self) except -1
+
+
+cdef class Ended(Operation):
+    cdef bint of_null
+
+
+cdef int flatten(Spec spec, bint sends, char **address, Py_ssize_t *length, char **staged) except -1
+cdef Point point(CommBase comm, CommState c, str call, bint receives, int peer, int tag)

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Operations under way: what a request refers to.
+
+An operation begins, is ready at some time, and ends: only its end shows in the program, by the
+call that waits for it, so that unpacking and unpickling happen there. A persistent one begins
+again.
+"""
+
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.buffer cimport PyBUF_READ
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from shmnd.mpi.comm_state cimport empty_status, null_status, set_status
+from shmnd.mpi.datatype cimport TypeState
+from shmnd.mpi.engine cimport (
+    E, cancel, let_go, req_free, req_new, send_now, start_receive, start_send, turn,
+)
+from shmnd.mpi.pickle cimport pickle_load
+
+from shmnd.mpi import constants
+
+cdef int PROC_NULL = constants.PROC_NULL
+cdef list _left = []
+"""Buffers of operations that were left before they ended, until all have."""
+
+
+cdef int flatten(
+    Spec spec, bint sends, char **address, Py_ssize_t *length, char **staged
+) except -1:
+    """Bytes in a row for what a specification names: its own, or packed ones in `staged`."""
+    cdef TypeState type = spec.type
+    cdef Py_ssize_t n = 0 if type is None else spec.count * type.size
+    length[0] = n
+    staged[0] = NULL
+    address[0] = spec.addr
+    if n == 0 or type.contig:
+        return 0
+    staged[0] = <char *>malloc(n)
+    if staged[0] == NULL:
+        raise MemoryError(f"shmnd.mpi: no memory to pack {n} bytes of a message")
+    address[0] = staged[0]
+    if sends:
+        type.pack(spec.addr, spec.count, staged[0])
+    return 0
+
+
+cdef class Operation(State):
+    """One operation. The methods are those of an operation that has nothing to do."""
+
+    cdef bint ready(self) except -1:
+        return True
+
+    cdef int begin(self) except -1:
+        self.active = True
+        return 0
+
+    cdef object end(self, Status status):
+        self.active = False
+        empty_status(status)
+        return None
+
+    cdef int peek(self, Status status) except -1:
+        """The status of an operation that is ready and does not end yet."""
+        empty_status(status)
+        return 0
+
+    cdef int cancel(self) except -1:
+        return 0
+
+    cdef int leave(self) except -1:
+        """The program does not wait for its end."""
+        return 0
+
+
+cdef class Ended(Operation):
+    """An operation with PROC_NULL."""
+
+    cdef object end(self, Status status):
+        self.active = False
+        self.peek(status)
+
+    cdef int peek(self, Status status) except -1:
+        if self.of_null:
+            null_status(status)
+        else:
+            empty_status(status)
+        return 0
+
+
+cdef Point point(CommBase comm, CommState c, str call, bint receives, int peer, int tag):
+    cdef Point op = Point.__new__(Point)
+    op.comm = comm
+    op.state = c
+    op.call = call
+    op.receives = receives
+    op.peer = peer
+    op.tag = tag
+    return op
+
+
+cdef class Point(Operation):
+    """A send or a receive, of a buffer or of an object."""
+
+    def __dealloc__(self):
+        if self.req != NULL:
+            self._drop()
+        free(self.staged)
+
+    def _drop(self):
+        if self.req.done:
+            req_free(self.req)
+        else:
+            if self.req.receives:
+                cancel(self.req)
+            if not self.req.done:
+                # It goes on: what it reads or writes stays.
+                _left.append((self.spec, self.keep))
+                self.staged = NULL
+            let_go(self.req)
+        self.req = NULL
+
+    cdef int stage(self) except -1:
+        """Take a buffer specification over as what is sent or received."""
+        cdef char *address
+        if self.staged != NULL:
+            free(self.staged)
+            self.staged = NULL
+        if self.spec is not None:
+            flatten(self.spec, not self.receives, &address, &self.length, &self.staged)
+        return 0
+
+    cdef int fill(self) except -1:
+        cdef shmpi_req *r
+        self.req = r = req_new()
+        r.peer = self.peer
+        r.tag = self.tag
+        r.context = self.state.context
+        r.sync = self.sync
+        r.receives = self.receives
+        r.bytes = self.length
+        if self.staged != NULL:
+            r.buffer = self.staged
+        elif self.spec is not None:
+            r.buffer = self.spec.addr
+        elif self.is_object and self.receives:
+            r.grows = True
+        return 0
+
+    cdef bint ready(self) except -1:
+        return self.req == NULL or self.req.done
+
+    cdef int begin(self) except -1:
+        self.active = True
+        if self.peer == PROC_NULL:
+            return 0
+        if self.persistent and self.spec is not None:
+            self.stage()
+        self.fill()
+        if self.is_object and not self.receives:
+            self.req.buffer = <char *>(<const char *>self._bytes())
+        if self.buffered:
+            self._buffer()
+        if self.receives:
+            start_receive(self.req)
+        else:
+            start_send(self.req)
+        return 0
+
+    cdef const char *_bytes(self) except? NULL:
+        return <const char *><bytes?>self.keep
+
+    cdef int _buffer(self) except -1:
+        """A buffered send: the bytes are the engine's, and the program's send has ended."""
+        cdef shmpi_req *r = self.req
+        cdef char *copy = <char *>malloc(self.length if self.length else 1)
+        if copy == NULL:
+            raise MemoryError(f"shmnd.mpi: no memory to buffer {self.length} bytes")
+        memcpy(copy, r.buffer, self.length)
+        r.buffer = copy
+        r.owns_buffer = True
+        self.req = NULL
+        let_go(r)
+        start_send(r)
+        return 0
+
+    cdef object end(self, Status status):
+        cdef shmpi_req *r = self.req
+        cdef int fault
+        self.active = False
+        if r == NULL:
+            if self.receives:
+                null_status(status)
+            else:
+                empty_status(status)
+            return None
+        try:
+            set_status(status, self.state, r)
+            if r.fault:
+                if status is not None:
+                    status.c_error = constants.ERR_TRUNCATE
+                self.comm.fail(r.fault, self.call, r, self.state)
+            if self.receives and not r.cancelled:
+                if self.staged != NULL:
+                    (<TypeState>self.spec.type).unpack_bytes(self.staged, r.got, self.spec.addr)
+                elif self.is_object:
+                    return self._load(r)
+            return None
+        finally:
+            req_free(r)
+            self.req = NULL
+            if not self.persistent:
+                self.spec = None
+                self.keep = None
+
+    cdef object _load(self, shmpi_req *r):
+        return pickle_load(PyMemoryView_FromMemory(r.buffer, r.got, PyBUF_READ))
+
+    cdef int peek(self, Status status) except -1:
+        if self.req != NULL:
+            set_status(status, self.state, self.req)
+        elif self.receives:
+            null_status(status)
+        else:
+            empty_status(status)
+        return 0
+
+    cdef int cancel(self) except -1:
+        if self.req != NULL:
+            cancel(self.req)
+        return 0
+
+    cdef int leave(self) except -1:
+        if self.req != NULL:
+            _left.append(self)
+        return 0
+
+
+def forget_left() -> None:
+    """Forget operations that were left and have ended meanwhile."""
+    _left[:] = [each for each in _left if isinstance(each, Point) and not (<Point>each).ready()]
