@@ -2,7 +2,8 @@
 # cython: language_level=3
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 
-ctypedef unsigned char flag "bool"
+cdef extern from "stdbool.h":
+    ctypedef unsigned char flag "bool"
 
 
 cdef extern from "coll.h" nogil:

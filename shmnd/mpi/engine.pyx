@@ -83,19 +83,6 @@ cdef int _attach() except -1:
     return 0
 
 
-def lay_out(memory: bytearray, size: int, lane_bytes: int, crowded: bool) -> None:
-    """Lay the memory of a job out, for the launcher."""
-    cdef unsigned char[::1] view = memory
-    if <uint64_t>view.shape[0] < shmpi_job_bytes(size, lane_bytes):
-        raise ValueError(f"lay_out: {view.shape[0]} bytes are too few for {size} ranks")
-    shmpi_job_lay_out(<shmpi_job *>&view[0], size, lane_bytes, crowded)
-
-
-def job_bytes(size: int, lane_bytes: int) -> int:
-    """Return the bytes that the memory of a job takes."""
-    return shmpi_job_bytes(size, lane_bytes)
-
-
 # -- what other modules call --
 
 cdef shmpi_req *req_new() except NULL:
@@ -223,6 +210,13 @@ def finalize() -> None:
         return
     _finalized = True
     while E.owing or E.active_sends:
+        turn(&idle)
+
+
+def flush() -> None:
+    """Wait until all sends in buffered mode have ended."""
+    cdef unsigned int idle = 0
+    while E.active_sends:
         turn(&idle)
 
 

@@ -32,6 +32,8 @@ cdef class Point(Operation):
     cdef int peer, tag
 
     cdef int stage(self) except -1
+    cdef int _buffer(self) except -1
+    cdef object _load(self, shmpi_req *r)
     cdef int fill(self) except -1
 
 

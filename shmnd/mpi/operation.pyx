@@ -7,14 +7,14 @@ call that waits for it, so that unpacking and unpickling happen there. A persist
 again.
 """
 
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.buffer cimport PyBUF_READ
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from shmnd.mpi.comm_state cimport empty_status, null_status, set_status
-from shmnd.mpi.datatype cimport TypeState
+from shmnd.mpi.typestate cimport TypeState
 from shmnd.mpi.engine cimport (
     E, cancel, let_go, req_free, req_new, send_now, start_receive, start_send, turn,
 )
@@ -160,7 +160,7 @@ cdef class Point(Operation):
             self.stage()
         self.fill()
         if self.is_object and not self.receives:
-            self.req.buffer = <char *>(<const char *>self._bytes())
+            self.req.buffer = PyBytes_AS_STRING(self.keep) if self.length else NULL
         if self.buffered:
             self._buffer()
         if self.receives:
@@ -168,9 +168,6 @@ cdef class Point(Operation):
         else:
             start_send(self.req)
         return 0
-
-    cdef const char *_bytes(self) except? NULL:
-        return <const char *><bytes?>self.keep
 
     cdef int _buffer(self) except -1:
         """A buffered send: the bytes are the engine's, and the program's send has ended."""

@@ -9,7 +9,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from shmnd.mpi.comm_state cimport CommBase, CommState, null_status
-from shmnd.mpi.datatype cimport TypeState
+from shmnd.mpi.typestate cimport TypeState
 from shmnd.mpi.engine cimport send_now
 from shmnd.mpi.operation cimport Ended, Operation, Point, flatten, point
 from shmnd.mpi.pickle cimport pickle_dump

