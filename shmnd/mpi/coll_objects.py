@@ -6,6 +6,7 @@ Reductions keep the order of ranks: the objects of a tree's two branches meet as
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ class ObjectCollectives:
             raise_error(self, constants.ERR_COMM, f"Comm.{call}: the communicator is null")
         if state.revoked:
             raise_error(self, constants.ERR_REVOKED, f"Comm.{call}: the communicator is revoked")
+        lock_table(self).setdefault(call, threading.Lock())
         return state, state.context + 1, next_tag(state)
 
     def _root(self, root: int, call: str) -> None:
@@ -214,9 +216,7 @@ class ObjectScans:
         """Exclusive scan."""
         return self._before(sendobj, op, "exscan")[0]
 
-    def _before(
-        self, sendobj: Any, op: Callable[[Any, Any], Any], call: str
-    ) -> tuple[Any, Any]:
+    def _before(self, sendobj: Any, op: Callable[[Any, Any], Any], call: str) -> tuple[Any, Any]:
         """Return the reduction of all ranks before this one, and with it."""
         state, context, tag = self._begin(call)  # type: ignore[attr-defined]
         before, result = None, _copy(sendobj)
@@ -226,6 +226,15 @@ class ObjectScans:
         if state.rank + 1 < state.size:
             exchange(context, tag, [(to_job(state, state.rank + 1), _dump(result))], [])
         return before, result
+
+
+def lock_table(comm: Any) -> dict[str, threading.Lock]:
+    """Return the locks of a communicator's collectives of objects, by their names."""
+    state = comm.ob
+    if state.locks is None:
+        state.locks = {}
+    found: dict[str, threading.Lock] = state.locks
+    return found
 
 
 def _parts(given: Sequence[Any] | None, count: int) -> list[Any]:

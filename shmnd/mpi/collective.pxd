@@ -13,7 +13,9 @@ cdef class DataCalls(PointCalls):
     cdef Plan _scatter(self, bint vector, sendbuf, recvbuf, int root, str call)
     cdef Plan _allgather(self, bint vector, sendbuf, recvbuf, str call)
     cdef Plan _alltoall(self, str kind, sendbuf, recvbuf, str call)
-    cdef int _own(self, Plan plan, Side out, Py_ssize_t i, Side into, Py_ssize_t j, str call) except -1
+    cdef int _own(
+        self, Plan plan, Side out, Py_ssize_t i, Side into, Py_ssize_t j, str call
+    ) except -1
     cdef int _stay(self, Side into, Py_ssize_t i) except -1
 
 

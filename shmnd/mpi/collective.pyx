@@ -207,7 +207,9 @@ cdef class DataCalls(PointCalls):
         shmpi_sched_round(plan.s)
         return plan
 
-    cdef int _own(self, Plan plan, Side out, Py_ssize_t i, Side into, Py_ssize_t j, str call) except -1:
+    cdef int _own(
+        self, Plan plan, Side out, Py_ssize_t i, Side into, Py_ssize_t j, str call
+    ) except -1:
         """The block that a rank sends to itself."""
         if out.sizes[i] > into.sizes[j]:
             mpi_error(

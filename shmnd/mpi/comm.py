@@ -24,11 +24,11 @@ NEWS = 2
 _SHARED = "mpi_shared_memory"
 
 
-class Comm(ReduceCalls, ObjectCollectives, Handling):  # type: ignore[misc]
+class Comm(ReduceCalls, ObjectCollectives, Handling):
     """Communication context."""
 
     _null_error = constants.ERR_COMM
-    _kinds: ClassVar[dict[str, type]] = {}
+    _kinds: ClassVar[dict[str, Any]] = {}
 
     def __new__(cls, comm: Comm | None = None) -> Self:
         """Return another handle to the same communicator."""
@@ -184,11 +184,7 @@ class Comm(ReduceCalls, ObjectCollectives, Handling):  # type: ignore[misc]
         mine, theirs = state.group[0], state.remote[0]
         if mine > theirs:
             return int(both[0])
-        if state.rank == 0:
-            first_of_group = first
-        else:
-            first_of_group = 0
-        return int(self._local().bcast(first_of_group, 0))
+        return int(self._local().bcast(first, 0))
 
     def _local(self) -> Comm:
         """Return the communicator of the local group of an intercommunicator."""
@@ -242,7 +238,7 @@ class Comm(ReduceCalls, ObjectCollectives, Handling):  # type: ignore[misc]
 
     # -- parts --
 
-    def Create(self, group: Group) -> Comm:
+    def Create(self, group: Group) -> Any:
         """Create communicator from group."""
         state = self._state("Create")
         if group.ob is None:
@@ -259,7 +255,7 @@ class Comm(ReduceCalls, ObjectCollectives, Handling):  # type: ignore[misc]
         new.local = CommState(context + CONTEXTS, group.ob.ranks)
         return self._made(new, kind)
 
-    def Split(self, color: int = 0, key: int = 0) -> Comm:
+    def Split(self, color: int = 0, key: int = 0) -> Any:
         """Split communicator by color and key."""
         state = self._state("Split")
         if color < 0 and color != constants.UNDEFINED:
@@ -274,7 +270,7 @@ class Comm(ReduceCalls, ObjectCollectives, Handling):  # type: ignore[misc]
             return self._made(None, "Intracomm")
         return self._made(CommState(group[0][3], tuple(each[2] for each in group)), "Intracomm")
 
-    def _split_inter(self, mine: tuple[int, int, int, int]) -> Comm:
+    def _split_inter(self, mine: tuple[int, int, int, int]) -> Any:
         color = mine[0]
         theirs = [each for each in self.allgather(mine) if each[0] == color]
         ours = [each for each in self._local().allgather(mine) if each[0] == color]
@@ -288,19 +284,15 @@ class Comm(ReduceCalls, ObjectCollectives, Handling):  # type: ignore[misc]
         new.local = CommState(context + CONTEXTS, group)
         return self._made(new, "Intercomm")
 
-    def Split_type(self, split_type: int, key: int = 0, info: Info = INFO_NULL) -> Comm:
+    def Split_type(self, split_type: int, key: int = 0, info: Info = INFO_NULL) -> Any:
         """Split communicator by type."""
         guided = (constants.COMM_TYPE_HW_GUIDED, constants.COMM_TYPE_RESOURCE_GUIDED)
         color = constants.UNDEFINED
-        if split_type == constants.COMM_TYPE_SHARED:
+        named = info.Get("mpi_hw_resource_type") if info else None
+        known = (*guided, constants.COMM_TYPE_HW_UNGUIDED, constants.UNDEFINED)
+        if split_type == constants.COMM_TYPE_SHARED or (split_type in guided and named == _SHARED):
             color = 0
-        elif split_type in guided and info and info.Get("mpi_hw_resource_type") == _SHARED:
-            color = 0
-        elif split_type not in (
-            *guided,
-            constants.COMM_TYPE_HW_UNGUIDED,
-            constants.UNDEFINED,
-        ):
+        elif split_type not in known:
             raise_error(
                 self, constants.ERR_ARG, f"Comm.Split_type: {split_type} is no type of a split"
             )

@@ -19,7 +19,7 @@ cdef class CommState(State):
     cdef unsigned int collectives       # begun so far
     cdef readonly tuple group           # of the local group
     cdef readonly tuple remote          # of the remote group, if inter
-    cdef public object topology, buffering
+    cdef public object topology, buffering, locks
     cdef public CommState local         # inter: the communicator of the local group
     cdef public bint revoked, freed
 

@@ -10,8 +10,8 @@ neighbours use. The numbers come from one counter of the job, so that they are n
 from libc.stdlib cimport free, malloc
 
 from shmnd.mpi.engine cimport (
-    E, SHMPI_BROKEN, SHMPI_CALLBACK, SHMPI_FAILED_PEER, SHMPI_NO_MEMORY, SHMPI_TRUNCATED,
-    new_contexts, req_free,
+    E, SHMPI_BROKEN, SHMPI_FAILED_PEER, SHMPI_NO_MEMORY, SHMPI_TRUNCATED,
+    new_contexts,
 )
 from shmnd.mpi.errhandler cimport mpi_error
 
@@ -116,7 +116,7 @@ cdef class CommBase(Keyed):
             )
         return 0
 
-    def title(self, CommState c: CommState) -> str:
+    def title(self, c: CommState) -> str:
         """Return the name of the communicator for a message."""
         return c.name or c.label or f"the communicator of {c.size}"
 

@@ -44,7 +44,9 @@ cdef extern from "coll.h" nogil:
         int size, rank
         const int *ranks
 
-    ctypedef int (*shmpi_reduce)(void *arg, const void *source, void *target, uint64_t items) noexcept
+    ctypedef int (*shmpi_reduce)(
+        void *arg, const void *source, void *target, uint64_t items
+    ) noexcept
 
     struct shmpi_sched:
         uint32_t context, count
@@ -86,6 +88,7 @@ cdef void claim(shmpi_message *m) noexcept
 cdef void give(shmpi_message *m, shmpi_req *r) noexcept
 cdef void sched_start(shmpi_sched *s) noexcept
 cdef int turn(unsigned int *idle) except -1
+cdef int poll() except -1
 cdef int wait_req(shmpi_req *r) except -1
 cdef int wait_sched(shmpi_sched *s) except -1
 cdef uint32_t new_contexts(uint32_t count) noexcept

@@ -45,6 +45,10 @@ cdef extern from "coll.h" nogil:
 cdef Segment _segment = None
 cdef bint _finalized = False
 cdef uint32_t _looks = 0
+cdef uint32_t _vain = 0
+
+cdef extern from "sched.h" nogil:
+    int sched_yield()
 
 
 # -- attaching --
@@ -155,6 +159,22 @@ cdef int turn(unsigned int *idle) except -1:
     with nogil:
         shmpi_idle(E, beyond)
     if beyond & 15 == 0 or beyond > 200:
+        PyErr_CheckSignals()
+    return 0
+
+
+cdef int poll() except -1:
+    """Progress for a call that asks and does not wait. Who asks in vain again and again leaves the
+    core to others from time to time."""
+    global _vain
+    if shmpi_progress(E):
+        _vain = 0
+        return 1
+    _vain += 1
+    if _vain > _looks:
+        _vain = 0
+        with nogil:
+            sched_yield()
         PyErr_CheckSignals()
     return 0
 

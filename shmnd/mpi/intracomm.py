@@ -21,7 +21,7 @@ _FROM_GROUPS = 8
 """The context for news of communicators that have no parent."""
 
 
-class Intracomm(Comm, ScanCalls, ObjectScans):  # type: ignore[misc]
+class Intracomm(Comm, ScanCalls, ObjectScans):
     """Intracommunicator."""
 
     def __new__(cls, comm: Comm | None = None) -> Self:
@@ -31,7 +31,7 @@ class Intracomm(Comm, ScanCalls, ObjectScans):  # type: ignore[misc]
             raise TypeError(f"{cls.__name__}: the communicator has two groups; use Intercomm")
         return self
 
-    def Create_group(self, group: Group, tag: int = 0) -> Intracomm:
+    def Create_group(self, group: Group, tag: int = 0) -> Any:
         """Create communicator from group."""
         state = self._state("Create_group")
         if group.ob is None:
@@ -152,7 +152,7 @@ def _predefined(name: str, context: int, ranks: tuple[int, ...]) -> Intracomm:
     comm = Intracomm()
     comm.ob = CommState(context, ranks)
     comm.ob.name = "MPI_" + name
-    return constant(comm, name)  # type: ignore[no-any-return]
+    return constant(comm, name)
 
 
 Comm._kinds["Intracomm"] = Intracomm

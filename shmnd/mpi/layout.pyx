@@ -17,7 +17,7 @@ def job_bytes(size: int, lane_bytes: int) -> int:
     return shmpi_job_bytes(size, lane_bytes)
 
 
-def lay_out(memory, size: int, lane_bytes: int, crowded: bool) -> None:
+def lay_out(memory: object, size: int, lane_bytes: int, crowded: bool) -> None:
     """Lay the zeroed memory of a job out. Raise ValueError where there is too little of it."""
     cdef unsigned char[::1] view = memory
     if <uint64_t>view.shape[0] < shmpi_job_bytes(size, lane_bytes):

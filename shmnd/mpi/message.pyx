@@ -5,18 +5,16 @@
 
 from typing import Any, Self
 
-from cpython.exc cimport PyErr_CheckSignals
-
 from shmnd.mpi.comm_state cimport CommBase, CommState, empty_status, null_status
-from shmnd.mpi.engine cimport claim, give, probe, shmpi_message, turn
+from shmnd.mpi.engine cimport claim, give, poll, probe, shmpi_message, turn
 from shmnd.mpi.handle cimport Handle, State
 from shmnd.mpi.operation cimport Ended, Point, point
-from shmnd.mpi.request cimport Request, request_of, wait_op
+from shmnd.mpi.request cimport Request, request_of
 from shmnd.mpi.spec cimport spec_simple
 from shmnd.mpi.status cimport Status
 from shmnd.mpi.handle import constant
 
-from shmnd.mpi import constants, seam
+from shmnd.mpi import constants
 from shmnd.mpi.errors import Exception as MPIException
 
 cdef int PROC_NULL = constants.PROC_NULL
@@ -61,13 +59,11 @@ cdef shmpi_message *_look(
     comm.check_tag(tag, True, call)
     if peer == PROC_NULL:
         return NULL
-    seam.progress()
+    poll()
     cdef shmpi_message *m = probe(c.context, peer, tag)
     while m == NULL and waits:
         turn(&idle)
         m = probe(c.context, peer, tag)
-    if m == NULL:
-        PyErr_CheckSignals()
     return m
 
 

@@ -169,6 +169,6 @@ cdef list _objects(CommBase comm, given, str call):
         for i in _order(c, len(outs))
         if outs[i] != PROC_NULL
     ]
-    froms = [c.to_job[<int>place] for place in ins if place != PROC_NULL]
-    came = iter(exchange(c.context + 1, next_tag(c), sends, froms))
+    sources = [c.to_job[<int>place] for place in ins if place != PROC_NULL]
+    came = iter(exchange(c.context + 1, next_tag(c), sends, sources))
     return [None if place == PROC_NULL else pickle.loads(next(came)) for place in ins]

@@ -16,15 +16,15 @@ from libc.string cimport memcpy
 from shmnd.mpi.comm_state cimport empty_status, null_status, set_status
 from shmnd.mpi.typestate cimport TypeState
 from shmnd.mpi.engine cimport (
-    E, cancel, let_go, req_free, req_new, send_now, start_receive, start_send, turn,
+    cancel as take_back, let_go, req_free, req_new, start_receive, start_send,
 )
 from shmnd.mpi.pickle cimport pickle_load
 
 from shmnd.mpi import constants
 
 cdef int PROC_NULL = constants.PROC_NULL
+# Buffers of operations that were left before they ended.
 cdef list _left = []
-"""Buffers of operations that were left before they ended, until all have."""
 
 
 cdef int flatten(
@@ -114,7 +114,7 @@ cdef class Point(Operation):
             req_free(self.req)
         else:
             if self.req.receives:
-                cancel(self.req)
+                take_back(self.req)
             if not self.req.done:
                 # It goes on: what it reads or writes stays.
                 _left.append((self.spec, self.keep))
@@ -163,7 +163,7 @@ cdef class Point(Operation):
             self.req.buffer = PyBytes_AS_STRING(self.keep) if self.length else NULL
         if self.buffered:
             self._buffer()
-        if self.receives:
+        elif self.receives:
             start_receive(self.req)
         else:
             start_send(self.req)
@@ -185,7 +185,6 @@ cdef class Point(Operation):
 
     cdef object end(self, Status status):
         cdef shmpi_req *r = self.req
-        cdef int fault
         self.active = False
         if r == NULL:
             if self.receives:
@@ -213,6 +212,8 @@ cdef class Point(Operation):
                 self.keep = None
 
     cdef object _load(self, shmpi_req *r):
+        if r.got == 0:
+            return None
         return pickle_load(PyMemoryView_FromMemory(r.buffer, r.got, PyBUF_READ))
 
     cdef int peek(self, Status status) except -1:
@@ -226,7 +227,7 @@ cdef class Point(Operation):
 
     cdef int cancel(self) except -1:
         if self.req != NULL:
-            cancel(self.req)
+            take_back(self.req)
         return 0
 
     cdef int leave(self) except -1:

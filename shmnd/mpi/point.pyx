@@ -3,15 +3,14 @@
 # cython: annotation_typing=False
 """Point-to-point calls of communicators, with buffers and with objects."""
 
+import warnings
 from typing import Any, Literal
 
 from libc.stdlib cimport free
-from libc.string cimport memcpy
 
-from shmnd.mpi.comm_state cimport CommBase, CommState, null_status
-from shmnd.mpi.typestate cimport TypeState
+from shmnd.mpi.comm_state cimport CommBase, CommState
 from shmnd.mpi.engine cimport send_now
-from shmnd.mpi.operation cimport Ended, Operation, Point, flatten, point
+from shmnd.mpi.operation cimport Operation, Point, point
 from shmnd.mpi.pickle cimport pickle_dump
 from shmnd.mpi.request cimport Prequest, Request, prequest_of, request_of, wait_op
 from shmnd.mpi.spec cimport Spec, spec_simple
@@ -309,6 +308,8 @@ cdef class PointCalls(CommBase):
         status: Status | None = None,
     ) -> Any:
         """Receive a message."""
+        if buf is not None:
+            warnings.warn("the 'buf' argument is deprecated", UserWarning, stacklevel=1)
         return _run(self._receiving_object(buf, source, tag, "recv"), status)
 
     def irecv(self, buf: Any = None, source: int = -1, tag: int = -1) -> Request:

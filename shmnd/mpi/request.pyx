@@ -6,14 +6,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from cpython.exc cimport PyErr_CheckSignals
-
 from shmnd.mpi.comm_state cimport empty_status
-from shmnd.mpi.engine cimport turn
+from shmnd.mpi.engine cimport poll, turn
 from shmnd.mpi.handle cimport State
 from shmnd.mpi.handle import constant
 
-from shmnd.mpi import constants, seam
+from shmnd.mpi import constants
 from shmnd.mpi.errors import Exception as MPIException
 
 cdef int UNDEFINED = constants.UNDEFINED
@@ -63,11 +61,6 @@ cdef bint _all(list ops) except -1:
         if op is not None and not (<Operation>op).ready():
             return False
     return True
-
-
-cdef int _progress() except -1:
-    seam.progress()
-    return 0
 
 
 cdef int _wait_first(list ops) except -2:
@@ -159,9 +152,8 @@ cdef class Request(Handle):
     def _test(self, Status status):
         cdef Operation op = self.operation()
         if op is not None and not op.ready():
-            _progress()
+            poll()
             if not op.ready():
-                PyErr_CheckSignals()
                 return (False, None)
         return (True, self.finish(status))
 
@@ -172,7 +164,7 @@ cdef class Request(Handle):
             empty_status(status)
             return True
         if not op.ready():
-            _progress()
+            poll()
         if not op.ready():
             return False
         op.peek(status)
@@ -227,7 +219,7 @@ cdef class Request(Handle):
         cdef list ops = _operations(requests)
         cdef int i = _first(ops)
         if i == -1:
-            _progress()
+            poll()
             i = _first(ops)
         if i == -1:
             return (UNDEFINED, False)
@@ -256,7 +248,7 @@ cdef class Request(Handle):
         cdef list ops = _operations(requests)
         cdef int i = _first(ops)
         if i == -1:
-            _progress()
+            poll()
             i = _first(ops)
         if i == -1:
             return (UNDEFINED, False, None)
@@ -296,7 +288,7 @@ cdef class Request(Handle):
         """Test for the completion of all requests without freeing one."""
         cdef list ops = _operations(requests)
         if not _all(ops):
-            _progress()
+            poll()
         if not _all(ops):
             return False
         statuses = _fit(statuses, len(ops))
@@ -322,7 +314,7 @@ cdef class Request(Handle):
         """Test for completion of all previously initiated requests."""
         cdef list ops = _operations(requests)
         if not _all(ops):
-            _progress()
+            poll()
         if not _all(ops):
             return (False, None)
         return (True, _end(requests, range(len(requests)), _fit(statuses, len(requests))))
@@ -358,7 +350,7 @@ cdef class Request(Handle):
         cdef list ops = _operations(requests)
         if _first(ops) == -3:
             return None
-        _progress()
+        poll()
         found = _ready_ones(ops)
         statuses = _fit(statuses, len(found))
         for at, i in enumerate(found):
@@ -385,7 +377,7 @@ cdef class Request(Handle):
         if _first(ops) == -3:
             return (None, None)
         if _first(ops) == -1:
-            _progress()
+            poll()
         found = _ready_ones(ops)
         return (found, _end(requests, found, _fit(statuses, len(found))))
 
@@ -412,6 +404,10 @@ cdef Prequest prequest_of(Operation op):
 
 cdef class Prequest(Request):
     """Persistent request handler."""
+
+    def __cinit__(self, *args, **kwargs):
+        if self.ob is not None and not (<Operation>self.ob).persistent:
+            raise TypeError("Prequest: the request is not a persistent one")
 
     def Start(self) -> None:
         """Initiate a communication with a persistent request."""
@@ -484,6 +480,10 @@ cdef class _General(Operation):
 
 cdef class Grequest(Request):
     """Generalized request handler."""
+
+    def __cinit__(self, *args, **kwargs):
+        if self.ob is not None and not isinstance(self.ob, _General):
+            raise TypeError("Grequest: the request is not one that the program completes")
 
     @classmethod
     def Start(

@@ -10,12 +10,10 @@ from typing import Any, Self
 from shmnd.mpi import constants
 from shmnd.mpi.comm import Comm
 from shmnd.mpi.comm_state import CommState
+from shmnd.mpi.constants import UNWEIGHTED, WEIGHTS_EMPTY
 from shmnd.mpi.errhandler import raise_error
 from shmnd.mpi.intracomm import Intracomm
 from shmnd.mpi.neighbor import NeighborCalls, NeighborObjects
-from shmnd.mpi.sentinels import UNWEIGHTED, WEIGHTS_EMPTY
-
-_NOTHING = (None, UNWEIGHTED)
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class DistGraph:
         return list(self.sources), list(self.destinations)
 
 
-class Topocomm(Intracomm, NeighborCalls, NeighborObjects):  # type: ignore[misc]
+class Topocomm(Intracomm, NeighborCalls, NeighborObjects):
     """Topology intracommunicator."""
 
     def __new__(cls, comm: Comm | None = None) -> Self:
@@ -442,9 +440,9 @@ class Distgraphcomm(Topocomm):
 
 def _weights(given: Any, count: int) -> tuple[tuple[int, ...], bool]:
     """Return weights for `count` edges, and whether there are any."""
-    if any(given is each for each in _NOTHING):
+    if given is None or (isinstance(given, int) and given == UNWEIGHTED):
         return (1,) * count, False
-    if given is WEIGHTS_EMPTY:
+    if isinstance(given, int) and given == WEIGHTS_EMPTY:
         given = ()
     weights = tuple(int(each) for each in given)
     if len(weights) != count:
@@ -473,14 +471,10 @@ def compute_dims(nnodes: int, dims: int | Sequence[int]) -> list[int]:
             raise_error(None, constants.ERR_DIMS, f"Compute_dims: {each} is negative")
         fixed *= each or 1
     if nnodes < 1 or nnodes % fixed:
-        raise_error(
-            None, constants.ERR_DIMS, f"Compute_dims: {nnodes} nodes do not fit {found}"
-        )
+        raise_error(None, constants.ERR_DIMS, f"Compute_dims: {nnodes} nodes do not fit {found}")
     free = [i for i, each in enumerate(found) if each == 0]
     if not free and fixed != nnodes:
-        raise_error(
-            None, constants.ERR_DIMS, f"Compute_dims: {found} are not {nnodes} nodes"
-        )
+        raise_error(None, constants.ERR_DIMS, f"Compute_dims: {found} are not {nnodes} nodes")
     sizes = [1] * len(free)
     for factor in _factors(nnodes // fixed):
         smallest = min(range(len(sizes)), key=sizes.__getitem__)

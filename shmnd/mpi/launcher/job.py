@@ -165,9 +165,7 @@ class Job:
                 self._show(source.fileno(), number, target.buffer)
 
     def _show(self, descriptor: int, number: int, target: BinaryIO) -> None:
-        self._selector.register(
-            descriptor, selectors.EVENT_READ, Lines(descriptor, number, target)
-        )
+        self._selector.register(descriptor, selectors.EVENT_READ, Lines(descriptor, number, target))
         self._pipes += 1
 
     # -- watching --

@@ -73,7 +73,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE",
         help="run a module, as Python's -m",
     )
-    add("-c", dest="code", nargs=argparse.REMAINDER, metavar="CODE", help="run code, as Python's -c")
+    add(
+        "-c", dest="code", nargs=argparse.REMAINDER, metavar="CODE", help="run code, as Python's -c"
+    )
     add("program", nargs=argparse.REMAINDER, help="program and its arguments")
 
 
