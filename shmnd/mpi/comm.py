@@ -16,6 +16,7 @@ from shmnd.mpi.group import Group, group_from
 from shmnd.mpi.handle import constant
 from shmnd.mpi.handling import Handling
 from shmnd.mpi.info import INFO_NULL, Info
+from shmnd.mpi.partitioned import PartitionedCalls
 from shmnd.mpi.reduction import ReduceCalls
 from shmnd.mpi.request import Request, ended
 
@@ -24,7 +25,7 @@ NEWS = 2
 _SHARED = "mpi_shared_memory"
 
 
-class Comm(ReduceCalls, ObjectCollectives, Handling):
+class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, Handling):
     """Communication context."""
 
     _null_error = constants.ERR_COMM

@@ -28,6 +28,7 @@ cdef class Point(Operation):
     cdef char *staged
     cdef Py_ssize_t length
     cdef str call
+    cdef unsigned int context
     cdef bint receives, sync, is_object, buffered
     cdef int peer, tag
 

@@ -94,6 +94,7 @@ cdef Point point(CommBase comm, CommState c, str call, bint receives, int peer, 
     cdef Point op = Point.__new__(Point)
     op.comm = comm
     op.state = c
+    op.context = c.context
     op.call = call
     op.receives = receives
     op.peer = peer
@@ -137,7 +138,7 @@ cdef class Point(Operation):
         self.req = r = req_new()
         r.peer = self.peer
         r.tag = self.tag
-        r.context = self.state.context
+        r.context = self.context
         r.sync = self.sync
         r.receives = self.receives
         r.bytes = self.length

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+from libc.stdint cimport uint64_t
+
+from shmnd.mpi.comm_state cimport CommState
+from shmnd.mpi.engine cimport shmpi_engine
+from shmnd.mpi.handle cimport State
+from shmnd.mpi.typestate cimport TypeState
+from shmnd.ring.segment cimport Segment
+
+
+cdef extern from "remote.h" nogil:
+    struct shmpi_gate:
+        pass
+    bint shmpi_gate_enter(shmpi_gate *gate, bint writes)
+    void shmpi_gate_leave(shmpi_gate *gate, bint writes)
+    bint shmpi_gate_take(shmpi_gate *gate)
+    void shmpi_gate_return(shmpi_gate *gate)
+    int shmpi_remote_copy(
+        shmpi_engine *e, int rank, char *here, uint64_t there, uint64_t n, bint writes)
+
+
+cdef class WinState(State):
+    cdef readonly object comm           # an intracommunicator of its own
+    cdef readonly int flavor, size, rank, unit
+    cdef readonly object memory         # a buffer of what this rank offers
+    cdef readonly list sizes, units
+    cdef uint64_t *bases
+    cdef char **mapped
+    cdef Segment control, data
+    cdef shmpi_gate *gates
+    cdef public object posted, started, locked
+    cdef public list attached
+
+    cdef int enter(self, int rank, bint writes) except -1
+    cdef int take(self, int rank) except -1
+
+
+cdef class Target:
+    cdef WinState w
+    cdef int rank
+    cdef char *items
+    cdef char *temporary
+    cdef uint64_t address
+    cdef Py_ssize_t length, count
+    cdef TypeState type
+
+    cdef int load(self) except -1
+    cdef int store(self) except -1
+    cdef int _copy(self, bint writes) except -1
+
+
+cdef Target target_of(
+    object where, WinState w, int rank, Py_ssize_t disp, Py_ssize_t count, TypeState type, str call)
