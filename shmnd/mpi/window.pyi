@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+from shmnd.mpi.handle import State
+
+_LINE: int
+
+class WinState(State):
+    @property
+    def base(self) -> int: ...
+    def lock(self, rank: int, writes: bool) -> None: ...
+    def unlock(self, rank: int, writes: bool) -> None: ...
+
+class Target:
+    ...
