@@ -28,6 +28,10 @@ _PLAIN: Final = {
     "completion": ("the script by which a shell completes all this", "shmnd_tools.completion"),
     "doctor": ("what stands in the way here, and what to do about it", "shmnd_tools.doctor"),
     "info": ("what the adapter can do, and where things are", "shmnd_tools.info"),
+    "mpiexec": (
+        "start a program written for mpi4py as N ranks of this host",
+        "shmnd_tools.mpiexec",
+    ),
     "ps": ("the processes, their connections, and who waits for whom", "shmnd_tools.ps"),
     "top": ("messages and bytes a second of every connection, live", "shmnd_tools.top"),
     "trace": ("what happens on connections, as it happens", "shmnd_tools.trace"),

@@ -14,8 +14,11 @@ from .commands import in_order, parser_of
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; give its exit code."""
-    given = in_order(sys.argv[1:] if arguments is None else arguments)
+    line = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        if line[:1] == ["mpiexec"] and line[1:] not in (["-h"], ["--help"]):
+            return _mpiexec(line[1:])
+        given = in_order(line)
         wanted = next((word for word in given if not word.startswith("-")), None)
         args = parser_of(wanted).parse_args(given)
         with _in_place(args):
@@ -32,6 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Who typed a command has called nothing of that name.
         print(f"shmnd: {str(exc).removeprefix('open_adapter: ')}", file=sys.stderr)
         return 1
+
+
+def _mpiexec(arguments: Sequence[str]) -> int:
+    """Run the launcher of ranks: its line ends with one of another program."""
+    from .mpiexec import run_line
+
+    return run_line(arguments)
 
 
 @contextlib.contextmanager

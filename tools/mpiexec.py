@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`shmnd mpiexec`: start a program as the ranks of one job."""
+
+import argparse
+from collections.abc import Sequence
+
+from shmnd.mpi.launcher import job, options
+
+HELP = "start a program written for mpi4py as N ranks of this host"
+EXAMPLE = "shmnd mpiexec -n 4 program.py"
+FAILURE = "it could not be started; else the code is that of the first rank that failed"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the launcher."""
+    options.configure(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Start the ranks, and wait for them."""
+    raise AssertionError("shmnd mpiexec is run by its own command line")
+
+
+def run_line(arguments: Sequence[str]) -> int:
+    """Run a command line: what comes behind the program belongs to the program."""
+    return job.main(list(arguments))
