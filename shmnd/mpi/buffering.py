@@ -30,7 +30,7 @@ class Buffering:
                 constants.ERR_BUFFER, f"{call}: a buffer is attached; detach it first"
             )
         automatic = buf is None or buf is BUFFER_AUTOMATIC
-        self._held = BUFFER_AUTOMATIC if automatic else buffer(buf)
+        self._held = BUFFER_AUTOMATIC if automatic else buffer.frombuffer(buf, readonly=False)
 
     def detach(self) -> Any:
         """Return the buffer when all buffered sends have ended; None where there is none."""

@@ -2,7 +2,7 @@
 # cython: language_level=3
 """The engine of this rank: one for each process, attached to the memory of its job at import.
 
-The engine is C (the headers beside this file) and used by one thread at a time: all calls hold the
+The engine is C (the headers in this folder) and used by one thread at a time: all calls hold the
 interpreter's lock, and only yielding and sleeping leave it. Without the launcher a process is a
 job of one rank.
 """

@@ -42,7 +42,7 @@ cdef void _leave(shmpi_req *r) noexcept:
 def exchange(
     context: int, tag: int, sends: list[tuple[int, bytes]], receives: list[int]
 ) -> list[bytes]:
-    """Send bytes to ranks of the job and receive bytes from others; return what came, in order.
+    """Send bytes to ranks of the job and receive bytes from others; return the received bytes, in order.
 
     Raise RuntimeError where a message cannot be read: its sender has died.
     """
@@ -76,7 +76,7 @@ def exchange(
                 raise RuntimeError(f"shmnd.mpi: a message between ranks was lost (fault {fault})")
     finally:
         if at < len(open_):
-            _left.append(sends)  # what goes on reads from there
+            _left.append(sends)  # sends that continue read from there
             for each in open_[at:]:
                 _leave(<shmpi_req *>each)
     return results

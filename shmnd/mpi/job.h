@@ -7,7 +7,7 @@
  * checked against the local layout before it is used (invariant 1), and read once.
  *
  * A rank sleeps at its bell, a futex. Argument for SYNC bell: the sleeper writes `asleep`, fences,
- * then looks at its lanes for the last time; the producer publishes, fences, then reads `asleep`.
+ * then reads the marks of its lanes for the last time; the producer publishes, fences, then reads `asleep`.
  * At least one sees the other, so that no rank sleeps with a record before it.
  */
 #ifndef SHMPI_JOB_H

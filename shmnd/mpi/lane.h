@@ -2,12 +2,12 @@
  *
  * One direction between two ranks: records in a ring of lines, one producer, one consumer.
  *
- * A record begins at a line with its mark, and the mark says that it is there: the receiver looks
- * at one line, and a small record is that line. Before a record is shown, the mark behind it is
+ * A record begins at a line with its mark, and the mark says that it is there: the receiver reads
+ * one line, and a small record is that line. Before a record is shown, the mark behind it is
  * cleared, so that what an earlier lap left there is never taken for a record.
  *
  * SYNC shown: the sender clears the mark behind, writes the record, then its mark with release; the
- * receiver loads the mark with acquire. Whoever has seen a mark therefore sees the record, and the
+ * receiver loads the mark with acquire. A receiver that has seen a mark therefore sees the record, and the
  * next mark as empty or as written since.
  * SYNC room: the receiver returns room by read_pos with release, after its last load from the
  * records; the sender loads read_pos with acquire before it writes there again.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""The memory of a job, for the launcher, which is no rank of it."""
+"""The memory of a job, for the launcher, which is not a rank of it."""
 
 from libc.stdint cimport uint32_t, uint64_t
 

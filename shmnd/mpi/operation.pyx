@@ -117,14 +117,14 @@ cdef class Point(Operation):
             if self.req.receives:
                 take_back(self.req)
             if not self.req.done:
-                # It goes on: what it reads or writes stays.
+                # It continues: the memory that it reads or writes stays.
                 _left.append((self.spec, self.keep))
                 self.staged = NULL
             let_go(self.req)
         self.req = NULL
 
     cdef int stage(self) except -1:
-        """Take a buffer specification over as what is sent or received."""
+        """Take a buffer specification over as the message."""
         cdef char *address
         if self.staged != NULL:
             free(self.staged)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Point to point: sends, receives, probes, cancelling, and going on.
+ * Point to point: sends, receives, probes, cancelling, and progress.
  */
 #ifndef SHMPI_P2P_H
 #define SHMPI_P2P_H
@@ -162,13 +162,13 @@ static inline void shmpi_let_go(struct shmpi_engine *e, struct shmpi_req *r)
     e->active_sends++;
 }
 
-/* Numbers of contexts that nobody has in this job: the first of `count`. */
+/* Numbers of contexts that no communicator of this job has: the first of `count`. */
 static inline uint32_t shmpi_contexts(struct shmpi_engine *e, uint32_t count)
 {
     return shmnd_add32(&e->job->contexts, count);
 }
 
-/* ---- going on ------------------------------------------------------------------------------- */
+/* ---- progress ------------------------------------------------------------------------------- */
 
 static inline uint32_t shmpi_progress(struct shmpi_engine *e)
 {

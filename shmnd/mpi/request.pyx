@@ -3,6 +3,7 @@
 # cython: annotation_typing=False
 """Requests: handles to operations, and the calls that wait for one, any, some or all of them."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from shmnd.mpi.engine cimport poll, turn
 from shmnd.mpi.handle cimport State
 from shmnd.mpi.handle import constant
 
-from shmnd.mpi import constants
+from shmnd.mpi import attributes, constants
 from shmnd.mpi.errors import Exception as MPIException
 
 cdef int UNDEFINED = constants.UNDEFINED
@@ -116,7 +117,7 @@ cdef class Request(Handle):
         return <Operation>self.ob
 
     cdef object finish(self, Status status):
-        """End what is ready."""
+        """End the operation, which is ready."""
         cdef Operation op = self.operation()
         if op is None:
             empty_status(status)
@@ -461,7 +462,7 @@ cdef class _General(Operation):
         self.peek(status)
         if self.free is not None:
             free, self.free = self.free, None
-            free(*self.args, **self.kwargs)
+            attributes.run(functools.partial(free, **self.kwargs), *self.args)
         return self.value
 
     cdef int peek(self, Status status) except -1:
@@ -469,12 +470,13 @@ cdef class _General(Operation):
             status = Status()
         empty_status(status)
         if self.query is not None:
-            self.query(status, *self.args, **self.kwargs)
+            attributes.run(functools.partial(self.query, **self.kwargs), status, *self.args)
         return 0
 
     cdef int cancel(self) except -1:
         if self.cancel_function is not None:
-            self.cancel_function(self.completed, *self.args, **self.kwargs)
+            function = functools.partial(self.cancel_function, **self.kwargs)
+            attributes.run(function, self.completed, *self.args)
         return 0
 
 

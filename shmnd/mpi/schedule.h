@@ -3,7 +3,7 @@
  * Schedules: a collective as rounds of sends, receives, copies and reductions.
  *
  * The steps of a round start together, and the next round begins when all of them have ended. Any
- * progress of the engine carries schedules on, so that a collective that nobody waits for moves
+ * progress of the engine carries schedules on, so that a collective without a waiter moves
  * whenever its ranks call in. A schedule may be run again when it is done.
  */
 #ifndef SHMPI_SCHEDULE_H
@@ -171,7 +171,7 @@ static inline void shmpi_sched_step(struct shmpi_engine *e, struct shmpi_sched *
     }
 }
 
-/* Goes on as far as it can without waiting. */
+/* Runs as many rounds as it can without waiting. */
 static inline void shmpi_sched_go_on(struct shmpi_engine *e, struct shmpi_sched *s)
 {
     s->running = true;
@@ -198,7 +198,7 @@ static inline void shmpi_sched_start(struct shmpi_engine *e, struct shmpi_sched 
     shmpi_sched_go_on(e, s);
 }
 
-/* All that can go on. A reduction may call back into the interpreter and from there into the
+/* Runs every schedule that is ready. A reduction may call back into the interpreter and from there into the
  * engine: the inner call leaves schedules alone. */
 static inline uint32_t shmpi_sched_run(struct shmpi_engine *e)
 {

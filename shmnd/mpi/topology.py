@@ -42,7 +42,7 @@ class Cart:
         return rank
 
     def shifted(self, rank: int, direction: int, by: int) -> int:
-        """Return the rank that lies `by` steps away."""
+        """Return the rank `by` steps away."""
         coords = self.coords(rank)
         coords[direction] += by
         return self.rank(coords)

@@ -16,7 +16,7 @@
 #include "engine.h"
 
 enum {
-    SHMPI_COPY_AT_ONCE = 512 << 10, /* bytes of one receive between two looks around */
+    SHMPI_COPY_AT_ONCE = 512 << 10, /* bytes of one receive between two polls */
 };
 
 static inline void shmpi_list_out(struct shmpi_req **list, struct shmpi_req *r)
@@ -54,7 +54,7 @@ static inline void shmpi_ask_for_pieces(struct shmpi_engine *e, struct shmpi_req
     shmpi_finish(e, r);
 }
 
-/* A receive of a message that lies in its sender's memory. `number` holds all its bytes. */
+/* A receive of a message in its sender's memory. `number` holds all its bytes. */
 static inline void shmpi_begin_copy(struct shmpi_engine *e, struct shmpi_req *r, uint64_t theirs,
                                     uint64_t address, uint64_t bytes)
 {
@@ -195,7 +195,7 @@ static inline void shmpi_give(struct shmpi_engine *e, struct shmpi_message *m, s
     free(m);
 }
 
-/* Keeps a message that no receive waits for. `stored`: bytes that lie in it. */
+/* Keeps a message that no receive waits for. `stored`: bytes inside it. */
 static inline struct shmpi_message *shmpi_keep(struct shmpi_engine *e, struct shmpi_context *c,
                                                int source, int tag, uint64_t stored)
 {

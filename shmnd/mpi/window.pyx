@@ -179,7 +179,7 @@ cdef class Target:
         return self._copy(False)
 
     cdef int store(self) except -1:
-        """Write back what was changed there."""
+        """Write the changed items back."""
         if self.temporary == NULL:
             return 0
         return self._copy(True)

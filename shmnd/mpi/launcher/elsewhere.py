@@ -15,9 +15,9 @@ from shmnd.mpi.launcher.options import Wish
 
 def find_mpiexec() -> str | None:
     """Return the path of the mpiexec of an MPI that is installed, or None."""
-    beside = Path(sys.executable).parent / "mpiexec"
-    if beside.exists():
-        return str(beside)
+    near = Path(sys.executable).parent / "mpiexec"
+    if near.exists():
+        return str(near)
     return shutil.which("mpiexec")
 
 

@@ -188,7 +188,7 @@ class Job:
                 for rank in self._running:
                     rank.send(signal.SIGKILL)
                 if not self._running:
-                    return  # who still holds a pipe is no rank
+                    return  # a process that still holds a pipe is not a rank
 
     def _ended(self, rank: Rank) -> None:
         self._selector.unregister(rank.descriptor)

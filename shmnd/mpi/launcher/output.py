@@ -11,7 +11,7 @@ _AT_ONCE: Final = 65536
 
 
 class Lines:
-    """One pipe of one rank. Whole lines are written; what is left at the end too."""
+    """One pipe of one rank. Whole lines are written, and the rest at the end."""
 
     def __init__(self, descriptor: int, rank: int, target: BinaryIO) -> None:
         self.descriptor: Final = descriptor
@@ -23,7 +23,7 @@ class Lines:
         self._head: Final = head.encode()
 
     def pass_on(self) -> bool:
-        """Write what has come; return False when the pipe has ended."""
+        """Write the lines that have come; return False when the pipe has ended."""
         data = os.read(self.descriptor, _AT_ONCE)
         lines = (self._rest + data).split(b"\n")
         self._rest = lines.pop()
