@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real ranks, started by the launcher: messages, collectives, ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PATIENCE = 100
+"""Seconds that a job may take on a machine that has other things to do."""
+
+
+def launch(ranks: int, *command: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
+    """The result of a job."""
+    line = [sys.executable, "-m", "shmnd.mpi", "-n", str(ranks), "--oversubscribe", *command]
+    ran = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ran.returncode == expect, ran.stdout + ran.stderr
+    return ran
+
+
+MESSAGES = """
+import random
+from shmnd.mpi.intracomm import COMM_WORLD as comm
+from shmnd.mpi.status import Status
+
+chance = random.Random(7)
+plan = [
+    (chance.randrange(comm.size), chance.randrange(comm.size), chance.randrange(3),
+     chance.choice([0, 1, 31, 32, 33, 4000, 8192, 8193, 70000, 600000]))
+    for _ in range(120)
+]
+def content(i, n):
+    return bytes([i % 251]) * n
+sends = [
+    comm.Issend([content(i, n), "B"], to, tag) if i % 5 == 0 else
+    comm.Isend([content(i, n), "B"], to, tag)
+    for i, (source, to, tag, n) in enumerate(plan) if source == comm.rank
+]
+for i, (source, to, tag, n) in enumerate(plan):
+    if to != comm.rank:
+        continue
+    buf = bytearray(n)
+    status = Status()
+    comm.Recv([buf, "B"], source, tag, status)
+    assert buf == content(i, n), i
+    assert (status.source, status.tag, status.Get_count()) == (source, tag, n)
+for each in sends:
+    each.Wait()
+comm.Barrier()
+print("well")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_messages_come_whole_and_in_order(ranks: int) -> None:
+    assert launch(ranks, "-c", MESSAGES).stdout.count("well") == ranks
+
+
+COLLECTIVES = """
+import numpy as np
+from shmnd.mpi.intracomm import COMM_WORLD as comm
+size, rank = comm.size, comm.rank
+for n in (1, 700, 50000):
+    mine = np.arange(n, dtype="d") * 0.1 + rank
+    total = np.empty(n)
+    comm.Allreduce(mine, total)
+    every = np.empty((size, n))
+    comm.Allgather(total, every)
+    assert all((each == total).all() for each in every), "not the same bits"
+    for root in range(size):
+        got = np.empty(n)
+        comm.Reduce(mine, got if rank == root else None, root=root)
+        if rank == root:
+            assert (got == total).all(), "another root, other bits"
+        data = np.full(n, float(rank))
+        comm.Bcast(data, root)
+        assert (data == root).all()
+    out, into = np.repeat(np.arange(size) + rank * 10.0, n), np.empty(size * n)
+    comm.Alltoall(out, into)
+    assert (into == np.repeat(np.arange(size) * 10.0 + rank, n)).all()
+assert comm.allgather(rank) == list(range(size))
+half = comm.Split(rank % 2, -rank)
+assert half.allgather(rank) == [r for r in reversed(range(size)) if r % 2 == rank % 2]
+both = [comm.Iallreduce(np.full(3, rank + 1.0), np.empty(3)) for _ in range(4)]
+comm.Barrier()
+for each in reversed(both):
+    each.Wait()
+print("well")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 3, 4])
+def test_collectives_give_the_same_bits_everywhere(ranks: int) -> None:
+    assert launch(ranks, "-c", COLLECTIVES).stdout.count("well") == ranks
+
+
+WINDOWS = """
+import numpy as np
+from shmnd.mpi.intracomm import COMM_WORLD as comm
+from shmnd.mpi.win import Win
+mine = np.zeros(4, dtype="q")
+for win in (Win.Create(mine, 8, comm=comm), Win.Allocate(32, 8, comm=comm)):
+    win.Fence()
+    for target in range(comm.size):
+        for _ in range(20):
+            win.Accumulate(np.ones(4, dtype="q"), target)
+    win.Fence()
+    got = np.empty(4, dtype="q")
+    win.Get(got, (comm.rank + 1) % comm.size)
+    assert (got == 20 * comm.size).all(), got
+    win.Fence()
+    old = np.empty(1, dtype="q")
+    win.Lock(0)
+    win.Fetch_and_op(np.ones(1, dtype="q"), old, 0)
+    win.Unlock(0)
+    win.Free()
+print("well")
+"""
+
+
+@pytest.mark.slow
+def test_accumulations_of_all_ranks_add_up() -> None:
+    assert launch(3, "-c", WINDOWS).stdout.count("well") == 3
+
+
+def test_a_message_that_is_too_long_is_an_error_that_names_it() -> None:
+    program = (
+        "from shmnd.mpi.intracomm import COMM_SELF as c\n"
+        "c.Isend([b'12345', 'B'], 0, 7)\n"
+        "try:\n    c.Recv([bytearray(3), 'B'], 0, 7)\n"
+        "except Exception as error:\n    print(error)\n"
+    )
+    said = launch(1, "-c", program).stdout
+    assert "tag 7" in said
+    assert "3 bytes" in said
+
+
+# -- the launcher --
+
+
+def test_the_exit_code_is_that_of_the_first_rank_that_failed() -> None:
+    program = "import sys, time, os\nif os.environ['SHMND_MPI_RANK'] == '1': sys.exit(9)\n"
+    ran = launch(2, "-c", program + f"time.sleep({PATIENCE})", expect=9)
+    assert "rank 1" in ran.stderr
+    assert "exit code 9" in ran.stderr
+
+
+def test_a_killed_rank_ends_the_job_and_is_named() -> None:
+    program = (
+        "import os, signal\n"
+        "from shmnd.mpi.intracomm import COMM_WORLD as c\n"
+        "if c.rank == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "c.Barrier()\n"
+    )
+    ran = launch(3, "-c", program, expect=128 + signal.SIGKILL)
+    assert "rank 1" in ran.stderr
+    assert "SIGKILL" in ran.stderr
+
+
+def test_an_abort_ends_all_ranks_with_its_code() -> None:
+    program = (
+        "from shmnd.mpi.intracomm import COMM_WORLD as c\nif c.rank == 1: c.Abort(5)\nc.recv()\n"
+    )
+    launch(2, "-c", program, expect=5)
+
+
+def test_no_rank_outlives_a_launcher_that_is_killed() -> None:
+    program = (
+        "import os, time\n"
+        "from shmnd.mpi.intracomm import COMM_WORLD as c\n"
+        "pids = c.allgather(os.getpid())\n"
+        "print(*pids, flush=True) if c.rank == 0 else None\n"
+        f"time.sleep({PATIENCE})\n"
+    )
+    line = [sys.executable, "-m", "shmnd.mpi", "-n", "2", "--oversubscribe", "-c", program]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        pids = [int(word) for word in launcher.stdout.readline().split()]
+        launcher.kill()
+    assert len(pids) == 2
+    deadline = time.monotonic() + PATIENCE
+    while any(_runs(pid) for pid in pids):
+        assert time.monotonic() < deadline
+        os.sched_yield()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_lines_carry_their_rank_and_standard_input_goes_to_the_first() -> None:
+    line = [sys.executable, "-m", "shmnd.mpi", "-n", "2", "--oversubscribe", "--prefix"]
+    program = "import sys; print(sys.stdin.read().strip() or 'nothing')"
+    ran = subprocess.run(
+        [*line, "-c", program],
+        input="for rank 0",
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert sorted(ran.stdout.splitlines()) == ["[0] for rank 0", "[1] nothing"]
+
+
+def test_more_ranks_than_cores_are_remarked_on() -> None:
+    ranks = len(os.sched_getaffinity(0)) + 1
+    line = [sys.executable, "-m", "shmnd.mpi", "-n", str(ranks), "-c", "pass"]
+    ran = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert f"{ranks} ranks on {ranks - 1} cores" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-n", "0", "x"], "1 to 1024"),
+        (["-n", "2"], "a program is missing"),
+        (["x.py"], "-n N"),
+        (["-n", "1", "--wdir", "/nowhere", "x"], "no such folder"),
+    ],
+)
+def test_a_wrong_command_line_is_told_in_one_line(words: list[str], said: str) -> None:
+    line = [sys.executable, "-m", "shmnd.mpi", *words]
+    ran = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ran.returncode == 2
+    assert said in ran.stderr
