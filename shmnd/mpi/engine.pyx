@@ -17,7 +17,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdlib cimport calloc
 
 from shmnd.mpi import seam
-from shmnd.ring.segment cimport Segment
+from shmnd.ring.shared_memory.segment cimport Segment
 
 cdef extern from "coll.h" nogil:
     shmpi_engine *shmpi_engine_new(shmpi_job *job, int rank)

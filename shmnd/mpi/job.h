@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "atomics.h"
+#include "wire/atomics.h"
 
 enum {
     SHMPI_LAYOUT = 1,

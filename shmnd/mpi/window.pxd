@@ -6,7 +6,7 @@ from shmnd.mpi.comm_state cimport CommState
 from shmnd.mpi.engine cimport shmpi_engine
 from shmnd.mpi.handle cimport State
 from shmnd.mpi.typestate cimport TypeState
-from shmnd.ring.segment cimport Segment
+from shmnd.ring.shared_memory.segment cimport Segment
 
 
 cdef extern from "remote.h" nogil:

@@ -22,7 +22,7 @@ from typing import BinaryIO, Final
 from shmnd.mpi import layout
 from shmnd.mpi.launcher.options import Wish
 from shmnd.mpi.launcher.output import Lines
-from shmnd.ring.segment import Segment
+from shmnd.ring.shared_memory.segment import Segment
 
 FRONT: Final = Path(__file__).parents[1] / "front"
 """The folder of the package `mpi4py` that ranks import."""
