@@ -42,7 +42,7 @@ cdef void _leave(shmpi_req *r) noexcept:
 def exchange(
     context: int, tag: int, sends: list[tuple[int, bytes]], receives: list[int]
 ) -> list[bytes]:
-    """Send bytes to ranks of the job and receive bytes from others; return the received bytes, in order.
+    """Send bytes to ranks of the job and receive bytes from others; return those, in order.
 
     Raise RuntimeError where a message cannot be read: its sender has died.
     """

@@ -112,7 +112,6 @@ cdef class WinCalls(Keyed):
     cdef int _combine(self, Spec origin, Spec result, Target t, op, str call) except -1:
         """Read the target into `result`, if any, and combine it with `origin`, as one step."""
         cdef OpState how
-        cdef char *items
         if not isinstance(op, Op) or (<Op>op).ob is None:
             raise TypeError(f"Win.{call}: op {op!r} is not an operation of MPI")
         how = <OpState>(<Op>op).ob
