@@ -22,5 +22,5 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_line(arguments: Sequence[str]) -> int:
-    """Run a command line: what comes behind the program belongs to the program."""
+    """Run a command line: words behind the program belong to it."""
     return job.main(list(arguments))

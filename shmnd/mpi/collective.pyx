@@ -221,7 +221,7 @@ cdef class DataCalls(PointCalls):
         return 0
 
     cdef int _stay(self, Side into, Py_ssize_t i) except -1:
-        """A block that lies in place: unpacking must find it."""
+        """A block in place: unpacking must find it."""
         if into.staged != NULL:
             into.type_of(i).pack(into.address_of(i), into.count_of(i), into.at[i])
         return 0

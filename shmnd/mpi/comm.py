@@ -295,7 +295,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, Handling):
             color = 0
         elif split_type not in known:
             raise_error(
-                self, constants.ERR_ARG, f"Comm.Split_type: {split_type} is no type of a split"
+                self, constants.ERR_ARG, f"Comm.Split_type: {split_type} is not a type of a split"
             )
         return self.Split(color, key)
 

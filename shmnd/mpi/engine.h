@@ -3,7 +3,7 @@
  * One rank's engine: its lanes, its requests, what it owes others.
  *
  * One thread at a time calls in (the caller holds the interpreter's lock); shmpi_idle() alone may
- * run beside it, since it only looks.
+ * run at the same time, since it only reads.
  */
 #ifndef SHMPI_ENGINE_H
 #define SHMPI_ENGINE_H
@@ -46,7 +46,7 @@ struct shmpi_engine {
     uint32_t table_size, table_free;
     struct shmpi_req *pool;
     struct shmpi_req *copying, *pushing; /* receives that read memory; sends in pieces */
-    struct shmpi_sched *ready;           /* schedules that can go on */
+    struct shmpi_sched *ready;           /* schedules that are ready */
     uint32_t active_sends;               /* detached, not done */
     uint64_t completions;
 };

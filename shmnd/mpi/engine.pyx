@@ -164,8 +164,8 @@ cdef int turn(unsigned int *idle) except -1:
 
 
 cdef int poll() except -1:
-    """Progress for a call that asks and does not wait. Who asks in vain again and again leaves the
-    core to others from time to time."""
+    """Progress for a call that asks and does not wait. A program that asks in vain many times
+    leaves the core to others from time to time."""
     global _vain
     if shmpi_progress(E):
         _vain = 0
@@ -206,7 +206,7 @@ def size() -> int:
 
 
 def progress() -> int:
-    """Carry on what is under way; return how much moved."""
+    """Make progress; return the number of things that moved."""
     return shmpi_progress(E)
 
 
@@ -223,7 +223,7 @@ def abort(code: int) -> NoReturn:
 
 
 def finalize() -> None:
-    """Write what is owed to others. What a program left unfinished stays so."""
+    """Write all records that wait for room. Operations that the program left stay as they are."""
     global _finalized
     cdef unsigned int idle = 0
     if _finalized:
