@@ -85,6 +85,12 @@ static inline uint32_t shmnd_add32(shmnd_word32 *w, uint32_t more)
     return atomic_fetch_add_explicit(w, more, memory_order_acq_rel);
 }
 
+static inline bool shmnd_swap32(shmnd_word32 *w, uint32_t *expected, uint32_t v)
+{
+    return atomic_compare_exchange_strong_explicit(w, expected, v, memory_order_acq_rel,
+                                                   memory_order_acquire);
+}
+
 static inline bool shmnd_swap64(shmnd_word64 *w, uint64_t *expected, uint64_t v)
 {
     return atomic_compare_exchange_strong_explicit(w, expected, v, memory_order_acq_rel,

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who may use a block of the queue's memory, and when it is free again.
+ *
+ * Blocks lie in chunks, and each chunk belongs to one member, which alone makes blocks in
+ * it. From the push on a block is the line's; from the take on it is its consumer's, who
+ * has it to itself and gives it back by one store. There is no count: what a consumer has
+ * stands on its own page, and ends with it.
+ *
+ * Argument for reuse. (1) SYNC freed: the consumer stores FREE with release, after its
+ * last access; the owner loads it with acquire before it writes the block.
+ * (2) A block that is LIVE and neither in the line nor on a page belongs to no process. The
+ * consumer writes `taking`, then takes (SYNC held: the swap releases it), then writes
+ * the hold, then clears `taking` with release. A search reads the slots first, then
+ * of each page `taking` before the holds (SYNC taking, SYNC unheld), so a block that has left the
+ * line is seen on the page of a consumer that lives, unless it is FREE by then. Pages of
+ * the dead are cleared under their lock before a search.
+ */
+#ifndef SHMND_BLOCKS_H
+#define SHMND_BLOCKS_H
+
+#include "mpmc.h"
+
+/* Word of a chunk: owner + 1 (12 bits), kind (6), chunks of its run (30). 0: free. */
+#define SHMND_CHUNK_RUN 62u
+#define SHMND_CHUNK_MORE 63u
+#define SHMND_CLASSES 6u /* of 128 << n bytes */
+
+static inline uint64_t shmnd_chunk_word(uint32_t owner, uint32_t kind, uint64_t run)
+{
+    return (uint64_t)(owner + 1) | (uint64_t)kind << 12 | run << 18;
+}
+
+static inline bool shmnd_chunk_is_of(uint64_t word, uint32_t owner)
+{
+    return (word & 0xfff) == owner + 1;
+}
+
+static inline uint32_t shmnd_chunk_kind(uint64_t word)
+{
+    return (uint32_t)(word >> 12 & 63);
+}
+
+static inline uint64_t shmnd_chunk_run(uint64_t word)
+{
+    return word >> 18 & 0x3fffffff;
+}
+
+/* A block's name: its chunk, and which one of that chunk it is. */
+static inline uint32_t shmnd_block_ref(uint64_t chunk, uint32_t index)
+{
+    return (uint32_t)chunk << 9 | index;
+}
+
+/* The consumer, before it takes. */
+static inline void shmnd_block_want(struct shmnd_queue_member *me, uint32_t ref)
+{
+    shmnd_put64(&me->taking, (uint64_t)ref + 1);
+}
+
+/* After the take: the block is in hold `at` from now on. */
+static inline void shmnd_block_hold(struct shmnd_queue_member *me, uint32_t at, uint32_t ref)
+{
+    shmnd_put32(&me->holds[at], ref + 1);
+    /* SYNC taking: release, pairs with acquire in shmnd_member_holds() */
+    shmnd_release64(&me->taking, 0);
+}
+
+/* Without a hold: it was given back, or another consumer took it. */
+static inline void shmnd_block_pass(struct shmnd_queue_member *me)
+{
+    /* SYNC taking: release, pairs with acquire in shmnd_member_holds() */
+    shmnd_release64(&me->taking, 0);
+}
+
+static inline void shmnd_block_free(struct shmnd_block *block)
+{
+    /* SYNC freed: release, pairs with acquire in shmnd_block_is_free() */
+    shmnd_release32(&block->state, SHMND_BLOCK_FREE);
+}
+
+/* After it is free: a process that sees the hold gone sees the last access. */
+static inline void shmnd_block_unhold(struct shmnd_queue_member *me, uint32_t at)
+{
+    /* SYNC unheld: release, pairs with acquire in shmnd_member_holds() */
+    shmnd_release32(&me->holds[at], 0);
+}
+
+static inline bool shmnd_block_is_free(const struct shmnd_block *block)
+{
+    /* SYNC freed: acquire, pairs with release in shmnd_block_free() */
+    return shmnd_acquire32(&block->state) == SHMND_BLOCK_FREE;
+}
+
+/* Gives the blocks of a page one by one, plus one: call with 0, 1, ... up to
+ * SHMND_QUEUE_HOLDS; 0 for none. In this order, and after the slots. */
+static inline uint64_t shmnd_member_holds(const struct shmnd_queue_member *page, uint32_t at)
+{
+    if (at == 0)
+        /* SYNC taking: acquire, pairs with release in shmnd_block_hold() */
+        return shmnd_acquire64(&page->taking);
+    /* SYNC unheld: acquire, pairs with release in shmnd_block_unhold() */
+    return shmnd_acquire32(&page->holds[at - 1]);
+}
+
+/* Notes that a member took position `pos`, unless that is noted. The member itself does, or
+ * the holder of its lock after its death: twice makes no difference. */
+static inline void shmnd_member_count(struct shmnd_queue_member *page, uint64_t pos)
+{
+    uint64_t taken = shmnd_relaxed64(&page->taken);
+    if ((uint32_t)taken != (uint32_t)(pos + 1))
+        shmnd_put64(&page->taken, ((taken >> 32) + 1) << 32 | (uint32_t)(pos + 1));
+}
+
+#endif

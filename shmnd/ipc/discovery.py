@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finding: topics, services, events and blackboards that there are, and comings and goings."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from shmnd.common.closing import Closing
+from shmnd.directory import Directory
+from shmnd.ipc.blackboard import BLACKBOARD
+from shmnd.ipc.errors import Closed
+from shmnd.ipc.notifying import EVENT
+from shmnd.ipc.server import SERVICE
+from shmnd.provider import open_adapter
+
+if TYPE_CHECKING:
+    from shmnd.common.records import Entry
+
+__all__ = ["Change", "Description", "Watch", "blackboards", "events", "services", "topics", "watch"]
+
+_TOPIC: Final = "ipc.topic"
+_SEAT: Final = "ipc.seat"
+_KINDS: Final = {
+    _TOPIC: "topic",
+    _SEAT: "topic",
+    SERVICE: "service",
+    EVENT: "event",
+    BLACKBOARD: "blackboard",
+}
+_ROLES: Final = {_TOPIC: "publisher", _SEAT: "subscriber"}
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A name that is in use: who uses it, and how many as what."""
+
+    name: str
+    kind: str
+    """'topic', 'service', 'event' or 'blackboard'."""
+    type: Any
+    """The type as text; of a service, those of request and response; None where there is none."""
+    attributes: Mapping[str, Any]
+    who: tuple[tuple[int, str], ...]
+    """The processes, each with its role: publisher, subscriber, server, client and so on."""
+    counts: Mapping[str, int]
+    """How many there are of each role."""
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {role}" for role, count in self.counts.items())
+        return f"{self.kind} {self.name}: {counts}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One that came or went."""
+
+    name: str
+    kind: str
+    event: str
+    """'came' or 'gone'."""
+    role: str
+    pid: int
+
+
+@dataclass(slots=True)
+class _Found:
+    type: Any = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    who: list[tuple[int, str]] = field(default_factory=list)
+
+
+def _name_of(entry: Entry) -> str:
+    return str(entry.data.get("topic", "")) if entry.kind == _SEAT else entry.name
+
+
+def _role_of(entry: Entry) -> str:
+    return _ROLES.get(entry.kind) or str(entry.data.get("role", ""))
+
+
+def _type_of(entry: Entry) -> Any:
+    if "type" in entry.data:
+        try:
+            return json.loads(entry.data["type"])
+        except (TypeError, ValueError):
+            return entry.data["type"]
+    if "request" in entry.data:
+        return {part: entry.data.get(part) for part in ("request", "response")}
+    return None
+
+
+def _list(
+    kinds: tuple[str, ...], namespace: str | None, group: int | str | None
+) -> tuple[Description, ...]:
+    found: dict[str, _Found] = {}
+    with open_adapter(namespace=namespace, group=group) as adapter:
+        directory = Directory(adapter)
+        for kind in kinds:
+            for entry in directory.find(kind):
+                one = found.setdefault(_name_of(entry), _Found())
+                one.type = one.type if one.type is not None else _type_of(entry)
+                one.attributes = entry.data.get("attributes") or one.attributes
+                one.who.append((entry.pid, _role_of(entry)))
+    return tuple(
+        Description(
+            name,
+            _KINDS[kinds[0]],
+            one.type,
+            one.attributes,
+            tuple(sorted(one.who)),
+            {
+                role: sum(each == role for _, each in one.who)
+                for role in sorted({role for _, role in one.who})
+            },
+        )
+        for name, one in sorted(found.items())
+    )
+
+
+def topics(
+    *, namespace: str | None = None, group: int | str | None = None
+) -> tuple[Description, ...]:
+    """Return the topics that have a publisher or a subscriber."""
+    return _list((_TOPIC, _SEAT), namespace, group)
+
+
+def services(
+    *, namespace: str | None = None, group: int | str | None = None
+) -> tuple[Description, ...]:
+    """Return the services that have a server or a client."""
+    return _list((SERVICE,), namespace, group)
+
+
+def events(
+    *, namespace: str | None = None, group: int | str | None = None
+) -> tuple[Description, ...]:
+    """Return the events that have a notifier or a listener."""
+    return _list((EVENT,), namespace, group)
+
+
+def blackboards(
+    *, namespace: str | None = None, group: int | str | None = None
+) -> tuple[Description, ...]:
+    """Return the blackboards that have a writer."""
+    return _list((BLACKBOARD,), namespace, group)
+
+
+class Watch(Closing):
+    """The comings and goings of all names: an iterator, also in asyncio.
+
+    It first returns all that exist already.
+    """
+
+    def __init__(self, *, namespace: str | None = None, group: int | str | None = None) -> None:
+        self._adapter = open_adapter(namespace=namespace, group=group)
+        self._closed = False
+        self._changes: deque[Change] = deque()
+        try:
+            directory = Directory(self._adapter)
+            self._watches = [directory.watch(kind) for kind in _KINDS]
+        except BaseException:
+            self._adapter.close()
+            raise
+
+    def _take(self) -> bool:
+        for each in self._watches:
+            for change in each.changes():
+                entry = change.entry
+                self._changes.append(
+                    Change(
+                        _name_of(entry),
+                        _KINDS[entry.kind],
+                        "gone" if change.gone else "came",
+                        _role_of(entry),
+                        entry.pid,
+                    )
+                )
+        return bool(self._changes)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise Closed("ipc.watch: the watch is closed; make a new one")
+
+    def wait(self, timeout: float | None = None) -> Change | None:
+        """Wait for the next change; None when `timeout` seconds end first."""
+        self._check()
+        if not self._changes and not self._take():
+            self._adapter.engine.wait(self._pending, timeout)
+            self._take()
+        return self._changes.popleft() if self._changes else None
+
+    def _pending(self) -> bool:
+        return self._closed or any(each.pending for each in self._watches)
+
+    def __iter__(self) -> Iterator[Change]:
+        while not self._closed:
+            change = self.wait()
+            if change is not None:
+                yield change
+
+    def __next__(self) -> Change:
+        while not self._closed:
+            change = self.wait()
+            if change is not None:
+                return change
+        raise StopIteration
+
+    async def __aiter__(self) -> AsyncIterator[Change]:
+        while not self._closed:
+            yield await self._next()
+
+    async def __anext__(self) -> Change:
+        return await self._next()
+
+    async def _next(self, timeout: float | None = None) -> Change:
+        loop = asyncio.get_running_loop()
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._check()
+            if self._changes or self._take():
+                return self._changes.popleft()
+            if end is not None and time.monotonic() > end:
+                raise TimeoutError("ipc.watch: the time-out ended; there was no change")
+            came: asyncio.Future[None] = loop.create_future()
+            wake = _waker(loop, came)
+            for each in self._watches:
+                each.wake = wake
+            self._adapter.engine.loops.begin(loop, wake)
+            try:
+                if not self._pending():
+                    await came
+            finally:
+                self._adapter.engine.loops.end(loop, wake)
+
+    def close(self) -> None:
+        """End the watch. Harmless when repeated."""
+        if getattr(self, "_closed", True):
+            return
+        self._closed = True
+        for each in self._watches:
+            each.close()
+        self._adapter.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<ipc.Watch {'closed' if self._closed else 'open'}>"
+
+
+def _waker(loop: asyncio.AbstractEventLoop, came: asyncio.Future[None]) -> Callable[[], None]:
+    def finish() -> None:
+        if not came.done():
+            came.set_result(None)
+
+    def wake() -> None:
+        try:
+            loop.call_soon_threadsafe(finish)
+        except RuntimeError:
+            pass  # the loop is closed
+
+    return wake
+
+
+def watch(*, namespace: str | None = None, group: int | str | None = None) -> Watch:
+    """Return an iterator over comings and goings, for `for` and `async for`."""
+    return Watch(namespace=namespace, group=group)

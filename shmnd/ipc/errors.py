@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The errors of `shmnd.ipc`."""
+
+__all__ = ["Closed", "LoanLimit", "NoPublisher", "PeerLost", "RemoteError", "TypeMismatch"]
+
+
+class Closed(RuntimeError):
+    """The object was closed, or belongs to the parent of a process that was forked."""
+
+
+class NoPublisher(ConnectionError):
+    """No publisher of the topic is there."""
+
+
+class LoanLimit(RuntimeError):
+    """A bound of memory or of held samples is reached."""
+
+
+class TypeMismatch(TypeError):
+    """Two ends of one name disagree about the type of what they exchange."""
+
+
+class PeerLost(ConnectionError):
+    """The process at the other end has died, or let go of this end."""
+
+
+class RemoteError(RuntimeError):
+    """A request failed with an error that this process does not know."""

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What passes between clients and servers: values of a type, and failures."""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import pickle
+import time
+from typing import Any, Final, Self
+
+import numpy as np
+
+from shmnd.ipc.errors import RemoteError, TypeMismatch
+
+__all__ = ["Answer", "conforming", "described", "failure_of", "raised_from", "require_same_types"]
+
+_ANY: Final = "any"
+
+
+class Answer:
+    """A value that came from a server, with the names of a sample."""
+
+    header: bytes | None = None
+
+    def __init__(self, value: Any, sequence: int, publisher: int) -> None:
+        self.value: Any = value
+        """Its arrays are this process's own."""
+        self.sequence: Final[int] = sequence
+        """Its number among the values of its request."""
+        self.publisher: Final[int] = publisher
+        """The process of the server."""
+        self.timestamp_ns: Final[int] = time.monotonic_ns()
+        """When it came."""
+
+    @property
+    def array(self) -> Any:
+        """The value as an array."""
+        return np.asarray(self.value)
+
+    def release(self) -> None:
+        """Let go of the value; its memory is used again when no view of it is left."""
+        self.value = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        return f"<Answer {self.sequence} of process {self.publisher}: {self.value!r}>"
+
+
+# -- types --
+
+
+def described(type_: Any, call: str) -> str:
+    """Return the text of a type, by which two ends compare it."""
+    if type_ is None:
+        return _ANY
+    if type_ in (bytes, object):
+        return str(type_.__name__)
+    if dataclasses.is_dataclass(type_) and isinstance(type_, type):
+        parts = ", ".join(f"{field.name}: {field.type}" for field in dataclasses.fields(type_))
+        return f"{type_.__name__}({parts})"
+    arrays = getattr(type_, "arrays", None)
+    if isinstance(arrays, dict):
+        return "Arrays(" + ", ".join(f"{k}={described(v, call)}" for k, v in arrays.items()) + ")"
+    dtype, shape = _array_type(type_, call)
+    return f"{dtype.str if dtype.names is None else dtype}{list(shape) if shape else ''}"
+
+
+def _array_type(type_: Any, call: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    try:
+        if hasattr(type_, "dtype") and hasattr(type_, "shape"):
+            return np.dtype(type_.dtype), tuple(type_.shape)
+        dtype = np.dtype(type_)
+    except TypeError as exc:
+        raise TypeError(
+            f"{call}: {type_!r} is not a type of a service; pass a dtype, ipc.Array, ipc.Arrays, a "
+            "dataclass, bytes, object or None"
+        ) from exc
+    return dtype.subdtype if dtype.subdtype is not None else (dtype, ())
+
+
+def require_same_types(ours: dict[str, str], theirs: Any, who: str, call: str) -> None:
+    """Raise TypeMismatch, which shows both, unless both ends mean the same types."""
+    for part, text in ours.items():
+        other = str(theirs.get(part, _ANY))
+        if _ANY not in (text, other) and text != other:
+            raise TypeMismatch(
+                f"{call}: the {part} has type {text} here, and {other} at {who}; open both ends "
+                "with one type"
+            )
+
+
+def conforming(value: Any, type_: Any, call: str) -> Any:
+    """Return a value as its type wants it; TypeError or ValueError when it cannot be that."""
+    if type_ is None or type_ is object:
+        return value
+    if type_ is bytes:
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise TypeError(f"{call}: a {type(value).__name__}, not bytes")
+        return bytes(value)
+    if dataclasses.is_dataclass(type_) and isinstance(type_, type):
+        if not isinstance(value, type_):
+            raise TypeError(f"{call}: a {type(value).__name__}, not a {type_.__name__}")
+        return value
+    arrays = getattr(type_, "arrays", None)
+    if isinstance(arrays, dict):
+        return {name: conforming(value[name], each, call) for name, each in arrays.items()}
+    dtype, shape = _array_type(type_, call)
+    array = np.asarray(value)
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise TypeError(f"{call}: an array of {array.dtype}, not of {dtype}")
+    array = array.astype(dtype, copy=False)
+    if shape and array.shape != shape:
+        raise ValueError(f"{call}: an array of shape {array.shape}, not of {shape}")
+    return array
+
+
+# -- failures --
+
+
+def failure_of(exc: BaseException) -> tuple[str, tuple[Any, ...], str]:
+    """Return the parts of an exception that are sent: its built-in type, arguments and text."""
+    kind = type(exc)
+    builtin = getattr(builtins, kind.__name__, None) is kind
+    try:
+        pickle.dumps(exc.args)
+        args = exc.args
+    except Exception:
+        args = (str(exc),)
+    text = f"{kind.__module__}.{kind.__qualname__}: {exc}"
+    return (kind.__name__ if builtin else ""), args, text
+
+
+def raised_from(failure: tuple[str, tuple[Any, ...], str]) -> Exception:
+    """Return the exception that a server sent: the same built-in type, else RemoteError."""
+    name, args, text = failure
+    kind = getattr(builtins, str(name), None)
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        try:
+            return kind(*args)
+        except Exception:
+            pass
+    return RemoteError(text)

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared memory that is opened by a name: the first process makes it, the others find that one.
+
+Each process that has the memory announces its descriptor at the broker; a process that opens the
+name takes a descriptor of its own from one of them through /proc, as only a process of the same
+user can. So the memory exists as long as one of them does, and nothing stays of it.
+
+Two processes that open a name at once must not make two. They take numbers, as in a bakery
+(Lamport, 1974), whose registers are records of the broker: a process announces that it chooses,
+takes a number larger than all it finds, and waits until no process chooses and none has a
+smaller one. A record ends with its process, so a death delays no other one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from shmnd.directory import Directory
+from shmnd.provider import open_adapter
+from shmnd.status import Status, error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from shmnd.common.records import Announcement, Entry
+
+__all__ = ["SharedName", "identity"]
+
+_PATIENCE: Final = 10.0
+_PAUSE: Final = 0.0005
+
+
+class SharedName:
+    """A name of one kind, as one object of this process uses it.
+
+    Records of `kind` are announced by those who have the memory, with `role` in their data.
+    """
+
+    def __init__(
+        self,
+        call: str,
+        kind: str,
+        name: str,
+        *,
+        role: str = "",
+        namespace: str | None = None,
+        group: int | str | None = None,
+    ) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"{call}: name is a {type(name).__name__}, not a str")
+        if not 0 < len(name.encode()) <= 255:
+            raise ValueError(
+                f"{call}: name of {len(name.encode())} bytes; a name has 1 to 255 bytes"
+            )
+        self.name: Final = name
+        self._call: Final = call
+        self._kind: Final = kind
+        self._role: Final = role
+        self._pid: Final = os.getpid()
+        self.adapter: Final = open_adapter(namespace=namespace, group=group)
+        self.directory: Final = Directory(self.adapter)
+        self._announcement: Announcement | None = None
+
+    # -- one at a time --
+
+    def descriptor(self, make: Callable[[], int], **data: Any) -> int:
+        """Return a descriptor of the memory, which `make` makes when there is none."""
+        with self.turn():
+            fd = self.found()
+            if fd < 0:
+                fd = make()
+            try:
+                self.announce(fd, **data)
+            except BaseException:
+                os.close(fd)
+                raise
+        return fd
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Be the only process that opens this name, for a moment."""
+        door = f"{self._kind}.door"
+        with self.directory.announce(door, self.name, {"chooses": True}):
+            numbers = [
+                entry.data.get("number", 0) for entry in self.directory.find(door, self.name)
+            ]
+            number = max([int(each) for each in numbers], default=0) + 1
+            taken = self.directory.announce(door, self.name, {"number": number})
+        with taken:
+            self._wait_for_turn(door, number)
+            yield
+
+    def _wait_for_turn(self, door: str, number: int) -> None:
+        mine = number, self.adapter.uid
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            entries = self.directory.find(door, self.name)
+            before = [entry for entry in entries if _comes_before(entry, mine)]
+            if not before:
+                return
+            if time.monotonic() > deadline:
+                raise error(
+                    Status.IO_TIMEOUT,
+                    self._call,
+                    f"process {before[0].pid} has been opening {self.name!r} for "
+                    f"{_PATIENCE:g} seconds; it may be stopped: continue or end it",
+                )
+            time.sleep(_PAUSE)
+
+    # -- those who have it --
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return the records of all who have it."""
+        return self.directory.find(self._kind, self.name)
+
+    def found(self) -> int:
+        """Take a descriptor from a process that has the memory; -1 when there is none."""
+        for entry in self.entries():
+            fd = self.open_from(entry, "", os.O_RDWR)
+            if fd >= 0:
+                return fd
+        return -1
+
+    def open_from(self, entry: Entry, which: str, flags: int) -> int:
+        """Take a descriptor from one process; -1 when it has just ended or closed it."""
+        fd = -1
+        try:
+            number = int(entry.data[f"{which}fd"])
+            wanted = entry.data[f"{which}dev"], entry.data[f"{which}ino"]
+            fd = os.open(f"/proc/{entry.pid}/fd/{number}", flags | os.O_CLOEXEC)
+            found = os.fstat(fd)
+        except (FileNotFoundError, KeyError, TypeError, ValueError):
+            return -1
+        except OSError as exc:
+            raise error(
+                Status.ACCESS_VIOLATION,
+                self._call,
+                f"the memory of {self.name!r} belongs to process {entry.pid} and cannot be opened: "
+                f"{exc.strerror}; it is for the processes of one user that see each other in /proc",
+            ) from exc
+        if (found.st_dev, found.st_ino) == wanted:
+            return fd
+        os.close(fd)
+        return -1
+
+    def announce(self, fd: int, **data: Any) -> None:
+        """Say that this process has the memory."""
+        whole: dict[str, Any] = identity("", fd) | {"role": self._role} | data
+        self._announcement = self.directory.announce(self._kind, self.name, whole)
+
+    def close(self) -> None:
+        """Have it no more. Harmless twice."""
+        if self._pid != os.getpid():
+            return
+        if self._announcement is not None:
+            self._announcement.close()
+            self._announcement = None
+        self.adapter.close()
+
+
+def identity(which: str, fd: int) -> dict[str, Any]:
+    """Return the words of a record that lead to a descriptor."""
+    found = os.fstat(fd)
+    return {f"{which}fd": fd, f"{which}dev": found.st_dev, f"{which}ino": found.st_ino}
+
+
+def _comes_before(entry: Entry, mine: tuple[int, str]) -> bool:
+    if entry.adapter == mine[1]:
+        return False
+    if entry.data.get("chooses"):
+        return True
+    return (int(entry.data.get("number", 0)), entry.adapter) < mine

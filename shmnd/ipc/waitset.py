@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting for many: subscribers, servers, clients, listeners, queues, readers, descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import select
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final
+
+from shmnd.common.arguments import seconds
+from shmnd.common.closing import Closing
+from shmnd.ipc.errors import Closed
+from shmnd.ipc.ringing import PAUSE
+
+__all__ = ["WaitSet"]
+
+_EVENTS: Final = select.POLLIN | select.POLLHUP | select.POLLERR
+
+
+class WaitSet(Closing):
+    """A set of objects, of which `wait` returns those that have something.
+
+    An object of `shmnd.ipc` is ready when taking from it would find something; a descriptor, or
+    any object with a `fileno()`, when it is readable.
+    """
+
+    def __init__(self, *objects: Any) -> None:
+        self._objects: dict[int, Any] = {}
+        self._closed = False
+        for each in objects:
+            self.add(each)
+
+    def add(self, obj: Any) -> None:
+        """Add an object or a descriptor. Harmless when it is there already."""
+        self._check("WaitSet.add")
+        if not (isinstance(obj, int) and not isinstance(obj, bool)) and not hasattr(obj, "fileno"):
+            raise TypeError(
+                f"WaitSet.add: {obj!r} has no fileno(); add an object of shmnd.ipc, a file, a "
+                "socket or a descriptor"
+            )
+        _descriptor(obj)
+        self._objects[id(obj) if not isinstance(obj, int) else ~obj] = obj
+
+    def remove(self, obj: Any) -> None:
+        """Remove an object; KeyError when it is not there."""
+        key = id(obj) if not isinstance(obj, int) else ~obj
+        if key not in self._objects:
+            raise KeyError(f"WaitSet.remove: {obj!r} was not added")
+        del self._objects[key]
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __contains__(self, obj: object) -> bool:
+        return (id(obj) if not isinstance(obj, int) else ~obj) in self._objects
+
+    def wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """Wait until some have something and return these; none when `timeout` seconds end
+        first.
+        """
+        self._check("WaitSet.wait")
+        end = math.inf
+        if timeout is not None:
+            end = time.monotonic() + seconds("WaitSet.wait", 1, "timeout", timeout)
+        while True:
+            # Each look re-arms the idle ones, so that a change from now on ends the sleep.
+            found = self._found(0)
+            left = end - time.monotonic()
+            if found or left <= 0:
+                return found
+            self._poll(min(left, PAUSE))
+            self._check("WaitSet.wait")
+
+    def _poll(self, longest: float) -> list[tuple[int, int]]:
+        poll = select.poll()
+        for each in self._objects.values():
+            poll.register(_descriptor(each), select.POLLIN)
+        return poll.poll(max(0.0, longest * 1000))
+
+    def _found(self, longest: float) -> tuple[Any, ...]:
+        plain = [each for each in self._objects.values() if _asked(each) is None]
+        readable = {fd for fd, events in self._poll(longest) if events & _EVENTS} if plain else ()
+        found = []
+        for each in list(self._objects.values()):
+            ask = _asked(each)
+            if ask() if ask is not None else _descriptor(each) in readable:
+                found.append(each)
+        return tuple(found)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return ready objects as they come."""
+        while True:
+            yield from self.wait()
+
+    async def await_ready(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """Wait as `wait` does, and let other tasks run meanwhile."""
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        loop = asyncio.get_running_loop()
+        while True:
+            self._check("WaitSet.await_ready")
+            found = self._found(0)
+            left = end - time.monotonic()
+            if found or left <= 0:
+                return found
+            came: asyncio.Future[None] = loop.create_future()
+            # One descriptor for all, so that readers of others in this loop are left alone.
+            with select.epoll() as epoll:
+                for fd in {_descriptor(each) for each in self._objects.values()}:
+                    epoll.register(fd, select.EPOLLIN)
+                loop.add_reader(epoll.fileno(), _finish, came)
+                later = loop.call_later(min(left, PAUSE), _finish, came)
+                try:
+                    await came
+                finally:
+                    later.cancel()
+                    loop.remove_reader(epoll.fileno())
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        """Return ready objects as they come."""
+        while True:
+            for each in await self.await_ready():
+                yield each
+
+    def _check(self, call: str) -> None:
+        if self._closed:
+            raise Closed(f"{call}: the wait set is closed; make a new one")
+
+    def close(self) -> None:
+        """Forget the objects, which stay as they are. Harmless when repeated."""
+        self._closed = True
+        self._objects = {}
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._objects)} objects"
+        return f"<WaitSet {state}>"
+
+
+def _asked(obj: Any) -> Any:
+    """Return what tells whether an object has something; None for a plain descriptor."""
+    return getattr(obj, "ready", None) if not isinstance(obj, int) else None
+
+
+def _descriptor(obj: Any) -> int:
+    return obj if isinstance(obj, int) else int(obj.fileno())
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

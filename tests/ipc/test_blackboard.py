@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blackboards: the newest whole value, whatever happens to the writer."""
+
+import asyncio
+import mmap
+import multiprocessing
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from ipc import queue_players
+from shmnd import ipc
+from shmnd.status import NdError
+
+FORK = multiprocessing.get_context("fork")
+
+
+def test_values_and_versions() -> None:
+    with (
+        ipc.Blackboard("b", {"pose": "6f8", "mode": "u1"}) as board,
+        ipc.BlackboardReader("b") as reader,
+    ):
+        assert reader.version("pose") == 0
+        with pytest.raises(LookupError, match="not written yet"):
+            reader["pose"]
+        board["pose"] = [1, 2, 3, 4, 5, 6]
+        board["mode"] = 3
+        assert reader["pose"].tolist() == [1, 2, 3, 4, 5, 6]
+        assert reader["mode"] == 3
+        board["mode"] = 4
+        assert (reader["mode"], reader.version("mode"), reader.version("pose")) == (4, 2, 1)
+        assert board.version("mode") == 2
+        assert board["mode"] == 4
+        mine = reader["pose"]
+        mine[0] = 99  # a copy of one's own
+        assert reader["pose"][0] == 1
+        with pytest.raises(KeyError, match="pose, mode"):
+            reader["other"]
+
+
+def test_keys_are_added_while_running() -> None:
+    with ipc.Blackboard("b") as board, ipc.BlackboardReader("b") as reader:
+        assert reader.keys() == ()
+        board.add("one", "3i4")
+        board["one"] = [1, 2, 3]
+        board["two"] = np.array([(1, [2.5, 3.5])], dtype=[("a", "i4"), ("b", "f8", (2,))])
+        assert reader.keys() == ("one", "two")
+        assert "two" in reader
+        assert reader["two"]["b"].tolist() == [[2.5, 3.5]]
+        board.add("one", "3i4")
+        with pytest.raises(NdError, match="'one'"):
+            board.add("one", "4i4")
+        with pytest.raises(TypeError, match="objects"):
+            board.add("three", "O")
+        for number in range(50):
+            board[f"more{number}"] = np.full(10_000, number)
+        assert all((reader[f"more{number}"] == number).all() for number in range(50))
+
+
+def test_waiting_for_a_change() -> None:
+    with ipc.Blackboard("b", {"x": "i8"}) as board, ipc.BlackboardReader("b") as reader:
+        board["x"] = 1
+        assert reader.wait("x", timeout=5) == 1  # newer than what it has read: nothing
+        with pytest.raises(TimeoutError, match="did not change"):
+            reader.wait("x", timeout=0.01)
+        with pytest.raises(TimeoutError):
+            reader.wait("x", after=reader.version("x"), timeout=0)
+        assert reader.wait("x", after=0, timeout=0) == 1
+        timer = threading.Timer(0.05, board.__setitem__, ("x", 2))
+        timer.start()
+        assert reader.wait("x", after=1, timeout=60) == 2
+        timer.join()
+
+
+def test_a_reader_before_its_writer() -> None:
+    with ipc.BlackboardReader("b") as reader:
+        with pytest.raises(ipc.NoPublisher, match="no process writes"):
+            reader["x"]
+        timer = threading.Timer(0.05, lambda: boards.append(ipc.Blackboard("b", {"x": "i8"})))
+        boards: list[ipc.Blackboard] = []
+        timer.start()
+        with pytest.raises(TimeoutError):
+            reader.wait("x", timeout=0.5)
+        timer.join()
+        boards[0]["x"] = 5
+        assert reader.wait("x", timeout=60) == 5
+        boards[0].close()
+
+
+def test_one_writer_and_the_next() -> None:
+    with ipc.BlackboardReader("b") as reader:
+        with ipc.Blackboard("b", {"x": "i8"}) as board:
+            board["x"] = 1
+            assert reader.wait("x", timeout=60) == 1
+            with pytest.raises(NdError, match="one writer"):
+                ipc.Blackboard("b")
+        assert reader["x"] == 1  # the last value stays
+        assert reader.writer is None
+        with ipc.Blackboard("b", {"x": "i8"}) as board:
+            board["x"] = 2
+            assert reader.wait("x", timeout=60) == 2
+
+
+def test_readers_cannot_write() -> None:
+    with ipc.Blackboard("b", {"x": "i8"}) as board:
+        fd = os.open(f"/proc/self/fd/{board._fd}", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            with pytest.raises(PermissionError):
+                mmap.mmap(fd, 4096)
+            with pytest.raises(PermissionError):
+                os.pwrite(fd, b"x", 0)
+        finally:
+            os.close(fd)
+
+
+@pytest.mark.parametrize("rounds", [8, pytest.param(2000, marks=pytest.mark.soak)])
+def test_a_writer_is_killed_in_the_middle_of_a_write(rounds: int) -> None:
+    size = 4096
+    for _ in range(rounds):
+        child = FORK.Process(target=queue_players.write_for_ever, args=("b", size))
+        child.start()
+        with ipc.BlackboardReader("b") as reader:
+            last = 0
+            for _ in range(20):
+                value = reader.wait("value", timeout=60)
+                assert (value == value[0]).all()
+                assert value[0] >= last
+                last = value[0]
+            os.kill(child.pid or 0, signal.SIGKILL)
+            child.join()
+            value = reader["value"]
+            assert (value == value[0]).all()
+            assert value[0] == reader.version("value") >= last
+
+
+def test_asyncio_and_waiting_at_no_cost() -> None:
+    async def main() -> int:
+        timer = threading.Timer(0.05, board.__setitem__, ("x", 7))
+        timer.start()
+        found = await reader.await_change("x", after=0, timeout=60)
+        timer.join()
+        return int(found)
+
+    with ipc.Blackboard("b", {"x": "i8"}) as board, ipc.BlackboardReader("b") as reader:
+        assert asyncio.run(main()) == 7
+        before = time.process_time()
+        with pytest.raises(TimeoutError):
+            reader.wait("x", timeout=1)
+        assert time.process_time() - before < 0.1
+        assert "written by process" in repr(reader)
+    assert "closed" in repr(board) + repr(reader)
+    with pytest.raises(ipc.Closed):
+        board["x"] = 1
+    with pytest.raises(ipc.Closed):
+        reader["x"]

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wait sets over all kinds of objects, and which names there are."""
+
+import asyncio
+import os
+import threading
+import time
+
+import pytest
+
+from shmnd import ipc
+
+
+def test_a_wait_set_returns_what_was_added() -> None:
+    there, here = os.pipe()
+    with (
+        ipc.Listener("e") as listener, ipc.Notifier("e") as notifier,
+        ipc.Blackboard("b", {"x": "f8"}) as board, ipc.BlackboardReader("b") as reader,
+        ipc.Server("s") as server, ipc.Client("s") as client,
+        ipc.Queue() as q, ipc.WaitSet(listener, reader, server, client) as both,
+    ):  # fmt: skip
+        both.add(q)
+        both.add(there)
+        both.add(there)
+        assert len(both) == 6
+        assert both.wait(0) == ()
+        assert both.wait(0.01) == ()
+        notifier.notify(4)
+        assert both.wait(60) == (listener,)
+        assert listener.wait(0) == {4}
+        board["x"] = 1
+        assert both.wait(60) == (reader,)
+        assert reader["x"] == 1
+        q.put(1)
+        assert both.wait(60) == (q,)
+        q.get()
+        pending = client.send(1)
+        assert both.wait(60) == (server,)
+        server.receive(60).respond(2)
+        assert client in both.wait(60)
+        assert pending.result(60).value == 2
+        os.write(here, b"x")
+        assert both.wait(60) == (there,)
+        assert os.read(there, 1) == b"x"
+        timer = threading.Timer(0.05, notifier.notify)
+        timer.start()
+        assert both.wait(60) == (listener,)
+        timer.join()
+        listener.wait(0)
+        both.remove(q)
+        assert q not in both
+        with pytest.raises(KeyError):
+            both.remove(q)
+        with pytest.raises(TypeError, match="fileno"):
+            both.add("x")
+
+        async def main() -> tuple[object, ...]:
+            later = threading.Timer(0.05, notifier.notify)
+            later.start()
+            found = await both.await_ready(60)
+            later.join()
+            return found
+
+        assert asyncio.run(main()) == (listener,)
+        listener.wait(0)
+        before = time.process_time()
+        assert both.wait(1) == ()
+        assert time.process_time() - before < 0.2
+    os.close(there)
+    os.close(here)
+    with pytest.raises(ipc.Closed):
+        both.wait(0)
+
+
+def test_what_there_is() -> None:
+    assert ipc.topics() == ipc.services() == ipc.events() == ipc.blackboards() == ()
+    with (
+        ipc.Listener("e"), ipc.Notifier("e"), ipc.Notifier("f"), ipc.Blackboard("b"),
+        ipc.Server("s", request="f8"), ipc.Client("s"),
+    ):  # fmt: skip
+        (one, two) = ipc.events()
+        assert (one.name, one.kind, two.name) == ("e", "event", "f")
+        assert one.counts == {"listener": 1, "notifier": 1}
+        assert (os.getpid(), "listener") in one.who
+        (service,) = ipc.services()
+        assert service.type == {"request": "<f8", "response": "any"}
+        assert str(service) == "service s: 1 client, 1 server"
+        assert [each.name for each in ipc.blackboards()] == ["b"]
+
+
+def test_what_comes_and_goes() -> None:
+    with ipc.watch() as watch:
+        assert watch.wait(0.01) is None
+        with ipc.Listener("e"):
+            change = watch.wait(60)
+            assert change is not None
+            assert (change.name, change.kind, change.event) == ("e", "event", "came")
+            assert (change.role, change.pid) == ("listener", os.getpid())
+        change = watch.wait(60)
+        assert change is not None
+        assert change.event == "gone"
+
+        async def main() -> ipc.discovery.Change:
+            timer = threading.Timer(0.05, lambda: made.append(ipc.Notifier("later")))
+            timer.start()
+            async for each in watch:
+                timer.join()
+                return each
+            raise AssertionError
+
+        made: list[ipc.Notifier] = []
+        assert asyncio.run(main()).name == "later"
+        made[0].close()

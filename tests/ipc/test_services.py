@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Services: requests and answers, many at once, streamed, failed, and with servers that die."""
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipc import queue_players
+from shmnd import ipc
+
+FORK = multiprocessing.get_context("fork")
+
+
+@contextmanager
+def served(handler: Any, **options: Any) -> Iterator[ipc.Client]:
+    server = ipc.Server("s", **options)
+    thread = threading.Thread(target=server.serve, args=(handler,))
+    thread.start()
+    try:
+        with ipc.Client("s", **options) as client:
+            yield client
+    finally:
+        server.close()
+        thread.join()
+
+
+def test_calls() -> None:
+    with served(lambda request: request.value * 2) as client:
+        assert client.call(4, timeout=60).value == 8
+        answer = client.call(np.arange(100_000), timeout=60)
+        assert answer.array[99_999] == 199_998
+        assert answer.publisher == os.getpid()
+        with answer:
+            assert answer.value is not None
+        assert answer.value is None
+        pending = [client.send(number) for number in range(8)]
+        assert [each.result(60).value for each in reversed(pending)] == list(range(14, -1, -2))
+        assert pending[0].done()
+
+
+def test_failures_come_as_they_were_raised() -> None:
+    class Own(Exception):
+        pass
+
+    def handler(request: Any) -> Any:
+        raise {"k": KeyError("no"), "v": ValueError("bad", 3), "own": Own("mine")}[request.value]
+
+    with served(handler) as client:
+        with pytest.raises(KeyError, match="no"):
+            client.call("k", timeout=60)
+        with pytest.raises(ValueError, match="bad") as caught:
+            client.call("v", timeout=60)
+        assert caught.value.args == ("bad", 3)
+        with pytest.raises(ipc.RemoteError, match="Own: mine"):
+            client.call("own", timeout=60)
+
+
+def test_streams() -> None:
+    def handler(request: Any) -> Iterator[Any]:
+        for number in range(request.value):
+            if number == 300:
+                raise OverflowError("enough")
+            yield np.full(5000, number)
+
+    with served(handler) as client:
+        assert [int(each.value[0]) for each in client.stream(200)] == list(range(200))
+        assert list(client.stream(0)) == []
+        with pytest.raises(OverflowError, match="enough"):
+            list(client.stream(1000))
+
+
+def test_requests_one_by_one() -> None:
+    with ipc.Server("s") as server, ipc.Client("s") as client:
+        pending = client.send(b"x" * 1000)
+        request = server.receive(60)
+        assert request.value == b"x" * 1000
+        assert request.client == os.getpid()
+        loan = request.loan((3, 4), "f4")
+        loan.array[:] = 7
+        loan.send()
+        assert (pending.result(60).value == 7).all()
+        with pytest.raises(RuntimeError, match="answered before"):
+            request.respond(1)
+        with pytest.raises(RuntimeError, match="sent or dropped"):
+            loan.send()
+        pending = client.send(1)
+        request = server.receive(60)
+        request.fail(PermissionError("not you"))
+        with pytest.raises(PermissionError, match="not you"):
+            pending.result(60)
+        pending = client.send(1)
+        server.receive(60)
+        gc.collect()
+        with pytest.raises(ipc.RemoteError, match="without an answer"):
+            pending.result(60)
+        with pytest.raises(TimeoutError, match="no request"):
+            server.receive(0.01)
+
+
+def test_types() -> None:
+    with served(lambda request: request.value + 0.5, request="4f8", response="4f8") as client:
+        assert client.call([1, 2, 3, 4], timeout=60).value.tolist() == [1.5, 2.5, 3.5, 4.5]
+        with pytest.raises(ValueError, match="shape"):
+            client.call([1, 2], timeout=60)
+        with pytest.raises(TypeError, match="array of"):
+            client.call(["a"] * 4, timeout=60)
+        with pytest.raises(ipc.TypeMismatch, match=r"<f4.*<f8"):
+            ipc.Client("s", request="4f4")
+
+
+def test_a_client_before_its_server_and_no_server() -> None:
+    with ipc.Client("s") as client:
+        with pytest.raises(TimeoutError, match="no server is there"):
+            client.call(1, timeout=0.05)
+        pending = client.send(20)
+        with served(lambda request: request.value + 1):
+            assert pending.result(60).value == 21
+
+
+def test_several_clients_and_servers() -> None:
+    out = ipc.Queue()
+    servers = [FORK.Process(target=queue_players.serve_sums, args=("s", out)) for _ in range(2)]
+    for each in servers:
+        each.start()
+    for _ in servers:
+        out.get(timeout=60)
+    clients = [ipc.Client("s") for _ in range(3)]
+    found = [[client.send(np.full(3000, number)) for number in range(20)] for client in clients]
+    whole = [[each.result(60) for each in some] for some in found]
+    for some in whole:
+        assert [each.value for each in some] == [3000.0 * number for number in range(20)]
+    for client in clients:
+        client.close()
+    for each in servers:
+        os.kill(each.pid or 0, signal.SIGKILL)
+        each.join()
+    out.close()
+
+
+def test_a_server_that_dies_with_a_request() -> None:
+    out = ipc.Queue()
+    child = FORK.Process(target=queue_players.take_one_and_hang, args=("s", out))
+    child.start()
+    out.get(timeout=60)
+    with ipc.Client("s") as client:
+        first, second = client.send(1), client.send(2)
+        assert out.get(timeout=60) == "taken"
+        os.kill(child.pid or 0, signal.SIGKILL)
+        child.join()
+        with pytest.raises(ipc.PeerLost, match="has died"):
+            first.result(60)
+        with served(lambda request: request.value * 10):
+            assert second.result(60).value == 20  # it had not taken that one
+    out.close()
+
+
+def test_asyncio() -> None:
+    async def handler(request: Any) -> Any:
+        await asyncio.sleep(0.001)
+        if request.value == "bad":
+            raise LookupError("bad")
+        return request.value + 1
+
+    async def several(request: Any) -> AsyncIterator[int]:
+        for number in range(3):
+            yield number
+
+    async def main() -> None:
+        with ipc.Server("s") as server, ipc.Client("s") as client:
+            serving = asyncio.ensure_future(server.serve(handler))
+            answers = await asyncio.gather(*[client.acall(n, timeout=60) for n in range(20)])
+            assert [each.value for each in answers] == list(range(1, 21))
+            with pytest.raises(LookupError):
+                await client.acall("bad")
+            assert (await client.send(5)).value == 6
+            server.close()
+            await serving
+        with ipc.Server("t") as server, ipc.Client("t") as client:
+            serving = asyncio.ensure_future(server.serve(several))
+            assert [each.value async for each in client.stream(None)] == [0, 1, 2]
+            server.close()
+            await serving
+
+    asyncio.run(main())
+
+
+def test_after_the_end() -> None:
+    server, client = ipc.Server("s"), ipc.Client("s")
+    for each in (server, client):
+        each.close()
+        each.close()
+        assert "closed" in repr(each)
+    with pytest.raises(ipc.Closed):
+        server.receive(0)
+    with pytest.raises(ipc.Closed):
+        client.send(1)
