@@ -86,8 +86,10 @@ cdef class buffer:
         return self.view.format if self.held else self.format_
 
     def __dealloc__(self) -> None:
+        # Here, and not after it: releasing may run code, and an exception may be on its way.
         if self.held:
             PyBuffer_Release(&self.view)
+        self.kept = self.owner = None
 
     @staticmethod
     def allocate(nbytes: int, clear: bool = False) -> buffer:
@@ -122,10 +124,7 @@ cdef class buffer:
     def __getbuffer__(self, Py_buffer *view, int flags):
         if self.device:
             raise BufferError("memory of a device has no view")
-        if self.view.buf == NULL:
-            PyBuffer_FillInfo(view, self, &_nothing, 0, self.view.readonly, flags)
-        else:
-            PyBuffer_FillInfo(view, self, self.view.buf, self.view.len, self.view.readonly, flags)
+        PyBuffer_FillInfo(view, self, self.view.buf, self.view.len, self.view.readonly, flags)
 
     @property
     def address(self) -> int:
@@ -244,7 +243,6 @@ cdef class buffer:
         raise NotImplementedError("a buffer cannot become shorter")
 
 
-cdef char _nothing = 0
 memory = buffer
 
 

@@ -157,11 +157,7 @@ def Remove_error_string(errorcode: int) -> None:
 
 
 class Exception(RuntimeError):
-    """Exception class for errors of MPI, comparable to its code.
-
-    Its string is that of the code and, where a call of this library raised it, the call with its
-    arguments.
-    """
+    """Exception class for errors of MPI, comparable to its code."""
 
     def __init__(self, ierr: int = constants.SUCCESS, detail: str = "", /) -> None:
         """Keep the code, and the words of the call that failed."""
@@ -204,6 +200,7 @@ class Exception(RuntimeError):
         return f"MPI.Exception({self._code})"
 
     def __str__(self) -> str:
+        # The string of the code and, where a call here raised it, the call with its arguments.
         string = Get_error_string(self._code)
         return f"{string}: {self._detail}" if self._detail else string
 

@@ -136,6 +136,8 @@ cdef int _tensor(object obj, dl_tensor *tensor, Foreign *found) except -1:
     found.nbytes = items * found.itemsize
     found.data = <char *> tensor.data + tensor.byte_offset if tensor.data != NULL else NULL
     kind = _DL_KINDS.get(tensor.dtype.code, "") if tensor.dtype.lanes == 1 else ""
+    if tensor.dtype.lanes == 2 and tensor.dtype.code == DL_FLOAT:
+        kind = "c"  # a complex number as two lanes, for which DLPack's `bits` are too few
     return _set_format(found, kind, found.itemsize)
 
 

@@ -56,12 +56,7 @@ cdef class Keyed(Handle):
             raise MPIException(
                 constants.ERR_KEYVAL, f"{self._family}.Delete_attr({keyval}): it holds no value"
             )
-        value = attrs.pop(keyval)
-        try:
-            attributes.deleted(self._family, self, keyval, value)
-        except MPIException:
-            attrs[keyval] = value
-            raise
+        attributes.deleted(self._family, self, keyval, attrs.pop(keyval))
 
     @classmethod
     def Create_keyval(
@@ -94,8 +89,7 @@ cdef class Keyed(Handle):
         cdef dict attrs = self.ob.attrs
         while attrs:
             keyval = next(reversed(attrs))
-            attributes.deleted(self._family, self, keyval, attrs[keyval])
-            attrs.pop(keyval, None)
+            attributes.deleted(self._family, self, keyval, attrs.pop(keyval))
 
     def Get_name(self) -> str:
         """Get the print name for this object."""

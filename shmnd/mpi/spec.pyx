@@ -30,7 +30,7 @@ import sys
 from operator import index
 
 from shmnd.mpi import codes, constants
-from shmnd.mpi.datatype import Datatype as _Datatype
+from shmnd.mpi import datatype as datatypes
 from shmnd.mpi.datatype import _typedict
 from shmnd.mpi.errors import Exception as MPIException
 
@@ -57,7 +57,7 @@ cdef extern from "Python.h":
     PyTypeObject *Py_TYPE(object obj)
 
 cdef int _PROC_NULL = constants.PROC_NULL
-cdef TypeState _BYTE = (<Datatype> _Datatype.fromcode("V1")).ob
+cdef TypeState _BYTE = (<Datatype> datatypes.Datatype.fromcode("V1")).ob
 cdef PyTypeObject *_ndarray = NULL
 cdef list _kept = [None] * 32
 cdef Py_ssize_t _sizes[32]
@@ -105,6 +105,8 @@ cdef class Spec:
     def __dealloc__(self):
         free(self.counts)
         free(self.displs)
+        # Here, and not after it: this may run code, and an exception may be on its way.
+        self.keep = None
 
     cdef int hold(self, object obj, bint readonly, bint typed) except -1:
         """Take the memory of an object, and its type unless the message names one."""
@@ -141,9 +143,11 @@ cdef class Spec:
         if not typed:
             letters = memory.letters()
             name = "B" if letters == NULL else letters.decode()
-            self.type = (
-                <Datatype> _Datatype.fromcode(codes.name_of_format(name, memory.itemsize_))
-            ).ob if name not in _typedict else (<Datatype> _typedict[name]).ob
+            if name in _typedict:
+                self.type = (<Datatype> _typedict[name]).ob
+            else:
+                name = codes.name_of_format(name, memory.itemsize_)
+                self.type = (<Datatype> getattr(datatypes, name)).ob
         return 0
 
     cdef int name_type(self, object datatype, bint nothing) except -1:
