@@ -66,7 +66,7 @@ NAMED: Final = {
     "INTEGER2": ("I16", "h", "i2"),
     "INTEGER4": ("I32", "i", "i4"),
     "INTEGER8": ("I64", "l", "i8"),
-    "INTEGER16": ("I128", "V", "V16"),
+    "INTEGER16": ("I128", "V", "i16"),
     "REAL2": ("F16", "e", "f2"),
     "REAL4": ("F32", "f", "f4"),
     "REAL8": ("F64", "d", "f8"),
@@ -167,6 +167,7 @@ CODES_F: Final = {
     "?4": "LOGICAL4",
     "?8": "LOGICAL8",
     "b16": "LOGICAL16",
+    "i16": "INTEGER16",
     "c4": "COMPLEX4",
 }
 """Codes of types that only Fortran has."""

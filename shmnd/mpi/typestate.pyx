@@ -76,6 +76,10 @@ cdef class TypeState(State):
                     raise MemoryError("no memory for the description of a datatype")
         return &self.typed
 
+    def parts(self) -> list[tuple[int, int, int, int, TypeState]]:
+        """Return the pieces: (offset, count, length, stride, type)."""
+        return list(self.pieces)
+
     def signature(self) -> list[tuple[int, int]]:
         """Return the kinds of one item with their numbers, in order."""
         cdef mpi_runs *runs = self.by_kind()
@@ -252,6 +256,8 @@ def duplicate(state: TypeState, combiner: int, decoded: object) -> TypeState:
     self._finish()
     self.pair_value, self.pair_index = old.pair_value, old.pair_index
     self.pair_off = old.pair_off
+    if old.pieces:
+        self.pieces = old.pieces
     self.char, self.text = old.char, old.text
     self.committed = old.committed
     return self

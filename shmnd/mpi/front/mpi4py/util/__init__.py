@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Utilities on top of MPI."""

@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Synchronization between ranks: in turn, by a counter, a mutex, a condition, a semaphore.
+
+All but the first lie in a window of one rank, and change by atomic operations on it. A rank that
+waits reads the window until it has changed, and lets other processes run in between.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeVar
+
+from shmnd.mpi.constants import LOCK_SHARED
+from shmnd.mpi.datatype import Datatype
+from shmnd.mpi.info import INFO_NULL, Info
+from shmnd.mpi.intracomm import COMM_SELF, Intracomm
+from shmnd.mpi.op import NO_OP, REPLACE, SUM
+from shmnd.mpi.win import Win
+
+__all__ = ["Condition", "Counter", "Mutex", "Semaphore", "Sequential"]
+
+T = TypeVar("T")
+_LONG: Final = Datatype.fromcode("q")
+
+
+class _Words:
+    """Words in the windows of all ranks of a communicator, each changed as a whole."""
+
+    def __init__(self, comm: Intracomm, info: Info, count: int, code: str = "q") -> None:
+        """Make the window; all words are 0."""
+        self.code = code
+        self.type = Datatype.fromcode(code)
+        self.win = Win.Allocate(count * self.type.size, self.type.size, info, comm)
+        self.win.Lock(comm.Get_rank())
+        if count:
+            self.win.tomemory()[:] = 0
+        self.win.Unlock(comm.Get_rank())
+        comm.Barrier()
+
+    def change(self, rank: int, place: int, value: Any, op: Any = SUM) -> Any:
+        """Combine a word with a value, and return what it was before."""
+        given, before = array(self.code, [value]), array(self.code, [0])
+        self.win.Lock(rank, LOCK_SHARED)
+        self.win.Fetch_and_op([given, self.type], [before, self.type], rank, place, op)
+        self.win.Unlock(rank)
+        return before[0]
+
+    def read(self, rank: int, place: int) -> Any:
+        """Return a word."""
+        return self.change(rank, place, 0, NO_OP)
+
+    def swap(self, rank: int, place: int, old: int, new: int) -> bool:
+        """Set a word to `new` if it is `old`; return whether it was."""
+        given, expected, before = array("q", [new]), array("q", [old]), array("q", [0])
+        self.win.Lock(rank, LOCK_SHARED)
+        self.win.Compare_and_swap(
+            [given, _LONG], [expected, _LONG], [before, _LONG], rank, place
+        )
+        self.win.Unlock(rank)
+        return before[0] == old
+
+    def free(self) -> None:
+        """Free the window, together with all other ranks."""
+        self.win.Free()
+
+
+def _until(done: Callable[[], bool]) -> None:
+    """Wait until `done()`; other processes run in between."""
+    looks = 0
+    while not done():
+        looks += 1
+        time.sleep(0 if looks < 100 else 0.0001)
+
+
+class Sequential:
+    """Sequential execution."""
+
+    def __init__(self, comm: Intracomm, tag: int = 0) -> None:
+        """Have the ranks of `comm` run one after the other, by messages with `tag`."""
+        self.comm = comm
+        self.tag = tag
+
+    def __enter__(self) -> Self:
+        """Enter sequential execution."""
+        self.begin()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Exit sequential execution."""
+        self.end()
+
+    def begin(self) -> None:
+        """Begin sequential execution."""
+        if self.comm.Get_rank() > 0:
+            self.comm.Recv([None, 0, "B"], self.comm.Get_rank() - 1, self.tag)
+
+    def end(self) -> None:
+        """End sequential execution."""
+        if self.comm.Get_rank() < self.comm.Get_size() - 1:
+            self.comm.Send([None, 0, "B"], self.comm.Get_rank() + 1, self.tag)
+
+
+class Counter:
+    """Global counter."""
+
+    def __init__(
+        self,
+        start: int = 0,
+        step: int = 1,
+        *,
+        typecode: str = "i",
+        comm: Intracomm = COMM_SELF,
+        info: Info = INFO_NULL,
+        root: int = 0,
+    ) -> None:
+        """Count from `start` in steps, in the window of rank `root`."""
+        self._root = root
+        self._step = step
+        mine = comm.Get_rank() == root
+        words = _Words(comm, info, 1 if mine else 0, typecode)
+        if mine:
+            words.change(root, 0, start, REPLACE)
+        comm.Barrier()
+        self._words: _Words | None = words
+
+    def __iter__(self) -> Self:
+        """Implement ``iter(self)``."""
+        return self
+
+    def __next__(self) -> int:
+        """Implement ``next(self)``."""
+        return self.next()
+
+    def next(self, incr: int | None = None) -> int:
+        """Return current value and increment."""
+        if self._words is None:
+            raise RuntimeError("Counter.next: the counter was freed")
+        value: int = self._words.change(self._root, 0, self._step if incr is None else incr)
+        return value
+
+    def free(self) -> None:
+        """Free counter resources."""
+        words, self._words = self._words, None
+        if words is not None:
+            words.free()
+
+
+class Mutex:
+    """Mutual exclusion."""
+
+    # Two words of rank 0: the next ticket, and the ticket whose turn it is.
+
+    def __init__(
+        self,
+        *,
+        recursive: bool = False,
+        comm: Intracomm = COMM_SELF,
+        info: Info = INFO_NULL,
+    ) -> None:
+        """Make a mutex, that its owner may acquire again if it is recursive."""
+        self._recursive = recursive
+        self._comm = comm
+        self._count = 0
+        self._words: _Words | None = _Words(comm, info, 2 if comm.Get_rank() == 0 else 0)
+
+    def __enter__(self) -> Self:
+        """Acquire mutex."""
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Release mutex."""
+        self.release()
+
+    def _held(self, call: str) -> _Words:
+        if self._words is None:
+            raise RuntimeError(f"Mutex.{call}: the mutex was freed")
+        return self._words
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """Acquire mutex, blocking or non-blocking."""
+        words = self._held("acquire")
+        if self._count:
+            if not self._recursive:
+                raise RuntimeError("Mutex.acquire: this process holds the mutex")
+            self._count += 1
+            return True
+        if blocking:
+            ticket = words.change(0, 0, 1)
+            _until(lambda: words.read(0, 1) == ticket)
+        else:
+            turn = words.read(0, 1)
+            if not words.swap(0, 0, turn, turn + 1):
+                return False
+        self._count = 1
+        return True
+
+    def release(self) -> None:
+        """Release mutex."""
+        words = self._held("release")
+        if not self._count:
+            raise RuntimeError("Mutex.release: this process does not hold the mutex")
+        self._count -= 1
+        if not self._count:
+            words.change(0, 1, 1)
+
+    def locked(self) -> bool:
+        """Return whether the mutex is held."""
+        self._held("locked")
+        return bool(self._count)
+
+    def count(self) -> int:
+        """Return the recursion count."""
+        self._held("count")
+        return self._count
+
+    def free(self) -> None:
+        """Free mutex resources."""
+        words = self._words
+        if words is None:
+            return
+        if self._count:
+            self._count = 1
+            self.release()
+        self._words = None
+        words.free()
+
+
+class Condition:
+    """Condition variable."""
+
+    # Words of rank 0, changed by the holder of the mutex: how many ranks began to wait, how many
+    # were notified, and which ranks those are, in a ring. The last word of each rank is its bell.
+
+    def __init__(
+        self,
+        mutex: Mutex | None = None,
+        *,
+        recursive: bool = True,
+        comm: Intracomm = COMM_SELF,
+        info: Info = INFO_NULL,
+    ) -> None:
+        """Make a condition on a mutex, or on one of its own."""
+        self._own = mutex is None
+        self._mutex = Mutex(recursive=recursive, comm=comm, info=info) if mutex is None else mutex
+        self._comm = self._mutex._comm
+        self._size = self._comm.Get_size()
+        self._words: _Words | None = _Words(self._comm, info, self._size + 3)
+
+    def __enter__(self) -> Self:
+        """Acquire the underlying mutex."""
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Release the underlying mutex."""
+        self.release()
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """Acquire the underlying mutex."""
+        self._there("acquire")
+        return self._mutex.acquire(blocking)
+
+    def release(self) -> None:
+        """Release the underlying mutex."""
+        self._there("release")
+        self._mutex.release()
+
+    def locked(self) -> bool:
+        """Return whether the underlying mutex is held."""
+        return self._mutex.locked()
+
+    def _there(self, call: str) -> _Words:
+        if self._words is None:
+            raise RuntimeError(f"Condition.{call}: the condition was freed")
+        return self._words
+
+    def _held(self, call: str) -> _Words:
+        words = self._there(call)
+        if not self._mutex.locked():
+            raise RuntimeError(f"Condition.{call}: this process does not hold the mutex")
+        return words
+
+    def wait(self) -> Literal[True]:
+        """Wait until notified by another process."""
+        words = self._held("wait")
+        me, bell = self._comm.Get_rank(), self._size + 2
+        place = words.change(0, 0, 1) % self._size
+        words.change(0, 2 + place, me, REPLACE)
+        held = self._mutex._count
+        self._mutex._count = 1
+        self._mutex.release()
+        _until(lambda: bool(words.read(me, bell)))
+        words.change(me, bell, 0, REPLACE)
+        self._mutex.acquire()
+        self._mutex._count = held
+        return True
+
+    def wait_for(self, predicate: Callable[[], T]) -> T:
+        """Wait until a predicate evaluates to `True`."""
+        self._held("wait_for")
+        result = predicate()
+        while not result:
+            self.wait()
+            result = predicate()
+        return result
+
+    def notify(self, n: int = 1) -> int:
+        """Wake up one or more processes waiting."""
+        words = self._held("notify")
+        began, woken = words.read(0, 0), words.read(0, 1)
+        number: int = min(n, began - woken)
+        for turn in range(woken, woken + number):
+            rank = words.read(0, 2 + turn % self._size)
+            words.change(rank, self._size + 2, 1, REPLACE)
+        words.change(0, 1, number)
+        return number
+
+    def notify_all(self) -> int:
+        """Wake up all processes waiting."""
+        return self.notify(self._size)
+
+    def free(self) -> None:
+        """Free condition resources."""
+        words, self._words = self._words, None
+        if words is not None:
+            if self._own:
+                self._mutex.free()
+            elif self._mutex._count:
+                self._mutex._count = 1
+                self._mutex.release()
+            words.free()
+
+
+class Semaphore:
+    """Semaphore object."""
+
+    def __init__(
+        self,
+        value: int = 1,
+        *,
+        bounded: bool = True,
+        comm: Intracomm = COMM_SELF,
+        info: Info = INFO_NULL,
+    ) -> None:
+        """Make a semaphore, that does not exceed `value` if it is bounded."""
+        if value < 0:
+            raise ValueError(f"Semaphore({value}): expected a value of 0 or more")
+        self._bounded = bounded
+        self._value = value
+        self._counter = Counter(value, comm=comm, info=info)
+        self._condition = Condition(comm=comm, info=info)
+
+    def __enter__(self) -> Self:
+        """Acquire semaphore."""
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Release semaphore."""
+        self.release()
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """Acquire semaphore, decrementing the internal counter by one."""
+        with self._condition:
+            while self._counter.next(0) == 0:
+                if not blocking:
+                    return False
+                self._condition.wait()
+            self._counter.next(-1)
+        return True
+
+    def release(self, n: int = 1) -> None:
+        """Release semaphore, incrementing the internal counter by one or more."""
+        if n < 1:
+            raise ValueError(f"Semaphore.release({n}): expected 1 or more")
+        with self._condition:
+            if self._bounded and self._counter.next(0) + n > self._value:
+                raise ValueError(f"Semaphore.release({n}): the value would exceed {self._value}")
+            self._counter.next(n)
+            self._condition.notify(n)
+
+    def free(self) -> None:
+        """Free semaphore resources."""
+        self._counter.free()
+        self._condition.free()
