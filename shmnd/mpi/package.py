@@ -6,13 +6,17 @@ import warnings
 from collections.abc import Iterable
 from ctypes import CDLL, RTLD_GLOBAL
 from pathlib import Path
+from typing import Final
 
+FRONT: Final = Path(__file__).parent / "front"
+VERSION: Final = "4.1.2"
+"""The version of mpi4py whose interface this is."""
 _loaded: list[CDLL] = []
 
 
 def get_include() -> str:
     """Return the folder with headers that say that there is no C interface."""
-    return str(Path(__file__).parent / "front" / "mpi4py" / "include")
+    return str(FRONT / "mpi4py" / "include")
 
 
 def get_config() -> dict[str, str]:

@@ -8,8 +8,8 @@ cdef class Pickle:
     cdef object dump
     cdef object load
     cdef bint plain                 # the functions are those of the module pickle
-    cdef public object PROTOCOL
-    cdef public object THRESHOLD
+    cdef object protocol
+    cdef object threshold
     cdef object cdumps(self, object obj)
     cdef object cloads(self, object data)
 

@@ -42,17 +42,35 @@ cdef class Pickle:
         self.plain = dumps is None or dumps is _py_dumps
         self.dump = _py_dumps if dumps is None else dumps
         self.load = _py_loads if loads is None else loads
+        self.PROTOCOL = protocol
+        self.THRESHOLD = threshold
+
+    @property
+    def PROTOCOL(self) -> int | None:
+        """Protocol version."""
+        return self.protocol
+
+    @PROTOCOL.setter
+    def PROTOCOL(self, protocol: int | None) -> None:
         if protocol is None and self.plain:
             protocol = _setting("PROTOCOL", HIGHEST_PROTOCOL)
         elif protocol is not None and protocol < 0:
             protocol = HIGHEST_PROTOCOL
-        self.PROTOCOL = protocol
-        self.THRESHOLD = _setting("THRESHOLD", 1 << 18) if threshold is None else threshold
+        self.protocol = protocol
+
+    @property
+    def THRESHOLD(self) -> int:
+        """Out-of-band threshold."""
+        return self.threshold
+
+    @THRESHOLD.setter
+    def THRESHOLD(self, threshold: int | None) -> None:
+        self.threshold = _setting("THRESHOLD", 1 << 18) if threshold is None else threshold
 
     cdef object cdumps(self, object obj):
-        if self.PROTOCOL is None:
+        if self.protocol is None:
             return self.dump(obj)
-        return self.dump(obj, self.PROTOCOL)
+        return self.dump(obj, self.protocol)
 
     cdef object cloads(self, object data):
         return self.load(data)
@@ -68,8 +86,8 @@ cdef class Pickle:
     def dumps_oob(self, obj: Any) -> tuple[bytes, list[buffer]]:
         """Serialize object to pickle data stream and out-of-band buffers."""
         cdef list buffers = []
-        cdef Py_ssize_t threshold = self.THRESHOLD
-        if not self.plain or self.PROTOCOL < 5:
+        cdef Py_ssize_t threshold = self.threshold
+        if not self.plain:
             return (self.cdumps(obj), buffers)
 
         def keep(pickled: PickleBuffer) -> bool:
@@ -79,7 +97,8 @@ cdef class Pickle:
             buffers.append(memory)
             return False
 
-        return (_py_dumps(obj, self.PROTOCOL, buffer_callback=keep), buffers)
+        protocol = max(self.protocol, 5)
+        return (_py_dumps(obj, protocol, buffer_callback=keep), buffers)
 
     def loads_oob(self, data: Any, buffers: Iterable[Any]) -> Any:
         """Deserialize object from pickle data stream and out-of-band buffers."""

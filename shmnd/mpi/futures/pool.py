@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Executors whose workers are ranks, processes or threads.
+
+Under `python -m mpi4py.futures` and in `MPICommExecutor` the workers are ranks of the job. In other
+programs an `MPIPoolExecutor` starts processes of this host, which are no ranks of the job.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import multiprocessing
+import os
+import sys
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures as cf
+from concurrent.futures import Executor, Future
+from typing import Any, Final, Self
+
+from shmnd.mpi.futures.workers import Ranks, begin, prepare, serve
+from shmnd.mpi.intracomm import COMM_WORLD
+
+_OPTIONS: Final = frozenset(
+    {
+        "python_exe", "python_args", "mpi_info", "globals", "main", "path", "wdir", "env",
+        "use_pkl5", "backoff",
+    }
+)  # fmt: skip
+_open: Final[weakref.WeakSet[MPIPoolExecutor]] = weakref.WeakSet()
+_shared: Ranks | None = None
+
+
+def share(ranks: Ranks | None) -> None:
+    """Have all executors of this process use these workers."""
+    global _shared  # noqa: PLW0603
+    _shared = ranks
+
+
+def close_all() -> None:
+    """Shut down all executors of this process."""
+    for each in list(_open):
+        each.shutdown()
+
+
+class _Processes:
+    """Workers that are processes of their own, or a thread."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+
+    def submit(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
+        # A process that starts now must not take itself for this rank of the job.
+        names = [name for name in os.environ if name.startswith("SHMND_MPI_")]
+        hidden = {name: os.environ.pop(name) for name in names}
+        try:
+            return self.executor.submit(function, *args, **kwargs)
+        finally:
+            os.environ.update(hidden)
+
+    def close(self, wait: bool, send_off: bool) -> None:
+        self.executor.shutdown(wait=wait)
+
+
+def _prepared(setting: dict[str, Any], initializer: Any, initargs: tuple[Any, ...]) -> None:
+    """Prepare a process for the tasks of a pool."""
+    prepare(setting)
+    begin(initializer, initargs)
+
+
+def _chunk(function: Any, tasks: list[tuple[Any, ...]]) -> list[Any]:
+    return [function(*task) for task in tasks]
+
+
+class MPIPoolExecutor(Executor):
+    """MPI-based asynchronous executor."""
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: Iterable[Any] = (),
+        **kwargs: Any,
+    ) -> None:
+        """Start up to `max_workers` workers at the first task.
+
+        Options of mpi4py that say how processes are started are known; `globals`, `main`, `path`,
+        `wdir` and `env` are followed.
+        """
+        if max_workers is None:
+            max_workers = int(os.environ.get("MPI4PY_FUTURES_MAX_WORKERS") or 1)
+        if max_workers <= 0:
+            raise ValueError(f"max_workers={max_workers}: expected 1 or more")
+        if initializer is not None and not callable(initializer):
+            raise TypeError(f"initializer={initializer!r}: expected a function")
+        for name in kwargs.keys() - _OPTIONS:
+            warnings.warn(f"MPIPoolExecutor({name}=...): unknown option", stacklevel=2)
+        self._max_workers = max_workers
+        self._initializer = initializer
+        self._initargs = tuple(initargs)
+        self._options = kwargs
+        self._backend: Any = None
+        self._given: Ranks | None = None
+        self._closed = False
+        self._futures: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
+        _open.add(self)
+
+    @property
+    def num_workers(self) -> int:
+        """Number or worker processes."""
+        if self._closed:
+            return 0
+        backend = self._begun()
+        return len(backend.workers) if isinstance(backend, Ranks) else self._max_workers
+
+    def bootup(self, wait: bool = True) -> Self:
+        """Allocate executor resources eagerly."""
+        if self._closed:
+            raise RuntimeError("bootup: the executor was shut down")
+        backend = self._begun()
+        if wait:
+            backend.submit(int, (), {}).result()
+        return self
+
+    def _setting(self) -> dict[str, Any]:
+        """Return what workers are to be."""
+        given = {key: dict(self._options.get(key, ())) for key in ("globals", "env")}
+        setting: dict[str, Any] = {**given, "path": list(self._options.get("path", ()))}
+        setting["wdir"] = self._options.get("wdir")
+        if self._options.get("main", True):
+            setting["main"] = getattr(sys.modules["__main__"], "__file__", None)
+        return setting
+
+    def _make(self) -> Any:
+        context = multiprocessing.get_context("spawn")
+        setting = {**self._setting(), "main": None}
+        return _Processes(
+            cf.ProcessPoolExecutor(
+                self._max_workers,
+                context,
+                initializer=_prepared,
+                initargs=(setting, self._initializer, self._initargs),
+            )
+        )
+
+    def _begun(self) -> Any:
+        """Return the workers; begin with them if this is the first task."""
+        if self._backend is None:
+            ranks = self._given or _shared
+            if ranks is None:
+                self._backend = self._make()
+            else:
+                ranks.everywhere(prepare, (self._setting(),))
+                if self._initializer is not None:
+                    ranks.everywhere(begin, (self._initializer, self._initargs))
+                self._backend = ranks
+        return self._backend
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Submit a callable to be executed with the given arguments."""
+        if self._closed:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        future: Future[Any] = self._begun().submit(fn, args, kwargs)
+        self._futures.add(future)
+        return future
+
+    def map(
+        self,
+        fn: Callable[..., Any],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+        **kwargs: Any,
+    ) -> Iterator[Any]:
+        """Return an iterator equivalent to ``map(fn, *iterables)``."""
+        tasks = zip(*iterables, strict=False)
+        return self.starmap(fn, tasks, timeout, chunksize, buffersize, **kwargs)
+
+    def starmap(
+        self,
+        fn: Callable[..., Any],
+        iterable: Iterable[Iterable[Any]],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+        *,
+        unordered: bool = False,
+        **kwargs: Any,
+    ) -> Iterator[Any]:
+        """Return an iterator equivalent to ``itertools.starmap(...)``."""
+        if chunksize < 1:
+            raise ValueError(f"chunksize={chunksize}: expected 1 or more")
+        if buffersize is not None and buffersize < 1:
+            raise ValueError(f"buffersize={buffersize}: expected 1 or more")
+        function = functools.partial(fn, **kwargs) if kwargs else fn
+        tasks = iter(iterable)
+        chunks = iter(lambda: [tuple(task) for task in itertools.islice(tasks, chunksize)], [])
+        begun = [
+            self.submit(_chunk, function, chunk) for chunk in itertools.islice(chunks, buffersize)
+        ]
+        until = None if timeout is None else time.monotonic() + timeout
+        return self._results(begun, function, chunks, until, unordered)
+
+    def _results(
+        self,
+        begun: list[Future[Any]],
+        function: Any,
+        chunks: Iterator[list[Any]],
+        until: float | None,
+        unordered: bool,
+    ) -> Iterator[Any]:
+        """Yield the results of chunks, and submit one more for each that is done."""
+        try:
+            while begun:
+                left = None if until is None else max(0.0, until - time.monotonic())
+                if unordered:
+                    done, _ = cf.wait(begun, left, cf.FIRST_COMPLETED)
+                    future = next(iter(done), begun[0])
+                else:
+                    future = begun[0]
+                results = future.result(left)
+                begun.remove(future)
+                for chunk in itertools.islice(chunks, 1):
+                    begun.append(self.submit(_chunk, function, chunk))
+                yield from results
+        finally:
+            for future in begun:
+                future.cancel()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Clean-up the resources associated with the executor."""
+        self._closed = True
+        _open.discard(self)
+        if cancel_futures:
+            for future in list(self._futures):
+                future.cancel()
+        backend = self._backend
+        if isinstance(backend, Ranks):
+            if wait:
+                cf.wait(list(self._futures))
+        elif backend is not None:
+            backend.close(wait, True)
+
+
+class ThreadPoolExecutor(MPIPoolExecutor):
+    """`MPIPoolExecutor` subclass using a pool of threads."""
+
+    def _make(self) -> Any:
+        arguments = (self._initializer, self._initargs)
+        return _Processes(cf.ThreadPoolExecutor(self._max_workers, "pool", begin, arguments))
+
+
+class ProcessPoolExecutor(MPIPoolExecutor):
+    """`MPIPoolExecutor` subclass using a pool of processes."""
+
+
+class MPICommExecutor:
+    """Context manager for `MPIPoolExecutor`."""
+
+    def __init__(self, comm: Any = None, root: int = 0, **kwargs: Any) -> None:
+        """Have the other ranks of `comm` work for its rank `root`."""
+        self._comm = COMM_WORLD if comm is None else comm
+        if self._comm.Is_inter():
+            raise ValueError("MPICommExecutor: expected an intracommunicator")
+        if not 0 <= root < self._comm.Get_size():
+            raise ValueError(f"MPICommExecutor(root={root}): {self._comm.Get_size()} ranks")
+        self._root = root
+        self._options = kwargs
+        self._executor: MPIPoolExecutor | None = None
+        self._own: Any = None
+
+    def __enter__(self) -> MPIPoolExecutor | None:
+        """Return executor instance at the root, `None` at the workers, which work here."""
+        if self._executor is not None:
+            raise RuntimeError("MPICommExecutor: __enter__ was called before")
+        size, rank = self._comm.Get_size(), self._comm.Get_rank()
+        if size == 1:
+            self._executor = ThreadPoolExecutor(**self._options)
+            return self._executor
+        self._own = self._comm.Dup()
+        workers = self._own.Split(int(rank == self._root), rank)
+        if rank != self._root:
+            serve(self._own, self._root, workers)
+            workers.Free()
+            self._own.Free()
+            return None
+        workers.Free()
+        self._executor = MPIPoolExecutor(**self._options)
+        self._executor._options.setdefault("main", False)
+        others = [other for other in range(size) if other != rank]
+        self._executor._given = Ranks(self._own, others)
+        return self._executor
+
+    def __exit__(self, *exc: object) -> bool:
+        """Shutdown executor instance at master."""
+        if self._executor is not None:
+            ranks = self._executor._given
+            self._executor.shutdown()
+            if ranks is not None:
+                ranks.close(True, True)
+                self._own.Free()
+            return False
+        return True
+
+
+def collect(fs: Iterable[Future[Any]]) -> Future[list[Any]]:
+    """Gather a collection of futures in a new future."""
+    given = list(fs)
+    made: Future[list[Any]] = Future()
+    made.set_running_or_notify_cancel()
+    left = len(given)
+
+    def ended(_: Future[Any]) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0 and not made.done():
+            _resolve(made, lambda: [each.result() for each in given])
+
+    for each in given:
+        each.add_done_callback(ended)
+    if not given:
+        made.set_result([])
+    return made
+
+
+def _resolve(made: Future[Any], function: Callable[[], Any]) -> None:
+    try:
+        made.set_result(function())
+    except BaseException as error:
+        made.set_exception(error)
+
+
+def compose(
+    future: Future[Any],
+    resulthook: Callable[[Any], Any] | None = None,
+    excepthook: Callable[[BaseException], Any] | None = None,
+) -> Future[Any]:
+    """Compose the completion of a future with result and exception handlers."""
+    made: Future[Any] = Future()
+    made.set_running_or_notify_cancel()
+
+    def ended(done: Future[Any]) -> None:
+        error = done.exception()
+        if error is None:
+            _resolve(made, lambda: done.result() if resulthook is None else resulthook(done.result()))
+        elif excepthook is None:
+            made.set_exception(error)
+        else:
+            _resolve(made, lambda: _handled(excepthook(error)))
+
+    future.add_done_callback(ended)
+    return made
+
+
+def _handled(value: Any) -> Any:
+    """Return what a handler returned, and raise it if it is an exception."""
+    if isinstance(value, BaseException):
+        raise value
+    return value

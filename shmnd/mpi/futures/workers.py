@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that work for another rank: how tasks reach them, and results come back.
+
+The master has a thread that gives each free worker the next task. A worker waits for tasks until it
+gets None. Tasks and results are pickles; a result that cannot be pickled is an exception that says
+so.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import threading
+import time
+from collections import deque
+from concurrent.futures import BrokenExecutor, Future
+from typing import Any, Final
+
+from shmnd.mpi.constants import ANY_SOURCE
+from shmnd.mpi.message import Message
+from shmnd.mpi.status import Status
+
+TASK: Final = 1
+RESULT: Final = 2
+_MAIN: Final = "__worker__"
+_pause = float(os.environ.get("MPI4PY_FUTURES_BACKOFF") or 0.001)
+_at_work: Any = None
+
+
+def get_comm_workers() -> Any:
+    """Return the communicator of the workers, to be called in one of them.
+
+    Raise RuntimeError elsewhere.
+    """
+    if _at_work is None:
+        raise RuntimeError("get_comm_workers: this process is not a worker of a pool of ranks")
+    return _at_work
+
+
+def prepare(setting: dict[str, Any]) -> None:
+    """Make this process what the master asks of its workers, before the first task."""
+    sys.path.extend(setting.get("path", ()))
+    os.environ.update(setting.get("env", {}))
+    if setting.get("wdir"):
+        os.chdir(setting["wdir"])
+    main = sys.modules["__main__"]
+    script = setting.get("main")
+    if script and getattr(main, "__file__", None) != script:
+        main.__dict__.update(runpy.run_path(script, run_name=_MAIN))
+    main.__dict__.update(setting.get("globals", {}))
+
+
+def begin(initializer: Any, initargs: tuple[Any, ...]) -> None:
+    """Run the initializer of a pool."""
+    if initializer is not None:
+        initializer(*initargs)
+
+
+def serve(comm: Any, master: int, workers: Any = None) -> None:
+    """Work for the rank `master` of `comm` until it sends None."""
+    global _at_work  # noqa: PLW0603
+    _at_work = workers
+    try:
+        while True:
+            task = comm.recv(source=master, tag=TASK)
+            if task is None:
+                return
+            try:
+                outcome = (True, task[0](*task[1], **task[2]))
+            except BaseException as error:
+                outcome = (False, error)
+            try:
+                comm.send(outcome, master, RESULT)
+            except Exception as error:
+                comm.send((False, error), master, RESULT)
+    finally:
+        _at_work = None
+
+
+class Ranks:
+    """The master's side of a pool of ranks."""
+
+    def __init__(self, comm: Any, workers: list[int]) -> None:
+        """Have the ranks `workers` of `comm` work; each runs `serve`."""
+        self.comm = comm
+        self.workers = workers
+        self._tasks: deque[Any] = deque()
+        self._news = threading.Condition()
+        self._free = list(workers)
+        self._given: dict[int, Future[Any]] = {}
+        self._broken: BaseException | None = None
+        self._thread = threading.Thread(target=self._manage, name="shmnd-futures", daemon=True)
+        self._thread.start()
+
+    def submit(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
+        """Give a task to the next worker that is free."""
+        future: Future[Any] = Future()
+        self._put((future, function, args, kwargs))
+        return future
+
+    def everywhere(self, function: Any, args: tuple[Any, ...]) -> None:
+        """Have every worker run a function, before all tasks that are submitted later.
+
+        If one raises, the pool is broken: tasks end by BrokenExecutor.
+        """
+        self._put((None, function, args, {}))
+
+    def _put(self, task: Any) -> None:
+        with self._news:
+            self._tasks.append(task)
+            self._news.notify()
+
+    def close(self, wait: bool, send_off: bool) -> None:
+        """End when all tasks have; send the workers home if they are not shared."""
+        self._put(send_off)
+        if wait:
+            self._thread.join()
+
+    def _manage(self) -> None:
+        """Give out tasks and take results until told to end."""
+        ending: bool | None = None
+        while ending is None or self._given or self._tasks:
+            moved = self._take()
+            if self._free and self._tasks:
+                task = self._tasks.popleft()
+                if isinstance(task, bool):
+                    ending = task
+                else:
+                    self._give(*task)
+                moved = True
+            if not moved:
+                self._rest()
+        if ending:
+            for worker in self.workers:
+                self.comm.send(None, worker, TASK)
+
+    def _rest(self) -> None:
+        """Wait for a task; shortly, if a result may come."""
+        with self._news:
+            if not (self._free and self._tasks):
+                self._news.wait(_pause if self._given else None)
+
+    def _give(self, future: Future[Any] | None, function: Any, args: Any, kwargs: Any) -> None:
+        if future is None:
+            self._begin_all(function, args)
+            return
+        if not future.set_running_or_notify_cancel():
+            return
+        if self._broken is not None:
+            future.set_exception(BrokenExecutor(f"an initializer failed: {self._broken!r}"))
+            return
+        worker = self._free.pop(0)
+        try:
+            self.comm.send((function, args, kwargs), worker, TASK)
+        except BaseException as error:
+            self._free.append(worker)
+            future.set_exception(error)
+            return
+        self._given[worker] = future
+
+    def _begin_all(self, function: Any, args: Any) -> None:
+        """Have every worker run a function, after what it does now."""
+        while self._given:
+            if not self._take():
+                time.sleep(_pause)
+        for worker in self.workers:
+            self.comm.send((function, args, {}), worker, TASK)
+        for worker in self.workers:
+            good, value = self.comm.recv(source=worker, tag=RESULT)
+            if not good:
+                self._broken = value
+
+    def _take(self) -> bool:
+        """Take a result, if there is one."""
+        status = Status()
+        found = Message.iprobe(self.comm, ANY_SOURCE, RESULT, status) if self._given else None
+        if found is None:
+            return False
+        worker = status.Get_source()
+        future = self._given.pop(worker)
+        self._free.append(worker)
+        try:
+            good, value = found.recv()
+        except BaseException as error:
+            good, value = False, error
+        if good:
+            future.set_result(value)
+        else:
+            future.set_exception(value)
+        return True
