@@ -5,4 +5,5 @@ import sys
 
 from shmnd.mpi.launcher.job import main
 
-sys.exit(main(sys.argv[1:], "python -m shmnd.mpi"))
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], "python -m shmnd.mpi"))

@@ -178,7 +178,7 @@ def _refused(call: str) -> NoReturn:
     """Raise NotImplementedError for a call that is left out here."""
     raise NotImplementedError(
         f"{call} is not part of shmnd.mpi: a job has the ranks that mpiexec starts on one host. "
-        "docs/reference/mpi.md has the list; run the program with a real MPI and mpi4py instead"
+        "docs/mpi.md has the list; run the program with a real MPI and mpi4py instead"
     )
 
 

@@ -18,7 +18,7 @@ from shmnd.mpi.handle import Handle, State, constant
 from shmnd.mpi.handling import Handling
 from shmnd.mpi.info import INFO_NULL, Info
 
-_ERRORS: Final = {
+_ERRORS: Final[dict[type[OSError], int]] = {
     FileNotFoundError: constants.ERR_NO_SUCH_FILE,
     FileExistsError: constants.ERR_FILE_EXISTS,
     PermissionError: constants.ERR_ACCESS,
@@ -45,10 +45,7 @@ class FileState(State):
 
 
 def _class_of(error: OSError) -> int:
-    return next((code for kind, code in _ERRORS.items() if isinstance(error, kind)), _OTHER)
-
-
-_OTHER: Final = constants.ERR_IO
+    return _ERRORS.get(type(error), constants.ERR_IO)
 
 
 class File(Handle, Handling):
@@ -85,7 +82,7 @@ class File(Handle, Handling):
             raise_error(
                 None,
                 constants.ERR_AMODE,
-                f"File.Open({path!r}, {amode}): expected one of MODE_RDONLY, MODE_WRONLY, MODE_RDWR",
+                f"File.Open({path!r}, {amode}): expected MODE_RDONLY, MODE_WRONLY or MODE_RDWR",
             )
         flags = access[0] | os.O_CLOEXEC
         flags |= os.O_APPEND if amode & constants.MODE_APPEND else 0
@@ -177,7 +174,7 @@ class File(Handle, Handling):
         if name[:1].isupper() and name.split("_")[0] in _LEFT_OUT:
             raise NotImplementedError(
                 f"File.{name} is not part of shmnd.mpi: read and write with open, os.pwrite or "
-                "numpy.memmap, or run the program with a real MPI; docs/reference/mpi.md has the list"
+                "numpy.memmap, or run the program with a real MPI; docs/mpi.md has the list"
             )
         raise AttributeError(f"File has no {name}")
 

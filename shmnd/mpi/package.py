@@ -40,7 +40,10 @@ def profile(
         folders = [os.fsdecode(folder) for folder in path]
     names = (name, f"lib{name}.so")
     found = [
-        str(Path(folder, file)) for folder in folders for file in names if Path(folder, file).is_file()
+        str(Path(folder, file))
+        for folder in folders
+        for file in names
+        if Path(folder, file).is_file()
     ]
     if not found:
         raise ValueError(f"profile({name!r}): not found in {', '.join(folders) or 'the path'}")

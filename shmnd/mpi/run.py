@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a program, and abort the job if it ends by an exception: `python -m mpi4py`.
 
-Without it a rank that fails waits, when it leaves Python, for the others, who wait for its messages.
+Without it a rank that fails leaves the others waiting for its messages.
 """
 
 from __future__ import annotations

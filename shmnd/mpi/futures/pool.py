@@ -2,7 +2,7 @@
 """Executors whose workers are ranks, processes or threads.
 
 Under `python -m mpi4py.futures` and in `MPICommExecutor` the workers are ranks of the job. In other
-programs an `MPIPoolExecutor` starts processes of this host, which are no ranks of the job.
+programs an `MPIPoolExecutor` starts processes of this host, which are not ranks of the job.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _shared: Ranks | None = None
 
 def share(ranks: Ranks | None) -> None:
     """Have all executors of this process use these workers."""
-    global _shared  # noqa: PLW0603
+    global _shared
     _shared = ranks
 
 
@@ -345,7 +345,9 @@ def compose(
     def ended(done: Future[Any]) -> None:
         error = done.exception()
         if error is None:
-            _resolve(made, lambda: done.result() if resulthook is None else resulthook(done.result()))
+            _resolve(
+                made, lambda: done.result() if resulthook is None else resulthook(done.result())
+            )
         elif excepthook is None:
             made.set_exception(error)
         else:
@@ -353,6 +355,10 @@ def compose(
 
     future.add_done_callback(ended)
     return made
+
+
+def _unchanged(value: Any) -> Any:
+    return value
 
 
 def _handled(value: Any) -> Any:

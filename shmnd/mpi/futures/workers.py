@@ -59,7 +59,7 @@ def begin(initializer: Any, initargs: tuple[Any, ...]) -> None:
 
 def serve(comm: Any, master: int, workers: Any = None) -> None:
     """Work for the rank `master` of `comm` until it sends None."""
-    global _at_work  # noqa: PLW0603
+    global _at_work
     _at_work = workers
     try:
         while True:
@@ -94,7 +94,7 @@ class Ranks:
         self._thread.start()
 
     def submit(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
-        """Give a task to the next worker that is free."""
+        """Queue a task for the next worker that is free, and return its future."""
         future: Future[Any] = Future()
         self._put((future, function, args, kwargs))
         return future
@@ -118,7 +118,7 @@ class Ranks:
             self._thread.join()
 
     def _manage(self) -> None:
-        """Give out tasks and take results until told to end."""
+        """Hand out tasks and take results until the pool is closed."""
         ending: bool | None = None
         while ending is None or self._given or self._tasks:
             moved = self._take()

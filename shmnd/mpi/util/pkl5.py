@@ -45,7 +45,8 @@ class Request(tuple[request.Request, ...]):
         return super().__new__(cls, (request,) if request else ())
 
     def __eq__(self, other: object) -> bool:
-        return _same(self, other, Request, request.Request)
+        same: bool = _same(self, other, Request, request.Request)
+        return same
 
     def __ne__(self, other: object) -> bool:
         same = self.__eq__(other)
@@ -73,7 +74,7 @@ class Request(tuple[request.Request, ...]):
 
     def get_status(self, status: Status | None = None) -> bool:
         """Non-destructive test for the completion of a request."""
-        return all([each.get_status(status) for each in self])
+        return all(each.get_status(status) for each in self)
 
     def test(self, status: Status | None = None) -> tuple[bool, Any | None]:
         """Test for the completion of a request."""
@@ -94,10 +95,8 @@ class Request(tuple[request.Request, ...]):
     ) -> bool:
         """Non-destructive test for completion of all requests."""
         return all(
-            [
-                each.get_status(status)
-                for each, status in zip(requests, _for_each(requests, statuses), strict=False)
-            ]
+            each.get_status(status)
+            for each, status in zip(requests, _for_each(requests, statuses), strict=False)
         )
 
     @classmethod
@@ -128,13 +127,14 @@ def _for_each(requests: Sequence[Request], statuses: list[Status] | None) -> Seq
     return [*statuses, *[None] * (len(requests) - len(statuses))]
 
 
-def _same(left: Iterable[Any], right: object, kind: type, single: type) -> bool:
+def _same(left: Iterable[Any], right: object, kind: type, single: type) -> Any:
     """Return whether two of a kind hold the same, null ones aside."""
     if isinstance(right, single):
         right = (right,)
     elif not isinstance(right, kind):
         return NotImplemented
-    return [each for each in left if each] == [each for each in cast(Any, right) if each]
+    mine = [each for each in left if each]
+    return mine == [each for each in cast("Iterable[Any]", right) if each]
 
 
 class Message(tuple[message.Message, ...]):
@@ -151,7 +151,8 @@ class Message(tuple[message.Message, ...]):
         return super().__new__(cls, (message,) if message else ())
 
     def __eq__(self, other: object) -> bool:
-        return _same(self, other, Message, message.Message)
+        same: bool = _same(self, other, Message, message.Message)
+        return same
 
     def __ne__(self, other: object) -> bool:
         same = self.__eq__(other)

@@ -56,9 +56,7 @@ class _Words:
         """Set a word to `new` if it is `old`; return whether it was."""
         given, expected, before = array("q", [new]), array("q", [old]), array("q", [0])
         self.win.Lock(rank, LOCK_SHARED)
-        self.win.Compare_and_swap(
-            [given, _LONG], [expected, _LONG], [before, _LONG], rank, place
-        )
+        self.win.Compare_and_swap([given, _LONG], [expected, _LONG], [before, _LONG], rank, place)
         self.win.Unlock(rank)
         return before[0] == old
 

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pools of workers with the interface of `concurrent.futures`."""
 
-from shmnd.mpi.futures import *  # noqa: F403
+from shmnd.mpi.futures import *
