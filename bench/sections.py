@@ -45,7 +45,7 @@ class Taken:
 
     answers: Answers
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """What is no answer to a question."""
+    """What is not an answer to a question."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

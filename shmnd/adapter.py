@@ -132,7 +132,7 @@ class Adapter(Closing):
         return shared + [(seg, segment.size, segment.fd, False) for seg, segment in read_only]
 
     def _announce(self, seg: int, segment: Segment, call: str) -> None:
-        """Tell the peers of a new segment, before anything in it can be named to them."""
+        """Share a new segment with the peers, before any token of it can reach them."""
         writable = seg < _FIRST_READ_ONLY and not segment.sealed
         self.engine.announce_segment(self, seg, segment.size, segment.fd, writable, call)
 
@@ -185,7 +185,7 @@ class Adapter(Closing):
         peers: Literal["write", "read"] = "write",
         name: str | None = None,
     ) -> SharedArray:
-        """Return zeroed shared memory: what is registered in it moves without a copy in between.
+        """Return zeroed shared memory; data registered in it moves without an intermediate copy.
 
         It is freed when the last view of it is gone, also after the adapter is closed. With
         `peers="read"` no other process can write it: peers may Read it and map it
@@ -283,7 +283,7 @@ class Adapter(Closing):
         )
 
     def _shown(self, mapped: Segment, call: str) -> SharedArray:
-        """Return the array of an adopted segment; what is sealed is mapped by peers."""
+        """Return the array of an adopted segment; peers map a sealed one."""
         if mapped.fragile and not copies_within_work():
             raise error(
                 Status.NOT_SUPPORTED,
@@ -423,13 +423,13 @@ class Adapter(Closing):
         pair = QueuePair(self, self.registry, receive_cq, initiator_cq, srq, context, depths)
         self._pairs.add(pair)
         if srq is not None:
-            srq._tick()  # who waits for it looks at one more queue now
+            srq._tick()  # its waiter polls one more queue now
         return pair
 
     def _own_queue(self, call: str, parameter: int, queue: object, kind: type) -> None:
         status = parameter_status(parameter)
         if not isinstance(queue, kind):
-            raise error(status, call, f"{type(queue).__name__} is no {kind.__name__}")
+            raise error(status, call, f"{type(queue).__name__} is not a {kind.__name__}")
         if queue._adapter is not self:  # type: ignore[attr-defined]
             raise error(status, call, f"the {kind.__name__} is of another adapter")
         if queue._closed:  # type: ignore[attr-defined]
@@ -457,7 +457,7 @@ class Adapter(Closing):
         return made
 
     def close(self) -> None:
-        """Close the adapter: connections end, what is pending is cancelled."""
+        """Close the adapter: connections end, pending operations are cancelled."""
         if self._closed:
             return
         self._closed = True

@@ -84,7 +84,7 @@ def parse_host(host: object, call: str, parameter: int) -> str:
         raise error(
             parameter_status(parameter),
             call,
-            f"host {host!r} is no str such as '127.0.0.1' or '::1'",
+            f"host {host!r} is not a str such as '127.0.0.1' or '::1'",
         )
     if host == "localhost":
         return _ALWAYS_FIRST[0]
@@ -96,7 +96,8 @@ def parse_host(host: object, call: str, parameter: int) -> str:
         raise error(
             Status.INVALID_ADDRESS,
             call,
-            f"host {host!r} is no numeric IPv4 or IPv6 address; pass '127.0.0.1', or 'localhost'",
+            f"host {host!r} is not a numeric IPv4 or IPv6 address; "
+            "pass '127.0.0.1', or 'localhost'",
         ) from None
 
 
@@ -116,7 +117,7 @@ def parse(address: object, call: str, parameter: int) -> Address:
         raise error(
             parameter_status(parameter),
             call,
-            f"port {port!r} is no int; pass one from 0 to {_PORT_MAX}",
+            f"port {port!r} is not an int; pass one from 0 to {_PORT_MAX}",
         )
     port = operator.index(port)
     if not 0 <= port <= _PORT_MAX:
@@ -169,7 +170,7 @@ def require_local(host: str, call: str) -> None:
         raise error(
             Status.INVALID_ADDRESS,
             call,
-            f"{host} is no address of this host ({', '.join(host_addresses())})",
+            f"{host} is not an address of this host ({', '.join(host_addresses())})",
         )
 
 
@@ -190,7 +191,7 @@ def unpack_sockaddr(data: Buffer, call: str = "unpack_sockaddr", parameter: int 
         raise error(
             parameter_status(parameter),
             call,
-            f"{len(octets)} bytes are no sockaddr (>= {_SOCKADDR_MIN})",
+            f"{len(octets)} bytes are not a sockaddr (>= {_SOCKADDR_MIN})",
         )
     (kind,) = _FAMILY.unpack_from(octets)
     size = _SOCKADDR_SIZE.get(kind)
@@ -200,7 +201,7 @@ def unpack_sockaddr(data: Buffer, call: str = "unpack_sockaddr", parameter: int 
         raise error(
             parameter_status(parameter),
             call,
-            f"{len(octets)} bytes are no sockaddr_in6 (>= {size})",
+            f"{len(octets)} bytes are not a sockaddr_in6 (>= {size})",
         )
     if kind == socket.AF_INET:
         port, packed = _SOCKADDR_IN.unpack_from(octets, _FAMILY.size)
@@ -228,7 +229,7 @@ def pack_address_list(addresses: Sequence[Address], base: int) -> bytes:
 
 
 def unpack_address_list(data: Buffer, base: int) -> list[Address]:
-    """Read a SOCKET_ADDRESS_LIST that lies at address `base`; nothing outside it is touched."""
+    """Read a SOCKET_ADDRESS_LIST at address `base`; no byte outside it is read."""
     call = "unpack_address_list"
     octets = bytes(data)
     count = _LIST_HEAD.unpack_from(octets)[0] if len(octets) >= _LIST_HEAD.size else -1
@@ -253,7 +254,7 @@ def writable_bytes(call: str, buffer: Buffer | None, parameter: int = 1) -> memo
         view = memoryview(b"" if buffer is None else buffer)
     except TypeError:
         raise error(
-            parameter_status(parameter), call, f"{type(buffer).__name__} object is no buffer"
+            parameter_status(parameter), call, f"{type(buffer).__name__} object is not a buffer"
         ) from None
     if view.nbytes == 0:
         return memoryview(b"")

@@ -33,7 +33,7 @@ __all__ = ["CompletionQueue", "Result"]
 _ANY: Final = 1
 _SOLICITED: Final = 2
 _RETRY: Final = 0.002
-"""Seconds after which a queue with requests in progress is looked at again."""
+"""Seconds after which a queue with requests in progress is polled again."""
 
 
 def processor_affinity() -> tuple[int, int]:
@@ -65,7 +65,8 @@ class CompletionQueue(CompletionCore, OverlappedObject):
     def wait_one(self, timeout: float | None = None) -> Result:
         """Wait for one result and return it.
 
-        TimeoutError when `timeout` seconds end first; it says what is outstanding, and with whom.
+        TimeoutError when `timeout` seconds end first; it names the outstanding requests and their
+        peers.
         """
         results = self.wait(1, timeout)
         if results:
@@ -93,7 +94,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
     # -- Notify --
 
     def notify(self, type: int = CqNotify.ANY) -> Overlapped:
-        """Ask to be told of the next completion; over when there is one.
+        """Request a notification of the next completion; the operation ends with it.
 
         ANY: any completion. SOLICITED: a Receive whose Send asked for it, or an error. ERRORS: a
         failure of the queue itself. One event completes all that wait.
@@ -112,7 +113,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         return overlapped
 
     def _arm(self) -> None:
-        """Arm for the strongest kind that waits, and be looked at as long as any does."""
+        """Arm for the strongest kind that waits, and be polled as long as one does."""
         kinds = self._waiting.values()
         strongest = 0
         if CqNotify.ANY in kinds:
@@ -175,7 +176,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
     # -- the rest --
 
     def resize(self, depth: int) -> None:
-        """Change how many results the queue holds. Nothing is lost; traffic may go on."""
+        """Change how many results the queue holds. Nothing is lost; traffic may continue."""
         call = "CompletionQueue.resize"
         self._adapter.check_open(call)
         self._check_usable(call)
@@ -202,8 +203,8 @@ class CompletionQueue(CompletionCore, OverlappedObject):
     def close(self) -> None:
         """Release it: pending Notify requests end with CANCELED, and threads that wait wake up.
 
-        Queue pairs that use it live on. Every call raises INVALID_HANDLE from then on, and what
-        was not taken is lost.
+        Queue pairs that use it live on. Every call raises INVALID_HANDLE from then on, and
+        results not taken are lost.
         """
         if self._closed:
             return

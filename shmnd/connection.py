@@ -261,7 +261,7 @@ class Connection(Closing):
     # -- steps: with the lock held, where threads are --
 
     def _look(self, call: str) -> None:
-        """Take what has arrived, without waiting; raise when nothing can be sent any more."""
+        """Take the arrived messages, without waiting. Raise when none can be sent any more."""
         if self._refusal:
             raise OSError(f"{call}: {self._refusal}")
         if not self._pumping:
@@ -363,7 +363,8 @@ class Connection(Closing):
     # -- the end --
 
     def close(self) -> None:
-        """Close this end. The peer gets what was sent, and then EOFError. Harmless when repeated.
+        """Close this end. The peer receives every message sent, then EOFError. Harmless when
+        repeated.
 
         Threads that wait in a call get OSError.
         """
@@ -389,7 +390,7 @@ class Connection(Closing):
         self._refusal = self._refusal or f"the connection {IN_CHILD.replace('adapter', 'one')}"
 
 
-_NO_ROOM: Final = "takes no messages now: it has not received what was sent before"
+_NO_ROOM: Final = "takes no messages now: it has not received the earlier ones"
 _NOTHING: Final = "has sent no message"
 
 
@@ -420,7 +421,7 @@ def _written(address: tuple[str, int]) -> str:
 
 
 def _bytes_of(data: object, call: str) -> memoryview:
-    """Return a view of a message's bytes; TypeError for what has none."""
+    """Return a view of a message's bytes. Raise TypeError for an object without a buffer."""
     try:
         view = memoryview(data)  # type: ignore[arg-type]
     except TypeError:

@@ -47,7 +47,7 @@ _FIRST: Final = {
         ("get_local_address", "get_peer_address"), "; connect, or take a request, first"
     ),
 }
-"""What comes before a call, for one that came too early."""
+"""The call that must come before each, for the error of one that came too early."""
 _HAS_ADDRESSES: Final = _HAS_LIMITS | {State.CONNECTING}
 
 
@@ -142,7 +142,7 @@ class Connector(ConnectionStateMachine):
         self, call: str, port: Port, local: Address, peer: Address, offer: Terms, private: bytes
     ) -> int:
         if peer[1] == 0:
-            raise error(Status.CONNECTION_REFUSED, call, f"{written(peer)}: nobody has port 0")
+            raise error(Status.CONNECTION_REFUSED, call, f"{written(peer)}: port 0 has no listener")
         return self._engine.connect(
             self,
             call,
@@ -272,7 +272,7 @@ class Connector(ConnectionStateMachine):
             self._finish_if_aborted(exc)
             raise
 
-    # -- what is known of the peer --
+    # -- the peer --
 
     def get_read_limits(self) -> tuple[int, int]:
         """Return the (inbound, outbound) read limits that the peer offered, or that are agreed."""
@@ -333,7 +333,9 @@ class Connector(ConnectionStateMachine):
     # -- the end of a connection --
 
     def notify_disconnect(self) -> Overlapped:
-        """Be told when the connection ends, whoever ends it; at once when it has ended."""
+        """Request a notification of the connection's end, by either side; at once when it has
+        ended.
+        """
         call = "Connector.notify_disconnect"
         self._check(call)
         with self._lock:
@@ -350,7 +352,7 @@ class Connector(ConnectionStateMachine):
             return overlapped
 
     def disconnect(self) -> Overlapped:
-        """End the connection; what is outstanding on the queue pair ends with CANCELED."""
+        """End the connection; outstanding requests of the queue pair end with CANCELED."""
         call = "Connector.disconnect"
         self._check(call)
         with self._lock:
@@ -366,7 +368,8 @@ class Connector(ConnectionStateMachine):
         """Release the connector: it withdraws, gives up, or disconnects, as its state wants it.
 
         Safe at any moment and twice. Pending operations end with CANCELED, except that
-        NotifyDisconnect is told that the connection ended, and a Disconnect goes on to its end.
+        NotifyDisconnect succeeds, since the connection ended, and a Disconnect continues to its
+        end.
         """
         if self._engine.alive:
             with self._lock:
@@ -434,14 +437,16 @@ class Connector(ConnectionStateMachine):
 
 
 def _too_late(overlapped: Overlapped) -> bool:
-    """Nobody can take a disconnect back."""
+    """Refuse: a disconnect cannot be taken back."""
     return False
 
 
 def _require_reachable(host: str, call: str) -> None:
     if is_any(host):
-        raise error(Status.BAD_NETWORK_NAME, call, f"{host} is no address to connect to")
+        raise error(Status.BAD_NETWORK_NAME, call, f"{host} is not an address to connect to")
     if not is_local(host):
         raise error(
-            Status.HOST_UNREACHABLE, call, f"{host} is no address of this host, the only one served"
+            Status.HOST_UNREACHABLE,
+            call,
+            f"{host} is not an address of this host, the only one served",
         )

@@ -128,7 +128,7 @@ LIMITS: Final = AdapterInfo(
     max_shared_receive_queue_depth=65536,
     max_completion_queue_depth=65536,
     # Measured (docs/benchmarks/thresholds.md). Below 512 bytes both ways go through the ring, and
-    # inline data needs no look at a token; longer registered memory goes straight into its receive.
+    # inline data needs no token check; longer registered memory goes straight into its receive.
     inline_request_threshold=512,
     # Of long messages both sides copy a part, but a Write is its initiator's work alone: there is
     # no size above which Read and Write would be the better choice.

@@ -93,7 +93,7 @@ class Listener(PortHolder):
         self._check(call)
         if not isinstance(connector, Connector):
             raise error(
-                Status.INVALID_PARAMETER_1, call, f"{type(connector).__name__} is no Connector"
+                Status.INVALID_PARAMETER_1, call, f"{type(connector).__name__} is not a Connector"
             )
         if connector.adapter is not self.adapter:
             raise error(Status.INVALID_PARAMETER_1, call, "the connector is of another adapter")
@@ -179,7 +179,7 @@ class Listener(PortHolder):
                     overlapped._complete(Status.CANCELED, "the listener was released")
 
     def on_event(self, event: Event, fds: list[int]) -> None:
-        """Another process took the port while there was no broker: nobody will come here."""
+        """Another process took the port while there was no broker: no request will arrive here."""
         if event["ev"] == "port_lost":
             self.close()
 

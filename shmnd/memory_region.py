@@ -40,7 +40,7 @@ _PAUSE: Final = 0.001
 
 
 class _Bare:
-    """Memory given as (address, length): whoever gives it keeps it alive."""
+    """Memory given as (address, length): the caller keeps it alive."""
 
     readonly = False
 
@@ -142,7 +142,7 @@ class MemoryRegion(OverlappedObject):
                 Status.ACCESS_VIOLATION,
                 call,
                 f"flags {flags:#x} ask for writing, the buffer of {held.nbytes} bytes is "
-                "read-only; pass a bytearray or an array, or no such flags for what is only sent",
+                "read-only; pass a bytearray or an array, or no such flags to send only",
             )
 
     # -- deregistering --
@@ -197,7 +197,7 @@ class MemoryRegion(OverlappedObject):
             held.release()
         return True
 
-    # -- what is registered --
+    # -- registered memory --
 
     @property
     def local_token(self) -> int:
@@ -226,7 +226,7 @@ class MemoryRegion(OverlappedObject):
     def sge(self, offset: int = 0, length: int | None = None) -> Sge:
         """Return a scatter/gather element of this region; to its end when no length is given.
 
-        INVALID_PARAMETER_1 or _2 for what is not within the region.
+        INVALID_PARAMETER_1 or _2 for a range outside the region.
         """
         call = "MemoryRegion.sge"
         self._registered(call)
@@ -261,7 +261,7 @@ class MemoryRegion(OverlappedObject):
     # -- the end --
 
     def close(self) -> None:
-        """Release the region; what is registered is deregistered, now or as soon as it can be."""
+        """Release the region; registered memory is deregistered, now or as soon as possible."""
         super().close()
         self._closed = True
         if not self._token or not self._engine.alive:
@@ -316,7 +316,7 @@ def _hold(buffer: AnyBuffer | tuple[int, int] | None, call: str) -> HeldBuffer |
         raise error(
             Status.ACCESS_VIOLATION,
             call,
-            f"{type(buffer).__name__} object is no memory; pass a bytearray, a numpy array, or "
+            f"{type(buffer).__name__} object is not memory; pass a bytearray, a numpy array, or "
             "what Adapter.allocate returns",
         ) from None
     except (BufferError, ValueError) as exc:  # numpy raises the one, others the other

@@ -66,7 +66,7 @@ class MemoryWindow(Closing):
         call = "QueuePair.bind"
         if not isinstance(region, MemoryRegion):
             kind = type(region).__name__
-            raise error(Status.INVALID_PARAMETER_2, call, f"{kind} is no MemoryRegion")
+            raise error(Status.INVALID_PARAMETER_2, call, f"{kind} is not a MemoryRegion")
         if region._adapter is not qp._adapter:
             raise error(Status.INVALID_PARAMETER_2, call, "the region is of another adapter")
         self._check_usable(qp, call, Status.INVALID_PARAMETER_3)

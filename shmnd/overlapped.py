@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Overlapped operations: what a call returns that ends later, and where its end is delivered.
 
-An operation ends once, whoever ends it: its own step, an event, a cancel, or the release of its
+An operation ends once, whatever ends it: its own step, an event, a cancel, or the release of its
 object. From the moment the call returned it, its end is delivered exactly once through the
 overlapped file of its object, also when it was over at once (rule G1 of the interface).
 
@@ -95,8 +95,8 @@ class Overlapped:
         self._waits_for = ""
         self._keeps: object = None
         self._waiters: list[Callable[[], None]] = []
-        # Whoever pops the one entry ends the operation. A lock would do as well, but not inside
-        # a finaliser that interrupts its holder.
+        # The thread that pops the one entry ends the operation. A lock would do as well, but not
+        # inside a finaliser that interrupts its holder.
         self._claim = [None]
         if step is not None:
             engine.pending_operations.add(self)
@@ -166,9 +166,7 @@ class Overlapped:
         return True
 
     def _tick(self) -> None:
-        """Take the operation's next step, as the progress engine does whenever it looks at
-        things.
-        """
+        """Take the operation's next step, as the progress engine does at every poll."""
         if self._step is None or self._final is not None:
             return
         try:
@@ -187,7 +185,7 @@ class Overlapped:
         return self
 
     def _cancel(self) -> None:
-        """End it with CANCELED; an operation whose hook says no goes on."""
+        """End it with CANCELED; an operation whose hook refuses continues."""
         if self._cancel_hook is None or self._cancel_hook(self):
             self._complete(Status.CANCELED)
 
@@ -239,7 +237,7 @@ def detail_of(err: NdError) -> str:
 
 
 def without_owner(hook: Any) -> Any:
-    """Hold a bound method without its object; what has lost its object does nothing."""
+    """Hold a bound method without its object; without the object the call does nothing."""
     if not isinstance(hook, types.MethodType):
         return hook
     ref, function = weakref.ref(hook.__self__), hook.__func__
@@ -255,7 +253,7 @@ def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None
     try:
         loop.call_soon_threadsafe(_resolve, future)
     except RuntimeError:
-        pass  # the loop is closed: nobody waits in it any more
+        pass  # the loop is closed: no coroutine waits in it any more
 
 
 def _resolve(future: asyncio.Future[None]) -> None:
@@ -264,7 +262,7 @@ def _resolve(future: asyncio.Future[None]) -> None:
 
 
 class OverlappedObject(Closing):
-    """Base of what has overlapped operations: completion queues, regions, connectors, …"""
+    """Base of the objects with overlapped operations: completion queues, regions, connectors, …"""
 
     _engine: ProgressEngine
     _file: OverlappedFile | None
@@ -299,14 +297,14 @@ class OverlappedObject(Closing):
             raise error(
                 Status.INVALID_PARAMETER_1,
                 f"{type(self).__name__}.get_overlapped_result",
-                f"{type(overlapped).__name__} object is no Overlapped",
+                f"{type(overlapped).__name__} object is not an Overlapped",
             )
         if wait:
             overlapped._wait(None)
         return overlapped.status
 
     def close(self) -> None:
-        """Release the object; what is pending ends with CANCELED. Harmless when it was before."""
+        """Release the object; pending operations end with CANCELED. Harmless when repeated."""
         self._cancel_pending()
 
     def _start(
@@ -318,10 +316,9 @@ class OverlappedObject(Closing):
     ) -> Overlapped:
         """Accept an operation: from here on it is delivered exactly once, whatever happens.
 
-        `step` is called now and whenever the progress engine looks at things; the status that it
-        gives ends the operation. `cancel` undoes what was begun and tells whether it could. Bound
-        methods of the object do not keep it alive. `waits_for` is named when somebody waits in
-        vain.
+        `step` is called now and at every poll of the progress engine; the status that it
+        returns ends the operation. `cancel` undoes the beginning and returns whether it could.
+        Bound methods of the object do not keep it alive. `waits_for` is named in a TimeoutError.
         """
         overlapped = self._operation(self._engine, self, self._file, call, step, cancel)
         overlapped._waits_for = waits_for
@@ -333,7 +330,7 @@ class OverlappedObject(Closing):
         self._pending.pop(overlapped, None)
 
     def _cancel_pending(self) -> None:
-        """End what is pending without asking anybody, as a release does."""
+        """End pending operations without asking their hooks, as a release does."""
         for overlapped in list(self._pending):
             overlapped._complete(Status.CANCELED, "its object was released")
 
@@ -361,7 +358,8 @@ class OverlappedFile(Closing):
         return self._readiness.fileno()
 
     def poll(self, max: int | None = None) -> list[Overlapped]:
-        """Take what is over since the last time, at most `max`, in the order in which it ended.
+        """Return the operations that ended since the last call, at most `max`, in the order of
+        their ends.
 
         Never waits. Every operation of every object made with this file comes out exactly once,
         those that the end of the adapter has ended too.
@@ -414,7 +412,7 @@ def require_file(file: object, adapter: AdapterLike, call: str) -> OverlappedFil
     if file is None:
         return None
     if not isinstance(file, OverlappedFile):
-        raise error(Status.INVALID_HANDLE, call, f"{type(file).__name__} is no OverlappedFile")
+        raise error(Status.INVALID_HANDLE, call, f"{type(file).__name__} is not an OverlappedFile")
     if file.closed:
         raise error(Status.INVALID_HANDLE, call, "the overlapped file is closed")
     if file.adapter is not adapter:

@@ -131,7 +131,7 @@ class _Attempt:
         if theirs is None:
             ends.connector.reject()
             raise ConnectionError(
-                "connect: the peer is no shmnd.listen; connect to it with Connector.connect"
+                "connect: the peer is not a shmnd.listen; connect to it with Connector.connect"
             )
         ends.agree(theirs)
         ends.connector.complete_connect().result()
@@ -311,7 +311,7 @@ class Server(Closing):
         return err
 
     def close(self) -> None:
-        """Stop listening. Connections live on; who waits in `accept` gets OSError."""
+        """Stop listening. Connections live on; a waiter in `accept` gets OSError."""
         if self._closed:
             return
         self._closed = True

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["SharedReceiveQueue"]
 
 _RETRY: Final = 0.002
-"""Seconds after which a queue with requests in progress is looked at again."""
+"""Seconds after which a queue with requests in progress is polled again."""
 
 
 class SharedReceiveQueue(ReceiveCore, OverlappedObject):
@@ -41,7 +41,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         OverlappedObject.__init__(self, adapter.engine, file)
         ReceiveCore.__init__(self, adapter, adapter.registry, depth, max_request_sge)
         self._threshold = notify_threshold
-        # Where its receives complete to, while somebody waits for them to be used up.
+        # The completion queues of its receives, while a Notify waits for them to be used up.
         self._watched: weakref.WeakSet[CompletionCore] = weakref.WeakSet()
         self._watching = threading.RLock()
 
@@ -66,7 +66,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         self._used_up()
 
     def notify(self) -> Overlapped:
-        """Ask to be told when fewer receives than the threshold are outstanding."""
+        """Request a notification once fewer receives than the threshold are outstanding."""
         call = "SharedReceiveQueue.notify"
         self._adapter.check_open(call)
         self._check_usable(call)
@@ -89,7 +89,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
     def _tick(self) -> None:
         """Look for messages that have used receives up, for those who wait for that.
 
-        They do so when their completion queue is looked at: who waits here need not poll.
+        They do so when their completion queue is polled: a waiter here need not poll.
         """
         if self._pending:
             self._look()
@@ -111,7 +111,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
             self._engine.wake_at(min(due, retry))
 
     def _look_away(self) -> None:
-        """Nobody waits any more, if that is so."""
+        """Stop polling, if no Notify waits any more."""
         with self._watching:
             if self._pending:
                 return
@@ -134,7 +134,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
             raise error(Status.INVALID_HANDLE, call, "the shared receive queue is closed")
 
     def close(self) -> None:
-        """Release it: what is posted is dropped without completions."""
+        """Release it: posted receives are dropped without completions."""
         if self._closed:
             return
         self._shut()

@@ -250,7 +250,7 @@ class NdConnectionError(NdError, ConnectionError):
 
 
 class NdConnectionRefusedError(NdError, ConnectionRefusedError):
-    """Nobody listens there, or the peer said no."""
+    """No listener is there, or the peer refused."""
 
 
 class NdConnectionAbortedError(NdError, ConnectionAbortedError):
@@ -322,7 +322,7 @@ _ERRNO: Final[Mapping[Status, int]] = MappingProxyType(
 
 
 def _fill_errno(err: OSError, status: Status, message: str) -> None:
-    """Code that looks at errno (asyncio, socketserver) finds what a socket would give."""
+    """Code that reads errno (asyncio, socketserver) finds a socket's value."""
     err.errno = _ERRNO.get(status)
     err.strerror = message
 

@@ -3,7 +3,7 @@
 
 A library that shares memory with others knows by a look whether something has come. A `Waiter`
 does the rest: it sleeps in the kernel, in an event loop or on a descriptor until there is a reason
-to look again, which is a ring (`Neighbour.ring`), the death of a process, or the broker.
+to poll again, which is a ring (`Neighbour.ring`), the death of a process, or the broker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Waiter(Closing):
 
     `ready` is called at every look, by any thread: it only looks, and never waits. `arm(True)` has
     those ring this process who may bring something, once or as often as they like; it is called
-    again before each sleep, and a look follows it, so that what came in between is found. With
+    again before each sleep, and a poll follows it, so that a ring in between is found. With
     `arm(False)` they need not ring any more. A method is held without its object.
     """
 
@@ -118,7 +118,7 @@ class Waiter(Closing):
     def fileno(self) -> int:
         """Return a descriptor that is readable when it may be ready, for `select` and the like.
 
-        Whoever finds it readable looks, and calls `rest` when there was nothing.
+        A waiter that finds it readable polls, and calls `rest` when there was nothing.
         """
         if self._readiness is None:
             self._engine.check("Waiter.fileno")
@@ -180,7 +180,7 @@ class Waiter(Closing):
             self._readiness.set()
 
     def close(self) -> None:
-        """End it: whoever waits finds it ready. Harmless twice."""
+        """End it: a waiter finds it ready. Harmless twice."""
         if self._closed:
             return
         self._closed = True

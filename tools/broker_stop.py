@@ -9,7 +9,7 @@ from shmnd.broker.place import place_of
 
 HELP = "end the broker; established connections do not notice"
 EXAMPLE = "shmnd broker stop --namespace lab"
-FAILURE = "it does not end (that none runs is no failure)"
+FAILURE = "it does not end (that none runs is not a failure)"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -56,7 +56,7 @@ def _sources(host: Host) -> list[Path]:
     for folder in _FOLDERS:
         for source in host.path(folder).glob("*.conf"):
             found.setdefault(source.name, source)
-    # A link to /dev/null is no file: it takes its namesakes out.
+    # A link to /dev/null is not a file: it takes its namesakes out.
     return [found[name] for name in sorted(found) if found[name].is_file()]
 
 

@@ -30,7 +30,7 @@ def seconds(least: float, most: float) -> Callable[[str], float]:
             value = -1.0
         if not least <= value <= most:
             raise argparse.ArgumentTypeError(
-                f"{text!r} is no number of seconds from {least:,} to {most:,}"
+                f"{text!r} is not a number of seconds from {least:,} to {most:,}"
             )
         return value
 
@@ -54,5 +54,5 @@ def address(text: str) -> str:
 
 def _whole(text: str, what: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is no {what} from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a {what} from 1 on")
     return int(text)

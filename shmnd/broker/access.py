@@ -97,7 +97,7 @@ def _gid_of(given: int | str) -> int:
     text = str(given)
     if isinstance(given, int) or text.isdecimal():
         if isinstance(given, bool) or not 0 <= int(given) < 2**32 - 1:
-            raise error(Status.INVALID_PARAMETER, _CALL, f"group {given!r} is no group id")
+            raise error(Status.INVALID_PARAMETER, _CALL, f"group {given!r} is not a group id")
         return int(given)
     import grp  # rarely needed
 

@@ -242,7 +242,7 @@ def _parse_float(text: str) -> float:
 
 
 def _parse_constant(text: str) -> float:
-    raise ValueError(f"{text} is no JSON number")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)

@@ -436,7 +436,9 @@ def _own_adapter(process: Process, uid: str) -> Adapter:
 def _own_object(process: Process, number: int, kind: str) -> Bound:
     bound = process.objects.get(number)
     if bound is None or bound.kind != kind:
-        raise Refusal(Status.INVALID_HANDLE, f"object {number} is no bound {kind} of this process")
+        raise Refusal(
+            Status.INVALID_HANDLE, f"object {number} is not a bound {kind} of this process"
+        )
     return bound
 
 

@@ -191,7 +191,7 @@ class Session:
         try:
             return decode(datagram.data)
         except BadMessage:
-            raise Lost from None  # whatever it is, it is no broker of ours
+            raise Lost from None  # whatever it is, it is not a broker of ours
 
     def _keep(self, message: dict[str, Any], datagram: Datagram) -> None:
         if datagram.cut:

@@ -26,7 +26,7 @@ _ENDLESS: Final = "; 0 does not wait, None waits without an end"
 
 
 def integer(value: object) -> int | None:
-    """Return the int that a value stands for; None for what is no integer, a bool included."""
+    """Return the int that a value stands for; None for any other type, and for a bool."""
     if type(value) is int:
         return value  # at once: what programs mostly pass
     if isinstance(value, bool) or not isinstance(value, Integral):
@@ -45,7 +45,9 @@ def within(
     """Return the number as an int, or raise the status of that parameter (0: the plain one)."""
     number = integer(value)
     if number is None or number < least or (most is not None and number > most):
-        limits = f"outside {least}..{most}" if most is not None else f"no integer from {least} on"
+        limits = f"outside {least}..{most}"
+        if most is None:
+            limits = f"not an integer from {least} on"
         hint = f"; pass an int, not {type(value).__name__}" if number is None else ""
         raise error(parameter_status(parameter), call, f"{name} {value!r} is {limits}{hint}")
     return number
@@ -69,12 +71,12 @@ def seconds(call: str, parameter: int, name: str, value: object) -> float:
     raise error(
         parameter_status(parameter),
         call,
-        f"{name} {value!r} is no number of seconds such as 0.5",
+        f"{name} {value!r} is not a number of seconds such as 0.5",
     )
 
 
 def index_given(call: str, name: str, value: object) -> int:
-    """Return a number as an int; TypeError for what is no integer."""
+    """Return a number as an int. Raise TypeError for any other type."""
     try:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -83,7 +85,7 @@ def index_given(call: str, name: str, value: object) -> int:
 
 
 def flags_given(call: str, flags: object, kind: type[enum.IntFlag]) -> int:
-    """Return flags as an int; TypeError for what is neither of their type nor a plain integer."""
+    """Return flags as an int. Raise TypeError for other types than theirs and int."""
     if isinstance(flags, kind):
         return int(flags)
     if isinstance(flags, (bool, enum.Enum)) or not isinstance(flags, Integral):

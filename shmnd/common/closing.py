@@ -9,7 +9,7 @@ __all__ = ["Closing", "Front", "refuse_copy"]
 
 
 def refuse_copy(obj: object) -> NoReturn:
-    """Tell why an object is neither copied nor pickled: TypeError."""
+    """Raise TypeError: the object can be neither copied nor pickled."""
     raise TypeError(
         f"cannot copy or pickle {type(obj).__name__!r} object: it belongs to this process, and its"
         " end would come twice; another process opens an adapter of its own and connects"
@@ -17,7 +17,7 @@ def refuse_copy(obj: object) -> NoReturn:
 
 
 class Closing:
-    """Base of what is released by `close()`, which may come twice, late, or never."""
+    """Base of the objects released by `close()`, which may be called twice, late, or never."""
 
     __slots__ = ()
 
@@ -37,7 +37,7 @@ class Closing:
         try:
             self.close()
         except Exception:
-            pass  # half-made, or the interpreter is ending: there is nobody to tell
+            pass  # half-made, or the interpreter is ending: no caller could take the error
 
 
 class Front(Closing):

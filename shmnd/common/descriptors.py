@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernel descriptors with one owner each: plain ones, counters and timers.
 
-Each closes itself when nobody refers to it any more; closing twice is harmless, and what is
-called after the end does nothing. So the order in which objects are released never matters.
+Each closes itself when the last reference goes; closing twice is harmless, and a call
+after the end does nothing. So the order in which objects are released never matters.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FORBIDDEN: Final = (errno.EPERM, errno.ENOSYS)
 
 @contextlib.contextmanager
 def taking_from_the_system(call: str) -> Iterator[None]:
-    """Tell in the words of the interface that the system gives no descriptors or memory."""
+    """Raise the interface's error for a system that is out of descriptors or memory."""
     try:
         yield
     except NdError:
@@ -99,7 +99,7 @@ class EventCount(Descriptor):
         try:
             os.eventfd_write(self._fd, 1)
         except (OSError, ValueError):
-            pass  # full means readable already; closed means that nobody looks any more
+            pass  # full means readable already; closed means that no reader is left
 
     def drain(self) -> None:
         """Make it unreadable again."""
@@ -117,11 +117,11 @@ class Doorbell(Descriptor):
     def __init__(self, fd: int, process: str) -> None:
         super().__init__(fd)
         self.process: Final = process
-        os.set_blocking(fd, False)  # nobody else holds it, so it stays so
+        os.set_blocking(fd, False)  # no other process holds it, so it stays so
 
     def answer(self) -> None:
-        """Let whoever rings know that it is listened to (`was_listened_at`)."""
-        ring(self)  # a byte the other way; nobody takes it
+        """Show the ringing process that this end is read (`was_listened_at`)."""
+        ring(self)  # a byte the other way; it is never read
 
     def drain(self) -> bool:
         """Take the rings, or many of them; False when no more will come."""
@@ -136,12 +136,12 @@ class Doorbell(Descriptor):
 def ring(doorbell: Descriptor) -> None:
     """Ring another process, as the data plane does, by our end of its doorbell."""
     with _as_socket(doorbell) as end, contextlib.suppress(OSError):
-        # Full: it was rung already; closed: nobody listens.
+        # Full: it was rung already; closed: no process reads it.
         end.send(b"\0", MSG_DONTWAIT | MSG_NOSIGNAL)
 
 
 def was_listened_at(doorbell: Descriptor) -> bool:
-    """Tell, by our end of a doorbell, whether the other process has ever had the other one."""
+    """Return whether the other process has ever held its end of this doorbell."""
     with _as_socket(doorbell) as end, contextlib.suppress(OSError):
         return bool(end.recv(1, MSG_PEEK | MSG_DONTWAIT))
     return False
@@ -186,7 +186,8 @@ class Timer(Descriptor):
     def __init__(self) -> None:
         super().__init__(_timerfd())
         self._due = _NEVER
-        # What is set and what the kernel knows change together. A finaliser may come in between.
+        # The deadline here and the one in the kernel change together. A finaliser may come in
+        # between.
         self._lock = threading.RLock()
 
     def set(self, when: float) -> None:

@@ -46,7 +46,7 @@ class Watch:
     """The records of a kind, or of one name of it, and what changes among them.
 
     `changes` first returns the records that exist already. After a restart of the broker it
-    returns only what is different then. `wake` is called, from any thread, when there is a change
+    returns only the difference then. `wake` is called, from any thread, when there is a change
     to return; it must not wait.
     """
 

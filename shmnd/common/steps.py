@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Named steps of the protocols that are carried out in Python.
 
-A test sets `reached` to see them, or to end the process at one; nobody else sets it. The steps of
+A test sets `reached` to see them, or to end the process at one; no other code sets it. The steps of
 the compiled part have their names in the same way (kill_point.h).
 """
 

@@ -79,7 +79,7 @@ class ReadLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What travels beside the private data: the offer of Connect, the answer of Accept."""
+    """The offer of Connect and the answer of Accept, which travel with the private data."""
 
     limits: ReadLimits
     qp: Description

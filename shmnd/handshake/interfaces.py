@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An adapter and a queue pair, as types, for what is made by the one and connected by the other.
+"""An adapter and a queue pair, as types, for the objects that the one makes and the other connects.
 
 The connection handshake is written against these, so that its every state can be tested without the
 compiled data plane.
@@ -46,7 +46,7 @@ class MemoryAdapter(AdapterLike, Protocol):
 
     @property
     def registry(self) -> Registry:
-        """What is registered, and the tokens."""
+        """The registered memory, and the tokens."""
 
     @property
     def arena(self) -> Arena:
@@ -78,7 +78,7 @@ class QueuePairLike(Protocol):
         """Return whether a connector that saw this state may see another; changes nothing."""
 
     def _describe(self) -> dict[str, Any]:
-        """Tell what the other end must know."""
+        """Return the fields that the other end needs."""
 
     def _begin_connect(self) -> None:
         """It belongs to an attempt now."""
@@ -87,7 +87,7 @@ class QueuePairLike(Protocol):
         """The attempt failed before there was a link."""
 
     def _set_read_limits(self, inbound: int, outbound: int) -> None:
-        """Fix what was negotiated; comes before `_attach`."""
+        """Fix the negotiated limits; called before `_attach`."""
 
     def _attach(
         self,
@@ -103,7 +103,7 @@ class QueuePairLike(Protocol):
         """The active side completes: both ends are connected."""
 
     def _abandon(self, rejected: bool) -> None:
-        """Tell the other side through the link that nothing comes of it."""
+        """Show the other side through the link that the connection fails."""
 
     def _detach(self) -> None:
         """Let go of the link of a failed attempt; posted Receives stay."""
@@ -112,10 +112,10 @@ class QueuePairLike(Protocol):
         """End the connection; True when nothing of it is left to do."""
 
     def _disconnect_step(self) -> bool:
-        """Go on with that; True when nothing is left to do."""
+        """Continue with that; return True when it is complete."""
 
     def _progress(self) -> None:
-        """Look at the link once."""
+        """Read the state of the link once."""
 
     def _on_release(self, callback: Callable[[], None] | None) -> None:
         """Have a function called once when the queue pair is closed or dies."""

@@ -24,7 +24,7 @@ TCP: Final = 6
 
 
 class Port:
-    """An address and port that nobody else has, from `bind` or `bound` until it is released."""
+    """An address and port held exclusively from `bind` or `bound` until it is released."""
 
     def __init__(
         self, adapter: AdapterLike, owner: EventTarget, kind: str, wanted: Address, protocol: int
@@ -116,7 +116,7 @@ def source_address(port: Port, adapter: AdapterLike, peer: Address, call: str) -
 
 
 def source_host(adapter: AdapterLike, peer_host: str) -> str:
-    """Choose the local host of a connection that nobody chose: the adapter's own, if it fits."""
+    """Return the local host of a connection without a chosen one: the adapter's own, if it fits."""
     return adapter.host if family(adapter.host) == family(peer_host) else peer_host
 
 

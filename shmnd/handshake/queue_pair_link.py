@@ -49,9 +49,9 @@ class LinkState(enum.IntEnum):
 
 
 class LinkStatus(enum.Enum):
-    """What a connector finds when it looks at its queue pair."""
+    """The state that a connector finds when it reads the link of its queue pair."""
 
-    UNDECIDED = "nobody has decided yet"
+    UNDECIDED = "neither side has decided yet"
     OPEN = "connected"
     REFUSED = "the other side gave up before it was connected"
     DOWN = "was connected, and the other side or an error has ended that"
@@ -61,7 +61,7 @@ class LinkStatus(enum.Enum):
 def own_queue_pair(qp: object, adapter: AdapterLike, call: str) -> QueuePairLike:
     """Let pass a queue pair of this adapter; INVALID_PARAMETER_1 for anything else."""
     if not callable(getattr(qp, "_begin_connect", None)):
-        raise error(Status.INVALID_PARAMETER_1, call, f"{type(qp).__name__} is no QueuePair")
+        raise error(Status.INVALID_PARAMETER_1, call, f"{type(qp).__name__} is not a QueuePair")
     pair = cast("QueuePairLike", qp)
     if pair._adapter is not adapter:
         raise error(Status.INVALID_PARAMETER_1, call, "the queue pair is of another adapter")
@@ -118,7 +118,7 @@ class QueuePairLink:
         return None if self._released or pair is None else pair()
 
     def describe(self) -> dict[str, Any]:
-        """Tell what the other end must know."""
+        """Return the fields that the other end needs."""
         qp = self._living
         return {} if qp is None else qp._describe()
 
@@ -173,7 +173,7 @@ class QueuePairLink:
             self._engine.pending_operations.add_link(connector, qp)
 
     def look(self) -> LinkStatus:
-        """Look at the link once."""
+        """Read the state of the link once."""
         qp = self._living
         if qp is None:
             return LinkStatus.RELEASED

@@ -2,9 +2,9 @@
 """The handshake: how a connector moves from state to state when others decide something.
 
 `State` names the states. Where the broker decides, a connector moves when an event comes; where
-the two sides decide between them, it moves when it looks at the link through its `QueuePairLink`.
-It looks at the beginning of each of its methods and, while operations are pending, at every look of
-the progress engine. What the program decides is in `connector.py`.
+the two sides decide between them, it moves when it reads the link through its `QueuePairLink`.
+It does so at the beginning of each of its methods and, while operations are pending, at every poll
+of the progress engine. What the program decides is in `connector.py`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ConnectionStateMachine(PortHolder):
         self._notifying: dict[Overlapped, None] = {}
         self._disconnecting: Overlapped | None = None
 
-    # -- looking at the link --
+    # -- reading the link --
 
     def _tick(self) -> None:
         """Look, as the progress engine wants it while something is pending; never wait for a
@@ -221,7 +221,7 @@ class ConnectionStateMachine(PortHolder):
             self._refused_after_accept()
 
     def _on_broker_lost(self, event: Event, fds: list[int]) -> None:
-        """Nobody will ever decide what was undecided; a link that is there works on."""
+        """Fail an undecided connection, which no broker decides now; an existing link continues."""
         attempt = self._attempt
         if attempt is None or (attempt.role, attempt.connection) not in event["ends"]:
             return
@@ -357,7 +357,7 @@ class ConnectionStateMachine(PortHolder):
 
     @property
     def is_new(self) -> bool:
-        """Nothing was done with it, or what was done came to nothing."""
+        """Unused, or its last use failed."""
         with self._lock:
             self._look()
             return self._state is State.NEW
@@ -398,7 +398,7 @@ class ConnectionStateMachine(PortHolder):
         self._qp_link = None
 
     def _record_live(self) -> None:
-        """From here on a new broker must be told of the connection."""
+        """From here on the connection is announced to a new broker."""
         attempt = self._attempt
         assert attempt is not None
         self._engine.broker_state.live[attempt.role, attempt.connection] = Live(

@@ -112,7 +112,7 @@ class Ends:
         self.messages.agree(theirs)
 
     def close(self) -> None:
-        """Close what was made, when nothing came of it."""
+        """Close the objects made for a connection that failed."""
         self.connector.close()
         self.qp.close()
         self.messages.close()

@@ -50,7 +50,7 @@ _GOODBYE: Final = 0x5D13
 _WORD: Final = 8
 _LINE: Final = 64
 _BESIDE: Final = 3
-"""Receives for what is no fragment: two returns of credits, and the goodbye."""
+"""Receives for messages other than fragments: two returns of credits, and the goodbye."""
 _LEAST_PIECE: Final = 1024
 _MOST_PIECE: Final = 1 << 16
 _SILENT: Final = OpFlag.SILENT_SUCCESS
@@ -173,7 +173,7 @@ class Messages:
         self._place = place + 1 if place + 1 < len(self._sges) else 0
 
     def say_goodbye(self) -> None:
-        """Tell the peer that no message follows. Everything sent before arrives before."""
+        """Send the goodbye: no message follows. Everything sent before arrives before."""
         self._say(_GOODBYE)
 
     def _say(self, what: int) -> None:
@@ -214,7 +214,7 @@ class Messages:
             self._say(_CREDITS)
 
     def _take_other(self, what: int, left: int, data: memoryview) -> None:
-        """Take a part of a message, or what is no message."""
+        """Take a fragment, or a control message."""
         if what == _GOODBYE:
             self.goodbye = True
             return

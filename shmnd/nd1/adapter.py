@@ -150,7 +150,7 @@ class Adapter(OverlappedObject):
         self.core.check_open(call)
         region = self.region(handle)
         if region is None:
-            raise error(Status.INVALID_HANDLE, call, f"{handle!r} is no memory handle")
+            raise error(Status.INVALID_HANDLE, call, f"{handle!r} is not memory handle")
         with in_words_of_version_1(call):
             overlapped = region.deregister()
         overlapped.call = call

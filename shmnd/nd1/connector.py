@@ -87,7 +87,7 @@ class Connector(Front):
 
     def _check_queue(self, queue: object, status: Status, call: str) -> None:
         if not isinstance(queue, CompletionQueue):
-            raise error(status, call, f"{type(queue).__name__} is no CompletionQueue")
+            raise error(status, call, f"{type(queue).__name__} is not a CompletionQueue")
         if queue.nd1_adapter is not self.nd1_adapter:
             raise error(status, call, "the completion queue is of another adapter")
         if queue._closed:
@@ -96,7 +96,7 @@ class Connector(Front):
     def _own(self, endpoint: object, call: str) -> Endpoint:
         if not isinstance(endpoint, Endpoint):
             raise error(
-                Status.INVALID_PARAMETER_1, call, f"{type(endpoint).__name__} is no Endpoint"
+                Status.INVALID_PARAMETER_1, call, f"{type(endpoint).__name__} is not an Endpoint"
             )
         if self._endpoint is None or self._endpoint() is not endpoint:
             raise error(Status.INVALID_PARAMETER_1, call, "another connector made the endpoint")

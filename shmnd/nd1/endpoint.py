@@ -111,7 +111,7 @@ class Endpoint(EndpointCore, Front):
         call = "Endpoint.bind"
         region = self.nd1_adapter.region(memory_handle)
         if region is None:
-            raise error(Status.INVALID_PARAMETER_2, call, f"{memory_handle!r} is no memory handle")
+            raise error(Status.INVALID_PARAMETER_2, call, f"{memory_handle!r} is not memory handle")
         self._check_window(memory_window, Status.INVALID_PARAMETER_3, call)
         begin, size = region.address, region.length
         address = within(call, 4, "address", address, begin, begin + size)
@@ -130,7 +130,7 @@ class Endpoint(EndpointCore, Front):
 
     def _check_window(self, window: object, status: Status, call: str) -> None:
         if not isinstance(window, MemoryWindow):
-            raise error(status, call, f"{type(window).__name__} is no MemoryWindow")
+            raise error(status, call, f"{type(window).__name__} is not a MemoryWindow")
         if window.nd1_adapter is not self.nd1_adapter:
             raise error(status, call, "the window is of another adapter")
 

@@ -51,7 +51,7 @@ class Listen(Front):
         call = "Listen.get_connection_request"
         if not isinstance(connector, Connector):
             raise error(
-                Status.INVALID_PARAMETER_1, call, f"{type(connector).__name__} is no Connector"
+                Status.INVALID_PARAMETER_1, call, f"{type(connector).__name__} is not a Connector"
             )
         with in_words_of_version_1(call, _CLOSED):
             if connector.core.is_new:

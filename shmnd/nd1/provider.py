@@ -50,7 +50,7 @@ class Provider(Closing):
 
         The other parameters are those of `shmnd.open_adapter`.
 
-        INVALID_ADDRESS when it is no address of this host.
+        INVALID_ADDRESS when it is not an address of this host.
         """
         call = "Provider.open_adapter"
         with in_words_of_version_1(call):

@@ -28,7 +28,7 @@ class Context(Protocol):
 
 
 class PlainInt(Context, Protocol):
-    """An int, or an integer of another library, that is no flag of shmnd."""
+    """An int, or an integer of another library, that is not a flag of shmnd."""
 
     def __index__(self) -> int:
         """Return it as an int."""

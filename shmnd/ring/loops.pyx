@@ -4,7 +4,7 @@
 
 The interpreter's lock is released for a whole loop but for a look at signals now and then, and to
 sleep: as `CompletionQueue.wait` does, a loop looks for the `spin` of a queue before. Every loop
-gives the seconds it took, and raises NdError for a completion that is no success. Contexts move
+gives the seconds it took, and raises NdError for a completion that is not a success. Contexts move
 along with what is reposted, so references are as they were when a loop ends well.
 
 `flags` are those of each Send or Write: INLINE or none. As in `QueuePair.send`, an INLINE message
@@ -79,7 +79,7 @@ cdef int _check(str call, QueuePair qp, CompletionCore receive_cq, CompletionCor
 
 cdef int _check_registered(str call, QueuePair qp, sge) except -1:
     if not isinstance(sge, Sge):
-        raise TypeError(f"{call}: {type(sge).__name__} is no Sge")
+        raise TypeError(f"{call}: {type(sge).__name__} is not an Sge")
     if c.shmnd_sge_region(&qp.registry.raw, &(<Sge>sge).raw, 0) == NULL:
         raise error(Status.ACCESS_VIOLATION, call, f"{sge!r} is not registered here")
     return 0

@@ -96,7 +96,7 @@ class Names:
     # -- a new broker --
 
     def replay(self, client: BrokerLike) -> None:
-        """Announce everything to a new broker, and ask it for what is watched."""
+        """Announce everything to a new broker, and request the watched names."""
         for number, (ref, fields) in list(self._announced.items()):
             adapter = ref()
             if adapter is None or not self._engine.has(adapter):

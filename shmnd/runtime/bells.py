@@ -59,7 +59,7 @@ class Bells:
         self._free: list[tuple[int, int]] = []
 
     def take(self) -> Bell:
-        """Return a place that nobody uses."""
+        """Return an unused place."""
         if not self._free:
             self._grow()
         place = self._free.pop()
@@ -76,7 +76,8 @@ class Bells:
         number = next(self._numbers)
         bells = Segment.create(_BELL_BYTES * _IN_A_SEGMENT, label="bell", writable=False, call=call)
         marks = Segment.create(_MARKS_BYTES * _IN_A_SEGMENT, label="marks", call=call)
-        self._segments[number] = bells, marks  # first: a broker that comes in between is told too
+        # first: a broker that comes in between receives it too
+        self._segments[number] = bells, marks
         try:
             self._announce(_FIRST_BELLS + number, bells, call)
             self._announce(_FIRST_MARKS + number, marks, call)
@@ -88,7 +89,7 @@ class Bells:
         self._free.extend((number, index) for index in reversed(range(_IN_A_SEGMENT)))
 
     def close(self) -> None:
-        """Return out no more; what is in use stays mapped until its bell is dropped."""
+        """Hand out no more; a segment in use stays mapped until its last bell is dropped."""
         self._closed = True
         for bells, marks in self._segments.values():
             bells.close_fd()

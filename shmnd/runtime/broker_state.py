@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this process holds at the broker, so that a new broker can be told.
+"""The records that this process holds at the broker, for replay to a new one.
 
 Plain records without locks: every change is one step on a dictionary, and a replay reads copies.
 It may come at any call of any thread, while others are in the middle of theirs.
@@ -75,11 +75,11 @@ class BrokerState:
 
     @property
     def listens(self) -> bool:
-        """True while somebody here is to be found by others."""
+        """True while other processes must be able to find an object of this one."""
         return any(bound.backlog is not None for bound in self.bound.copy().values())
 
     def replay(self, client: BrokerLike) -> list[int]:
-        """Tell a new broker everything; give the objects whose ports were lost to others."""
+        """Replay everything to a new broker; return the objects whose ports were lost to others."""
         for uid, (ref, table) in self.adapters.copy().items():
             adapter = ref()
             if adapter is None:
@@ -111,7 +111,7 @@ class BrokerState:
             )
         except NdError as err:
             if err.status is Status.SHARING_VIOLATION:
-                return False  # somebody was quicker
+                return False  # another process was quicker
             raise
         if bound.backlog is not None:
             client.call("listen", object=number, backlog=bound.backlog)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Doorbells that the broker hands to this process, and what is done when one is lost.
+"""Doorbells that the broker hands to this process, and the repair when one is lost.
 
 Every process that may have to wake this one has a channel to it: it rings at one end, we listen at
-the other. The channel belongs to the two alone. Whoever rings decides how long it lasts: we listen
-until the other end is closed.
+the other. The channel belongs to the two alone. The ringing side decides how long it lasts: we
+listen until the other end is closed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["Doorbells"]
 
 _PAUSE: Final = 1.0
-"""Seconds until it is asked for what was lost: there may be room for it then."""
+"""Seconds until the broker is asked for a lost doorbell: there may be room for it then."""
 
 
 class Doorbells:
     """Takes doorbells, and asks for another one when there was no descriptor for one.
 
-    Until it has asked, we look once a pause, since the process that it is for may ring in vain.
+    Until it has asked, this process polls once a pause, since its peer may ring in vain.
     `ask` says False when there is no broker to be asked.
     """
 
@@ -55,7 +55,7 @@ class Doorbells:
         self._wait_set.wake_at(self._due)
 
     def _tick(self) -> None:
-        """Ask for what is missing, when it is time."""
+        """Ask for missing doorbells, when it is time."""
         if time.monotonic() < self._due:
             return
         self._pending_operations.remove(

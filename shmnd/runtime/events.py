@@ -42,10 +42,10 @@ class EventDispatch(abc.ABC):
 
     @abc.abstractmethod
     def post(self, op: str, **fields: Any) -> None:
-        """Tell the broker something that needs no reply."""
+        """Send the broker a message that needs no reply."""
 
     def follow(self, role: str, connection: int, end: EventTarget) -> None:
-        """What is said of a connection goes to this object."""
+        """Messages about a connection go to this object."""
         self._ends[role, connection] = weakref.ref(end)
 
     def unfollow(self, role: str, connection: int) -> None:
@@ -53,7 +53,7 @@ class EventDispatch(abc.ABC):
         self._ends.pop((role, connection), None)
 
     def follow_object(self, number: int, obj: EventTarget) -> None:
-        """What is said of a bound or waiting object goes to this one."""
+        """Messages about a bound or waiting object go to this one."""
         self._objects[number] = weakref.ref(obj)
 
     def followed_object(self, number: int) -> EventTarget | None:
@@ -95,7 +95,7 @@ class EventDispatch(abc.ABC):
         return targets
 
     _FOR_NOBODY: ClassVar[Mapping[str, str]] = {"offer": "reject", "accepted": "abandon"}
-    """What is said for an object that is gone, so that the other side need not wait for it."""
+    """Answer for an object that is gone, so that the other side need not wait for it."""
 
     def _drop_events(self) -> None:
         while self._mail:
@@ -103,7 +103,7 @@ class EventDispatch(abc.ABC):
 
 
 def close_all(fds: list[int]) -> None:
-    """Close descriptors that nobody took."""
+    """Close descriptors that no object took."""
     while fds:
         try:
             os.close(fds.pop())

@@ -40,14 +40,14 @@ Event = Mapping[str, Any]
 
 
 class Ticker(Protocol):
-    """Something that looks at its pending operations when it is told to."""
+    """An object that polls its pending operations on request."""
 
     def _tick(self) -> None:
         """Look; never wait."""
 
 
 class Moving(Protocol):
-    """A queue pair, as those see it who only want to know whether it went on."""
+    """A queue pair, as seen by code that only asks whether it made progress."""
 
     @property
     def _state(self) -> int:
@@ -58,7 +58,7 @@ class Moving(Protocol):
 
 
 class PolledQueue(Protocol):
-    """A completion queue, whose requests in progress go on when it is looked at."""
+    """A completion queue, whose requests make progress when it is polled."""
 
     @property
     def _busy(self) -> bool:
@@ -66,22 +66,22 @@ class PolledQueue(Protocol):
 
     @property
     def _attended(self) -> bool:
-        """Somebody sleeps for it, or waits for a Notify."""
+        """A thread sleeps for it, or waits for a Notify."""
 
     @property
     def _notify_mode(self) -> int:
-        """Not 0 while somebody waits for a Notify."""
+        """Not 0 while a Notify is pending."""
 
     _announcing: bool
-    """Ring once when a request is posted that does not end at once: somebody sleeps."""
+    """Ring once when a request is posted that does not end at once: a thread sleeps."""
 
     @property
     def _looks(self) -> int:
-        """Grows whenever somebody asks for its results."""
+        """Grows with every call that takes results."""
 
     @property
     def _due(self) -> float | None:
-        """When to look at them though nobody rings."""
+        """When to poll them without a ring."""
 
     def _watch(self, on: bool) -> None:
         """Have what moves them ring, as for one who sleeps, or no longer."""
@@ -211,7 +211,7 @@ class EngineOfNames(Protocol):
         """Wake every waiter at a moment of `time.monotonic()`."""
 
     def peer_adapter(self, uid: str) -> PeerLike | None:
-        """Return what is known of an adapter of another process."""
+        """Return the record of another process's adapter."""
 
     def has(self, adapter: SegmentOwner) -> bool:
         """Return whether an adapter is open, and known to the broker."""
@@ -239,7 +239,7 @@ class EngineOfMeetings(Protocol):
         """Return whether an adapter is open, and known to the broker."""
 
     def require_peer(self, uid: str, call: str, gone: Status, who: str) -> PeerLike:
-        """Return what is known of an adapter of another process."""
+        """Return the record of another process's adapter."""
 
 
 class NamesLike(Protocol):
@@ -289,13 +289,13 @@ class BrokerLike(Protocol):
     def call(
         self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
     ) -> dict[str, Any]:
-        """Ask and wait for the reply; NdError when it is no success."""
+        """Ask and wait for the reply. Raise NdError for an error reply."""
 
     def post(self, op: str, **fields: Any) -> None:
         """Say something that needs no reply; never waits, never raises for a broker gone."""
 
     def events(self) -> list[tuple[dict[str, Any], list[int]]]:
-        """Take what came unasked, without waiting; the descriptors belong to the caller."""
+        """Take unsolicited messages, without waiting; the descriptors belong to the caller."""
 
     def reconnect(self) -> None:
         """Find or start another broker and tell it what this process holds."""

@@ -25,7 +25,7 @@ class Meetings:
         self._own: dict[str, weakref.ref[SegmentOwner]] = {}
 
     def meet(self, adapter: SegmentOwner, peer: str, call: str) -> PeerLike:
-        """Introduce an adapter to another one; return what is known of that."""
+        """Introduce an adapter to another one; return the record of that."""
         key = adapter.uid, peer
         with self._engine.rpc:
             self._engine.call("meet", caller=call, adapter=adapter.uid, peer=peer)
@@ -52,7 +52,7 @@ class Meetings:
         self._engine.post("part", adapter=adapter.uid, peer=peer)
 
     def replay(self, client: BrokerLike) -> None:
-        """Tell a new broker, in whatever order the processes come back."""
+        """Replay to a new broker, in whatever order the processes come back."""
         for own, peer in list(self._count):
             owner = self._own[own]()
             if owner is None or not self._engine.has(owner):

@@ -3,7 +3,7 @@
 
 A name in /dev/shm outlives its process. Therefore each name that is made here has a record in the
 runtime directory, locked for as long as its maker lives: `shmnd clean` removes a name whose record
-nobody locks. The record is written before the name appears, so that a crash at any step leaves
+no process locks. The record is written before the name appears, so that a crash at any step leaves
 either no name, or one with a record.
 """
 

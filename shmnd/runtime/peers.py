@@ -2,7 +2,7 @@
 """The other processes: their adapters, their segments, their doorbells, and their deaths.
 
 A process is watched by its pidfd, which the kernel makes readable when it ends; neither the
-broker nor a socket is needed for that. What is known of an adapter lives as long as a queue pair
+broker nor a socket is needed for that. The record of an adapter lives as long as a queue pair
 refers to it, also after the broker said that the adapter is closed; the doorbell and the pidfd of
 its process live as long.
 """
@@ -49,7 +49,7 @@ class _Process:
         return bool(_poll(self.pidfd, select.POLLIN))
 
     def listens_no_more(self) -> bool:
-        """Ask the kernel whether our ring is heard by nobody."""
+        """Ask the kernel whether the reader of our ring is gone."""
         return bool(_poll(self.doorbell, 0) & select.POLLHUP)
 
     def has_hung_up(self) -> bool:
@@ -57,14 +57,14 @@ class _Process:
         return self.listens_no_more() and was_listened_at(self.doorbell)
 
     def ring_by(self, doorbell: Descriptor) -> None:
-        """Take a new doorbell in place of the present one, if nobody listens at that any more."""
+        """Take a new doorbell in place of the present one, if that has lost its reader."""
         if self.listens_no_more():
-            # Whoever rings goes on with the number that it knows; what it rang for may be lost.
+            # The ringing thread continues with the number that it knows; its ring may be lost.
             os.dup2(doorbell.fileno(), self.doorbell.fileno(), inheritable=False)
             ring(self.doorbell)
 
     def hang_up(self) -> None:
-        """In a forked child: what is rung by here would outlive the parent."""
+        """In a forked child: close the ringing ends, which would outlive the parent."""
         for peer in self.known.values():
             peer.mute()
         self.doorbell.close()
@@ -102,7 +102,7 @@ class Peers:
         self._segments: weakref.WeakKeyDictionary[PeerLike, set[int]] = weakref.WeakKeyDictionary()
 
     def get(self, uid: str) -> PeerLike | None:
-        """Return what is known of an adapter."""
+        """Return the record of an adapter."""
         found = self._adapters.get(uid)
         return None if found is None else found[0]
 
@@ -132,7 +132,7 @@ class Peers:
                     process.pidfd.fileno() if process.near else -1,
                     event["table"],
                 )
-            except NdError:  # its table makes no sense: whoever needs it will find it missing
+            except NdError:  # its table is malformed: a use of it will find it missing
                 process.unwatch_if_unused()
                 return
             process.adopt(peer)
@@ -216,7 +216,7 @@ class Peers:
 
 
 def _poll(fd: Descriptor, events: int) -> int:
-    """Tell which of these events there are at a descriptor, or that its other end is closed."""
+    """Return the pending ones of these events at a descriptor; a closed other end is one."""
     poll = select.poll()
     poll.register(fd, events)
     found = poll.poll(0)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is looked at again at every look: objects with operations pending, and what ends by
-itself.
+"""The objects that every poll visits: those with operations pending, and those that end by
+themselves.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["LONGEST_SLEEP", "PendingOperations"]
 LONGEST_SLEEP: Final = 1.0
 """Seconds after which a sleeper looks anyway; everything that happens wakes it before."""
 _LINGER_PAUSE: Final = 0.001
-"""Seconds between two looks at what ends without ringing anybody."""
+"""Seconds between two polls of operations that end without a ring."""
 _FEW: Final = 16
-"""So many links are looked at by every look."""
+"""So many links are read by every poll."""
 _EACH: Final = 1e-6
-"""Seconds between two looks at more links, for each of them: a look costs a tenth of that."""
+"""Seconds between two reads of more links, for each of them: a read costs a tenth of that."""
 
 
 class PendingOperations:
@@ -42,13 +42,13 @@ class PendingOperations:
         return len(self._tickers) + len(self._lingering) + len(self._links) + len(self._hurried)
 
     def add(self, obj: Ticker) -> None:
-        """Have an object look at its pending operations at every look. It is held weakly."""
+        """Have an object poll its pending operations at every poll. It is held weakly."""
         key = id(obj)
         self._tickers[key] = weakref.ref(obj, lambda _: self._tickers.pop(key, None))
         self._wait_set.wake_at(time.monotonic() + LONGEST_SLEEP)
 
     def add_link(self, obj: Ticker, pair: Moving) -> None:
-        """Have an object look once its queue pair's link shows something. Both are held weakly.
+        """Have an object polled once its queue pair's link shows a change. Both are held weakly.
 
         What a link shows is rung for, or found by a look of the queue pair itself.
         """
@@ -58,7 +58,7 @@ class PendingOperations:
         self._wait_set.wake_at(time.monotonic() + LONGEST_SLEEP)
 
     def hurry(self, obj: Ticker) -> None:
-        """Have an object look at the next look, once. A finaliser may say so: it takes no lock."""
+        """Have an object polled at the next poll, once. Safe in a finaliser: it takes no lock."""
         self._hurried.append(weakref.ref(obj))
 
     def remove(self, obj: Ticker) -> None:
@@ -67,13 +67,13 @@ class PendingOperations:
         self._links.pop(id(obj), None)
 
     def linger(self, go_on: Callable[[], bool]) -> None:
-        """Call a function at every look until it says True, whoever else is gone by then."""
+        """Call a function at every poll until it returns True, whatever else is gone by then."""
         if not go_on():
             self._lingering[id(go_on)] = go_on
             self._wait_set.wake_at(time.monotonic() + _LINGER_PAUSE)
 
     def _tick(self) -> None:
-        """Look at all of them once."""
+        """Poll all of them once."""
         while self._hurried:
             try:
                 ref = self._hurried.popleft()
@@ -90,11 +90,11 @@ class PendingOperations:
         if self._lingering:
             self._wait_set.wake_at(time.monotonic() + _LINGER_PAUSE)
         elif self._tickers or self._links:
-            # A peer that lies may not ring: what it has sent itself is seen this late.
+            # A hostile peer may not ring: its messages are seen this late.
             self._wait_set.wake_at(time.monotonic() + LONGEST_SLEEP)
 
     def _look_at_links(self) -> None:
-        """Tick those whose links show something; many links are not looked at all the time."""
+        """Tick those whose links show a change; many links are not read at every poll."""
         links = len(self._links)
         if links > _FEW:
             now = time.monotonic()

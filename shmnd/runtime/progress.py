@@ -2,7 +2,7 @@
 """The progress engine: what the adapters of one process and namespace share, and where all waiting
 happens.
 
-It speaks with the broker, knows the other processes, and drives everything on when somebody looks
+It speaks with the broker, knows the other processes, and makes progress when a thread polls
 or waits; no thread stands behind it (but for the moments in which it joins a new broker, since no
 message shall wait for one that is slow to start, or stopped). One look
 (`progress`) drains the doorbells, sorts what the broker said, notices dead processes, and then
@@ -114,7 +114,7 @@ class ProgressEngine(EventDispatch):
         self._numbers = itertools.count(1)
 
         self.rpc = threading.RLock()
-        """Held while the broker is asked. Who changes the broker state by what was answered holds
+        """Held while the broker is asked. A thread that changes the broker state by the reply holds
         it over both, so that a replay finds either neither or both."""
         self._unheard: set[str] = set()
 
@@ -164,7 +164,7 @@ class ProgressEngine(EventDispatch):
 
     @property
     def epoll_fd(self) -> int:
-        """Readable when there is something to look at."""
+        """Readable when a poll would find something."""
         return self._wait_set.epoll_fd
 
     def check(self, call: str) -> None:
@@ -179,7 +179,7 @@ class ProgressEngine(EventDispatch):
     # -- looking and waiting --
 
     def progress(self) -> None:
-        """Look at everything once; never waits."""
+        """Poll everything once; never wait."""
         self._look()
 
     def _look(
@@ -187,7 +187,8 @@ class ProgressEngine(EventDispatch):
     ) -> None:
         """Look, with or without what carries on other queues' requests.
 
-        `found` is what has just ended this thread's sleep; `rung`: rings, which it has taken.
+        `found` holds the descriptors that ended this thread's sleep; `rung`: rings, which it has
+        taken.
         """
         me = threading.get_ident()
         if self._ended or me in self._looking:
@@ -231,7 +232,7 @@ class ProgressEngine(EventDispatch):
         return bool(self.pending_operations or self._mail or not self.client.alive)
 
     def attend(self, found: list[tuple[int, int]]) -> None:
-        """Handle what a thread found, beside rings, when it slept at a completion queue."""
+        """Handle the descriptors other than rings that woke a thread at a completion queue."""
         self._look(keep=False, found=found, rung=True)
 
     def wait(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
@@ -269,7 +270,7 @@ class ProgressEngine(EventDispatch):
             if asleep:
                 self.request_progress.end(sleeper)
             else:
-                self.request_progress.left()  # this look may have taken what was to wake others
+                self.request_progress.left()  # this poll may have taken the rings meant for others
 
     def _sleep(self, seen: int, pause: float) -> list[tuple[int, int]] | None:
         try:
@@ -284,11 +285,11 @@ class ProgressEngine(EventDispatch):
         self._wait_set.news()
 
     def ring(self) -> None:
-        """Something happened: somebody is to look at it, who sleeps or selects by now."""
+        """Have a thread that sleeps or selects by now poll: something changed."""
         self._wait_set.ring()
 
     def wake_at(self, when: float) -> None:
-        """Have everybody look again at a moment of `time.monotonic()`."""
+        """Have every waiter poll again at a moment of `time.monotonic()`."""
         self._wait_set.wake_at(when)
 
     # -- speaking with the broker --
@@ -296,7 +297,8 @@ class ProgressEngine(EventDispatch):
     def call(
         self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
     ) -> dict[str, Any]:
-        """Ask the broker and wait for its reply; NdError, naming `caller`, when it is no success.
+        """Ask the broker and wait for its reply. Raise NdError, naming `caller`, for an error
+        reply.
 
         A broker that is gone is replaced first, and told what this process holds.
         """
@@ -305,14 +307,14 @@ class ProgressEngine(EventDispatch):
             return self.client.call(op, fds, caller=caller, **fields)
 
     def post(self, op: str, **fields: Any) -> None:
-        """Tell the broker something that needs no reply. Never waits and never raises."""
+        """Send the broker a message that needs no reply. Never wait and never raise."""
         if self.alive:
             self.client.post(op, **fields)
 
     def connect(
         self, end: EventTarget, caller: str, bound: Callable[[int], None], **fields: Any
     ) -> int:
-        """Ask for a connection; what is said of it from then on goes to `end`.
+        """Ask for a connection; messages about it go to `end` from then on.
 
         `bound` takes the local port, before anything else can happen.
         """
@@ -330,7 +332,7 @@ class ProgressEngine(EventDispatch):
             self.call("sync")
             self._intake()
         if self._mail:
-            self._wait_set.ring()  # the rest of what came is for somebody who may sleep
+            self._wait_set.ring()  # the rest is for threads that may sleep
 
     # -- what the broker says --
 
@@ -345,7 +347,7 @@ class ProgressEngine(EventDispatch):
                 self.rpc.release()
 
     def _intake(self) -> None:
-        """Sort what came from the broker; tables at once, the rest into the event queue."""
+        """Sort the messages of the broker; tables at once, the rest into the event queue."""
         for event, fds in self.client.events():
             change = self._TABLE_EVENTS.get(event["ev"])
             if change is None:
@@ -368,7 +370,7 @@ class ProgressEngine(EventDispatch):
         self._doorbells.take(event["process"], fds)
 
     def _ask_for_doorbell(self, process: str) -> bool:
-        """False when there is no broker; the next one makes all anew when it is told of us."""
+        """Return False when there is no broker; the next one makes all anew from our replay."""
         if self.client.alive:
             self.post("doorbell_lost", process=process)
             return True
@@ -417,14 +419,14 @@ class ProgressEngine(EventDispatch):
     # -- when the broker dies --
 
     def _lose_broker(self) -> None:
-        """The broker is gone: what is undecided through it fails, and nothing else."""
+        """The broker is gone: undecided connections fail, and nothing else."""
         _LOG.debug("the broker is gone; established connections do not notice")
         if self._ends:
             self._mail.append(({"ev": "broker_lost", "ends": list(self._ends)}, []))
 
     def on_reconnect(self, client: BrokerLike) -> None:
-        """Tell a new broker what this process holds. The client calls this."""
-        _LOG.debug("a broker answers; it is told what this process holds")
+        """Replay the records of this process to a new broker. The client calls this."""
+        _LOG.debug("a broker answers; this process announces itself")
         self._intake()  # the last words of the old one
         self._lose_broker()
         for number in self.broker_state.replay(client):
@@ -452,7 +454,7 @@ class ProgressEngine(EventDispatch):
     def announce_segment(
         self, adapter: SegmentOwner, seg: int, size: int, fd: int, writable: bool, caller: str
     ) -> None:
-        """Share a segment that a call needs with whoever has a connection with its adapter."""
+        """Share a segment that a call needs with every process connected with its adapter."""
         self.call(
             "segment",
             [fd],
@@ -465,15 +467,15 @@ class ProgressEngine(EventDispatch):
         step("segment-told")
 
     def withdraw_segment(self, adapter: SegmentOwner, seg: int) -> None:
-        """Nobody needs a segment any more."""
+        """Withdraw a segment that no call needs any more."""
         self.post("segment_close", adapter=adapter.uid, seg=seg)
 
     def peer_adapter(self, uid: str) -> PeerLike | None:
-        """Return what is known of an adapter of another process, or of this one."""
+        """Return the record of an adapter of another process, or of this one."""
         return self._peers.get(uid)
 
     def require_peer(self, uid: str, call: str, gone: Status, who: str) -> PeerLike:
-        """Return what is known of an adapter; why nothing is known is the error."""
+        """Return the record of an adapter. Raise the error that says why there is none."""
         if uid in self._unheard:
             self.sync()  # there may be room by now
         peer = self._peers.get(uid)

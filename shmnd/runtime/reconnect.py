@@ -28,7 +28,7 @@ _PAUSE: Final = 1.0
 class Reconnect:
     """Attempts, one at a time, in a thread that ends with each.
 
-    Nobody's messages shall wait for a broker that is slow to start, or stopped.
+    No message shall wait for a broker that is slow to start, or stopped.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Reconnect:
         self._wait_set.ring()
 
     def close_in_child(self) -> None:
-        """After fork: what was under way is the parent's."""
+        """After fork: an attempt under way is the parent's."""
         self.under_way = False
 
 

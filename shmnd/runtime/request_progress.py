@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who looks at requests in progress when nobody polls their completion queue?
+"""The thread that polls requests in progress whose completion queue is not polled.
 
-They go on when somebody looks, so whoever sleeps for something else does, be it in a call, in an
-event loop or on a descriptor: it looks before it sleeps, and has what moves those requests wake it.
-A queue that another thread polls is left to that thread, and its traffic wakes nobody. And who
-polls one queue in vain looks at the others now and then.
+Requests make progress when a thread polls, so a thread that sleeps for something else does, in a
+call, in an event loop or on a descriptor: it looks before it sleeps, and has what moves those
+requests wake it. A queue that another thread polls is left to that thread, and its traffic wakes no
+other. A thread that polls one queue in vain polls the others now and then.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["RequestProgress"]
 
 _GRACE: Final = 0.01
-"""Seconds for which nobody must have polled a queue, before those who sleep carry it on."""
+"""Seconds without a poll of a queue after which sleeping threads poll it."""
 
 
 class RequestProgress:
     """The completion queues of one progress engine, and what those who sleep do for them.
 
-    Whoever sleeps says `begin` before and `end` afterwards, with an object of its own, and looks
-    by `keep` in between.
+    A sleeping thread calls `begin` before and `end` afterwards, with an object of its own, and
+    polls by `keep` in between.
     """
 
     def __init__(self, wait_set: WaitSet) -> None:
@@ -63,10 +63,10 @@ class RequestProgress:
             if queue._busy and queue is not besides:
                 queue._look()
 
-    # -- while somebody sleeps --
+    # -- while a thread sleeps --
 
     def begin(self, sleeper: object) -> None:
-        """Somebody is about to sleep."""
+        """Register a thread that is about to sleep."""
         self._sleepers.add(sleeper)
         self.keep()
 
@@ -93,7 +93,7 @@ class RequestProgress:
             idle_beside(list(self._queues.values()), None, False)
 
     def left(self, queue: PolledQueue | None = None) -> None:
-        """Somebody attends to a queue no longer: those who still sleep may have to."""
+        """A thread no longer polls a queue: the threads that still sleep may have to."""
         if not self._sleepers:
             return
         if queue is not None and not queue._busy and not queue._attended:
@@ -102,7 +102,7 @@ class RequestProgress:
             self._wait_set.wake_at(time.monotonic() + _GRACE)
 
     def keep(self) -> None:
-        """Carry on what nobody else does."""
+        """Poll the queues that no other thread polls."""
         if not self._sleepers or self.alone(None):
             return
         with self._lock:
@@ -116,7 +116,7 @@ class RequestProgress:
                 self._wait_set.ring()
 
     def _choose(self) -> list[tuple[PolledQueue, int]]:
-        """Have those ring that nobody else carries on, and no others."""
+        """Have the queues ring that no thread polls, and no others."""
         chosen = []
         for queue in self._all():
             watched = id(queue) in self._watched
@@ -152,7 +152,7 @@ class RequestProgress:
             self._watched.remove(key)
 
     def clear(self) -> None:
-        """After fork: all of them are the parent's, and nobody sleeps here."""
+        """After fork: all of them are the parent's, and no thread sleeps here."""
         self._lock = threading.RLock()  # its holder is not here
         self._sleepers.clear()
         self._queues.clear()

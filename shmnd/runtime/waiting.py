@@ -3,8 +3,9 @@
 
 Several threads may wait at once, but only one of them, the leader, sleeps in the kernel; the
 others sleep on a condition. An epoll that several threads sleep on wakes just one of them, and
-that may be one whose work is not there. Here whoever finds something tells everybody, by a new
-`generation`; a thread that read the generation before it looked at its own work cannot miss it.
+that may be one whose work is not there. Here the thread that finds something notifies all others,
+by a new `generation`; a thread that read the generation before it polled its own work cannot miss
+it.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from shmnd.ring.process.waiting import WaitSetCore
 __all__ = ["Readiness", "WaitSet"]
 
 _MOST = 64
-"""Descriptors looked at in one go; those that are left are still readable at the next look."""
+"""Descriptors handled in one go; the remaining ones are still readable at the next poll."""
 _DOORBELLS_OF_ONE = 8
-"""Doorbells of one process. It needs one, and closes what it is given beside that."""
+"""Doorbells of one process. It needs one, and closes any further one."""
 _PATIENCE = 5.0
 """Seconds that an end waits for a thread which was woken; longer only on a stopped machine."""
 
@@ -40,10 +41,10 @@ class WaitSet(WaitSetCore):
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._own = EventCount()  # rung by this process alone
-        # Closed by whoever lets go of one last: another thread may be about to drain it.
+        # Closed by the thread that lets go of one last: another may be about to drain it.
         self._doorbells = {}
         self._timer = Timer()
-        self._nudge = EventCount()  # wakes the leader; unlike a ring it is no news
+        self._nudge = EventCount()  # wakes the leader; unlike a ring it brings no news
         self._cond = threading.Condition()  # its lock may be taken again by a finaliser
         self._sleep_on(self._epoll.fileno(), self._own.fileno(), self._nudge.fileno())
         self._epoll.register(self._own.fileno(), select.EPOLLIN)
@@ -62,7 +63,7 @@ class WaitSet(WaitSetCore):
 
     @property
     def generation(self) -> int:
-        """Changes whenever somebody found or finished something."""
+        """Changes whenever a thread found or finished something."""
         return self._generation
 
     def include(self, fd: int) -> None:
@@ -84,7 +85,7 @@ class WaitSet(WaitSetCore):
         doorbell = Doorbell(fd, process)
         its = [each for each in list(self._doorbells.values()) if each.process == process]
         if len(its) >= _DOORBELLS_OF_ONE:
-            self.ring()  # for what is taken here
+            self.ring()  # for the rings taken here
             if all(self._hear(each) for each in its):
                 return False
         self._epoll.register(fd, select.EPOLLIN)
@@ -101,7 +102,7 @@ class WaitSet(WaitSetCore):
         return False
 
     def ready(self, found: list[tuple[int, int]] | None = None) -> tuple[bool, list[int]]:
-        """Return whether anything is readable now, and which descriptors beside the watch's own.
+        """Return whether anything is readable now, and which descriptors besides the set's own.
 
         Doorbells and the timer are drained. `found` is what a sleep has just found.
         """
@@ -158,8 +159,8 @@ class WaitSet(WaitSetCore):
     def sleep(self, seen: int, timeout: float) -> list[tuple[int, int]] | None:
         """Block until there is news after generation `seen`, at most so many seconds.
 
-        What is readable for the leader, who slept in the kernel and has to look at it now. It
-        leads until it says `leave`; the others get None, and hear its news.
+        The readable descriptors for the leader, which slept in the kernel and has to handle them.
+        It leads until it calls `leave`; the others get None, and receive its news.
         """
         if not self._lead(seen, timeout):
             return None
@@ -204,7 +205,7 @@ class WaitSet(WaitSetCore):
             self._cond.notify_all()
 
     def close(self) -> None:
-        """Release the descriptors, once nobody sleeps on them.
+        """Release the descriptors, once no thread sleeps on them.
 
         A leader that was woken and does not run yet would find nothing to wake up for, and sleep
         on, when its descriptors are gone.
@@ -250,9 +251,9 @@ class _Watched(Protocol):
 class Readiness:
     """A descriptor for `select`, `selectors` and asyncio: readable when its owner has something.
 
-    It is readable too when the process has to look at something (the progress engine's descriptor
-    is in it), since only a look can tell for whom that is. Descriptors are made at the first
-    `fileno()`; whoever has one may sleep on it at any time.
+    It is readable too when the process has to poll (the progress engine's descriptor
+    is in it), since only a poll can tell for which object that is. Descriptors are made at the
+    first `fileno()`; its holder may sleep on it at any time.
     """
 
     def __init__(self, engine: _Watched) -> None:

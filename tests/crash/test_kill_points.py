@@ -26,7 +26,7 @@ POINTS = sorted(
     }
 )
 BOUND = 5_000_000
-"""Microseconds: far more than it takes, so that a busy machine is no failure."""
+"""Microseconds: far more than it takes, so that a busy machine is not a failure."""
 
 pytestmark = pytest.mark.crash
 

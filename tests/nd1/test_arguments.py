@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What calls of version 1 say to values that are no numbers, no memory, or too large."""
+"""What calls of version 1 say to values that are not numbers, no memory, or too large."""
 
 import math
 from collections.abc import Callable
@@ -19,7 +19,7 @@ BOTH = int(OpFlag.ALLOW_READ | OpFlag.ALLOW_WRITE)
 
 @pytest.mark.parametrize("value", NO_INTEGERS, ids=repr)
 def test_sge_refuses_what_is_no_integer(value: Any) -> None:
-    """An empty list is no handle, and so is nothing that only looks like 0 inline data."""
+    """An empty list is not a handle, and so is nothing that only looks like 0 inline data."""
     with nd_error(Status.INVALID_PARAMETER_2, match="length"):
         nd.Sge(4096, value, 1)
     with nd_error(Status.INVALID_PARAMETER_3, match="token"):

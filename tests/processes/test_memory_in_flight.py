@@ -68,7 +68,7 @@ def test_deregistering_waits_for_no_copy_that_only_a_poll_would_run(polls: int) 
 @pytest.mark.slow
 @pytest.mark.parametrize("polls", [1, 2, 3])
 def test_no_copy_that_a_poll_prepared_writes_into_memory_given_back(polls: int) -> None:
-    """The other side of the above: what the copies would fill is no message's any more."""
+    """The other side of the above: what the copies would fill is not a message's any more."""
     with shmnd.open_adapter(rnr_timeout=60.0) as sender, shmnd.open_adapter() as receiver:
         listener = listening(receiver)
         cq = receiver.create_completion_queue(256)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compile the loop of the soak, which is no part of the product, and load it."""
+"""Compile the loop of the soak, which is not a part of the product, and load it."""
 
 import importlib.util
 import subprocess

@@ -288,7 +288,7 @@ cdef object _reachable = None
 def private_memory_is_reachable() -> bool:
     """Does the kernel let other processes of this user copy our private memory? Tried once.
 
-    A child that is no debugger of ours tries, as a peer would. Where a security module asks for
+    A child that is not a debugger of ours tries, as a peer would. Where a security module asks for
     the consent of the process that is copied from, it is given here: whoever registers private
     memory for remote access wants it.
     """

@@ -91,7 +91,7 @@ cdef class Result:
 
 
 cdef class FailedResult(Result):
-    """A result that is no success: it knows why."""
+    """A result that is not a success: it knows why."""
 
     @property
     def detail(self) -> str:
@@ -397,7 +397,7 @@ cdef class CompletionCore:
         return r
 
     cdef object failure(self, const c.shmnd_cqe *e):
-        """Hand over a completion that is no success, with the reason."""
+        """Hand over a completion that is not a success, with the reason."""
         cdef FailedResult r = FailedResult.__new__(FailedResult)
         r.status = Status(e.status)
         r.request_type = _TYPES[e.type]

@@ -358,7 +358,7 @@ cdef class PostingCore(PairCore):
             self.refuse("bind", Status.INVALID_PARAMETER_6, None, flags)
         if not hasattr(memory_window, "_check_bind"):
             raise error(Status.INVALID_PARAMETER_3, "QueuePair.bind",
-                        f"{type(memory_window).__name__} is no MemoryWindow")
+                        f"{type(memory_window).__name__} is not a MemoryWindow")
         address = index_given("QueuePair.bind", "address", address)
         length = index_given("QueuePair.bind", "length", length)
         memory_window._check_bind(self, memory_region, address, length, flag)
@@ -378,7 +378,7 @@ cdef class PostingCore(PairCore):
             self.refuse("invalidate", Status.INVALID_PARAMETER_3, None, flags)
         if not hasattr(memory_window, "_check_bind"):
             raise error(Status.INVALID_PARAMETER_2, "QueuePair.invalidate",
-                        f"{type(memory_window).__name__} is no MemoryWindow")
+                        f"{type(memory_window).__name__} is not a MemoryWindow")
         memory_window._check_invalidate(self)
         self._checked_connected("invalidate")
         outcome, token = memory_window._invalidate(self)

@@ -31,7 +31,7 @@ _PRIVATE = int(c.SHMND_PRIVATE_MEMORY)
 
 
 cdef inline object _whole(object value):
-    """The int that a value stands for; None for what is no integer."""
+    """The int that a value stands for; None for what is not an integer."""
     if type(value) is int:
         return value
     return integer(value) if PyIndex_Check(value) else None
@@ -64,7 +64,7 @@ cdef class Sge:
             raise error(Status.INVALID_PARAMETER_2, "Sge",
                         f"length {length!r} is outside 0..2**32-1")
         if not 0 <= address <= 0xFFFFFFFFFFFFFFFF:
-            raise error(Status.INVALID_PARAMETER_1, "Sge", f"{address} is no address")
+            raise error(Status.INVALID_PARAMETER_1, "Sge", f"{address} is not an address")
         if number is None or not 0 <= number <= 0xFFFFFFFF:
             raise error(Status.INVALID_PARAMETER_3, "Sge",
                         f"token {token!r} is outside 0..2**32-1; pass MemoryRegion.local_token, "

@@ -83,7 +83,7 @@ def _require_sealed(fd: int, nbytes: int) -> None:
     found = os.fstat(fd)
     size = found.st_size
     if _fstatfs(fd, &where) != 0 or where.f_type != _TMPFS:
-        why = "is no shared memory"
+        why = "is not shared memory"
     elif not 0 < nbytes <= size:
         why = f"holds {size} bytes, {nbytes} were announced"
     elif not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:

@@ -254,7 +254,7 @@ def test_the_word_that_all_is_there_may_overtake_credits_of_other_lanes() -> Non
             incoming=object(),
         )
 
-    # Each Send is worth a credit; the first of these messages is no credit at all.
+    # Each Send is worth a credit; the first of these messages is not a credit at all.
     for place in (0, 0, 0, 1):
         queue.add(RequestType.RECEIVE)
         queue.results[-1].queue_pair_context = place

@@ -710,7 +710,9 @@ def test_messages_name_call_value_and_limit(sides: Sides) -> None:
     end = sides.active
     with pytest.raises(ValueError, match=r"Connector\.connect: 513 bytes .* 512 \(MaxCallerData\)"):
         end.connector.connect(end.qp, sides.address, 0, 0, bytes(513))
-    with pytest.raises(OSError, match=r"Connector\.connect: 192\.0\.2\.1 is no address of this"):
+    with pytest.raises(
+        OSError, match=r"Connector\.connect: 192\.0\.2\.1 is not an address of this"
+    ):
         end.connector.connect(end.qp, ("192.0.2.1", 7))
     refused = end.connector.connect(end.qp, ("127.0.0.1", 7))
     with pytest.raises(ConnectionRefusedError) as caught:

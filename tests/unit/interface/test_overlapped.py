@@ -161,7 +161,7 @@ def test_a_file_belongs_to_one_adapter(world: World, adapter: FakeAdapter) -> No
     assert require_file(file, adapter, "test") is file
     with pytest.raises(ValueError, match="test: the overlapped file is of another adapter"):
         require_file(file, world.adapter(engine=adapter.engine), "test")
-    with pytest.raises(ValueError, match="int is no OverlappedFile"):
+    with pytest.raises(ValueError, match="int is not an OverlappedFile"):
         require_file(7, adapter, "test")
     file.close()
     with pytest.raises(ValueError, match="is closed"):

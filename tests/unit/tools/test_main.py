@@ -63,14 +63,14 @@ def test_every_verb_has_an_example_that_is_right(command: argparse.ArgumentParse
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["top", "--interval", "0"], "'0' is no number of seconds from 0.01 to 3,600"),
-        (["top", "--interval", "soon"], "'soon' is no number of seconds from 0.01 to 3,600"),
-        (["top", "--count", "0"], "'0' is no number of things from 1 on"),
-        (["trace", "--for", "nan"], "'nan' is no number of seconds from 0 to 1,000,000"),
-        (["trace", "--pid", "-1"], "'-1' is no process id from 1 on"),
+        (["top", "--interval", "0"], "'0' is not a number of seconds from 0.01 to 3,600"),
+        (["top", "--interval", "soon"], "'soon' is not a number of seconds from 0.01 to 3,600"),
+        (["top", "--count", "0"], "'0' is not a number of things from 1 on"),
+        (["trace", "--for", "nan"], "'nan' is not a number of seconds from 0 to 1,000,000"),
+        (["trace", "--pid", "-1"], "'-1' is not a process id from 1 on"),
         (["trace", "--address", "::1"], "'::1' is not an address as 127.0.0.1:50123"),
         (["trace", "--address", "here:1"], "'here:1' is not an address as 127.0.0.1:50123"),
-        (["broker", "run", "--idle", "-1"], "'-1' is no number of seconds from 0 to"),
+        (["broker", "run", "--idle", "-1"], "'-1' is not a number of seconds from 0 to"),
     ],
 )
 def test_an_option_says_what_it_takes(
