@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine's headers without an interpreter, plain and under the sanitizers."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+HERE: Final = Path(__file__).parent / "native"
+ROOT: Final = Path(__file__).parents[2]
+FOLDERS: Final = [HERE, ROOT / "tests/native", ROOT / "shmnd/ring", ROOT / "shmnd/mpi"]
+WARNINGS: Final = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-function"]
+FLAVOURS: Final = {
+    "plain": ["-O2"],
+    "sanitized": ["-Og", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+    # The thread sanitizer does not model fences.
+    "threads": ["-O1", "-fsanitize=thread", "-Wno-tsan"],
+}
+CASES: Final = [
+    ("test_ranks", "plain"),
+    ("test_ranks", "sanitized"),
+    ("test_lanes", "plain"),
+    ("test_lanes", "threads"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("program", "flavour"), CASES)
+def test_program(program: str, flavour: str, tmp_path: Path) -> None:
+    binary = tmp_path / program
+    command = ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-g1", *WARNINGS, *FLAVOURS[flavour]]
+    command += [*(f"-I{folder}" for folder in FOLDERS), "-pthread", str(HERE / f"{program}.c")]
+    built = subprocess.run(
+        [*command, "-o", str(binary)], capture_output=True, text=True, check=False, timeout=200
+    )
+    assert built.returncode == 0, built.stderr
+    ran = subprocess.run([binary], capture_output=True, text=True, check=False, timeout=150)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.search(r"^[1-9]\d* tests passed$", ran.stdout, re.MULTILINE), ran.stdout
+
+
+def test_every_order_of_a_lane_names_both_sides() -> None:
+    text = "\n".join(path.read_text() for path in (ROOT / "shmnd/mpi").glob("*.h"))
+    for label in ("bell", "shown", "room", "wants"):
+        uses = re.findall(rf"SYNC {label}\b[^\n]*", text)
+        assert len(uses) >= 3, f"{label}: the argument and both sides, found {uses}"
