@@ -4,1142 +4,192 @@
 Importing it initializes MPI, unless `mpi4py.rc` says otherwise, and leaves it when Python ends.
 """
 
-from typing import Any, NoReturn
+# ruff: isort: skip_file
+# fmt: off
+from typing import Any as _Any, NoReturn as _NoReturn
 
-from shmnd.mpi.buffer import (
-    Alloc_mem as Alloc_mem,
-)
-from shmnd.mpi.buffer import (
-    Free_mem as Free_mem,
-)
-from shmnd.mpi.buffer import (
-    buffer as buffer,
-)
-from shmnd.mpi.buffer import (
-    memory as memory,
-)
-from shmnd.mpi.comm import (
-    COMM_NULL as COMM_NULL,
-)
-from shmnd.mpi.comm import (
-    Comm as Comm,
-)
-from shmnd.mpi.constants import (
-    ANY_SOURCE as ANY_SOURCE,
-)
-from shmnd.mpi.constants import (
-    ANY_TAG as ANY_TAG,
-)
-from shmnd.mpi.constants import (
-    APPNUM as APPNUM,
-)
-from shmnd.mpi.constants import (
-    BSEND_OVERHEAD as BSEND_OVERHEAD,
-)
-from shmnd.mpi.constants import (
-    CART as CART,
-)
-from shmnd.mpi.constants import (
-    COMBINER_CONTIGUOUS as COMBINER_CONTIGUOUS,
-)
-from shmnd.mpi.constants import (
-    COMBINER_DARRAY as COMBINER_DARRAY,
-)
-from shmnd.mpi.constants import (
-    COMBINER_DUP as COMBINER_DUP,
-)
-from shmnd.mpi.constants import (
-    COMBINER_F90_COMPLEX as COMBINER_F90_COMPLEX,
-)
-from shmnd.mpi.constants import (
-    COMBINER_F90_INTEGER as COMBINER_F90_INTEGER,
-)
-from shmnd.mpi.constants import (
-    COMBINER_F90_REAL as COMBINER_F90_REAL,
-)
-from shmnd.mpi.constants import (
-    COMBINER_HINDEXED as COMBINER_HINDEXED,
-)
-from shmnd.mpi.constants import (
-    COMBINER_HINDEXED_BLOCK as COMBINER_HINDEXED_BLOCK,
-)
-from shmnd.mpi.constants import (
-    COMBINER_HVECTOR as COMBINER_HVECTOR,
-)
-from shmnd.mpi.constants import (
-    COMBINER_INDEXED as COMBINER_INDEXED,
-)
-from shmnd.mpi.constants import (
-    COMBINER_INDEXED_BLOCK as COMBINER_INDEXED_BLOCK,
-)
-from shmnd.mpi.constants import (
-    COMBINER_NAMED as COMBINER_NAMED,
-)
-from shmnd.mpi.constants import (
-    COMBINER_RESIZED as COMBINER_RESIZED,
-)
-from shmnd.mpi.constants import (
-    COMBINER_STRUCT as COMBINER_STRUCT,
-)
-from shmnd.mpi.constants import (
-    COMBINER_SUBARRAY as COMBINER_SUBARRAY,
-)
-from shmnd.mpi.constants import (
-    COMBINER_VALUE_INDEX as COMBINER_VALUE_INDEX,
-)
-from shmnd.mpi.constants import (
-    COMBINER_VECTOR as COMBINER_VECTOR,
-)
-from shmnd.mpi.constants import (
-    COMM_TYPE_HW_GUIDED as COMM_TYPE_HW_GUIDED,
-)
-from shmnd.mpi.constants import (
-    COMM_TYPE_HW_UNGUIDED as COMM_TYPE_HW_UNGUIDED,
-)
-from shmnd.mpi.constants import (
-    COMM_TYPE_RESOURCE_GUIDED as COMM_TYPE_RESOURCE_GUIDED,
-)
-from shmnd.mpi.constants import (
-    COMM_TYPE_SHARED as COMM_TYPE_SHARED,
-)
-from shmnd.mpi.constants import (
-    CONGRUENT as CONGRUENT,
-)
-from shmnd.mpi.constants import (
-    DISP_CUR as DISP_CUR,
-)
-from shmnd.mpi.constants import (
-    DISPLACEMENT_CURRENT as DISPLACEMENT_CURRENT,
-)
-from shmnd.mpi.constants import (
-    DIST_GRAPH as DIST_GRAPH,
-)
-from shmnd.mpi.constants import (
-    DISTRIBUTE_BLOCK as DISTRIBUTE_BLOCK,
-)
-from shmnd.mpi.constants import (
-    DISTRIBUTE_CYCLIC as DISTRIBUTE_CYCLIC,
-)
-from shmnd.mpi.constants import (
-    DISTRIBUTE_DFLT_DARG as DISTRIBUTE_DFLT_DARG,
-)
-from shmnd.mpi.constants import (
-    DISTRIBUTE_NONE as DISTRIBUTE_NONE,
-)
-from shmnd.mpi.constants import (
-    ERR_ABI as ERR_ABI,
-)
-from shmnd.mpi.constants import (
-    ERR_ACCESS as ERR_ACCESS,
-)
-from shmnd.mpi.constants import (
-    ERR_AMODE as ERR_AMODE,
-)
-from shmnd.mpi.constants import (
-    ERR_ARG as ERR_ARG,
-)
-from shmnd.mpi.constants import (
-    ERR_ASSERT as ERR_ASSERT,
-)
-from shmnd.mpi.constants import (
-    ERR_BAD_FILE as ERR_BAD_FILE,
-)
-from shmnd.mpi.constants import (
-    ERR_BASE as ERR_BASE,
-)
-from shmnd.mpi.constants import (
-    ERR_BUFFER as ERR_BUFFER,
-)
-from shmnd.mpi.constants import (
-    ERR_COMM as ERR_COMM,
-)
-from shmnd.mpi.constants import (
-    ERR_CONVERSION as ERR_CONVERSION,
-)
-from shmnd.mpi.constants import (
-    ERR_COUNT as ERR_COUNT,
-)
-from shmnd.mpi.constants import (
-    ERR_DIMS as ERR_DIMS,
-)
-from shmnd.mpi.constants import (
-    ERR_DISP as ERR_DISP,
-)
-from shmnd.mpi.constants import (
-    ERR_DUP_DATAREP as ERR_DUP_DATAREP,
-)
-from shmnd.mpi.constants import (
-    ERR_ERRHANDLER as ERR_ERRHANDLER,
-)
-from shmnd.mpi.constants import (
-    ERR_FILE as ERR_FILE,
-)
-from shmnd.mpi.constants import (
-    ERR_FILE_EXISTS as ERR_FILE_EXISTS,
-)
-from shmnd.mpi.constants import (
-    ERR_FILE_IN_USE as ERR_FILE_IN_USE,
-)
-from shmnd.mpi.constants import (
-    ERR_GROUP as ERR_GROUP,
-)
-from shmnd.mpi.constants import (
-    ERR_IN_STATUS as ERR_IN_STATUS,
-)
-from shmnd.mpi.constants import (
-    ERR_INFO as ERR_INFO,
-)
-from shmnd.mpi.constants import (
-    ERR_INFO_KEY as ERR_INFO_KEY,
-)
-from shmnd.mpi.constants import (
-    ERR_INFO_NOKEY as ERR_INFO_NOKEY,
-)
-from shmnd.mpi.constants import (
-    ERR_INFO_VALUE as ERR_INFO_VALUE,
-)
-from shmnd.mpi.constants import (
-    ERR_INTERN as ERR_INTERN,
-)
-from shmnd.mpi.constants import (
-    ERR_IO as ERR_IO,
-)
-from shmnd.mpi.constants import (
-    ERR_KEYVAL as ERR_KEYVAL,
-)
-from shmnd.mpi.constants import (
-    ERR_LASTCODE as ERR_LASTCODE,
-)
-from shmnd.mpi.constants import (
-    ERR_LOCKTYPE as ERR_LOCKTYPE,
-)
-from shmnd.mpi.constants import (
-    ERR_NAME as ERR_NAME,
-)
-from shmnd.mpi.constants import (
-    ERR_NO_MEM as ERR_NO_MEM,
-)
-from shmnd.mpi.constants import (
-    ERR_NO_SPACE as ERR_NO_SPACE,
-)
-from shmnd.mpi.constants import (
-    ERR_NO_SUCH_FILE as ERR_NO_SUCH_FILE,
-)
-from shmnd.mpi.constants import (
-    ERR_NOT_SAME as ERR_NOT_SAME,
-)
-from shmnd.mpi.constants import (
-    ERR_OP as ERR_OP,
-)
-from shmnd.mpi.constants import (
-    ERR_OTHER as ERR_OTHER,
-)
-from shmnd.mpi.constants import (
-    ERR_PENDING as ERR_PENDING,
-)
-from shmnd.mpi.constants import (
-    ERR_PORT as ERR_PORT,
-)
-from shmnd.mpi.constants import (
-    ERR_PROC_ABORTED as ERR_PROC_ABORTED,
-)
-from shmnd.mpi.constants import (
-    ERR_PROC_FAILED as ERR_PROC_FAILED,
-)
-from shmnd.mpi.constants import (
-    ERR_PROC_FAILED_PENDING as ERR_PROC_FAILED_PENDING,
-)
-from shmnd.mpi.constants import (
-    ERR_QUOTA as ERR_QUOTA,
-)
-from shmnd.mpi.constants import (
-    ERR_RANK as ERR_RANK,
-)
-from shmnd.mpi.constants import (
-    ERR_READ_ONLY as ERR_READ_ONLY,
-)
-from shmnd.mpi.constants import (
-    ERR_REQUEST as ERR_REQUEST,
-)
-from shmnd.mpi.constants import (
-    ERR_REVOKED as ERR_REVOKED,
-)
-from shmnd.mpi.constants import (
-    ERR_RMA_ATTACH as ERR_RMA_ATTACH,
-)
-from shmnd.mpi.constants import (
-    ERR_RMA_CONFLICT as ERR_RMA_CONFLICT,
-)
-from shmnd.mpi.constants import (
-    ERR_RMA_FLAVOR as ERR_RMA_FLAVOR,
-)
-from shmnd.mpi.constants import (
-    ERR_RMA_RANGE as ERR_RMA_RANGE,
-)
-from shmnd.mpi.constants import (
-    ERR_RMA_SHARED as ERR_RMA_SHARED,
-)
-from shmnd.mpi.constants import (
-    ERR_RMA_SYNC as ERR_RMA_SYNC,
-)
-from shmnd.mpi.constants import (
-    ERR_ROOT as ERR_ROOT,
-)
-from shmnd.mpi.constants import (
-    ERR_SERVICE as ERR_SERVICE,
-)
-from shmnd.mpi.constants import (
-    ERR_SESSION as ERR_SESSION,
-)
-from shmnd.mpi.constants import (
-    ERR_SIZE as ERR_SIZE,
-)
-from shmnd.mpi.constants import (
-    ERR_SPAWN as ERR_SPAWN,
-)
-from shmnd.mpi.constants import (
-    ERR_TAG as ERR_TAG,
-)
-from shmnd.mpi.constants import (
-    ERR_TOPOLOGY as ERR_TOPOLOGY,
-)
-from shmnd.mpi.constants import (
-    ERR_TRUNCATE as ERR_TRUNCATE,
-)
-from shmnd.mpi.constants import (
-    ERR_TYPE as ERR_TYPE,
-)
-from shmnd.mpi.constants import (
-    ERR_UNKNOWN as ERR_UNKNOWN,
-)
-from shmnd.mpi.constants import (
-    ERR_UNSUPPORTED_DATAREP as ERR_UNSUPPORTED_DATAREP,
-)
-from shmnd.mpi.constants import (
-    ERR_UNSUPPORTED_OPERATION as ERR_UNSUPPORTED_OPERATION,
-)
-from shmnd.mpi.constants import (
-    ERR_VALUE_TOO_LARGE as ERR_VALUE_TOO_LARGE,
-)
-from shmnd.mpi.constants import (
-    ERR_WIN as ERR_WIN,
-)
-from shmnd.mpi.constants import (
-    F_ERROR as F_ERROR,
-)
-from shmnd.mpi.constants import (
-    F_SOURCE as F_SOURCE,
-)
-from shmnd.mpi.constants import (
-    F_STATUS_SIZE as F_STATUS_SIZE,
-)
-from shmnd.mpi.constants import (
-    F_TAG as F_TAG,
-)
-from shmnd.mpi.constants import (
-    GRAPH as GRAPH,
-)
-from shmnd.mpi.constants import (
-    IDENT as IDENT,
-)
-from shmnd.mpi.constants import (
-    IO as IO,
-)
-from shmnd.mpi.constants import (
-    KEYVAL_INVALID as KEYVAL_INVALID,
-)
-from shmnd.mpi.constants import (
-    LASTUSEDCODE as LASTUSEDCODE,
-)
-from shmnd.mpi.constants import (
-    LOCK_EXCLUSIVE as LOCK_EXCLUSIVE,
-)
-from shmnd.mpi.constants import (
-    LOCK_SHARED as LOCK_SHARED,
-)
-from shmnd.mpi.constants import (
-    MAX_DATAREP_STRING as MAX_DATAREP_STRING,
-)
-from shmnd.mpi.constants import (
-    MAX_ERROR_STRING as MAX_ERROR_STRING,
-)
-from shmnd.mpi.constants import (
-    MAX_INFO_KEY as MAX_INFO_KEY,
-)
-from shmnd.mpi.constants import (
-    MAX_INFO_VAL as MAX_INFO_VAL,
-)
-from shmnd.mpi.constants import (
-    MAX_LIBRARY_VERSION_STRING as MAX_LIBRARY_VERSION_STRING,
-)
-from shmnd.mpi.constants import (
-    MAX_OBJECT_NAME as MAX_OBJECT_NAME,
-)
-from shmnd.mpi.constants import (
-    MAX_PORT_NAME as MAX_PORT_NAME,
-)
-from shmnd.mpi.constants import (
-    MAX_PROCESSOR_NAME as MAX_PROCESSOR_NAME,
-)
-from shmnd.mpi.constants import (
-    MAX_PSET_NAME_LEN as MAX_PSET_NAME_LEN,
-)
-from shmnd.mpi.constants import (
-    MAX_STRINGTAG_LEN as MAX_STRINGTAG_LEN,
-)
-from shmnd.mpi.constants import (
-    MODE_APPEND as MODE_APPEND,
-)
-from shmnd.mpi.constants import (
-    MODE_CREATE as MODE_CREATE,
-)
-from shmnd.mpi.constants import (
-    MODE_DELETE_ON_CLOSE as MODE_DELETE_ON_CLOSE,
-)
-from shmnd.mpi.constants import (
-    MODE_EXCL as MODE_EXCL,
-)
-from shmnd.mpi.constants import (
-    MODE_NOCHECK as MODE_NOCHECK,
-)
-from shmnd.mpi.constants import (
-    MODE_NOPRECEDE as MODE_NOPRECEDE,
-)
-from shmnd.mpi.constants import (
-    MODE_NOPUT as MODE_NOPUT,
-)
-from shmnd.mpi.constants import (
-    MODE_NOSTORE as MODE_NOSTORE,
-)
-from shmnd.mpi.constants import (
-    MODE_NOSUCCEED as MODE_NOSUCCEED,
-)
-from shmnd.mpi.constants import (
-    MODE_RDONLY as MODE_RDONLY,
-)
-from shmnd.mpi.constants import (
-    MODE_RDWR as MODE_RDWR,
-)
-from shmnd.mpi.constants import (
-    MODE_SEQUENTIAL as MODE_SEQUENTIAL,
-)
-from shmnd.mpi.constants import (
-    MODE_UNIQUE_OPEN as MODE_UNIQUE_OPEN,
-)
-from shmnd.mpi.constants import (
-    MODE_WRONLY as MODE_WRONLY,
-)
-from shmnd.mpi.constants import (
-    ORDER_C as ORDER_C,
-)
-from shmnd.mpi.constants import (
-    ORDER_F as ORDER_F,
-)
-from shmnd.mpi.constants import (
-    ORDER_FORTRAN as ORDER_FORTRAN,
-)
-from shmnd.mpi.constants import (
-    PROC_NULL as PROC_NULL,
-)
-from shmnd.mpi.constants import (
-    ROOT as ROOT,
-)
-from shmnd.mpi.constants import (
-    SEEK_CUR as SEEK_CUR,
-)
-from shmnd.mpi.constants import (
-    SEEK_END as SEEK_END,
-)
-from shmnd.mpi.constants import (
-    SEEK_SET as SEEK_SET,
-)
-from shmnd.mpi.constants import (
-    SIMILAR as SIMILAR,
-)
-from shmnd.mpi.constants import (
-    SUBVERSION as SUBVERSION,
-)
-from shmnd.mpi.constants import (
-    SUCCESS as SUCCESS,
-)
-from shmnd.mpi.constants import (
-    TAG_UB as TAG_UB,
-)
-from shmnd.mpi.constants import (
-    THREAD_FUNNELED as THREAD_FUNNELED,
-)
-from shmnd.mpi.constants import (
-    THREAD_MULTIPLE as THREAD_MULTIPLE,
-)
-from shmnd.mpi.constants import (
-    THREAD_SERIALIZED as THREAD_SERIALIZED,
-)
-from shmnd.mpi.constants import (
-    THREAD_SINGLE as THREAD_SINGLE,
-)
-from shmnd.mpi.constants import (
-    TYPECLASS_COMPLEX as TYPECLASS_COMPLEX,
-)
-from shmnd.mpi.constants import (
-    TYPECLASS_INTEGER as TYPECLASS_INTEGER,
-)
-from shmnd.mpi.constants import (
-    TYPECLASS_LOGICAL as TYPECLASS_LOGICAL,
-)
-from shmnd.mpi.constants import (
-    TYPECLASS_REAL as TYPECLASS_REAL,
-)
-from shmnd.mpi.constants import (
-    UNDEFINED as UNDEFINED,
-)
-from shmnd.mpi.constants import (
-    UNEQUAL as UNEQUAL,
-)
-from shmnd.mpi.constants import (
-    UNIVERSE_SIZE as UNIVERSE_SIZE,
-)
-from shmnd.mpi.constants import (
-    UNWEIGHTED as UNWEIGHTED,
-)
-from shmnd.mpi.constants import (
-    VERSION as VERSION,
-)
-from shmnd.mpi.constants import (
-    WEIGHTS_EMPTY as WEIGHTS_EMPTY,
-)
-from shmnd.mpi.constants import (
-    WIN_BASE as WIN_BASE,
-)
-from shmnd.mpi.constants import (
-    WIN_CREATE_FLAVOR as WIN_CREATE_FLAVOR,
-)
-from shmnd.mpi.constants import (
-    WIN_DISP_UNIT as WIN_DISP_UNIT,
-)
-from shmnd.mpi.constants import (
-    WIN_FLAVOR as WIN_FLAVOR,
-)
-from shmnd.mpi.constants import (
-    WIN_FLAVOR_ALLOCATE as WIN_FLAVOR_ALLOCATE,
-)
-from shmnd.mpi.constants import (
-    WIN_FLAVOR_CREATE as WIN_FLAVOR_CREATE,
-)
-from shmnd.mpi.constants import (
-    WIN_FLAVOR_DYNAMIC as WIN_FLAVOR_DYNAMIC,
-)
-from shmnd.mpi.constants import (
-    WIN_FLAVOR_SHARED as WIN_FLAVOR_SHARED,
-)
-from shmnd.mpi.constants import (
-    WIN_MODEL as WIN_MODEL,
-)
-from shmnd.mpi.constants import (
-    WIN_SEPARATE as WIN_SEPARATE,
-)
-from shmnd.mpi.constants import (
-    WIN_SIZE as WIN_SIZE,
-)
-from shmnd.mpi.constants import (
-    WIN_UNIFIED as WIN_UNIFIED,
-)
-from shmnd.mpi.constants import (
-    WTIME_IS_GLOBAL as WTIME_IS_GLOBAL,
-)
-from shmnd.mpi.datatype import (
-    AINT as AINT,
-)
-from shmnd.mpi.datatype import (
-    BFLOAT16_T as BFLOAT16_T,
-)
-from shmnd.mpi.datatype import (
-    BOOL as BOOL,
-)
-from shmnd.mpi.datatype import (
-    BYTE as BYTE,
-)
-from shmnd.mpi.datatype import (
-    C_BOOL as C_BOOL,
-)
-from shmnd.mpi.datatype import (
-    C_COMPLEX as C_COMPLEX,
-)
-from shmnd.mpi.datatype import (
-    C_DOUBLE_COMPLEX as C_DOUBLE_COMPLEX,
-)
-from shmnd.mpi.datatype import (
-    C_FLOAT_COMPLEX as C_FLOAT_COMPLEX,
-)
-from shmnd.mpi.datatype import (
-    C_LONG_DOUBLE_COMPLEX as C_LONG_DOUBLE_COMPLEX,
-)
-from shmnd.mpi.datatype import (
-    CHAR as CHAR,
-)
-from shmnd.mpi.datatype import (
-    CHARACTER as CHARACTER,
-)
-from shmnd.mpi.datatype import (
-    COMPLEX as COMPLEX,
-)
-from shmnd.mpi.datatype import (
-    COMPLEX4 as COMPLEX4,
-)
-from shmnd.mpi.datatype import (
-    COMPLEX8 as COMPLEX8,
-)
-from shmnd.mpi.datatype import (
-    COMPLEX16 as COMPLEX16,
-)
-from shmnd.mpi.datatype import (
-    COMPLEX32 as COMPLEX32,
-)
-from shmnd.mpi.datatype import (
-    COUNT as COUNT,
-)
-from shmnd.mpi.datatype import (
-    CXX_BOOL as CXX_BOOL,
-)
-from shmnd.mpi.datatype import (
-    CXX_DOUBLE_COMPLEX as CXX_DOUBLE_COMPLEX,
-)
-from shmnd.mpi.datatype import (
-    CXX_FLOAT_COMPLEX as CXX_FLOAT_COMPLEX,
-)
-from shmnd.mpi.datatype import (
-    CXX_LONG_DOUBLE_COMPLEX as CXX_LONG_DOUBLE_COMPLEX,
-)
-from shmnd.mpi.datatype import (
-    DATATYPE_NULL as DATATYPE_NULL,
-)
-from shmnd.mpi.datatype import (
-    DOUBLE as DOUBLE,
-)
-from shmnd.mpi.datatype import (
-    DOUBLE_COMPLEX as DOUBLE_COMPLEX,
-)
-from shmnd.mpi.datatype import (
-    DOUBLE_INT as DOUBLE_INT,
-)
-from shmnd.mpi.datatype import (
-    DOUBLE_PRECISION as DOUBLE_PRECISION,
-)
-from shmnd.mpi.datatype import (
-    F_BOOL as F_BOOL,
-)
-from shmnd.mpi.datatype import (
-    F_COMPLEX as F_COMPLEX,
-)
-from shmnd.mpi.datatype import (
-    F_DOUBLE as F_DOUBLE,
-)
-from shmnd.mpi.datatype import (
-    F_DOUBLE_COMPLEX as F_DOUBLE_COMPLEX,
-)
-from shmnd.mpi.datatype import (
-    F_FLOAT as F_FLOAT,
-)
-from shmnd.mpi.datatype import (
-    F_FLOAT_COMPLEX as F_FLOAT_COMPLEX,
-)
-from shmnd.mpi.datatype import (
-    F_INT as F_INT,
-)
-from shmnd.mpi.datatype import (
-    FLOAT as FLOAT,
-)
-from shmnd.mpi.datatype import (
-    FLOAT16_T as FLOAT16_T,
-)
-from shmnd.mpi.datatype import (
-    FLOAT32_T as FLOAT32_T,
-)
-from shmnd.mpi.datatype import (
-    FLOAT64_T as FLOAT64_T,
-)
-from shmnd.mpi.datatype import (
-    FLOAT_INT as FLOAT_INT,
-)
-from shmnd.mpi.datatype import (
-    INT as INT,
-)
-from shmnd.mpi.datatype import (
-    INT8_T as INT8_T,
-)
-from shmnd.mpi.datatype import (
-    INT16_T as INT16_T,
-)
-from shmnd.mpi.datatype import (
-    INT32_T as INT32_T,
-)
-from shmnd.mpi.datatype import (
-    INT64_T as INT64_T,
-)
-from shmnd.mpi.datatype import (
-    INT_INT as INT_INT,
-)
-from shmnd.mpi.datatype import (
-    INTEGER as INTEGER,
-)
-from shmnd.mpi.datatype import (
-    INTEGER1 as INTEGER1,
-)
-from shmnd.mpi.datatype import (
-    INTEGER2 as INTEGER2,
-)
-from shmnd.mpi.datatype import (
-    INTEGER4 as INTEGER4,
-)
-from shmnd.mpi.datatype import (
-    INTEGER8 as INTEGER8,
-)
-from shmnd.mpi.datatype import (
-    INTEGER16 as INTEGER16,
-)
-from shmnd.mpi.datatype import (
-    LOGICAL as LOGICAL,
-)
-from shmnd.mpi.datatype import (
-    LOGICAL1 as LOGICAL1,
-)
-from shmnd.mpi.datatype import (
-    LOGICAL2 as LOGICAL2,
-)
-from shmnd.mpi.datatype import (
-    LOGICAL4 as LOGICAL4,
-)
-from shmnd.mpi.datatype import (
-    LOGICAL8 as LOGICAL8,
-)
-from shmnd.mpi.datatype import (
-    LOGICAL16 as LOGICAL16,
-)
-from shmnd.mpi.datatype import (
-    LONG as LONG,
-)
-from shmnd.mpi.datatype import (
-    LONG_DOUBLE as LONG_DOUBLE,
-)
-from shmnd.mpi.datatype import (
-    LONG_DOUBLE_INT as LONG_DOUBLE_INT,
-)
-from shmnd.mpi.datatype import (
-    LONG_INT as LONG_INT,
-)
-from shmnd.mpi.datatype import (
-    LONG_LONG as LONG_LONG,
-)
-from shmnd.mpi.datatype import (
-    OFFSET as OFFSET,
-)
-from shmnd.mpi.datatype import (
-    PACKED as PACKED,
-)
-from shmnd.mpi.datatype import (
-    REAL as REAL,
-)
-from shmnd.mpi.datatype import (
-    REAL2 as REAL2,
-)
-from shmnd.mpi.datatype import (
-    REAL4 as REAL4,
-)
-from shmnd.mpi.datatype import (
-    REAL8 as REAL8,
-)
-from shmnd.mpi.datatype import (
-    REAL16 as REAL16,
-)
-from shmnd.mpi.datatype import (
-    SHORT as SHORT,
-)
-from shmnd.mpi.datatype import (
-    SHORT_INT as SHORT_INT,
-)
-from shmnd.mpi.datatype import (
-    SIGNED_CHAR as SIGNED_CHAR,
-)
-from shmnd.mpi.datatype import (
-    SIGNED_INT as SIGNED_INT,
-)
-from shmnd.mpi.datatype import (
-    SIGNED_LONG as SIGNED_LONG,
-)
-from shmnd.mpi.datatype import (
-    SIGNED_LONG_LONG as SIGNED_LONG_LONG,
-)
-from shmnd.mpi.datatype import (
-    SIGNED_SHORT as SIGNED_SHORT,
-)
-from shmnd.mpi.datatype import (
-    SINT8_T as SINT8_T,
-)
-from shmnd.mpi.datatype import (
-    SINT16_T as SINT16_T,
-)
-from shmnd.mpi.datatype import (
-    SINT32_T as SINT32_T,
-)
-from shmnd.mpi.datatype import (
-    SINT64_T as SINT64_T,
-)
-from shmnd.mpi.datatype import (
-    TWOINT as TWOINT,
-)
-from shmnd.mpi.datatype import (
-    UINT8_T as UINT8_T,
-)
-from shmnd.mpi.datatype import (
-    UINT16_T as UINT16_T,
-)
-from shmnd.mpi.datatype import (
-    UINT32_T as UINT32_T,
-)
-from shmnd.mpi.datatype import (
-    UINT64_T as UINT64_T,
-)
-from shmnd.mpi.datatype import (
-    UNSIGNED as UNSIGNED,
-)
-from shmnd.mpi.datatype import (
-    UNSIGNED_CHAR as UNSIGNED_CHAR,
-)
-from shmnd.mpi.datatype import (
-    UNSIGNED_INT as UNSIGNED_INT,
-)
-from shmnd.mpi.datatype import (
-    UNSIGNED_LONG as UNSIGNED_LONG,
-)
-from shmnd.mpi.datatype import (
-    UNSIGNED_LONG_LONG as UNSIGNED_LONG_LONG,
-)
-from shmnd.mpi.datatype import (
-    UNSIGNED_SHORT as UNSIGNED_SHORT,
-)
-from shmnd.mpi.datatype import (
-    WCHAR as WCHAR,
-)
-from shmnd.mpi.datatype import (
-    Aint_add as Aint_add,
-)
-from shmnd.mpi.datatype import (
-    Aint_diff as Aint_diff,
-)
-from shmnd.mpi.datatype import (
-    Datatype as Datatype,
-)
-from shmnd.mpi.datatype import (
-    Get_address as Get_address,
-)
-from shmnd.mpi.datatype import (
-    _datatype_create as _datatype_create,
-)
-from shmnd.mpi.datatype import (
-    _datatype_decode as _datatype_decode,
-)
-from shmnd.mpi.datatype import (
-    _typealign as _typealign,
-)
-from shmnd.mpi.datatype import (
-    _typecode as _typecode,
-)
-from shmnd.mpi.datatype import (
-    _typedict as _typedict,
-)
-from shmnd.mpi.datatype import (
-    _typedict_c as _typedict_c,
-)
-from shmnd.mpi.datatype import (
-    _typedict_f as _typedict_f,
-)
-from shmnd.mpi.environment import (
-    Close_port as Close_port,
-)
-from shmnd.mpi.environment import (
-    Finalize as Finalize,
-)
-from shmnd.mpi.environment import (
-    Get_abi_fortran_info as Get_abi_fortran_info,
-)
-from shmnd.mpi.environment import (
-    Get_abi_info as Get_abi_info,
-)
-from shmnd.mpi.environment import (
-    Get_abi_version as Get_abi_version,
-)
-from shmnd.mpi.environment import (
-    Get_hw_resource_info as Get_hw_resource_info,
-)
-from shmnd.mpi.environment import (
-    Get_library_version as Get_library_version,
-)
-from shmnd.mpi.environment import (
-    Get_processor_name as Get_processor_name,
-)
-from shmnd.mpi.environment import (
-    Get_version as Get_version,
-)
-from shmnd.mpi.environment import (
-    Init as Init,
-)
-from shmnd.mpi.environment import (
-    Init_thread as Init_thread,
-)
-from shmnd.mpi.environment import (
-    Is_finalized as Is_finalized,
-)
-from shmnd.mpi.environment import (
-    Is_initialized as Is_initialized,
-)
-from shmnd.mpi.environment import (
-    Is_thread_main as Is_thread_main,
-)
-from shmnd.mpi.environment import (
-    Lookup_name as Lookup_name,
-)
-from shmnd.mpi.environment import (
-    Open_port as Open_port,
-)
-from shmnd.mpi.environment import (
-    Pcontrol as Pcontrol,
-)
-from shmnd.mpi.environment import (
-    Publish_name as Publish_name,
-)
-from shmnd.mpi.environment import (
-    Query_thread as Query_thread,
-)
-from shmnd.mpi.environment import (
-    Register_datarep as Register_datarep,
-)
-from shmnd.mpi.environment import (
-    Unpublish_name as Unpublish_name,
-)
-from shmnd.mpi.environment import (
-    Wtick as Wtick,
-)
-from shmnd.mpi.environment import (
-    Wtime as Wtime,
-)
-from shmnd.mpi.environment import (
-    _set_abort_status as _set_abort_status,
-)
-from shmnd.mpi.environment import (
-    get_vendor as get_vendor,
-)
+from shmnd.mpi import buffering as _buffering, coll_objects as _coll_objects
 from shmnd.mpi.environment import start as _start
-from shmnd.mpi.errhandler import (
-    ERRHANDLER_NULL as ERRHANDLER_NULL,
-)
-from shmnd.mpi.errhandler import (
-    ERRORS_ABORT as ERRORS_ABORT,
-)
-from shmnd.mpi.errhandler import (
-    ERRORS_ARE_FATAL as ERRORS_ARE_FATAL,
-)
-from shmnd.mpi.errhandler import (
-    ERRORS_RETURN as ERRORS_RETURN,
-)
-from shmnd.mpi.errhandler import (
-    Errhandler as Errhandler,
-)
-from shmnd.mpi.errors import (
-    Add_error_class as Add_error_class,
-)
-from shmnd.mpi.errors import (
-    Add_error_code as Add_error_code,
-)
-from shmnd.mpi.errors import (
-    Add_error_string as Add_error_string,
-)
-from shmnd.mpi.errors import (
-    Exception as Exception,
-)
-from shmnd.mpi.errors import (
-    Get_error_class as Get_error_class,
-)
-from shmnd.mpi.errors import (
-    Get_error_string as Get_error_string,
-)
-from shmnd.mpi.errors import (
-    Remove_error_class as Remove_error_class,
-)
-from shmnd.mpi.errors import (
-    Remove_error_code as Remove_error_code,
-)
-from shmnd.mpi.errors import (
-    Remove_error_string as Remove_error_string,
-)
-from shmnd.mpi.file import (
-    FILE_NULL as FILE_NULL,
-)
-from shmnd.mpi.file import (
-    File as File,
-)
-from shmnd.mpi.group import (
-    GROUP_EMPTY as GROUP_EMPTY,
-)
-from shmnd.mpi.group import (
-    GROUP_NULL as GROUP_NULL,
-)
-from shmnd.mpi.group import (
-    Group as Group,
-)
-from shmnd.mpi.info import (
-    INFO_ENV as INFO_ENV,
-)
-from shmnd.mpi.info import (
-    INFO_NULL as INFO_NULL,
-)
-from shmnd.mpi.info import (
-    Info as Info,
-)
-from shmnd.mpi.intercomm import (
-    Intercomm as Intercomm,
-)
-from shmnd.mpi.intracomm import (
-    COMM_SELF as COMM_SELF,
-)
-from shmnd.mpi.intracomm import (
-    COMM_WORLD as COMM_WORLD,
-)
-from shmnd.mpi.intracomm import (
-    Intracomm as Intracomm,
-)
-from shmnd.mpi.message import (
-    MESSAGE_NO_PROC as MESSAGE_NO_PROC,
-)
-from shmnd.mpi.message import (
-    MESSAGE_NULL as MESSAGE_NULL,
-)
-from shmnd.mpi.message import (
-    Message as Message,
-)
-from shmnd.mpi.op import (
-    BAND as BAND,
-)
-from shmnd.mpi.op import (
-    BOR as BOR,
-)
-from shmnd.mpi.op import (
-    BXOR as BXOR,
-)
-from shmnd.mpi.op import (
-    LAND as LAND,
-)
-from shmnd.mpi.op import (
-    LOR as LOR,
-)
-from shmnd.mpi.op import (
-    LXOR as LXOR,
-)
-from shmnd.mpi.op import (
-    MAX as MAX,
-)
-from shmnd.mpi.op import (
-    MAXLOC as MAXLOC,
-)
-from shmnd.mpi.op import (
-    MIN as MIN,
-)
-from shmnd.mpi.op import (
-    MINLOC as MINLOC,
-)
-from shmnd.mpi.op import (
-    NO_OP as NO_OP,
-)
-from shmnd.mpi.op import (
-    OP_NULL as OP_NULL,
-)
-from shmnd.mpi.op import (
-    PROD as PROD,
-)
-from shmnd.mpi.op import (
-    REPLACE as REPLACE,
-)
-from shmnd.mpi.op import (
-    SUM as SUM,
-)
-from shmnd.mpi.op import (
-    Op as Op,
-)
-from shmnd.mpi.pickle import (
-    Pickle as Pickle,
-)
-from shmnd.mpi.pickle import (
-    pickle as pickle,
-)
-from shmnd.mpi.place import (
-    _addressof as _addressof,
-)
-from shmnd.mpi.place import (
-    _handleof as _handleof,
-)
-from shmnd.mpi.place import (
-    _sizeof as _sizeof,
-)
 from shmnd.mpi.rc import rc as _rc
-from shmnd.mpi.request import (
-    REQUEST_NULL as REQUEST_NULL,
-)
-from shmnd.mpi.request import (
-    Grequest as Grequest,
-)
-from shmnd.mpi.request import (
-    Prequest as Prequest,
-)
-from shmnd.mpi.request import (
-    Request as Request,
-)
-from shmnd.mpi.sentinels import (
-    BOTTOM as BOTTOM,
-)
-from shmnd.mpi.sentinels import (
-    BUFFER_AUTOMATIC as BUFFER_AUTOMATIC,
-)
-from shmnd.mpi.sentinels import (
-    IN_PLACE as IN_PLACE,
-)
-from shmnd.mpi.sentinels import (
-    BottomType as BottomType,
-)
-from shmnd.mpi.sentinels import (
-    BufferAutomaticType as BufferAutomaticType,
-)
-from shmnd.mpi.sentinels import (
-    InPlaceType as InPlaceType,
-)
-from shmnd.mpi.session import (
-    SESSION_NULL as SESSION_NULL,
-)
-from shmnd.mpi.session import (
-    Session as Session,
-)
 from shmnd.mpi.signatures import embed as _embed
-from shmnd.mpi.status import (
-    Status as Status,
+from shmnd.mpi.topology import compute_dims as _compute_dims
+from shmnd.mpi.constants import (
+    UNDEFINED as UNDEFINED, ANY_SOURCE as ANY_SOURCE, ANY_TAG as ANY_TAG, PROC_NULL as PROC_NULL,
+    ROOT as ROOT, KEYVAL_INVALID as KEYVAL_INVALID, TAG_UB as TAG_UB, IO as IO,
+    WTIME_IS_GLOBAL as WTIME_IS_GLOBAL, APPNUM as APPNUM, LASTUSEDCODE as LASTUSEDCODE,
+    UNIVERSE_SIZE as UNIVERSE_SIZE, WIN_BASE as WIN_BASE, WIN_SIZE as WIN_SIZE,
+    WIN_DISP_UNIT as WIN_DISP_UNIT, WIN_CREATE_FLAVOR as WIN_CREATE_FLAVOR,
+    WIN_FLAVOR as WIN_FLAVOR, WIN_MODEL as WIN_MODEL, SUCCESS as SUCCESS,
+    ERR_BUFFER as ERR_BUFFER, ERR_COUNT as ERR_COUNT, ERR_TYPE as ERR_TYPE, ERR_TAG as ERR_TAG,
+    ERR_COMM as ERR_COMM, ERR_RANK as ERR_RANK, ERR_REQUEST as ERR_REQUEST, ERR_ROOT as ERR_ROOT,
+    ERR_GROUP as ERR_GROUP, ERR_OP as ERR_OP, ERR_TOPOLOGY as ERR_TOPOLOGY, ERR_DIMS as ERR_DIMS,
+    ERR_ARG as ERR_ARG, ERR_UNKNOWN as ERR_UNKNOWN, ERR_TRUNCATE as ERR_TRUNCATE,
+    ERR_OTHER as ERR_OTHER, ERR_INTERN as ERR_INTERN, ERR_IN_STATUS as ERR_IN_STATUS,
+    ERR_PENDING as ERR_PENDING, ERR_ACCESS as ERR_ACCESS, ERR_AMODE as ERR_AMODE,
+    ERR_ASSERT as ERR_ASSERT, ERR_BAD_FILE as ERR_BAD_FILE, ERR_BASE as ERR_BASE,
+    ERR_CONVERSION as ERR_CONVERSION, ERR_DISP as ERR_DISP, ERR_DUP_DATAREP as ERR_DUP_DATAREP,
+    ERR_FILE_EXISTS as ERR_FILE_EXISTS, ERR_FILE_IN_USE as ERR_FILE_IN_USE, ERR_FILE as ERR_FILE,
+    ERR_INFO_KEY as ERR_INFO_KEY, ERR_INFO_NOKEY as ERR_INFO_NOKEY,
+    ERR_INFO_VALUE as ERR_INFO_VALUE, ERR_INFO as ERR_INFO, ERR_IO as ERR_IO,
+    ERR_KEYVAL as ERR_KEYVAL, ERR_LOCKTYPE as ERR_LOCKTYPE, ERR_NAME as ERR_NAME,
+    ERR_NO_MEM as ERR_NO_MEM, ERR_NOT_SAME as ERR_NOT_SAME, ERR_NO_SPACE as ERR_NO_SPACE,
+    ERR_NO_SUCH_FILE as ERR_NO_SUCH_FILE, ERR_PORT as ERR_PORT, ERR_QUOTA as ERR_QUOTA,
+    ERR_READ_ONLY as ERR_READ_ONLY, ERR_RMA_CONFLICT as ERR_RMA_CONFLICT,
+    ERR_RMA_SYNC as ERR_RMA_SYNC, ERR_SERVICE as ERR_SERVICE, ERR_SIZE as ERR_SIZE,
+    ERR_SPAWN as ERR_SPAWN, ERR_UNSUPPORTED_DATAREP as ERR_UNSUPPORTED_DATAREP,
+    ERR_UNSUPPORTED_OPERATION as ERR_UNSUPPORTED_OPERATION, ERR_WIN as ERR_WIN,
+    ERR_RMA_RANGE as ERR_RMA_RANGE, ERR_RMA_ATTACH as ERR_RMA_ATTACH,
+    ERR_RMA_SHARED as ERR_RMA_SHARED, ERR_RMA_FLAVOR as ERR_RMA_FLAVOR,
+    ERR_VALUE_TOO_LARGE as ERR_VALUE_TOO_LARGE, ERR_SESSION as ERR_SESSION,
+    ERR_PROC_ABORTED as ERR_PROC_ABORTED, ERR_ERRHANDLER as ERR_ERRHANDLER,
+    ERR_PROC_FAILED as ERR_PROC_FAILED, ERR_PROC_FAILED_PENDING as ERR_PROC_FAILED_PENDING,
+    ERR_REVOKED as ERR_REVOKED, ERR_ABI as ERR_ABI, ERR_LASTCODE as ERR_LASTCODE,
+    ORDER_C as ORDER_C, ORDER_FORTRAN as ORDER_FORTRAN, ORDER_F as ORDER_F,
+    TYPECLASS_INTEGER as TYPECLASS_INTEGER, TYPECLASS_REAL as TYPECLASS_REAL,
+    TYPECLASS_COMPLEX as TYPECLASS_COMPLEX, TYPECLASS_LOGICAL as TYPECLASS_LOGICAL,
+    DISTRIBUTE_BLOCK as DISTRIBUTE_BLOCK, DISTRIBUTE_CYCLIC as DISTRIBUTE_CYCLIC,
+    DISTRIBUTE_NONE as DISTRIBUTE_NONE, DISTRIBUTE_DFLT_DARG as DISTRIBUTE_DFLT_DARG,
+    COMBINER_NAMED as COMBINER_NAMED, COMBINER_DUP as COMBINER_DUP,
+    COMBINER_CONTIGUOUS as COMBINER_CONTIGUOUS, COMBINER_VECTOR as COMBINER_VECTOR,
+    COMBINER_HVECTOR as COMBINER_HVECTOR, COMBINER_INDEXED as COMBINER_INDEXED,
+    COMBINER_HINDEXED as COMBINER_HINDEXED, COMBINER_INDEXED_BLOCK as COMBINER_INDEXED_BLOCK,
+    COMBINER_STRUCT as COMBINER_STRUCT, COMBINER_SUBARRAY as COMBINER_SUBARRAY,
+    COMBINER_DARRAY as COMBINER_DARRAY, COMBINER_F90_REAL as COMBINER_F90_REAL,
+    COMBINER_F90_COMPLEX as COMBINER_F90_COMPLEX, COMBINER_F90_INTEGER as COMBINER_F90_INTEGER,
+    COMBINER_RESIZED as COMBINER_RESIZED, COMBINER_HINDEXED_BLOCK as COMBINER_HINDEXED_BLOCK,
+    COMBINER_VALUE_INDEX as COMBINER_VALUE_INDEX, F_SOURCE as F_SOURCE, F_TAG as F_TAG,
+    F_ERROR as F_ERROR, F_STATUS_SIZE as F_STATUS_SIZE, IDENT as IDENT, CONGRUENT as CONGRUENT,
+    SIMILAR as SIMILAR, UNEQUAL as UNEQUAL, CART as CART, GRAPH as GRAPH,
+    DIST_GRAPH as DIST_GRAPH, UNWEIGHTED as UNWEIGHTED, WEIGHTS_EMPTY as WEIGHTS_EMPTY,
+    COMM_TYPE_SHARED as COMM_TYPE_SHARED, COMM_TYPE_HW_UNGUIDED as COMM_TYPE_HW_UNGUIDED,
+    COMM_TYPE_HW_GUIDED as COMM_TYPE_HW_GUIDED,
+    COMM_TYPE_RESOURCE_GUIDED as COMM_TYPE_RESOURCE_GUIDED, BSEND_OVERHEAD as BSEND_OVERHEAD,
+    WIN_FLAVOR_CREATE as WIN_FLAVOR_CREATE, WIN_FLAVOR_ALLOCATE as WIN_FLAVOR_ALLOCATE,
+    WIN_FLAVOR_DYNAMIC as WIN_FLAVOR_DYNAMIC, WIN_FLAVOR_SHARED as WIN_FLAVOR_SHARED,
+    WIN_UNIFIED as WIN_UNIFIED, WIN_SEPARATE as WIN_SEPARATE, MODE_NOCHECK as MODE_NOCHECK,
+    MODE_NOPRECEDE as MODE_NOPRECEDE, MODE_NOPUT as MODE_NOPUT, MODE_NOSTORE as MODE_NOSTORE,
+    MODE_NOSUCCEED as MODE_NOSUCCEED, LOCK_EXCLUSIVE as LOCK_EXCLUSIVE,
+    LOCK_SHARED as LOCK_SHARED, MODE_CREATE as MODE_CREATE, MODE_RDONLY as MODE_RDONLY,
+    MODE_WRONLY as MODE_WRONLY, MODE_RDWR as MODE_RDWR,
+    MODE_DELETE_ON_CLOSE as MODE_DELETE_ON_CLOSE, MODE_UNIQUE_OPEN as MODE_UNIQUE_OPEN,
+    MODE_EXCL as MODE_EXCL, MODE_APPEND as MODE_APPEND, MODE_SEQUENTIAL as MODE_SEQUENTIAL,
+    SEEK_SET as SEEK_SET, SEEK_CUR as SEEK_CUR, SEEK_END as SEEK_END,
+    DISPLACEMENT_CURRENT as DISPLACEMENT_CURRENT, DISP_CUR as DISP_CUR,
+    THREAD_SINGLE as THREAD_SINGLE, THREAD_FUNNELED as THREAD_FUNNELED,
+    THREAD_SERIALIZED as THREAD_SERIALIZED, THREAD_MULTIPLE as THREAD_MULTIPLE,
+    VERSION as VERSION, SUBVERSION as SUBVERSION, MAX_PROCESSOR_NAME as MAX_PROCESSOR_NAME,
+    MAX_ERROR_STRING as MAX_ERROR_STRING, MAX_PORT_NAME as MAX_PORT_NAME,
+    MAX_INFO_KEY as MAX_INFO_KEY, MAX_INFO_VAL as MAX_INFO_VAL,
+    MAX_OBJECT_NAME as MAX_OBJECT_NAME, MAX_DATAREP_STRING as MAX_DATAREP_STRING,
+    MAX_LIBRARY_VERSION_STRING as MAX_LIBRARY_VERSION_STRING,
+    MAX_PSET_NAME_LEN as MAX_PSET_NAME_LEN, MAX_STRINGTAG_LEN as MAX_STRINGTAG_LEN
+)
+from shmnd.mpi.errors import (
+    Add_error_class as Add_error_class, Add_error_code as Add_error_code,
+    Add_error_string as Add_error_string, Exception as Exception,
+    Get_error_class as Get_error_class, Get_error_string as Get_error_string,
+    Remove_error_class as Remove_error_class, Remove_error_code as Remove_error_code,
+    Remove_error_string as Remove_error_string
+)
+from shmnd.mpi.errhandler import (
+    ERRHANDLER_NULL as ERRHANDLER_NULL, ERRORS_ABORT as ERRORS_ABORT,
+    ERRORS_ARE_FATAL as ERRORS_ARE_FATAL, ERRORS_RETURN as ERRORS_RETURN, Errhandler as Errhandler
+)
+from shmnd.mpi.sentinels import (
+    BOTTOM as BOTTOM, BUFFER_AUTOMATIC as BUFFER_AUTOMATIC, IN_PLACE as IN_PLACE,
+    BottomType as BottomType, BufferAutomaticType as BufferAutomaticType,
+    InPlaceType as InPlaceType
+)
+from shmnd.mpi.buffer import (
+    Alloc_mem as Alloc_mem, Free_mem as Free_mem, buffer as buffer, memory as memory
+)
+from shmnd.mpi.info import INFO_ENV as INFO_ENV, INFO_NULL as INFO_NULL, Info as Info
+from shmnd.mpi.group import (
+    GROUP_EMPTY as GROUP_EMPTY, GROUP_NULL as GROUP_NULL, Group as Group
+)
+from shmnd.mpi.datatype import (
+    DATATYPE_NULL as DATATYPE_NULL, Datatype as Datatype, PACKED as PACKED, BYTE as BYTE,
+    AINT as AINT, OFFSET as OFFSET, COUNT as COUNT, CHAR as CHAR, WCHAR as WCHAR,
+    SIGNED_CHAR as SIGNED_CHAR, SHORT as SHORT, INT as INT, LONG as LONG, LONG_LONG as LONG_LONG,
+    UNSIGNED_CHAR as UNSIGNED_CHAR, UNSIGNED_SHORT as UNSIGNED_SHORT, UNSIGNED as UNSIGNED,
+    UNSIGNED_LONG as UNSIGNED_LONG, UNSIGNED_LONG_LONG as UNSIGNED_LONG_LONG, FLOAT as FLOAT,
+    DOUBLE as DOUBLE, LONG_DOUBLE as LONG_DOUBLE, C_BOOL as C_BOOL, INT8_T as INT8_T,
+    INT16_T as INT16_T, INT32_T as INT32_T, INT64_T as INT64_T, UINT8_T as UINT8_T,
+    UINT16_T as UINT16_T, UINT32_T as UINT32_T, UINT64_T as UINT64_T, FLOAT16_T as FLOAT16_T,
+    FLOAT32_T as FLOAT32_T, FLOAT64_T as FLOAT64_T, BFLOAT16_T as BFLOAT16_T,
+    C_COMPLEX as C_COMPLEX, C_FLOAT_COMPLEX as C_FLOAT_COMPLEX,
+    C_DOUBLE_COMPLEX as C_DOUBLE_COMPLEX, C_LONG_DOUBLE_COMPLEX as C_LONG_DOUBLE_COMPLEX,
+    CXX_BOOL as CXX_BOOL, CXX_FLOAT_COMPLEX as CXX_FLOAT_COMPLEX,
+    CXX_DOUBLE_COMPLEX as CXX_DOUBLE_COMPLEX, CXX_LONG_DOUBLE_COMPLEX as CXX_LONG_DOUBLE_COMPLEX,
+    CHARACTER as CHARACTER, LOGICAL as LOGICAL, INTEGER as INTEGER, REAL as REAL,
+    DOUBLE_PRECISION as DOUBLE_PRECISION, COMPLEX as COMPLEX, DOUBLE_COMPLEX as DOUBLE_COMPLEX,
+    LOGICAL1 as LOGICAL1, LOGICAL2 as LOGICAL2, LOGICAL4 as LOGICAL4, LOGICAL8 as LOGICAL8,
+    LOGICAL16 as LOGICAL16, INTEGER1 as INTEGER1, INTEGER2 as INTEGER2, INTEGER4 as INTEGER4,
+    INTEGER8 as INTEGER8, INTEGER16 as INTEGER16, REAL2 as REAL2, REAL4 as REAL4, REAL8 as REAL8,
+    REAL16 as REAL16, COMPLEX4 as COMPLEX4, COMPLEX8 as COMPLEX8, COMPLEX16 as COMPLEX16,
+    COMPLEX32 as COMPLEX32, SHORT_INT as SHORT_INT, INT_INT as INT_INT, LONG_INT as LONG_INT,
+    FLOAT_INT as FLOAT_INT, DOUBLE_INT as DOUBLE_INT, LONG_DOUBLE_INT as LONG_DOUBLE_INT,
+    TWOINT as TWOINT, UNSIGNED_INT as UNSIGNED_INT, SIGNED_SHORT as SIGNED_SHORT,
+    SIGNED_INT as SIGNED_INT, SIGNED_LONG as SIGNED_LONG, SIGNED_LONG_LONG as SIGNED_LONG_LONG,
+    BOOL as BOOL, SINT8_T as SINT8_T, SINT16_T as SINT16_T, SINT32_T as SINT32_T,
+    SINT64_T as SINT64_T, F_BOOL as F_BOOL, F_INT as F_INT, F_FLOAT as F_FLOAT,
+    F_DOUBLE as F_DOUBLE, F_COMPLEX as F_COMPLEX, F_FLOAT_COMPLEX as F_FLOAT_COMPLEX,
+    F_DOUBLE_COMPLEX as F_DOUBLE_COMPLEX, Aint_add as Aint_add, Aint_diff as Aint_diff,
+    Get_address as Get_address, _datatype_create as _datatype_create,
+    _datatype_decode as _datatype_decode, _typealign as _typealign, _typecode as _typecode,
+    _typedict as _typedict, _typedict_c as _typedict_c, _typedict_f as _typedict_f
+)
+from shmnd.mpi.status import Status as Status
+from shmnd.mpi.op import (
+    BAND as BAND, BOR as BOR, BXOR as BXOR, LAND as LAND, LOR as LOR, LXOR as LXOR, MAX as MAX,
+    MAXLOC as MAXLOC, MIN as MIN, MINLOC as MINLOC, NO_OP as NO_OP, OP_NULL as OP_NULL,
+    PROD as PROD, REPLACE as REPLACE, SUM as SUM, Op as Op
+)
+from shmnd.mpi.pickle import Pickle as Pickle, pickle as pickle
+from shmnd.mpi.environment import (
+    Close_port as Close_port, Finalize as Finalize, Get_abi_fortran_info as Get_abi_fortran_info,
+    Get_abi_info as Get_abi_info, Get_abi_version as Get_abi_version,
+    Get_hw_resource_info as Get_hw_resource_info, Get_library_version as Get_library_version,
+    Get_processor_name as Get_processor_name, Get_version as Get_version, Init as Init,
+    Init_thread as Init_thread, Is_finalized as Is_finalized, Is_initialized as Is_initialized,
+    Is_thread_main as Is_thread_main, Lookup_name as Lookup_name, Open_port as Open_port,
+    Pcontrol as Pcontrol, Publish_name as Publish_name, Query_thread as Query_thread,
+    Register_datarep as Register_datarep, Unpublish_name as Unpublish_name, Wtick as Wtick,
+    Wtime as Wtime, _set_abort_status as _set_abort_status, get_vendor as get_vendor
+)
+from shmnd.mpi.request import (
+    REQUEST_NULL as REQUEST_NULL, Grequest as Grequest, Prequest as Prequest, Request as Request
+)
+from shmnd.mpi.message import (
+    MESSAGE_NO_PROC as MESSAGE_NO_PROC, MESSAGE_NULL as MESSAGE_NULL, Message as Message
+)
+from shmnd.mpi.comm import COMM_NULL as COMM_NULL, Comm as Comm
+from shmnd.mpi.intracomm import (
+    COMM_SELF as COMM_SELF, COMM_WORLD as COMM_WORLD, Intracomm as Intracomm
+)
+from shmnd.mpi.intercomm import Intercomm as Intercomm
+from shmnd.mpi.win import WIN_NULL as WIN_NULL, Win as Win
+from shmnd.mpi.file import FILE_NULL as FILE_NULL, File as File
+from shmnd.mpi.session import SESSION_NULL as SESSION_NULL, Session as Session
+from shmnd.mpi.place import (
+    _addressof as _addressof, _handleof as _handleof, _sizeof as _sizeof
 )
 from shmnd.mpi.topology import (
-    Cartcomm as Cartcomm,
-)
-from shmnd.mpi.topology import (
-    Distgraphcomm as Distgraphcomm,
-)
-from shmnd.mpi.topology import (
-    Graphcomm as Graphcomm,
-)
-from shmnd.mpi.topology import (
-    Topocomm as Topocomm,
-)
-from shmnd.mpi.win import (
-    WIN_NULL as WIN_NULL,
-)
-from shmnd.mpi.win import (
-    Win as Win,
+    Cartcomm as Cartcomm, Distgraphcomm as Distgraphcomm, Graphcomm as Graphcomm,
+    Topocomm as Topocomm
 )
 
+Attach_buffer = _buffering.attach_buffer
+Detach_buffer = _buffering.detach_buffer
+Flush_buffer = _buffering.flush_buffer
+Iflush_buffer = _buffering.iflush_buffer
+Compute_dims = _compute_dims
+_comm_lock_table = _coll_objects.lock_table
+del _buffering, _coll_objects
+# fmt: on
 
-def __getattr__(name: str) -> NoReturn:
+
+def __getattr__(name: str) -> _NoReturn:
     # Extension modules read this when they are imported, from the import system.
     from sys import _getframe as frame  # modules are not in this namespace
 
@@ -1151,7 +201,7 @@ def __getattr__(name: str) -> NoReturn:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _begin(rc: Any) -> None:
+def _begin(rc: _Any) -> None:
     """Begin as `mpi4py.rc` says."""
     _start(rc)
     handlers = {

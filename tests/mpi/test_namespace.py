@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The namespace of MPI, its front, and the modules around it, in a job of one rank."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shmnd.mpi.MPI as MPI
+from shmnd.mpi import futures
+from shmnd.mpi.util import dtlib, pkl5, pool, sync
+
+FRONT = Path(MPI.__file__).parent / "front"
+NAMES = """
+    Add_error_class Alloc_mem Attach_buffer BOTTOM BYTE COMM_SELF COMM_WORLD Cartcomm Comm
+    Compute_dims DATATYPE_NULL DOUBLE Datatype Detach_buffer Distgraphcomm ERRORS_RETURN Errhandler
+    Exception FILE_NULL File Finalize Flush_buffer Free_mem GROUP_EMPTY Get_address
+    Get_error_string Get_library_version Get_processor_name Get_version Graphcomm Grequest Group
+    IN_PLACE INFO_ENV INFO_NULL Iflush_buffer Info Init_thread Intercomm Intracomm Is_finalized
+    MESSAGE_NO_PROC Message OP_NULL Op Open_port Pcontrol Pickle Prequest REQUEST_NULL Request
+    SESSION_NULL SUM Session Status Topocomm WIN_NULL Win Wtime _comm_lock_table _sizeof buffer
+    get_vendor memory pickle
+"""
+
+
+@pytest.mark.parametrize("name", NAMES.split())
+def test_the_namespace_has(name: str) -> None:
+    assert getattr(MPI, name) is not None
+
+
+def test_calls_that_are_left_out_name_the_page() -> None:
+    with pytest.raises(NotImplementedError, match=r"docs/mpi\.md"):
+        MPI.Open_port()
+
+
+def test_the_front_is_the_same_module() -> None:
+    program = (
+        "import mpi4py, mpi4py.MPI, mpi4py.util.sync, mpi4py.futures, shmnd.mpi.MPI as MPI\n"
+        "from mpi4py import MPI as front\n"
+        "assert front is MPI and mpi4py.MPI is MPI, front\n"
+        "print(mpi4py.rc.threads, front.COMM_WORLD.size)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": f"{FRONT}:{FRONT.parents[2]}", "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("True 1\n", "")
+
+
+@pytest.mark.parametrize("dtype", ["i4", "f8", "(2,3)i2", "c16,i4", [("a", "u1"), ("b", "f4", 2)]])
+def test_dtypes_become_datatypes_and_back(dtype: object) -> None:
+    made = dtlib.from_numpy_dtype(np.dtype(dtype))
+    back = dtlib.to_numpy_dtype(made)
+    assert back.itemsize == np.dtype(dtype).itemsize == made.extent
+    assert dtlib.from_numpy_dtype(back).Get_extent() == made.Get_extent()
+    made.Free()
+
+
+def test_pools_of_threads() -> None:
+    with futures.ThreadPoolExecutor(1) as executor:
+        assert list(executor.map(pow, [2, 3], [5, 2], chunksize=2)) == [32, 9]
+        assert sorted(executor.map(abs, [-1, 2], unordered=True)) == [1, 2]
+    with pytest.raises(RuntimeError):
+        executor.submit(abs, 1)
+    with futures.MPICommExecutor(MPI.COMM_SELF) as executor:
+        assert executor is not None
+        assert executor.submit(abs, -42).result() == 42
+    with pool.ThreadPool(1) as threads:
+        assert threads.starmap(divmod, [(7, 2)]) == [(3, 1)]
+
+
+def test_synchronization_of_one_rank() -> None:
+    counter = sync.Counter(start=3, step=2)
+    assert [next(counter), next(counter)] == [3, 5]
+    counter.free()
+    mutex = sync.Mutex(recursive=True)
+    with mutex, mutex:
+        assert mutex.count() == 2
+    mutex.free()
+    semaphore = sync.Semaphore(1)
+    assert semaphore.acquire()
+    assert not semaphore.acquire(blocking=False)
+    semaphore.release()
+    with pytest.raises(ValueError, match="exceed"):
+        semaphore.release()
+    semaphore.free()
+
+
+def test_pickles_of_protocol_5_by_messages() -> None:
+    comm = pkl5.Intracomm(MPI.COMM_SELF)
+    kept = np.arange(1 << 15)
+    request = comm.isend(kept, 0, 5)
+    assert comm.mprobe(0, 5).recv().tolist() == kept.tolist()
+    request.wait()
+    assert not request
+    with pytest.raises(RuntimeError):
+        comm.irecv()
