@@ -516,6 +516,7 @@ cdef class QueueMemory:
         """Take free chunks in a row, committed: some that were given back, or new ones."""
         cdef uint64_t high = shmnd_relaxed64(&self.head.high), count = chunks
         cdef int64_t found
+        high = high if high < self.shape.chunks else self.shape.chunks  # others write it
         found = self._claim_free(min(self.cursor, high), high, count, kind)
         if found < 0 and high // 2 >= self.searched_at:
             self.searched_at = high if high > 64 else 64
@@ -524,7 +525,7 @@ cdef class QueueMemory:
             found = self._claim_free(0, high, count, kind)
         while found < 0:
             high = shmnd_relaxed64(&self.head.high)
-            if high + count > self.shape.chunks:
+            if high > self.shape.chunks or count > self.shape.chunks - high:
                 self.reap()
                 self._find_lost()
                 self._shrink()

@@ -109,3 +109,43 @@ def take_one_and_hang(name: str, out: Any) -> None:
         out.put("taken")
         time.sleep(600)
         request.respond(None)
+
+
+def scribble(fd: int, seed: int, rounds: int) -> None:
+    """Write anything into the memory of a queue but its shape, as a member could."""
+    chance = np.random.default_rng(seed)
+    places = [128, 256, 384, 448, 512, 576, 584]
+    slots, table, chunks = (int.from_bytes(os.pread(fd, 8, at), "little") for at in (48, 56, 64))
+    for _ in range(rounds):
+        at = int(
+            chance.choice([
+                chance.choice(places),
+                4096 + 4096 * int(chance.integers(4)) + 8 * int(chance.integers(512)),
+                slots + 8 * int(chance.integers(20)),
+                table + 8 * int(chance.integers(30)),
+                chunks + 64 * int(chance.integers(3000)) + 8 * int(chance.integers(4)),
+            ])
+        )  # fmt: skip
+        value = int(chance.choice([0, 1, 2**64 - 1, chance.integers(2**63), chance.integers(99)]))
+        os.pwrite(fd, (value & (2**64 - 1)).to_bytes(8, "little"), at)
+
+
+def use_scribbled(seed: int, rounds: int) -> None:
+    """Put and get while the memory is damaged: errors may come, a crash or a hang must not."""
+    for number in range(rounds):
+        q = ipc.JoinableQueue(16)
+        for step in range(40):
+            scribble(q._core.fd, seed + 100 * number + step, 3)
+            try:
+                q.put_nowait(np.zeros(int(10 ** (step % 6)), np.uint8))
+            except Exception:
+                pass
+            try:
+                q.get_nowait()
+            except Exception:
+                pass
+            try:
+                q.qsize(), q.full(), q.empty(), q._core.unfinished(), q._core.reap()
+            except Exception:
+                pass
+        q.close()

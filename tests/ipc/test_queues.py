@@ -434,3 +434,13 @@ def test_a_program_ends_in_silence(tmp_path: Path) -> None:
         [sys.executable, "-W", "error", program], capture_output=True, timeout=60, check=False
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("rounds", [10, pytest.param(500, marks=pytest.mark.soak)])
+def test_damaged_memory_is_an_error_and_no_crash(rounds: int) -> None:
+    seed = int(os.environ.get("SHMND_SEED", str(int(time.time()))))
+    print("seed", seed)
+    child = SPAWN.Process(target=queue_players.use_scribbled, args=(seed, rounds))
+    child.start()
+    child.join(100 if rounds == 10 else None)
+    assert child.exitcode == 0
