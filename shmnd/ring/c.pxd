@@ -20,7 +20,7 @@ cdef extern from "send/post.h" nogil:
     uint32_t SHMND_MR_LOCAL_WRITE, SHMND_MR_REMOTE_READ, SHMND_MR_REMOTE_WRITE, SHMND_MR_SEALED
     uint32_t SHMND_MR_FRAGILE
     uint32_t SHMND_ALLOW_READ, SHMND_ALLOW_WRITE
-    uint32_t SHMND_ARMED_ANY, SHMND_OP_INLINE, SHMND_JOB_NONE
+    uint32_t SHMND_ARMED_NOT, SHMND_ARMED_ANY, SHMND_ARMED_ASKED, SHMND_OP_INLINE, SHMND_JOB_NONE
     uint32_t SHMND_SEND_FLAGS, SHMND_READ_FLAGS, SHMND_WRITE_FLAGS
     uint32_t SHMND_BIND_FLAGS, SHMND_INVALIDATE_FLAGS
     uint32_t SHMND_RECEIVE, SHMND_BIND, SHMND_INVALIDATE, SHMND_READ, SHMND_WRITE
@@ -346,6 +346,8 @@ cdef extern from "send/post.h" nogil:
 
     void shmnd_bell_arm(shmnd_arming *a, uint32_t mode)
     void shmnd_bell_disarm(shmnd_arming *a)
+    cbool shmnd_marks_asked(const shmnd_marks *marks)
+    void shmnd_marks_heard(shmnd_marks *marks)
 
     uint64_t shmnd_cq_count(const shmnd_cq *cq)
     uint32_t shmnd_cq_pop(shmnd_cq *cq, shmnd_cqe *out, uint32_t max)

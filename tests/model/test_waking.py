@@ -143,3 +143,83 @@ def test_a_waiting_send_learns_of_its_receive() -> None:
     assert credit() > 10
     assert violated(lambda: credit(waiter_fence=False))
     assert violated(lambda: credit(poster_fence=False))
+
+
+# -- SYNC asked: a message that waits for its reader is found by one who sleeps, or polls, elsewhere
+
+
+def asking(word_fence: bool = True, arming_fence: bool = True) -> int:
+    """One who sleeps for something else is rung, unless it has seen that it is asked."""
+
+    def producer() -> Thread:
+        yield release("message", 1)
+        yield fence()
+        asked = yield load("asked")
+        if not asked:
+            yield store("asked", 1)
+            if word_fence:
+                yield fence()
+        armed = yield load("armed")
+        if armed:
+            yield store("rung", 1)
+
+    def consumer() -> Thread:
+        yield store("armed", 1)
+        if arming_fence:
+            yield fence()
+        asked = yield load("asked")
+        yield store("asleep", 0 if asked else 1)
+
+    def final(memory: dict[str, int]) -> None:
+        assert not memory["asleep"] or memory["rung"], "asleep beside a message, and not rung"
+
+    return explore(
+        [producer, consumer],
+        dict.fromkeys(("asked", "armed", "asleep", "rung"), 0) | {"message": 0},
+        final,
+    )
+
+
+def test_who_sleeps_for_something_else_is_rung_or_knows() -> None:
+    assert asking() > 50
+
+
+@pytest.mark.parametrize("fence_of", ["word_fence", "arming_fence"])
+def test_asking_needs_its_fences(fence_of: str) -> None:
+    assert violated(lambda: asking(**{fence_of: False}))
+
+
+def hearing(producer_fence: bool = True, hearing_fence: bool = True) -> int:
+    """One who polls elsewhere finds the message, or finds the next time that it is asked."""
+
+    def producer() -> Thread:
+        yield release("message", 1)
+        if producer_fence:
+            yield fence()
+        asked = yield load("asked")
+        if not asked:
+            yield store("asked", 1)
+
+    def consumer() -> Thread:
+        asked = yield load("asked")
+        if not asked:
+            return
+        yield store("asked", 0)
+        if hearing_fence:
+            yield fence()
+        message = yield load("message")
+        yield store("seen", message)
+
+    def final(memory: dict[str, int]) -> None:
+        assert memory["seen"] or memory["asked"], "a message that nobody is asked to look at"
+
+    return explore([producer, consumer, producer], {"message": 0, "asked": 1, "seen": 0}, final)
+
+
+def test_a_message_that_is_asked_for_is_seen_or_still_asked_for() -> None:
+    assert hearing() > 50
+
+
+@pytest.mark.parametrize("fence_of", ["producer_fence", "hearing_fence"])
+def test_hearing_needs_both_fences(fence_of: str) -> None:
+    assert violated(lambda: hearing(**{fence_of: False}))

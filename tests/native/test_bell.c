@@ -82,11 +82,35 @@ static void wild_bits(void)
     guard_free_all();
 }
 
+/* Who sleeps for something else is rung by what cannot go on without it, and by nothing else. */
+static void asked(void)
+{
+    struct shmnd_arming a = arming_new();
+    uint64_t rung = 0;
+    CHECK(!shmnd_bell_ask(a.bell, a.marks, &rung));
+    CHECK(shmnd_marks_asked(a.marks));
+    shmnd_marks_heard(a.marks);
+    CHECK(!shmnd_marks_asked(a.marks));
+    static const uint32_t modes[] = {SHMND_ARMED_ASKED, SHMND_ARMED_SOLICITED, SHMND_ARMED_ANY};
+    for (int i = 0; i < 3; i++) {
+        shmnd_bell_arm(&a, modes[i]);
+        CHECK(shmnd_bell_wants(a.bell, false, &rung) == (modes[i] == SHMND_ARMED_ANY));
+        CHECK(shmnd_bell_ask(a.bell, a.marks, &rung) == (modes[i] != SHMND_ARMED_ANY));
+        CHECK(!shmnd_bell_ask(a.bell, a.marks, &rung));
+        CHECK(shmnd_marks_asked(a.marks));
+    }
+    shmnd_bell_arm(&a, SHMND_ARMED_ASKED);
+    CHECK(!shmnd_bell_wants(a.bell, true, &rung));
+    EQUAL(shmnd_relaxed64(&a.marks->ready[SHMND_READY_WORDS - 1]), 0);
+    guard_free_all();
+}
+
 static const struct check_test tests[] = {
     TEST(unarmed_wants_nothing),
     TEST(once_an_arming_and_producer),
     TEST(solicited),
     TEST(marks),
     TEST(wild_bits),
+    TEST(asked),
 };
 MAIN(tests)

@@ -5,15 +5,16 @@ Nobody here looks at the queue that the requests complete to, before the other e
 """
 
 import asyncio
+import contextlib
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from shmnd import Status
+from shmnd import OpFlag, Status
 from spi.harness import REMOTE, WAIT, End, contexts, final, nd_error, statuses, wait_until
 from spi.pair import Pair
 from spi.remote import Ends
@@ -167,3 +168,99 @@ def test_a_receiver_ends_a_long_message_whose_sender_computes(connected: Pair) -
     assert contexts(connected.passive.reap()) == ["long"]
     assert sink.get() == b"\1" * LONG
     assert statuses(connected.active.reap()) == [Status.SUCCESS]
+
+
+MANY = 300
+"""More messages than the ring holds."""
+
+
+def receives_for_all(end: End) -> None:
+    sink = end.memory(64)
+    for number in range(MANY):
+        end.qp.receive(sink.sge(), number)
+
+
+def send_all(end: End) -> None:
+    source = end.memory(40)
+    for number in range(MANY):
+        end.qp.send(source.sge(), number)
+
+
+def a_poll_of_another_queue(end: End, queue: Any) -> None:
+    notice = end.connector.notify_disconnect()
+    deadline = time.monotonic() + 2 * WAIT
+    while not notice.done():
+        queue.get_results()
+        assert time.monotonic() < deadline
+
+
+ELSEWHERE = [
+    another_queue,
+    the_end,
+    in_a_loop,
+    on_the_descriptor_of_a_queue,
+    on_the_descriptor_of_a_file,
+    a_poll_of_another_queue,
+]
+"""What a receiver does that looks at no queue of its connection."""
+
+
+@contextlib.contextmanager
+def busy_elsewhere(pair: Pair, wait: Callable[..., None]) -> Iterator[None]:
+    """The active end, in this process, waits for something else meanwhile."""
+    queue = pair.active.new_cq()
+    sleeper = threading.Thread(target=wait, args=(pair.active, queue), daemon=True)
+    sleeper.start()
+    yield
+    pair.hang_up(pair.passive)
+    queue.close()
+    sleeper.join(WAIT)
+    assert not sleeper.is_alive()
+
+
+@pytest.mark.active_end_here
+@pytest.mark.parametrize("wait", ELSEWHERE)
+def test_messages_are_taken_while_their_process_waits_for_something_else(
+    make_pair: MakePair, wait: Callable[..., None]
+) -> None:
+    pair = make_pair(depth=MANY, cq_depth=2 * MANY, rnr_timeout=120.0).connect()
+    receives_for_all(pair.active)
+    with busy_elsewhere(pair, wait):
+        time.sleep(0.1)  # it may be asleep already when the first of them comes
+        send_all(pair.passive)
+        assert statuses(pair.passive.reap(MANY)) == [Status.SUCCESS] * MANY
+        assert contexts(pair.active.reap(MANY)) == list(range(MANY))
+
+
+@pytest.mark.active_end_here
+@pytest.mark.parametrize("wait", ELSEWHERE)
+def test_a_window_is_ended_while_its_owner_waits_for_something_else(
+    connected: Pair, wait: Callable[..., None]
+) -> None:
+    owner, sender = connected.active, connected.passive
+    window = connected.window(owner, owner.memory(64, REMOTE), OpFlag.ALLOW_READ)
+    owner.qp.receive(None, "and ended")
+    with busy_elsewhere(connected, wait):
+        time.sleep(0.1)
+        sender.qp._send_and_invalidate(None, window.remote_token, "sent")
+        assert statuses(sender.reap()) == [Status.SUCCESS]
+        assert contexts(owner.reap()) == ["and ended"]
+
+
+def test_messages_are_taken_while_their_thread_polls_for_their_sends(ends: Ends) -> None:
+    pair = ends.pair("one", depth=MANY, cq_depth=2 * MANY, rnr_timeout=120.0).connect()
+    receives_for_all(pair.passive)
+    send_all(pair.active)
+    wait_until(lambda: pair.active.gather() == MANY, "all Sends over")
+    assert statuses(pair.active.take()) == [Status.SUCCESS] * MANY
+    assert contexts(pair.passive.reap(MANY)) == list(range(MANY))
+
+
+def test_a_window_is_ended_while_its_thread_polls_for_the_send(ends: Ends) -> None:
+    pair = ends.pair("one").connect()
+    window = pair.window(pair.passive, pair.passive.memory(64, REMOTE), OpFlag.ALLOW_READ)
+    pair.passive.qp.receive(None, "and ended")
+    pair.active.qp._send_and_invalidate(None, window.remote_token, "sent")
+    wait_until(lambda: pair.active.gather() == 1, "the Send over")
+    assert statuses(pair.active.take()) == [Status.SUCCESS]
+    assert contexts(pair.passive.reap()) == ["and ended"]

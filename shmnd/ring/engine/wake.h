@@ -48,6 +48,17 @@ static inline void shmnd_notify_initiator(struct shmnd_qp *qp)
         shmnd_ring_doorbell(qp->peer->doorbell);
 }
 
+/* What was sent waits for a move of the other side, which may sleep for something else, or poll
+ * another queue. */
+static inline void shmnd_ask_receiver(struct shmnd_qp *qp)
+{
+    struct shmnd_link_end *l = &qp->link;
+    /* SYNC asked: fence of the producer */
+    shmnd_store_then_load();
+    if (shmnd_bell_ask(l->receive_bell, l->receive_marks, &l->receive_rung))
+        shmnd_ring_doorbell(qp->peer->doorbell);
+}
+
 /* After returning space or posting a receive: does a Send over there wait? */
 static inline void shmnd_notify_waiting_sender(struct shmnd_qp *qp)
 {

@@ -79,6 +79,8 @@ cdef class CompletionCore:
     cdef collect(self)
     cdef int poll(self, c.shmnd_cqe *out, uint32_t most) except -1
     cdef _rearm(self)
+    cdef announce(self, bint value)
+    cdef bint asked(self) noexcept
     cdef void pushed(self) noexcept
     cdef list take(self, Py_ssize_t max)
     cdef list _taken_now(self, Py_ssize_t max)

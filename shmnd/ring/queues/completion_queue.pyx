@@ -177,7 +177,9 @@ def idle_beside(references, alone, bint announcing) -> bool:
         queue = found
         if queue.raw.unsettled and announcing:
             return False
-        queue.announcing = announcing and queue.sleepers == 0 and queue.notify_mode == 0
+        queue.announce(announcing and queue.sleepers == 0 and queue.notify_mode == 0)
+        if announcing and queue.asked():
+            return False
     return True
 
 
@@ -272,7 +274,13 @@ cdef class CompletionCore:
 
     @_announcing.setter
     def _announcing(self, bint value) -> None:
-        self.announcing = value
+        self.announce(value)
+
+    cdef announce(self, bint value):
+        """Have who sleeps for something else be rung by what needs this queue looked at."""
+        if value or self.announcing:
+            self.announcing = value
+            self._rearm()
 
     @property
     def _readiness(self) -> object:
@@ -495,6 +503,9 @@ cdef class CompletionCore:
         cdef uint64_t now = c.shmnd_coarse_ns()
         if now - self._looked_ns > _LOOK_NS:
             self._looked_ns = now
+            if self.asked():
+                c.shmnd_marks_heard(self.raw.arming.marks)
+                self.collect()
             if self.adapter.engine.alive:
                 self.adapter.engine.progress()
                 self.adapter.engine.request_progress.look(self)
@@ -743,6 +754,8 @@ cdef class CompletionCore:
             return
         if self.sleepers:
             mode = c.SHMND_ARMED_ANY
+        elif self.announcing and not mode:
+            mode = c.SHMND_ARMED_ASKED
         if mode:
             c.shmnd_bell_arm(&self.raw.arming, mode)
         elif self.raw.arming.mode:
@@ -753,7 +766,7 @@ cdef class CompletionCore:
 
         Or it began what does not end at once, and those who sleep are to carry that on.
         """
-        if not self.raw.arming.mode:
+        if self.raw.arming.mode in (c.SHMND_ARMED_NOT, c.SHMND_ARMED_ASKED):
             if not self.announcing or not self.raw.unsettled:
                 return
             self.announcing = False
@@ -801,8 +814,12 @@ cdef class CompletionCore:
 
     @property
     def _busy(self) -> bool:
-        """Requests are in progress that only polling finishes."""
-        return self.raw.unsettled != 0
+        """Requests are in progress that only polling finishes, here or at a peer."""
+        return self.raw.unsettled != 0 or self.asked()
+
+    cdef bint asked(self) noexcept:
+        """Is a message waiting to be taken, whose sender has asked for it?"""
+        return self.raw.arming.marks != NULL and c.shmnd_marks_asked(self.raw.arming.marks)
 
     @property
     def _attended(self) -> bool:
@@ -851,6 +868,7 @@ cdef class CompletionCore:
         """Take what arrived into the queue's own ring, armed anew for what comes."""
         self.usable("_look")
         self._rearm()  # first: a producer rings once an arming
+        c.shmnd_marks_heard(self.raw.arming.marks)
         self.collect()
 
     def _shut(self) -> None:

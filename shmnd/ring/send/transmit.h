@@ -116,12 +116,8 @@ static inline bool shmnd_tx_awaits_peer(const struct shmnd_qp *qp)
            w->type == SHMND_INVALIDATE && w->state != SHMND_WQE_DONE;
 }
 
-/* Issues what may be issued. SHMND_RUN: run the job (shmnd_tx_run, then
- * shmnd_tx_ran) and call again; SHMND_NEEDS_MAP: map and call again. */
-static inline enum shmnd_progress shmnd_tx_advance(struct shmnd_qp *qp)
+static inline enum shmnd_progress shmnd_tx_issue(struct shmnd_qp *qp)
 {
-    if (qp->tx_busy)
-        return qp->tx_started ? SHMND_IDLE : SHMND_RUN;
     while (!qp->tx_busy && qp->state == SHMND_QP_CONNECTED && !qp->going_down) {
         shmnd_tx_retire(qp);
         if (qp->state != SHMND_QP_CONNECTED || qp->wq_head == qp->wq_tail)
@@ -152,6 +148,30 @@ static inline enum shmnd_progress shmnd_tx_advance(struct shmnd_qp *qp)
             return SHMND_IDLE;
     }
     return SHMND_IDLE;
+}
+
+/* What has just been posted is not over: whether its sender calls anything more or not, the other
+ * side goes on with it at its next move, and says so. Once for each request, for a sender that
+ * asked again and again would wake a side that has nothing to go on with. */
+static inline void shmnd_tx_ask(struct shmnd_qp *qp)
+{
+    if (qp->wq_asked == qp->wq_tail || qp->state != SHMND_QP_CONNECTED || qp->held)
+        return;
+    qp->wq_asked = qp->wq_tail;
+    shmnd_tx_want_credit(qp, true);
+    shmnd_ask_receiver(qp);
+}
+
+/* Issues what may be issued. SHMND_RUN: run the job (shmnd_tx_run, then
+ * shmnd_tx_ran) and call again; SHMND_NEEDS_MAP: map and call again. */
+static inline enum shmnd_progress shmnd_tx_advance(struct shmnd_qp *qp)
+{
+    if (qp->tx_busy)
+        return qp->tx_started ? SHMND_IDLE : SHMND_RUN;
+    enum shmnd_progress p = shmnd_tx_issue(qp);
+    if (p == SHMND_IDLE && qp->wq_head != qp->wq_tail)
+        shmnd_tx_ask(qp);
+    return p;
 }
 
 /* Takes back what was sent after the request at `pos`, to be sent anew. False: one

@@ -19,6 +19,12 @@
  * silence another. A producer that dies between finding it armed and ringing has
  * disarmed nothing: the next producer rings. A bit is set, never counted, so a
  * producer that dies after setting it costs one idle visit.
+ * A message that cannot go on before its reader moves is asked for besides (SYNC asked): its
+ * sender sets `asked`, fences, and rings if the queue is armed in any mode. Its reader may be
+ * polling another queue, and looks at the word every few milliseconds; or sleep for something
+ * else, and then has armed the queue, fenced and checked the word. So at least one of the two sees
+ * the other. Who takes the word fences before it looks at the rings: an `asked` that was found set
+ * is left, as a bit is.
  * A peer that clears bits of others only delays them: the consumer sweeps all
  * links before it sleeps, when it wakes and now and then in between.
  * Serves invariants 3 and 5.
@@ -63,11 +69,48 @@ static inline bool shmnd_bell_wants(const struct shmnd_bell *bell, bool solicite
     uint32_t mode = (uint32_t)(armed & SHMND_ARMED_MASK);
     if (mode == SHMND_ARMED_NOT || armed == *rung)
         return false;
-    if (mode == SHMND_ARMED_SOLICITED && !solicited)
+    if (mode == SHMND_ARMED_ASKED || (mode == SHMND_ARMED_SOLICITED && !solicited))
         return false;
     *rung = armed;
     SHMND_KILL_POINT("bell-wanted");
     return true;
+}
+
+/* After a producer's fence: a message waits for the consumer's next move, whatever that is. True:
+ * the consumer sleeps, and is to be rung. */
+static inline bool shmnd_bell_ask(const struct shmnd_bell *bell, struct shmnd_marks *marks,
+                                  uint64_t *rung)
+{
+    /* SYNC asked: the caller's fence pairs with the fence in shmnd_marks_heard() */
+    if (!shmnd_relaxed32(&marks->asked)) {
+        shmnd_put32(&marks->asked, 1);
+        SHMND_KILL_POINT("asked");
+        /* SYNC asked: fence, pairs with the fence in shmnd_bell_arm() */
+        shmnd_store_then_load();
+    }
+    uint64_t armed = shmnd_relaxed64(&bell->armed);
+    if ((armed & SHMND_ARMED_MASK) == SHMND_ARMED_NOT || armed == *rung)
+        return false;
+    *rung = armed;
+    return true;
+}
+
+/* The consumer: is a message asked for? */
+static inline bool shmnd_marks_asked(const struct shmnd_marks *marks)
+{
+    /* relaxed: only a hint, shmnd_marks_heard() orders what follows */
+    return shmnd_relaxed32(&marks->asked);
+}
+
+/* The consumer checks all its rings afterwards. */
+static inline void shmnd_marks_heard(struct shmnd_marks *marks)
+{
+    if (!shmnd_marks_asked(marks))
+        return;
+    shmnd_put32(&marks->asked, 0);
+    SHMND_KILL_POINT("asking-heard");
+    /* SYNC asked: fence, pairs with the producer's in shmnd_bell_ask() */
+    shmnd_store_then_load();
 }
 
 /* After a producer's fence: mark the link, when the consumer asks for marks. */

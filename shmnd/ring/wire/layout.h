@@ -230,6 +230,7 @@ enum shmnd_armed {
     SHMND_ARMED_NOT = 0,
     SHMND_ARMED_ANY = 1,
     SHMND_ARMED_SOLICITED = 2,
+    SHMND_ARMED_ASKED = 3, /* its owner sleeps for something else: only who cannot go on rings */
     SHMND_ARMED_MASK = 3,
 };
 
@@ -245,7 +246,8 @@ struct shmnd_bell {
 /* In another one, which peers write. Set by producers, taken by the consumer. */
 struct shmnd_marks {
     shmnd_word64 ready[SHMND_READY_WORDS];
-    uint8_t pad[128];
+    shmnd_word32 asked; /* a message waits for its reader, who may be polling elsewhere */
+    uint8_t pad[124];
 };
 
 _Static_assert(sizeof(struct shmnd_bell) == 128, "lines two apart; ABI of the bell");
