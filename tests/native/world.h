@@ -466,6 +466,7 @@ static inline uint32_t queue_poll(struct queue *c, struct shmnd_cqe *out, uint32
 static inline uint32_t queue_turn(struct queue *c)
 {
     struct shmnd_cqe out[32];
+    shmnd_marks_heard(c->cq.arming.marks); /* as a look does that was asked for */
     uint32_t n = queue_poll(c, out, 32), kept = 0;
     for (uint32_t i = 0; i < n; i++) {
         CHECK(c->got < W_INBOX);
