@@ -145,11 +145,11 @@ def test_a_waiting_send_learns_of_its_receive() -> None:
     assert violated(lambda: credit(poster_fence=False))
 
 
-# -- SYNC asked: a message that waits for its reader is found by one who sleeps, or polls, elsewhere
+# -- SYNC asked: a message that needs its reader is found by one that sleeps, or polls, elsewhere
 
 
 def asking(word_fence: bool = True, arming_fence: bool = True) -> int:
-    """One who sleeps for something else is rung, unless it has seen that it is asked."""
+    """A reader that sleeps for something else is rung, unless it has seen that it is asked."""
 
     def producer() -> Thread:
         yield release("message", 1)
@@ -171,7 +171,7 @@ def asking(word_fence: bool = True, arming_fence: bool = True) -> int:
         yield store("asleep", 0 if asked else 1)
 
     def final(memory: dict[str, int]) -> None:
-        assert not memory["asleep"] or memory["rung"], "asleep beside a message, and not rung"
+        assert not memory["asleep"] or memory["rung"], "asleep though there is a message, and not rung"
 
     return explore(
         [producer, consumer],
@@ -190,7 +190,7 @@ def test_asking_needs_its_fences(fence_of: str) -> None:
 
 
 def hearing(producer_fence: bool = True, hearing_fence: bool = True) -> int:
-    """One who polls elsewhere finds the message, or finds the next time that it is asked."""
+    """A reader that polls elsewhere finds the message, or finds later that it is asked."""
 
     def producer() -> Thread:
         yield release("message", 1)
@@ -211,7 +211,7 @@ def hearing(producer_fence: bool = True, hearing_fence: bool = True) -> int:
         yield store("seen", message)
 
     def final(memory: dict[str, int]) -> None:
-        assert memory["seen"] or memory["asked"], "a message that nobody is asked to look at"
+        assert memory["seen"] or memory["asked"], "a message that the reader is not asked for"
 
     return explore([producer, consumer, producer], {"message": 0, "asked": 1, "seen": 0}, final)
 

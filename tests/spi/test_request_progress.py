@@ -201,7 +201,7 @@ ELSEWHERE = [
     on_the_descriptor_of_a_file,
     a_poll_of_another_queue,
 ]
-"""What a receiver does that looks at no queue of its connection."""
+"""Receivers that poll none of the queues of their connection."""
 
 
 @contextlib.contextmanager

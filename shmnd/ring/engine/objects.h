@@ -268,7 +268,7 @@ struct shmnd_qp {
     uint8_t *wqe_inline; /* `inline_size` a request */
     uint32_t wq_mask, wq_depth, wq_stride;
     uint64_t wq_head, wq_next, wq_tail; /* oldest, first not issued, end */
-    uint64_t wq_asked; /* the other side was asked to go on with what stands before this position */
+    uint64_t wq_asked; /* the peer was asked to process the requests before this position */
     uint64_t wq_spent; /* before `wq_head`: from here on contexts are still to be given back */
     struct shmnd_qp *next_spent; /* in the registry's list, while `is_spent` */
     bool is_spent;

@@ -48,7 +48,7 @@ static inline void shmnd_notify_initiator(struct shmnd_qp *qp)
         shmnd_ring_doorbell(qp->peer->doorbell);
 }
 
-/* What was sent waits for a move of the other side, which may sleep for something else, or poll
+/* A message that was sent waits for a call of the peer, which may sleep for another event, or poll
  * another queue. */
 static inline void shmnd_ask_receiver(struct shmnd_qp *qp)
 {

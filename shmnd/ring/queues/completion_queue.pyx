@@ -277,7 +277,7 @@ cdef class CompletionCore:
         self.announce(value)
 
     cdef announce(self, bint value):
-        """Have who sleeps for something else be rung by what needs this queue looked at."""
+        """Have messages and requests that need a poll of this queue wake a thread that sleeps."""
         if value or self.announcing:
             self.announcing = value
             self._rearm()

@@ -150,9 +150,9 @@ static inline enum shmnd_progress shmnd_tx_issue(struct shmnd_qp *qp)
     return SHMND_IDLE;
 }
 
-/* What has just been posted is not over: whether its sender calls anything more or not, the other
- * side goes on with it at its next move, and says so. Once for each request, for a sender that
- * asked again and again would wake a side that has nothing to go on with. */
+/* Requests that were just posted are not complete, and their sender may call nothing more: the peer
+ * is asked to process them at its next call, whatever that is. Once for each request, since a sender
+ * that asked again and again would wake a peer that can do nothing for it. */
 static inline void shmnd_tx_ask(struct shmnd_qp *qp)
 {
     if (qp->wq_asked == qp->wq_tail || qp->state != SHMND_QP_CONNECTED || qp->held)

@@ -19,12 +19,12 @@
  * silence another. A producer that dies between finding it armed and ringing has
  * disarmed nothing: the next producer rings. A bit is set, never counted, so a
  * producer that dies after setting it costs one idle visit.
- * A message that cannot go on before its reader moves is asked for besides (SYNC asked): its
- * sender sets `asked`, fences, and rings if the queue is armed in any mode. Its reader may be
- * polling another queue, and looks at the word every few milliseconds; or sleep for something
- * else, and then has armed the queue, fenced and checked the word. So at least one of the two sees
- * the other. Who takes the word fences before it looks at the rings: an `asked` that was found set
- * is left, as a bit is.
+ * A message that needs a call of its reader is asked for besides (SYNC asked): its sender sets
+ * `asked`, fences, and rings if the queue is armed in any mode. Its reader may be polling another
+ * queue, and checks the word every few milliseconds; or sleep for another event, and then has armed
+ * the queue, fenced and checked the word. So at least one of the two sees the other. The reader
+ * takes the word, fences and then checks the rings: an `asked` that was found set is left, as a bit
+ * is.
  * A peer that clears bits of others only delays them: the consumer sweeps all
  * links before it sleeps, when it wakes and now and then in between.
  * Serves invariants 3 and 5.

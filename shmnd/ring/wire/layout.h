@@ -230,7 +230,7 @@ enum shmnd_armed {
     SHMND_ARMED_NOT = 0,
     SHMND_ARMED_ANY = 1,
     SHMND_ARMED_SOLICITED = 2,
-    SHMND_ARMED_ASKED = 3, /* its owner sleeps for something else: only who cannot go on rings */
+    SHMND_ARMED_ASKED = 3, /* its owner sleeps for another event: rung by shmnd_bell_ask() alone */
     SHMND_ARMED_MASK = 3,
 };
 
