@@ -171,7 +171,9 @@ def asking(word_fence: bool = True, arming_fence: bool = True) -> int:
         yield store("asleep", 0 if asked else 1)
 
     def final(memory: dict[str, int]) -> None:
-        assert not memory["asleep"] or memory["rung"], "asleep though there is a message, and not rung"
+        assert not memory["asleep"] or memory["rung"], (
+            "asleep though there is a message, and not rung"
+        )
 
     return explore(
         [producer, consumer],
