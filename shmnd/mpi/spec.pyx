@@ -307,7 +307,7 @@ cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks):
 
 
 cdef int _numbers(object given, Py_ssize_t *into, Py_ssize_t blocks, str what) except -1:
-    """Fill counts or displacements: a number for all blocks, or one for each."""
+    """Fill counts or displacements, and return whether one number stands for all blocks."""
     cdef Py_ssize_t block, number
     try:
         number = index(given)
@@ -317,7 +317,7 @@ cdef int _numbers(object given, Py_ssize_t *into, Py_ssize_t blocks, str what) e
     else:
         for block in range(blocks):
             into[block] = number
-        return 0
+        return 1
     if len(given) != blocks:
         raise ValueError(f"message: {len(given)} {what} for {blocks} blocks")
     for block in range(blocks):
@@ -359,7 +359,9 @@ cdef Spec spec_vector(object msg, bint readonly, int rank, int blocks):
         counts = total // blocks if blocks else 0
     _numbers(counts, spec.counts, blocks, "counts")
     if displs is not None:
-        _numbers(displs, spec.displs, blocks, "displacements")
+        if _numbers(displs, spec.displs, blocks, "displacements"):
+            for block in range(blocks):
+                spec.displs[block] *= block  # one number: the stride of the blocks
     total = 0
     for block in range(blocks):
         if displs is None:

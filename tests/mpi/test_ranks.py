@@ -84,6 +84,9 @@ for n in (1, 700, 50000):
     comm.Alltoall(out, into)
     assert (into == np.repeat(np.arange(size) * 10.0 + rank, n)).all()
 assert comm.allgather(rank) == list(range(size))
+strided = np.full(3 * size, -1.0)
+comm.Allgatherv(np.full(2, float(rank)), [strided, (2, 3), "d"])
+assert strided.tolist() == [v for r in range(size) for v in (r, r, -1)], "one number is a stride"
 half = comm.Split(rank % 2, -rank)
 assert half.allgather(rank) == [r for r in reversed(range(size)) if r % 2 == rank % 2]
 both = [comm.Iallreduce(np.full(3, rank + 1.0), np.empty(3)) for _ in range(4)]
