@@ -31,8 +31,8 @@ LEFT_OUT: Final = {
     "mpiapi": "there is no C interface",
     "mpiabi": "there is no C interface",
 }
-_RAN: Final = re.compile(r"^Ran (\d+) tests? in", re.M)
-_ENDED: Final = re.compile(r"^(OK|FAILED)(?: \((.*)\))?$", re.M)
+_RAN: Final = re.compile(r"^\[ *\d+\] Ran (\d+) tests? in", re.M)
+_ENDED: Final = re.compile(r"^\[ *\d+\] (OK|FAILED)(?: \((.*)\))?$", re.M)
 
 
 def suite() -> Path:
@@ -56,7 +56,7 @@ def suite() -> Path:
 
 def run(tests: Path, module: str, ranks: int, seconds: int) -> tuple[bool, str]:
     """Run a module of the suite; return whether all passed, and a line that says how it ended."""
-    command = [sys.executable, "-m", "shmnd.mpi", "-n", str(ranks), "--oversubscribe"]
+    command = [sys.executable, "-m", "shmnd.mpi", "-n", str(ranks), "--oversubscribe", "--prefix"]
     command += ["--timeout", str(seconds), str(tests / "main.py"), "-q", "-i", f"test_{module}.py"]
     done = subprocess.run(
         command, cwd=tests, capture_output=True, text=True, errors="replace", check=False
@@ -76,7 +76,7 @@ def run(tests: Path, module: str, ranks: int, seconds: int) -> tuple[bool, str]:
 def main() -> int:
     """Run the modules that the command line names, or all; return 1 if one fails."""
     parser = argparse.ArgumentParser(prog="./run mpi4py-suite", description=__doc__)
-    parser.add_argument("-n", type=int, nargs="+", default=[1, 2], help="numbers of ranks")
+    parser.add_argument("-n", default="1,2", help="numbers of ranks, as in 1,2,3")
     parser.add_argument("--quick", action="store_true", help="the modules that take seconds")
     parser.add_argument("--timeout", type=int, default=600, help="seconds for each module")
     parser.add_argument("modules", nargs="*", help="names without test_")
@@ -85,7 +85,7 @@ def main() -> int:
     known = [path.stem.removeprefix("test_") for path in sorted(tests.glob("test_*.py"))]
     chosen = options.modules or (QUICK if options.quick else known)
     failed = []
-    for ranks in options.n:
+    for ranks in map(int, options.n.split(",")):
         for module in chosen:
             if module in LEFT_OUT and not options.modules:
                 print(f"{module:16} left out: {LEFT_OUT[module]}", flush=True)
