@@ -6,12 +6,14 @@ from __future__ import annotations
 from typing import Any, ClassVar, NoReturn, Self
 
 from shmnd.mpi import constants, engine
+from shmnd.mpi.absent import left_out
 from shmnd.mpi.buffering import Buffering
 from shmnd.mpi.coll_objects import ObjectCollectives
 from shmnd.mpi.comm_state import CONTEXTS, CommState, reserve_contexts
 from shmnd.mpi.errhandler import raise_error
 from shmnd.mpi.errors import Exception as MPIException
 from shmnd.mpi.exchange import exchange
+from shmnd.mpi.fault_tolerance import FaultCalls
 from shmnd.mpi.group import Group, group_from
 from shmnd.mpi.handle import constant
 from shmnd.mpi.handling import Handling
@@ -25,7 +27,7 @@ NEWS = 2
 _SHARED = "mpi_shared_memory"
 
 
-class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, Handling):
+class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handling):
     """Communication context."""
 
     _null_error = constants.ERR_COMM
@@ -380,14 +382,6 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, Handling):
 def _by_key(each: tuple[int, int, int, int]) -> int:
     """Order by the key of a split; equal ones keep the order of ranks."""
     return each[1]
-
-
-def left_out(call: str) -> NotImplementedError:
-    """Return the error of a call that is not there, which says what to do."""
-    return NotImplementedError(
-        f"{call}: shmnd.mpi leaves it out (docs/mpi.md has the table); start the program with the "
-        "mpiexec of a real MPI and its mpi4py"
-    )
 
 
 COMM_NULL = constant(Comm(), "COMM_NULL")

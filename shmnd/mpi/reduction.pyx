@@ -29,6 +29,7 @@ from shmnd.mpi.op import SUM
 
 cdef int PROC_NULL = constants.PROC_NULL
 cdef int ROOT = constants.ROOT
+cdef dict _agreements = {}
 
 
 cdef class Items(Side):
@@ -288,6 +289,18 @@ cdef class ReduceCalls(DataCalls):
     def _ibcast_then(self, buf: bytearray, then: Any) -> Request:
         """Begin a broadcast from rank 0, at whose end `then` is called."""
         cdef Plan plan = self._bcast(buf, 0, "Ibcast")
+        plan.then = then
+        return started(plan)
+
+    def _agreement(self, sendbuf: Any, recvbuf: Any, op: Any, then: Any) -> Request:
+        """Begin a reduction to all, at whose end `then` is called. Ranks may begin it before or
+        after collectives: its tags are counted apart, and no program has negative ones."""
+        cdef CommState c = self.state("Iagree")
+        cdef Plan plan = self._allreduce(sendbuf, recvbuf, op, "Iagree")
+        c.collectives -= 1
+        _agreements[c.context] = _agreements.get(c.context, 1) + 1
+        plan.s.context = c.context + 2
+        plan.s.tag = -<int>_agreements[c.context]
         plan.then = then
         return started(plan)
 
