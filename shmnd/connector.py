@@ -8,7 +8,7 @@ moves without being called is in `state_machine.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.address import into, is_any, is_local, pack_sockaddr, parse
 from shmnd.broker.protocol import encode_private, written
@@ -119,10 +119,16 @@ class Connector(ConnectionStateMachine):
             # The broker binds it together with the Connect.
             local = source_host(self.adapter, peer[0]), 0
             port = Port(self.adapter, self, "connector", local, self.protocol)
+        asked = 0
         try:
             local = source_address(port, self.adapter, peer, call)
-            connection = self._send_offer(call, port, local, peer, offer, private)
-            local = local[0], port.address[1]
+            connection = 0
+            if local[1] == 0 and peer[1] != 0:
+                fields = self._offer_fields(port, local, peer, offer, private)
+                asked = self._engine.ask(self, "connect", caller=call, hold=True, **fields)
+            if not asked:
+                connection = self._send_offer(call, port, local, peer, offer, private)
+                local = local[0], port.address[1]
         except BaseException as exc:
             if isinstance(exc, NdError) and exc.status is Status.CONNECTION_REFUSED:
                 self._port, self._qp_link = port, qp_link
@@ -134,6 +140,7 @@ class Connector(ConnectionStateMachine):
             raise
         self._port, self._qp_link = port, qp_link
         self._attempt = Attempt("active", connection, local, peer, mine=offer)
+        self._note_asked(asked)
         self._private = None
         self._state = State.CONNECTING
         return self._await_decision(self._start(call, None, self._cancel_connect, written(peer)))
@@ -147,15 +154,22 @@ class Connector(ConnectionStateMachine):
             self,
             call,
             port.bound if local[1] == 0 else lambda _: None,
-            adapter=self.adapter.uid,
-            object=port.object,
-            local=list(local),
-            host=peer[0],
-            port=peer[1],
-            protocol=self.protocol,
-            private=encode_private(private),
-            offer=offer.wire(),
+            **self._offer_fields(port, local, peer, offer, private),
         )
+
+    def _offer_fields(
+        self, port: Port, local: Address, peer: Address, offer: Terms, private: bytes
+    ) -> dict[str, Any]:
+        return {
+            "adapter": self.adapter.uid,
+            "object": port.object,
+            "local": list(local),
+            "host": peer[0],
+            "port": peer[1],
+            "protocol": self.protocol,
+            "private": encode_private(private),
+            "offer": offer.wire(),
+        }
 
     def complete_connect(self) -> Overlapped:
         """Take the connection that the peer has accepted; both sides are connected then."""
@@ -230,16 +244,17 @@ class Connector(ConnectionStateMachine):
         link = qp_link.answer(attempt, peer, attempt.mine.limits)
         step("answer-to-be-sent")
         try:
+            fields: dict[str, Any] = {
+                "connection": attempt.connection,
+                "private": encode_private(private),
+                "answer": attempt.mine.wire(),
+                "size": link.size,
+            }
             with self._engine.rpc:
-                self._engine.call(
-                    "accept",
-                    [link.fd],
-                    caller=call,
-                    connection=attempt.connection,
-                    private=encode_private(private),
-                    answer=attempt.mine.wire(),
-                    size=link.size,
-                )
+                asked = self._engine.ask(self, "accept", [link.fd], caller=call, **fields)
+                self._note_asked(asked)
+                if not asked:
+                    self._engine.call("accept", [link.fd], caller=call, **fields)
                 step("answer-sent")
                 self._record_live()
         finally:
@@ -324,6 +339,8 @@ class Connector(ConnectionStateMachine):
 
     def _attempt_now(self, call: str) -> Attempt:
         self._check(call)
+        if self._unanswered and self._state is State.CONNECTING:
+            self._engine.settle()  # the port is in the answer
         with self._lock:
             self._look()
             if self._state not in _HAS_ADDRESSES or self._attempt is None:

@@ -95,6 +95,23 @@ class BrokerClient(Session):
             raise error(reply["status"], who, reply["message"])
         return reply
 
+    def ask(self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any) -> int:
+        """Ask the broker and do not wait; return the number of the request, or 0.
+
+        The reply comes as an event `answer` whose `re` is that number, before any event that
+        follows from the request; none comes when the session ends first. 0: nothing was asked,
+        because there is no broker, or no room for the request now.
+        """
+        who = caller or f"broker {op}"
+        with self._exclusive(who, time.monotonic() + self._timeout):
+            if not self.alive:
+                return 0
+            try:
+                return self._submit(who, op, fds, fields)
+            except Lost:
+                self._hang_up()
+                return 0
+
     def post(self, op: str, fds: Sequence[int] = (), **fields: Any) -> None:
         """Say something that needs no reply: never waits, and never raises for the broker.
 

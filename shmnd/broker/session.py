@@ -58,6 +58,7 @@ class Session:
         self._next_id = 1
         # Exchanges nest when a finaliser calls in the midst of one.
         self._expected: set[int] = set()
+        self._asked: set[int] = set()
         self._replies: dict[int, dict[str, Any]] = {}
         self._events: deque[tuple[dict[str, Any], list[Descriptor]]] = deque()
         self._posts: deque[bytes] = deque()
@@ -85,6 +86,7 @@ class Session:
     def _begin(self, sock: socket.socket) -> None:
         self._epoll.register(sock.fileno(), select.EPOLLIN)
         self._posts.clear()  # for a broker that is no more
+        self._asked.clear()
         self._sock = sock
 
     def _hang_up(self) -> None:
@@ -115,10 +117,7 @@ class Session:
         """Send a request and wait for its reply. Lost when the session ends before it comes."""
         ident = self._next_id
         self._next_id += 1
-        try:
-            data = encode({"op": op, "id": ident, **fields})
-        except ValueError as exc:
-            raise error(Status.INVALID_BUFFER_SIZE, who, str(exc)) from None
+        data = self._written(who, {"op": op, "id": ident, **fields})
         sock = self._sock
         self._expected.add(ident)
         try:
@@ -141,6 +140,23 @@ class Session:
         finally:
             self._expected.discard(ident)
         return self._replies.pop(ident)
+
+    def _submit(self, who: str, op: str, fds: Sequence[int], fields: dict[str, Any]) -> int:
+        """Send a request whose reply becomes an event; 0 when there is no room to send it now."""
+        ident = self._next_id
+        self._next_id += 1
+        data = self._written(who, {"op": op, "id": ident, **fields})
+        if not self._flush() or not self._send(data, fds):
+            return 0
+        self._asked.add(ident)
+        return ident
+
+    @staticmethod
+    def _written(who: str, message: dict[str, Any]) -> bytes:
+        try:
+            return encode(message)
+        except ValueError as exc:
+            raise error(Status.INVALID_BUFFER_SIZE, who, str(exc)) from None
 
     def _send(self, data: bytes, fds: Sequence[int] = ()) -> bool:
         """Send one datagram; False when there is no room."""
@@ -166,6 +182,11 @@ class Session:
         while until not in self._replies and (datagram := self._next_datagram()) is not None:
             message = self._understand(datagram)
             if "ev" in message:
+                self._keep(message, datagram)
+                continue
+            if message.get("re") in self._asked:
+                self._asked.discard(message["re"])
+                message["ev"] = "answer"
                 self._keep(message, datagram)
                 continue
             for ident in self._expected:

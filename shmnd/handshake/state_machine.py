@@ -20,6 +20,7 @@ from shmnd.handshake.port import TCP, PortHolder
 from shmnd.handshake.queue_pair_link import LinkStatus, QueuePairLink
 from shmnd.overlapped import Overlapped, OverlappedFile, detail_of
 from shmnd.runtime.broker_state import Live
+from shmnd.runtime.events import ASKED
 from shmnd.status import NdError, Status, error
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class ConnectionStateMachine(PortHolder):
         # The pending GetConnectionRequest, which is the listener's, and the listener's number.
         self._request: tuple[Overlapped, int] | None = None
         self._deciding: Overlapped | None = None  # the pending Connect or Accept
+        self._asked = 0  # the number of the request by which the broker was asked for that
+        self._unanswered = False  # it has not answered that yet
         self._notifying: dict[Overlapped, None] = {}
         self._disconnecting: Overlapped | None = None
 
@@ -124,7 +127,7 @@ class ConnectionStateMachine(PortHolder):
         """The queue pair is being released, perhaps by a finaliser: no lock may be waited for."""
         attempt = self._attempt
         if self._state is State.CONNECTING and attempt is not None:
-            self._engine.post("abandon", connection=attempt.connection)
+            self._post_abandon(attempt)
         self._engine.pending_operations.hurry(self)
         self._engine.ring()
 
@@ -156,6 +159,7 @@ class ConnectionStateMachine(PortHolder):
         self._state = State.ACCEPTED
         step("answer-taken")
         self._engine.unfollow("active", attempt.connection)  # the rest is in the link
+        self._forget_asking()
         self._record_live()
         self._decide(Status.SUCCESS)
 
@@ -177,6 +181,47 @@ class ConnectionStateMachine(PortHolder):
         if self._is_undecided(event):
             status = Status(event["status"])
             self._fail_connect(event["message"], private_of(event), status)
+
+    def _on_answer(self, event: Event, fds: list[int]) -> None:
+        """The broker has taken a Connect or Accept, or has refused it."""
+        if event["re"] != self._asked:
+            return  # that of an attempt which is over
+        self._unanswered = False
+        status = Status(event["status"])
+        if self._state is State.CONNECTING:
+            if status is Status.SUCCESS:
+                self._connect_taken(event["connection"], event["port"])
+            else:
+                where = status is Status.CONNECTION_REFUSED
+                place = f" ({self._engine.meeting_place})" if where else ""
+                self._fail_connect(event["message"] + place, None, status)
+            return
+        self._forget_asking()
+        if self._state is State.ACCEPTING and status is not Status.SUCCESS:
+            self._accept_refused(status, event["message"])
+
+    def _connect_taken(self, connection: int, port: int) -> None:
+        attempt = self._attempt
+        assert attempt is not None
+        assert self._port is not None
+        with self._engine.rpc:
+            self._port.bound(port)
+        step("connect-asked")
+        attempt.connection, attempt.local = connection, (attempt.local[0], port)
+        self._engine.follow("active", connection, self)
+
+    def _accept_refused(self, status: Status, detail: str) -> None:
+        """The broker did not bring the answer to the active side."""
+        assert self._qp_link is not None
+        assert self._attempt is not None
+        self._qp_link.give_up()
+        if status is Status.CONNECTION_ABORTED:
+            self._finish(aborted=True)
+        else:  # the offer stands: the program may accept once more
+            self._engine.broker_state.live.pop(("passive", self._attempt.connection), None)
+            self._qp_link = None
+            self._state = State.OFFERED
+        self._decide(status, detail)
 
     def _is_undecided(self, event: Event) -> bool:
         """Return whether an event is about the Connect that is pending now."""
@@ -217,16 +262,26 @@ class ConnectionStateMachine(PortHolder):
             return
         if self._state is State.OFFERED:
             self._finish(aborted=True)
+        elif self._state is State.ACCEPTING and self._unanswered:
+            self._accept_refused(Status.CONNECTION_ABORTED, "the active side has given up")
         elif self._state is State.ACCEPTING:
             self._refused_after_accept()
 
     def _on_broker_lost(self, event: Event, fds: list[int]) -> None:
         """Fail an undecided connection, which no broker decides now; an existing link continues."""
         attempt = self._attempt
-        if attempt is None or (attempt.role, attempt.connection) not in event["ends"]:
+        asked = (ASKED, self._asked) in event["ends"]
+        if attempt is None or not (asked or (attempt.role, attempt.connection) in event["ends"]):
             return
+        unanswered = self._unanswered
+        if asked:
+            self._forget_asking()
         if self._state is State.CONNECTING:
             self._fail_connect("the broker died before there was an answer", None)
+        elif self._state is State.ACCEPTING and unanswered:
+            self._accept_refused(
+                Status.CONNECTION_ABORTED, "the broker died before it took the answer"
+            )
         elif self._state is State.OFFERED:
             self._finish(aborted=True)
 
@@ -236,6 +291,7 @@ class ConnectionStateMachine(PortHolder):
             self._start_over()
 
     _EVENTS: ClassVar[Mapping[str, Callable[[ConnectionStateMachine, Event, list[int]], None]]] = {
+        "answer": _on_answer,
         "accepted": _on_accepted,
         "refused": _on_refused,
         "offer": _on_offer,
@@ -335,8 +391,15 @@ class ConnectionStateMachine(PortHolder):
         """Return up a Connect that is undecided, and tell the broker."""
         assert self._attempt is not None
         assert self._qp_link is not None
-        self._engine.post("abandon", connection=self._attempt.connection)
+        self._post_abandon(self._attempt)
         self._qp_link.give_up()
+
+    def _post_abandon(self, attempt: Attempt) -> None:
+        """Withdraw the offer at the broker, which knows it by the port alone before its answer."""
+        if not self._unanswered:
+            self._engine.post("abandon", connection=attempt.connection)
+        elif self._port is not None:
+            self._engine.post("close", object=self._port.object)
 
     def _fail_connect(
         self, detail: str, private: bytes | None, status: Status = Status.CONNECTION_REFUSED
@@ -394,8 +457,18 @@ class ConnectionStateMachine(PortHolder):
     def _drop_attempt(self) -> None:
         if self._attempt is not None:
             self._engine.unfollow(self._attempt.role, self._attempt.connection)
+        self._forget_asking()
         self._attempt = None
         self._qp_link = None
+
+    def _note_asked(self, number: int) -> None:
+        """Await the broker's answer to a request; number 0: it was called, and has answered."""
+        self._asked, self._unanswered = number, number != 0
+
+    def _forget_asking(self) -> None:
+        if self._asked:
+            self._engine.unfollow_answer(self._asked)
+        self._note_asked(0)
 
     def _record_live(self) -> None:
         """From here on the connection is announced to a new broker."""

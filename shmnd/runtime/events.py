@@ -11,13 +11,16 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import Event
     from shmnd.runtime.waiting import WaitSet
 
-__all__ = ["EventDispatch", "EventTarget", "close_all"]
+__all__ = ["ASKED", "EventDispatch", "EventTarget", "close_all"]
+
+ASKED: Final = "asked"
+"""The role of an end that waits for the broker's answer; its number is that of the request."""
 
 
 class EventTarget(Protocol):
@@ -30,7 +33,8 @@ class EventTarget(Protocol):
 class EventDispatch(abc.ABC):
     """Events that wait for their objects, and which object each is for.
 
-    Objects are known by their ends of connections and by their numbers, and held weakly.
+    Objects are known by their ends of connections and by their numbers, and held weakly, but for
+    those that are to live until the broker has answered.
     """
 
     def __init__(self, wait_set: WaitSet) -> None:
@@ -39,6 +43,7 @@ class EventDispatch(abc.ABC):
         self._delivering = threading.RLock()
         self._ends: dict[tuple[str, int], weakref.ref[EventTarget]] = {}
         self._objects: dict[int, weakref.ref[EventTarget]] = {}
+        self._asking: dict[int, EventTarget | None] = {}
 
     @abc.abstractmethod
     def post(self, op: str, **fields: Any) -> None:
@@ -51,6 +56,16 @@ class EventDispatch(abc.ABC):
     def unfollow(self, role: str, connection: int) -> None:
         """The end is over, or is a matter of the link alone."""
         self._ends.pop((role, connection), None)
+
+    def follow_answer(self, request: int, end: EventTarget, hold: bool) -> None:
+        """The answer to a request goes to this object; with `hold` it lives until that has come."""
+        self._asking[request] = end if hold else None
+        self.follow(ASKED, request, end)
+
+    def unfollow_answer(self, request: int) -> None:
+        """The answer is of no use any more."""
+        self._asking.pop(request, None)
+        self.unfollow(ASKED, request)
 
     def follow_object(self, number: int, obj: EventTarget) -> None:
         """Messages about a bound or waiting object go to this one."""
@@ -70,10 +85,12 @@ class EventDispatch(abc.ABC):
         with self._delivering:
             while self._mail:
                 event, fds = self._mail[0]
+                kept = self._asking.pop(event["re"], None) if event["ev"] == "answer" else None
                 try:
                     for target in self._targets(event):
                         target.on_event(event, fds)
                 finally:
+                    del kept
                     self._mail.popleft()
                     close_all(fds)
         self._wait_set.news()
@@ -84,6 +101,8 @@ class EventDispatch(abc.ABC):
             found = [self._objects.get(event["connector"])]
         elif name == "port_lost":
             found = [self._objects.get(event["object"])]
+        elif name == "answer":
+            found = [self._ends.get((ASKED, event["re"]))]
         elif name == "broker_lost":
             found = [self._ends.get(key) for key in event["ends"]]
         else:
@@ -98,6 +117,7 @@ class EventDispatch(abc.ABC):
     """Answer for an object that is gone, so that the other side need not wait for it."""
 
     def _drop_events(self) -> None:
+        self._asking.clear()
         while self._mail:
             close_all(self._mail.popleft()[1])
 

@@ -291,6 +291,9 @@ class BrokerLike(Protocol):
     ) -> dict[str, Any]:
         """Ask and wait for the reply. Raise NdError for an error reply."""
 
+    def ask(self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any) -> int:
+        """Ask without a wait; the reply comes as an event `answer`. 0: it could not be asked."""
+
     def post(self, op: str, **fields: Any) -> None:
         """Say something that needs no reply; never waits, never raises for a broker gone."""
 

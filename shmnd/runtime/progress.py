@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 __all__ = ["EventTarget", "ProgressEngine"]
 
 _CLOSED: Final = "its adapter is closed"
+_MOST_ASKED: Final = 1024
+"""Requests without an answer, beyond which a request waits for it."""
 _LOG: Final = logging.getLogger("shmnd.broker")
 
 
@@ -325,6 +327,36 @@ class ProgressEngine(EventDispatch):
             step("connect-asked")
             self.follow("active", connection, end)
             return connection
+
+    def ask(
+        self,
+        end: EventTarget,
+        op: str,
+        fds: Sequence[int] = (),
+        *,
+        caller: str,
+        hold: bool = False,
+        **fields: Any,
+    ) -> int:
+        """Ask the broker and do not wait: the answer is an event for `end`. 0: not asked.
+
+        With `hold`, `end` lives until the answer has come, so that it learns of a refusal.
+        Nothing is asked without a broker: `call` finds one. Nor while so many answers are to come
+        that they, and what follows from them, might fill the broker's queue for this process.
+        """
+        self.check(caller)
+        if not self.client.alive or len(self._asking) >= _MOST_ASKED:
+            return 0
+        with self.rpc:  # no other thread takes the answer before it is known whom it is for
+            ident = self.client.ask(op, fds, caller=caller, **fields)
+            if ident:
+                self.follow_answer(ident, end, hold)
+            return ident
+
+    def settle(self) -> None:
+        """Ask and wait, so that the answers to earlier requests are delivered."""
+        self.call("sync")
+        self.progress()
 
     def sync(self) -> None:
         """Ask and wait, so that every segment announced to us before is mapped."""

@@ -26,10 +26,11 @@ def broker(place: Place) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture
-def world() -> Iterator[World]:
+@pytest.fixture(params=["called", "asked"])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """Adapters of several processes, and a broker, that are pretended."""
     made = World()
+    made.broker.room_to_ask = request.param == "asked"
     yield made
     made.close()
 

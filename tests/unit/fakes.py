@@ -40,6 +40,10 @@ class FakeBroker:
         self._last = 0
         self.lock = threading.RLock()
         self.runs = True
+        self.room_to_ask = False
+        """Take requests whose answers are events."""
+        self.slow = False
+        """Take those only when their client says or asks more."""
 
     def admit(self, client: "FakeClient") -> int:
         self._last += 1
@@ -90,6 +94,7 @@ class FakeBroker:
         clients, self.clients = self.clients, {}
         for number, client in clients.items():
             client.alive = False
+            client._lose_unheard()
             client.wake()
             self.rendezvous.leave(number)
         self.rendezvous.outbox.items.clear()
@@ -107,6 +112,8 @@ class FakeClient:
         self.engine = engine
         self.alive = False
         self.inbox: deque[tuple[dict[str, Any], list[int]]] = deque()
+        self._asked: list[int] = []
+        self._unheard: deque[tuple[dict[str, Any], list[int]]] = deque()
         self._event = os.eventfd(0, os.EFD_NONBLOCK)
         self._pidfd = self._pidfd_of()
         self._next_id = 0
@@ -133,6 +140,28 @@ class FakeClient:
         if self._open:
             os.eventfd_write(self._event, 1)
 
+    def ask(self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any) -> int:
+        if not (self.broker.room_to_ask and self.alive and self._open):
+            return 0  # the caller waits for its reply instead
+        self._next_id += 1
+        self._asked.append(self._next_id)
+        message = {"op": op, "id": self._next_id, **fields}
+        if self.broker.slow:
+            self._unheard.append((message, [os.dup(fd) for fd in fds]))
+        else:
+            self.broker.handle(self.number, message, fds)
+            self.wake()
+        return self._next_id
+
+    def be_heard(self) -> None:
+        """Have the broker take the requests that it was slow to take."""
+        while self._unheard:
+            message, fds = self._unheard.popleft()
+            self.broker.handle(self.number, message, fds)
+            for fd in fds:
+                os.close(fd)
+            self.wake()
+
     def call(
         self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
     ) -> dict[str, Any]:
@@ -144,6 +173,7 @@ class FakeClient:
         return reply
 
     def _ask(self, op: str, fds: Sequence[int], fields: Mapping[str, Any]) -> dict[str, Any]:
+        self.be_heard()
         self._next_id += 1
         self.broker.handle(self.number, {"op": op, "id": self._next_id, **fields}, fds)
         (reply,) = self._take(lambda message: message.get("re") == self._next_id)
@@ -160,13 +190,22 @@ class FakeClient:
 
     def post(self, op: str, **fields: Any) -> None:
         if self.alive and self._open:
+            self.be_heard()
             self.broker.handle(self.number, {"op": op, **fields}, ())
 
     def events(self) -> list[tuple[dict[str, Any], list[int]]]:
         if self._open:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._event)
-        return self._take(lambda message: "ev" in message)
+        taken = self._take(lambda message: "ev" in message or message["re"] in self._asked)
+        for message, _ in taken:
+            message.setdefault("ev", "answer")
+        return taken
+
+    def _lose_unheard(self) -> None:
+        while self._unheard:
+            for fd in self._unheard.popleft()[1]:
+                os.close(fd)
 
     def broker_runs(self) -> bool:
         return self.broker.runs
@@ -186,6 +225,7 @@ class FakeClient:
         if not self._open:
             return
         self._open = False
+        self._lose_unheard()
         self.broker.leave(self.number)
         for _, fds in self.inbox:
             for fd in fds:

@@ -105,6 +105,14 @@ class Sides:
         self.request()
         assert self.requesting.status is Status.SUCCESS
 
+    def offer_slowly(self, heard: Callable[["Sides"], None]) -> None:
+        """A2, P2 by a broker that has to be waited for."""
+        self.connect()
+        self.request()
+        heard(self)
+        assert self.requesting.status is Status.SUCCESS
+        assert self.active.state is State.CONNECTING
+
     def accept(self, private: Any = b"the answer") -> Any:
         end = self.passive
         self.accepting = end.connector.accept(end.qp, 9, 3, private)

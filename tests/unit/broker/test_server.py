@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import select
 import socket
 import struct
 import threading
@@ -531,6 +532,7 @@ class Vandal:
 
     def _read(self) -> None:
         """Take what is there, sometimes all, and note what could be named later."""
+        select.select([self.wire.sock], [], [], 0.002)  # most often an answer is on its way
         with contextlib.suppress(BlockingIOError):
             while True:
                 data, _, _ = receive(self.wire.sock)

@@ -231,11 +231,97 @@ def test_p2_an_abandonment_that_the_passive_side_has_not_heard_of(
     # The event is still on its way, but the broker's reply tells.
     sides.world.broker.fail[answer] = ABORTED
     assert outcome(getattr(sides.passive.connector, answer), *args) is ABORTED
-    expect(sides, "A2", "P6")
+    # An asked Accept that fails ends the attempt for the other side too.
+    asked = sides.world.broker.room_to_ask and answer == "accept"
+    expect(sides, "A0" if asked else "A2", "P6")
     assert sides.passive.qp._state == QpState.IDLE
     assert outcome(getattr(sides.passive.connector, answer), *args) is ABORTED
     sides.active.connector.cancel_overlapped_requests()
     sides.assert_nothing_undecided()
+
+
+@pytest.fixture
+def slow(sides: Sides) -> Sides:
+    """Ends whose broker is slow to take a Connect or Accept."""
+    sides.world.broker.room_to_ask = sides.world.broker.slow = True
+    return sides
+
+
+def heard(sides: Sides) -> None:
+    for end in sides.active, sides.passive:
+        end.engine.client.be_heard()
+
+
+def test_the_local_address_of_a_connect_that_the_broker_has_not_taken(slow: Sides) -> None:
+    slow.connect()
+    host, port = slow.active.connector.get_local_address()
+    assert host == "127.0.0.1"
+    assert port > 0
+    slow.request()
+    assert slow.requesting.status is OK
+    assert slow.passive.connector.get_peer_address() == (host, port)
+
+
+@pytest.mark.parametrize("how", ["cancel", "close the connector", "close the queue pair"])
+def test_a_connect_is_given_up_before_the_broker_has_taken_it(slow: Sides, how: str) -> None:
+    slow.request()
+    slow.connect()
+    if how == "cancel":
+        slow.active.connector.cancel_overlapped_requests()
+    elif how == "close the connector":
+        slow.active.connector.close()
+    else:
+        slow.active.qp.close()
+    assert slow.connecting.status is CANCELED
+    heard(slow)
+    # The offer may have come, and is over: Accept fails.
+    assert slow.requesting.status is OK
+    assert outcome(slow.passive.connector.accept, slow.passive.qp) is ABORTED
+    slow.assert_nothing_undecided()
+
+
+def test_an_accept_that_the_broker_took_after_the_active_side_gave_up(slow: Sides) -> None:
+    slow.offer_slowly(heard)
+    accepting = slow.accept()
+    slow.active.connector.cancel_overlapped_requests()
+    assert accepting.status is ABORTED
+    assert slow.passive.state is State.CLOSED
+    assert slow.passive.qp._state == QpState.IDLE
+    heard(slow)
+    assert slow.active.state is State.NEW
+    slow.assert_nothing_undecided()
+
+
+@pytest.mark.parametrize("what", ["connect", "accept"])
+def test_a_broker_that_dies_before_it_has_taken_it(slow: Sides, what: str) -> None:
+    if what == "connect":
+        slow.connect()
+        slow.world.broker.die()
+        assert slow.connecting.status is REFUSED
+        assert slow.active.state is State.NEW
+    else:
+        slow.offer_slowly(heard)
+        accepting = slow.accept()
+        slow.world.broker.die()
+        assert accepting.status is ABORTED
+        assert slow.passive.state is State.CLOSED
+        assert slow.connecting.status is REFUSED
+    slow.assert_nothing_undecided()
+
+
+def test_a_broker_without_room_for_an_accept_leaves_the_offer(slow: Sides) -> None:
+    slow.offer_slowly(heard)
+    slow.world.broker.fail["accept"] = S.INSUFFICIENT_RESOURCES
+    accepting = slow.accept()
+    heard(slow)
+    assert accepting.status is S.INSUFFICIENT_RESOURCES
+    assert slow.passive.state is State.OFFERED
+    assert slow.passive.qp._state == QpState.IDLE
+    slow.accept()
+    heard(slow)
+    slow.connecting.result(5)
+    slow.active.connector.complete_connect()
+    assert slow.accepting.status is OK
 
 
 RELEASES = ["close", "with", "del", "collect"]
@@ -731,7 +817,7 @@ def test_connect_where_nobody_listens(sides: Sides, bound: bool, port: int) -> N
         sides.bind()
     end = sides.active
     refused = end.connector.connect(end.qp, ("127.0.0.2", port))
-    assert refused._seen() is REFUSED
+    assert refused.status is REFUSED
     assert end.file.poll() == [refused]
     assert end.state is State.NEW
     assert end.qp._state == QpState.IDLE
