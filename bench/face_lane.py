@@ -115,7 +115,7 @@ class FaceLane:
         """Bind the inbox, and return its descriptor in pieces that the peer's Receives take."""
         self.endpoint.bind(self.sent, self.handle, self.window, *self._inbox, _RIGHTS)
         check(self.initiator_cq.wait(1))
-        descriptor = nd.MwDescriptor(*self._inbox, self.window.core.remote_token).pack()
+        descriptor = nd.MwDescriptor(*self._inbox, self.window._core.remote_token).pack()
         length = len(self.inbox)
         return [descriptor[at : at + length] for at in range(0, len(descriptor), length)]
 

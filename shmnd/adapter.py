@@ -70,10 +70,10 @@ class Adapter(Closing):
         memory_limit: int | None = None,
     ) -> None:
         call = "open_adapter"
-        self.host: Final = parse_host(host, call, 1)
-        require_local(self.host, call)
-        self.rnr_timeout: Final = seconds(call, 3, "rnr_timeout", rnr_timeout)
-        if not 0 < self.rnr_timeout < 1e6:
+        self._host: Final = parse_host(host, call, 1)
+        require_local(self._host, call)
+        self._rnr_timeout: Final = seconds(call, 3, "rnr_timeout", rnr_timeout)
+        if not 0 < self._rnr_timeout < 1e6:
             raise error(
                 Status.INVALID_PARAMETER_3, call, f"rnr_timeout {rnr_timeout} is outside 0..1e6 s"
             )
@@ -81,77 +81,77 @@ class Adapter(Closing):
             memory_limit = within(call, 5, "memory_limit", memory_limit, 1)
         self._key: Final = os.urandom(16).hex()
         self.uid: Final = name_of(self._key)
-        self.limits: Final[AdapterInfo] = replace(LIMITS, adapter_id=uuid.getnode())
+        self._limits: Final[AdapterInfo] = replace(LIMITS, adapter_id=uuid.getnode())
         self._closed = False
         self._known = False
         self._pairs: weakref.WeakSet[QueuePair] = weakref.WeakSet()
         self._objects: weakref.WeakSet[Any] = weakref.WeakSet()
         announce = weakref.WeakMethod(self._announce)
-        self.counter_table: Final = CounterTable(lambda *new: _called(announce, *new), self.uid)
-        self.registry: Final = Registry(lambda *new: _called(announce, *new), self.counter_table)
+        self._counter_table: Final = CounterTable(lambda *new: _called(announce, *new), self.uid)
+        self._registry: Final = Registry(lambda *new: _called(announce, *new), self._counter_table)
         withdraw = weakref.WeakMethod(self._withdraw)
-        self.bells: Final = Bells(
+        self._bells: Final = Bells(
             lambda *new: _called(announce, *new), lambda seg: _called(withdraw, seg)
         )
-        self.arena: Final = Arena(
+        self._arena: Final = Arena(
             lambda *new: _called(announce, *new),
             lambda seg: _called(withdraw, seg),
             memory_limit,
         )
         self._probe: Final = Probe()
         self._names: list[weakref.finalize[Any, Any]] = []
-        self.engine: Final = ProgressEngine.of(namespace, group)
+        self._engine: Final = ProgressEngine.of(namespace, group)
         try:
             self._place = place_of(namespace, group=group)
-            self.counter_table.open(self._place.mark)
-            self.engine.register_adapter(self, {"probe": [self._probe.address, self._probe.nonce]})
+            self._counter_table.open(self._place.mark)
+            self._engine.register_adapter(self, {"probe": [self._probe.address, self._probe.nonce]})
         except BaseException:
             self._closed = True
-            self.engine.unregister_adapter(self)
-            self.counter_table.close()
+            self._engine.unregister_adapter(self)
+            self._counter_table.close()
             raise
         self._known = True
 
     # -- what the progress engine and the objects ask --
 
-    def check_open(self, call: str) -> None:
+    def _check_open(self, call: str) -> None:
         """DEVICE_REMOVED when the adapter is closed, or was opened before fork()."""
         if self._closed:
             raise error(Status.DEVICE_REMOVED, call, "the adapter is closed")
-        self.engine.check(call)
+        self._engine.check(call)
 
-    def segments(self) -> list[tuple[int, int, int, bool]]:
+    def _segments(self) -> list[tuple[int, int, int, bool]]:
         """All shared segments: number, bytes, the descriptor for peers, whether they may write."""
-        every = [*self.bells.segments(), *self.arena.segments()]
+        every = [*self._bells.segments(), *self._arena.segments()]
         shared = [(seg, segment.size, segment.fd, not segment.sealed) for seg, segment in every]
         read_only = [
-            *self.registry.tables(),
-            *self.bells.read_only_segments(),
-            *self.counter_table.segments(),
+            *self._registry.tables(),
+            *self._bells.read_only_segments(),
+            *self._counter_table.segments(),
         ]
         return shared + [(seg, segment.size, segment.fd, False) for seg, segment in read_only]
 
     def _announce(self, seg: int, segment: Segment, call: str) -> None:
         """Share a new segment with the peers, before any token of it can reach them."""
         writable = seg < _FIRST_READ_ONLY and not segment.sealed
-        self.engine.announce_segment(self, seg, segment.size, segment.fd, writable, call)
+        self._engine.announce_segment(self, seg, segment.size, segment.fd, writable, call)
 
     def _withdraw(self, seg: int) -> None:
         """A segment is gone. Comes from finalisers, so it only posts."""
         if not self._closed:
-            self.engine.withdraw_segment(self, seg)
+            self._engine.withdraw_segment(self, seg)
 
     # -- what it is --
 
     def query(self) -> AdapterInfo:
         """Return what this adapter can do."""
-        self.check_open("Adapter.query")
-        return replace(self.limits, info_version=INFO_VERSIONS[-1])
+        self._check_open("Adapter.query")
+        return replace(self._limits, info_version=INFO_VERSIONS[-1])
 
     def query_into(self, buffer: Buffer | None) -> int:
         """Fill a buffer with ND2_ADAPTER_INFO, whose InfoVersion the caller has set in it."""
         call = "Adapter.query_into"
-        self.check_open(call)
+        self._check_open(call)
         version = INFO_VERSIONS[-1]
         with writable_bytes(call, buffer) as octets:
             if octets.nbytes >= ADAPTER_INFO_SIZE:
@@ -163,17 +163,17 @@ class Adapter(Closing):
                         call,
                         f"InfoVersion {version:#x} is none of {known}",
                     )
-        return into(call, buffer, replace(self.limits, info_version=version).pack())
+        return into(call, buffer, replace(self._limits, info_version=version).pack())
 
     def query_address_list(self) -> list[tuple[str, int]]:
         """Return the addresses of this adapter, with port 0."""
-        self.check_open("Adapter.query_address_list")
+        self._check_open("Adapter.query_address_list")
         return [(host, 0) for host in host_addresses()]
 
     def query_address_list_into(self, buffer: Buffer | None) -> int:
         """Fill a buffer with a SOCKET_ADDRESS_LIST; BUFFER_OVERFLOW when it does not fit."""
         call = "Adapter.query_address_list_into"
-        self.check_open(call)
+        self._check_open(call)
         return address_list_into(call, buffer, self.query_address_list())
 
     # -- memory --
@@ -225,8 +225,8 @@ class Adapter(Closing):
         return self._piece(nbytes, peers, alone=True)
 
     def _wanted(self, nbytes: int, peers: str, call: str) -> int:
-        self.check_open(call)
-        most = self.limits.max_registration_size
+        self._check_open(call)
+        most = self._limits.max_registration_size
         nbytes = within(call, 1, "nbytes", nbytes, 1)
         if nbytes > most:
             raise error(
@@ -241,7 +241,7 @@ class Adapter(Closing):
         return nbytes
 
     def _piece(self, nbytes: int, peers: str, *, alone: bool) -> SharedArray:
-        block = self.arena.allocate(nbytes, peers == "read", alone)
+        block = self._arena.allocate(nbytes, peers == "read", alone)
         return shared_array(memoryview(block))
 
     def locate(self, buffer: Buffer) -> tuple[int, int]:
@@ -250,9 +250,9 @@ class Adapter(Closing):
         A process that has met this adapter maps it by them (`Neighbour.view`).
         """
         call = "Adapter.locate"
-        self.check_open(call)
+        self._check_open(call)
         sge = Sge(buffer, None, 0)
-        found = self.arena.locate(sge.address, sge.length)
+        found = self._arena.locate(sge.address, sge.length)
         if found is None:
             raise error(
                 Status.INVALID_PARAMETER_1,
@@ -276,7 +276,7 @@ class Adapter(Closing):
         map it only if its size is sealed.
         """
         call = "Adapter.attach"
-        self.check_open(call)
+        self._check_open(call)
         opened = open_segment(segment, writable, call)
         return self._shown(
             Segment.adopt(opened, writable=writable, trusted=trusted, call=call), call
@@ -291,7 +291,7 @@ class Adapter(Closing):
                 "another process can truncate this memory, and the kernel does not let this one "
                 "copy safely (process_vm_readv is filtered); pass trusted=True if its owner is",
             )
-        whole = self.arena.adopt(mapped) if mapped.fd >= 0 else mapped
+        whole = self._arena.adopt(mapped) if mapped.fd >= 0 else mapped
         return shared_array(memoryview(whole))
 
     def create_memory_region(
@@ -299,19 +299,19 @@ class Adapter(Closing):
     ) -> MemoryRegion:
         """Make a region, to register a buffer with."""
         call = "Adapter.create_memory_region"
-        self.check_open(call)
-        return self.keep(MemoryRegion(self, require_file(overlapped_file, self, call)))
+        self._check_open(call)
+        return self._keep(MemoryRegion(self, require_file(overlapped_file, self, call)))
 
     def create_memory_window(self) -> MemoryWindow:
         """Make a window, to let one peer read or write a part of a region."""
-        self.check_open("Adapter.create_memory_window")
+        self._check_open("Adapter.create_memory_window")
         return MemoryWindow(self)
 
     # -- queues --
 
     def create_overlapped_file(self) -> OverlappedFile:
         """Make a file through which operations are delivered when they are over."""
-        self.check_open("Adapter.create_overlapped_file")
+        self._check_open("Adapter.create_overlapped_file")
         return OverlappedFile(self)
 
     def create_completion_queue(
@@ -324,10 +324,10 @@ class Adapter(Closing):
     ) -> CompletionQueue:
         """Make a completion queue for `depth` results. An affinity is a wish that has no effect."""
         call = "Adapter.create_completion_queue"
-        self.check_open(call)
+        self._check_open(call)
         file = require_file(overlapped_file, self, call)
-        depth = within(call, 3, "depth", depth, 1, self.limits.max_completion_queue_depth)
-        return self.keep(CompletionQueue(self, depth, file))
+        depth = within(call, 3, "depth", depth, 1, self._limits.max_completion_queue_depth)
+        return self._keep(CompletionQueue(self, depth, file))
 
     def create_shared_receive_queue(
         self,
@@ -344,13 +344,13 @@ class Adapter(Closing):
         Its Notify tells when fewer than `notify_threshold` are outstanding; 0 never does.
         """
         call = "Adapter.create_shared_receive_queue"
-        self.check_open(call)
+        self._check_open(call)
         file = require_file(overlapped_file, self, call)
-        most = self.limits.max_shared_receive_queue_depth
+        most = self._limits.max_shared_receive_queue_depth
         depth = within(call, 3, "depth", depth, 1, most)
-        sge = within(call, 4, "max_request_sge", max_request_sge, 0, self.limits.max_receive_sge)
+        sge = within(call, 4, "max_request_sge", max_request_sge, 0, self._limits.max_receive_sge)
         threshold = within(call, 5, "notify_threshold", notify_threshold, 0, most)
-        return self.keep(SharedReceiveQueue(self, depth, max(4, sge), threshold, file))
+        return self._keep(SharedReceiveQueue(self, depth, max(4, sge), threshold, file))
 
     def create_queue_pair(
         self,
@@ -371,10 +371,10 @@ class Adapter(Closing):
         elements may be granted than are asked for.
         """
         call = "Adapter.create_queue_pair"
-        self.check_open(call)
+        self._check_open(call)
         self._own_queue(call, 2, receive_cq, CompletionQueue)
         self._own_queue(call, 3, initiator_cq, CompletionQueue)
-        limits = self.limits
+        limits = self._limits
         depths = _within_limits(
             call,
             (5, "receive_depth", receive_depth, limits.max_receive_queue_depth),
@@ -398,11 +398,11 @@ class Adapter(Closing):
     ) -> QueuePair:
         """Make a queue pair that takes its receives from a shared receive queue."""
         call = "Adapter.create_queue_pair_with_srq"
-        self.check_open(call)
+        self._check_open(call)
         self._own_queue(call, 2, receive_cq, CompletionQueue)
         self._own_queue(call, 3, initiator_cq, CompletionQueue)
         self._own_queue(call, 4, srq, SharedReceiveQueue)
-        limits = self.limits
+        limits = self._limits
         depths = _within_limits(
             call,
             (6, "initiator_depth", initiator_depth, limits.max_initiator_queue_depth),
@@ -420,7 +420,7 @@ class Adapter(Closing):
         context: object,
         depths: dict[str, int],
     ) -> QueuePair:
-        pair = QueuePair(self, self.registry, receive_cq, initiator_cq, srq, context, depths)
+        pair = QueuePair(self, self._registry, receive_cq, initiator_cq, srq, context, depths)
         self._pairs.add(pair)
         if srq is not None:
             srq._tick()  # its waiter polls one more queue now
@@ -440,18 +440,18 @@ class Adapter(Closing):
     def create_connector(self, *, overlapped_file: OverlappedFile | None = None) -> Connector:
         """Make a connector, for one connection of one queue pair."""
         call = "Adapter.create_connector"
-        self.check_open(call)
-        return self.keep(Connector(self, require_file(overlapped_file, self, call)))
+        self._check_open(call)
+        return self._keep(Connector(self, require_file(overlapped_file, self, call)))
 
     def create_listener(self, *, overlapped_file: OverlappedFile | None = None) -> Listener:
         """Make a listener, to get connection requests from."""
         call = "Adapter.create_listener"
-        self.check_open(call)
-        return self.keep(Listener(self, require_file(overlapped_file, self, call)))
+        self._check_open(call)
+        return self._keep(Listener(self, require_file(overlapped_file, self, call)))
 
     # -- the end --
 
-    def keep(self, made: _Made) -> _Made:
+    def _keep(self, made: _Made) -> _Made:
         """Close it with the adapter, at the latest."""
         self._objects.add(made)
         return made
@@ -461,28 +461,28 @@ class Adapter(Closing):
         if self._closed:
             return
         self._closed = True
-        if self.engine.alive:
+        if self._engine.alive:
             for pair in list(self._pairs):
                 pair.close()
             for made in sorted(self._objects, key=lambda made: isinstance(made, CompletionQueue)):
                 made.close()
         for forget in self._names:
             forget()
-        self.arena.close()
-        self.bells.close()
-        for _, segment in self.registry.tables():
+        self._arena.close()
+        self._bells.close()
+        for _, segment in self._registry.tables():
             segment.close_fd()  # mapped as long as something refers to it
-        self.counter_table.close()
-        self.engine.unregister_adapter(self)
+        self._counter_table.close()
+        self._engine.unregister_adapter(self)
 
     def __repr__(self) -> str:
         if self._closed:
-            return f"<Adapter {self.host} closed>"
-        if not self.engine.alive:
-            return f"<Adapter {self.host} of the parent process>"
+            return f"<Adapter {self._host} closed>"
+        if not self._engine.alive:
+            return f"<Adapter {self._host} of the parent process>"
         connected = sum(pair._state == QpState.CONNECTED for pair in list(self._pairs))
         return (
-            f"<Adapter {self.host} open in process {os.getpid()}, namespace "
+            f"<Adapter {self._host} open in process {os.getpid()}, namespace "
             f"{self._place.directory.name!r}, {connected} queue pairs connected>"
         )
 

@@ -51,13 +51,13 @@ class CompletionQueue(CompletionCore, OverlappedObject):
     """
 
     def __init__(self, adapter: MemoryAdapter, depth: int, file: OverlappedFile | None) -> None:
-        OverlappedObject.__init__(self, adapter.engine, file)
-        self._place = adapter.bells.take()
+        OverlappedObject.__init__(self, adapter._engine, file)
+        self._place = adapter._bells.take()
         self._waiting: dict[Overlapped, CqNotify] = {}
         # Taken again by a finaliser that interrupts its holder.
         self._notifies = threading.RLock()
         self._cancel_notify = without_owner(self._forget_notify)
-        CompletionCore.__init__(self, adapter, depth, self._place, adapter.engine.doorbell_fd)
+        CompletionCore.__init__(self, adapter, depth, self._place, adapter._engine.doorbell_fd)
         self._engine.request_progress.add(self)
 
     # -- one result at a time --
@@ -100,7 +100,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         failure of the queue itself. One event completes all that wait.
         """
         call = "CompletionQueue.notify"
-        self._adapter.check_open(call)
+        self._adapter._check_open(call)
         kind = type
         if kind is not CqNotify.ANY:
             kind = CqNotify(within(call, 1, "type", type, CqNotify.ERRORS, CqNotify.SOLICITED))
@@ -178,9 +178,9 @@ class CompletionQueue(CompletionCore, OverlappedObject):
     def resize(self, depth: int) -> None:
         """Change how many results the queue holds. Nothing is lost; traffic may continue."""
         call = "CompletionQueue.resize"
-        self._adapter.check_open(call)
+        self._adapter._check_open(call)
         self._check_usable(call)
-        most = self._adapter.limits.max_completion_queue_depth
+        most = self._adapter._limits.max_completion_queue_depth
         depth = within(call, 0, "depth", depth, 1, most)
         queued = self._gather()
         if depth < queued:
@@ -192,7 +192,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
     def get_notify_affinity(self) -> tuple[int, int]:
         """Return the processor group and mask that notifications come from."""
         call = "CompletionQueue.get_notify_affinity"
-        self._adapter.check_open(call)
+        self._adapter._check_open(call)
         self._check_usable(call)
         return processor_affinity()
 

@@ -69,7 +69,7 @@ class Connector(ConnectionStateMachine):
                 raise error(
                     Status.ADDRESS_ALREADY_ASSOCIATED, call, f"the connector is {self._state.value}"
                 )
-            port = Port(self.adapter, self, "connector", wanted, self.protocol)
+            port = Port(self._adapter, self, "connector", wanted, self._protocol)
             port.bind(call)
             self._port = port
             self._state = State.BOUND
@@ -89,10 +89,10 @@ class Connector(ConnectionStateMachine):
         """
         call = "Connector.connect"
         self._check(call)
-        pair = own_queue_pair(qp, self.adapter, call)
+        pair = own_queue_pair(qp, self._adapter, call)
         peer = parse(address, call, 2)
         limits = ReadLimits.given(inbound_read_limit, outbound_read_limit, call, 4)
-        most = self.adapter.limits.max_caller_data
+        most = self._adapter._limits.max_caller_data
         private = private_bytes(private_data, most, "MaxCallerData", call)
         with self._lock:
             self._look()
@@ -102,7 +102,7 @@ class Connector(ConnectionStateMachine):
                 raise error(Status.CONNECTION_ACTIVE, call, f"the connector is {self._state.value}")
             _require_reachable(peer[0], call)
             qp_link = QueuePairLink(self._engine, pair, call)
-            offer = Terms(limits.capped(self.adapter.limits), qp_link.describe())
+            offer = Terms(limits.capped(self._adapter._limits), qp_link.describe())
             try:
                 overlapped = self._ask(call, qp_link, peer, offer, private)
             except BaseException:
@@ -117,11 +117,11 @@ class Connector(ConnectionStateMachine):
         port = self._port
         if port is None:
             # The broker binds it together with the Connect.
-            local = source_host(self.adapter, peer[0]), 0
-            port = Port(self.adapter, self, "connector", local, self.protocol)
+            local = source_host(self._adapter, peer[0]), 0
+            port = Port(self._adapter, self, "connector", local, self._protocol)
         asked = 0
         try:
-            local = source_address(port, self.adapter, peer, call)
+            local = source_address(port, self._adapter, peer, call)
             connection = 0
             if local[1] == 0 and peer[1] != 0:
                 fields = self._offer_fields(port, local, peer, offer, private)
@@ -161,12 +161,12 @@ class Connector(ConnectionStateMachine):
         self, port: Port, local: Address, peer: Address, offer: Terms, private: bytes
     ) -> dict[str, Any]:
         return {
-            "adapter": self.adapter.uid,
+            "adapter": self._adapter.uid,
             "object": port.object,
             "local": list(local),
             "host": peer[0],
             "port": peer[1],
-            "protocol": self.protocol,
+            "protocol": self._protocol,
             "private": encode_private(private),
             "offer": offer.wire(),
         }
@@ -202,7 +202,7 @@ class Connector(ConnectionStateMachine):
         """
         call = "Connector.accept"
         self._check(call)
-        pair = own_queue_pair(qp, self.adapter, call)
+        pair = own_queue_pair(qp, self._adapter, call)
         limits = ReadLimits.given(inbound_read_limit, outbound_read_limit, call, 2)
         private = self._callee_data(private_data, call)
         with self._lock:
@@ -212,7 +212,7 @@ class Connector(ConnectionStateMachine):
             assert attempt is not None
             assert attempt.theirs is not None
             qp_link = QueuePairLink(self._engine, pair, call)
-            limits = limits.capped(self.adapter.limits).meeting(attempt.theirs.limits)
+            limits = limits.capped(self._adapter._limits).meeting(attempt.theirs.limits)
             attempt.mine = Terms(limits, qp_link.describe())
             try:
                 self._send_answer(call, qp_link, attempt, private)
@@ -401,7 +401,7 @@ class Connector(ConnectionStateMachine):
             assert self._request is not None
             overlapped, listener = self._request
             self._forget_request(listener)
-            self._engine.post("cancel_request", object=listener, connector=self.number)
+            self._engine.post("cancel_request", object=listener, connector=self._number)
             overlapped._complete(Status.CANCELED, "the connector was released")
         elif self._state is State.OFFERED:
             assert self._attempt is not None
@@ -425,7 +425,7 @@ class Connector(ConnectionStateMachine):
         self._engine.progress()  # what the broker has said by now counts
 
     def _callee_data(self, data: Buffer, call: str) -> bytes:
-        return private_bytes(data, self.adapter.limits.max_callee_data, "MaxCalleeData", call)
+        return private_bytes(data, self._adapter._limits.max_callee_data, "MaxCalleeData", call)
 
     def _invalid(self, call: str) -> NdError:
         first = _FIRST.get(call.partition(".")[2], "") if self._state in _BEFORE else ""

@@ -24,7 +24,7 @@ class Directory:
 
     def __init__(self, adapter: Announcer) -> None:
         self._adapter = adapter
-        self._names = adapter.engine.names
+        self._names = adapter._engine.names
 
     def __repr__(self) -> str:
         return f"<Directory of {self._adapter!r}>"
@@ -35,15 +35,15 @@ class Directory:
         `kind` has up to 32 lower-case letters, digits, dots and hyphens, `name` up to 255 bytes,
         `data` up to 4,096 bytes as JSON.
         """
-        self._adapter.check_open("Directory.announce")
+        self._adapter._check_open("Directory.announce")
         return self._names.announce(self._adapter, kind, name, dict(data or {}))
 
     def find(self, kind: str, name: str = "") -> tuple[Entry, ...]:
         """Return the records of a kind, or those of one name, that exist now."""
-        self._adapter.check_open("Directory.find")
+        self._adapter._check_open("Directory.find")
         return tuple(self._names.find(kind, name))
 
     def watch(self, kind: str, name: str = "") -> Watch:
         """Return a watch on a kind, or on one name of it."""
-        self._adapter.check_open("Directory.watch")
+        self._adapter._check_open("Directory.watch")
         return self._names.watch(kind, name)

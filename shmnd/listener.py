@@ -56,7 +56,7 @@ class Listener(PortHolder):
                     call,
                     f"the listener is bound to {self._port.address}",
                 )
-            port = Port(self.adapter, self, "listener", wanted, self.protocol)
+            port = Port(self._adapter, self, "listener", wanted, self._protocol)
             port.bind(call)
             self._port = port
 
@@ -95,23 +95,23 @@ class Listener(PortHolder):
             raise error(
                 Status.INVALID_PARAMETER_1, call, f"{type(connector).__name__} is not a Connector"
             )
-        if connector.adapter is not self.adapter:
+        if connector._adapter is not self._adapter:
             raise error(Status.INVALID_PARAMETER_1, call, "the connector is of another adapter")
         with self._lock:
             port = self._require_listening(call)
             overlapped = self._operation(
                 self._engine, self, self._file, call, cancel=self._cancel_request
             )
-            connector.expect_request(overlapped, port.object)
-            self._numbers[overlapped] = connector.number
+            connector._expect_request(overlapped, port.object)
+            self._numbers[overlapped] = connector._number
             self._pending[overlapped] = None
             try:
                 with self._engine.rpc:
-                    self._arm(call, port.object, connector.number)
+                    self._arm(call, port.object, connector._number)
                     step("request-armed")
-                    self._engine.broker_state.armed[port.object, connector.number] = None
+                    self._engine.broker_state.armed[port.object, connector._number] = None
             except BaseException:
-                connector.stop_expecting(overlapped)
+                connector._stop_expecting(overlapped)
                 self._forget(overlapped)
                 raise
             return overlapped._keeping(connector)
@@ -134,7 +134,7 @@ class Listener(PortHolder):
         if not self._disarm(connector):
             self._engine.progress()  # the offer came before the reply
         # One that still waits is free again. One that has got its offer has completed it.
-        return connector.stop_expecting(overlapped)
+        return connector._stop_expecting(overlapped)
 
     def _disarm(self, connector: Connector) -> bool:
         """Have the broker offer this connector nothing; False when it has already."""
@@ -146,7 +146,7 @@ class Listener(PortHolder):
                     "cancel_request",
                     caller="Listener.cancel_overlapped_requests",
                     object=self._port.object,
-                    connector=connector.number,
+                    connector=connector._number,
                 )
             except NdError:
                 return True  # no broker, or one that was never told
@@ -175,10 +175,10 @@ class Listener(PortHolder):
             self._drop_port()
             for overlapped in list(self._pending):
                 connector = self._connector_of(overlapped)
-                if connector is None or connector.stop_expecting(overlapped):
+                if connector is None or connector._stop_expecting(overlapped):
                     overlapped._complete(Status.CANCELED, "the listener was released")
 
-    def on_event(self, event: Event, fds: list[int]) -> None:
+    def _on_event(self, event: Event, fds: list[int]) -> None:
         """Another process took the port while there was no broker: no request will arrive here."""
         if event["ev"] == "port_lost":
             self.close()

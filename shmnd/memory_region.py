@@ -63,7 +63,7 @@ class MemoryRegion(OverlappedObject):
     """One registered buffer at a time. Any buffer, of any alignment, 1 byte to many GiB."""
 
     def __init__(self, adapter: MemoryAdapter, file: OverlappedFile | None) -> None:
-        super().__init__(adapter.engine, file)
+        super().__init__(adapter._engine, file)
         self._adapter: Final = adapter
         self._token = 0
         self._flags = 0
@@ -84,7 +84,7 @@ class MemoryRegion(OverlappedObject):
         may be read-only and serves as a source.
         """
         call = "MemoryRegion.register"
-        self._adapter.check_open(call)
+        self._adapter._check_open(call)
         flags = _checked_flags(flags, call)
         if self._closed:
             raise error(Status.INVALID_DEVICE_STATE, call, "the region is closed")
@@ -97,7 +97,7 @@ class MemoryRegion(OverlappedObject):
         held = _hold(buffer, call)
         try:
             self._check_size(held, flags, call)
-            place = self._adapter.arena.locate(held.address, held.nbytes)
+            place = self._adapter._arena.locate(held.address, held.nbytes)
             if place is None and flags & _REMOTE and not private_memory_is_reachable():
                 raise error(
                     Status.ACCESS_VIOLATION,
@@ -113,7 +113,7 @@ class MemoryRegion(OverlappedObject):
                     "ALLOW_REMOTE_WRITE on memory of allocate(peers='read'), which only this "
                     "process can write; use memory of allocate(peers='write')",
                 )
-            registry = self._adapter.registry
+            registry = self._adapter._registry
             self._token = registry.register(held, flags, place)
         except BaseException:
             held.release()
@@ -126,7 +126,7 @@ class MemoryRegion(OverlappedObject):
         return overlapped
 
     def _check_size(self, held: HeldBuffer | _Bare, flags: int, call: str) -> None:
-        most = self._adapter.limits.max_registration_size
+        most = self._adapter._limits.max_registration_size
         if held.nbytes == 0:
             raise error(Status.INVALID_BUFFER_SIZE, call, "a buffer of 0 bytes, at least 1 needed")
         if held.nbytes > most:
@@ -150,7 +150,7 @@ class MemoryRegion(OverlappedObject):
     def deregister(self) -> Overlapped:
         """Release the registration. Over when nothing touches the memory any more."""
         call = "MemoryRegion.deregister"
-        self._adapter.check_open(call)
+        self._adapter._check_open(call)
         if not self._token or self._leaving:
             raise error(
                 Status.INVALID_DEVICE_STATE,
@@ -170,7 +170,7 @@ class MemoryRegion(OverlappedObject):
         for window in list(self._windows):
             window._drop()
         self._leaving = True
-        self._adapter.registry.withdraw(self._token)
+        self._adapter._registry.withdraw(self._token)
 
     def _settled(self) -> Status | None:
         if not self._let_go():
@@ -185,7 +185,7 @@ class MemoryRegion(OverlappedObject):
         """Release the buffer, if nothing touches it any more; tell whether it is released."""
         if not self._leaving:
             return True
-        registry = self._adapter.registry
+        registry = self._adapter._registry
         self._revoked = [token for token in self._revoked if not registry.settled(token)]
         if self._revoked or not registry.settled(self._token):
             return False

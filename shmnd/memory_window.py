@@ -76,15 +76,15 @@ class MemoryWindow(Closing):
                 call,
                 "the region has no registered buffer; call its register first",
             )
-        if length < 0 or not qp._adapter.registry.covers(region._token, address, length):
+        if length < 0 or not qp._adapter._registry.covers(region._token, address, length):
             raise error(
                 Status.ACCESS_VIOLATION,
                 call,
                 f"{length} bytes at {address:#x} are not all within the region of "
                 f"{region.length} bytes at {region.address:#x}",
             )
-        rights = qp._adapter.registry.rights(region._token)
-        if flags & OpFlag.ALLOW_WRITE and qp._adapter.registry.is_sealed(region._token):
+        rights = qp._adapter._registry.rights(region._token)
+        if flags & OpFlag.ALLOW_WRITE and qp._adapter._registry.is_sealed(region._token):
             raise error(
                 Status.ACCESS_VIOLATION,
                 call,
@@ -118,7 +118,7 @@ class MemoryWindow(Closing):
         if place is not None:
             place._hold_place()
         try:
-            self._token = self._given = self._adapter.registry.bind(
+            self._token = self._given = self._adapter._registry.bind(
                 region._token, address, length, rights, qp._connection, qp._serial, self._context
             )
         except BaseException:
@@ -149,7 +149,7 @@ class MemoryWindow(Closing):
         return (
             qp is not None
             and qp._state == QpState.CONNECTED
-            and self._adapter.registry.is_bound(self._token)  # the peer may have invalidated it
+            and self._adapter._registry.is_bound(self._token)  # the peer may have invalidated it
         )
 
     def _drop(self) -> None:
@@ -161,10 +161,10 @@ class MemoryWindow(Closing):
         region._windows.discard(self)
         region._revoked.append(token)
         if len(region._revoked) > 64:
-            settled = self._adapter.registry.settled
+            settled = self._adapter._registry.settled
             region._revoked = [old for old in region._revoked if not settled(old)]
-        self._adapter.registry.withdraw(token)
-        self._adapter.registry.release(token)
+        self._adapter._registry.withdraw(token)
+        self._adapter._registry.release(token)
         place, self._place = self._place, None
         if place is not None:
             place._free_place()
@@ -172,7 +172,7 @@ class MemoryWindow(Closing):
     def close(self) -> None:
         """Release the window; the peer's access ends."""
         self._closed = True
-        if self._adapter.engine.alive:  # else it is the parent's
+        if self._adapter._engine.alive:  # else it is the parent's
             self._drop()
 
     def __repr__(self) -> str:

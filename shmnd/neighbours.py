@@ -35,7 +35,7 @@ class Neighbour(Closing):
 
     def __init__(self, adapter: Adapter, entry: Entry) -> None:
         call = "Neighbour"
-        adapter.check_open(call)
+        adapter._check_open(call)
         self._adapter: Final = adapter
         self._closed = False
         self._met = False
@@ -45,7 +45,7 @@ class Neighbour(Closing):
         """Names its adapter."""
         self.pid: Final[int] = entry.pid
         """Its process, as the broker sees it."""
-        self._peer: Final[PeerLike] = adapter.engine.meetings.meet(adapter, entry.adapter, call)
+        self._peer: Final[PeerLike] = adapter._engine.meetings.meet(adapter, entry.adapter, call)
         self._met = True
 
     # -- its process --
@@ -108,7 +108,7 @@ class Neighbour(Closing):
             if found is not None:
                 return found
             if attempt == 0:
-                self._adapter.engine.sync()  # it may be announced and not yet mapped here
+                self._adapter._engine.sync()  # it may be announced and not yet mapped here
         raise error(
             Status.ACCESS_VIOLATION,
             call,
@@ -127,7 +127,7 @@ class Neighbour(Closing):
             return
         self._closed = True
         if self._met:
-            self._adapter.engine.meetings.part(self._adapter, self.uid)
+            self._adapter._engine.meetings.part(self._adapter, self.uid)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "dead" if self.dead else "alive"

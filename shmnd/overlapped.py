@@ -339,9 +339,9 @@ class OverlappedFile(Closing):
     """Where the operations of the objects made with it come out when they are over."""
 
     def __init__(self, adapter: AdapterLike) -> None:
-        self.adapter: Final = adapter
+        self._adapter: Final = adapter
         self._queue: deque[Overlapped] = deque()
-        self._readiness = Readiness(adapter.engine)
+        self._readiness = Readiness(adapter._engine)
         self._closed = False
 
     @property
@@ -365,7 +365,7 @@ class OverlappedFile(Closing):
         those that the end of the adapter has ended too.
         """
         call = "OverlappedFile.poll"
-        engine = self.adapter.engine
+        engine = self._adapter._engine
         if not (self._queue and engine.closed):
             self._check(call)
         if max is not None:
@@ -399,7 +399,7 @@ class OverlappedFile(Closing):
     def _check(self, call: str) -> None:
         if self._closed:
             raise error(Status.INVALID_HANDLE, call, "the overlapped file is closed")
-        self.adapter.engine.check(call)
+        self._adapter._engine.check(call)
 
     def _deliver(self, overlapped: Overlapped) -> None:
         if not self._closed:
@@ -415,6 +415,6 @@ def require_file(file: object, adapter: AdapterLike, call: str) -> OverlappedFil
         raise error(Status.INVALID_HANDLE, call, f"{type(file).__name__} is not an OverlappedFile")
     if file.closed:
         raise error(Status.INVALID_HANDLE, call, "the overlapped file is closed")
-    if file.adapter is not adapter:
+    if file._adapter is not adapter:
         raise error(Status.INVALID_HANDLE, call, "the overlapped file is of another adapter")
     return file

@@ -38,8 +38,8 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         notify_threshold: int,
         file: OverlappedFile | None,
     ) -> None:
-        OverlappedObject.__init__(self, adapter.engine, file)
-        ReceiveCore.__init__(self, adapter, adapter.registry, depth, max_request_sge)
+        OverlappedObject.__init__(self, adapter._engine, file)
+        ReceiveCore.__init__(self, adapter, adapter._registry, depth, max_request_sge)
         self._threshold = notify_threshold
         # The completion queues of its receives, while a Notify waits for them to be used up.
         self._watched: weakref.WeakSet[CompletionCore] = weakref.WeakSet()
@@ -48,9 +48,9 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
     def modify(self, depth: int = 0, notify_threshold: int = 0) -> None:
         """Change the depth, the threshold, or both; 0 leaves one as it is."""
         call = "SharedReceiveQueue.modify"
-        self._adapter.check_open(call)
+        self._adapter._check_open(call)
         self._check_usable(call)
-        most = self._adapter.limits.max_shared_receive_queue_depth
+        most = self._adapter._limits.max_shared_receive_queue_depth
         depth = within(call, 0, "depth", depth, 0, most)
         notify_threshold = within(call, 0, "notify_threshold", notify_threshold, 0, most)
         if depth and depth < self._outstanding:
@@ -68,7 +68,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
     def notify(self) -> Overlapped:
         """Request a notification once fewer receives than the threshold are outstanding."""
         call = "SharedReceiveQueue.notify"
-        self._adapter.check_open(call)
+        self._adapter._check_open(call)
         self._check_usable(call)
         with self._watching:
             overlapped = self._start(call, self._below, None, "receives to be used up")
@@ -125,7 +125,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
     def get_notify_affinity(self) -> tuple[int, int]:
         """Return the processor group and mask that notifications come from."""
         call = "SharedReceiveQueue.get_notify_affinity"
-        self._adapter.check_open(call)
+        self._adapter._check_open(call)
         self._check_usable(call)
         return processor_affinity()
 

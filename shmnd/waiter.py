@@ -39,8 +39,8 @@ class Waiter(Closing):
         ready: Callable[[], bool],
         arm: Callable[[bool], None] = lambda on: None,
     ) -> None:
-        adapter.check_open("Waiter")
-        self._engine = adapter.engine
+        adapter._check_open("Waiter")
+        self._engine = adapter._engine
         self._ready: Callable[[], object] = without_owner(ready)
         self._arm: Callable[[bool], object] = without_owner(arm)
         self._sleepers = 0

@@ -26,18 +26,18 @@ class AdapterLike(SegmentOwner, Protocol):
     """An adapter, as its connectors, listeners and files see it."""
 
     @property
-    def engine(self) -> ProgressEngine:
+    def _engine(self) -> ProgressEngine:
         """The progress engine of this process."""
 
     @property
-    def host(self) -> str:
+    def _host(self) -> str:
         """The address that it was opened with, normalised."""
 
     @property
-    def limits(self) -> AdapterInfo:
+    def _limits(self) -> AdapterInfo:
         """What it can do."""
 
-    def check_open(self, call: str) -> None:
+    def _check_open(self, call: str) -> None:
         """DEVICE_REMOVED when it is closed."""
 
 
@@ -45,15 +45,15 @@ class MemoryAdapter(AdapterLike, Protocol):
     """An adapter, as its regions, windows and queues see it."""
 
     @property
-    def registry(self) -> Registry:
+    def _registry(self) -> Registry:
         """The registered memory, and the tokens."""
 
     @property
-    def arena(self) -> Arena:
+    def _arena(self) -> Arena:
         """The memory of `allocate`."""
 
     @property
-    def bells(self) -> Bells:
+    def _bells(self) -> Bells:
         """Where its completion queues are rung."""
 
 

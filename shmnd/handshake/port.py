@@ -29,7 +29,7 @@ class Port:
     def __init__(
         self, adapter: AdapterLike, owner: EventTarget, kind: str, wanted: Address, protocol: int
     ) -> None:
-        self._engine: Final[ProgressEngine] = adapter.engine
+        self._engine: Final[ProgressEngine] = adapter._engine
         self.object: Final = self._engine.new_number()
         """What the broker knows it by."""
         self.address = wanted
@@ -85,15 +85,15 @@ class PortHolder(OverlappedObject):
         *,
         protocol: int = TCP,
     ) -> None:
-        super().__init__(adapter.engine, overlapped_file)
-        self.adapter: Final = adapter
-        self.protocol = protocol
+        super().__init__(adapter._engine, overlapped_file)
+        self._adapter: Final = adapter
+        self._protocol = protocol
         self._lock = threading.RLock()
         self._port: Port | None = None
 
     def _check(self, call: str) -> None:
         self._engine.check(call)
-        self.adapter.check_open(call)
+        self._adapter._check_open(call)
 
     def _drop_port(self) -> None:
         if self._port is not None:
@@ -117,7 +117,7 @@ def source_address(port: Port, adapter: AdapterLike, peer: Address, call: str) -
 
 def source_host(adapter: AdapterLike, peer_host: str) -> str:
     """Return the local host of a connection without a chosen one: the adapter's own, if it fits."""
-    return adapter.host if family(adapter.host) == family(peer_host) else peer_host
+    return adapter._host if family(adapter._host) == family(peer_host) else peer_host
 
 
 def _covers(any_host: str, host: str) -> bool:

@@ -51,7 +51,7 @@ class ConnectionStateMachine(PortHolder):
         protocol: int = TCP,
     ) -> None:
         super().__init__(adapter, overlapped_file, protocol=protocol)
-        self.number: Final = self._engine.new_number()
+        self._number: Final = self._engine.new_number()
         """What the broker knows it by while it waits for a request."""
         self._state = State.NEW
         self._aborted = False  # the active side gave up before Accept or Reject
@@ -133,7 +133,7 @@ class ConnectionStateMachine(PortHolder):
 
     # -- what the broker says --
 
-    def on_event(self, event: Event, fds: list[int]) -> None:
+    def _on_event(self, event: Event, fds: list[int]) -> None:
         """Take an event of the broker. The progress engine calls this, one event at a time."""
         with self._lock:
             self._look()
@@ -248,7 +248,7 @@ class ConnectionStateMachine(PortHolder):
             theirs=theirs,
             peer_adapter=event["peer_adapter"],
         )
-        own = self.adapter.limits
+        own = self._adapter._limits
         most = ReadLimits(own.max_inbound_read_limit, own.max_outbound_read_limit)
         self._limits = most.meeting(theirs.limits)
         self._private = private_of(event)
@@ -302,7 +302,7 @@ class ConnectionStateMachine(PortHolder):
 
     # -- what the listener does --
 
-    def expect_request(self, overlapped: Overlapped, listener: int) -> None:
+    def _expect_request(self, overlapped: Overlapped, listener: int) -> None:
         """Wait for a request; for `Listener.get_connection_request`."""
         with self._lock:
             if self._state is not State.NEW:
@@ -313,9 +313,9 @@ class ConnectionStateMachine(PortHolder):
                 )
             self._request = overlapped, listener
             self._state = State.WAITING
-            self._engine.follow_object(self.number, self)
+            self._engine.follow_object(self._number, self)
 
-    def stop_expecting(self, overlapped: Overlapped) -> bool:
+    def _stop_expecting(self, overlapped: Overlapped) -> bool:
         """Be as new again; False when it does not wait any more."""
         with self._lock:
             if self._request is None or self._request[0] is not overlapped:
@@ -326,8 +326,8 @@ class ConnectionStateMachine(PortHolder):
     def _forget_request(self, listener: int) -> None:
         self._request = None
         self._state = State.NEW
-        self._engine.unfollow_object(self.number)
-        self._engine.broker_state.armed.pop((listener, self.number), None)
+        self._engine.unfollow_object(self._number)
+        self._engine.broker_state.armed.pop((listener, self._number), None)
 
     # -- ends of operations --
 
@@ -419,25 +419,25 @@ class ConnectionStateMachine(PortHolder):
         self._state = State.NEW
 
     @property
-    def is_new(self) -> bool:
+    def _is_new(self) -> bool:
         """Unused, or its last use failed."""
         with self._lock:
             self._look()
             return self._state is State.NEW
 
     @property
-    def is_aborted(self) -> bool:
+    def _is_aborted(self) -> bool:
         """The active side gave up before Accept or Reject."""
         with self._lock:
             return self._aborted
 
     @property
-    def told_limits(self) -> tuple[int, int]:
+    def _told_limits(self) -> tuple[int, int]:
         """The (inbound, outbound) read limits that came with the peer's private data."""
         with self._lock:
             return self._limits.inbound, self._limits.outbound
 
-    def unbind(self) -> None:
+    def _unbind(self) -> None:
         """Undo a Bind that no Connect followed."""
         with self._lock:
             if self._state is State.BOUND:
@@ -476,12 +476,12 @@ class ConnectionStateMachine(PortHolder):
         assert attempt is not None
         self._engine.broker_state.live[attempt.role, attempt.connection] = Live(
             attempt.connection,
-            self.adapter.uid,
+            self._adapter.uid,
             attempt.peer_adapter,
             attempt.local,
             attempt.peer,
             attempt.role,
-            self.protocol,
+            self._protocol,
         )
 
     def __repr__(self) -> str:

@@ -190,7 +190,7 @@ class Watch(Closing):
         """Wait for the next change; None when `timeout` seconds end first."""
         self._check()
         if not self._changes and not self._take():
-            self._adapter.engine.wait(self._pending, timeout)
+            self._adapter._engine.wait(self._pending, timeout)
             self._take()
         return self._changes.popleft() if self._changes else None
 
@@ -230,12 +230,12 @@ class Watch(Closing):
             wake = _waker(loop, came)
             for each in self._watches:
                 each.wake = wake
-            self._adapter.engine.loops.begin(loop, wake)
+            self._adapter._engine.loops.begin(loop, wake)
             try:
                 if not self._pending():
                     await came
             finally:
-                self._adapter.engine.loops.end(loop, wake)
+                self._adapter._engine.loops.end(loop, wake)
 
     def close(self) -> None:
         """End the watch. Harmless when repeated."""

@@ -58,49 +58,49 @@ class Adapter(OverlappedObject):
         group: int | str | None = None,
         memory_limit: int | None = None,
     ) -> None:
-        self.core: Final = Adapter2(
+        self._core: Final = Adapter2(
             host,
             namespace=namespace,
             rnr_timeout=rnr_timeout,
             group=group,
             memory_limit=memory_limit,
         )
-        super().__init__(self.core.engine)
-        self.file: Final = self.core.create_overlapped_file()
+        super().__init__(self._core._engine)
+        self._overlapped_file: Final = self._core.create_overlapped_file()
         self._regions: dict[int, _Region] = {}
         self._leaving: list[tuple[_Region, Overlapped2]] = []
 
     def cancel_overlapped_requests(self) -> None:
         """Registrations under way are left to finish; this cancels nothing else's operations."""
-        self.core.check_open("Adapter.cancel_overlapped_requests")
+        self._core._check_open("Adapter.cancel_overlapped_requests")
         super().cancel_overlapped_requests()
 
     # -- what it is --
 
     def get_file_handle(self) -> FileHandle:
         """Return a handle to poll, or to wait at, for all operations that are over."""
-        self.core.check_open("Adapter.get_file_handle")
-        return FileHandle(self.file)
+        self._core._check_open("Adapter.get_file_handle")
+        return FileHandle(self._overlapped_file)
 
     def query(self, version: int = ND_VERSION_1) -> AdapterInfo:
         """Return what this adapter can do. There is version 1 of it."""
         call = "Adapter.query"
-        self.core.check_open(call)
+        self._core._check_open(call)
         if integer(version) != ND_VERSION_1:
             raise error(Status.NOT_SUPPORTED, call, f"version {version!r} is not {ND_VERSION_1}")
-        return AdapterInfo.of(self.core.limits)
+        return AdapterInfo._of(self._core._limits)
 
     def query_into(self, version: int, buffer: Buffer | None) -> int:
         """Fill a buffer with ND_ADAPTER_INFO; BUFFER_OVERFLOW when it does not fit."""
         call = "Adapter.query_into"
-        self.core.check_open(call)
+        self._core._check_open(call)
         if integer(version) != ND_VERSION_1:
             raise error(Status.NOT_SUPPORTED, call, f"version {version!r} is not {ND_VERSION_1}")
-        return into(call, buffer, AdapterInfo.of(self.core.limits).pack(), parameter=2)
+        return into(call, buffer, AdapterInfo._of(self._core._limits).pack(), parameter=2)
 
     def query_address_list(self) -> list[tuple[str, int]]:
         """Return the addresses of this adapter, with port 0."""
-        return self.core.query_address_list()
+        return self._core.query_address_list()
 
     def query_address_list_into(self, buffer: Buffer | None) -> int:
         """Fill a buffer with a SOCKET_ADDRESS_LIST; BUFFER_OVERFLOW when it does not fit."""
@@ -111,14 +111,14 @@ class Adapter(OverlappedObject):
     def control(self, io_control_code: object = 0, *buffers: object) -> int:
         """There is no device to control: NOT_SUPPORTED, and nothing is started."""
         call = "Adapter.control"
-        self.core.check_open(call)
+        self._core._check_open(call)
         raise error(Status.NOT_SUPPORTED, call, f"control code {io_control_code!r}: no device")
 
     # -- memory --
 
     def allocate(self, nbytes: int) -> SharedArray:
         """Return zeroed shared memory: what is registered in it moves without a copy in between."""
-        return self.core.allocate(nbytes)
+        return self._core.allocate(nbytes)
 
     def register_memory(
         self, buffer: AnyBuffer | tuple[int, int] | None
@@ -129,8 +129,8 @@ class Adapter(OverlappedObject):
         Receive or Read into it completes with ACCESS_VIOLATION, a Bind of it allows no Write.
         """
         call = "Adapter.register_memory"
-        self.core.check_open(call)
-        region = _Region(self.core, self.file)
+        self._core._check_open(call)
+        region = _Region(self._core, self._overlapped_file)
         nothing = buffer is None or (isinstance(buffer, tuple) and buffer == (0, 0))
         special = _NO_BUFFER if nothing else _ACCESS
         with in_words_of_version_1(call, special):
@@ -147,8 +147,8 @@ class Adapter(OverlappedObject):
         The handle is dead when this returns. DEVICE_BUSY while windows are bound to it.
         """
         call = "Adapter.deregister_memory"
-        self.core.check_open(call)
-        region = self.region(handle)
+        self._core._check_open(call)
+        region = self._region(handle)
         if region is None:
             raise error(Status.INVALID_HANDLE, call, f"{handle!r} is not memory handle")
         with in_words_of_version_1(call):
@@ -160,7 +160,7 @@ class Adapter(OverlappedObject):
         self._leaving.append((region, overlapped))
         return overlapped
 
-    def region(self, memory_handle: object) -> _Region | None:
+    def _region(self, memory_handle: object) -> _Region | None:
         """Return the registration of a handle; None when there is none."""
         return self._regions.get(memory_handle) if isinstance(memory_handle, int) else None
 
@@ -171,30 +171,30 @@ class Adapter(OverlappedObject):
         binding; without one that goes unreported.
         """
         call = "Adapter.create_memory_window"
-        self.core.check_open(call)
+        self._core._check_open(call)
         if invalidate_result is not None and not isinstance(invalidate_result, Result):
             raise TypeError(
                 f"{call}: invalidate_result must be a Result, "
                 f"not {type(invalidate_result).__name__}"
             )
-        return MemoryWindow(self, self.core.create_memory_window(), invalidate_result)
+        return MemoryWindow(self, self._core.create_memory_window(), invalidate_result)
 
     # -- queues and connections --
 
     def create_completion_queue(self, entries: int) -> CompletionQueue:
         """Make a completion queue for so many results."""
         call = "Adapter.create_completion_queue"
-        self.core.check_open(call)
+        self._core._check_open(call)
         entries = within(
-            call, 0, "entries", entries, 1, self.core.limits.max_completion_queue_depth
+            call, 0, "entries", entries, 1, self._core._limits.max_completion_queue_depth
         )
-        return self.core.keep(CompletionQueue(self, entries, self.file))
+        return self._core._keep(CompletionQueue(self, entries, self._overlapped_file))
 
     def create_connector(self) -> Connector:
         """Make a connector, for one endpoint and its connection."""
-        self.core.check_open("Adapter.create_connector")
+        self._core._check_open("Adapter.create_connector")
         connector = Connector(self)
-        self.core.keep(connector.core)
+        self._core._keep(connector._core)
         return connector
 
     def listen(self, backlog: int = 0, protocol: int = 6, port: int = 0) -> Listen:
@@ -203,7 +203,7 @@ class Adapter(OverlappedObject):
         A port may be used under several protocols; a Connect reaches the one of its own.
         """
         call = "Adapter.listen"
-        self.core.check_open(call)
+        self._core._check_open(call)
         return Listen(
             self,
             within(call, 1, "backlog", backlog, 0),
@@ -217,10 +217,10 @@ class Adapter(OverlappedObject):
         """Close it: connections end, what is pending is cancelled. Arrays stay valid."""
         super().close()
         self._regions.clear()
-        self.core.close()
+        self._core.close()
 
     def __repr__(self) -> str:
-        return f"<nd1 {self.core!r}>"
+        return f"<nd1 {self._core!r}>"
 
 
 def _is_read_only(buffer: object) -> bool:

@@ -17,12 +17,12 @@ class AdapterLike(Protocol):
     """What windows, queues, connectors and endpoints ask of the adapter that made them."""
 
     @property
-    def core(self) -> Adapter:
+    def _core(self) -> Adapter:
         """The same adapter in version 2."""
 
     @property
-    def file(self) -> OverlappedFile:
+    def _overlapped_file(self) -> OverlappedFile:
         """Where every operation on it comes out."""
 
-    def region(self, memory_handle: object) -> MemoryRegion | None:
+    def _region(self, memory_handle: object) -> MemoryRegion | None:
         """Return the registration of a handle; None when there is none."""

@@ -19,8 +19,8 @@ class CompletionQueue(ReapingCore, CompletionQueue2):
     """Shared by any number of endpoints, for either direction."""
 
     def __init__(self, nd1_adapter: AdapterLike, entries: int, file: OverlappedFile) -> None:
-        CompletionQueue2.__init__(self, nd1_adapter.core, entries, file)
-        self.nd1_adapter = nd1_adapter
+        CompletionQueue2.__init__(self, nd1_adapter._core, entries, file)
+        self._nd1_adapter = nd1_adapter
         """The adapter that made it; it keeps what is registered there alive."""
 
     def resize(self, entries: int) -> None:

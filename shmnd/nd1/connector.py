@@ -33,8 +33,8 @@ class Connector(Front):
     """One connection from either side. Read limits are those of its endpoint."""
 
     def __init__(self, nd1_adapter: AdapterLike) -> None:
-        self.nd1_adapter: Final = nd1_adapter
-        self.core: Final = _Core(nd1_adapter.core, nd1_adapter.file)
+        self._nd1_adapter: Final = nd1_adapter
+        self._core: Final = _Core(nd1_adapter._core, nd1_adapter._overlapped_file)
         self._endpoint: weakref.ref[Endpoint] | None = None
 
     # -- the endpoint --
@@ -52,10 +52,10 @@ class Connector(Front):
     ) -> Endpoint:
         """Make the endpoint of this connector; it has one at a time."""
         call = "Connector.create_endpoint"
-        self.nd1_adapter.core.check_open(call)
+        self._nd1_adapter._core._check_open(call)
         self._check_queue(inbound_cq, Status.INVALID_PARAMETER_1, call)
         self._check_queue(outbound_cq, Status.INVALID_PARAMETER_2, call)
-        limits = self.nd1_adapter.core.limits
+        limits = self._nd1_adapter._core._limits
         outbound = min(limits.max_initiator_sge, limits.max_read_sge)
         wanted = [
             within(call, number, name, value, 0, most)
@@ -69,10 +69,10 @@ class Connector(Front):
             )
         ]
         living = None if self._endpoint is None else self._endpoint()
-        if living is not None and living.alive:
+        if living is not None and living._alive:
             raise error(Status.NOT_SUPPORTED, call, "the connector has an endpoint; release it")
         with in_words_of_version_1(call):
-            pair = self.nd1_adapter.core.create_queue_pair(
+            pair = self._nd1_adapter._core.create_queue_pair(
                 inbound_cq,
                 outbound_cq,
                 receive_depth=wanted[0],
@@ -81,14 +81,14 @@ class Connector(Front):
                 max_initiator_sge=wanted[3],
                 inline_size=limits.max_inline_data_size,
             )
-        endpoint = Endpoint(self.nd1_adapter, pair, ReadLimits(*wanted[4:]), wanted[1])
+        endpoint = Endpoint(self._nd1_adapter, pair, ReadLimits(*wanted[4:]), wanted[1])
         self._endpoint = weakref.ref(endpoint)
         return endpoint
 
     def _check_queue(self, queue: object, status: Status, call: str) -> None:
         if not isinstance(queue, CompletionQueue):
             raise error(status, call, f"{type(queue).__name__} is not a CompletionQueue")
-        if queue.nd1_adapter is not self.nd1_adapter:
+        if queue._nd1_adapter is not self._nd1_adapter:
             raise error(status, call, "the completion queue is of another adapter")
         if queue._closed:
             raise error(status, call, "the completion queue is closed")
@@ -125,10 +125,10 @@ class Connector(Front):
         with in_words_of_version_1(call):
             bound = self._bind(local_port, protocol)
             try:
-                return self.core.connect(own.pair, peer, *own.limits, private_data)
+                return self._core.connect(own._pair, peer, *own._limits, private_data)
             except BaseException:
                 if bound:
-                    self.core.unbind()
+                    self._core._unbind()
                 raise
 
     def _peer(self, address: tuple[str, int], call: str) -> tuple[str, int]:
@@ -136,28 +136,29 @@ class Connector(Front):
             peer = parse(address, call, 2)
         except NdError:
             raise error(Status.INVALID_ADDRESS, call, f"{address!r} is no (host, port)") from None
-        if family(peer[0]) != family(self.nd1_adapter.core.host):
+        if family(peer[0]) != family(self._nd1_adapter._core._host):
             raise error(
                 Status.INVALID_ADDRESS,
                 call,
-                f"{peer[0]} is of another family than the adapter's {self.nd1_adapter.core.host}",
+                f"{peer[0]} is of another family than "
+                f"the adapter's {self._nd1_adapter._core._host}",
             )
         return peer
 
     def _bind(self, local_port: int, protocol: int) -> bool:
         """Take the local port; the core checks the rest, and so a connector in use first."""
-        if not self.core.is_new:
+        if not self._core._is_new:
             return False
-        self.core.protocol = protocol
+        self._core._protocol = protocol
         if local_port == 0:
             return False
-        self.core.bind((self.nd1_adapter.core.host, local_port))
+        self._core.bind((self._nd1_adapter._core._host, local_port))
         return True
 
     def complete_connect(self) -> Overlapped2:
         """Take the connection that the peer has accepted; both sides are connected then."""
         with in_words_of_version_1("Connector.complete_connect"):
-            return self.core.complete_connect()
+            return self._core.complete_connect()
 
     # -- the passive side --
 
@@ -166,12 +167,12 @@ class Connector(Front):
         call = "Connector.accept"
         own = self._own(endpoint, call)
         with in_words_of_version_1(call):
-            return self.core.accept(own.pair, *own.limits, private_data)
+            return self._core.accept(own._pair, *own._limits, private_data)
 
     def reject(self, private_data: Buffer = b"") -> None:
         """Say no: instead of Accept, or instead of CompleteConnect."""
         with in_words_of_version_1("Connector.reject"):
-            self.core.reject(private_data)
+            self._core.reject(private_data)
 
     # -- what is known of the peer --
 
@@ -200,58 +201,58 @@ class Connector(Front):
 
     def _peer_data(self, call: str) -> tuple[tuple[int, int], bytes]:
         with in_words_of_version_1(call):
-            data = self.core.get_private_data()
-            if self.core.is_aborted:
+            data = self._core.get_private_data()
+            if self._core._is_aborted:
                 raise error(Status.CONNECTION_ABORTED, call, "the active side has given up")
-            return self.core.told_limits, data
+            return self._core._told_limits, data
 
     def get_local_address(self) -> tuple[str, int]:
         """Return the address of this end, while it has a peer."""
         with in_words_of_version_1("Connector.get_local_address"):
-            return self.core.get_local_address()
+            return self._core.get_local_address()
 
     def get_local_address_into(self, buffer: Buffer | None) -> int:
         """Fill a buffer with the sockaddr of this end; BUFFER_OVERFLOW when it does not fit."""
         call = "Connector.get_local_address_into"
         with in_words_of_version_1(call):
-            return into(call, buffer, pack_sockaddr(self.core.get_local_address()))
+            return into(call, buffer, pack_sockaddr(self._core.get_local_address()))
 
     def get_peer_address(self) -> tuple[str, int]:
         """Return the address of the other end, from Connect or the request on."""
         with in_words_of_version_1("Connector.get_peer_address"):
-            return self.core.get_peer_address()
+            return self._core.get_peer_address()
 
     def get_peer_address_into(self, buffer: Buffer | None) -> int:
         """Fill a buffer with the sockaddr of the other end; BUFFER_OVERFLOW when it is short."""
         call = "Connector.get_peer_address_into"
         with in_words_of_version_1(call):
-            return into(call, buffer, pack_sockaddr(self.core.get_peer_address()))
+            return into(call, buffer, pack_sockaddr(self._core.get_peer_address()))
 
     # -- the end of a connection --
 
     def notify_disconnect(self) -> Overlapped2:
         """Be told when the connection ends, whoever ends it; at once when it has ended."""
         with in_words_of_version_1("Connector.notify_disconnect"):
-            return self.core.notify_disconnect()
+            return self._core.notify_disconnect()
 
     def disconnect(self) -> Overlapped2:
         """End the connection; what is outstanding on the endpoint ends with CANCELED."""
         with in_words_of_version_1("Connector.disconnect"):
-            return self.core.disconnect()
+            return self._core.disconnect()
 
     def cancel_overlapped_requests(self) -> None:
         """End every pending operation of this connector with CANCELED."""
         with in_words_of_version_1("Connector.cancel_overlapped_requests"):
-            self.core.cancel_overlapped_requests()
+            self._core.cancel_overlapped_requests()
 
     def get_overlapped_result(self, overlapped: Overlapped2, wait: bool = False) -> Status:
         """Return the final status of an operation; PENDING while it is not over."""
-        return self.core.get_overlapped_result(overlapped, wait)
+        return self._core.get_overlapped_result(overlapped, wait)
 
     def close(self) -> None:
         """Release it: it withdraws, gives up, or disconnects, as its state wants it."""
-        self.core.close()
+        self._core.close()
 
     def __repr__(self) -> str:
         endpoint = None if self._endpoint is None else self._endpoint()
-        return repr(self.core) if endpoint is None else f"{self.core!r} with {endpoint!r}"
+        return repr(self._core) if endpoint is None else f"{self._core!r} with {endpoint!r}"

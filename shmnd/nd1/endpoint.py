@@ -40,7 +40,7 @@ def _ending_a_batch(post: _Post) -> _Post:
         try:
             return post(self, *args, **options)
         except BaseException:
-            self.pair._end_batch()
+            self._pair._end_batch()
             raise
 
     return cast(_Post, call)
@@ -55,7 +55,7 @@ class _Staging:
 
     def __init__(self, nd1_adapter: AdapterLike, pieces: int, size: int) -> None:
         self._memory = bytearray(max(1, pieces * size))
-        self._region = MemoryRegion(nd1_adapter.core, None)
+        self._region = MemoryRegion(nd1_adapter._core, None)
         self._region.register(self._memory, int(MrFlag.ALLOW_LOCAL_WRITE))
         self._pieces = pieces
         self._size = size
@@ -79,18 +79,18 @@ class Endpoint(EndpointCore, Front):
         self, nd1_adapter: AdapterLike, pair: QueuePair, limits: ReadLimits, outbound_entries: int
     ) -> None:
         super().__init__(pair)
-        self.nd1_adapter: Final = nd1_adapter
-        self.limits: Final = limits
+        self._nd1_adapter: Final = nd1_adapter
+        self._limits: Final = limits
         """How many Reads it takes and makes at a time, before the peer has its say."""
-        self.max_inline_data: Final = nd1_adapter.core.limits.max_inline_data_size
+        self.max_inline_data: Final = nd1_adapter._core._limits.max_inline_data_size
         """The bytes of inline data that one request may carry."""
         self._outbound_entries: Final = outbound_entries
         self._staging: _Staging | None = None
 
     @property
-    def alive(self) -> bool:
+    def _alive(self) -> bool:
         """True until it is released, or its connector has disconnected."""
-        return self.pair._state != QpState.CLOSED
+        return self._pair._state != QpState.CLOSED
 
     # -- windows --
 
@@ -109,7 +109,7 @@ class Endpoint(EndpointCore, Front):
         The descriptor is valid when this returns, for the next Send to tell the peer.
         """
         call = "Endpoint.bind"
-        region = self.nd1_adapter.region(memory_handle)
+        region = self._nd1_adapter._region(memory_handle)
         if region is None:
             raise error(Status.INVALID_PARAMETER_2, call, f"{memory_handle!r} is not memory handle")
         self._check_window(memory_window, Status.INVALID_PARAMETER_3, call)
@@ -123,15 +123,15 @@ class Endpoint(EndpointCore, Front):
                 call,
                 f"flags {flags:#x}: at least one of {_ALLOW:#x}, none outside {_BIND_FLAGS:#x}",
             )
-        window, owned = memory_window.core, _owned(result, call)
+        window, owned = memory_window._core, _owned(result, call)
         with in_words_of_version_1(call):
-            self.pair.bind(region, window, address, length, owned, flags=flags)
-        return MwDescriptor(address, length, memory_window.core.remote_token)
+            self._pair.bind(region, window, address, length, owned, flags=flags)
+        return MwDescriptor(address, length, memory_window._core.remote_token)
 
     def _check_window(self, window: object, status: Status, call: str) -> None:
         if not isinstance(window, MemoryWindow):
             raise error(status, call, f"{type(window).__name__} is not a MemoryWindow")
-        if window.nd1_adapter is not self.nd1_adapter:
+        if window._nd1_adapter is not self._nd1_adapter:
             raise error(status, call, "the window is of another adapter")
 
     @_ending_a_batch
@@ -146,7 +146,7 @@ class Endpoint(EndpointCore, Front):
             )
         owned = _owned(result, call)
         with in_words_of_version_1(call):
-            self.pair.invalidate(memory_window.core, owned, flags=flags)
+            self._pair.invalidate(memory_window._core, owned, flags=flags)
 
     # -- batches, the end --
 
@@ -156,19 +156,19 @@ class Endpoint(EndpointCore, Front):
         A hint: each call still says whether its request was taken, and nothing waits for ever. A
         call that is refused ends the batch, and so do `flush`, a disconnect and `close`.
         """
-        self.pair._begin_batch()
+        self._pair._begin_batch()
 
     def submit_request_batch(self) -> None:
         """Publish what was held back. Harmless when nothing was."""
-        self.pair._submit_batch()
+        self._pair._submit_batch()
 
     def flush(self) -> None:
         """Cancel all outstanding requests. A connection does not survive it."""
-        self.pair._break_off()
+        self._pair._break_off()
 
     def close(self) -> None:
         """Release it: a connection ends, what is outstanding is cancelled."""
-        self.pair.close()
+        self._pair.close()
         staging, self._staging = self._staging, None
         if staging is not None:
             staging.close()
@@ -184,7 +184,9 @@ class Endpoint(EndpointCore, Front):
             data = inline_bytes(items, call)
             return [RegisteredSge(data, len(data), 0)], flags | int(OpFlag.INLINE)
         if self._staging is None:
-            self._staging = _Staging(self.nd1_adapter, self._outbound_entries, self.max_inline_data)
+            self._staging = _Staging(
+                self._nd1_adapter, self._outbound_entries, self.max_inline_data
+            )
         piece = self._staging.put(inline_bytes(inline, call))
         posted, offset = [], 0
         for item in items:
@@ -196,7 +198,7 @@ class Endpoint(EndpointCore, Front):
         return posted, flags
 
     def __repr__(self) -> str:
-        return repr(self.pair)  # which is called Endpoint
+        return repr(self._pair)  # which is called Endpoint
 
 
 def _owned(result: Any, call: str) -> Result:

@@ -47,7 +47,7 @@ class AdapterInfo:
     max_callee_data: int = 0
 
     @classmethod
-    def of(cls, limits: AdapterInfo2) -> AdapterInfo:
+    def _of(cls, limits: AdapterInfo2) -> AdapterInfo:
         """Say in the words of version 1 what an adapter of version 2 can do."""
         return cls(
             vendor_id=limits.vendor_id,

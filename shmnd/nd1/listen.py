@@ -30,10 +30,12 @@ class Listen(Front):
 
     def __init__(self, nd1_adapter: AdapterLike, backlog: int, protocol: int, port: int) -> None:
         call = "Adapter.listen"
-        self.nd1_adapter: Final = nd1_adapter
-        self._core: Final = _Listener(nd1_adapter.core, nd1_adapter.file, protocol=protocol)
+        self._nd1_adapter: Final = nd1_adapter
+        self._core: Final = _Listener(
+            nd1_adapter._core, nd1_adapter._overlapped_file, protocol=protocol
+        )
         with in_words_of_version_1(call):
-            self._core.bind((nd1_adapter.core.host, port))
+            self._core.bind((nd1_adapter._core._host, port))
             self._core.listen(backlog)
             self._address: Final = self._core.get_local_address()
 
@@ -54,9 +56,9 @@ class Listen(Front):
                 Status.INVALID_PARAMETER_1, call, f"{type(connector).__name__} is not a Connector"
             )
         with in_words_of_version_1(call, _CLOSED):
-            if connector.core.is_new:
-                connector.core.protocol = self._core.protocol
-            return self._core.get_connection_request(connector.core)
+            if connector._core._is_new:
+                connector._core._protocol = self._core._protocol
+            return self._core.get_connection_request(connector._core)
 
     def cancel_overlapped_requests(self) -> None:
         """End every GetConnectionRequest that is pending with CANCELED."""
@@ -72,4 +74,4 @@ class Listen(Front):
         self._core.close()
 
     def __repr__(self) -> str:
-        return f"<Listen protocol {self._core.protocol}: {self._core!r}>"
+        return f"<Listen protocol {self._core._protocol}: {self._core!r}>"

@@ -25,14 +25,14 @@ class MemoryWindow(Front):
     def __init__(
         self, nd1_adapter: AdapterLike, core: MemoryWindow2, invalidate_result: Result | None
     ) -> None:
-        self.nd1_adapter: Final = nd1_adapter
-        self.core: Final = core
-        self.invalidate_result: Final = invalidate_result
+        self._nd1_adapter: Final = nd1_adapter
+        self._core: Final = core
+        self._invalidate_result: Final = invalidate_result
         core._set_invalidate_context(invalidate_result)
 
     def __repr__(self) -> str:
-        return repr(self.core)
+        return repr(self._core)
 
     def close(self) -> None:
         """Release it; a binding ends without a word."""
-        self.core.close()
+        self._core.close()

@@ -151,23 +151,23 @@ cdef class ReapingCore(CompletionCore):
 cdef class EndpointCore:
     """Posting on an endpoint. Offsets and lists are checked as the interface orders it."""
 
-    cdef readonly PostingCore pair
+    cdef readonly PostingCore _pair
 
     def __init__(self, PostingCore pair not None) -> None:
-        if self.pair is not None:
+        if self._pair is not None:
             raise TypeError("an endpoint is made once")
         pair.usable("__init__")
-        self.pair = pair
+        self._pair = pair
         pair.title = "Endpoint"
         # Version 2 says ACCESS_VIOLATION on either side.
         pair.q.target_fault = Status.REMOTE_ERROR
 
     cdef int usable(self, str method) except -1:
         """Raise unless it was made, and in this process."""
-        if self.pair is None:
+        if self._pair is None:
             raise TypeError("an endpoint is made by its connector")
-        if self.pair.born != forks or c.shmnd_pace_due(&self.pair.pace):
-            self.pair.pause(method)
+        if self._pair.born != forks or c.shmnd_pace_due(&self._pair.pace):
+            self._pair.pause(method)
         return 0
 
     # -- data requests: one that is refused ends an open batch --
@@ -177,7 +177,7 @@ cdef class EndpointCore:
         try:
             self._send(result, sges, flags)
         except BaseException:
-            self.pair._end_batch()
+            self._pair._end_batch()
             raise
 
     cdef _send(self, Result result, object sges, object flags):
@@ -185,16 +185,16 @@ cdef class EndpointCore:
         cdef uint32_t flag = flags_of(flags, "Endpoint.send")
         cdef uint32_t n, status
         self.usable("send")
-        n = gather_sges(sges, list_, "Endpoint.send", self.pair.q.wq_stride)
+        n = gather_sges(sges, list_, "Endpoint.send", self._pair.q.wq_stride)
         if flag & ~_SEND_FLAGS:
             self._refuse_flags("send", Status.INVALID_PARAMETER_4, list_, n, sges, flags)
         if _some_inline(list_, n):
             sges, flag = self._stage("send", list_, n, sges, flag)
-            n = gather_sges(sges, list_, "Endpoint.send", self.pair.q.wq_stride)
+            n = gather_sges(sges, list_, "Endpoint.send", self._pair.q.wq_stride)
         result.status = _PENDING
-        status = self.pair.post_send(result, list_, n, flag)
+        status = self._pair.post_send(result, list_, n, flag)
         if status:
-            self.pair.refuse("send", status, sges, flag)
+            self._pair.refuse("send", status, sges, flag)
 
     def send_and_invalidate(self, Result result not None, sges, MwDescriptor descriptor not None,
                             flags=0) -> None:
@@ -202,7 +202,7 @@ cdef class EndpointCore:
         try:
             self._send_and_invalidate(result, sges, descriptor, flags)
         except BaseException:
-            self.pair._end_batch()
+            self._pair._end_batch()
             raise
 
     cdef _send_and_invalidate(self, Result result, object sges, MwDescriptor descriptor,
@@ -211,32 +211,32 @@ cdef class EndpointCore:
         cdef uint32_t flag = flags_of(flags, "Endpoint.send_and_invalidate")
         cdef uint32_t n
         self.usable("send_and_invalidate")
-        n = gather_sges(sges, list_, "Endpoint.send_and_invalidate", self.pair.q.wq_stride)
+        n = gather_sges(sges, list_, "Endpoint.send_and_invalidate", self._pair.q.wq_stride)
         if flag & ~_SEND_FLAGS:
             self._refuse_flags("send_and_invalidate", Status.INVALID_PARAMETER_5, list_, n, sges,
                                flags)
         if _some_inline(list_, n):
             sges, flag = self._stage("send_and_invalidate", list_, n, sges, flag)
         result.status = _PENDING
-        self.pair._send_and_invalidate(sges, descriptor.token, result, flags=flag)
+        self._pair._send_and_invalidate(sges, descriptor.token, result, flags=flag)
 
     def receive(self, Result result not None, sges) -> None:
         """Post a Receive: the next message without one goes into its buffers."""
         try:
             self._receive(result, sges)
         except BaseException:
-            self.pair._end_batch()
+            self._pair._end_batch()
             raise
 
     cdef _receive(self, Result result, object sges):
         cdef c.shmnd_sge list_[16]
         cdef uint32_t n, status
         self.usable("receive")
-        n = gather_sges(sges, list_, "Endpoint.receive", self.pair.q.own.stride)
+        n = gather_sges(sges, list_, "Endpoint.receive", self._pair.q.own.stride)
         result.status = _PENDING
-        status = self.pair.post_receive(result, list_, n)
+        status = self._pair.post_receive(result, list_, n)
         if status:
-            self.pair.refuse_receive(status, sges)
+            self._pair.refuse_receive(status, sges)
 
     def read(self, Result result not None, sges, MwDescriptor descriptor not None, offset,
              flags=0) -> None:
@@ -244,7 +244,7 @@ cdef class EndpointCore:
         try:
             self._rdma(c.SHMND_READ, "read", result, sges, descriptor, offset, flags)
         except BaseException:
-            self.pair._end_batch()
+            self._pair._end_batch()
             raise
 
     def write(self, Result result not None, sges, MwDescriptor descriptor not None, offset,
@@ -253,7 +253,7 @@ cdef class EndpointCore:
         try:
             self._rdma(c.SHMND_WRITE, "write", result, sges, descriptor, offset, flags)
         except BaseException:
-            self.pair._end_batch()
+            self._pair._end_batch()
             raise
 
     cdef _rdma(self, uint32_t type_, str method, Result result, object sges,
@@ -272,16 +272,16 @@ cdef class EndpointCore:
         if address > UINT64_MAX - descriptor.base:
             token = 0  # it wraps: nobody grants that
         address += descriptor.base
-        n = gather_sges(sges, list_, call, self.pair.q.wq_stride)
+        n = gather_sges(sges, list_, call, self._pair.q.wq_stride)
         if flag & ~_RDMA_FLAGS:
             self._refuse_flags(method, Status.INVALID_PARAMETER_6, list_, n, sges, flags)
         if type_ == c.SHMND_WRITE and _some_inline(list_, n):
             sges, flag = self._stage(method, list_, n, sges, flag)
-            n = gather_sges(sges, list_, call, self.pair.q.wq_stride)
+            n = gather_sges(sges, list_, call, self._pair.q.wq_stride)
         result.status = _PENDING
-        status = self.pair.post_rdma(type_, result, list_, n, address, token, flag)
+        status = self._pair.post_rdma(type_, result, list_, n, address, token, flag)
         if status:
-            self.pair.refuse(method, status, sges, flag)
+            self._pair.refuse(method, status, sges, flag)
 
     # -- what is seldom --
 
@@ -289,9 +289,9 @@ cdef class EndpointCore:
                        uint32_t n, object sges, object flags):
         """The flags are wrong; the length of the list and of the data are looked at before."""
         cdef uint32_t status = c.shmnd_check_data(
-            &self.pair.q, n, self.pair.q.wq_stride, c.shmnd_total(list_, n), 0)
+            &self._pair.q, n, self._pair.q.wq_stride, c.shmnd_total(list_, n), 0)
         if status:
-            self.pair.refuse(method, status, sges, 0)
+            self._pair.refuse(method, status, sges, 0)
         legal = _RDMA_FLAGS if method in ("read", "write") else _SEND_FLAGS
         raise error(flag_status, f"Endpoint.{method}",
                     f"flags {operator.index(flags):#x} outside {legal:#x}")
@@ -301,20 +301,20 @@ cdef class EndpointCore:
         """Inline data: what is to be posted instead of the list, and with which flags."""
         cdef uint64_t inline_total = 0
         cdef uint32_t i
-        if n > self.pair.q.wq_stride:
-            self.pair.refuse(method, Status.DATA_OVERRUN, sges, 0)
+        if n > self._pair.q.wq_stride:
+            self._pair.refuse(method, Status.DATA_OVERRUN, sges, 0)
         for i in range(n):
             if list_[i].token == 0:
                 inline_total += list_[i].length
-        if inline_total > self.pair.q.inline_size:
+        if inline_total > self._pair.q.inline_size:
             raise error(Status.BUFFER_OVERFLOW, f"Endpoint.{method}",
-                        f"{inline_total} bytes inline, at most {self.pair.q.inline_size}")
-        if c.shmnd_total(list_, n) > self.pair.q.max_transfer:
-            self.pair.refuse(method, Status.BUFFER_OVERFLOW, sges, 0)
+                        f"{inline_total} bytes inline, at most {self._pair.q.inline_size}")
+        if c.shmnd_total(list_, n) > self._pair.q.max_transfer:
+            self._pair.refuse(method, Status.BUFFER_OVERFLOW, sges, 0)
         # Its copy must not land where an outstanding request has its own.
-        status = self.pair.check_connected()
+        status = self._pair.check_connected()
         if status:
-            self.pair.refuse(method, status, sges, 0)
+            self._pair.refuse(method, status, sges, 0)
         items = [sges] if isinstance(sges, registry.Sge) else list(sges)
         for item in items:
             if not item.token:

@@ -85,7 +85,7 @@ class BrokerState:
             if adapter is None:
                 continue  # its closing is under way
             client.call("adapter", key=adapter._key, table=table)
-            for seg, size, fd, writable in adapter.segments():
+            for seg, size, fd, writable in adapter._segments():
                 client.call("segment", [fd], adapter=uid, seg=seg, size=size, writable=writable)
         self._replay_connections(client)
         return [number for number in self.bound.copy() if not self._replay_bound(client, number)]

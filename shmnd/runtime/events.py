@@ -26,7 +26,7 @@ ASKED: Final = "asked"
 class EventTarget(Protocol):
     """A connector or listener that the broker has something to say to."""
 
-    def on_event(self, event: Event, fds: list[int]) -> None:
+    def _on_event(self, event: Event, fds: list[int]) -> None:
         """Take an event; descriptors that are not taken out of the list are closed."""
 
 
@@ -88,7 +88,7 @@ class EventDispatch(abc.ABC):
                 kept = self._asking.pop(event["re"], None) if event["ev"] == "answer" else None
                 try:
                     for target in self._targets(event):
-                        target.on_event(event, fds)
+                        target._on_event(event, fds)
                 finally:
                     del kept
                     self._mail.popleft()

@@ -101,7 +101,7 @@ class SegmentOwner(Protocol):
     def uid(self) -> str:
         """The name that peers know, made of the key."""
 
-    def segments(self) -> Iterable[tuple[int, int, int, bool]]:
+    def _segments(self) -> Iterable[tuple[int, int, int, bool]]:
         """All its shared segments: number, bytes, descriptor, whether peers may write."""
 
 
@@ -266,10 +266,10 @@ class Announcer(SegmentOwner, Protocol):
     """An adapter, as a directory needs it."""
 
     @property
-    def engine(self) -> _HasNames:
+    def _engine(self) -> _HasNames:
         """The progress engine of its process."""
 
-    def check_open(self, call: str) -> None:
+    def _check_open(self, call: str) -> None:
         """Raise DEVICE_REMOVED when it is closed."""
 
 

@@ -480,7 +480,7 @@ class ProgressEngine(EventDispatch):
             self.call("adapter", caller="open_adapter", key=adapter._key, table=table)
             step("adapter-told")
             self.broker_state.adapters[adapter.uid] = weakref.ref(adapter), table
-        for segment in adapter.segments():
+        for segment in adapter._segments():
             self.announce_segment(adapter, *segment, "open_adapter")
 
     def announce_segment(

@@ -117,7 +117,7 @@ def doorbells() -> list[int]:
     found = []
     for engine in list(shmnd.runtime.progress._all_engines):
         found += [process.doorbell.fileno() for process in engine._peers._processes.values()]
-        found += engine._watch._doorbells
+        found += engine._wait_set._doorbells
     return found
 
 

@@ -319,5 +319,5 @@ class OnePort:
         if self.endpoint is not None:
             self.endpoint.close()
         for window in self.windows.values():
-            self.version_api.told.pop(window.invalidate_result, None)  # type: ignore[arg-type]
+            self.version_api.told.pop(window._invalidate_result, None)  # type: ignore[arg-type]
             window.close()

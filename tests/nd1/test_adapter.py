@@ -104,7 +104,7 @@ def test_get_file_handle_success_may_be_closed_without_harm(end: End) -> None:
 
 
 def test_query_success_says_what_the_core_can(end: End) -> None:
-    info, core = end.adapter.query(), end.adapter.core.query()
+    info, core = end.adapter.query(), end.adapter._core.query()
     assert info.max_inbound_sge == core.max_receive_sge
     assert info.max_outbound_sge == min(core.max_initiator_sge, core.max_read_sge)
     assert info.max_inbound_requests == core.max_receive_queue_depth
@@ -231,7 +231,7 @@ def test_register_memory_success_for_a_source_that_is_read_only(connected: Pair)
     registered.result(WAIT)
     sink, received, sent = peer.memory(16), nd.Result(), nd.Result()
     peer.endpoint.receive(received, sink.sge())
-    address = end.adapter.region(handle).address
+    address = end.adapter._region(handle).address
     end.endpoint.send(sent, nd.Sge(address, 9, handle))
     assert connected.both_reap(peer) == [received]
     assert sink.get(9) == b"read-only"
@@ -242,7 +242,7 @@ def test_register_memory_success_for_a_source_that_is_read_only(connected: Pair)
 def test_a_receive_into_memory_that_is_read_only_is_an_access_violation(connected: Pair) -> None:
     end, result = connected.active, nd.Result()
     handle, _ = end.adapter.register_memory(b"read-only")
-    address = end.adapter.region(handle).address
+    address = end.adapter._region(handle).address
     end.endpoint.receive(result, nd.Sge(address, 9, handle))
     connected.passive.endpoint.send(nd.Result(), nd.Sge(b"x", 1, None))
     assert connected.both_reap(end) == [result]
@@ -419,7 +419,7 @@ def test_children_keep_the_adapter_alive(make_end: Callable[..., End]) -> None:
     del adapter
     assert cq.get_results(1) == []
     cq.resize(16)
-    cq.nd1_adapter.close()
+    cq._nd1_adapter.close()
 
 
 def test_everything_after_close_is_device_removed(end: End) -> None:

@@ -49,7 +49,7 @@ def bad_queue(make_end: Callable[..., End], place: int) -> None:
     end, stranger = make_end(), make_end()
     closed = end.adapter.create_completion_queue(8)
     closed.close()
-    for bad in (None, stranger.cq, closed, end.adapter.core.create_completion_queue(8)):
+    for bad in (None, stranger.cq, closed, end.adapter._core.create_completion_queue(8)):
         queues: list[Any] = [end.cq, end.cq]
         queues[place] = bad
         with nd_error(Status[f"INVALID_PARAMETER_{place + 1}"], match="create_endpoint"):
@@ -696,7 +696,7 @@ def test_an_accept_and_a_request_keep_what_they_were_given(pair: Pair) -> None:
 
 def test_a_connection_lasts_as_long_as_its_endpoint(connected: Pair) -> None:
     connected.connecting = connected.accepting = None
-    gone = weakref.ref(vars(connected.active).pop("connector").core)
+    gone = weakref.ref(vars(connected.active).pop("connector")._core)
     result, received = nd.Result(), nd.Result()
     connected.passive.endpoint.receive(received, None)
     connected.active.endpoint.send(result, None)

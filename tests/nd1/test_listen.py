@@ -64,4 +64,4 @@ def test_get_connection_request_invalid_parameter_1_when_the_connector_is_unfit(
     other = pair.passive.adapter.listen(protocol=123)
     with nd_error(Status.INVALID_PARAMETER_1, match="waiting for a request"):
         other.get_connection_request(used)
-    assert used.core.protocol == 6, "what it waits for is as it was"
+    assert used._core._protocol == 6, "what it waits for is as it was"

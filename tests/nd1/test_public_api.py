@@ -54,6 +54,19 @@ EXPECTED = {
     "MwDescriptor": "(base, length, token)",
 }
 
+_OVERLAPPED = {"cancel_overlapped_requests", "get_overlapped_result"}
+EXTENSIONS: dict[str, set[str]] = {
+    "Adapter": {*_OVERLAPPED, "control", "query_address_list", "query_address_list_into"},
+    "CompletionQueue": {
+        *_OVERLAPPED,
+        *("fileno", "get_notify_affinity", "get_results", "notify", "spin", "wait", "wait_one"),
+    },
+    "Connector": _OVERLAPPED,
+    "Endpoint": {"max_inline_data"},
+    "Listen": {*_OVERLAPPED, "assigned_port", "get_local_address"},
+}
+"""The other names of the interface, and those of version 2 that are of use here, too."""
+
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_call_takes_its_parameters(name: str) -> None:
@@ -73,3 +86,26 @@ def test_every_name_is_exported_and_documented() -> None:
         assert getattr(nd, name) is not None
         if inspect.isclass(getattr(nd, name)):
             assert inspect.getdoc(getattr(nd, name))
+
+
+WANTED = {
+    owner: {name.partition(".")[2] for name in EXPECTED if name.startswith(f"{owner}.")}
+    | EXTENSIONS.get(owner, set())
+    | {"close"}
+    for owner in ("Adapter", "CompletionQueue", "Connector", "Endpoint", "Listen", "MemoryWindow")
+}
+
+
+def test_an_object_shows_the_interface_and_nothing_else() -> None:
+    with nd.Adapter() as adapter:
+        cq, connector = adapter.create_completion_queue(8), adapter.create_connector()
+        made = {
+            "Adapter": adapter,
+            "CompletionQueue": cq,
+            "Connector": connector,
+            "Endpoint": connector.create_endpoint(cq, cq, 4, 4, 1, 1),
+            "Listen": adapter.listen(),
+            "MemoryWindow": adapter.create_memory_window(),
+        }
+        for owner, thing in made.items():
+            assert {name for name in dir(thing) if name[0] != "_"} == WANTED[owner], owner

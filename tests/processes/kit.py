@@ -63,7 +63,7 @@ class Talk:
     @classmethod
     def of(cls, listener: shmnd.Listener, **more: Any) -> Talk:
         """Accept the next who comes."""
-        talk = cls(listener.adapter, **more)
+        talk = cls(listener._adapter, **more)
         listener.get_connection_request(talk.connector).result(PATIENCE)
         talk.connector.accept(talk.qp).result(PATIENCE)
         return talk
@@ -109,7 +109,7 @@ def listening(adapter: shmnd.Adapter, port: int = 0) -> shmnd.Listener:
 
 def join(listener: shmnd.Listener, active: Any, passive: Any) -> list[shmnd.Connector]:
     """Connect two queue pairs of one adapter: the connectors, which are to be kept."""
-    asking, asked = (listener.adapter.create_connector() for _ in range(2))
+    asking, asked = (listener._adapter.create_connector() for _ in range(2))
     request = listener.get_connection_request(asked)
     connecting = asking.connect(active, listener.get_local_address())
     request.result(PATIENCE)

@@ -160,7 +160,7 @@ else:
     listener = listening(adapter)
     say(listener.get_local_address())
     talk = Talk.of(listener)
-say([peer.vm for peer, _ in adapter.engine._peers._adapters.values()])
+say([peer.vm for peer, _ in adapter._engine._peers._adapters.values()])
 hear()
 adapter.close()
 """
@@ -347,7 +347,7 @@ def test_many_members_start_at_once(common: Path) -> None:
 say("ready")
 hear()
 adapter = shmnd.open_adapter(group={CLUB})
-say(adapter.engine.client.broker)
+say(adapter._engine.client.broker)
 hear()
 """
     children = [

@@ -131,16 +131,16 @@ def test_messages_go_on_beside_a_stopped_broker(adapter: shmnd.Adapter) -> None:
         talk = Talk.to(adapter, tuple(echo.hear()))
         broker = broker_pid()
         with stopped(broker):
-            adapter.engine.client._timeout = 1.0  # type: ignore[attr-defined]
+            adapter._engine.client._timeout = 1.0  # type: ignore[attr-defined]
             with pytest.raises(TimeoutError, match=f"pid {broker}.*stopped"):
                 adapter.create_connector().bind(("127.0.0.1", 0))
             started = time.monotonic()
             while time.monotonic() < started + 2.5:  # while it looks for another
                 exchange(talk, 5)
                 looked = time.monotonic()
-                adapter.engine.progress()
+                adapter._engine.progress()
                 assert time.monotonic() - looked < 0.9, "a look waited for the broker"
-        adapter.engine.client._timeout = CALL_SECONDS  # type: ignore[attr-defined]
+        adapter._engine.client._timeout = CALL_SECONDS  # type: ignore[attr-defined]
         connect_when_back_to_itself(adapter)
 
 
@@ -175,7 +175,7 @@ except shmnd.NdError as err:
 
 def test_a_stop_between_question_and_answer_is_no_timeout(adapter: shmnd.Adapter) -> None:
     """Who was stopped itself finds its answer waiting, however late."""
-    client = adapter.engine.client
+    client = adapter._engine.client
     client._timeout = 0.0  # type: ignore[attr-defined]
     real = client._send  # type: ignore[attr-defined]
 
@@ -185,7 +185,7 @@ def test_a_stop_between_question_and_answer_is_no_timeout(adapter: shmnd.Adapter
         return done
 
     client._send = send_and_sleep  # type: ignore[attr-defined]
-    adapter.engine.call("sync")
+    adapter._engine.call("sync")
     del client._send  # type: ignore[attr-defined]
     client._timeout = CALL_SECONDS  # type: ignore[attr-defined]
 
@@ -212,8 +212,8 @@ def test_a_broker_is_replaced_in_place(adapter: shmnd.Adapter) -> None:
                 assert f"pid {new.pid} serves" in new.stderr.readline()
                 assert broker_pid() == new.pid != old
                 exchange(talk, 5)
-                adapter.engine.sync()
-                reply = adapter.engine.call("status")
+                adapter._engine.sync()
+                reply = adapter._engine.call("status")
                 assert reply["processes"] >= 1
                 assert reply["connections"] == 1
             finally:
@@ -228,7 +228,7 @@ def test_a_stopped_broker_is_replaced_too(adapter: shmnd.Adapter) -> None:
         _, said = new.communicate(timeout=2 * PATIENCE)
         assert new.returncode == 0, said
     assert broker_pid() not in (0, old)
-    adapter.engine.sync()
+    adapter._engine.sync()
 
 
 def test_a_broker_of_another_version_is_told_from_ours(
@@ -314,6 +314,6 @@ def test_a_broker_that_is_slow_is_waited_for(adapter: shmnd.Adapter) -> None:
         finally:
             timer.join()
     assert broker_pid() == broker
-    adapter.engine.sync()
-    status = adapter.engine.call("status")
+    adapter._engine.sync()
+    status = adapter._engine.call("status")
     assert (status["connections"], status["listeners"]) == (0, 0)

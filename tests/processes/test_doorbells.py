@@ -53,9 +53,9 @@ talk = Talk.of(listener)
 say("talks")
 
 def ends():
-    engine = adapter.engine
+    engine = adapter._engine
     ringing = [process.doorbell.fileno() for process in engine._peers._processes.values()]
-    return ringing, list(engine._watch._doorbells)
+    return ringing, list(engine._wait_set._doorbells)
 
 def as_socket(fd):
     return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=fd)
@@ -83,7 +83,7 @@ def attack(how):
 
 how = hear()
 while not all(ends()):
-    adapter.engine.progress()
+    adapter._engine.progress()
 while True:
     attack(how)
     if how == "closes":
@@ -117,7 +117,7 @@ def doorbell_of(adapter: shmnd.Adapter, pid: int) -> int:
     """Return what a process is rung by."""
     (fd,) = {
         process.doorbell.fileno()
-        for peer, process in adapter.engine._peers._adapters.values()
+        for peer, process in adapter._engine._peers._adapters.values()
         if peer.pid == pid
     }
     return fd

@@ -72,7 +72,7 @@ while True:
         else:
             listener.get_connection_request(talk.connector)
         talks.append(talk)
-        adapter.engine.progress()
+        adapter._engine.progress()
         for each in talks:
             if each.connector._state.name == "ACCEPTED":
                 each.connector.complete_connect()

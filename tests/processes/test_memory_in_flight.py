@@ -16,7 +16,7 @@ class Line:
     """A connection with a large message that waits for a receive."""
 
     def __init__(self, sender: shmnd.Adapter, listener: shmnd.Listener) -> None:
-        self.waiting = Talk(listener.adapter)
+        self.waiting = Talk(listener._adapter)
         self.talk = Talk(sender)
         request = listener.get_connection_request(self.waiting.connector)
         answer = self.talk.connector.connect(self.talk.qp, listener.get_local_address())
@@ -25,7 +25,7 @@ class Line:
         answer.result(20)
         self.talk.connector.complete_connect().result(20)
         self.regions = []
-        for adapter in (sender, listener.adapter):
+        for adapter in (sender, listener._adapter):
             region = adapter.create_memory_region()
             block = adapter.allocate(LARGE)
             region.register(block, MrFlag.ALLOW_LOCAL_WRITE).result(20)

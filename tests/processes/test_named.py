@@ -142,14 +142,14 @@ def test_sealed_memory_is_mapped_by_peers_as_any(adapter: shmnd.Adapter) -> None
     fd = os.memfd_create("shmnd-test", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
     os.truncate(fd, 8192)
     refusal = adapter.attach(fd)
-    assert adapter.arena.locate(refusal.ctypes.data, 8192) is None, "not sealed: as private memory"
+    assert adapter._arena.locate(refusal.ctypes.data, 8192) is None, "not sealed: as private memory"
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
     array = adapter.attach(fd)
-    place = adapter.arena.locate(array.ctypes.data, 8192)
+    place = adapter._arena.locate(array.ctypes.data, 8192)
     assert place is not None
     assert not place[2]
     reading = adapter.attach(fd, writable=False)
-    read_only = adapter.arena.locate(reading.ctypes.data, 8192)
+    read_only = adapter._arena.locate(reading.ctypes.data, 8192)
     assert read_only is not None
     assert read_only[2]
     os.close(fd)
@@ -411,7 +411,7 @@ def test_trusted_memory_is_copied_directly(
         trusted = adapter.attach(segment, trusted=True)
         region = adapter.create_memory_region()
         region.register(trusted, ALL).result(PATIENCE)
-        assert adapter.arena.locate(trusted.ctypes.data, trusted.nbytes) is None, "no peer maps it"
+        assert adapter._arena.locate(trusted.ctypes.data, trusted.nbytes) is None, "no peer maps it"
         fd = os.open(SHM / name[1:], os.O_RDWR)
         assert not Segment.adopt(fd, writable=True, trusted=True).fragile
         fd = os.open(SHM / name[1:], os.O_RDWR)

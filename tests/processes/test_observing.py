@@ -360,7 +360,7 @@ def test_a_hostile_peer_is_shown_and_no_more(
     """A process may write what it likes into its own counters."""
     for _ in range(50):
         forged = Segment.create(4096, label="tally")
-        honest = os.pread(adapter.counter_table.segments()[0][1].fd, 64, 0)
+        honest = os.pread(adapter._counter_table.segments()[0][1].fd, 64, 0)
         os.pwrite(forged.fd, honest + os.urandom(4096 - 64), 0)
         os.pwrite(forged.fd, bytes(8), 48)  # the first segment: its head counts
         fd = forged.fd

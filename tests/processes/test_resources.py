@@ -50,7 +50,7 @@ for limit in limits:
     seen.append([reached, why, settle(before)])
 say(seen)
 with shmnd.open_adapter() as adapter:
-    say(adapter.engine.call("status"))
+    say(adapter._engine.call("status"))
 """
 
 
@@ -160,7 +160,7 @@ def test_each_call_that_can_fail_fails_once(
     assert number > 10
     assert len(stopped_at) >= 4, stopped_at
     with shmnd.open_adapter() as adapter:
-        status = adapter.engine.call("status")
+        status = adapter._engine.call("status")
     assert (status["listeners"], status["connections"]) == (0, 0)
 
 
@@ -196,7 +196,7 @@ def test_who_cannot_tell_of_a_segment_names_the_call_that_needs_it(
             raise error(Status.INSUFFICIENT_RESOURCES, segment[-1], "faked")
 
         with monkeypatch.context() as patch:
-            patch.setattr(adapter.engine, "announce_segment", refuse)
+            patch.setattr(adapter._engine, "announce_segment", refuse)
             for call, name in (
                 (lambda: adapter.allocate(32 << 20), "Adapter.allocate"),
                 (lambda: adapter.create_completion_queue(4), "Adapter.create_completion_queue"),
@@ -297,7 +297,7 @@ def test_two_namespaces_side_by_side() -> None:
             request.result(PATIENCE)
             waiting.connector.accept(waiting.qp)
             answer.result(PATIENCE)
-        assert left.engine.call("status")["connections"] == 0
+        assert left._engine.call("status")["connections"] == 0
     for name in ("left", "right"):
         end_process(broker_pid(place_of(name)))
 

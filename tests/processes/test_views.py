@@ -266,7 +266,7 @@ def test_pieces_of_both_kinds_keep_apart() -> None:
             for piece in pieces:
                 assert not piece.any(), "zeros, also when it was used before"
                 piece[:] = 7
-                place = adapter.arena.locate(piece.ctypes.data, 100)
+                place = adapter._arena.locate(piece.ctypes.data, 100)
                 assert place is not None
                 assert place[2] == (peers == "read")
                 found.setdefault(peers, set()).add(place[0])
@@ -309,7 +309,7 @@ def test_it_is_unmapped_with_the_last_view() -> None:
         ends.region.deregister().result(PATIENCE)
         del ends.memory
         ends.region.close()
-        ends.mine.engine.sync()
+        ends.mine._engine.sync()
         ends.theirs.close()
         ends.mine.close()
         del ends

@@ -276,7 +276,7 @@ adapter = shmnd.open_adapter()
 listener = listening(adapter)
 say(listener.get_local_address())
 talk = Talk.of(listener)
-adapter.engine.progress()  # it takes what it is rung by
+adapter._engine.progress()  # it takes what it is rung by
 say("connected")
 hear()
 os.execv("/bin/sleep", ["sleep", "1000"])
@@ -306,7 +306,7 @@ def test_a_fork_in_the_midst_of_everything_hangs_nobody() -> None:
             while not over.is_set():
                 listening(adapter).close()
                 adapter.allocate(100)
-                adapter.engine.progress()
+                adapter._engine.progress()
 
         threads = [threading.Thread(target=trouble) for _ in range(3)]
         for thread in threads:
@@ -415,7 +415,7 @@ talk.cq.wait(1)
     "the peer's end": "other.connector.disconnect(); other.qp.close()",
     "no broker any more": """
 import signal
-os.kill(adapter.engine.client._broker_pid, signal.SIGKILL)
+os.kill(adapter._engine.client._broker_pid, signal.SIGKILL)
 """,
     "half closed": "talk.qp.close(); other.cq.close(); listener.close()",
 }
@@ -472,7 +472,7 @@ def test_a_handler_that_raises_ends_a_wait(what: str) -> None:
             "wait": lambda: talk.cq.wait(1),
             "kernel": lambda: talk.cq.wait(1),
             "result": lambda: told.result(),
-            "broker call": lambda: [adapter.engine.call("sync") for _ in range(10**9)],
+            "broker call": lambda: [adapter._engine.call("sync") for _ in range(10**9)],
         }
 
         def handler(*_: object) -> None:

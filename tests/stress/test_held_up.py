@@ -42,7 +42,7 @@ def test_the_end_waits_for_a_copy_of_the_peer_and_close_does_not() -> None:
             kept.enter_context(connector)
         receiver.receive(None, "outstanding")
 
-        engine: ProgressEngine = adapter.engine
+        engine: ProgressEngine = adapter._engine
         words = hazard_words()
         assert words
         for word in words:

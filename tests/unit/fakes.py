@@ -494,9 +494,9 @@ class FakeAdapter:
     def __init__(
         self, engine: ProgressEngine, host: str = "127.0.0.1", limits: Any = LIMITS
     ) -> None:
-        self.engine = engine
-        self.host = host
-        self.limits = limits
+        self._engine = engine
+        self._host = host
+        self._limits = limits
         self._key = os.urandom(UID_DIGITS // 2).hex()
         self.uid = name_of(self._key)
         self.owned: list[tuple[int, int, int, bool]] = []
@@ -504,15 +504,15 @@ class FakeAdapter:
         engine._users += 1
         engine.register_adapter(self, {"made": "for a test"})
 
-    def segments(self) -> list[tuple[int, int, int, bool]]:
+    def _segments(self) -> list[tuple[int, int, int, bool]]:
         return self.owned
 
     def add_segment(self, seg: int, size: int = 4096, writable: bool = True) -> None:
         fd = sealed_memory(size)
         self.owned.append((seg, size, fd, writable))
-        self.engine.announce_segment(self, seg, size, fd, writable, "Adapter.allocate")
+        self._engine.announce_segment(self, seg, size, fd, writable, "Adapter.allocate")
 
-    def check_open(self, call: str) -> None:
+    def _check_open(self, call: str) -> None:
         if not self.open:
             raise error(Status.DEVICE_REMOVED, call, "the adapter is closed")
 
@@ -522,7 +522,7 @@ class FakeAdapter:
     def close(self) -> None:
         if self.open:
             self.open = False
-            self.engine.unregister_adapter(self)
+            self._engine.unregister_adapter(self)
             for _, _, fd, _ in self.owned:
                 os.close(fd)
 

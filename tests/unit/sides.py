@@ -62,13 +62,13 @@ class End:
 
     @property
     def state(self) -> State:
-        self.adapter.engine.progress()
+        self.adapter._engine.progress()
         self.connector._tick()
         return self.connector._state
 
     @property
     def engine(self) -> Any:
-        return self.adapter.engine
+        return self.adapter._engine
 
 
 class Sides:

@@ -204,9 +204,9 @@ cdef class CompletionCore:
                 or (index + 1) * sizeof(c.shmnd_marks) > marks.size):
             raise TypeError("a completion queue is made by its adapter")
         self.adapter = adapter
-        self._registry = adapter.registry
-        self._counter_table = adapter.counter_table
-        self._wait_set_core = adapter.engine.wait_set
+        self._registry = adapter._registry
+        self._counter_table = adapter._counter_table
+        self._wait_set_core = adapter._engine.wait_set
         self.depth = depth
         self.doorbell = doorbell
         self.bell_place = bell.where
@@ -446,7 +446,7 @@ cdef class CompletionCore:
             if self.readiness is None:
                 self._tick()
             else:
-                self.adapter.engine.progress()
+                self.adapter._engine.progress()
         if self.readiness is not None:
             self.readiness.clear()
         self.looks += 1
@@ -462,7 +462,7 @@ cdef class CompletionCore:
     def _refuse_taking(self, call):
         """Raise why no results can be taken: it is closed, or another process's, or not made."""
         self.usable(call)
-        self.adapter.check_open(f"CompletionQueue.{call}")
+        self.adapter._check_open(f"CompletionQueue.{call}")
         raise error(Status.INVALID_HANDLE, f"CompletionQueue.{call}",
                     "the completion queue is closed; take results before close()")
 
@@ -506,9 +506,9 @@ cdef class CompletionCore:
             if self.asked():
                 c.shmnd_marks_heard(self.raw.arming.marks)
                 self.collect()
-            if self.adapter.engine.alive:
-                self.adapter.engine.progress()
-                self.adapter.engine.request_progress.look(self)
+            if self.adapter._engine.alive:
+                self.adapter._engine.progress()
+                self.adapter._engine.request_progress.look(self)
 
     def wait(self, max=64, timeout=None) -> list:
         """Take completions; when there is none, wait for one.
@@ -652,7 +652,7 @@ cdef class CompletionCore:
         queues are in progress.
         """
         cdef WaitSetCore wait_set = self._wait_set_core
-        cdef object engine = self.adapter.engine
+        cdef object engine = self.adapter._engine
         if wait_set is None or not engine.request_progress.begin_alone(self):
             return False
         if not wait_set._become_leader():
@@ -672,7 +672,7 @@ cdef class CompletionCore:
     cdef bint _nap_until(self, Py_ssize_t max, uint64_t until, list results) except -1:
         """Sleep and poll in turn; False when this thread may not go on to do so alone."""
         cdef WaitSetCore wait_set = self._wait_set_core
-        cdef object engine = self.adapter.engine
+        cdef object engine = self.adapter._engine
         cdef uint64_t seen
         cdef int milliseconds
         cdef list others
@@ -709,7 +709,7 @@ cdef class CompletionCore:
         """Before a sleep: there is no need of it any more, or what ends unheard is checked."""
         due = self._due
         if due is not None and not self.closed:
-            self.adapter.engine.wake_at(due)
+            self.adapter._engine.wake_at(due)
         return self.closed
 
     cdef doze(self):
@@ -727,12 +727,12 @@ cdef class CompletionCore:
         self.sleepers += 1
         self._counter_table.count_sleeper(1)
         try:
-            self.adapter.engine.wait(found, timeout)
+            self.adapter._engine.wait(found, timeout)
         finally:
             self.sleepers -= 1
             self._counter_table.count_sleeper(-1)
             self._rearm()
-            self.adapter.engine.request_progress.left(self)
+            self.adapter._engine.request_progress.left(self)
 
     def _outstanding(self) -> list:
         """Say for each connected queue pair what is outstanding, and with whom."""

@@ -619,7 +619,7 @@ cdef class PostingCore(PairCore):
         """A segment of the peer is not mapped here: take what the broker sent, once."""
         where = (receiving, self.q.wq_head, self.q.wq_next, self.q.in_.read_pos)
         if where != self.map_place:
-            self.adapter.engine.sync()
+            self.adapter._engine.sync()
             self.map_place = where
             return
         self.map_place = None

@@ -59,13 +59,13 @@ cdef class QueuePair(PostingCore):
         self.q.registry = &registry.raw
         self.q.receive_cq = &receive_cq.raw
         self.q.initiator_cq = &initiator_cq.raw
-        self.q.max_transfer = adapter.limits.max_transfer_length
-        self.q.max_read_sge = adapter.limits.max_read_sge
+        self.q.max_transfer = adapter._limits.max_transfer_length
+        self.q.max_read_sge = adapter._limits.max_read_sge
         # A coarse clock measures it, and may be a step ahead: no Send fails too early.
-        self.q.rnr_ns = <uint64_t>(adapter.rnr_timeout * 1e9) + c.SHMND_COARSE_STEP_NS
+        self.q.rnr_ns = <uint64_t>(adapter._rnr_timeout * 1e9) + c.SHMND_COARSE_STEP_NS
         self.q.target_fault = Status.ACCESS_VIOLATION
         self.q.inline_size = depths["inline_size"]
-        self.counter_table = adapter.counter_table
+        self.counter_table = adapter._counter_table
         self.place = self.counter_table.take()
         cdef Segment page = self.place[0]
         self.q.counters = <c.shmnd_counters *>(page.base + <size_t>self.place[1])
@@ -369,7 +369,7 @@ cdef class QueuePair(PostingCore):
             self._refuse_in_child("view")
         address = within(call, 1, "remote_address", remote_address, 0, (1 << 64) - 1)
         token = within(call, 2, "remote_token", remote_token, 0, (1 << 32) - 1)
-        nbytes = within(call, 3, "nbytes", nbytes, 1, self.adapter.limits.max_registration_size)
+        nbytes = within(call, 3, "nbytes", nbytes, 1, self.adapter._limits.max_registration_size)
         segment = self.mapped(address, <uint32_t>token, nbytes, &offset)
         return memoryview(segment)[offset:offset + nbytes]
 
@@ -410,7 +410,7 @@ cdef class QueuePair(PostingCore):
                     offset[0] = target.offset
                     return segment
             if attempt == 0:
-                self.adapter.engine.sync()  # it may be announced and not yet mapped here
+                self.adapter._engine.sync()  # it may be announced and not yet mapped here
         raise error(Status.ACCESS_VIOLATION, call,
                     f"the peer announced no memory of {nbytes} bytes at {address:#x}")
 
@@ -438,7 +438,7 @@ cdef class QueuePair(PostingCore):
         if self._disconnect():
             self._give_back()
         else:
-            self.adapter.engine.pending_operations.linger(self._linger)
+            self.adapter._engine.pending_operations.linger(self._linger)
 
     def _linger(self) -> bool:
         """The rest of `close`, while the other side finishes a copy."""

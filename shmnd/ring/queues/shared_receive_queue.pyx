@@ -33,7 +33,7 @@ cdef class ReceiveCore:
             raise TypeError("a shared receive queue is made by its adapter")
         self.adapter = adapter
         self.registry = registry
-        self.limits.max_transfer = adapter.limits.max_transfer_length
+        self.limits.max_transfer = adapter._limits.max_transfer_length
         self.raw.stride = max_sge
         self._room(depth)
         self.born = forks

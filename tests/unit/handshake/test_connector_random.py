@@ -37,7 +37,7 @@ class Program:
 
     def listen(self, side: int) -> None:
         listener = self.ends[side].new_listener()
-        listener.bind((self.ends[side].adapter.host, 0))
+        listener.bind((self.ends[side].adapter._host, 0))
         listener.listen(self.chance.choice((0, 1, 2)))
         self.listeners[side] = listener
 
@@ -57,7 +57,7 @@ class Program:
         connector, qp = self.connectors[side][index], self.pairs[side][index]
         target = self.listeners[self.chance.randrange(2)]
         calls: list[Callable[[], Any]] = [
-            lambda: connector.bind((self.ends[side].adapter.host, 0)),
+            lambda: connector.bind((self.ends[side].adapter._host, 0)),
             lambda: connector.connect(qp, target.get_local_address(), 1, 1, b"x"),
             lambda: connector.connect(qp, target.get_local_address(), 1, 1, b"x"),
             lambda: self.listeners[side].get_connection_request(connector),

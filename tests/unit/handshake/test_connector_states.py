@@ -26,7 +26,7 @@ REFUSED, CANCELED, ABORTED = S.CONNECTION_REFUSED, S.CANCELED, S.CONNECTION_ABOR
 Call = Callable[[Sides, End], Status]
 
 CALLS: dict[str, Call] = {
-    "bind": lambda d, e: outcome(e.connector.bind, (e.adapter.host, 0)),
+    "bind": lambda d, e: outcome(e.connector.bind, (e.adapter._host, 0)),
     "connect": lambda d, e: outcome(e.connector.connect, e.new_qp(), d.address),
     "complete_connect": lambda d, e: outcome(e.connector.complete_connect),
     "accept": lambda d, e: outcome(e.connector.accept, e.new_qp()),
@@ -46,7 +46,7 @@ CALLS: dict[str, Call] = {
 
 def listening(end: End) -> Any:
     listener = end.new_listener()
-    listener.bind((end.adapter.host, 0))
+    listener.bind((end.adapter._host, 0))
     listener.listen()
     end.kept.append(listener)
     return listener
@@ -749,8 +749,8 @@ def test_both_ends_in_one_process_and_one_adapter(world: World) -> None:
     sides.listener.listen()
     sides.address = "127.0.0.1", sides.listener.get_local_address()[1]
     sides.complete()
-    assert set(adapter.engine.broker_state.live) == {
-        (role, next(iter(adapter.engine.broker_state.live))[1]) for role in ("active", "passive")
+    assert set(adapter._engine.broker_state.live) == {
+        (role, next(iter(adapter._engine.broker_state.live))[1]) for role in ("active", "passive")
     }
     notice = sides.passive.connector.notify_disconnect()
     sides.active.connector.disconnect()

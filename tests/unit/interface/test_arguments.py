@@ -158,7 +158,7 @@ def test_objects_tell_what_they_are(ends: Ends) -> None:
     assert repr(nd.Sge(0x1000, 8, None)) == "Sge(0x1000, 8, inline)"
     assert repr(nd.MwDescriptor(0x10, 8, 0xAB)) == "MwDescriptor(0x10, 8, 0xab)"
     assert "127.0.0.1 open" in repr(ends.adapter)
-    assert repr(ends.adapter1) == f"<nd1 {ends.adapter1.core!r}>"
+    assert repr(ends.adapter1) == f"<nd1 {ends.adapter1._core!r}>"
     assert repr(nd.Result()) == "<Result PENDING 0 bytes>"
     assert repr(ends.connector).startswith("<Connector ")
     ends.adapter.close()

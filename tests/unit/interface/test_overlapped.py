@@ -39,7 +39,7 @@ def adapter(world: World) -> FakeAdapter:
 
 @pytest.fixture
 def engine(adapter: FakeAdapter) -> ProgressEngine:
-    return adapter.engine
+    return adapter._engine
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ class Thing(OverlappedObject):
     """An object whose operations end when a test says so."""
 
     def __init__(self, adapter: FakeAdapter, file: OverlappedFile | None = None) -> None:
-        super().__init__(adapter.engine, file)
+        super().__init__(adapter._engine, file)
         self.ends: Status | None = None
         self.raises: NdError | None = None
         self.looked = 0
@@ -160,7 +160,7 @@ def test_a_file_belongs_to_one_adapter(world: World, adapter: FakeAdapter) -> No
     assert require_file(None, adapter, "test") is None
     assert require_file(file, adapter, "test") is file
     with pytest.raises(ValueError, match="test: the overlapped file is of another adapter"):
-        require_file(file, world.adapter(engine=adapter.engine), "test")
+        require_file(file, world.adapter(engine=adapter._engine), "test")
     with pytest.raises(ValueError, match="int is not an OverlappedFile"):
         require_file(7, adapter, "test")
     file.close()
@@ -175,16 +175,16 @@ def test_steps_are_taken_at_every_look_until_one_ends_it(adapter: FakeAdapter) -
     thing = Thing(adapter)
     pending = thing.start_stepping()
     assert thing.looked == 1
-    adapter.engine.progress()
+    adapter._engine.progress()
     assert thing.looked == 2
     assert pending.status is PENDING
     assert thing.looked == 3
     thing.ends = Status.CONNECTION_REFUSED
     assert pending.done()
     looked = thing.looked
-    adapter.engine.progress()
+    adapter._engine.progress()
     assert thing.looked == looked
-    assert not adapter.engine.pending_operations._tickers
+    assert not adapter._engine.pending_operations._tickers
 
 
 def test_a_step_that_fails_ends_it_with_that(adapter: FakeAdapter, file: OverlappedFile) -> None:
@@ -298,7 +298,7 @@ def test_result_is_woken_by_another_thread(adapter: FakeAdapter) -> None:
 
 
 def test_a_timer_wakes_what_nobody_rings_for(adapter: FakeAdapter) -> None:
-    engine, due = adapter.engine, time.monotonic() + 0.02
+    engine, due = adapter._engine, time.monotonic() + 0.02
     engine.wake_at(due + 100)
     engine.wake_at(due)
     engine.wake_at(due + 50)
@@ -316,7 +316,7 @@ def test_ctrl_c_ends_a_wait(adapter: FakeAdapter) -> None:
             pending.result(WAIT)
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert not adapter.engine._wait_set._polling
+    assert not adapter._engine._wait_set._polling
     assert pending.status is PENDING
     pending._complete(SUCCESS)
     pending.result(WAIT)
@@ -327,7 +327,7 @@ def test_ctrl_c_ends_the_wait_of_a_follower(adapter: FakeAdapter) -> None:
     one, two = thing.start(), thing.start()
     leader = threading.Thread(target=one.result, args=(WAIT,))
     leader.start()
-    while not adapter.engine._wait_set._polling:
+    while not adapter._engine._wait_set._polling:
         time.sleep(0)
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
@@ -364,8 +364,8 @@ def test_two_sleepers_do_not_keep_each_other_awake(adapter: FakeAdapter) -> None
     for thread in threads:
         thread.start()
     for _ in range(5):
-        os.eventfd_write(adapter.engine.doorbell_fd, 1)
-        adapter.engine.progress()
+        os.eventfd_write(adapter._engine.doorbell_fd, 1)
+        adapter._engine.progress()
     for thread in threads:
         thread.join(WAIT)
     assert time.process_time() - before < 0.15
@@ -378,7 +378,7 @@ def test_many_threads_wait_and_none_is_forgotten(
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    engine = adapter.engine
+    engine = adapter._engine
     rounds, width = 200, 6
     failures: list[BaseException] = []
 
@@ -469,7 +469,7 @@ def test_a_doorbell_shows_in_every_file_and_a_look_tells_for_whom_it_was(
     assert not readable(file)
     assert not readable(other)
     thing.ends = SUCCESS
-    os.eventfd_write(adapter.engine.doorbell_fd, 1)
+    os.eventfd_write(adapter._engine.doorbell_fd, 1)
     assert readable(file)
     assert readable(other)
     assert file.poll() == []
@@ -483,11 +483,11 @@ def test_a_doorbell_shows_in_every_file_and_a_look_tells_for_whom_it_was(
 def test_a_timer_shows_in_a_file(adapter: FakeAdapter, file: OverlappedFile) -> None:
     file.poll()
     assert not readable(file)
-    adapter.engine.wake_at(time.monotonic() + 0.01)
+    adapter._engine.wake_at(time.monotonic() + 0.01)
     assert readable(file, WAIT)
     file.poll()
     assert not readable(file)
-    adapter.engine.wake_at(0.0)
+    adapter._engine.wake_at(0.0)
     assert readable(file, WAIT), "a moment that is over is now"
 
 
@@ -556,7 +556,7 @@ def test_await_of_what_is_over_completes_inline(adapter: FakeAdapter) -> None:
         await done
         assert before == []
 
-    run(adapter.engine, main)
+    run(adapter._engine, main)
 
 
 def test_await_of_what_a_look_would_end_completes_inline(adapter: FakeAdapter) -> None:
@@ -570,7 +570,7 @@ def test_await_of_what_a_look_would_end_completes_inline(adapter: FakeAdapter) -
         await pending
         assert before == []
 
-    run(adapter.engine, main)
+    run(adapter._engine, main)
 
 
 @pytest.mark.parametrize("way", ["doorbell", "same thread", "other thread", "timer"])
@@ -581,10 +581,10 @@ def test_await_wakes(adapter: FakeAdapter, way: str) -> None:
     def end() -> None:
         if way == "doorbell":
             thing.ends = SUCCESS
-            os.eventfd_write(adapter.engine.doorbell_fd, 1)
+            os.eventfd_write(adapter._engine.doorbell_fd, 1)
         elif way == "timer":
             thing.ends = SUCCESS
-            adapter.engine.wake_at(time.monotonic() + 0.005)
+            adapter._engine.wake_at(time.monotonic() + 0.005)
         elif way == "same thread":
             pending._complete(SUCCESS)
         else:
@@ -600,8 +600,8 @@ def test_await_wakes(adapter: FakeAdapter, way: str) -> None:
         asyncio.run(asyncio.wait_for(main(), WAIT))
         helper.join()
     else:
-        run(adapter.engine, main)
-    assert not adapter.engine.loops
+        run(adapter._engine, main)
+    assert not adapter._engine.loops
     assert not pending._waiters
 
 
@@ -615,7 +615,7 @@ def test_await_raises_what_it_ended_with_every_time(adapter: FakeAdapter) -> Non
             with pytest.raises(NdError, match="canceled"):
                 await pending
 
-    run(adapter.engine, main)
+    run(adapter._engine, main)
 
 
 def test_await_by_many_tasks(adapter: FakeAdapter) -> None:
@@ -629,12 +629,12 @@ def test_await_by_many_tasks(adapter: FakeAdapter) -> None:
     async def main() -> None:
         tasks = [asyncio.create_task(one(ov)) for ov in several * 3]
         await asyncio.sleep(0)
-        assert len(adapter.engine.loops._waiting[asyncio.get_running_loop()]) == 30
+        assert len(adapter._engine.loops._waiting[asyncio.get_running_loop()]) == 30
         for ov in several:
             ov._complete(SUCCESS)
         assert await asyncio.gather(*tasks) == [SUCCESS] * 30
 
-    run(adapter.engine, main)
+    run(adapter._engine, main)
 
 
 def test_cancelling_a_task_leaves_the_operation(adapter: FakeAdapter) -> None:
@@ -649,7 +649,7 @@ def test_cancelling_a_task_leaves_the_operation(adapter: FakeAdapter) -> None:
         asyncio.get_running_loop().call_soon(pending._complete, SUCCESS)
         await pending
 
-    run(adapter.engine, main)
+    run(adapter._engine, main)
 
 
 def test_loops_in_several_threads(adapter: FakeAdapter) -> None:
@@ -662,7 +662,7 @@ def test_loops_in_several_threads(adapter: FakeAdapter) -> None:
 
             def end(thing: Thing = thing) -> None:
                 thing.ends = SUCCESS
-                os.eventfd_write(adapter.engine.doorbell_fd, 1)
+                os.eventfd_write(adapter._engine.doorbell_fd, 1)
 
             asyncio.get_running_loop().call_soon(end)
             await asyncio.wait_for(pending, WAIT)
@@ -681,7 +681,7 @@ def test_loops_in_several_threads(adapter: FakeAdapter) -> None:
         thread.join(WAIT * 2)
         assert not thread.is_alive()
     assert not failures
-    assert not adapter.engine.loops
+    assert not adapter._engine.loops
 
 
 def test_a_loop_that_is_closed_in_the_middle(adapter: FakeAdapter) -> None:
@@ -699,7 +699,7 @@ def test_a_loop_that_is_closed_in_the_middle(adapter: FakeAdapter) -> None:
     pending._complete(SUCCESS)  # nobody is left to be told
     task.get_coro().close()
     task._log_destroy_pending = False  # type: ignore[attr-defined]
-    assert not adapter.engine.loops
+    assert not adapter._engine.loops
 
 
 # -- after the end --------------------------------------------------------------------------------
@@ -719,7 +719,7 @@ def test_after_the_engine_is_closed_everything_is_device_removed(
         pending.result()
     assert thing.get_overlapped_result(pending, wait=True) is Status.DEVICE_REMOVED
     assert file.poll() == [done], "what had ended before still comes out"
-    for call in (thing.cancel_overlapped_requests, file.poll, lambda: adapter.engine.wait(bool)):
+    for call in (thing.cancel_overlapped_requests, file.poll, lambda: adapter._engine.wait(bool)):
         with pytest.raises(NdError, match="its adapter is closed") as caught:
             call()
         assert caught.value.status is Status.DEVICE_REMOVED
@@ -740,7 +740,7 @@ def test_a_thread_that_waits_while_the_engine_is_closed(adapter: FakeAdapter) ->
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while not adapter.engine._wait_set._polling:
+    while not adapter._engine._wait_set._polling:
         time.sleep(0)
     adapter.close()
     thread.join(WAIT)

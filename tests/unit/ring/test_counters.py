@@ -26,7 +26,7 @@ def views(adapter: shmnd.Adapter) -> list[CountersView]:
     """What a tool that was given the descriptors sees."""
     return [
         CountersView(Segment.attach(os.dup(segment.fd), segment.size, writable=False))
-        for _, segment in adapter.counter_table.segments()
+        for _, segment in adapter._counter_table.segments()
     ]
 
 
@@ -111,7 +111,7 @@ def test_more_queue_pairs_than_one_segment_has_room_for(adapter: shmnd.Adapter) 
 
 
 def test_nobody_else_can_write_it(adapter: shmnd.Adapter) -> None:
-    ((_, segment),) = adapter.counter_table.segments()
+    ((_, segment),) = adapter._counter_table.segments()
     with pytest.raises(PermissionError):
         mmap.mmap(segment.fd, segment.size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
     with pytest.raises(PermissionError):
@@ -161,7 +161,7 @@ def test_one_that_is_too_short_is_refused() -> None:
 
 def test_any_bytes_are_read_without_harm(adapter: shmnd.Adapter) -> None:
     """All words of all counters are whatever a hostile peer likes; the size is what was mapped."""
-    ((_, segment),) = adapter.counter_table.segments()
+    ((_, segment),) = adapter._counter_table.segments()
     honest = os.pread(segment.fd, 256, 0)
     for _ in range(20):
         noise = bytearray(honest[:64] + os.urandom(4096 - 64))
@@ -177,7 +177,7 @@ def test_any_bytes_are_read_without_harm(adapter: shmnd.Adapter) -> None:
 
 def test_nobody_looks_at_more_than_an_adapter_ever_makes(adapter: shmnd.Adapter) -> None:
     """Whoever looks would be at the pages of a hostile peer for minutes."""
-    ((_, segment),) = adapter.counter_table.segments()
+    ((_, segment),) = adapter._counter_table.segments()
     view = CountersView(forged(os.pread(segment.fd, 256, 0), 64 << 20))
     assert view.entries == 4095
     assert view.pairs() == {}

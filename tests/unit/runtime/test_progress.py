@@ -122,9 +122,9 @@ def test_an_adapter_that_is_closed_while_its_process_lives_on(world: World) -> N
             obj.close()
         del connector, partner, qp, partner_qp, client, obj
         gc.collect()
-        server.engine.progress()
-        assert not server.engine._peers._adapters
-        assert not server.engine._peers._processes
+        server._engine.progress()
+        assert not server._engine._peers._adapters
+        assert not server._engine._peers._processes
     keeper.close()
     listener.close()
 
@@ -329,18 +329,18 @@ def test_progress_within_progress_does_nothing(world: World) -> None:
 
         def _tick(self) -> None:
             self.looks += 1
-            adapter.engine.progress()
+            adapter._engine.progress()
 
     nosy = Nosy()
-    adapter.engine.pending_operations.add(nosy)
-    adapter.engine.progress()
+    adapter._engine.pending_operations.add(nosy)
+    adapter._engine.progress()
     assert nosy.looks == 1
-    adapter.engine.pending_operations.remove(nosy)
-    adapter.engine.progress()
+    adapter._engine.pending_operations.remove(nosy)
+    adapter._engine.progress()
     assert nosy.looks == 1
-    adapter.engine.pending_operations.add(nosy)
+    adapter._engine.pending_operations.add(nosy)
     del nosy
-    assert not adapter.engine.pending_operations._tickers
+    assert not adapter._engine.pending_operations._tickers
 
 
 def test_use_from_several_threads(world: World) -> None:
@@ -387,9 +387,9 @@ def test_use_from_several_threads(world: World) -> None:
         assert not thread.is_alive(), failures
     assert not failures
     listener.close()
-    client.engine.progress()
+    client._engine.progress()
     assert not world.broker.rendezvous.connections.records
-    for engine in (server.engine, client.engine):
+    for engine in (server._engine, client._engine):
         assert not engine._ends
         assert not engine.pending_operations._tickers
         assert not engine.broker_state.live
@@ -434,27 +434,27 @@ def test_a_replay_that_fails_is_tried_again(sides: Sides) -> None:
 def test_a_process_that_does_not_listen_joins_a_broker_but_starts_none(world: World) -> None:
     adapter = world.adapter()
     world.broker.die()
-    adapter.engine.progress()
-    assert not adapter.engine.client.alive
+    adapter._engine.progress()
+    assert not adapter._engine.client.alive
     world.adapter()  # another process starts a broker
-    adapter.engine.ring()
-    adapter.engine.progress()
-    assert not adapter.engine.client.alive, "there is a pause between two attempts"
-    adapter.engine._reconnection.not_before = 0.0
-    adapter.engine.ring()
-    adapter.engine.progress()
-    assert adapter.engine.client.alive
+    adapter._engine.ring()
+    adapter._engine.progress()
+    assert not adapter._engine.client.alive, "there is a pause between two attempts"
+    adapter._engine._reconnection.not_before = 0.0
+    adapter._engine.ring()
+    adapter._engine.progress()
+    assert adapter._engine.client.alive
     assert adapter.uid in world.broker.rendezvous.adapters
 
 
 def test_a_replay_without_an_adapter_that_is_just_dying(world: World) -> None:
     adapter = world.adapter()
     gone: Any = lambda: None  # noqa: E731 - a weak reference that is dead
-    adapter.engine.broker_state.adapters["f" * 32] = (gone, {})
+    adapter._engine.broker_state.adapters["f" * 32] = (gone, {})
     world.broker.die()
-    adapter.engine.sync()
+    adapter._engine.sync()
     assert set(world.broker.rendezvous.adapters) == {adapter.uid}
-    adapter.engine.broker_state.adapters.pop("f" * 32)
+    adapter._engine.broker_state.adapters.pop("f" * 32)
 
 
 # -- the life of a progress engine
@@ -463,7 +463,7 @@ def test_a_replay_without_an_adapter_that_is_just_dying(world: World) -> None:
 
 def test_the_last_adapter_takes_the_engine_along(world: World) -> None:
     first = world.adapter()
-    engine = first.engine
+    engine = first._engine
     second = world.adapter(engine=engine)
     lingering: list[int] = []
 
@@ -706,7 +706,7 @@ def test_two_processes_and_the_real_broker(client: FakeAdapter, server: Server) 
     connector, qp = Connector(client), client.queue_pair()
     connector.connect(qp, address, 0, 0, b"hello").result(WAIT)
     assert connector.get_private_data() == b"hello"
-    known: Any = client.engine.peer_adapter(connector._attempt.peer_adapter)  # type: ignore[union-attr]
+    known: Any = client._engine.peer_adapter(connector._attempt.peer_adapter)  # type: ignore[union-attr]
     assert known.pid == server[0].pid
     connector.reject()
     with Connector(client) as other:
@@ -732,7 +732,7 @@ def test_the_death_of_the_listening_process(client: FakeAdapter, server: Server)
     with pytest.raises(ConnectionError, match="CONNECTION_INVALID"):
         connector.complete_connect()
     # Its port is free as soon as the broker has seen the end of its socket.
-    assert client.engine.wait(lambda: _bound(last, address), WAIT)
+    assert client._engine.wait(lambda: _bound(last, address), WAIT)
     for obj in (connector, last):
         obj.close()
 
@@ -754,7 +754,7 @@ def test_the_death_of_the_broker(client: FakeAdapter, server: Server, runtime_di
     silent.listen()
     undecided, undecided_qp = Connector(client), client.queue_pair()
     pending = undecided.connect(undecided_qp, silent.get_local_address())
-    kill_broker(client.engine, runtime_dir)
+    kill_broker(client._engine, runtime_dir)
     with pytest.raises(ConnectionRefusedError, match="the broker died"):
         pending.result(WAIT)
     connector.complete_connect().result(WAIT)
@@ -788,14 +788,14 @@ def test_an_idle_process_with_a_listener_rejoins_while_it_selects(
     with Listener(client) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        kill_broker(client.engine, runtime_dir)
-        assert select.select([client.engine.epoll_fd], [], [], WAIT)[0]
-        client.engine.progress()
-        assert client.engine.wait(
-            lambda: client.engine.client.alive and not client.engine._reconnection.under_way, WAIT
+        kill_broker(client._engine, runtime_dir)
+        assert select.select([client._engine.epoll_fd], [], [], WAIT)[0]
+        client._engine.progress()
+        assert client._engine.wait(
+            lambda: client._engine.client.alive and not client._engine._reconnection.under_way, WAIT
         )
-        client.engine.progress()
-        assert not select.select([client.engine.epoll_fd], [], [], 0)[0]
+        client._engine.progress()
+        assert not select.select([client._engine.epoll_fd], [], [], 0)[0]
         partner, partner_qp = Connector(client), client.queue_pair()
         active, active_qp = Connector(client), client.queue_pair()
         pending = active.connect(active_qp, listener.get_local_address())
