@@ -244,7 +244,7 @@ class Adapter(Closing):
         block = self._arena.allocate(nbytes, peers == "read", alone)
         return shared_array(memoryview(block))
 
-    def locate(self, buffer: Buffer) -> tuple[int, int]:
+    def locate(self, buffer: Buffer | SharedArray) -> tuple[int, int]:
         """Return the segment and the offset of memory of `allocate`, which name it to neighbours.
 
         A process that has met this adapter maps it by them (`Neighbour.view`).

@@ -71,10 +71,18 @@ class Neighbour(Closing):
 
     # -- its memory --
 
-    def view(self, segment: int, offset: int, nbytes: int, *, writable: bool = False) -> memoryview:
+    def view(
+        self,
+        segment: int,
+        offset: int = 0,
+        nbytes: int | None = None,
+        *,
+        writable: bool = False,
+    ) -> memoryview:
         """Return a view of memory that its adapter allocated, by what `Adapter.locate` returned.
 
-        The memory is mapped only if its size is sealed, and the range is checked; it stays mapped
+        Without `nbytes` all that follows the offset is shown. The memory is mapped only if its
+        size is sealed, and the range is checked; it stays mapped
         until the last view of it is gone. What it shows later is its owner's business. With
         `writable`, for memory of `peers="write"`.
         """
@@ -82,8 +90,10 @@ class Neighbour(Closing):
         self._check(call)
         number = within(call, 1, "segment", segment, 0, _MOST_SEGMENT)
         offset = within(call, 2, "offset", offset, 0)
-        nbytes = within(call, 3, "nbytes", nbytes, 1)
         mapped = self._mapped(number, call)
+        if nbytes is None:
+            nbytes = max(1, mapped.size - offset)
+        nbytes = within(call, 3, "nbytes", nbytes, 1)
         if offset + nbytes > mapped.size:
             raise error(
                 Status.ACCESS_VIOLATION,
@@ -100,6 +110,10 @@ class Neighbour(Closing):
             )
         view = memoryview(mapped)[offset : offset + nbytes]
         return view if writable else view.toreadonly()
+
+    def has(self, segment: int) -> bool:
+        """Return whether its adapter still shares a segment, as far as this process knows."""
+        return self._peer.segment(segment) is not None
 
     def _mapped(self, number: int, call: str) -> Segment:
         found: Segment | None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from shmnd.adapter import Adapter
 
-__all__ = ["Waiter"]
+__all__ = ["Attendant", "Waiter"]
 
 
 class Waiter(Closing):
@@ -143,9 +143,13 @@ class Waiter(Closing):
 
     # -- what all of them do --
 
+    def wake(self) -> None:
+        """Have this process look: something has changed here that others wait for."""
+        self._engine.ring()
+
     @property
     def waited_for(self) -> bool:
-        """True while a thread or a task sleeps for it, or somebody has its descriptor."""
+        """True while a thread or a task sleeps for it, or a program has its descriptor."""
         return self._sleepers > 0
 
     def _look(self) -> bool:
@@ -191,3 +195,24 @@ class Waiter(Closing):
         if readiness is not None:
             readiness.close()
         self._engine.news()
+
+
+class Attendant(Closing):
+    """Calls `look` at each poll of this process, whatever call it comes from.
+
+    `look` never waits for others; it may ask the broker. A method is held without its object.
+    """
+
+    def __init__(self, adapter: Adapter, look: Callable[[], None]) -> None:
+        adapter.check_open("Attendant")
+        self._engine = adapter.engine
+        self._look: Callable[[], object] = without_owner(look)
+        self._engine.pending_operations.add(self)
+
+    def _tick(self) -> None:
+        """Look, as the progress engine does whenever something has happened."""
+        self._look()
+
+    def close(self) -> None:
+        """Call it no more. Harmless twice."""
+        self._engine.pending_operations.remove(self)

@@ -3,8 +3,8 @@
 
 pyproject.toml names the modules and this command. Every header and .pxd counts for every module:
 the headers include each other, and a module built with an old one would disagree with the rest
-about what lies in shared memory. Those of shmnd/mpi count for the modules there alone. What is
-named as `depends` is also what an sdist holds.
+about what lies in shared memory. Those of shmnd/mpi and shmnd/ipc count for the modules there
+alone. What is named as `depends` is also what an sdist holds.
 
 A wheel is built without symbols, in place for work on shmnd with them.
 
@@ -16,11 +16,13 @@ import os
 from pathlib import Path
 from typing import Final
 
+import numpy
 from setuptools.command.build_ext import build_ext
 
 ROOT: Final = Path(__file__).parents[2]
 RING: Final = "shmnd/ring"
 MPI: Final = "shmnd/mpi"
+IPC: Final = "shmnd/ipc"
 FLAGS: Final = (
     "-std=gnu11",
     "-O3",
@@ -35,8 +37,9 @@ FLAGS: Final = (
 def depends(module: str) -> list[str]:
     """Files whose change calls for a new build of a module: headers, .pxd, and this one."""
     declarations = [path for kind in ("*.h", "*.pxd") for path in (ROOT / "shmnd").rglob(kind)]
-    if not module.startswith("shmnd.mpi."):
-        declarations = [path for path in declarations if not path.is_relative_to(ROOT / MPI)]
+    for room, folder in (("shmnd.mpi.", MPI), ("shmnd.ipc.", IPC)):
+        if not module.startswith(room):
+            declarations = [path for path in declarations if not path.is_relative_to(ROOT / folder)]
     return sorted(str(path.relative_to(ROOT)) for path in [*declarations, Path(__file__)])
 
 
@@ -54,7 +57,7 @@ class BuildExtensions(build_ext):
         bare = not (self.inplace or self.editable_mode or trace or flags)
         for extension in self.extensions:
             extension.define_macros = [("CYTHON_TRACE", "1")] if trace else []
-            extension.include_dirs = [RING, MPI]
+            extension.include_dirs = [RING, MPI, numpy.get_include()]
             extension.extra_compile_args = [*FLAGS, *(["-g0"] if bare else flags)]
             extension.extra_link_args = ["-s"] if bare else []
             extension.depends = depends(extension.name)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ends of this process: those of one topic learn of each other at once."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Final, Protocol
+
+__all__ = ["admit", "announce", "enter", "enter_subscriber"]
+
+
+class _Hears(Protocol):
+    def _hear(self) -> None: ...
+
+
+_publishers: Final[weakref.WeakValueDictionary[str, _Hears]] = weakref.WeakValueDictionary()
+_subscribers: Final[dict[str, weakref.WeakSet[_Hears]]] = {}
+
+
+def enter(uid: str, publisher: _Hears) -> None:
+    """Note a publisher by its adapter."""
+    _publishers[uid] = publisher
+
+
+def enter_subscriber(topic: str, subscriber: _Hears) -> None:
+    """Note a subscriber by its topic."""
+    for name in [name for name, ends in _subscribers.items() if not ends]:
+        del _subscribers[name]
+    _subscribers.setdefault(topic, weakref.WeakSet()).add(subscriber)
+
+
+def admit(uid: str) -> None:
+    """Have a publisher look for those who have come, if it is one of this process."""
+    publisher = _publishers.get(uid)
+    if publisher is not None:
+        publisher._hear()
+
+
+def announce(topic: str) -> None:
+    """Have the subscribers of a topic look for a publisher that has come."""
+    for subscriber in list(_subscribers.get(topic, ())):
+        subscriber._hear()
+
+
+def _forget() -> None:
+    _publishers.clear()
+    _subscribers.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

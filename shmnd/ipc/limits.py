@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what programs pass to ends."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from shmnd.common.arguments import integer, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["attributes_of", "deadline_of", "left_until", "name_of", "number"]
+
+_MOST_NAME: Final = 255
+
+
+def name_of(name: object, call: str) -> str:
+    """Return a name that others can find."""
+    if not isinstance(name, str):
+        raise TypeError(f"{call}: name {name!r} is not text, but {type(name).__name__}")
+    if not 0 < len(name.encode()) <= _MOST_NAME or "\0" in name:
+        raise ValueError(f"{call}: name {name!r} has {len(name.encode())} bytes; 1 to {_MOST_NAME}")
+    return name
+
+
+def number(call: str, what: str, value: object, least: int, most: int) -> int:
+    """Return a whole number within bounds."""
+    found = integer(value)
+    if found is None:
+        raise TypeError(f"{call}: {what} {value!r} is not a whole number")
+    if not least <= found <= most:
+        raise ValueError(f"{call}: {what} {found} is outside {least}..{most}")
+    return found
+
+
+def attributes_of(attributes: Mapping[str, Any] | None, call: str) -> dict[str, Any]:
+    """Return attributes as others see them: JSON with text as keys."""
+    if attributes is None:
+        return {}
+    try:
+        text = json.dumps(dict(attributes))
+    except (TypeError, ValueError) as exc:
+        raise TypeError(
+            f"{call}: attributes {attributes!r} cannot be written as JSON: {exc}"
+        ) from None
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def deadline_of(timeout: object, call: str) -> float | None:
+    """Return when a wait ends; None for one without an end."""
+    if timeout is None:
+        return None
+    return time.monotonic() + seconds(call, 0, "timeout", timeout)
+
+
+def left_until(deadline: float | None) -> float | None:
+    """Return the seconds until then, at least 0; None without an end."""
+    return None if deadline is None else max(0.0, deadline - time.monotonic())

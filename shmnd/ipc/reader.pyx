@@ -1,0 +1,645 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""A subscriber's side of a topic: lines, samples, and what keeps their memory.
+
+What happens now and then (publishers that come and go, waiting) is in `subscriber.py`.
+"""
+
+cimport cython
+cimport numpy as cnp
+from cpython.buffer cimport PyBuffer_FillInfo, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from shmnd.ipc.topic_c cimport *
+from shmnd.ring.process.forks cimport forks
+
+from shmnd.ipc.errors import Closed, LoanLimit
+from shmnd.status import IN_CHILD
+
+cnp.import_array()
+
+cdef extern from "numpy/arrayobject.h":
+    object PyArray_NewFromDescr(cnp.PyTypeObject *subtype, cnp.PyArray_Descr *descr, int nd,
+                                const cnp.npy_intp *dims, const cnp.npy_intp *strides, void *data,
+                                int flags, object obj)
+    int PyArray_SetBaseObject(cnp.ndarray arr, object obj) except -1
+    cnp.PyTypeObject PyArray_Type
+    enum:
+        NPY_ARRAY_CARRAY_RO
+
+cdef extern from "wire/atomics.h" nogil:
+    void shmnd_pause()
+
+cdef uint64_t _LOOK_NS = 10_000_000
+cdef uint64_t _KEEP_LOCK_NS = 3_000
+cdef uint32_t _LOOK_MISSES = 256
+cdef uint32_t _MISSES = 8
+cdef uint64_t _MOST_BYTES = <uint64_t>1 << 46
+
+
+cdef class Source:
+    """The board of one publisher, as one subscriber reads it."""
+
+    def __cinit__(self):
+        self.born = forks
+        self.pools = {}
+        self.old_memories = []
+
+    def __init__(self, publisher, ident, neighbour, owner, form):
+        self.publisher = publisher
+        self.ident = ident
+        self.neighbour = neighbour
+        self.owner = owner
+        self.form = form
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.r.free_holds)
+
+    def open(self, head, neighbour, sleepers, page, *, most_held, policy, buffer, history,
+             early):
+        """Read from here on; `page` is the subscriber's own memory.
+
+        A subscriber that was there `early`, before the publisher, wants all that it sent.
+        """
+        cdef const unsigned char[::1] head_ = head
+        cdef unsigned char[::1] sleepers_ = sleepers
+        cdef cnp.ndarray[cnp.uint8_t] page_ = page
+        cdef uint64_t written, i, kept
+        if <uint64_t>page_.shape[0] < shmnd_page_bytes(most_held):
+            raise ValueError("the page is too small")
+        if <uint64_t>head_.shape[0] < shmnd_head_bytes(0):
+            raise ValueError("the publisher's head is too small")
+        self.r.head = <shmnd_head *>&head_[0]
+        self.seats = self.r.head.seats
+        if (self.r.head.magic != SHMND_BOARD_MAGIC
+                or self.r.head.version != SHMND_BOARD_VERSION
+                or self.seats > SHMND_MOST_SEATS
+                or <uint64_t>head_.shape[0] < shmnd_head_bytes(self.seats)
+                or <uint64_t>sleepers_.shape[0] * 8 < self.seats):
+            raise ValueError("the publisher's board is of another kind: run the same shmnd in both")
+        self.r.page = <shmnd_page *>page_.data
+        self.r.sleepers = <word64 *>&sleepers_[0]
+        self.head_memory, self.sleepers_memory, self.page_memory = head, sleepers, page
+        self.r.most_held = most_held
+        self.r.policy = policy
+        self.r.buffer = buffer
+        self.r.free_holds = <uint32_t *>PyMem_RawRealloc(NULL, most_held * sizeof(uint32_t))
+        if self.r.free_holds == NULL:
+            raise MemoryError
+        for i in range(<uint64_t>most_held):
+            self.r.free_holds[i] = <uint32_t>(<uint64_t>most_held - 1 - i)
+        self.r.free_count = most_held
+        where = self.where
+        self.enter_lines((where, neighbour.view(where >> 8, 0)))
+        written = shmnd_acquire64(&self.r.head.written)  # needs no order: a first guess
+        kept = min(self.r.head.history, written)
+        if history is not None:
+            kept = min(kept, <uint64_t>history)
+        if early:
+            kept = written
+        if policy == SHMND_CONFLATE:
+            kept = min(kept, <uint64_t>1)
+        self.r.joined = written - kept if early or policy == SHMND_CONFLATE else written
+        self.first = written - kept
+        if policy != SHMND_DROP_NEWEST:
+            shmnd_reading_advance(&self.r, written - kept)
+        shmnd_put64(&self.r.page.state, SHMND_PAGE_OPEN)
+
+    def enter_lines(self, lines):
+        """Read these lines from now on; (where, memory) of the present ones of the publisher."""
+        cdef const unsigned char[::1] lines_
+        where, memory = lines
+        lines_ = memory
+        if self.lines_memory is not None:
+            self.old_memories.append(self.lines_memory)  # another thread may be reading them
+        if <uint64_t>lines_.shape[0] < <uint64_t>64 << <uint32_t>(where & 0xFF):
+            raise ValueError("the publisher's board is too small")
+        self.r.lines = <const shmnd_line *>&lines_[0]
+        self.r.line_mask = (<uint64_t>1 << <uint32_t>(where & 0xFF)) - 1
+        self.r.where = where
+        self.lines_memory = memory
+
+    @property
+    def where(self):
+        """Where the publisher says that its lines are."""
+        return shmnd_acquire64(&self.r.head.where)  # SYNC moved: as in shmnd_reading_moved()
+
+    @property
+    def wanted(self):
+        """The first position that it wants."""
+        return self.first
+
+    @property
+    def seated(self):
+        """The publisher counts this subscriber."""
+        return self.r.seated
+
+    @property
+    def evicted(self):
+        """The publisher has let go of this subscriber."""
+        return (self.r.seated and shmnd_relaxed32(&shmnd_head_seats(self.r.head)[self.r.seat].state)
+                == SHMND_SEAT_EVICTED)
+
+    def find_seat(self):
+        """Look for the seat, and sit down; tell whether it was found now."""
+        cdef const unsigned char[::1] kept_
+        if (self.r.seated or self.closed
+                or not shmnd_reading_find_seat(&self.r, self.ident, self.seats)):
+            return False
+        shmnd_reading_begin(&self.r)
+        if self.r.policy != SHMND_DROP_NEWEST:
+            return True
+        segment = shmnd_relaxed32(&shmnd_head_seats(self.r.head)[self.r.seat].kept) - 1
+        memory = self.neighbour.view(segment, 0)
+        kept_ = memory
+        count = kept_.shape[0] // 128
+        if count == 0 or count & (count - 1):
+            raise ValueError("the publisher's queue for this subscriber has a strange size")
+        self.r.kept = <const shmnd_kept *>&kept_[0]
+        self.r.kept_mask = count - 1
+        self.kept_memory = memory
+        return True
+
+    @property
+    def ended(self):
+        """The publisher has closed: the samples on the board are the last ones."""
+        # SYNC shut: acquire, pairs with release in WriterCore._shut
+        return shmnd_acquire64(&self.r.head.state) == SHMND_BOARD_CLOSED
+
+    @property
+    def lost(self):
+        """How many samples the policy has dropped."""
+        return shmnd_reading_lost(&self.r)
+
+    @property
+    def held(self):
+        """How many samples are held."""
+        return self.r.most_held - self.r.free_count
+
+    @property
+    def ready(self):
+        """A look may find something."""
+        return self.is_readable() and shmnd_reading_ready(&self.r)
+
+    cdef bint is_readable(self):
+        # The first samples are kept in a queue of its own, which comes with the seat.
+        return self.r.policy != SHMND_DROP_NEWEST or self.r.kept != NULL
+
+    def doze(self):
+        """Have the publisher ring for the next sample."""
+        if not self.closed:
+            shmnd_reading_doze(&self.r)
+
+    cdef Pool *pool(self, uint64_t number) except NULL:
+        cdef Pool *recent = &self.recent[number & 7]
+        cdef const unsigned char[::1] view
+        if recent.base != NULL and recent.number == number:
+            return recent
+        found = self.pools.get(number)
+        if found is None:
+            found = self.neighbour.view(number, 0)
+            self.pools[number] = found
+        view = found
+        recent.number = number
+        recent.base = &view[0]
+        recent.nbytes = view.shape[0]
+        return recent
+
+    def _drop_pools(self):
+        """Keep no pool mapped that the publisher has given back; held samples keep their own."""
+        for number in list(self.pools):
+            if not self.neighbour.has(number):
+                del self.pools[number]
+                if self.recent[number & 7].number == number:
+                    self.recent[number & 7].base = NULL
+
+    cdef shmnd_look find(self, shmnd_found *found) except *:
+        """The next sample; after a move of the lines, from the new ones."""
+        cdef shmnd_look look
+        if self.closed:
+            return SHMND_LOOK_NOTHING
+        if not self.r.seated:
+            self.find_seat()
+        if not self.is_readable():
+            return SHMND_LOOK_NOTHING
+        look = shmnd_reading_next(&self.r, found)
+        if look == SHMND_LOOK_MOVED:
+            where = self.where
+            self.enter_lines((where, self.neighbour.view(where >> 8, 0)))
+            look = shmnd_reading_next(&self.r, found)
+            if look == SHMND_LOOK_MOVED:
+                look = SHMND_LOOK_NOTHING
+        if self.r.rings:
+            self.r.rings = False
+            self.neighbour.ring()
+        return look
+
+    cdef object next(self):
+        """The next sample, or None."""
+        cdef shmnd_found found
+        cdef shmnd_look look = self.find(&found)
+        if look == SHMND_LOOK_NOTHING:
+            return None
+        if look == SHMND_LOOK_FOUND:
+            return self.sample(&found, False)
+        if look == SHMND_LOOK_COPY:
+            return self.sample(&found, True)
+        raise LoanLimit(
+            f"Subscriber.receive: {self.r.most_held} samples of {self.publisher} are held, which is"
+            " max_held; release some, or open the subscriber with a larger max_held")
+
+    cdef object sample(self, shmnd_found *found, bint copied):
+        cdef Sample sample = Sample.__new__(Sample)
+        cdef Held held
+        cdef Pool *pool
+        cdef uint64_t total, header
+        sample.publisher = self.publisher
+        sample.form = self.form
+        sample.source = self
+        sample.position = found.position
+        sample.when_ns = found.when_ns
+        sample.info = found.info
+        header = found.info >> 32
+        memcpy(sample.body, found.body, sizeof(found.body))
+        if found.info & SHMND_INFO_INLINE:
+            sample.payload = found.info >> 16 & 0xFFFF
+            if sample.payload + header > SHMND_LINE_INLINE:
+                sample.payload = header = 0
+                sample.info = 1 | SHMND_INFO_INLINE
+            return sample
+        sample.payload = found.body[2]
+        total = sample.payload + header + (found.info >> 16 & 0xFFFF)
+        held = None
+        if not copied:  # first of all: what goes wrong from here on gives the slot back
+            held = Held.__new__(Held)
+            held.hold = found.hold
+            held.source = self
+        pool = self.pool(found.body[0] >> 32)
+        if sample.payload > _MOST_BYTES or found.body[1] > pool.nbytes \
+                or total > pool.nbytes - found.body[1]:
+            raise ValueError(
+                f"Subscriber.receive: {self.publisher} names {total} bytes at {found.body[1]} of a "
+                f"pool of {pool.nbytes}; the sample is dropped")
+        sample.base = pool.base + found.body[1]
+        if copied:
+            memory = PyBytes_FromStringAndSize(<const char *>sample.base, total)
+            if not shmnd_reading_copied(&self.r):
+                return None
+            sample.base = <const unsigned char *>PyBytes_AS_STRING(memory)
+            sample.owner = memory
+        else:
+            held.base = sample.base
+            held.nbytes = total
+            held.memory = self.pools.get(found.body[0] >> 32)
+            sample.owner = held
+        return sample
+
+    def close(self):
+        """Read no more. Held samples stay held."""
+        if not self.closed:
+            self.closed = True
+            if self.born == forks and self.r.page != NULL:
+                shmnd_put64(&self.r.page.state, SHMND_PAGE_CLOSED)
+
+
+@cython.freelist(64)
+@cython.final
+cdef class Held:
+    """A slot that is held; given back when nothing refers to it any more."""
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, <void *>self.base, self.nbytes, 1, flags)
+
+    def __dealloc__(self):
+        if self.source is not None and self.source.born == forks:
+            shmnd_reading_let_go(&self.source.r, self.hold)
+
+
+@cython.freelist(64)
+cdef class Sample:
+    """A sample that was received. Its memory is kept until it is released and no view is left."""
+
+    def __init__(self):
+        raise TypeError("a sample is made by Subscriber.receive")
+
+    cdef const unsigned char *start(self):
+        if self.info & SHMND_INFO_INLINE:
+            return <const unsigned char *>&self.body[0]
+        return self.base
+
+    def _check(self):
+        if self.released:
+            raise Closed("Sample: it was released; take its array before, which keeps the memory")
+
+    cdef object in_place(self, object dtype, int ndim, uint64_t *dims):
+        """An array of a type over the payload, without a copy, except of bytes in the line."""
+        cdef cnp.npy_intp shape[32]
+        cdef cnp.ndarray array
+        cdef int i
+        for i in range(ndim):
+            shape[i] = <cnp.npy_intp>dims[i]
+        Py_INCREF(dtype)
+        if self.info & SHMND_INFO_INLINE:
+            array = PyArray_NewFromDescr(&PyArray_Type, <cnp.PyArray_Descr *>dtype, ndim, shape,
+                                         NULL, NULL, 0, None)
+            memcpy(cnp.PyArray_DATA(array), &self.body[0], cnp.PyArray_NBYTES(array))
+            cnp.PyArray_CLEARFLAGS(array, cnp.NPY_ARRAY_WRITEABLE)
+        else:
+            array = PyArray_NewFromDescr(&PyArray_Type, <cnp.PyArray_Descr *>dtype, ndim, shape,
+                                         NULL, <void *>self.base, NPY_ARRAY_CARRAY_RO, None)
+            Py_INCREF(self.owner)
+            PyArray_SetBaseObject(array, self.owner)
+        return array
+
+    @property
+    def array(self):
+        """The payload as a read-only array, in place; bytes as an array of uint8."""
+        cdef uint64_t dims[32]
+        cdef uint32_t packed[4]
+        cdef uint64_t count, size
+        cdef int i, ndim
+        cdef uint32_t kind = self.info & 0xFF
+        if self.released:
+            self._check()
+        if kind == 1:
+            dtype = self.form.dtype
+            if dtype is not None and self.form.shape is None:
+                ndim = self.info >> 8 & 0x7F
+                size = (<cnp.dtype>dtype).itemsize
+                if ndim == 1 and size:
+                    dims[0] = self.payload // size
+                    if dims[0] * size == self.payload:
+                        return self.in_place(dtype, 1, dims)
+                elif ndim <= 4:
+                    memcpy(packed, &self.body[3], sizeof(packed))
+                    count = size
+                    for i in range(ndim):
+                        dims[i] = packed[i]
+                        if dims[i] and count > _MOST_BYTES // dims[i]:
+                            count = UINT64_MAX
+                            break
+                        count *= dims[i]
+                    if count == self.payload:
+                        return self.in_place(dtype, ndim, dims)
+            elif dtype is not None and len(self.form.shape) <= 32 \
+                    and self.form.nbytes == self.payload:
+                ndim = len(self.form.shape)
+                for i in range(ndim):
+                    dims[i] = self.form.shape[i]
+                return self.in_place(dtype, ndim, dims)
+        elif kind == 4:
+            return self._described()
+        elif kind in (2, 3):
+            dims[0] = self.payload
+            return self.in_place(_BYTE, 1, dims)
+        raise ValueError(f"Sample: {self.publisher} sent {self.payload} bytes of kind {kind} with "
+                         f"{self.info >> 8 & 0x7F} dimensions, which are no {self.form}")
+
+    def _described(self):
+        """The array of a sample that brings its type along."""
+        cdef uint64_t dims[32]
+        cdef uint64_t count
+        dtype, shape = self.form.described(self._meta())
+        count = dtype.itemsize
+        if len(shape) > 32:
+            raise ValueError(f"Sample: {len(shape)} dimensions; at most 32")
+        for i, each in enumerate(shape):
+            dims[i] = each
+            count *= each
+        if count != self.payload:
+            raise ValueError(f"Sample: {self.publisher} sent {self.payload} bytes, and describes "
+                             f"{count}")
+        return self.in_place(dtype, len(shape), dims)
+
+    def _meta(self):
+        """A copy of the description behind the payload."""
+        if self.info & SHMND_INFO_INLINE:
+            return b""
+        return PyBytes_FromStringAndSize(
+            <const char *>self.base + self.payload + (self.info >> 32), self.info >> 16 & 0xFFFF)
+
+    def _bytes(self):
+        """A copy of the payload."""
+        return PyBytes_FromStringAndSize(<const char *>self.start(), self.payload)
+
+    def _memory(self):
+        """The payload as a read-only view, in place."""
+        if self.info & SHMND_INFO_INLINE or not self.payload:
+            return memoryview(self._bytes())
+        return memoryview(self.owner).toreadonly()[:self.payload]
+
+    @property
+    def _kind(self):
+        return self.info & 0xFF
+
+    @property
+    def value(self):
+        """The value by the topic's type: array, record, bytes or object."""
+        if self.released:
+            self._check()
+        if self.info & 0xFF == 1 and not self.form.is_record:
+            return self.array
+        return self.form.value_of(self)
+
+    @property
+    def header(self):
+        """The header that was sent along, or None."""
+        cdef uint64_t nbytes = self.info >> 32
+        if self.released:
+            self._check()
+        if nbytes == 0:
+            return None
+        return PyBytes_FromStringAndSize(<const char *>self.start() + self.payload, nbytes)
+
+    @property
+    def sequence(self):
+        """The number of the sample, counted by its publisher."""
+        return self.position
+
+    @property
+    def timestamp_ns(self):
+        """When it was sent, by CLOCK_MONOTONIC."""
+        return self.when_ns
+
+    @property
+    def nbytes(self):
+        """The bytes of its payload."""
+        return self.payload
+
+    def release(self):
+        """Return the memory, now or when the last view of it is gone. Harmless twice."""
+        self.released = True
+        self.owner = None
+        self.base = NULL
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.release()
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        if self.released:
+            raise BufferError("Sample: it was released")
+        PyObject_GetBuffer(self.array, view, flags)
+
+    def __array__(self, dtype=None, copy=None):
+        import numpy
+
+        found = self.array
+        if dtype is not None and found.dtype != dtype:
+            if copy is False:
+                raise ValueError("Sample.__array__: another type takes a copy")
+            return found.astype(dtype)
+        return numpy.array(found) if copy else found
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("cannot pickle a Sample: it is memory of this process; pickle its value")
+
+    def __repr__(self):
+        state = "released" if self.released else f"{self.payload} bytes"
+        return f"<Sample {self.position} of {self.publisher}, {state}>"
+
+
+cdef object _BYTE = cnp.dtype("u1")
+
+
+cdef class ReaderCore:
+    """The compiled part of a subscriber."""
+
+    def __cinit__(self):
+        self.born = forks
+        self.sources = []
+        self.spin = 50e-6
+
+    cdef int enter(self, str call) except -1:
+        if self.closed or self.born != forks:
+            raise Closed(f"{call}: the subscriber of topic {self.topic!r} "
+                         + ("is closed" if self.born == forks else IN_CHILD))
+        return 0
+
+    @property
+    def _sources(self):
+        return list(self.sources)
+
+    def _require_open(self, call):
+        """Raise Closed unless the subscriber can be used here."""
+        self.enter(call)
+
+    def _add(self, Source source):
+        self.sources.append(source)
+
+    def _remove(self, Source source):
+        if source in self.sources:
+            self.sources.remove(source)
+
+    def _shut(self):
+        self.closed = True
+
+    cdef object take(self):
+        """The next sample of any publisher, in turn."""
+        cdef Py_ssize_t _, n = len(self.sources)
+        for _ in range(n):
+            if self.turn >= n:
+                self.turn = 0
+            source = <Source>self.sources[self.turn]
+            self.turn += 1
+            sample = (<Source>source).next()
+            if sample is not None:
+                return sample
+            if len(self.sources) != n:
+                break
+        return None
+
+    def _ready(self):
+        """A look may find something."""
+        for source in self.sources:
+            if (<Source>source).is_readable() and shmnd_reading_ready(&(<Source>source).r):
+                return True
+        return False
+
+    def _take(self):
+        return self.take()
+
+    def try_receive(self):
+        """Return the next sample if there is one, else None. Never waits."""
+        cdef uint64_t now
+        self.enter("Subscriber.try_receive")
+        sample = self.take()
+        if sample is not None:
+            return sample
+        # A program that polls in vain notices now and then who came and went.
+        self.misses += 1
+        if self.misses % _LOOK_MISSES == 0 or self._has_descriptor:
+            now = shmnd_now_ns()
+            if now - self.looked_ns > _LOOK_NS or self._has_descriptor:
+                self.looked_ns = now
+                self._look()
+                sample = self.take()
+                if sample is None:
+                    self._require_publisher("Subscriber.try_receive")
+                return sample
+        return None
+
+    def receive(self, timeout=None):
+        """Return the next sample; wait for it. TimeoutError when `timeout` seconds end first."""
+        self.enter("Subscriber.receive")
+        sample = self.take()
+        if sample is not None:
+            return sample
+        return self._receive_later(timeout)
+
+    def _spin_for(self, timeout):
+        """Look for the spin window, without the interpreter's lock but for the start."""
+        cdef double window = self.spin if self.spins_missed < _MISSES else self.spin / 8
+        if timeout is not None and timeout < window:
+            window = timeout
+        sample = self.spin_for(shmnd_now_ns() + <uint64_t>(window * 1e9))
+        self.spins_missed = self.spins_missed + 1 if sample is None else 0
+        return sample
+
+    cdef object spin_for(self, uint64_t end):
+        cdef const shmnd_reading *look[16]
+        cdef uint64_t start = shmnd_now_ns(), stop
+        cdef int i, n
+        cdef list held
+        while True:
+            for _ in range(64):
+                sample = self.take()
+                if sample is not None:
+                    return sample
+                shmnd_pause()
+            now = shmnd_now_ns()
+            if now >= end:
+                return None
+            if now - start < _KEEP_LOCK_NS:
+                continue
+            PyErr_CheckSignals()
+            held = list(self.sources)
+            n = 0
+            for source in held:
+                if n < 16 and (<Source>source).is_readable():
+                    look[n] = &(<Source>source).r
+                    n += 1
+            with nogil:
+                stop = shmnd_now_ns() + 20000
+                if stop > end:
+                    stop = end
+                while shmnd_now_ns() < stop:
+                    for i in range(n):
+                        if shmnd_reading_ready(look[i]):
+                            stop = 0
+                    shmnd_pause()
+            if self.closed:
+                return None

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The subscriber: reads the lines of one publisher, and holds the slots of what it received.
+ *
+ * All calls belong to one subscriber, which serialises its threads. None waits, and none enters the
+ * kernel. Everything that the publisher wrote is read once, and bounds are checked where it is
+ * used. A subscriber that dies leaves a page that says what it held, and its publisher lets go of it.
+ *
+ * A subscriber that has no seat yet is not counted by the publisher. It holds nothing: it copies
+ * the payload, and the stamp tells afterwards whether the copy is whole (SYNC line).
+ */
+#ifndef SHMND_IPC_RECEIVE_H
+#define SHMND_IPC_RECEIVE_H
+
+#include "board.h"
+
+struct shmnd_reading {
+    struct shmnd_head *head;
+    const struct shmnd_line *lines;
+    const struct shmnd_kept *kept;
+    struct shmnd_page *page;
+    shmnd_word64 *sleepers;
+    uint32_t *free_holds;
+    uint64_t line_mask, where;
+    uint64_t cursor, joined, taken, buffer, lost, armed, own_mask, admitted;
+    uint32_t free_count, most_held, kept_mask, policy, seat;
+    uint32_t groups[64];
+    bool seated, rings;
+};
+
+struct shmnd_found {
+    uint64_t position, when_ns, info, body[SHMND_LINE_WORDS];
+    uint32_t hold;
+};
+
+enum shmnd_look {
+    SHMND_LOOK_NOTHING,
+    SHMND_LOOK_FOUND,
+    SHMND_LOOK_COPY,  /* found without a seat: copy, then shmnd_reading_copied() */
+    SHMND_LOOK_LIMIT, /* it holds as many samples as it may */
+    SHMND_LOOK_MOVED, /* the lines are elsewhere now */
+};
+
+#define SHMND_LOOKS 64u
+
+/* ---- holding --------------------------------------------------------------------------- */
+
+/* Gives a slot back, after the last read in it. */
+static inline void shmnd_reading_let_go(struct shmnd_reading *r, uint32_t hold)
+{
+    /* SYNC give-back: release, pairs with acquire in shmnd_board_count() */
+    shmnd_release32(&shmnd_page_held(r->page)[hold], 0);
+    r->free_holds[r->free_count++] = hold;
+    if (--r->groups[hold % 64] == 0) {
+        r->own_mask &= ~(1ull << (hold % 64));
+        /* SYNC give-back: release, pairs with acquire in shmnd_board_count() */
+        shmnd_release64(&r->page->mask, r->own_mask);
+    }
+}
+
+/* Says that a slot is held. The caller checks the line once more, behind the fence. */
+static inline uint32_t shmnd_reading_hold(struct shmnd_reading *r, uint32_t slot)
+{
+    uint32_t hold = r->free_holds[--r->free_count];
+    shmnd_put32(&shmnd_page_held(r->page)[hold], slot + 1);
+    if (r->groups[hold % 64]++ == 0) {
+        r->own_mask |= 1ull << (hold % 64);
+        shmnd_put64(&r->page->mask, r->own_mask);
+    }
+    SHMND_KILL_POINT("slot-held");
+    /* SYNC borrow: fence, pairs with the fence in shmnd_board_count() */
+    shmnd_store_then_load();
+    return hold;
+}
+
+/* ---- moving on -------------------------------------------------------------------------- */
+
+static inline void shmnd_reading_advance(struct shmnd_reading *r, uint64_t cursor)
+{
+    r->cursor = cursor;
+    /* SYNC cursor: release, pairs with acquire in shmnd_guest_look(); the held slot before it */
+    shmnd_release64(&r->page->cursor, cursor);
+    SHMND_KILL_POINT("cursor-moved");
+    if (r->policy == SHMND_BLOCK) {
+        /* SYNC blocked: fence, pairs with the fence in shmnd_board_block() */
+        shmnd_store_then_load();
+        r->rings = shmnd_relaxed64(&r->head->blocked) != 0;
+    }
+}
+
+/* Skips what its policy drops, at least one sample; `seen` were published. */
+static inline void shmnd_reading_jump(struct shmnd_reading *r, uint64_t seen)
+{
+    /* SYNC written: acquire, pairs with release in shmnd_board_publish() */
+    uint64_t written = shmnd_acquire64(&r->head->written);
+    written = written > seen ? written : seen;
+    uint64_t most = r->policy == SHMND_CONFLATE ? 1 : r->buffer;
+    uint64_t to = written > most ? written - most : 0;
+    if (to <= r->cursor)
+        to = r->cursor + 1;
+    r->lost += to - r->cursor;
+    shmnd_reading_advance(r, to);
+}
+
+/* Are the lines elsewhere now? */
+static inline bool shmnd_reading_moved(const struct shmnd_reading *r)
+{
+    /* SYNC moved: acquire, pairs with release in shmnd_board_move() */
+    return shmnd_acquire64(&r->head->where) != r->where;
+}
+
+static inline void shmnd_line_read(const struct shmnd_line *line, struct shmnd_found *found)
+{
+    found->when_ns = shmnd_relaxed64(&line->when_ns);
+    found->info = shmnd_relaxed64(&line->info);
+    for (uint32_t i = 0; i < SHMND_LINE_WORDS; i++)
+        found->body[i] = shmnd_relaxed64(&line->body[i]);
+}
+
+/* The next sample of a queue of its own: its slots are kept until the cursor has passed. */
+static inline enum shmnd_look shmnd_reading_next_kept(struct shmnd_reading *r,
+                                                      struct shmnd_found *found)
+{
+    const struct shmnd_kept *kept = &r->kept[r->cursor & r->kept_mask];
+    /* SYNC line: acquire, pairs with release in shmnd_line_write() */
+    if (shmnd_acquire64(&kept->line.stamp) != r->cursor + 1)
+        return SHMND_LOOK_NOTHING;
+    shmnd_line_read(&kept->line, found);
+    found->position = shmnd_relaxed64(&kept->position);
+    found->hold = SHMND_NO_SLOT;
+    if (!(found->info & SHMND_INFO_INLINE)) {
+        if (r->free_count == 0)
+            return SHMND_LOOK_LIMIT;
+        found->hold = shmnd_reading_hold(r, (uint32_t)found->body[0]);
+    }
+    r->taken++;
+    shmnd_reading_advance(r, r->cursor + 1);
+    return SHMND_LOOK_FOUND;
+}
+
+/* Has a subscriber that drops fallen so far behind that it has to skip? */
+static inline bool shmnd_reading_overrun(struct shmnd_reading *r, uint64_t *seen)
+{
+    if (r->policy == SHMND_BLOCK)
+        return false;
+    uint64_t base = r->cursor > r->joined ? r->cursor : r->joined;
+    uint64_t ahead = base + (r->policy == SHMND_CONFLATE ? 1 : r->buffer);
+    /* relaxed: a hint of how many were published, and nothing is read by it */
+    *seen = shmnd_relaxed64(&r->lines[ahead & r->line_mask].stamp) & ~SHMND_WITHDRAWN;
+    return *seen > ahead;
+}
+
+static inline enum shmnd_look shmnd_reading_take(struct shmnd_reading *r, struct shmnd_found *found,
+                                                 const struct shmnd_line *line)
+{
+    uint64_t at = r->cursor;
+    shmnd_line_read(line, found);
+    /* SYNC line: the reads before the stamp, pairs with stores_before in
+     * shmnd_board_publish() */
+    shmnd_loads_before();
+    if (shmnd_relaxed64(&line->stamp) != at + 1)
+        return SHMND_LOOK_NOTHING;
+    found->position = at;
+    found->hold = SHMND_NO_SLOT;
+    if (!(found->info & SHMND_INFO_INLINE)) {
+        if (!r->seated)
+            return SHMND_LOOK_COPY;
+        if (r->free_count == 0)
+            return SHMND_LOOK_LIMIT;
+        found->hold = shmnd_reading_hold(r, (uint32_t)found->body[0]);
+        if (shmnd_relaxed64(&line->stamp) != at + 1) {
+            shmnd_reading_let_go(r, found->hold);
+            return SHMND_LOOK_NOTHING;
+        }
+    }
+    shmnd_reading_advance(r, at + 1);
+    return SHMND_LOOK_FOUND;
+}
+
+/* The next sample. */
+static inline enum shmnd_look shmnd_reading_next(struct shmnd_reading *r, struct shmnd_found *found)
+{
+    uint64_t seen = 0;
+    if (r->kept)
+        return shmnd_reading_next_kept(r, found);
+    for (uint32_t look = 0; look < SHMND_LOOKS; look++) {
+        const struct shmnd_line *line = &r->lines[r->cursor & r->line_mask];
+        /* SYNC line: acquire, pairs with release in shmnd_line_write() */
+        uint64_t stamp = shmnd_acquire64(&line->stamp);
+        if (stamp == r->cursor + 1 && !shmnd_reading_overrun(r, &seen)) {
+            enum shmnd_look took = shmnd_reading_take(r, found, line);
+            if (took != SHMND_LOOK_NOTHING)
+                return took;
+            continue;
+        }
+        if (shmnd_reading_moved(r))
+            return SHMND_LOOK_MOVED;
+        if (stamp != r->cursor + 1) {
+            seen = stamp & ~SHMND_WITHDRAWN;
+            if (seen <= r->cursor)
+                return SHMND_LOOK_NOTHING;
+        }
+        shmnd_reading_jump(r, seen);
+    }
+    return SHMND_LOOK_NOTHING; /* the publisher is faster: at the next call */
+}
+
+/* Without a seat: is the copy whole? Then the sample is taken. */
+static inline bool shmnd_reading_copied(struct shmnd_reading *r)
+{
+    const struct shmnd_line *line = &r->lines[r->cursor & r->line_mask];
+    /* SYNC line: the copy before the stamp, pairs with the withdrawal before the slot is reused */
+    shmnd_loads_before();
+    if (shmnd_relaxed64(&line->stamp) != r->cursor + 1)
+        return false;
+    shmnd_reading_advance(r, r->cursor + 1);
+    return true;
+}
+
+/* It has a seat: a subscriber that loses nothing begins where the publisher keeps it. */
+static inline void shmnd_reading_begin(struct shmnd_reading *r)
+{
+    uint64_t start = shmnd_relaxed64(&shmnd_head_seats(r->head)[r->seat].start);
+    if (r->policy == SHMND_BLOCK && start > r->cursor) {
+        r->lost += start - r->cursor;
+        shmnd_reading_advance(r, start);
+    }
+}
+
+/* A cheap look: is there reason to call shmnd_reading_next()? */
+static inline bool shmnd_reading_ready(const struct shmnd_reading *r)
+{
+    const struct shmnd_line *line =
+        r->kept ? &r->kept[r->cursor & r->kept_mask].line : &r->lines[r->cursor & r->line_mask];
+    /* relaxed: a hint, and the call checks again */
+    return (shmnd_relaxed64(&line->stamp) & ~SHMND_WITHDRAWN) > r->cursor ||
+           shmnd_relaxed64(&r->head->where) != r->where;
+}
+
+/* How many samples its policy has dropped by now. */
+static inline uint64_t shmnd_reading_lost(const struct shmnd_reading *r)
+{
+    if (r->policy == SHMND_DROP_NEWEST)
+        return r->lost +
+               (r->kept ? shmnd_relaxed64(&shmnd_head_seats(r->head)[r->seat].dropped) : 0);
+    if (r->policy == SHMND_BLOCK)
+        return r->lost;
+    /* relaxed: a count for people */
+    uint64_t written = shmnd_relaxed64(&r->head->written);
+    uint64_t base = r->cursor > r->joined ? r->cursor : r->joined;
+    uint64_t most = r->policy == SHMND_CONFLATE ? 1 : r->buffer;
+    return r->lost + (written > base + most ? written - most - r->cursor : 0);
+}
+
+/* ---- seat and sleep --------------------------------------------------------------------- */
+
+/* Looks for its seat by the number that it announced. */
+static inline bool shmnd_reading_find_seat(struct shmnd_reading *r, uint64_t ident, uint32_t seats)
+{
+    /* SYNC admitted: acquire, pairs with release in shmnd_board_admit() */
+    uint64_t admitted = shmnd_acquire64(&r->head->admitted);
+    if (admitted == r->admitted)
+        return false;
+    r->admitted = admitted;
+    for (uint32_t i = 0; i < seats; i++) {
+        /* SYNC seat: acquire, pairs with release in shmnd_board_admit() */
+        if (shmnd_acquire64(&shmnd_head_seats(r->head)[i].ident) == ident) {
+            r->seat = i;
+            r->seated = true;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* It is about to sleep; it checks again afterwards. */
+static inline void shmnd_reading_doze(struct shmnd_reading *r)
+{
+    shmnd_put64(&r->page->armed, ++r->armed);
+    if (r->seated)
+        shmnd_set_bits(&r->sleepers[r->seat / 64], 1ull << (r->seat % 64)); /* SYNC doze: below */
+    SHMND_KILL_POINT("subscriber-armed");
+    /* SYNC doze: fence, pairs with the fence in shmnd_board_sleepers() */
+    shmnd_store_then_load();
+}
+
+#endif

@@ -1,0 +1,537 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""A publisher's side of a topic: slots, lines, and the way of a sample to them.
+
+What happens now and then (subscribers that come and go, growth, waiting) is in `publisher.py`.
+"""
+
+cimport numpy as cnp
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from shmnd.ipc.topic_c cimport *
+from shmnd.ring.process.forks cimport forks
+
+from shmnd.ipc.errors import Closed, LoanLimit
+from shmnd.status import IN_CHILD
+
+cnp.import_array()
+
+cdef uint64_t _LOOK_NS = 10_000_000
+cdef uint64_t _LONG_COPY = 64 << 10
+cdef uint32_t _SELF = 4  # kind of an array that brings its type along
+
+
+cdef inline uint32_t class_of(uint64_t nbytes) noexcept nogil:
+    """The size class of a slot: four steps to each doubling, from 64 bytes on."""
+    cdef uint32_t log = 6
+    cdef uint64_t quarter
+    if nbytes <= 64:
+        return 0
+    while (<uint64_t>1 << (log + 1)) < nbytes:
+        log += 1
+    quarter = <uint64_t>1 << (log - 2)
+    return (log - 6) * 4 + <uint32_t>((nbytes - (<uint64_t>1 << log) + quarter - 1) // quarter)
+
+
+def class_bytes(number: int) -> int:
+    """The bytes of a slot of a class."""
+    log, step = divmod(number, 4)
+    return (1 << (log + 6)) + step * (1 << (log + 4))
+
+
+def class_number(nbytes: int) -> int:
+    """The class of the slots that so many bytes fit into."""
+    return class_of(nbytes)
+
+
+cdef class Loaned:
+    """A slot that is computed into; exports its bytes, writable."""
+
+    cdef WriterCore writer
+    cdef uint32_t slot
+    cdef readonly uint64_t nbytes
+    cdef unsigned char *base
+    cdef object memory
+    cdef bint spent
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.base, self.nbytes, 0, flags)
+
+    @property
+    def is_spent(self):
+        """Sent, or given back."""
+        return self.spent
+
+    def drop(self):
+        """Return the slot unsent. Harmless when it is spent."""
+        if not self.spent:
+            self.spent = True
+            if self.writer.born == forks and not self.writer.closed:
+                shmnd_board_free(&self.writer.b, self.slot)
+                self.writer.loans -= 1
+
+    def __dealloc__(self):
+        if self.writer is not None and not self.spent:
+            if self.writer.born == forks and not self.writer.closed:
+                shmnd_board_free(&self.writer.b, self.slot)
+                self.writer.loans -= 1
+
+
+cdef class WriterCore:
+    """The compiled part of a publisher."""
+
+    def __cinit__(self):
+        cdef uint32_t i
+        self.born = forks
+        self.b.pending = SHMND_NO_SLOT
+        self.memories = []
+        self.neighbours = {}
+        for i in range(<uint32_t>SHMND_SLOT_CLASSES):
+            self.b.free[i] = SHMND_NO_SLOT
+
+    def __dealloc__(self):
+        cdef uint32_t i
+        for i in range(self.b.guest_count):
+            PyMem_RawFree(self.b.guests[i].kept_slots)
+        PyMem_RawFree(self.b.line_slots)
+        PyMem_RawFree(self.b.slots)
+        PyMem_RawFree(self.b.guests)
+
+    # -- memory --
+
+    def _open(self, head, lines, sleepers, seats, where, history):
+        """Take the shared memory of a new board."""
+        cdef cnp.ndarray[cnp.uint8_t] head_ = head
+        cdef cnp.ndarray[cnp.uint8_t] lines_ = lines
+        cdef cnp.ndarray[cnp.uint8_t] sleepers_ = sleepers
+        cdef uint64_t count = lines_.shape[0] // 64
+        self.head_memory, self.lines_memory, self.sleepers_memory = head, lines, sleepers
+        self.b.head = <shmnd_head *>head_.data
+        self.b.lines = <shmnd_line *>lines_.data
+        self.b.sleepers = <word64 *>sleepers_.data
+        self.b.line_mask = count - 1
+        self.b.line_slots = <uint32_t *>PyMem_RawRealloc(NULL, count * sizeof(uint32_t))
+        self.b.guests = <shmnd_guest *>PyMem_RawRealloc(NULL, seats * sizeof(shmnd_guest))
+        if self.b.line_slots == NULL or self.b.guests == NULL:
+            raise MemoryError
+        memset(self.b.line_slots, 0xFF, count * sizeof(uint32_t))
+        memset(self.b.guests, 0, seats * sizeof(shmnd_guest))
+        self.seats = seats
+        self.b.history = history
+        self.b.head.seats = seats
+        self.b.head.history = history
+        self.b.head.version = SHMND_BOARD_VERSION
+        self.b.head.magic = SHMND_BOARD_MAGIC
+        shmnd_put64(&self.b.head.where, where)
+        # Before it is announced, so no subscriber reads yet.
+        shmnd_put64(&self.b.head.state, SHMND_BOARD_OPEN)
+
+    def _move(self, lines, where):
+        """Move to a longer board."""
+        cdef cnp.ndarray[cnp.uint8_t] lines_ = lines
+        cdef uint64_t count = lines_.shape[0] // 64
+        cdef uint32_t *old = self.b.line_slots
+        cdef uint32_t *grown = <uint32_t *>PyMem_RawRealloc(NULL, count * sizeof(uint32_t))
+        if grown == NULL:
+            raise MemoryError
+        shmnd_board_move(&self.b, <shmnd_line *>lines_.data, grown, count - 1, where)
+        PyMem_RawFree(old)
+        # The old lines stay as they are: readers that are still there find them withdrawn.
+        self.memories.append(self.lines_memory)
+        self.lines_memory = lines
+
+    def _add_slots(self, memory, pool, offset, number, nbytes, group):
+        """Enter the slots of a new pool segment, all of one class."""
+        cdef cnp.ndarray[cnp.uint8_t] memory_ = memory
+        cdef uint32_t i, have = self.b.slot_count
+        cdef uint32_t each = <uint32_t>(memory_.shape[0] // nbytes)
+        cdef shmnd_store *s
+        cdef void *grown = PyMem_RawRealloc(self.b.slots, (have + each) * sizeof(shmnd_store))
+        if grown == NULL:
+            raise MemoryError
+        self.b.slots = <shmnd_store *>grown
+        for i in range(each):
+            s = &self.b.slots[have + i]
+            memset(s, 0, sizeof(shmnd_store))
+            s.base = <unsigned char *>memory_.data + i * <uint64_t>nbytes
+            s.offset = <uint64_t>offset + i * <uint64_t>nbytes
+            s.pool = pool
+            s.class_ = number
+            s.group = group
+        self.b.slot_count = have + each
+        for i in range(each):
+            shmnd_board_free(&self.b, have + each - 1 - i)
+        self.memories.append(memory)
+
+    @property
+    def _slot_count(self):
+        return self.b.slot_count
+
+    def _slot_states(self):
+        """Count the slots by state."""
+        cdef uint32_t i
+        counts = [0, 0, 0, 0, 0]
+        for i in range(self.b.slot_count):
+            counts[self.b.slots[i].state] += 1
+        return counts
+
+    # -- subscribers --
+
+    def _seat(self, seat, page, most_held, policy, buffer, first, kept, neighbour):
+        """Count a subscriber from now on; its `page` is memory of its own."""
+        cdef shmnd_guest guest
+        cdef const unsigned char[::1] page_ = page
+        cdef cnp.ndarray[cnp.uint8_t] kept_
+        cdef uint64_t count
+        if <uint64_t>page_.shape[0] < shmnd_page_bytes(most_held):
+            raise ValueError(f"a page of {page_.shape[0]} bytes for {most_held} samples")
+        memset(&guest, 0, sizeof(guest))
+        guest.page = <shmnd_page *>&page_[0]
+        guest.most_held = most_held
+        guest.policy = policy
+        guest.buffer = buffer
+        if kept is not None:
+            kept_ = kept
+            count = kept_.shape[0] // 128
+            guest.kept = <shmnd_kept *>kept_.data
+            guest.kept_mask = <uint32_t>(count - 1)
+            guest.kept_slots = <uint32_t *>PyMem_RawRealloc(NULL, count * sizeof(uint32_t))
+            if guest.kept_slots == NULL:
+                raise MemoryError
+        PyMem_RawFree(self.b.guests[<uint32_t>seat].kept_slots)
+        shmnd_board_seat(&self.b, seat, &guest, first)
+        self.neighbours[seat] = (neighbour, page, kept)
+
+    def _admit(self, seat, ident, kept_segment):
+        shmnd_board_admit(&self.b, seat, ident, kept_segment)
+
+    def _leave(self, seat):
+        """Forget a subscriber: what it held may be used again."""
+        if self.neighbours.pop(seat, None) is not None:
+            shmnd_board_leave(&self.b, seat)
+
+    def _evict(self, seat):
+        if seat in self.neighbours:
+            shmnd_board_evict(&self.b, seat)
+
+    def _page_closed(self, seat):
+        """The subscriber is closed; it may still hold samples."""
+        return (seat in self.neighbours and self.b.guests[<uint32_t>seat].page != NULL and
+                shmnd_relaxed64(&self.b.guests[<uint32_t>seat].page.state) == SHMND_PAGE_CLOSED)
+
+    def _behind(self, seat):
+        """How many samples a subscriber has not received."""
+        cdef shmnd_guest *g = &self.b.guests[<uint32_t>seat]
+        shmnd_board_count(&self.b)
+        if g.page == NULL:
+            return 0
+        if g.policy == SHMND_DROP_NEWEST:
+            return g.kept_written - g.cursor + (1 if g.dropped else 0)
+        return self.b.next - g.cursor
+
+    def _slow(self):
+        """The seats of subscribers that lost samples since, or that the publisher waits for."""
+        cdef uint32_t i
+        cdef shmnd_guest *g
+        found = []
+        shmnd_board_count(&self.b)
+        for i in range(self.b.guest_count):
+            g = &self.b.guests[i]
+            if g.page == NULL or g.evicted:
+                continue
+            if g.policy == SHMND_DROP_NEWEST:
+                if g.kept_written - g.cursor >= g.buffer:
+                    found.append(i)
+            elif g.policy == SHMND_BLOCK:
+                if self.b.next >= max(g.cursor, g.joined) + g.buffer:
+                    found.append(i)
+            elif g.policy == SHMND_DROP_OLDEST:
+                if self.b.next > max(g.cursor, g.joined) + g.buffer:
+                    found.append(i)
+        return found
+
+    def _has_room(self):
+        return self.closed or shmnd_board_has_room(&self.b)
+
+    def _block(self, on):
+        shmnd_board_block(&self.b, on)
+
+    @property
+    def _present(self):
+        return self.b.present
+
+    @property
+    def _next(self):
+        return self.b.next
+
+    # -- the way of a sample --
+
+    cdef int enter(self, str call) except -1:
+        if self.closed or self.born != forks:
+            raise Closed(f"{call}: the publisher of topic {self.topic!r} "
+                         + ("is closed" if self.born == forks else IN_CHILD))
+        return 0
+
+    def _require_open(self, call):
+        """Raise Closed unless the publisher can be used here."""
+        self.enter(call)
+
+    cdef int look(self, uint64_t now) except -1:
+        if now - self.looked_ns > _LOOK_NS:
+            self.looked_ns = now
+            self._look()
+        return 0
+
+    cdef uint32_t take(self, uint64_t nbytes, str call) except? 0xFFFFFFFE:
+        """A slot for so many bytes."""
+        cdef uint32_t slot
+        if self.most_sample and nbytes > self.most_sample:
+            raise LoanLimit(f"{call}: {nbytes} bytes, and topic {self.topic!r} was opened with "
+                            f"max_sample={self.most_sample}; open it with a larger one")
+        slot = shmnd_board_take(&self.b, class_of(nbytes))
+        if slot == SHMND_NO_SLOT:
+            self._grow(class_of(nbytes), nbytes, call)
+            slot = shmnd_board_take(&self.b, class_of(nbytes))
+            if slot == SHMND_NO_SLOT:
+                raise LoanLimit(f"{call}: no memory for {nbytes} bytes on topic {self.topic!r}")
+        return slot
+
+    cdef object publish(self, shmnd_sample *sample, uint32_t slot, object timeout, str call):
+        """Put a sample on the board, and wake those who sleep for it."""
+        cdef uint64_t position, bits = 0
+        cdef uint32_t word, words = (self.b.guest_count + 63) // 64
+        sample.when_ns = shmnd_now_ns()
+        if sample.when_ns - self.looked_ns > _LOOK_NS:
+            self.look(sample.when_ns)
+        if self.b.blockers and not shmnd_board_has_room(&self.b):
+            self._wait_for_room(timeout, call)
+            self.enter(call)
+        position = shmnd_board_publish(&self.b, sample, slot)
+        words = (self.b.guest_count + 63) // 64
+        if words:
+            word = shmnd_board_sleepers(&self.b, 0, &bits)
+            while word < words:
+                self.wake(word * 64, bits)
+                word = shmnd_board_sleepers(&self.b, word + 1, &bits)
+            # A subscriber may clear the bits of others: a few pages are checked in turn.
+            if position % 64 == 0:
+                self.b.sweep = (self.b.sweep + 1) % self.b.guest_count
+                if shmnd_board_rings(&self.b, self.b.sweep):
+                    self.ring(self.b.sweep)
+        return position
+
+    cdef int wake(self, uint32_t first, uint64_t bits) except -1:
+        cdef uint32_t i
+        for i in range(64):
+            if bits >> i & 1 and shmnd_board_rings(&self.b, first + i):
+                self.ring(first + i)
+        return 0
+
+    cdef int ring(self, uint32_t seat) except -1:
+        known = self.neighbours.get(seat)
+        if known is not None:
+            known[0].ring()
+        return 0
+
+    def _ring_all(self):
+        for known in list(self.neighbours.values()):
+            known[0].ring()
+
+    cdef object put(self, const void *data, uint64_t nbytes, uint32_t kind, uint32_t ndim,
+                    const cnp.npy_intp *shape, bytes meta, object header, object timeout,
+                    str call):
+        """Copy a sample in and publish it."""
+        cdef shmnd_sample sample
+        cdef uint64_t header_bytes = 0, meta_bytes = 0, total
+        cdef uint32_t slot
+        cdef unsigned char *base
+        cdef Py_buffer head
+        cdef bint has_header = header is not None
+        if has_header:
+            PyObject_GetBuffer(header, &head, PyBUF_SIMPLE)
+            header_bytes = <uint64_t>head.len
+        try:
+            if meta is not None:
+                meta_bytes = <uint64_t>len(meta)
+            memset(&sample, 0, sizeof(sample))
+            total = nbytes + header_bytes + meta_bytes
+            if header_bytes > 0xFFFFFFFF or meta_bytes > 0xFFFF:
+                raise ValueError(f"{call}: a header of {header_bytes} bytes; at most 2**32 - 1")
+            if total <= SHMND_LINE_INLINE and (ndim <= 1 or self.fixed) and meta_bytes == 0:
+                base = <unsigned char *>&sample.body[0]
+                memcpy(base, data, nbytes)
+                if has_header:
+                    memcpy(base + nbytes, head.buf, header_bytes)
+                sample.info = (kind | <uint64_t>ndim << 8 | SHMND_INFO_INLINE
+                               | nbytes << 16 | header_bytes << 32)
+                return self.publish(&sample, SHMND_NO_SLOT, timeout, call)
+            slot = self.take(total, call)
+            base = self.b.slots[slot].base
+            try:
+                if nbytes > _LONG_COPY:
+                    with nogil:
+                        memcpy(base, data, nbytes)
+                    self.enter(call)
+                else:
+                    memcpy(base, data, nbytes)
+                self.tail(base + nbytes, &head if has_header else NULL, meta)
+                self.fill(&sample, slot, kind, nbytes, ndim, shape, header_bytes, meta_bytes)
+                return self.publish(&sample, slot, timeout, call)
+            except BaseException:
+                if not self.closed and self.b.slots[slot].state == SHMND_STORE_LOANED:
+                    shmnd_board_free(&self.b, slot)
+                raise
+        finally:
+            if has_header:
+                PyBuffer_Release(&head)
+
+    cdef int tail(self, unsigned char *at, Py_buffer *head, bytes meta) except -1:
+        """Write the header and the description behind a payload."""
+        if head != NULL:
+            memcpy(at, head.buf, head.len)
+            at += head.len
+        if meta is not None:
+            memcpy(at, <const char *>meta, len(meta))
+        return 0
+
+    cdef int fill(self, shmnd_sample *sample, uint32_t slot, uint32_t kind, uint64_t nbytes,
+                  uint32_t ndim, const cnp.npy_intp *shape, uint64_t header_bytes,
+                  uint64_t meta_bytes) except -1:
+        cdef shmnd_store *s = &self.b.slots[slot]
+        cdef uint32_t dims[4]
+        cdef uint32_t i
+        sample.info = kind | <uint64_t>ndim << 8 | meta_bytes << 16 | header_bytes << 32
+        sample.body[0] = slot | <uint64_t>s.pool << 32
+        sample.body[1] = s.offset
+        sample.body[2] = nbytes
+        memset(dims, 0, sizeof(dims))
+        if shape != NULL and not self.fixed and 1 < ndim <= 4:
+            for i in range(ndim):
+                dims[i] = <uint32_t>shape[i]
+        memcpy(&sample.body[3], dims, sizeof(dims))
+        return 0
+
+    def send(self, value, header=None, timeout=None):
+        """Publish a copy of a value; return its sequence number.
+
+        `timeout` bounds the wait for a subscriber that blocks: TimeoutError names it.
+        """
+        cdef cnp.ndarray array
+        self.enter("Publisher.send")
+        if self.dtype is not None and isinstance(value, cnp.ndarray):
+            array = <cnp.ndarray>value
+            if (<void *>cnp.PyArray_DESCR(array) == <void *>self.dtype
+                    and cnp.PyArray_IS_C_CONTIGUOUS(array)
+                    and not self.fixed and array.ndim <= 4):
+                if array.ndim < 2 or self.small(array):
+                    return self.put(cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(array), self.kind,
+                                    array.ndim, cnp.PyArray_DIMS(array), None, header, timeout,
+                                    "Publisher.send")
+            elif self.fixed and self.matches(array):
+                return self.put(cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(array), self.kind,
+                                array.ndim, NULL, None, header, timeout, "Publisher.send")
+        elif self.kind == 2 and type(value) is bytes:
+            return self.put(<const char *>(<bytes>value), len(<bytes>value), 2, 1, NULL, None,
+                            header, timeout, "Publisher.send")
+        return self._send_other(value, header, timeout)
+
+    cdef bint matches(self, cnp.ndarray array) except -1:
+        return (<void *>cnp.PyArray_DESCR(array) == <void *>self.dtype
+                and cnp.PyArray_IS_C_CONTIGUOUS(array)
+                and (<object>array).shape == self.shape)
+
+    cdef bint small(self, cnp.ndarray array):
+        cdef int i
+        for i in range(array.ndim):
+            if cnp.PyArray_DIMS(array)[i] > 0xFFFFFFFF:
+                return False
+        return True
+
+    def _put_array(self, array, meta, header, timeout):
+        """Publish a C-contiguous array; `meta` describes what the topic does not say."""
+        cdef cnp.ndarray value = array
+        cdef bint described = meta is not None
+        return self.put(cnp.PyArray_DATA(value), cnp.PyArray_NBYTES(value),
+                        _SELF if described else self.kind, value.ndim,
+                        NULL if described or not self.small(value) else cnp.PyArray_DIMS(value),
+                        meta, header, timeout, "Publisher.send")
+
+    def _put_bytes(self, value, kind, meta, header, timeout):
+        """Publish the bytes of a buffer."""
+        cdef const unsigned char[::1] view = value
+        cdef const void *data = NULL
+        if view.shape[0]:
+            data = &view[0]
+        else:
+            data = &_LOOK_NS  # no byte of it is read
+        return self.put(data, view.shape[0], kind, 1, NULL, meta, header, timeout,
+                        "Publisher.send")
+
+    def _loan(self, nbytes, extra):
+        """Return a slot to compute into, with room for a header and a description behind it."""
+        cdef Loaned loan
+        cdef uint32_t slot
+        self.enter("Publisher.loan")
+        self.look(shmnd_now_ns())
+        slot = self.take(<uint64_t>nbytes + <uint64_t>extra, "Publisher.loan")
+        loan = Loaned.__new__(Loaned)
+        loan.writer = self
+        loan.slot = slot
+        loan.nbytes = nbytes
+        loan.base = self.b.slots[slot].base
+        loan.memory = self.memories[len(self.memories) - 1]
+        self.loans += 1
+        return loan
+
+    def _capacity(self, Loaned loan):
+        """The bytes of a loan's slot."""
+        return class_bytes(self.b.slots[loan.slot].class_)
+
+    def _send_loan(self, Loaned loan, kind, shape, bytes meta, header, timeout):
+        """Publish the contents of a loan; nothing is copied."""
+        cdef shmnd_sample sample
+        cdef cnp.npy_intp dims[4]
+        cdef uint32_t i, ndim = len(shape)
+        cdef uint64_t meta_bytes = 0 if meta is None else len(meta)
+        cdef Py_buffer head
+        cdef uint64_t header_bytes = 0
+        call = "Loan.send"
+        self.enter(call)
+        if loan.spent:
+            raise Closed(f"{call}: the loan is spent: it was sent or dropped before")
+        memset(&sample, 0, sizeof(sample))
+        for i in range(min(ndim, 4)):
+            dims[i] = shape[i]
+        if header is not None:
+            PyObject_GetBuffer(header, &head, PyBUF_SIMPLE)
+            header_bytes = <uint64_t>head.len
+        try:
+            if loan.nbytes + header_bytes + meta_bytes > class_bytes(
+                    self.b.slots[loan.slot].class_):
+                raise ValueError(
+                    f"{call}: a header of {header_bytes} bytes does not fit behind the loan; pass "
+                    "one that is shorter, or use Publisher.send")
+            self.tail(loan.base + loan.nbytes, &head if header is not None else NULL, meta)
+            self.fill(&sample, loan.slot, kind, loan.nbytes, ndim,
+                      dims if meta is None and ndim <= 4 else NULL, header_bytes, meta_bytes)
+            position = self.publish(&sample, loan.slot, timeout, call)
+            loan.spent = True
+            self.loans -= 1
+            return position
+        finally:
+            if header is not None:
+                PyBuffer_Release(&head)
+
+    # -- the end --
+
+    def _shut(self):
+        """No more samples: those on the board stay for those that have it mapped."""
+        if self.closed:
+            return
+        self.closed = True
+        if self.born == forks and self.b.head != NULL:
+            # SYNC shut: release, pairs with acquire in Source.ended; all samples come before it
+            shmnd_release64(&self.b.head.state, SHMND_BOARD_CLOSED)
