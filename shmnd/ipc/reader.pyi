@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from typing import Any, Self
+from typing import Any, Self, final
 
 class Source:
     gone: bool
@@ -49,6 +49,7 @@ class Source:
     def _drop_pools(self) -> None: ...
     def close(self) -> None: ...
 
+@final
 class Held:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 

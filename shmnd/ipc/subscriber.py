@@ -318,6 +318,7 @@ class Subscriber(ReaderCore, Closing):
         room = self._room
         neighbour = Neighbour(room.adapter, entry)
         try:
+            self._require_user(neighbour, form)
             ident = secrets.randbits(62) | 1
             publisher = PublisherId(self.name, entry.pid, entry.adapter)
             head = neighbour.view(int(entry.data["head"]))
@@ -351,6 +352,15 @@ class Subscriber(ReaderCore, Closing):
         source.owner = _Tie(room, neighbour, announcement)
         self._add(source)
         here.admit(entry.adapter)  # a publisher of this process need not hear of it by the broker
+
+    def _require_user(self, neighbour: Neighbour, form: forms.Form) -> None:
+        """Raise TypeMismatch where a sample of another user could hold a pickle."""
+        if form.kind in (forms.OBJECT, forms.DESCRIBED) and not neighbour.same_user:
+            raise TypeMismatch(
+                f"Subscriber: topic {self.name!r} carries pickled objects, and process "
+                f"{neighbour.pid} belongs to another user: a pickle runs code of its sender; "
+                "publish arrays, records or bytes, and name their type at both ends"
+            )
 
     def _part(self, source: Source) -> None:
         """A publisher is gone, and all that it sent was received."""

@@ -605,3 +605,21 @@ def test_closing_wakes_those_who_wait(pair: tuple[ipc.Publisher, ipc.Subscriber]
             call()
     with pytest.raises(ipc.Closed):
         sub.try_receive()
+
+
+@pytest.mark.parametrize("form", [object, None], ids=["object", "None"])
+def test_pickles_of_another_user_are_refused(
+    name: str, form: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shmnd.neighbours import Neighbour
+
+    monkeypatch.setattr(Neighbour, "same_user", False)
+    with (
+        ipc.Publisher(name, form),
+        pytest.raises(ipc.TypeMismatch, match=r"another user.*arrays, records or bytes"),
+        ipc.Subscriber(name, form) as sub,
+    ):
+        sub.receive(PATIENCE)
+    with ipc.Publisher(name + "f", "f8") as pub, ipc.Subscriber(name + "f", "f8") as sub:
+        pub.send(np.float64(2))
+        assert float(sub.receive(PATIENCE).value) == 2
