@@ -204,8 +204,8 @@ class Attendant(Closing):
     """
 
     def __init__(self, adapter: Adapter, look: Callable[[], None]) -> None:
-        adapter.check_open("Attendant")
-        self._engine = adapter.engine
+        adapter._check_open("Attendant")
+        self._engine = adapter._engine
         self._look: Callable[[], object] = without_owner(look)
         self._engine.pending_operations.add(self)
 
