@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A connection that carries messages, and shows everything that it is made of.
 
-`Connection` waits for what `messages.py` does: blocking, in asyncio, or as an iterator. Its names
+`Connection` waits for what `messages.pyx` does: blocking, in asyncio, or as an iterator. Its names
 and its behaviour are those of `multiprocessing.connection.Connection` where both have them.
 """
 
@@ -13,7 +13,7 @@ import os
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
@@ -78,6 +78,8 @@ class Connection(Closing):
         """The bytes of the peer's `.memory`."""
         self._messages: Final = ends.messages
         self._inbox: Final = ends.messages.inbox
+        self._send_now: Final = ends.messages.send_now
+        self._receive: Final = ends.messages.receive
         self._disconnected: Final = ends.connector.notify_disconnect()
         self._refusal = ""  # of every call, from the end of this side on
         self._told: Overlapped | None = None
@@ -86,15 +88,17 @@ class Connection(Closing):
         _all.add(self)
 
     def _start_locks(self) -> None:
-        self._lock = threading.Lock()
-        """Held for each step, never for a wait."""
-        self._changed = threading.Condition(self._lock)
+        self._changed = changed = threading.Condition()
+        """Where threads wait while another one waits for the queue."""
         self._turn = threading.Lock()
         """Held for a message that takes more than one step to send."""
         self._turn_in_loop: asyncio.Lock | None = None
-        self._busy = False  # a message of several steps is under way
-        self._pumping = False
-        self._followers = 0
+
+        def wake() -> None:
+            with changed:
+                changed.notify_all()
+
+        self._messages.wake = wake
 
     # -- state --
 
@@ -123,31 +127,21 @@ class Connection(Closing):
         While it waits it takes in what the peer sends, so both sides may send at once.
         BrokenPipeError when the peer has closed, ConnectionResetError when it died.
         """
-        call = "Connection.send_bytes"
-        if type(data) is not bytes:
-            data = _bytes_of(data, call)
-        nbytes = len(data)
-        with self._lock:
-            if not self._inbox or self._messages.ended:
-                self._look(call)
-            if not self._busy and self._messages.send_whole(data, nbytes):
-                return
-        self._send_in_steps(data, nbytes, timeout, call)
+        if not self._send_now(data):
+            self._send_in_steps(data, timeout, "Connection.send_bytes")
 
-    def _send_in_steps(
-        self, data: bytes | memoryview, nbytes: int, timeout: float | None, call: str
-    ) -> None:
+    def _send_in_steps(self, data: AnyBuffer, timeout: float | None, call: str) -> None:
+        out = _outgoing(data, call)
         deadline = _deadline(timeout, call)
-        out = self._outgoing(data, nbytes, call)
+        self._look(call)
         if not self._turn.acquire(timeout=-1 if deadline is None else _left(deadline)):
             raise self._late(call, "another message was being sent")
         try:
-            with self._lock:
-                self._busy = True
-                if not self._wait(lambda: self._pushed(out, call), deadline):
-                    raise self._late(call, _NO_ROOM)
+            self._messages.busy = True
+            if not self._wait(lambda: self._pushed(out, call), deadline):
+                raise self._late(call, _NO_ROOM)
         finally:
-            self._busy = False
+            self._messages.busy = False
             self._turn.release()
 
     def recv_bytes(self, timeout: float | None = None, *, maxlength: int | None = None) -> bytes:
@@ -158,10 +152,18 @@ class Connection(Closing):
         than `maxlength`: it stays, and the next call may take it.
         """
         call = "Connection.recv_bytes"
-        with self._lock:
-            if not self._inbox or self._refusal:
-                self._await_message(timeout, call)
-            return self._next(maxlength, call)
+        if maxlength is None:
+            try:
+                message = self._receive(timeout)
+            except NdError:
+                if not self._refusal:
+                    raise
+                message = None  # another thread has closed this connection
+            if isinstance(message, bytes):
+                return message
+            if message is False:
+                raise self._late(call, _NOTHING)
+        return self._next(timeout, maxlength, call)
 
     def recv_into(self, buffer: AnyBuffer, timeout: float | None = None) -> int:
         """Wait for a message and copy it to a buffer; return its length.
@@ -170,9 +172,7 @@ class Connection(Closing):
         """
         call = "Connection.recv_into"
         target = _writable(buffer, call)
-        with self._lock:
-            self._await_message(timeout, call)
-            message = self._inbox.popleft()
+        message = self._next(timeout, None, call)
         if len(message) > target.nbytes:
             from multiprocessing import BufferTooShort
 
@@ -184,11 +184,10 @@ class Connection(Closing):
         """Return whether `recv_bytes` would return, or raise, at once; wait that long for it."""
         call = "Connection.poll"
         deadline = _deadline(timeout, call)
-        with self._lock:
-            try:
-                return self._wait(lambda: self._arrived(call), deadline)
-            except (EOFError, ConnectionResetError):
-                return True
+        try:
+            return self._wait(lambda: self._arrived(call), deadline)
+        except (EOFError, ConnectionResetError):
+            return True
 
     def __iter__(self) -> Iterator[bytes]:
         """Return the messages as they come, until the peer closes."""
@@ -203,23 +202,20 @@ class Connection(Closing):
 
     async def asend_bytes(self, data: AnyBuffer, timeout: float | None = None) -> None:
         """Send a message as `send_bytes` does, and let other tasks run meanwhile."""
-        call = "Connection.asend_bytes"
-        data = data if type(data) is bytes else _bytes_of(data, call)
-        nbytes = len(data)
-        if not self._inbox or self._messages.ended:
-            self._look(call)
-        if not self._busy and self._messages.send_whole(data, nbytes):
+        if self._send_now(data):
             return
-        out = self._outgoing(data, nbytes, call)
+        call = "Connection.asend_bytes"
+        out = _outgoing(data, call)
+        self._look(call)
         if self._turn_in_loop is None:
             self._turn_in_loop = asyncio.Lock()
         try:
             async with asyncio.timeout(_pause(timeout, call)), self._turn_in_loop:
-                self._busy = True
+                self._messages.busy = True
                 try:
                     await self._wait_in_loop(lambda: self._pushed(out, call))
                 finally:
-                    self._busy = False
+                    self._messages.busy = False
         except TimeoutError:
             raise self._late(call, _NO_ROOM) from None
 
@@ -229,11 +225,12 @@ class Connection(Closing):
         """Return the next message as `recv_bytes` does, and let other tasks run meanwhile."""
         call = "Connection.arecv_bytes"
         try:
-            async with asyncio.timeout(_pause(timeout, call)):
-                await self._wait_in_loop(lambda: self._arrived(call))
+            if not self._arrived(call):
+                async with asyncio.timeout(_pause(timeout, call)):
+                    await self._wait_in_loop(lambda: self._arrived(call))
         except TimeoutError:
             raise self._late(call, _NOTHING) from None
-        return self._next(maxlength, call)
+        return self._next(0, maxlength, call)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Return the messages as they come, until the peer closes."""
@@ -246,11 +243,12 @@ class Connection(Closing):
 
     async def _wait_in_loop(self, ready: Callable[[], bool]) -> None:
         while not ready():
+            self._messages.look()
+            if ready():
+                return
             if self._told is None or self._told.done():
                 self._told = self.receive_cq.notify()
-            results = self.receive_cq.get_results()  # it may have come before the Notify
-            if results:
-                self._messages.take(results)
+                self._messages.look()  # it may have come before the Notify
                 continue
             try:
                 await self._told
@@ -258,16 +256,13 @@ class Connection(Closing):
                 if err.status is not Status.CANCELED:
                     raise
 
-    # -- steps: with the lock held, where threads are --
+    # -- steps --
 
     def _look(self, call: str) -> None:
         """Take the arrived messages, without waiting. Raise when none can be sent any more."""
         if self._refusal:
             raise OSError(f"{call}: {self._refusal}")
-        if not self._pumping:
-            results = self.receive_cq.get_results()
-            if results:
-                self._messages.take(results)
+        self._messages.look()
         if self._messages.goodbye or self._messages.ended:
             raise self._ended(call, sending=True)
 
@@ -289,56 +284,53 @@ class Connection(Closing):
             raise self._ended(call, sending=False)
         return False
 
-    def _next(self, maxlength: int | None, call: str) -> bytes:
-        if maxlength is not None and len(self._inbox[0]) > maxlength:
+    def _next(self, timeout: float | None, maxlength: int | None, call: str) -> bytes:
+        """Wait for the next message and take it, unless it is too long."""
+        deadline = None if self._inbox else _deadline(timeout, call)
+        while True:
+            if not self._wait(lambda: self._arrived(call), deadline):
+                raise self._late(call, _NOTHING)
+            try:
+                message = self._inbox.popleft()
+            except IndexError:
+                continue  # another thread took it
+            if maxlength is None or len(message) <= maxlength:
+                return message
+            self._inbox.appendleft(message)
             raise OSError(
-                f"{call}: the message has {len(self._inbox[0])} bytes, more than maxlength "
-                f"{maxlength}; receive it with a larger one"
+                f"{call}: the message has {len(message)} bytes, more than maxlength {maxlength}; "
+                "receive it with a larger one"
             )
-        return self._inbox.popleft()
-
-    def _await_message(self, timeout: float | None, call: str) -> None:
-        if not self._wait(lambda: self._arrived(call), _deadline(timeout, call)):
-            raise self._late(call, _NOTHING)
 
     def _wait(self, ready: Callable[[], bool], deadline: float | None) -> bool:
         """Wait for a step to succeed; False when the time ends first.
 
         One thread waits for the queue, the others for that one.
         """
+        messages = self._messages
         while not ready():
-            left = None if deadline is None else deadline - time.monotonic()
-            if self._pumping:
-                if left is not None and left <= 0:
-                    return False
-                self._followers += 1
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if messages.pumping:
+                self._follow(left)
+            else:
                 try:
-                    self._changed.wait(left)
-                finally:
-                    self._followers -= 1
-                continue
-            results = self._pump(left)
-            if results:
-                self._messages.take(results)
-            elif left is not None and left <= 0:
+                    messages.pump(left)
+                except NdError as err:
+                    if err.status is not Status.INVALID_HANDLE or not self._refusal:
+                        raise  # else another thread has closed this connection
+            if left == 0:
                 return ready()
         return True
 
-    def _pump(self, left: float | None) -> list[Any]:
-        """Wait for the receive queue, with the lock released."""
-        self._pumping = True
-        self._lock.release()
-        try:
-            return self.receive_cq.wait(64, None if left is None else max(0.0, left))
-        except NdError as err:
-            if err.status is Status.INVALID_HANDLE and self._refusal:
-                return []  # another thread has closed this connection
-            raise
-        finally:
-            self._lock.acquire()
-            self._pumping = False
-            if self._followers:
-                self._changed.notify_all()
+    def _follow(self, left: float | None) -> None:
+        """Wait until the thread that waits for the queue has taken something, or goes."""
+        with self._changed:
+            self._messages.followers += 1
+            try:
+                if self._messages.pumping:
+                    self._changed.wait(left)
+            finally:
+                self._messages.followers -= 1
 
     # -- errors --
 
@@ -355,11 +347,6 @@ class Connection(Closing):
     def _late(self, call: str, why: str) -> TimeoutError:
         return TimeoutError(f"{call}: the time-out ended; {_written(self.peer_address)} {why}")
 
-    def _outgoing(self, data: bytes | memoryview, nbytes: int, call: str) -> Outgoing:
-        if nbytes > LONGEST:
-            raise ValueError(f"{call}: {nbytes} bytes; a message has at most {LONGEST}")
-        return Outgoing(memoryview(data))
-
     # -- the end --
 
     def close(self) -> None:
@@ -368,25 +355,27 @@ class Connection(Closing):
 
         Threads that wait in a call get OSError.
         """
-        with self._lock:
+        with self._changed:
             if self._refusal:
                 return
             self._refusal = "the connection is closed"
-            if not self._messages.ended:
-                self._messages.say_goodbye()
+        if not self._messages.ended:
+            self._messages.say_goodbye()
+        self._messages.refuse()
         self.connector.close()
         self.qp.close()
         self._messages.close()
         self.region.close()
         self.receive_cq.close()
         self.cq.close()
-        with self._lock:
+        with self._changed:
             self._changed.notify_all()
         self._shared.give_back()
 
     def _end_in_child(self) -> None:
         """After fork: it is the parent's, and this process leaves it alone."""
         self._start_locks()
+        self._messages.refuse()
         self._refusal = self._refusal or f"the connection {IN_CHILD.replace('adapter', 'one')}"
 
 
@@ -418,6 +407,13 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 def _written(address: tuple[str, int]) -> str:
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _outgoing(data: object, call: str) -> Outgoing:
+    view = memoryview(data) if type(data) is bytes else _bytes_of(data, call)
+    if view.nbytes > LONGEST:
+        raise ValueError(f"{call}: {view.nbytes} bytes; a message has at most {LONGEST}")
+    return Outgoing(view)
 
 
 def _bytes_of(data: object, call: str) -> memoryview:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import within
-from shmnd.messaging.fragments import MOST_DEPTH, Messages, Terms
+from shmnd.messaging.fragments import MOST_DEPTH, Terms
+from shmnd.messaging.messages import Messages
 from shmnd.status import MrFlag
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Ends:
         memory = adapter.allocate(plan.nbytes)
         region = adapter.create_memory_region()
         region.register(memory, _RIGHTS).result()
-        messages.post(qp)
+        messages.post(qp, receive_cq)
         return cls(qp, cq, receive_cq, connector, region, memory, messages, _NOBODY)
 
     def terms(self) -> bytes:
@@ -109,7 +110,7 @@ class Ends:
     def agree(self, theirs: Terms) -> None:
         """Take what the peer told."""
         self.theirs = theirs
-        self.messages.agree(theirs)
+        self.messages.agree(theirs.depth, theirs.piece)
 
     def close(self) -> None:
         """Close the objects made for a connection that failed."""

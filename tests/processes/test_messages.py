@@ -348,7 +348,7 @@ def test_close_ends_the_wait_of_another_thread(pair: Pair) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while not near._pumping:
+    while not near._messages.pumping:
         time.sleep(0.001)
     near.close()
     thread.join(LIMIT)
@@ -411,6 +411,108 @@ def test_one_thread_sends_while_another_receives(pair: Pair) -> None:
     near.close()
     threads[0].join(LIMIT)
     assert got == [pattern(number * 100) for number in range(count)]
+
+
+def test_threads_of_both_sides_send_and_receive_at_once(pair: Pair) -> None:
+    """Three of each kind on each side: nothing is lost, and each sender's order is kept."""
+    count, threads = 150, 3
+    got: dict[int, list[tuple[int, int, int]]] = {0: [], 1: []}
+    broken: list[BaseException] = []
+
+    def send(side: int, number: int) -> None:
+        for place in range(count):
+            mark = bytes([number, place & 0xFF, place >> 8])
+            pair[side].send_bytes(mark + bytes(place % 7 * 9000), LIMIT)
+
+    def receive(side: int) -> None:
+        for _ in range(count):
+            message = pair[side].recv_bytes(LIMIT)
+            got[side].append((message[0], message[1] | message[2] << 8, len(message)))
+
+    def kept(target: Callable[..., None], *args: int) -> None:
+        try:
+            target(*args)
+        except BaseException as exc:
+            broken.append(exc)
+
+    started = [
+        threading.Thread(target=kept, args=args)
+        for side in (0, 1)
+        for number in range(threads)
+        for args in ((send, side, number), (receive, side))
+    ]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join(3 * LIMIT)
+    assert broken == []
+    assert not any(thread.is_alive() for thread in started)
+    for side in (0, 1):
+        wanted = [(n, p, 3 + p % 7 * 9000) for n in range(threads) for p in range(count)]
+        assert sorted(got[side]) == sorted(wanted)
+
+
+def test_a_sender_keeps_its_order_beside_others(pair: Pair) -> None:
+    near, far = pair
+    count = 400
+
+    def send(number: int) -> None:
+        for place in range(count):
+            far.send_bytes(b"%d %d" % (number, place), LIMIT)
+
+    started = [threading.Thread(target=send, args=(number,)) for number in range(3)]
+    for thread in started:
+        thread.start()
+    got: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    for _ in range(3 * count):
+        number, place = map(int, near.recv_bytes(LIMIT).split())
+        got[number].append(place)
+    for thread in started:
+        thread.join(LIMIT)
+    assert list(got.values()) == [list(range(count))] * 3
+
+
+def test_a_time_out_counts_from_the_call_whatever_comes_meanwhile(pair: Pair) -> None:
+    """Credits that arrive do not end the wait, and do not make it longer."""
+    near, far = pair
+    for _ in range(40):
+        near.send_bytes(b"x")
+    began = time.monotonic()
+    timer = threading.Timer(0.1, lambda: [far.recv_bytes(LIMIT) for _ in range(40)])
+    timer.start()
+    with pytest.raises(TimeoutError, match="has sent no message"):
+        near.recv_bytes(0.4)
+    assert time.monotonic() - began >= 0.4
+    timer.join()
+
+
+def test_a_receive_of_the_program_itself_takes_a_message_out(pair: Pair) -> None:
+    """One that is posted by hand stands behind those for messages, and ends with the rest."""
+    near, far = pair
+    far.qp.receive(far.region.sge(0, 64), "by hand")
+    for number in range(200):
+        near.send_bytes(b"%d" % number)
+        if not far.poll(0):
+            break
+        assert far.recv_bytes(LIMIT) == b"%d" % number
+    assert bytes(far.memory[:8]) != bytes(8)
+
+
+@pytest.mark.parametrize("word", [0x5D11, 0x5D10 | 5 << 28, 0x5D14, 0, (1 << 64) - 1, 0x5D12])
+def test_words_that_make_no_sense_are_no_messages_or_end_the_connection(
+    pair: Pair, word: int
+) -> None:
+    near, far = pair
+    near.memory[:8] = word.to_bytes(8, "little")
+    near.qp.send(near.region.sge(0, 8))
+    near.send_bytes(b"behind it")
+    refused = word == 0x5D11  # the next of none; a first one that stays alone is cut short
+    ended = pytest.raises(ConnectionResetError, match="fragments that do not fit together")
+    with ended if refused else contextlib.nullcontext():
+        while far.recv_bytes(LIMIT) != b"behind it":
+            pass
+        if refused:
+            far.recv_bytes(LIMIT)  # whole messages are delivered before
 
 
 # -- asyncio --
@@ -544,7 +646,7 @@ def test_the_objects_underneath_are_those_of_the_interface(pair: Pair) -> None:
 
 def test_a_message_that_was_posted_by_hand_is_received_too(pair: Pair) -> None:
     near, far = pair
-    near.memory[:5] = list(b"hello")
+    near.memory[:5] = b"hello"
     near.qp.send(near.region.sge(0, 5), "by hand")
     assert far.recv_bytes(LIMIT) == b"hello"
     assert near.cq.wait(timeout=LIMIT)[0].request_context == "by hand"

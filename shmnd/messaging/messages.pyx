@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Messages of any length over one queue pair: fragments, posted receives, credits.
+
+Both sides post as many receives as the other may have fragments under way, and some for what the
+two tell each other besides. A side sends a fragment only when it knows of a receive for it, so
+every Send is over when its call returns: nothing waits for a sender that computes, and a message
+that was not sent in time was not sent at all. Credits travel in the fragments of the opposite
+direction, or in a message of their own when half of them are due.
+
+A fragment begins with one word:
+
+    bits 0..15   what it is: `FIRST` or one of the next three
+    bits 16..27  credits: receives posted again since the last word that counted them
+    bits 28..63  bytes of the message from this fragment on, this one included
+
+A first fragment discards a message that was cut short: its sender ran out of time, or was
+interrupted. A message without such a word was posted by the peer's program itself, on the queue
+pair, and is delivered as it is.
+
+It is compiled because a message costs a fraction of a microsecond below, and calls only what a
+program may call too: post a Send, post a Receive, poll, wait.
+
+Threads: every change of this state happens under the interpreter's lock, in one piece. Posting and
+polling may let other threads run, so two rules hold. `pumping` is set from the poll until the last
+of its results is taken: a thread that finds it set leaves the queue alone, and results keep their
+order. A Send takes its place, its credit and its word before it is posted. Memory that the peer can
+write is read once.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy
+
+import io
+from collections import deque
+
+from shmnd.ring cimport c
+from shmnd.ring.process.forks cimport forks
+from shmnd.ring.queues.completion_queue cimport CompletionCore, Result
+from shmnd.ring.queues.posting cimport PostingCore
+
+from shmnd.common.arguments import seconds
+from shmnd.memory_region import Sge
+from shmnd.status import MrFlag, NdError, OpFlag, Status
+
+cdef enum:
+    FIRST = 0x5D10
+    NEXT = 0x5D11
+    CREDITS = 0x5D12
+    GOODBYE = 0x5D13
+    WORD = 8
+    LINE = 64
+    OTHERS = 3  # receives that carry no fragment: two returns of credits, and the goodbye
+    BATCH = 64
+    LEAST_PIECE = 1024
+    MOST_PIECE = 1 << 16
+    MOST_DEPTH = 2048
+
+
+cdef object _SUCCESS = Status.SUCCESS
+cdef uint32_t _FULL = Status.NO_MORE_ENTRIES
+cdef uint32_t _SILENT = OpFlag.SILENT_SUCCESS
+cdef object _INLINE = OpFlag.SILENT_SUCCESS | OpFlag.INLINE
+cdef str _OVER = "the connection ended"
+
+
+cdef class Slot:
+    """The context of one of these receives: where it lies."""
+
+
+cdef class Messages:
+    """Both directions of one connection."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.shut = True  # until both sides agree
+
+    def __init__(self, adapter, int nbytes, int depth) -> None:
+        cdef Slot slot
+        if self.slots is not None:
+            raise TypeError("messages are made once")
+        if not 0 < depth <= MOST_DEPTH or nbytes <= 0:
+            raise ValueError(f"messages of {nbytes} bytes in {depth} pieces")
+        self.depth = depth
+        self.piece = min(MOST_PIECE, max(LEAST_PIECE, nbytes // depth // LINE * LINE))
+        self.receives = depth + OTHERS
+        self.places = depth
+        self.memory = adapter.allocate((self.receives + depth) * self.piece)
+        self.region = adapter.create_memory_region()
+        self.region.register(self.memory, MrFlag.ALLOW_LOCAL_WRITE).result()
+        self.view = memoryview(self.memory)
+        self.address = self.region.address
+        self.token = self.region.local_token
+        self.base = <unsigned char *><size_t>self.address
+        self.outgoing = <uint64_t>self.receives * self.piece  # where fragments to send lie
+        self.inbox = deque()
+        self.slots = []
+        for at in range(self.receives):
+            slot = Slot.__new__(Slot)
+            slot.begin = <uint64_t>at * self.piece
+            self.slots.append(slot)
+        self.ended = ""
+
+    def post(self, PostingCore qp not None, CompletionCore cq not None) -> None:
+        """Post all receives, which complete on `cq`, before the connection is made."""
+        cdef Slot slot
+        if self.slots is None or self.qp is not None:
+            raise TypeError("receives are posted once")
+        self.qp, self.cq = qp, cq
+        for slot in self.slots:
+            qp.receive(self.region.sge(slot.begin, self.piece), slot)
+
+    def agree(self, int depth, int piece) -> None:
+        """Take the lesser of what both sides offer."""
+        if not (0 < depth <= MOST_DEPTH and piece >= LEAST_PIECE) or self.qp is None:
+            raise ValueError(f"the peer offers {depth} pieces of {piece} bytes")
+        self.depth = self.credits = min(self.depth, depth)
+        self.most = min(self.piece, piece) - WORD
+        self.due = (self.depth + 1) // 2
+        self.shut = False
+
+    # -- sending --
+
+    def send_now(self, data) -> bool:
+        """Send a message of one fragment, if nothing stands in the way.
+
+        False when it takes more: another length, credits, an error to raise, no bytes at all.
+        """
+        cdef Py_buffer view
+        if self.shut or self.busy:
+            return False
+        if not self.pumping and not self.inbox and self.cq._something():
+            self.poll()
+        if self.goodbye or self.ended:
+            return False
+        if type(data) is bytes:
+            return self.whole(<unsigned char *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+        try:
+            PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        except (TypeError, BufferError, ValueError):
+            return False
+        try:
+            return self.whole(<unsigned char *>view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef bint whole(self, const unsigned char *data, uint64_t nbytes) except -1:
+        if nbytes > self.most or not self.credits:
+            return False
+        return self.fragment(FIRST, nbytes, data, nbytes)
+
+    def push(self, out) -> bool:
+        """Send fragments as far as credits go; True when the last one was sent."""
+        cdef Py_buffer view
+        cdef uint64_t total, sent, length
+        PyObject_GetBuffer(out.data, &view, PyBUF_SIMPLE)
+        try:
+            total = view.len
+            while self.credits and not self.shut:
+                sent = out.sent
+                length = min(total - sent, self.most)
+                if not self.fragment(NEXT if out.begun else FIRST, total - sent,
+                                     <unsigned char *>view.buf + sent, length):
+                    return False
+                out.begun = True
+                out.sent = sent + length
+                if sent + length == total:
+                    return True
+        finally:
+            PyBuffer_Release(&view)
+        return False
+
+    cdef bint fragment(self, uint64_t what, uint64_t left, const unsigned char *data,
+                       uint64_t nbytes) except -1:
+        """Send one fragment; False when there is no connection any more."""
+        cdef c.shmnd_sge sge
+        cdef uint64_t begin
+        cdef uint32_t status
+        cdef int owed
+        if self.qp.born != forks or c.shmnd_pace_due(&self.qp.pace):
+            self.qp.pause("send")  # other threads may run here
+            if self.shut or not self.credits:
+                return False
+        owed = self.owed
+        begin = self.outgoing + <uint64_t>self.place * self.piece
+        (<uint64_t *>(self.base + begin))[0] = what | <uint64_t>owed << 16 | left << 28
+        memcpy(self.base + begin + WORD, data, nbytes)
+        sge.address = self.address + begin
+        sge.length = <uint32_t>(nbytes + WORD)
+        sge.token = self.token
+        self.owed = 0
+        self.credits -= 1
+        self.place = self.place + 1 if self.place + 1 < self.places else 0
+        status = self.qp.post_send(None, &sge, 1, _SILENT)
+        if status == 0:
+            return True
+        self.owed += owed
+        self.credits += 1
+        self.place = (self.place or self.places) - 1
+        if status == _FULL:
+            self.qp.refuse("send", status, Sge(sge.address, sge.length, sge.token), _SILENT)
+        self.ended = self.ended or _OVER
+        return False
+
+    def say_goodbye(self) -> None:
+        """Send the peer the end of all messages. Everything sent before arrives before."""
+        self.say(GOODBYE)
+
+    cdef int say(self, uint64_t what) except -1:
+        cdef int owed = self.owed
+        word = (what | <uint64_t>owed << 16).to_bytes(WORD, "little")
+        self.owed = 0
+        try:
+            self.qp.send(Sge(word, WORD, 0), flags=_INLINE)
+        except NdError:
+            self.owed += owed  # there is no connection any more; the receives say so
+        return 0
+
+    # -- receiving --
+
+    def receive(self, timeout=None) -> object:
+        """Wait for a message and return it; False when the time ends first.
+
+        None when there is something else to do: another thread waits already, or none comes.
+        """
+        cdef uint64_t end = 0, now
+        if self.inbox:
+            return self.inbox.popleft()
+        if self.shut or self.pumping:
+            return None
+        self.poll()
+        if timeout is not None and not self.inbox:
+            timeout = seconds("Connection.recv_bytes", 0, "timeout", timeout)
+            end = c.shmnd_now_ns() + <uint64_t>(min(<double>timeout, 1e9) * 1e9)
+        while not self.inbox:
+            if self.goodbye or self.ended or self.shut or self.pumping:
+                return None
+            if end:
+                now = c.shmnd_now_ns()
+                timeout = (end - now) * 1e-9 if now < end else 0.0
+            if not self.pump(timeout) and end and c.shmnd_now_ns() >= end:
+                return False
+        return self.inbox.popleft()
+
+    def pump(self, timeout=None) -> bool:
+        """Wait for what arrives and take it; False when the time ends first.
+
+        A second thread finds nothing.
+        """
+        cdef list results
+        if self.pumping or self.shut:
+            return False
+        self.pumping = True
+        try:
+            results = self.cq.wait(BATCH, timeout)
+            self.take(results)
+        finally:
+            self.idle()
+        return bool(results)
+
+    def look(self) -> None:
+        """Take all results that are there, without waiting, unless another thread does that."""
+        if not self.pumping and not self.shut:
+            self.poll()
+
+    cdef int poll(self) except -1:
+        self.pumping = True
+        try:
+            self.take(self.cq._taken_now(BATCH))
+        finally:
+            self.idle()
+        return 0
+
+    cdef int idle(self) except -1:
+        """Another thread may wait for the queue now."""
+        self.pumping = False
+        if self.followers:
+            self.wake()
+        return 0
+
+    cdef int take(self, list results) except -1:
+        """Take what arrived into the inbox, post the receives again, and count credits."""
+        cdef Result result
+        cdef Slot slot
+        cdef c.shmnd_sge sge
+        cdef uint64_t word, what, nbytes
+        sge.length = self.piece
+        sge.token = self.token
+        for result in results:
+            if result.status is not _SUCCESS:
+                self.ended = self.ended or _OVER
+                continue
+            if self.shut or type(result.request_context) is not Slot:
+                continue  # the program's own Receive; its result goes with it
+            slot = <Slot>result.request_context
+            nbytes = result.bytes
+            word = 0
+            if nbytes >= WORD:
+                word = c.shmnd_relaxed64(<const c.word64 *>(self.base + slot.begin))
+            what = word & 0xFFFF
+            if what == FIRST and word >> 28 == nbytes - WORD:
+                self.partial = None
+                self.inbox.append(PyBytes_FromStringAndSize(
+                    <char *>self.base + slot.begin + WORD, nbytes - WORD))
+                self.owed += 1
+            elif FIRST <= what <= GOODBYE:
+                self.other(what, word >> 28, slot.begin + WORD, nbytes - WORD)
+            else:
+                self.inbox.append(PyBytes_FromStringAndSize(
+                    <char *>self.base + slot.begin, nbytes))
+                word = 0
+            sge.address = self.address + slot.begin
+            if self.qp.post_receive(slot, &sge, 1):
+                self.ended = self.ended or _OVER
+            self.credits = min(self.depth, self.credits + <int>(word >> 16 & 0xFFF))
+        if self.owed >= self.due and not self.shut:
+            self.say(CREDITS)
+        return 0
+
+    cdef int other(self, uint64_t what, uint64_t left, uint64_t begin, uint64_t nbytes) except -1:
+        """Take a part of a message, credits, or the goodbye."""
+        if what == GOODBYE:
+            self.goodbye = True
+            return 0
+        if what == CREDITS:
+            return 0
+        self.owed += 1
+        if what == FIRST:
+            self.partial, self.left = io.BytesIO(), left
+        if self.partial is None or left != self.left or nbytes > left:
+            self.partial = None
+            self.ended = "the peer sent fragments that do not fit together"
+            return 0
+        self.partial.write(self.view[begin:begin + nbytes])
+        self.left -= nbytes
+        if self.left == 0:
+            self.inbox.append(self.partial.getvalue())
+            self.partial = None
+        return 0
+
+    # -- the end --
+
+    def refuse(self) -> None:
+        """Send and receive nothing any more."""
+        self.shut = True
+
+    def close(self) -> None:
+        """Release the memory."""
+        self.shut = True
+        self.region.close()
+
+    def __repr__(self) -> str:
+        return f"{self.depth} pieces of {self.piece} bytes a side"
