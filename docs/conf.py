@@ -41,7 +41,16 @@ autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 nitpicky = True
-nitpick_ignore_regex = [("py:class", r"(.*\.)?(Buffer|AnyBuffer|NDArray|uint8|Sequence)")]
+nitpick_ignore_regex = [
+    # Types of the standard library and of numpy, and protocols that a page describes in words.
+    (
+        "py:class",
+        r"(.*\.)?(Buffer|AnyBuffer|NDArray|uint8|Sequence|Mapping|Callable|Awaitable|Context|PlainInt"
+        r"|SharedArray)",
+    ),
+    # What calls of the IPC library return: their pages show them by example.
+    ("py:class", r"shmnd\.ipc\.\w+\.(Request|Pending|Answer|Stream|Description|Watch)"),
+]
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -9,17 +9,20 @@ import os
 import re
 import signal
 import statistics
+import subprocess
+import sys
 import time
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 import shmnd
 from crash.killable import WAIT, Half, killable
 from processes.kit import broker_pid, end_process
-from shmnd import NdError
+from shmnd import NdError, ipc
 from shmnd.broker.place import place_of
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +40,7 @@ BROKER = [
     "broker-has-a-client", "broker-has-read", "broker-has-decided", "broker-is-about-to-send",
     "broker-has-sent", "broker-has-lost-a-client",
 ]  # fmt: skip
+QUEUE = ["queue-joined", "queue-cleared", "queue-claimed", "queue-punched"]
 ELSEWHERE = {
     "directory-made": "test_whoever_makes_the_place_dies",
     "lock-made": "test_whoever_makes_the_place_dies",
@@ -55,7 +59,7 @@ def test_every_step_has_a_test() -> None:
     for path in (ROOT / "shmnd").rglob("*.py*"):
         if path.suffix in {".py", ".pyx"}:
             named |= set(re.findall(r'\bstep\("([a-z-]+)"\)', path.read_text()))
-    assert named == {*ACTIVE, *PASSIVE, *BROKER, *ELSEWHERE}
+    assert named == {*ACTIVE, *PASSIVE, *BROKER, *QUEUE, *ELSEWHERE}
     assert all(test in globals() for test in ELSEWHERE.values())
 
 
@@ -287,6 +291,37 @@ def test_the_starter_of_a_broker_dies(namespace: str) -> None:
         assert process.exitcode == -signal.SIGKILL
     with shmnd.open_adapter() as adapter:  # whose lock was its lock
         Aside(adapter).talk(1)
+
+
+MEMBER = """
+import gc, os, signal, sys
+import numpy as np
+from shmnd import ipc
+from shmnd.common import steps
+
+name, last = sys.argv[1:]
+steps.reached = lambda step: os.kill(os.getpid(), signal.SIGKILL) if step == last else None
+with ipc.Queue(8, name=name) as queue:
+    for megabytes in (8, 16, 32, 64):  # idle memory of other sizes goes back to the system
+        queue.put(np.ones(megabytes << 17))
+        queue.get(timeout=20)
+        gc.collect()
+"""
+
+
+@pytest.mark.parametrize("last", QUEUE)
+def test_a_member_of_a_queue_dies(namespace: str, last: str) -> None:
+    with ipc.Queue(8, name="steps") as queue:
+        for each in range(2):
+            for end in ("queue-claimed", last):  # the second one finds what the first has left
+                command = [sys.executable, "-c", MEMBER, "steps", end]
+                died = subprocess.run(command, timeout=WAIT, check=False)
+                assert died.returncode == -signal.SIGKILL
+            queue.put(np.full(1 << 18, each))
+            assert (queue.get(timeout=WAIT) == each).all()
+            queue.put(each)
+            assert queue.get(timeout=WAIT) == each
+            assert queue.empty()
 
 
 @pytest.mark.soak
