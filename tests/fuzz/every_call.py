@@ -150,7 +150,7 @@ def world(state: str) -> list[Any]:
     array = first.allocate(4096)
     handle, _ = first.register_memory(array)
     found += [first, entries, connector, endpoint, first.create_memory_window(), nd.Result()]
-    found += [nd.Sge(array, 64, handle), nd.MwDescriptor(1, 2, 3), first.listen(), endpoint.pair]
+    found += [nd.Sge(array, 64, handle), nd.MwDescriptor(1, 2, 3), first.listen(), endpoint._pair]
     objects[0].others = found  # kept
     return found
 
