@@ -26,7 +26,7 @@ ROUNDS = 200
 
 HONEST = f"""
 import shmnd.runtime.pending
-shmnd.pending.LONGEST_SLEEP = Talk.pause = {2 * PATIENCE}
+shmnd.runtime.pending.LONGEST_SLEEP = Talk.pause = {2 * PATIENCE}
 adapter = shmnd.open_adapter()
 listener = listening(adapter)
 say(listener.get_local_address())

@@ -157,7 +157,8 @@ def test_each_call_that_can_fail_fails_once(
             break
         assert why, f"call {number} failed and nobody said so"
         stopped_at.add(reached)
-    assert number > 10
+    # Connect and Accept learn of a refusal later, and make no call that waits for the broker.
+    assert number > (10 if kind == "system" else 8)
     assert len(stopped_at) >= 4, stopped_at
     with shmnd.open_adapter() as adapter:
         status = adapter._engine.call("status")
