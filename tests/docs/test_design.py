@@ -10,7 +10,11 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = sorted((ROOT / "docs" / "design").glob("*.md"))
-RING: Final = {path.name: path.read_text() for path in (ROOT / "shmnd" / "ring").rglob("*.[hp]*")}
+RING: Final = {
+    path.name: path.read_text()
+    for path in (ROOT / "shmnd" / "ring").rglob("*")
+    if path.suffix in {".h", ".py", ".pyi", ".pyx", ".pxd"}
+}
 HEADERS: Final = "\n".join(text for name, text in RING.items() if name.endswith(".h"))
 SOURCES: Final = "\n".join(
     path.read_text()
