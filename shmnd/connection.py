@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
+from shmnd.common.deadline import deadline_of
 from shmnd.messaging.fragments import LONGEST, Outgoing
 from shmnd.status import IN_CHILD, NdError, Status
 
@@ -132,7 +133,7 @@ class Connection(Closing):
 
     def _send_in_steps(self, data: AnyBuffer, timeout: float | None, call: str) -> None:
         out = _outgoing(data, call)
-        deadline = _deadline(timeout, call)
+        deadline = deadline_of(timeout, call)
         self._look(call)
         if not self._turn.acquire(timeout=-1 if deadline is None else _left(deadline)):
             raise self._late(call, "another message was being sent")
@@ -183,7 +184,7 @@ class Connection(Closing):
     def poll(self, timeout: float | None = 0) -> bool:
         """Return whether `recv_bytes` would return, or raise, at once; wait that long for it."""
         call = "Connection.poll"
-        deadline = _deadline(timeout, call)
+        deadline = deadline_of(timeout, call)
         try:
             return self._wait(lambda: self._arrived(call), deadline)
         except (EOFError, ConnectionResetError):
@@ -286,7 +287,7 @@ class Connection(Closing):
 
     def _next(self, timeout: float | None, maxlength: int | None, call: str) -> bytes:
         """Wait for the next message and take it, unless it is too long."""
-        deadline = None if self._inbox else _deadline(timeout, call)
+        deadline = None if self._inbox else deadline_of(timeout, call)
         while True:
             if not self._wait(lambda: self._arrived(call), deadline):
                 raise self._late(call, _NOTHING)
@@ -447,15 +448,7 @@ def _pause(timeout: object, call: str) -> float | None:
     """Check a time-out: None, or a number of seconds that is not negative."""
     if timeout is None:
         return None
-    number = seconds(call, 0, "timeout", timeout)
-    if number < 0:
-        raise ValueError(f"{call}: timeout {timeout!r} is negative; 0 does not wait, None always")
-    return number
-
-
-def _deadline(timeout: object, call: str) -> float | None:
-    pause = _pause(timeout, call)
-    return None if pause is None else time.monotonic() + pause
+    return seconds(call, 0, "timeout", timeout)
 
 
 def _left(deadline: float) -> float:

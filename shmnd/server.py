@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmnd.broker.protocol import written
-from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
+from shmnd.common.deadline import deadline_of, left_until
 from shmnd.connection import Connection
 from shmnd.messaging.endpoints import READS, Ends, Plan, SharedAdapter
 from shmnd.messaging.fragments import Terms
@@ -62,10 +61,10 @@ def connect(
     accept within `timeout` seconds. `nbytes` and `depth` are as in `listen`; of two different
     depths the smaller one counts.
     """
-    deadline = _deadline(timeout, "connect")
+    deadline = deadline_of(timeout, "connect")
     attempt = _Attempt(address, Plan.checked(nbytes, depth, "connect"), namespace, group)
     try:
-        attempt.asked.result(_left(deadline))
+        attempt.asked.result(left_until(deadline))
         return attempt.connection()
     except BaseException:
         attempt.close()
@@ -82,10 +81,10 @@ async def aconnect(
     group: int | str | None = None,
 ) -> Connection:
     """Connect as `connect` does, and let other tasks run meanwhile."""
-    deadline = _deadline(timeout, "aconnect")
+    deadline = deadline_of(timeout, "aconnect")
     attempt = _Attempt(address, Plan.checked(nbytes, depth, "aconnect"), namespace, group)
     try:
-        async with asyncio.timeout(_left(deadline)):
+        async with asyncio.timeout(left_until(deadline)):
             await attempt.asked
         return attempt.connection()
     except TimeoutError as exc:
@@ -199,11 +198,11 @@ class Server(Closing):
     def accept(self, timeout: float | None = None) -> Connection:
         """Wait for a connection and return it; TimeoutError when `timeout` seconds end first."""
         call = "Server.accept"
-        deadline = _deadline(timeout, call)
+        deadline = deadline_of(timeout, call)
         while True:
             offer = self._offer(call)
             try:
-                offer.overlapped.result(_left(deadline))
+                offer.overlapped.result(left_until(deadline))
             except TimeoutError as exc:
                 if isinstance(exc, NdError):
                     raise
@@ -226,11 +225,11 @@ class Server(Closing):
     async def aaccept(self, timeout: float | None = None) -> Connection:
         """Wait for a connection as `accept` does, and let other tasks run meanwhile."""
         call = "Server.aaccept"
-        deadline = _deadline(timeout, call)
+        deadline = deadline_of(timeout, call)
         while True:
             offer = self._offer(call)
             try:
-                async with asyncio.timeout(_left(deadline)):
+                async with asyncio.timeout(left_until(deadline)):
                     await offer.overlapped
             except TimeoutError as exc:
                 if isinstance(exc, NdError):
@@ -328,16 +327,3 @@ class Server(Closing):
             f"<Server {state} at {written(self.address)}, connections of {plan.nbytes} bytes and "
             f"depth {plan.depth}>"
         )
-
-
-def _deadline(timeout: object, call: str) -> float | None:
-    if timeout is None:
-        return None
-    number = seconds(call, 0, "timeout", timeout)
-    if number < 0:
-        raise ValueError(f"{call}: timeout {timeout!r} is negative; 0 does not wait, None always")
-    return time.monotonic() + number
-
-
-def _left(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -21,7 +21,8 @@ import numpy as np
 
 from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
-from shmnd.ipc.errors import Closed, NoPublisher
+from shmnd.common.deadline import end_after
+from shmnd.ipc.errors import Closed, NoPublisher, unusable
 from shmnd.ipc.members import GATE, MEMBERS, Room, holds_lock, make_room, take_lock
 from shmnd.ipc.ringing import PAUSE, Bell, ring
 from shmnd.ipc.shared_name import SharedName, identity
@@ -269,8 +270,7 @@ class Blackboard(Closing):
 
     def _open(self, call: str) -> None:
         if self._room is None or self._room.fd < 0:
-            why = "is closed" if self._room is None else "belongs to the parent of this process"
-            raise Closed(f"{call}: the blackboard {why}; make a new one")
+            raise unusable(call, "blackboard", closed=self._room is None)
 
     def close(self) -> None:
         """End it; readers keep the last values. Harmless when repeated."""
@@ -398,8 +398,7 @@ class BlackboardReader(Closing):
     def _current(self, call: str) -> _Board:
         """Return the newest writer's board."""
         if self._closed or self._pid != os.getpid():
-            why = "is closed" if self._closed else "belongs to the parent of this process"
-            raise Closed(f"{call}: the reader {why}; make a new one")
+            raise unusable(call, "reader", closed=self._closed)
         if time.monotonic() >= self._next_search:
             self._search()
         if self._board is None:
@@ -478,9 +477,7 @@ class BlackboardReader(Closing):
         the key, too.
         """
         call = "BlackboardReader.wait"
-        end = (
-            math.inf if timeout is None else time.monotonic() + seconds(call, 3, "timeout", timeout)
-        )
+        end = end_after(None if timeout is None else seconds(call, 3, "timeout", timeout))
         while True:
             found, value = self._newer(key, after)
             if found:
@@ -509,7 +506,7 @@ class BlackboardReader(Closing):
         self, key: str, after: int | None = None, timeout: float | None = None
     ) -> Any:
         """Wait as `wait` does, and let other tasks run meanwhile."""
-        end = math.inf if timeout is None else time.monotonic() + timeout
+        end = end_after(timeout)
         while True:
             bell = self._bell_of()
             self._calm(bell)

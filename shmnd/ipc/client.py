@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import queue
 import threading
@@ -15,7 +14,8 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any, Final
 
 from shmnd.common.closing import Closing
-from shmnd.ipc.errors import Closed, PeerLost
+from shmnd.common.deadline import end_after, left_until
+from shmnd.ipc.errors import PeerLost, unusable
 from shmnd.ipc.queueing import Queue
 from shmnd.ipc.ringing import PAUSE
 from shmnd.ipc.server import open_service
@@ -168,14 +168,14 @@ class Client(Closing):
 
     def call(self, value: Any = None, timeout: float | None = None) -> Answer:
         """Send a request and wait for its answer; TimeoutError."""
-        end = _end(timeout)
-        return self.send(value, timeout).result(_left(end))
+        end = None if timeout is None else end_after(timeout)
+        return self.send(value, timeout).result(left_until(end))
 
     async def acall(self, value: Any = None, timeout: float | None = None) -> Answer:
         """Call as `call` does, and let other tasks run meanwhile."""
-        end = _end(timeout)
+        end = None if timeout is None else end_after(timeout)
         pending = await self._asend(value, timeout)
-        answer = await pending._anext(_left(end), "Client.acall")
+        answer = await pending._anext(left_until(end), "Client.acall")
         if answer is None:
             raise RuntimeError("Client.acall: the server answered with an empty stream")
         return answer
@@ -213,7 +213,7 @@ class Client(Closing):
             pending._over = kind == "value"
 
     def _wait(self, pending: Pending, timeout: float | None) -> bool:
-        end = _end(timeout)
+        end = end_after(timeout)
         while True:
             self._check("Client")
             if pending._answers or pending._over:
@@ -236,7 +236,7 @@ class Client(Closing):
                 return bool(pending._answers or pending._over)
 
     async def _await(self, pending: Pending, timeout: float | None) -> bool:
-        end = _end(timeout)
+        end = end_after(timeout)
         while True:
             self._check("Client")
             bell = self._answers._bell_of()
@@ -293,8 +293,7 @@ class Client(Closing):
 
     def _check(self, call: str) -> None:
         if self._closed or self._pid != os.getpid():
-            why = "is closed" if self._closed else "belongs to the parent of this process"
-            raise Closed(f"{call}: the client {why}; make a new one")
+            raise unusable(call, "client", closed=self._closed)
 
     def close(self) -> None:
         """Wait for no more answers. Harmless when repeated."""
@@ -311,11 +310,3 @@ class Client(Closing):
         under_way = sum(not each._over for each in list(self._pending.values()))
         state = "closed" if self._closed else f"{under_way} requests under way"
         return f"<Client {self.name!r} {state}>"
-
-
-def _end(timeout: float | None) -> float:
-    return math.inf if timeout is None else time.monotonic() + timeout
-
-
-def _left(end: float) -> float | None:
-    return None if end == math.inf else max(0.0, end - time.monotonic())

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Any, Final
 
-from shmnd.common.arguments import integer, seconds
+from shmnd.common.arguments import integer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["attributes_of", "deadline_of", "left_until", "name_of", "number"]
+__all__ = ["attributes_of", "name_of", "number"]
 
 _MOST_NAME: Final = 255
 
@@ -48,15 +47,3 @@ def attributes_of(attributes: Mapping[str, Any] | None, call: str) -> dict[str, 
         ) from None
     found: dict[str, Any] = json.loads(text)
     return found
-
-
-def deadline_of(timeout: object, call: str) -> float | None:
-    """Return when a wait ends; None for one without an end."""
-    if timeout is None:
-        return None
-    return time.monotonic() + seconds(call, 0, "timeout", timeout)
-
-
-def left_until(deadline: float | None) -> float | None:
-    """Return the seconds until then, at least 0; None without an end."""
-    return None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -7,13 +7,13 @@ all numbers that are signalled after it was made.
 
 from __future__ import annotations
 
-import math
 import time
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import seconds, within
 from shmnd.common.closing import Closing
-from shmnd.ipc.errors import Closed
+from shmnd.common.deadline import end_after
+from shmnd.ipc.errors import unusable
 from shmnd.ipc.members import Room, make_room
 from shmnd.ipc.ringing import PAUSE, Bell, ring
 from shmnd.ipc.shared_name import SharedName
@@ -49,8 +49,7 @@ class _End(Closing):
 
     def _open(self, call: str) -> Room:
         if self._room is None or self._room.fd < 0:
-            why = "is closed" if self._room is None else "belongs to the parent of this process"
-            raise Closed(f"{call}: the {type(self).__name__.lower()} {why}; make a new one")
+            raise unusable(call, type(self).__name__.lower(), closed=self._room is None)
         return self._room
 
     def close(self) -> None:
@@ -116,9 +115,7 @@ class Listener(_End):
         found: set[int] = room.words.take_signals(room.signals)
         if found:
             return found
-        end = (
-            math.inf if timeout is None else time.monotonic() + seconds(call, 1, "timeout", timeout)
-        )
+        end = end_after(None if timeout is None else seconds(call, 1, "timeout", timeout))
         while not found:
             left = end - time.monotonic()
             if left <= 0:
@@ -170,7 +167,7 @@ class Listener(_End):
 
     async def await_ids(self, timeout: float | None = None) -> set[int]:
         """Wait as `wait` does, and let other tasks run meanwhile."""
-        end = math.inf if timeout is None else time.monotonic() + timeout
+        end = end_after(timeout)
         while True:
             bell = self._bell_of()
             found = self.wait(0)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from shmnd.common.closing import Closing
+from shmnd.common.deadline import deadline_of, left_until
 from shmnd.directory import Directory
 from shmnd.ipc import forms, here
 from shmnd.ipc.errors import LoanLimit, TypeMismatch
-from shmnd.ipc.limits import attributes_of, deadline_of, left_until, name_of, number
+from shmnd.ipc.limits import attributes_of, name_of, number
 from shmnd.ipc.loan import Loan
 from shmnd.ipc.room import Room, remember
 from shmnd.ipc.seats import Seats

@@ -21,6 +21,7 @@ from multiprocessing import context, util
 from multiprocessing.reduction import DupFd
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from shmnd.common.deadline import end_after
 from shmnd.ipc.queue_core import NOTHING, QueueCore
 from shmnd.ipc.queue_memory import make_file
 from shmnd.ipc.ringing import PAUSE as _PAUSE
@@ -363,7 +364,7 @@ class JoinableQueue(Queue):
 def _deadline(block: bool, timeout: float | None) -> float:
     if not block:
         return -math.inf
-    return math.inf if timeout is None else time.monotonic() + timeout
+    return end_after(timeout)
 
 
 def _ns(seconds: float) -> int:

@@ -19,12 +19,12 @@ import numpy as np
 
 from shmnd.common.arguments import within
 from shmnd.common.closing import Closing
-from shmnd.ipc.errors import Closed, PeerLost, RemoteError
+from shmnd.ipc.errors import Closed, PeerLost, RemoteError, unusable
 from shmnd.ipc.queue_memory import make_file
 from shmnd.ipc.queueing import Queue
 from shmnd.ipc.ringing import PAUSE
 from shmnd.ipc.service_values import conforming, described, failure_of, require_same_types
-from shmnd.ipc.shared_name import SharedName
+from shmnd.ipc.shared_name import SharedName, open_of_process
 
 __all__ = ["SERVICE", "Request", "Server"]
 
@@ -357,8 +357,7 @@ class Server(Closing):
 
     def _check(self, call: str) -> None:
         if self._closed or self._pid != os.getpid():
-            why = "is closed" if self._closed else "belongs to the parent of this process"
-            raise Closed(f"{call}: the server {why}; make a new one")
+            raise unusable(call, "server", closed=self._closed)
 
     def close(self) -> None:
         """Take no more requests. Harmless when repeated."""
@@ -383,11 +382,7 @@ def _lives(answers: Queue, member: int) -> bool:
 def _open_of(pid: int, number: int, key: tuple[int, int]) -> Queue | None:
     """Open the queue of a client's answers; None when it has gone."""
     try:
-        fd = os.open(f"/proc/{int(pid)}/fd/{int(number)}", os.O_RDWR | os.O_CLOEXEC)
+        fd = open_of_process(int(pid), int(number), key, os.O_RDWR)
     except OSError:
         return None
-    found = os.fstat(fd)
-    if (found.st_dev, found.st_ino) != key:
-        os.close(fd)
-        return None
-    return Queue.of_descriptor(fd)
+    return None if fd < 0 else Queue.of_descriptor(fd)

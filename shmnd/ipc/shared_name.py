@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from shmnd.common.records import Announcement, Entry
 
-__all__ = ["SharedName", "identity"]
+__all__ = ["SharedName", "identity", "open_of_process"]
 
 _PATIENCE: Final = 10.0
 _PAUSE: Final = 0.0005
@@ -126,12 +126,10 @@ class SharedName:
 
     def open_from(self, entry: Entry, which: str, flags: int) -> int:
         """Take a descriptor from one process; -1 when it has just ended or closed it."""
-        fd = -1
         try:
             number = int(entry.data[f"{which}fd"])
             wanted = entry.data[f"{which}dev"], entry.data[f"{which}ino"]
-            fd = os.open(f"/proc/{entry.pid}/fd/{number}", flags | os.O_CLOEXEC)
-            found = os.fstat(fd)
+            return open_of_process(entry.pid, number, wanted, flags)
         except (FileNotFoundError, KeyError, TypeError, ValueError):
             return -1
         except OSError as exc:
@@ -141,10 +139,6 @@ class SharedName:
                 f"the memory of {self.name!r} belongs to process {entry.pid} and cannot be opened: "
                 f"{exc.strerror}; it is for the processes of one user that see each other in /proc",
             ) from exc
-        if (found.st_dev, found.st_ino) == wanted:
-            return fd
-        os.close(fd)
-        return -1
 
     def announce(self, fd: int, **data: Any) -> None:
         """Say that this process has the memory."""
@@ -165,6 +159,16 @@ def identity(which: str, fd: int) -> dict[str, Any]:
     """Return the words of a record that lead to a descriptor."""
     found = os.fstat(fd)
     return {f"{which}fd": fd, f"{which}dev": found.st_dev, f"{which}ino": found.st_ino}
+
+
+def open_of_process(pid: int, number: int, wanted: tuple[Any, Any], flags: int) -> int:
+    """Open a file that a process holds under a descriptor; -1 when it is another file by now."""
+    fd = os.open(f"/proc/{pid}/fd/{number}", flags | os.O_CLOEXEC)
+    found = os.fstat(fd)
+    if (found.st_dev, found.st_ino) == wanted:
+        return fd
+    os.close(fd)
+    return -1
 
 
 def _comes_before(entry: Entry, mine: tuple[int, str]) -> bool:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.closing import Closing
+from shmnd.common.deadline import deadline_of, left_until
 from shmnd.ipc import forms, here
 from shmnd.ipc.errors import Closed, NoPublisher, PeerLost, TypeMismatch
-from shmnd.ipc.limits import deadline_of, left_until, name_of, number
+from shmnd.ipc.limits import name_of, number
 from shmnd.ipc.reader import ReaderCore, Sample, Source
 from shmnd.ipc.room import Room, remember
 from shmnd.ipc.seats import POLICIES

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import select
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
+from shmnd.common.deadline import end_after
 from shmnd.ipc.errors import Closed
 from shmnd.ipc.ringing import PAUSE
 
@@ -62,9 +62,8 @@ class WaitSet(Closing):
         first.
         """
         self._check("WaitSet.wait")
-        end = math.inf
-        if timeout is not None:
-            end = time.monotonic() + seconds("WaitSet.wait", 1, "timeout", timeout)
+        call = "WaitSet.wait"
+        end = end_after(None if timeout is None else seconds(call, 1, "timeout", timeout))
         while True:
             # Each look re-arms the idle ones, so that a change from now on ends the sleep.
             found = self._found(0)
@@ -97,7 +96,7 @@ class WaitSet(Closing):
 
     async def await_ready(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait as `wait` does, and let other tasks run meanwhile."""
-        end = math.inf if timeout is None else time.monotonic() + timeout
+        end = end_after(timeout)
         loop = asyncio.get_running_loop()
         while True:
             self._check("WaitSet.await_ready")

@@ -138,7 +138,7 @@ def test_header_compiles_alone(header: Path, tmp_path: Path) -> None:
 
 def test_every_sync_label_has_both_sides() -> None:
     labels: Counter[str] = Counter()
-    for path in [*HEADERS, *RING.glob("*.pyx")]:
+    for path in [*HEADERS, *RING.rglob("*.pyx")]:
         labels.update(re.findall(r"SYNC ([a-z-]+)", path.read_text()))
     assert labels
     alone = [label for label, times in labels.items() if times < 2]
