@@ -30,7 +30,7 @@ cdef extern from "send/post.h" nogil:
     uint32_t SHMND_QP_DOWN, SHMND_QP_CLOSED
     uint32_t SHMND_IDLE, SHMND_NEEDS_MAP
     uint32_t SHMND_ACTIVE, SHMND_PASSIVE
-    uint32_t SHMND_DIRECT_LINKS, SHMND_RING_SLOTS
+    uint32_t SHMND_DIRECT_LINKS, SHMND_RING_USUAL
 
     struct shmnd_counters:
         word64 state
@@ -66,23 +66,34 @@ cdef extern from "send/post.h" nogil:
         word32 opened
         word32 reaches
 
+    struct shmnd_link_shape:
+        uint32_t receives[2]
+        uint32_t extents[2]
+        uint32_t requests[2]
+        uint32_t elements[2]
+        uint32_t slots[2]
+
     struct shmnd_link_header:
         uint64_t magic
         uint64_t bytes
-        uint32_t receives[2]
-        uint32_t extents[2]
+        shmnd_link_shape shape
         uint64_t connection
         word32 version
 
     struct shmnd_link_map_t "shmnd_link_map":
         uint64_t side_off[2]
         uint64_t ring_off[2]
+        uint32_t ring_mask[2]
         uint64_t posted_off[2]
         uint32_t posted_mask[2]
         uint32_t posted_stride[2]
+        uint64_t listed_off[2]
+        uint32_t listed_mask[2]
+        uint32_t listed_stride[2]
         uint64_t bytes
 
-    shmnd_link_map_t shmnd_link_map(const uint32_t *receives, const uint32_t *extents)
+    void shmnd_link_rings(shmnd_link_shape *shape)
+    shmnd_link_map_t shmnd_link_map(const shmnd_link_shape *shape)
     uint32_t shmnd_pow2_at_least(uint32_t n)
 
     struct shmnd_bell:
@@ -203,6 +214,13 @@ cdef extern from "send/post.h" nogil:
         uint32_t their_posted_mask
         uint32_t their_posted_stride
         uint32_t their_extents
+        uint8_t *my_listed
+        uint32_t my_listed_mask
+        uint32_t my_listed_stride
+        uint8_t *their_listed
+        uint32_t their_listed_mask
+        uint32_t their_listed_stride
+        uint32_t their_elements
         const shmnd_bell *receive_bell
         const shmnd_bell *initiator_bell
         shmnd_marks *receive_marks
@@ -247,12 +265,14 @@ cdef extern from "send/post.h" nogil:
     struct shmnd_slots_writer:
         uint8_t *ring
         const word64 *read_pos
+        uint64_t mask
         uint64_t write_pos
         uint64_t room_pos
 
     struct shmnd_slots_reader:
         uint8_t *ring
         word64 *read_pos_shared
+        uint64_t mask
         uint64_t read_pos
         uint64_t returned_pos
 
@@ -308,6 +328,7 @@ cdef extern from "send/post.h" nogil:
         cbool rx_busy
         cbool rx_stalled
         cbool rx_fault
+        cbool rx_lists
         uint64_t posted_base
         cbool going_down
         uint64_t cancelled
@@ -334,7 +355,7 @@ cdef extern from "send/post.h" nogil:
     uint32_t shmnd_acquire32(const word32 *w)
     void shmnd_pause()
     uint8_t shmnd_byte_at(const void *at)
-    const shmnd_slot *shmnd_slot_peek_at(const uint8_t *ring, uint64_t pos)
+    shmnd_slot *shmnd_slot_peek_at(const shmnd_slots_reader *r, uint64_t pos)
 
     void shmnd_counters_add(word64 *w, uint64_t n)
     void shmnd_counters_clear(shmnd_counters *t)

@@ -31,17 +31,18 @@ from crash.versions import Address
 
 RING: Final = Path(__file__).parents[2] / "shmnd" / "ring"
 SLOT: Final = 64
-SLOTS: Final = 256
 STRUCTS: Final = (
     "shmnd_link_header", "shmnd_side", "shmnd_slot", "shmnd_posted", "shmnd_shared_extent",
-    "shmnd_share", "shmnd_bell", "shmnd_marks", "shmnd_grant",
+    "shmnd_listed", "shmnd_share", "shmnd_bell", "shmnd_marks", "shmnd_grant",
 )  # fmt: skip
 ANY: Final = "any word"
 MESSAGE: Final = "a message"
 DOORBELL: Final = "a doorbell"
 SECONDS: Final = 8
 """A life that its own lies have hung up ends then."""
-_FIELD: Final = re.compile(r"^\s+(?:shmnd_word\d+|uint\d+_t|struct shmnd_share) (\w+)(?:\[[^;]*)?;")
+_FIELD: Final = re.compile(
+    r"^\s+(?:shmnd_word\d+|uint\d+_t|struct shmnd_(?:share|link_shape)) (\w+)(?:\[[^;]*)?;"
+)
 
 
 class Word(NamedTuple):
@@ -89,6 +90,14 @@ def layout(folder: Path) -> Layout:
 def names(known: Layout) -> list[str]:
     """All that can be lied about."""
     return [ANY, MESSAGE, DOORBELL, *(word.name for _, words in known.values() for word in words)]
+
+
+class Places(NamedTuple):
+    """Where the rings of a link begin and how many slots they have, and its arrays of entries."""
+
+    rings: list[tuple[int, int]]
+    posted: list[tuple[int, int, int]]
+    listed: list[tuple[int, int, int]]
 
 
 class Shared(NamedTuple):
@@ -178,9 +187,8 @@ class HostilePeer:
     def _about_a_link(self, memory: Any) -> None:
         header, side = (self.known[name][0] for name in ("shmnd_link_header", "shmnd_side"))
         sides = [header, header + side + 128]
-        rings = header + 2 * (side + 128)
-        ring = rings + self.chance.randrange(2) * SLOTS * SLOT
-        kind = self.chance.randrange(20)
+        places = self._places(memory, header + 2 * (side + 128))
+        kind = self.chance.randrange(23)
         if kind == 0:
             self._about(memory, "shmnd_link_header", 0)
         elif kind < 9:
@@ -188,27 +196,61 @@ class HostilePeer:
         elif kind < 11:
             share = self.chance.choice(sides) + 512 + 16 * self.chance.randrange(8)
             self._about(memory, "shmnd_share", share)
+        elif places is None:
+            self._poke(memory, ANY, self.chance.randrange(len(memory) // 8) * 8, 8)
         elif kind < 14:
-            self._about(memory, "shmnd_slot", ring + SLOT * self.chance.randrange(SLOTS))
+            ring, slots = self.chance.choice(places.rings)
+            self._about(memory, "shmnd_slot", ring + SLOT * self.chance.randrange(slots))
         elif kind < 17:
-            self._forge(memory, ring)
+            self._forge(memory, *self.chance.choice(places.rings))
+        elif kind < 20:
+            self._about_an_entry(memory, "shmnd_posted", *self.chance.choice(places.posted))
         else:
-            posted = rings + 2 * SLOTS * SLOT
-            size = self.known["shmnd_posted"][0] + self.known["shmnd_shared_extent"][0]
-            entry = posted + self.chance.randrange(16) * size
-            if self.chance.random() < 0.5:
-                self._about(memory, "shmnd_posted", entry)
-            else:
-                self._about(memory, "shmnd_shared_extent", entry + self.known["shmnd_posted"][0])
+            self._about_an_entry(memory, "shmnd_listed", *self.chance.choice(places.listed))
 
-    def _forge(self, memory: Any, ring: int) -> None:
+    def _places(self, memory: Any, at: int) -> Places | None:
+        """Where the arrays of a link lie, if its header still says so."""
+        receives, extents, requests, elements, slots = zip(
+            *[
+                iter(
+                    struct.unpack_from("<10I", memory, self.known["shmnd_link_header"][1][2].offset)
+                )
+            ]
+            * 2,
+            strict=True,
+        )
+        if not all(16 <= number <= 4096 and number & (number - 1) == 0 for number in slots):
+            return None
+        places = Places([], [], [])
+        for number in slots:
+            places.rings.append((at, number))
+            at += number * SLOT
+        for side in range(2):
+            for name, entries, each, into in (
+                ("shmnd_posted", receives[side], extents[side], places.posted),
+                ("shmnd_listed", requests[side], elements[side], places.listed),
+            ):
+                entries = 1 << (max(entries, 1) - 1).bit_length()
+                size = self.known[name][0] + each * self.known["shmnd_shared_extent"][0]
+                into.append((at, size, entries))
+                at += entries * size + 127 & ~127
+        return places if at <= len(memory) else None
+
+    def _about_an_entry(self, memory: Any, name: str, at: int, size: int, entries: int) -> None:
+        entry = at + size * self.chance.randrange(min(entries, 16))
+        if self.chance.random() < 0.5:
+            self._about(memory, name, entry)
+        else:
+            self._about(memory, "shmnd_shared_extent", entry + self.known[name][0])
+
+    def _forge(self, memory: Any, ring: int, slots: int) -> None:
         """The next message, made up altogether."""
         newest = 0
-        for number in range(SLOTS):
+        for number in range(slots):
             (ready,) = struct.unpack_from("<Q", memory, ring + SLOT * number)
             newest = max(newest, ready & ((1 << 48) - 1))
         position = newest + self.chance.randrange(3)
-        at = ring + SLOT * (position % SLOTS)
+        at = ring + SLOT * (position % slots)
         pick, bits = self.chance.choice, self.chance.getrandbits
         length = pick((0, 8, 48, 4000, 70_000, 1 << 31, bits(32)))
         payload = [pick((0, 1, length, bits(32))) for _ in range(12)]

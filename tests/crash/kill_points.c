@@ -164,12 +164,40 @@ static void carry_on(struct actor *a)
     while (a->pair->q.wq_head != a->pair->q.wq_tail && shmnd_now_ns() < end && !child_ended);
 }
 
+/* Makes no call until the other side has taken the first Send that is listed, or for a while. */
+static void compute(struct actor *a)
+{
+    const struct shmnd_qp *q = &a->pair->q;
+    const struct shmnd_wqe *w = &q->wqes[q->wq_next & q->wq_mask];
+    struct timespec moment = {.tv_nsec = 300000};
+    for (int i = 0; i < 100 && q->listed && !child_ended; i++) {
+        if (w->listing && shmnd_relaxed64(&shmnd_my_listed(q, w->message)->word) != w->listing)
+            break;
+        (void)nanosleep(&moment, NULL);
+    }
+}
+
+/* Sends that find no room in the ring are listed. */
+static void find_no_room(struct actor *a, bool computes)
+{
+    shmnd_word64 nonsense = UINT64_MAX;
+    struct shmnd_slots_writer *out = &a->pair->q.out;
+    const shmnd_word64 *read_pos = out->read_pos;
+    out->read_pos = &nonsense;
+    out->room_pos = out->write_pos;
+    for (int i = 0; i < 3; i++)
+        send_bytes(a, 600, false);
+    if (computes)
+        compute(a);
+    out->read_pos = read_pos;
+}
+
 /* One round of everything; `salt` tells the rounds apart. */
 static void act(struct actor *a, uint32_t salt)
 {
     static const uint32_t sizes[] = {8, 500, 2000, 5000, 70000};
     struct shmnd_arming *arming = &a->queue->cq.arming;
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 9; i++)
         take_in(a, BYTES, salt % 5 == 4);
     shmnd_bell_arm(arming, SHMND_ARMED_ANY);
     for (int i = 0; i < 5; i++) {
@@ -183,6 +211,12 @@ static void act(struct actor *a, uint32_t salt)
     reach_over(a, SHMND_READ, 70000);
     lend(a);
     give_back(a);
+    carry_on(a);
+    if (salt % 4 == 1) {
+        for (int i = 0; i < 4; i++)
+            take_in(a, BYTES, false);
+        find_no_room(a, salt % 8 == 1);
+    }
     carry_on(a);
     a->window =
         window_again(a->pair->proc, a->window, SHMND_ALLOW_READ, a->pair->q.link.connection);
@@ -287,7 +321,7 @@ int main(int argc, char **argv)
     alarm(100);
     guarded_is_shared = true;
     death_ns = guard_alloc(sizeof *death_ns);
-    struct world_options o = {.segment_bytes = 256u << 10, .no_vm = true};
+    struct world_options o = {.segment_bytes = 256u << 10, .no_vm = true, .fitting_rings = true};
     struct pair_options p = {16, 16, 4, 0, 20 * W_SECOND, NULL};
     duo_open_with(&d, o, p, p);
     add_idle(&d);

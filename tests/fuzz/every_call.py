@@ -205,7 +205,14 @@ def arguments(chance: random.Random, objects: list[Any]) -> tuple[Any, ...]:
         lambda: chance.choice((float("nan"), float("inf"), -1.5, True, np.zeros(3))),
         lambda: [chance.choice(objects) for _ in range(chance.choice((1, 2, 17)))],
         lambda: tuple(chance.choice(numbers) for _ in range(2)),
-        lambda: {"rbit": 0, "ibit": chance.choice(numbers), "receives": 1, "extents": 1},
+        lambda: {
+            "rbit": 0,
+            "ibit": chance.choice(numbers),
+            "receives": 1,
+            "extents": 1,
+            "requests": 1,
+            "elements": 1,
+        },
         lambda: print,
     )
     return tuple(chance.choice(kinds)() for _ in range(chance.choice((0, 0, 1, 1, 2, 3, 5, 7))))

@@ -130,13 +130,39 @@ static inline void h_forge_posted(struct hostile *h)
     shmnd_put64(&s->posted, idx + 1);
 }
 
+/* The hostile peer's listing of the next message, made up altogether. */
+static inline void h_forge_listing(struct hostile *h)
+{
+    struct link *l = h->d.b->link;
+    struct shmnd_side *s = (struct shmnd_side *)(l->memory + l->map.side_off[SHMND_ACTIVE]);
+    uint64_t message = h->d.b->q.taken + h_take(h, 1) % 2;
+    uint8_t *base = l->memory + l->map.listed_off[SHMND_ACTIVE];
+    struct shmnd_listed *e =
+        (struct shmnd_listed *)(base + (message & l->map.listed_mask[SHMND_ACTIVE]) *
+                                           (uint64_t)l->map.listed_stride[SHMND_ACTIVE]);
+    uint32_t extents = (uint32_t)(h_take(h, 1) % 40);
+    extents = extents < 34 ? extents % 6 : extents;
+    uint64_t flags = h_take(h, 1) & 3 ? SHMND_SLOT_ACK : h_take(h, 1);
+    shmnd_put64(&e->shape, h_value(h, h->window) << 32 | (message & 0xffff) << 16 |
+                               (flags & 0xff) << 8 | extents);
+    struct shmnd_shared_extent *x = (struct shmnd_shared_extent *)(e + 1);
+    for (uint32_t i = 0; i < extents && i < h->d.a->q.wq_stride; i++) {
+        uint64_t segment = h_take(h, 1) % 4 ? 0 : h_take(h, 4);
+        shmnd_put64(&x[i].offset, h_take(h, 1) % 3 ? h_take(h, 2) : h_value(h, 0));
+        shmnd_put64(&x[i].place, segment << 32 | (uint32_t)h_value(h, 3000));
+    }
+    shmnd_release64(&e->word,
+                    h_value(h, 8) << 3 | (h_take(h, 1) & 3 ? SHMND_LISTED_OPEN : h_take(h, 1) & 7));
+    shmnd_put32(&s->state, shmnd_relaxed32(&s->state) | SHMND_LINK_LISTS);
+}
+
 /* The next message that the victim will read, made up altogether. */
 static inline void h_forge_message(struct hostile *h)
 {
     struct shmnd_qp *q = &h->d.b->q;
     if (!q->in.ring)
         return;
-    struct shmnd_slot *s = shmnd_slot_at(q->in.ring, q->in.read_pos + h_take(h, 1) % 3);
+    struct shmnd_slot *s = shmnd_slot_peek_at(&q->in, q->in.read_pos + h_take(h, 1) % 3);
     uint64_t pos = q->in.read_pos;
     s->kind = (uint8_t)(h_take(h, 1) % 7);
     s->flags = (uint8_t)h_take(h, 1);
@@ -170,7 +196,7 @@ static inline void h_lie(struct hostile *h)
     struct shmnd_marks *marks = h->d.qb->cq.arming.marks; /* of the victim */
     struct shmnd_bell *bell = h->d.qa->cq.arming.bell; /* of the hostile peer, read by the victim */
     uint64_t words = l->map.bytes / 8;
-    switch (h_take(h, 1) % 10) {
+    switch (h_take(h, 1) % 12) {
     case 0:
     case 1:
         h_lie_about_side(h, (struct shmnd_side *)(l->memory + l->map.side_off[SHMND_ACTIVE]));
@@ -186,6 +212,7 @@ static inline void h_lie(struct hostile *h)
         h_poke64(h, h_take(h, 1) & 1 ? &bell->armed : &marks->ready[h_take(h, 1) % 64]);
         h_poke32(h, &bell->use_bitmap);
         break;
+    case 8: h_forge_listing(h); break;
     default: h_poke64(h, l->memory + h_take(h, 4) % words * 8);
     }
 }

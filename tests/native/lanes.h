@@ -29,6 +29,7 @@ struct plan {
     uint64_t messages;
     uint32_t lanes, room, flush_in; /* one turn in so many flushes; 0: none does */
     bool no_vm;
+    bool small_rings;    /* as for these depths: much is listed */
     uint64_t dawdles;    /* at one step in so many; 0: at none */
     enum ending ends[2]; /* what a side does in the midst of it, */
     uint64_t ends_at;    /* after so many messages */
@@ -143,7 +144,9 @@ static inline void open_stage(struct stage *st, struct plan plan)
 {
     uint64_t bytes = plan.lanes * ((REQUESTS + RECEIVES) / 2 * (plan.room + 64ull) + 4 * PAGE);
     memset(st, 0, sizeof *st);
-    world_open(&st->w, (struct world_options){.segment_bytes = bytes, .no_vm = plan.no_vm});
+    world_open(&st->w, (struct world_options){.segment_bytes = bytes,
+                                              .no_vm = plan.no_vm,
+                                              .fitting_rings = plan.small_rings});
     for (uint64_t i = 0; i < 2; i++) {
         struct side *s = &st->sides[i];
         *s =

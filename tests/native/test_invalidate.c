@@ -609,7 +609,7 @@ static void forged_slots(void)
         stage_receive(&s, 11);
         uint32_t kind = (uint32_t)chance_below(&chance, 6);
         for (uint64_t pos = 0; pos < 3; pos++) {
-            struct shmnd_slot *slot = shmnd_slot_at(s.d.a->q.out.ring, pos);
+            struct shmnd_slot *slot = shmnd_slot_at(&s.d.a->q.out, pos);
             uint32_t tokens[] = {s.window, s.tb, 0, (uint32_t)chance_next(&chance)};
             /* clang-format off */
             uint32_t lengths[] = {0, 44, SHMND_EAGER_MAX - 4, SHMND_EAGER_MAX - 3, SHMND_EAGER_MAX,

@@ -183,7 +183,7 @@ static void private_memory_through_the_ring(void)
                 EQUAL(post_receive(d.b, k, &r, 1), SHMND_SUCCESS);
             shmnd_word64 nothing_back = UINT64_MAX;
             if (full) {
-                d.a->q.out.room_pos = SHMND_RING_SLOTS / 4;
+                d.a->q.out.room_pos = SHMND_RING_USUAL / 4;
                 d.a->q.out.read_pos = &nothing_back;
             }
             EQUAL(post_send(d.a, 9, &s, 1, 0), SHMND_SUCCESS);

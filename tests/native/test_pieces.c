@@ -150,43 +150,11 @@ static void a_sender_ends_what_its_receiver_began(void)
     duo_close(&s.d);
 }
 
-/* A long message that has no share word left is placed, under a look at each piece. */
-static void a_receive_withdrawn_between_two_pieces(void)
-{
-    for (int withdrawn = 0; withdrawn < 2; withdrawn++) {
-        struct scene s;
-        open_scene(&s, false);
-        s.d.a->q.larges = SHMND_SHARES;
-        s.d.a->q.share_message[0] = UINT64_MAX;
-        EQUAL(post_receive(s.d.b, 2, &s.to, 1), SHMND_SUCCESS);
-        EQUAL(post_receive(s.d.b, 3, &s.to, 1), SHMND_SUCCESS);
-        post_long_send(&s);
-        CHECK(run_piece(&s));
-        EQUAL(s.d.a->q.tx_job.kind, SHMND_JOB_PLACE);
-        if (withdrawn) {
-            shmnd_qp_flush(&s.d.b->q);
-            settle(s.d.b);
-            EXPECT(s.d.qb, SHMND_RECEIVE, 2, SHMND_CANCELED);
-            EXPECT(s.d.qb, SHMND_RECEIVE, 3, SHMND_CANCELED);
-            memset(s.dst, 0x77, BYTES);
-            CHECK(nothing(s.d.qa));
-            EQUAL(s.dst[SHMND_PIECE], 0x77);
-            s.d.a->q.larges = 0;
-            EQUAL(post_receive(s.d.b, 2, &s.to, 1), SHMND_SUCCESS);
-        }
-        EXPECT(s.d.qa, SHMND_SEND, 1, SHMND_SUCCESS);
-        EXPECT_RECEIVED(s.d.qb, 2, BYTES);
-        CHECK(filled(s.dst, BYTES, 5));
-        duo_close(&s.d);
-    }
-}
-
 static const struct check_test tests[] = {
     TEST(a_write_in_pieces),
     TEST(a_grant_withdrawn_between_two_pieces),
     TEST(an_end_between_two_pieces),
     TEST(a_receiver_ends_what_its_sender_began),
     TEST(a_sender_ends_what_its_receiver_began),
-    TEST(a_receive_withdrawn_between_two_pieces),
 };
 MAIN(tests)

@@ -6,7 +6,7 @@
 #include "check.h"
 #include "wire/slots.h"
 
-#define RING_BYTES (SHMND_RING_SLOTS * SHMND_SLOT_BYTES)
+#define RING_BYTES (SHMND_RING_USUAL * SHMND_SLOT_BYTES)
 
 struct ring {
     uint8_t *memory;
@@ -19,8 +19,9 @@ static struct ring ring_at(uint64_t pos)
 {
     struct ring ring = {guard_alloc(RING_BYTES), guard_alloc(8), {0}, {0}};
     shmnd_put64(ring.read_pos, pos);
-    ring.w = (struct shmnd_slots_writer){ring.memory, ring.read_pos, pos, pos + SHMND_RING_SLOTS};
-    ring.r = (struct shmnd_slots_reader){ring.memory, ring.read_pos, pos, pos};
+    uint64_t mask = SHMND_RING_USUAL - 1;
+    ring.w = (struct shmnd_slots_writer){ring.memory, ring.read_pos, mask, pos, pos + mask + 1};
+    ring.r = (struct shmnd_slots_reader){ring.memory, ring.read_pos, mask, pos, pos};
     return ring;
 }
 
@@ -51,14 +52,14 @@ static void slots_for_every_size(void)
         CHECK(holds >= n);
         CHECK(slots == 1 || holds - SHMND_TAIL_PAYLOAD < n);
     }
-    EQUAL(shmnd_slots_for(SHMND_EAGER_MAX), SHMND_RING_SLOTS / 4);
+    EQUAL(shmnd_slots_for(SHMND_EAGER_MAX), SHMND_RING_USUAL / 4);
 }
 
 /* Every size that stands at the bound of a slot, over every kind of wrap. */
 static void sizes_and_wraps(void)
 {
     /* clang-format off */
-    static const uint64_t starts[] = {0, SHMND_RING_SLOTS - 1, SHMND_RING_SLOTS - 33,
+    static const uint64_t starts[] = {0, SHMND_RING_USUAL - 1, SHMND_RING_USUAL - 33,
                                       (1ull << 32) - 3, (1ull << 32) - 64, (1ull << 62) - 4096};
     /* clang-format on */
     uint8_t out[SHMND_EAGER_LONGEST], in[SHMND_EAGER_LONGEST];
@@ -121,19 +122,19 @@ static void room(void)
 {
     struct ring ring = ring_at(77);
     uint8_t data[SHMND_EAGER_MAX] = {0};
-    for (uint32_t i = 0; i < SHMND_RING_SLOTS; i++) {
+    for (uint32_t i = 0; i < SHMND_RING_USUAL; i++) {
         CHECK(shmnd_slots_room(&ring.w, 1));
         put(&ring, data, 8, 0);
     }
     CHECK(!shmnd_slots_room(&ring.w, 1));
     bool returned = false;
-    for (uint32_t i = 0; i < SHMND_RING_SLOTS / 4; i++) {
+    for (uint32_t i = 0; i < SHMND_RING_USUAL / 4; i++) {
         CHECK(!returned && !shmnd_slots_room(&ring.w, 1));
         returned = shmnd_slots_pop(&ring.r, 1);
     }
     CHECK(returned);
-    CHECK(shmnd_slots_room(&ring.w, SHMND_RING_SLOTS / 4));
-    CHECK(!shmnd_slots_room(&ring.w, SHMND_RING_SLOTS / 4 + 1));
+    CHECK(shmnd_slots_room(&ring.w, SHMND_RING_USUAL / 4));
+    CHECK(!shmnd_slots_room(&ring.w, SHMND_RING_USUAL / 4 + 1));
     guard_free_all();
 }
 
@@ -145,7 +146,7 @@ static void longest_fits_once_read(void)
     struct chance c = {5};
     for (int i = 0; i < 5000; i++) {
         uint32_t n = (uint32_t)chance_below(&c, SHMND_EAGER_MAX + 1);
-        CHECK(shmnd_slots_room(&ring.w, SHMND_RING_SLOTS / 4));
+        CHECK(shmnd_slots_room(&ring.w, SHMND_RING_USUAL / 4));
         put(&ring, data, n, 0);
         CHECK(get(&ring, in, n));
     }
@@ -161,13 +162,13 @@ static void leftovers(void)
     for (uint32_t lap = 0; lap < 64; lap++) {
         /* Payload that spells the sequence word of every slot to come. */
         for (uint32_t i = 0; i + 8 <= sizeof data; i += 8) {
-            uint64_t v = ring.w.write_pos + SHMND_RING_SLOTS + 1 + i / 64;
+            uint64_t v = ring.w.write_pos + SHMND_RING_USUAL + 1 + i / 64;
             memcpy(data + i, &v, 8);
         }
         CHECK(shmnd_slots_room(&ring.w, 64));
         put(&ring, data, SHMND_EAGER_MAX - lap, 0);
         CHECK(get(&ring, data, SHMND_EAGER_MAX - lap));
-        for (uint32_t ahead = 0; ahead < SHMND_RING_SLOTS; ahead++) {
+        for (uint32_t ahead = 0; ahead < SHMND_RING_USUAL; ahead++) {
             struct shmnd_slots_reader r = ring.r;
             r.read_pos += ahead;
             EQUAL(shmnd_slots_peek(&r, &a), SHMND_PEEK_NONE);
@@ -180,18 +181,18 @@ static void leftovers(void)
 static void lying_reader(void)
 {
     /* clang-format off */
-    static const uint64_t lies[] = {0, 1, 99, 101, 100 + SHMND_RING_SLOTS, ~0ull, 1ull << 63,
-                                    ~0ull - SHMND_RING_SLOTS, ~0ull - SHMND_RING_SLOTS + 1};
+    static const uint64_t lies[] = {0, 1, 99, 101, 100 + SHMND_RING_USUAL, ~0ull, 1ull << 63,
+                                    ~0ull - SHMND_RING_USUAL, ~0ull - SHMND_RING_USUAL + 1};
     /* clang-format on */
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
         NOTE("read_pos %#" PRIx64, lies[i]);
         struct ring ring = ring_at(100);
         uint8_t byte = 0, data[100] = {0};
-        for (uint32_t k = 0; k < SHMND_RING_SLOTS; k++)
+        for (uint32_t k = 0; k < SHMND_RING_USUAL; k++)
             put(&ring, &byte, 1, 0);
         shmnd_put64(ring.read_pos, lies[i]);
-        for (uint32_t k = 0; k < 4 * SHMND_RING_SLOTS && shmnd_slots_room(&ring.w, 3); k++) {
-            CHECK(ring.w.room_pos - ring.w.write_pos <= SHMND_RING_SLOTS);
+        for (uint32_t k = 0; k < 4 * SHMND_RING_USUAL && shmnd_slots_room(&ring.w, 3); k++) {
+            CHECK(ring.w.room_pos - ring.w.write_pos <= SHMND_RING_USUAL);
             put(&ring, data, sizeof data, 0);
         }
         guard_free_all();
@@ -202,7 +203,7 @@ static void lying_reader(void)
 static void nonsense(void)
 {
     struct ring ring = ring_at(3);
-    struct shmnd_slot *head = shmnd_slot_at(ring.memory, 3);
+    struct shmnd_slot *head = shmnd_slot_at(&ring.w, 3);
     struct shmnd_arrival a;
     shmnd_put64(&head->ready_pos, 4);
     for (uint32_t kind = 0; kind < 256; kind++) {

@@ -176,6 +176,16 @@ static void everything_both_ways(void)
     run((struct plan){.messages = 1500, .lanes = 1, .room = LONG_ROOM}, 1);
 }
 
+/* Rings for so few that much is listed: the sender and the reader want the same Sends. */
+static void small_rings_both_ways(void)
+{
+    run((struct plan){.messages = 2000, .lanes = 1, .room = LONG_ROOM, .small_rings = true}, 5);
+    run(
+        (struct plan){
+            .messages = 800, .lanes = 2, .room = LONG_ROOM, .small_rings = true, .flush_in = 100},
+        6);
+}
+
 static void in_parts(void)
 {
     run((struct plan){.messages = 400, .lanes = 1, .room = LONG_ROOM, .no_vm = true}, 2);
@@ -202,6 +212,7 @@ static void end_in_the_midst(enum ending ending)
     for (uint64_t i = 0; i < rounds; i++) {
         struct plan plan = {.messages = 1000, .lanes = 1, .room = LONG_ROOM, .no_vm = i % 5 == 0};
         plan.dawdles = i % 2 ? 12 : 0;
+        plan.small_rings = i % 3 != 0;
         plan.ends[0] = i % 4 == 1 ? STAYS : ending;
         plan.ends[1] = i % 4 == 0 ? STAYS : ending;
         plan.ends_at = 1 + i % 100;
@@ -281,6 +292,7 @@ static void a_write_shows_its_last_byte_last(void)
 
 static const struct check_test tests[] = {
     TEST(everything_both_ways),
+    TEST(small_rings_both_ways),
     TEST(in_parts),
     TEST(many_connections),
     TEST(flushes_in_between),

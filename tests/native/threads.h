@@ -75,7 +75,7 @@ static void *runner_copies(void *arg)
 {
     struct runner *r = arg;
     pthread_mutex_lock(&r->lock);
-    while (!r->over) {
+    while (r->job || !r->over) {
         struct shmnd_qp *q = r->job;
         bool receiving = r->job_receives;
         if (!q) {

@@ -69,12 +69,14 @@ struct world {
     struct link links[W_PAIRS / 2];
     uint32_t queue_count, pair_count, link_count;
     uint64_t serials;
+    bool fitting_rings;
 };
 
 struct world_options {
     uint64_t segment_bytes; /* 0: 1 MiB each */
     bool no_vm;             /* neither reaches the other's private memory */
     bool unmapped;          /* segments are mapped only when asked for */
+    bool fitting_rings;     /* as for the depths that are asked for; else of the usual size */
 };
 
 /* ---- making --------------------------------------------------------------------- */
@@ -82,6 +84,7 @@ struct world_options {
 static inline void world_open(struct world *w, struct world_options o)
 {
     memset(w, 0, sizeof *w);
+    w->fitting_rings = o.fitting_rings;
     for (int i = 0; i < 2; i++) {
         struct proc *p = &w->p[i];
         p->world = w;
@@ -196,7 +199,7 @@ static inline struct pair *pair_new(struct queue *receive, struct queue *initiat
     if (o.srq) {
         q->shared = true;
         q->receives = o.srq;
-        queue_reserve(receive, SHMND_RING_SLOTS + 2);
+        queue_reserve(receive, SHMND_RING_USUAL + 2);
     } else {
         receives_make(&q->own, o.receives, o.sges);
         queue_reserve(receive, o.receives + 2);
@@ -220,6 +223,13 @@ static inline void pair_attach(struct pair *e, struct link *l, int me, struct pa
     end->their_posted_mask = l->map.posted_mask[it];
     end->their_posted_stride = l->map.posted_stride[it];
     end->their_extents = other->extents;
+    end->my_listed = l->memory + l->map.listed_off[me];
+    end->my_listed_mask = l->map.listed_mask[me];
+    end->my_listed_stride = l->map.listed_stride[me];
+    end->their_listed = l->memory + l->map.listed_off[it];
+    end->their_listed_mask = l->map.listed_mask[it];
+    end->their_listed_stride = l->map.listed_stride[it];
+    end->their_elements = other->q.wq_stride;
     end->receive_bell = other->receive->cq.arming.bell;
     end->initiator_bell = other->initiator->cq.arming.bell;
     end->receive_marks = other->receive->cq.arming.marks;
@@ -228,10 +238,13 @@ static inline void pair_attach(struct pair *e, struct link *l, int me, struct pa
     end->initiator_bit = other->q.initiator_bit;
     end->connection = 77 + (uint64_t)(l - e->proc->world->links);
     end->their_srq = other->q.shared;
-    q->out = (struct shmnd_slots_writer){l->memory + l->map.ring_off[me], &end->theirs->read_pos, 0,
-                                         SHMND_RING_SLOTS};
-    q->in =
-        (struct shmnd_slots_reader){l->memory + l->map.ring_off[it], &end->mine->read_pos, 0, 0};
+    q->out = (struct shmnd_slots_writer){.ring = l->memory + l->map.ring_off[me],
+                                         .read_pos = &end->theirs->read_pos,
+                                         .mask = l->map.ring_mask[me],
+                                         .room_pos = l->map.ring_mask[me] + 1};
+    q->in = (struct shmnd_slots_reader){.ring = l->memory + l->map.ring_off[it],
+                                        .read_pos_shared = &end->mine->read_pos,
+                                        .mask = l->map.ring_mask[it]};
     q->posted_base = q->own.matched;
     q->peer = &e->proc->peer;
     q->serial = ++e->proc->world->serials;
@@ -253,9 +266,16 @@ static inline struct link *pair_link(struct pair *active, struct pair *passive)
 {
     struct world *w = active->proc->world;
     struct link *l = &w->links[w->link_count++];
-    uint32_t receives[2] = {active->q.own.depth, passive->q.own.depth};
-    uint32_t extents[2] = {active->extents, passive->extents};
-    l->map = shmnd_link_map(receives, extents);
+    struct shmnd_link_shape shape = {
+        .receives = {active->q.own.depth, passive->q.own.depth},
+        .extents = {active->extents, passive->extents},
+        .requests = {active->q.wq_depth, passive->q.wq_depth},
+        .elements = {active->q.wq_stride, passive->q.wq_stride},
+        .slots = {SHMND_RING_USUAL, SHMND_RING_USUAL},
+    };
+    if (w->fitting_rings)
+        shmnd_link_rings(&shape);
+    l->map = shmnd_link_map(&shape);
     l->memory = guard_alloc(l->map.bytes);
     pair_attach(passive, l, SHMND_PASSIVE, active);
     pair_attach(active, l, SHMND_ACTIVE, passive);

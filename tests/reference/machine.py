@@ -294,6 +294,11 @@ class Machine(RuleBasedStateMachine):
     def drain(self, end: int, role: str = "initiator", most: int = 64) -> None:
         self.w.drain(self.w.nodes[end], role, most)
 
+    @rule(end=_end)
+    def hear_alone(self, end: int) -> None:
+        """One end polls; the other computes."""
+        self.w.hear_alone(self.w.nodes[end])
+
     @rule(end=_end, really=_rarely)
     def deregister(self, end: int, really: bool = True) -> None:
         if really:

@@ -454,6 +454,27 @@ class Connection:
             return f"{side.name}: {waits[0]} waits, a Receive is posted"
         return ""
 
+    def unheard(self, sender: Side) -> str:
+        """Say which message does not arrive though only its receiver has to poll; else nothing.
+
+        Only Sends count with no other request before one that may wait: that is its sender's.
+        """
+        receiver = sender.other
+        connected = sender.connected and receiver.connected
+        if not connected or self.may_be_over() or self.suspected or sender.closed:
+            return ""
+        if any(request.flushed for request in sender.requests):
+            return ""
+        kinds = [request.kind is RequestType.SEND for request in sender.requests]
+        first = kinds.index(True) if True in kinds else len(kinds)
+        run = kinds[first:]
+        sends = run.index(False) if False in run else len(run)
+        posted = len(sender.sent) + sends
+        if posted > len(receiver.arrived) and receiver.posted_now():
+            missing = sender.requests[first] if sends else sender.sent[-1]
+            return f"{sender.name}: {missing} or a later Send waits, a Receive is posted"
+        return ""
+
     def _silently_done(self, side: Side) -> int:
         """How many of the oldest requests are silent, and known by now to be done."""
         taken = len(side.other.arrived) - len(side.sent)

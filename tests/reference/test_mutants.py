@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import run_state_machine_as_test
 
 from reference.machine import Machine
@@ -141,6 +142,13 @@ class Slow(World):
         return 0 if node is self.nodes[1] else super().drain(node, role, most)
 
 
+class Dependent(World):
+    """Nothing arrives while its sender computes."""
+
+    def _drain_alone(self, node: Node) -> int:
+        return 0
+
+
 class Stale(World):
     """Writes go astray: memory is not what it should be."""
 
@@ -154,7 +162,7 @@ class Stale(World):
 # fmt: off
 HOSTILE_PEERS = [
     Swapped, Lost, Doubled, Torn, Short, Copied, Hopeful, Gloomy, Deaf, Jumpy, Numb, Alarmist,
-    Rigid, Slow, Stale,
+    Rigid, Slow, Stale, Dependent,
 ]
 # fmt: on
 
@@ -165,9 +173,11 @@ def test_a_world_that_lies_is_found_out(
     world: type[World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reference.world.LOST", 0.05)
+    monkeypatch.setattr("reference.computing.PATIENCE", 0.05)
 
     class Lying(Machine):
         world_type = world
 
-    with pytest.raises(Violation):
+    # Two processors do not repeat each program alike: a fault that is found once is found.
+    with pytest.raises((Violation, FlakyFailure)):
         run_state_machine_as_test(Lying, settings=SEARCH)

@@ -12,7 +12,7 @@ import itertools
 import time
 from typing import Final
 
-from reference.completions import Completions
+from reference.computing import Computing
 from reference.handshakes import Handshakes
 from reference.memory import Window
 from reference.model import Violation
@@ -24,7 +24,7 @@ LOST: Final = 3.0
 """Seconds without any progress after which something that must happen never will."""
 
 
-class World(Windows, Handshakes, Completions):
+class World(Windows, Handshakes, Computing):
     """Two nodes and their connections, real and as they should be."""
 
     def renew(self, slot: int) -> bool:

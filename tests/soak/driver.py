@@ -30,6 +30,8 @@ from shmnd import MrFlag
 from soak.build import build, load
 
 WAIT: Final = 600.0
+HEAD: Final = 40
+"""Bytes of the first piece of a message in two."""
 SLICE: Final = 0.25
 """Seconds of streaming between two looks at what is held."""
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -55,6 +57,10 @@ class Plan:
     def depth(self, number: int) -> int:
         """Messages in flight, each way."""
         return 4 + (self.seed + 7 * number) % 13
+
+    def rate(self, number: int) -> int:
+        """One turn of so many is one in which it sends."""
+        return (1, 1, 2, 8)[(self.seed + number) % 4]
 
     def private(self, number: int, active: bool) -> bool:
         """Is this side's memory private?"""
@@ -139,13 +145,19 @@ class End:
         plan = self.plan
         depth, largest = plan.depth(number), plan.largest(number)
         pair = self.adapter.create_queue_pair(
-            self.cq, self.cq, context=(number,), receive_depth=depth, initiator_depth=depth
+            self.cq,
+            self.cq,
+            context=(number,),
+            receive_depth=depth,
+            initiator_depth=depth,
+            max_receive_sge=2,
         )
         private = plan.private(number, self.active)
         stride = -(-max(largest, 64) // 64) * 64
         places = [self.memory(depth * stride, private) for _ in range(2)]
+        places.append(self.memory(2 * depth * HEAD, True))
         keys = plan.keys(number, self.active)
-        self.side.add(pair, pair.context, *places, largest, depth, *keys)
+        self.side.add(pair, pair.context, *places, largest, depth, plan.rate(number), *keys)
         return pair
 
     def meet(self) -> None:

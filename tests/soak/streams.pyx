@@ -23,6 +23,8 @@ cdef extern from "streams.h" nogil:
         uint8_t *out
         uint8_t *in_ "in"
         uint32_t out_token, in_token
+        uint8_t *heads
+        uint32_t heads_token, rate
         uint32_t largest, depth
         uint64_t stride
 
@@ -71,9 +73,12 @@ cdef class Side:
         if self.raw.streams == NULL or self.raw.by_context == NULL:
             raise MemoryError
 
-    def add(self, QueuePair qp, object context, Sge out, Sge in_, uint32_t largest, uint32_t depth,
-            uint64_t out_key, uint64_t in_key):
-        """Take a queue pair, with the memory of `depth` messages for each direction."""
+    def add(self, QueuePair qp, object context, Sge out, Sge in_, Sge heads, uint32_t largest,
+            uint32_t depth, uint32_t rate, uint64_t out_key, uint64_t in_key):
+        """Take a queue pair, with the memory of `depth` messages for each direction.
+
+        `heads` is private memory for their first pieces; it sends in one turn of `rate`.
+        """
         cdef soak_stream *s = &self.raw.streams[self.raw.count]
         s.qp = &qp.q
         s.context = <void *>context
@@ -81,8 +86,10 @@ cdef class Side:
         s.out, s.in_ = <uint8_t *><size_t>out.raw.address, <uint8_t *><size_t>in_.raw.address
         s.out_token, s.in_token = out.raw.token, in_.raw.token
         s.largest, s.depth = largest, depth
+        s.heads, s.heads_token = <uint8_t *><size_t>heads.raw.address, heads.raw.token
+        s.rate = rate
         s.stride = out.raw.length // depth
-        self._kept.append((qp, context, out, in_))
+        self._kept.append((qp, context, out, in_, heads))
         soak_enter(&self.raw, self.raw.count)
         self.raw.count += 1
         for slot in range(depth):

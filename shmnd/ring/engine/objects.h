@@ -21,6 +21,7 @@
 #define SHMND_ENGINE_OBJECTS_H
 
 #include "wire/bell.h"
+#include "wire/link_map.h"
 #include "wire/slots.h"
 #include "wire/scattered_copy.h"
 #include "engine/counters.h"
@@ -143,6 +144,10 @@ struct shmnd_link_end {
     uint32_t my_posted_mask, my_posted_stride, my_extents;
     const uint8_t *their_posted;
     uint32_t their_posted_mask, their_posted_stride, their_extents;
+    uint8_t *my_listed; /* Sends listed by this end */
+    uint32_t my_listed_mask, my_listed_stride;
+    uint8_t *their_listed; /* of which words are swapped, and nothing else is written */
+    uint32_t their_listed_mask, their_listed_stride, their_elements;
     const struct shmnd_bell *receive_bell; /* of the peer's queues; NULL until attached */
     const struct shmnd_bell *initiator_bell;
     struct shmnd_marks *receive_marks, *initiator_marks;
@@ -167,6 +172,8 @@ struct shmnd_wqe {
     uint64_t moved;   /* bytes of it already sent in parts */
     uint64_t remote_address;
     uint64_t since_ns; /* waiting for a receive since; 0: not waiting */
+    uint64_t listing;  /* the word of its entry in the backlog as it was listed; 0: it is not */
+    uint32_t withheld; /* chunks of a large one that nobody will copy */
     uint32_t remote_token;
     uint32_t status;
     uint16_t sges;
@@ -178,6 +185,7 @@ struct shmnd_wqe {
     bool proven;       /* a receive that holds it was posted */
     bool sure;         /* and the other side, should it close, still takes it */
     bool pushed;       /* no chunk of it was left to claim */
+    bool pulled;       /* its reader has it from the backlog */
     bool told;         /* it completed while its copy had still to return */
     bool cut;          /* of one in parts: the last was taken back, and stays in the way */
     uint64_t slot_pos; /* where its message begins in the ring; its last part, if in parts */
@@ -202,7 +210,13 @@ struct shmnd_receives {
 };
 
 /* A copy that is prepared under the lock and run without it. */
-enum shmnd_job_kind { SHMND_JOB_NONE = 0, SHMND_JOB_RDMA, SHMND_JOB_PLACE, SHMND_JOB_CHUNKS };
+enum shmnd_job_kind {
+    SHMND_JOB_NONE = 0,
+    SHMND_JOB_RDMA,
+    SHMND_JOB_PLACE,
+    SHMND_JOB_CHUNKS,
+    SHMND_JOB_PULL, /* a listed message, by its reader */
+};
 
 struct shmnd_job {
     enum shmnd_job_kind kind;
@@ -214,7 +228,7 @@ struct shmnd_job {
     bool sure;         /* PLACE: once it is shown it is not taken back */
     uint64_t request;  /* of the sender: which it is of */
     uint32_t unmapped; /* as the peer said when this was aimed */
-    uint64_t moved;    /* RDMA, PLACE: bytes copied so far */
+    uint64_t moved;    /* RDMA, PLACE, PULL: bytes copied so far */
     uint64_t piece;    /* bytes that the last run copied */
     struct shmnd_chunks chunks;
     struct shmnd_share *share; /* of the chunks */
@@ -274,10 +288,14 @@ struct shmnd_qp {
     bool is_spent;
     struct shmnd_job tx_job;
     bool tx_busy;
-    bool tx_started;      /* the prepared job is running; else whoever polls next runs it */
-    bool large_in_flight; /* a large Send has not completed */
-    uint64_t wq_unsure;   /* an issued Send that invalidates may stand before this position */
-    uint64_t larges;      /* announced so far, each with the next share */
+    bool tx_started;    /* the prepared job is running; else the next poll runs it */
+    uint64_t wq_unsure; /* an issued Send that invalidates may stand before this position */
+    uint64_t wq_push;   /* large Sends before this position are not pushed any more */
+    uint64_t wq_listed; /* requests from `wq_next` up to here are listed; perhaps not the first */
+    uint32_t listed;    /* how many are */
+    bool shows_listed;  /* and the other side knows that there are some */
+    uint64_t listings;  /* so far */
+    uint64_t larges;    /* announced so far, each with the next share */
     uint64_t share_message[SHMND_SHARES]; /* that used it last */
 
     /* a batch: what it holds back is written and not shown */
@@ -303,6 +321,8 @@ struct shmnd_qp {
     bool rx_told;              /* `rx_extra` comes next */
     uint8_t rx_kind, rx_flags; /* of that message */
     uint32_t rx_token;         /* that it names */
+    bool rx_lists;             /* the other side lists Sends */
+    uint64_t rx_listing;       /* word of the listing that is considered, or taken */
     uint64_t rx_got;           /* bytes of it so far, for one in parts */
     struct shmnd_cqe rx_extra; /* what its window's owner is told */
     uint64_t posted_base;      /* position of the receive that is published as entry 0 */
@@ -323,7 +343,6 @@ struct shmnd_qp {
     uint64_t flush_receives; /* cancel up to this receive */
     uint64_t cancelled;      /* receives cancelled by a Flush so far */
     uint64_t revision;       /* as published */
-    uint32_t withheld;       /* chunks of a large message that nobody will copy */
 
     /* membership in the queues */
     bool active_at_receive, active_at_initiator;

@@ -78,7 +78,7 @@ static inline uint32_t shmnd_qp_take_into_ring(struct shmnd_qp *qp, uint32_t mos
         n++;
     /* Its bit was taken and its turn as a hot link may pass before it is visited again. */
     if ((most == 0 || !shmnd_cq_has_room(cq) || cq->link_count > SHMND_DIRECT_LINKS) &&
-        shmnd_slots_ready(&qp->in))
+        shmnd_rx_is_ready(qp))
         qp->rx_stalled = true;
     return n;
 }

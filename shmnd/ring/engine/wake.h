@@ -114,7 +114,7 @@ static inline void shmnd_qp_go_down(struct shmnd_qp *qp, enum shmnd_link_state s
     qp->down_state = state;
     qp->down_status = head_status;
     qp->down_since_ns = 0;
-    qp->drain_end = qp->in.read_pos + SHMND_RING_SLOTS;
+    qp->drain_end = qp->in.read_pos + qp->in.mask + 1;
     shmnd_put32(&qp->link.mine->closing, 1);
     SHMND_KILL_POINT("closing-set");
     /* SYNC closing: fence, pairs with the fence in shmnd_notify_receiver() */

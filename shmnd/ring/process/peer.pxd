@@ -26,10 +26,10 @@ cdef class PeerAdapter:
 cdef class Link:
     cdef Segment segment
     cdef c.shmnd_link_map_t map
-    cdef uint32_t receives[2]
-    cdef uint32_t extents[2]
+    cdef c.shmnd_link_shape shape
     cdef int me
     cdef uint64_t connection
 
     cdef _size(self, dict local, dict remote, bint active)
-    cdef bint fits(self, uint32_t receives, uint32_t extents, object theirs) except -1
+    cdef bint fits(self, dict ours, object theirs) except -1
+    cdef bint _has(self, int side, object end) except -1

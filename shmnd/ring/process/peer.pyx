@@ -177,10 +177,12 @@ cdef class PeerAdapter:
 
 
 def _numbers(local: dict, remote: dict, active: bool) -> tuple:
-    """The four numbers that fix a link's layout, in the order active, passive; checked."""
+    """The numbers that fix a link's layout, each in the order active, passive; checked."""
     pair = (local, remote) if active else (remote, local)
     numbers = []
-    for key, most in (("receives", 1 << 16), ("extents", int(c.SHMND_MAX_SGE))):
+    sges = int(c.SHMND_MAX_SGE)
+    for key, most in (("receives", 1 << 16), ("extents", sges),
+                      ("requests", 1 << 16), ("elements", sges)):
         for side in pair:
             value = side.get(key)
             if not isinstance(value, int) or not 0 <= value <= most:
@@ -204,8 +206,7 @@ cdef class Link:
         header.magic = c.SHMND_LINK_MAGIC
         header.bytes = self.map.bytes
         header.connection = self.connection = secrets.randbits(63) | 1
-        header.receives[0], header.receives[1] = self.receives[0], self.receives[1]
-        header.extents[0], header.extents[1] = self.extents[0], self.extents[1]
+        header.shape = self.shape
         # SYNC link-made: release, pairs with acquire in Link.attach()
         c.shmnd_release32(&header.version, c.SHMND_LAYOUT_VERSION)
         step("link-written")
@@ -234,15 +235,22 @@ cdef class Link:
         cdef int i
         numbers = _numbers(local, remote, active)
         for i in range(2):
-            self.receives[i], self.extents[i] = numbers[i], numbers[2 + i]
+            self.shape.receives[i], self.shape.extents[i] = numbers[i], numbers[2 + i]
+            self.shape.requests[i], self.shape.elements[i] = numbers[4 + i], numbers[6 + i]
         self.me = c.SHMND_ACTIVE if active else c.SHMND_PASSIVE
-        self.map = c.shmnd_link_map(self.receives, self.extents)
+        c.shmnd_link_rings(&self.shape)
+        self.map = c.shmnd_link_map(&self.shape)
 
-    cdef bint fits(self, uint32_t receives, uint32_t extents, object theirs) except -1:
-        """Is it laid out for this queue pair, and for a peer of that many extents?"""
+    cdef bint fits(self, dict ours, object theirs) except -1:
+        """Is it laid out for this queue pair, and for such a peer?"""
         return (self.segment is not None and self.segment.base != NULL
-                and self.receives[self.me] == receives and self.extents[self.me] == extents
-                and self.extents[1 - self.me] == theirs)
+                and self._has(self.me, ours) and self._has(1 - self.me, theirs))
+
+    cdef bint _has(self, int side, object end) except -1:
+        return (self.shape.receives[side] == end.get("receives")
+                and self.shape.extents[side] == end.get("extents")
+                and self.shape.requests[side] == end.get("requests")
+                and self.shape.elements[side] == end.get("elements"))
 
     @property
     def fd(self) -> int:

@@ -584,7 +584,7 @@ cdef class CompletionCore:
             return True
         for i in range(self.raw.link_count):
             qp = self.raw.links[i]
-            if c.shmnd_relaxed64(&c.shmnd_slot_peek_at(qp.in_.ring, qp.in_.read_pos).ready_pos) \
+            if c.shmnd_relaxed64(&c.shmnd_slot_peek_at(&qp.in_, qp.in_.read_pos).ready_pos) \
                     == qp.in_.read_pos + 1:
                 return True
         return False
@@ -607,7 +607,7 @@ cdef class CompletionCore:
         for i in range(self.raw.link_count):
             qp = self.raw.links[i]
             held.append((<PairCore>qp.owner).link)
-            ready[n] = &c.shmnd_slot_peek_at(qp.in_.ring, qp.in_.read_pos).ready_pos
+            ready[n] = &c.shmnd_slot_peek_at(&qp.in_, qp.in_.read_pos).ready_pos
             expected[n] = qp.in_.read_pos + 1
             n += 1
         with nogil:

@@ -116,7 +116,7 @@ cdef class QueuePair(PostingCore):
             self.q.shared = True
             self.q.receives = &self.srq.raw
             # What can have arrived when the connection ends.
-            self.reserved_receive = c.SHMND_RING_SLOTS + 2
+            self.reserved_receive = c.SHMND_RING_USUAL + 2
             return
         self.q.receives = &self.q.own
         self.q.own.depth = depth
@@ -161,6 +161,8 @@ cdef class QueuePair(PostingCore):
         return {
             "receives": 0 if self.q.shared else self.q.own.depth,
             "extents": self.extents,
+            "requests": self.q.wq_depth,
+            "elements": self.q.wq_stride,
             "srq": bool(self.q.shared),
             "rbell": list(self.receive_cq.bell_place),
             "rbit": self.q.receive_bit,
@@ -209,7 +211,7 @@ cdef class QueuePair(PostingCore):
         if self.q.state != c.SHMND_QP_CONNECTING:
             raise error(Status.CONNECTION_INVALID, "QueuePair._attach",
                         f"the queue pair is {STATE_NAMES[self.q.state]}")
-        if not link.fits(self.q.own.depth, self.extents, remote.get("extents")):
+        if not link.fits(self._describe(), remote):
             raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
                         "the link was made for another queue pair or another peer")
         base = link.segment.base
@@ -234,18 +236,28 @@ cdef class QueuePair(PostingCore):
         end.their_posted = base + link.map.posted_off[it]
         end.their_posted_mask, end.their_posted_stride = \
             link.map.posted_mask[it], link.map.posted_stride[it]
-        end.their_extents = link.extents[it]
+        end.their_extents = link.shape.extents[it]
+        end.my_listed = base + link.map.listed_off[me]
+        end.my_listed_mask, end.my_listed_stride = \
+            link.map.listed_mask[me], link.map.listed_stride[me]
+        end.their_listed = base + link.map.listed_off[it]
+        end.their_listed_mask, end.their_listed_stride = \
+            link.map.listed_mask[it], link.map.listed_stride[it]
+        end.their_elements = link.shape.elements[it]
         self.q.out.ring = base + link.map.ring_off[me]
         self.q.out.read_pos = c.shmnd_read_pos_of(end.theirs)
         self.q.out.write_pos = 0
-        self.q.out.room_pos = c.SHMND_RING_SLOTS
+        self.q.out.mask = link.map.ring_mask[me]
+        self.q.out.room_pos = self.q.out.mask + 1
         self.q.in_.ring = base + link.map.ring_off[it]
         self.q.in_.read_pos_shared = c.shmnd_read_pos_of(end.mine)
+        self.q.in_.mask = link.map.ring_mask[it]
         self.q.in_.read_pos = self.q.in_.returned_pos = 0
         self.q.messages = self.q.credit = self.q.viewed = self.q.taken = 0
         self.q.seen_revision = self.q.seen_cancelled = 0
         self.q.below = self.q.recalled = 0
         self.q.cancelled = self.q.revision = 0
+        self.q.rx_lists = False
         self.q.posted_base = self.q.own.matched
         self.q.serial = self.registry.new_serial()
         self.q.peer = &peer.raw

@@ -18,6 +18,7 @@
 #define SHMND_RECEIVE_RECEIVE_H
 
 #include "receive/advertise.h"
+#include "receive/pull.h"
 #include "send/transmit.h"
 
 /* ---- matching ---------------------------------------------------------------------------- */
@@ -161,67 +162,17 @@ static inline uint32_t shmnd_rx_copy_out(struct shmnd_qp *qp, uint64_t off, uint
 
 /* ---- large messages -------------------------------------------------------------------------- */
 
-/* Where the extents of a large message lie for us. Gives their length together;
- * UINT64_MAX: they make no sense. A source that cannot be read from here is left
- * to its sender (`from` stays empty). */
-static inline uint64_t shmnd_rx_aim(struct shmnd_qp *qp)
-{
-    struct shmnd_spans *from = &qp->rx_job.from;
-    uint64_t total = 0;
-    shmnd_spans_clear(from);
-    qp->rx_needs_segment = false;
-    qp->rx_job.unmapped = qp->peer->unmapped;
-    for (uint32_t i = 0; i < qp->rx_extent_count; i++) {
-        const struct shmnd_extent *x = &qp->rx_extents[i];
-        total += x->length;
-        int got = shmnd_peer_span(qp->peer, x->segment, x->offset, x->length, from);
-        if (got == 0)
-            qp->rx_needs_segment = true;
-        if (got < 0 && x->segment != SHMND_PRIVATE_MEMORY)
-            return UINT64_MAX;
-    }
-    if (from->total != total)
-        shmnd_spans_clear(from);
-    return total;
-}
-
-/* Reads the extents of a large message. False: they make no sense. */
-static inline bool shmnd_rx_large_source(struct shmnd_qp *qp, const struct shmnd_arrival *a)
-{
-    uint32_t head[2];
-    struct shmnd_extent *x = qp->rx_extents;
-    struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in, a->flags);
-    shmnd_slots_read(&drain, head, sizeof head);
-    if (head[0] > SHMND_MAX_SGE || head[1] >= SHMND_SHARES ||
-        shmnd_slots_for(shmnd_slots_prefix(a->flags) + 8 + head[0] * (uint32_t)sizeof x[0]) !=
-            a->slots)
-        return false;
-    shmnd_slots_read(&drain, x, head[0] * (uint32_t)sizeof x[0]);
-    qp->rx_extent_count = head[0];
-    qp->rx_job.share = &qp->link.theirs->shares[head[1]];
-    return shmnd_rx_aim(qp) == a->length;
-}
-
-/* Starts on the large message whose receive was matched. */
+/* Starts on the message whose receive was matched, and which is copied from where it lies. */
 static inline void shmnd_rx_large_begin(struct shmnd_qp *qp, const struct shmnd_arrival *a)
 {
     struct shmnd_job *job = &qp->rx_job;
     job->chunks = shmnd_chunks_of(a->length, qp->taken);
     shmnd_spans_cut(&qp->rx_to, 0, a->length, &job->to);
-    job->kind = job->from.total == a->length ? SHMND_JOB_CHUNKS : SHMND_JOB_NONE;
+    job->moved = 0;
+    job->kind = a->kind == SHMND_KIND_LISTED   ? SHMND_JOB_PULL
+                : job->from.total == a->length ? SHMND_JOB_CHUNKS
+                                               : SHMND_JOB_NONE;
     qp->rx_open = true;
-}
-
-/* Under the lock, just before the copy: has the peer given a segment up since? One
- * that it announced a message in is not given up before that was taken. */
-static inline void shmnd_rx_aim_anew(struct shmnd_qp *qp)
-{
-    struct shmnd_job *job = &qp->rx_job;
-    if (job->unmapped == qp->peer->unmapped)
-        return;
-    if (shmnd_rx_aim(qp) != job->chunks.length || job->from.total != job->chunks.length)
-        job->result = SHMND_ACCESS_VIOLATION;
-    qp->rx_needs_segment = false;
 }
 
 /* Is a copy prepared that nobody runs yet? */
@@ -233,8 +184,10 @@ static inline bool shmnd_rx_is_prepared(const struct shmnd_qp *qp)
 /* Copies chunks, without the interpreter's lock. */
 static inline void shmnd_rx_run(struct shmnd_qp *qp)
 {
-    if (qp->rx_job.result == SHMND_SUCCESS)
-        qp->rx_job.result = shmnd_run_chunks(qp->peer, &qp->rx_job, true);
+    struct shmnd_job *job = &qp->rx_job;
+    if (job->result == SHMND_SUCCESS)
+        job->result = job->kind == SHMND_JOB_PULL ? shmnd_run_pull(qp, job)
+                                                  : shmnd_run_chunks(qp->peer, job, true);
 }
 
 static inline void shmnd_rx_ran(struct shmnd_qp *qp)
@@ -256,7 +209,8 @@ static inline bool shmnd_rx_continue(struct shmnd_qp *qp, struct shmnd_cqe *out)
         shmnd_rx_refuse(qp, job->result, SHMND_REMOTE_ERROR);
         return false;
     }
-    if (!shmnd_chunks_finished(job->share, &job->chunks))
+    if (qp->rx_kind == SHMND_KIND_LISTED ? job->result != SHMND_SUCCESS
+                                         : !shmnd_chunks_finished(job->share, &job->chunks))
         return false;
     return shmnd_rx_finish(qp, job->chunks.length, out);
 }
@@ -289,9 +243,10 @@ static inline bool shmnd_rx_take(struct shmnd_qp *qp, const struct shmnd_arrival
         return shmnd_rx_part(qp, a, out);
     if (!shmnd_rx_accepts(qp, a->length))
         return false;
-    if (a->kind == SHMND_KIND_LARGE) {
+    if (a->kind == SHMND_KIND_LARGE || a->kind == SHMND_KIND_LISTED) {
         shmnd_rx_large_begin(qp, a);
-        shmnd_rx_step_over(qp, a->slots);
+        if (a->kind == SHMND_KIND_LARGE)
+            shmnd_rx_step_over(qp, a->slots);
         return false;
     }
     uint32_t status =
@@ -306,7 +261,7 @@ static inline bool shmnd_rx_take(struct shmnd_qp *qp, const struct shmnd_arrival
 }
 
 /* Does the message make sense, as far as it names what it meets? */
-static inline bool shmnd_rx_sensible(struct shmnd_qp *qp, const struct shmnd_arrival *a)
+static inline bool shmnd_rx_sensible(struct shmnd_qp *qp, struct shmnd_arrival *a)
 {
     if (qp->rx_open)
         return a->kind == SHMND_KIND_PART;
@@ -316,6 +271,8 @@ static inline bool shmnd_rx_sensible(struct shmnd_qp *qp, const struct shmnd_arr
         shmnd_slots_read(&drain, &index, sizeof index);
         return !qp->shared && index == qp->own.matched - qp->posted_base;
     }
+    if (a->kind == SHMND_KIND_LISTED)
+        return shmnd_rx_listed_source(qp, a);
     return a->kind != SHMND_KIND_LARGE || shmnd_rx_large_source(qp, a);
 }
 
@@ -343,6 +300,8 @@ static inline bool shmnd_rx_pass_over(struct shmnd_qp *qp, const struct shmnd_ar
  * with its last. False: it was recalled. */
 static inline bool shmnd_rx_claim(struct shmnd_qp *qp, const struct shmnd_arrival *a)
 {
+    if (a->kind == SHMND_KIND_LISTED)
+        return shmnd_rx_claim_listed(qp);
     bool parts = a->kind == SHMND_KIND_PART;
     bool due = parts ? a->flags & SHMND_SLOT_LAST : !qp->rx_open && (a->flags & SHMND_SLOT_ACK);
     return !due || shmnd_slots_claim(&qp->in);
@@ -355,7 +314,7 @@ static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out,
     uint32_t n = 0;
     qp->rx_stalled = false;
     /* No longer than once through the ring, whatever is written meanwhile. */
-    for (uint32_t turn = 0; turn < SHMND_RING_SLOTS && n < max; turn++) {
+    for (uint32_t turn = 0; turn < SHMND_RING_USUAL && n < max; turn++) {
         if (qp->rx_told) {
             qp->rx_told = false;
             out[n++] = qp->rx_extra;
@@ -371,6 +330,8 @@ static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out,
             continue;
         }
         enum shmnd_peek peek = shmnd_slots_peek(&qp->in, &a);
+        if (peek == SHMND_PEEK_NONE && qp->rx_lists && !qp->rx_open)
+            peek = shmnd_rx_read_listed(qp, &a);
         if (peek == SHMND_PEEK_NONE)
             break;
         if (peek == SHMND_PEEK_RECALLED && (a.kind == SHMND_KIND_PART || !qp->rx_open)) {
@@ -389,7 +350,7 @@ static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out,
             break;
         }
         if (!shmnd_rx_claim(qp, &a)) {
-            if (!shmnd_rx_pass_over(qp, &a))
+            if (a.kind != SHMND_KIND_LISTED && !shmnd_rx_pass_over(qp, &a))
                 break;
             continue;
         }
@@ -401,7 +362,7 @@ static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out,
         qp->rx_kind = a.kind;
         qp->rx_flags = a.flags;
         if (a.flags & SHMND_SLOT_INVALIDATE)
-            qp->rx_token = shmnd_slots_token(&qp->in);
+            qp->rx_token = a.kind == SHMND_KIND_LISTED ? a.token : shmnd_slots_token(&qp->in);
         qp->rx_job.result = SHMND_SUCCESS;
         if (shmnd_rx_take(qp, &a, &out[n]))
             n++;

@@ -101,13 +101,21 @@ static inline bool shmnd_send_fits(struct shmnd_qp *qp, const struct shmnd_sge *
         for (uint32_t i = 0; i < n; i++)
             if (!shmnd_sge_region(qp->registry, &sges[i], 0))
                 return false;
-    return shmnd_slots_room(&qp->out, shmnd_slots_for(length)) && shmnd_tx_proven(qp, length);
+    return shmnd_tx_fits(qp, length) && shmnd_tx_proven(qp, length);
 }
 
-/* Queues a Send that is in the ring already: when it completes is still to be seen. */
-static inline void shmnd_queue_sent(struct shmnd_qp *qp, const struct shmnd_wqe *w)
+/* Queues a Send that is in the ring already, and proven, so that it is not taken back: it completes
+ * later. */
+static inline void shmnd_queue_sent(struct shmnd_qp *qp, void *context, uint32_t length,
+                                    uint32_t flags)
 {
-    qp->wqes[qp->wq_tail++ & qp->wq_mask] = *w;
+    qp->wqes[qp->wq_tail++ & qp->wq_mask] = (struct shmnd_wqe){.context = context,
+                                                               .message = qp->messages - 1,
+                                                               .length = length,
+                                                               .type = SHMND_SEND,
+                                                               .flags = (uint8_t)flags,
+                                                               .proven = true,
+                                                               .state = SHMND_WQE_SENT};
     qp->wq_next = qp->wq_tail;
     shmnd_count_requests(qp);
     shmnd_qp_activate(qp);
@@ -120,23 +128,15 @@ static inline bool shmnd_send_now(struct shmnd_qp *qp, void *context, const stru
     if (qp->wq_head != qp->wq_tail || !shmnd_cq_has_room(qp->initiator_cq) ||
         !shmnd_send_fits(qp, sges, n, length, flags))
         return false;
-    struct shmnd_wqe w = {.context = context,
-                          .message = qp->messages,
-                          .length = length,
-                          .type = SHMND_SEND,
-                          .flags = (uint8_t)flags,
-                          .proven =
-                              true, /* so nobody takes it back: its reader does not claim it */
-                          .state = SHMND_WQE_SENT};
     shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0, false);
     shmnd_notify_receiver(qp, flags & SHMND_OP_SOLICIT);
     shmnd_count_sent(qp, length);
     bool closed_upon = shmnd_relaxed32(&qp->link.theirs->closing);
     *kept_p = closed_upon || !(flags & SHMND_OP_SILENT_SUCCESS);
     if (closed_upon)
-        shmnd_queue_sent(qp, &w); /* it may or may not have been taken; `taken` will tell */
+        shmnd_queue_sent(qp, context, length, flags); /* taken or not; `taken` will tell */
     else if (*kept_p)
-        shmnd_tx_complete(qp, &w);
+        shmnd_tx_tell(qp, context, SHMND_SEND, SHMND_SUCCESS, length);
     return true;
 }
 
@@ -148,16 +148,9 @@ static inline bool shmnd_send_held(struct shmnd_qp *qp, void *context, const str
     if (qp->wq_next != qp->wq_tail || qp->wq_unsure > qp->wq_head || qp->tx_busy ||
         shmnd_tx_is_broken(qp) || !shmnd_send_fits(qp, sges, n, length, flags))
         return false;
-    struct shmnd_wqe w = {.context = context,
-                          .message = qp->messages,
-                          .length = length,
-                          .type = SHMND_SEND,
-                          .flags = (uint8_t)flags,
-                          .proven = true,
-                          .state = SHMND_WQE_SENT};
     shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0, true);
     shmnd_count_sent(qp, length);
-    shmnd_queue_sent(qp, &w);
+    shmnd_queue_sent(qp, context, length, flags);
     return true;
 }
 

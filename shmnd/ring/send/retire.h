@@ -11,25 +11,33 @@
 #ifndef SHMND_SEND_RETIRE_H
 #define SHMND_SEND_RETIRE_H
 
-#include "send/match.h"
+#include "send/backlog.h"
 
 /* ---- completing ---------------------------------------------------------------------- */
+
+/* A request has ended: its completion. */
+static inline void shmnd_tx_tell(struct shmnd_qp *qp, void *context, uint8_t type, uint32_t status,
+                                 uint32_t bytes)
+{
+    struct shmnd_cqe e = {context, qp->context, status, bytes, type, 0};
+    shmnd_cq_push(qp->initiator_cq, &e);
+}
 
 /* Tells how the request ended. A silent success has no completion: its context stays. */
 static inline void shmnd_tx_complete(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
+    uint32_t bytes = 0;
     if (w->told)
         return;
-    struct shmnd_cqe e = {w->context, qp->context, w->status, 0, w->type, 0};
     if (w->status == SHMND_SUCCESS) {
         if (w->flags & SHMND_OP_SILENT_SUCCESS)
             return;
-        e.bytes = (uint32_t)w->length;
+        bytes = (uint32_t)w->length;
     } else {
         shmnd_count_failure(qp, w->status);
     }
+    shmnd_tx_tell(qp, w->context, w->type, w->status, bytes);
     w->context = NULL;
-    shmnd_cq_push(qp->initiator_cq, &e);
 }
 
 /* The oldest request has ended. The context of a silent success is given back by the owner,
@@ -79,9 +87,9 @@ static inline bool shmnd_tx_send_finished(struct shmnd_qp *qp, struct shmnd_wqe 
     if (w->message < taken || w->sure)
         return true;
     /* One that invalidates has not ended before the window has: what is issued behind it
-     * finds it gone, and a token that was no window's is told to its sender. One that was
-     * closed upon is finished only by `taken`, too. */
-    if ((w->flags & SHMND_OP_INVALIDATE) || shmnd_relaxed32(&qp->link.theirs->closing))
+     * finds it gone, and a token that names no window fails at its sender. One that was
+     * closed upon is finished only by `taken`, too, and one that its reader copies alone. */
+    if ((w->flags & SHMND_OP_INVALIDATE) || w->pulled || shmnd_relaxed32(&qp->link.theirs->closing))
         return false;
     if (!w->large) {
         w->proven = w->proven || shmnd_tx_met(qp, w->message, w->recalled, w->length);
@@ -112,6 +120,8 @@ static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
         return;
     /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
+    if (qp->listed)
+        shmnd_list_look(qp);
     if (taken > qp->messages)
         taken = qp->messages; /* more than was sent: a lie that helps nobody */
     while (qp->wq_head != qp->wq_next) {
@@ -128,8 +138,6 @@ static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
         }
         if (w->state != SHMND_WQE_DONE)
             break;
-        if (w->large)
-            qp->large_in_flight = false;
         if (w->status != SHMND_SUCCESS && w->status != SHMND_CANCELED) {
             shmnd_qp_go_down(qp, SHMND_LINK_FAULT, w->status);
             return;
@@ -178,7 +186,7 @@ static inline void shmnd_tx_number(const struct shmnd_qp *qp, struct shmnd_wqe *
  * earlier ones, so that what stays keeps its number of receives. */
 static inline bool shmnd_tx_recall(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
-    if (w->state != SHMND_WQE_SENT || w->proven || w->moved)
+    if (w->state != SHMND_WQE_SENT || w->proven || w->moved || w->pulled)
         return false;
     if (!shmnd_slots_recall(&qp->out, w->slot_pos))
         return false;

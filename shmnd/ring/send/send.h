@@ -25,26 +25,9 @@
 #ifndef SHMND_SEND_SEND_H
 #define SHMND_SEND_SEND_H
 
-#include "send/retire.h"
-
-/* From here a message goes straight into its receive, when that is known: its slots would take
- * longer, each being a line to hand over. Streams of shorter ones are faster through the ring. */
-#define SHMND_PLACE_MIN 512u
-/* Up to here the ring is faster than the kernel, which reaches a receive in private memory. */
-#define SHMND_COPY_TWICE_MAX SHMND_EAGER_LONGEST
-/* From here a message to a shared receive queue, in a segment, waits there to be read. */
-#define SHMND_PULL_MIN 1024u
-/* From here both sides may copy. */
-#define SHMND_SHARE_MIN (64u << 10)
+#include "send/choose.h"
 
 /* ---- through the ring ---------------------------------------------------------------- */
-
-static inline uint8_t shmnd_tx_slot_flags(uint32_t op_flags, bool ack)
-{
-    return (uint8_t)((op_flags & SHMND_OP_SOLICIT ? SHMND_SLOT_SOLICITED : 0) |
-                     (op_flags & SHMND_OP_INVALIDATE ? SHMND_SLOT_INVALIDATE | SHMND_SLOT_ACK : 0) |
-                     (ack ? SHMND_SLOT_ACK : 0));
-}
 
 /* Begins the next message, with `token` before its payload when `flags` say so. */
 static inline struct shmnd_slots_fill shmnd_tx_begin(struct shmnd_qp *qp, uint8_t flags,
@@ -82,23 +65,19 @@ static inline void shmnd_tx_sent(struct shmnd_qp *qp, struct shmnd_wqe *w, bool 
 {
     w->state = SHMND_WQE_SENT;
     w->large = large;
-    qp->large_in_flight = qp->large_in_flight || large;
     qp->wq_next++;
     if (w->flags & SHMND_OP_INVALIDATE)
         qp->wq_unsure = qp->wq_next;
 }
 
-/* Its payload lies in `sges`, or at `bytes`. */
-static inline enum shmnd_progress shmnd_tx_issue_eager(struct shmnd_qp *qp, struct shmnd_wqe *w,
-                                                       const struct shmnd_sge *sges,
-                                                       const uint8_t *bytes)
+/* Its payload lies in `sges`, or at `bytes`, and the ring has room. */
+static __attribute__((noinline, unused)) void shmnd_tx_issue_eager(struct shmnd_qp *qp,
+                                                                   struct shmnd_wqe *w,
+                                                                   const struct shmnd_sge *sges,
+                                                                   const uint8_t *bytes)
 {
     uint32_t length = (uint32_t)w->length;
     uint8_t flags = shmnd_tx_slot_flags(w->flags, false);
-    if (!shmnd_slots_room(&qp->out, shmnd_slots_for(shmnd_slots_prefix(flags) + length))) {
-        shmnd_batch_show(qp); /* it is its reader that makes room */
-        return SHMND_IDLE;
-    }
     w->proven = shmnd_tx_may_be_sure(qp, w) && shmnd_tx_proven(qp, length);
     shmnd_tx_number(qp, w);
     shmnd_tx_write_eager(qp, sges, w->sges, bytes, length,
@@ -109,21 +88,21 @@ static inline enum shmnd_progress shmnd_tx_issue_eager(struct shmnd_qp *qp, stru
     /* SYNC closing: the fence in shmnd_notify_receiver() pairs with the closer's */
     w->sure = w->proven && !qp->batch && !shmnd_relaxed32(&qp->link.theirs->closing);
     shmnd_tx_sent(qp, w, false);
-    return SHMND_IDLE;
 }
 
 /* The same from memory that its owner may have cut short: by way of a copy. Not inlined, since its
  * frame is large. */
-static __attribute__((noinline, unused)) enum shmnd_progress
-shmnd_tx_issue_staged(struct shmnd_qp *qp, struct shmnd_wqe *w)
+static __attribute__((noinline, unused)) void shmnd_tx_issue_staged(struct shmnd_qp *qp,
+                                                                    struct shmnd_wqe *w)
 {
     uint8_t staged[SHMND_EAGER_LONGEST];
     uint32_t status = shmnd_stage(qp->peer, &qp->tx_job.from, staged, false);
-    if (status == SHMND_SUCCESS)
-        return shmnd_tx_issue_eager(qp, w, NULL, staged);
+    if (status == SHMND_SUCCESS) {
+        shmnd_tx_issue_eager(qp, w, NULL, staged);
+        return;
+    }
     shmnd_tx_fail(w, status);
     qp->wq_next++;
-    return SHMND_IDLE;
 }
 
 /* A piece of a message that no memory can be shared for, as room permits. */
@@ -131,7 +110,7 @@ static __attribute__((noinline, unused)) enum shmnd_progress
 shmnd_tx_issue_parts(struct shmnd_qp *qp, struct shmnd_wqe *w, const struct shmnd_spans *source)
 {
     uint8_t flags = shmnd_tx_slot_flags(w->flags, true);
-    uint32_t prefix = shmnd_slots_prefix(flags), most = SHMND_EAGER_MAX - prefix;
+    uint32_t prefix = shmnd_slots_prefix(flags), most = shmnd_eager_max(&qp->out) - prefix;
     while (w->moved < w->length) {
         uint64_t left = w->length - w->moved;
         uint32_t n = left < most ? (uint32_t)left : most;
@@ -172,35 +151,13 @@ shmnd_tx_issue_parts(struct shmnd_qp *qp, struct shmnd_wqe *w, const struct shmn
 
 /* ---- announced: both sides copy ------------------------------------------------------ */
 
-/* Words for the chunks of one more large message: those whose last message was
- * taken. NULL: the other side has that many still to take. */
-static inline struct shmnd_share *shmnd_tx_free_share(const struct shmnd_qp *qp)
-{
-    uint32_t i = (uint32_t)(qp->larges % SHMND_SHARES);
-    /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
-    if (qp->larges >= SHMND_SHARES &&
-        shmnd_acquire64(&qp->link.theirs->taken) <= qp->share_message[i])
-        return NULL;
-    return &qp->link.mine->shares[i];
-}
-
 /* Announces a large message: the extents of its source, for a reader that helps.
  * The payload is {u32 extents, u32 share, extents...}. */
 static inline void shmnd_tx_write_large(struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                         const struct shmnd_sge *sges)
 {
     struct shmnd_extent x[SHMND_MAX_SGE];
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < w->sges; i++) {
-        struct shmnd_region *region = shmnd_region_of(qp->registry, sges[i].token);
-        bool shared = region->segment != SHMND_PRIVATE_MEMORY;
-        if (sges[i].length == 0)
-            continue;
-        x[n].segment = region->segment;
-        x[n].offset = shared ? region->offset + (sges[i].address - region->base) : sges[i].address;
-        x[n].length = sges[i].length;
-        n++;
-    }
+    uint32_t n = shmnd_tx_extents(qp, sges, w->sges, x);
     uint32_t head[2] = {n, w->share};
     uint8_t flags = shmnd_tx_slot_flags(w->flags, true);
     uint32_t payload = (uint32_t)sizeof head + n * (uint32_t)sizeof x[0];
@@ -209,43 +166,6 @@ static inline void shmnd_tx_write_large(struct shmnd_qp *qp, const struct shmnd_
     shmnd_slots_add(&fill, x, n * (uint32_t)sizeof x[0]);
     shmnd_slots_publish(&qp->out, (uint32_t)w->length, SHMND_KIND_LARGE, flags,
                         shmnd_slots_for(shmnd_slots_prefix(flags) + payload));
-}
-
-/* Does one of these SGEs lie in private memory? */
-static inline bool shmnd_tx_has_private(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
-                                        uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (sges[i].length &&
-            shmnd_region_of(qp->registry, sges[i].token)->segment == SHMND_PRIVATE_MEMORY)
-            return true;
-    return false;
-}
-
-/* Can the other side read the memory of these SGEs? */
-static inline bool shmnd_tx_pullable(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
-                                     uint32_t n)
-{
-    return shmnd_relaxed32(&qp->link.theirs->reaches) == 1 || !shmnd_tx_has_private(qp, sges, n);
-}
-
-/* Is it read by the other side sooner than from the ring? A shared receive queue never
- * lets a sender write into its receives, and one reader copies faster than two through
- * many slots; not so if it took a system call. */
-static inline bool shmnd_tx_better_pulled(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
-                                          const struct shmnd_sge *sges)
-{
-    return qp->link.their_srq && w->length >= SHMND_PULL_MIN &&
-           !shmnd_tx_has_private(qp, sges, w->sges);
-}
-
-/* Is it sooner copied twice, through the ring, than once by the kernel? */
-static inline bool shmnd_tx_better_twice(struct shmnd_qp *qp, const struct shmnd_wqe *w,
-                                         const struct shmnd_job *job)
-{
-    uint32_t prefix = w->flags & SHMND_OP_INVALIDATE ? sizeof w->remote_token : 0;
-    return job->to.remote && w->length <= SHMND_COPY_TWICE_MAX - prefix &&
-           shmnd_slots_room(&qp->out, shmnd_slots_for(prefix + (uint32_t)w->length));
 }
 
 static inline void shmnd_tx_announce(struct shmnd_qp *qp, struct shmnd_wqe *w,
@@ -267,87 +187,84 @@ static inline void shmnd_tx_announce(struct shmnd_qp *qp, struct shmnd_wqe *w,
 
 /* ---- which way ----------------------------------------------------------------------- */
 
-static inline enum shmnd_progress shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
+static __attribute__((noinline, unused)) enum shmnd_progress
+shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     const struct shmnd_sge *sges = shmnd_wqe_sges(qp, qp->wq_next);
     struct shmnd_job *job = &qp->tx_job;
+    struct shmnd_share *share = NULL;
+    int aim = -1;
     /* Nothing new begins towards a side that closes: until it says that it has, a
      * copy into its receives would be turned away again and again. */
     if (shmnd_relaxed32(&qp->link.theirs->closing))
         return SHMND_IDLE;
-    if (w->flags & SHMND_OP_INLINE)
-        return shmnd_tx_issue_eager(qp, w, sges, shmnd_wqe_inline(qp, qp->wq_next));
-    if (!shmnd_local_spans(qp->registry, sges, w->sges, 0, &job->from)) {
-        shmnd_tx_fail(w, SHMND_ACCESS_VIOLATION);
-        qp->wq_next++;
+    bool inlined = w->flags & SHMND_OP_INLINE;
+    if (!inlined && !shmnd_local_spans(qp->registry, sges, w->sges, 0, &job->from)) {
+        if (shmnd_list_own(qp, w)) {
+            shmnd_tx_fail(w, SHMND_ACCESS_VIOLATION);
+            qp->wq_next++;
+        }
         return SHMND_IDLE;
     }
-    bool fragile = job->from.remote;
-    if (w->length < SHMND_PLACE_MIN)
-        return fragile ? shmnd_tx_issue_staged(qp, w) : shmnd_tx_issue_eager(qp, w, sges, NULL);
-    shmnd_batch_show(qp);
-    if (w->moved)
-        return shmnd_tx_issue_parts(qp, w, &job->from);
-    if (qp->large_in_flight || !shmnd_slots_room(&qp->out, SHMND_RING_SLOTS / 4))
-        return SHMND_IDLE;
-    int aim =
-        qp->link.their_srq ? -1 : shmnd_tx_aim(qp, qp->messages, qp->recalled, w->length, job);
-    if (aim == 0)
+    enum shmnd_way way = shmnd_tx_way(qp, w, sges, &aim, &share);
+    if (way != SHMND_WAY_EAGER)
+        shmnd_batch_show(qp); /* also where its reader is to make room */
+    if (way == SHMND_WAY_MAP)
         return SHMND_NEEDS_MAP;
-    bool invalidates = w->flags & SHMND_OP_INVALIDATE;
-    struct shmnd_share *share = shmnd_tx_free_share(qp);
-    if (aim < 0 && w->length <= SHMND_EAGER_MAX - (invalidates ? sizeof w->remote_token : 0) &&
-        !(share && shmnd_tx_better_pulled(qp, w, sges)))
-        return fragile ? shmnd_tx_issue_staged(qp, w) : shmnd_tx_issue_eager(qp, w, sges, NULL);
-    if (aim > 0 && shmnd_tx_better_twice(qp, w, job))
-        return fragile ? shmnd_tx_issue_staged(qp, w) : shmnd_tx_issue_eager(qp, w, sges, NULL);
-    if (aim > 0 && (w->length < SHMND_SHARE_MIN || !share)) {
+    if (way == SHMND_WAY_NONE || !shmnd_list_own(qp, w))
+        return SHMND_IDLE;
+    if (way == SHMND_WAY_PARTS)
+        return shmnd_tx_issue_parts(qp, w, &job->from);
+    if (way == SHMND_WAY_LARGE) {
+        shmnd_tx_announce(qp, w, sges, share);
+        if (aim < 0)
+            return SHMND_IDLE;
+        job->kind = SHMND_JOB_CHUNKS;
+        qp->tx_busy = true;
+        return SHMND_RUN;
+    }
+    if (way == SHMND_WAY_PLACE) {
         job->kind = SHMND_JOB_PLACE;
-        job->request = qp->wq_next;
         job->moved = 0;
         job->sure = shmnd_tx_may_be_sure(qp, w);
         qp->tx_busy = true;
         return SHMND_RUN;
     }
-    if (aim < 0 && !shmnd_tx_pullable(qp, sges, w->sges)) {
-        /* Wait for a receive, which may be one that can be written from here. One
-         * that is too small is for its owner to refuse. */
-        if (!qp->link.their_srq && qp->messages >= qp->credit)
-            return SHMND_IDLE;
-        return shmnd_tx_issue_parts(qp, w, &job->from);
-    }
-    if (!share)
-        return SHMND_IDLE; /* until the other side has taken more */
-    job->request = qp->wq_next;
-    shmnd_tx_announce(qp, w, sges, share);
-    if (aim < 0)
-        return SHMND_IDLE;
-    job->kind = SHMND_JOB_CHUNKS;
-    qp->tx_busy = true;
-    return SHMND_RUN;
+    if (!inlined && job->from.remote)
+        shmnd_tx_issue_staged(qp, w);
+    else
+        shmnd_tx_issue_eager(qp, w, sges, inlined ? shmnd_wqe_inline(qp, qp->wq_next) : NULL);
+    return SHMND_IDLE;
 }
 
-/* A large message was announced before its receive was posted: has one come? */
-static inline enum shmnd_progress shmnd_tx_push_late(struct shmnd_qp *qp)
+/* Of the large messages that are announced, has the first with chunks left a receive by now? */
+static inline enum shmnd_progress shmnd_tx_push(struct shmnd_qp *qp)
 {
-    struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
     struct shmnd_job *job = &qp->tx_job;
-    if (qp->wq_head == qp->wq_next || w->state != SHMND_WQE_SENT || !w->large || w->moved ||
-        w->pushed || qp->link.their_srq || shmnd_relaxed32(&qp->link.theirs->closing))
-        return SHMND_IDLE;
-    job->chunks = shmnd_chunks_of(w->length, w->message);
-    job->share = &qp->link.mine->shares[w->share];
-    job->request = qp->wq_head;
-    if (!shmnd_chunks_left(shmnd_relaxed64(&job->share->claim), &job->chunks))
-        return SHMND_IDLE;
-    int aim = shmnd_tx_aim(qp, w->message, w->recalled, w->length, job);
-    if (aim <= 0)
-        return aim == 0 ? SHMND_NEEDS_MAP : SHMND_IDLE;
-    if (!shmnd_local_spans(qp->registry, shmnd_wqe_sges(qp, qp->wq_head), w->sges, 0, &job->from))
-        return SHMND_IDLE; /* deregistered meanwhile: whoever claims ends with it */
-    job->kind = SHMND_JOB_CHUNKS;
-    qp->tx_busy = true;
-    return SHMND_RUN;
+    if (qp->wq_push < qp->wq_head)
+        qp->wq_push = qp->wq_head;
+    for (; qp->wq_push < qp->wq_next; qp->wq_push++) {
+        struct shmnd_wqe *w = &qp->wqes[qp->wq_push & qp->wq_mask];
+        if (w->state != SHMND_WQE_SENT || !w->large || w->moved || w->pushed)
+            continue;
+        job->chunks = shmnd_chunks_of(w->length, w->message);
+        job->share = &qp->link.mine->shares[w->share];
+        job->request = qp->wq_push;
+        if (!shmnd_chunks_left(shmnd_relaxed64(&job->share->claim), &job->chunks))
+            continue;
+        if (qp->link.their_srq || shmnd_relaxed32(&qp->link.theirs->closing))
+            return SHMND_IDLE;
+        int aim = shmnd_tx_aim(qp, w->message, w->recalled, w->length, job);
+        if (aim <= 0)
+            return aim == 0 ? SHMND_NEEDS_MAP : SHMND_IDLE;
+        if (!shmnd_local_spans(qp->registry, shmnd_wqe_sges(qp, qp->wq_push), w->sges, 0,
+                               &job->from))
+            return SHMND_IDLE; /* deregistered meanwhile: the side that claims ends with it */
+        job->kind = SHMND_JOB_CHUNKS;
+        qp->tx_busy = true;
+        return SHMND_RUN;
+    }
+    return SHMND_IDLE;
 }
 
 /* ---- placing (without the interpreter's lock) ---------------------------------------- */
@@ -372,7 +289,7 @@ static inline uint32_t shmnd_run_place(struct shmnd_qp *qp, struct shmnd_job *jo
     if (!shmnd_push_enter(qp, job->revision))
         return SHMND_PENDING;
     /* The line that the reader watches comes over while the copy runs. */
-    shmnd_prefetch_to_write(shmnd_slot_at(qp->out.ring, qp->out.write_pos));
+    shmnd_prefetch_to_write(shmnd_slot_at(&qp->out, qp->out.write_pos));
     uint32_t status = shmnd_move_piece(qp->peer, job);
     SHMND_KILL_POINT("message-placed");
     if (status == SHMND_SUCCESS && job->moved == job->to.total) {

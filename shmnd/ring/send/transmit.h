@@ -44,8 +44,8 @@ static inline void shmnd_tx_run(struct shmnd_qp *qp)
     }
 }
 
-/* Under the lock again: what the copy came to. */
-static inline void shmnd_tx_ran(struct shmnd_qp *qp)
+/* What a copy came to. */
+static inline void shmnd_tx_conclude(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->tx_job;
     enum shmnd_job_kind kind = job->kind;
@@ -85,6 +85,56 @@ static inline void shmnd_tx_ran(struct shmnd_qp *qp)
     qp->wq_next++;
 }
 
+/* The last request that was issued failed, and ends the connection when those before
+ * it are done: what follows it must not reach the other side. */
+static inline bool shmnd_tx_is_broken(const struct shmnd_qp *qp)
+{
+    const struct shmnd_wqe *last = &qp->wqes[(qp->wq_next - 1) & qp->wq_mask];
+    return qp->wq_next != qp->wq_head && last->state == SHMND_WQE_DONE &&
+           last->status != SHMND_SUCCESS && last->status != SHMND_CANCELED;
+}
+
+static __attribute__((noinline, cold, unused)) void shmnd_tx_list(struct shmnd_qp *qp)
+{
+    if (qp->state != SHMND_QP_CONNECTED || shmnd_tx_is_broken(qp))
+        return;
+    uint8_t flags = shmnd_list_rest(qp);
+    shmnd_list_show(qp);
+    if (!flags)
+        return;
+    shmnd_batch_show(qp);
+    shmnd_notify_receiver(qp, flags & SHMND_SLOT_SOLICITED);
+}
+
+/* Before its sender does something else: the Sends that could not be sent are listed. */
+static inline void shmnd_tx_leave(struct shmnd_qp *qp)
+{
+    if (qp->wq_next != qp->wq_tail || qp->shows_listed)
+        shmnd_tx_list(qp);
+}
+
+/* Requests that were just posted are not complete, and their sender may call nothing more: the peer
+ * is asked to process them at its next call, whatever that is. Once for each request, since a sender
+ * that asked again and again would wake a peer that can do nothing for it. */
+static __attribute__((noinline, cold, unused)) void shmnd_tx_ask(struct shmnd_qp *qp)
+{
+    if (qp->wq_asked == qp->wq_tail || qp->state != SHMND_QP_CONNECTED || qp->held)
+        return;
+    qp->wq_asked = qp->wq_tail;
+    shmnd_tx_want_credit(qp, true);
+    shmnd_ask_receiver(qp);
+}
+
+/* Under the lock again, after a run. The call may end here: requests that were posted meanwhile are
+ * listed, and the peer is asked to copy the rest of a large message. */
+static inline void shmnd_tx_ran(struct shmnd_qp *qp)
+{
+    shmnd_tx_conclude(qp);
+    shmnd_tx_leave(qp);
+    if (qp->tx_busy && qp->tx_job.kind == SHMND_JOB_CHUNKS)
+        shmnd_tx_ask(qp);
+}
+
 /* ---- advancing the queue ------------------------------------------------------------- */
 
 /* Invalidate waits until the peer touches nothing of the window any more. */
@@ -97,15 +147,6 @@ static inline bool shmnd_tx_issue_window(struct shmnd_qp *qp, struct shmnd_wqe *
     w->state = SHMND_WQE_DONE;
     qp->wq_next++;
     return true;
-}
-
-/* The last request that was issued failed, and ends the connection when those before
- * it are done: what follows it must not reach the other side. */
-static inline bool shmnd_tx_is_broken(const struct shmnd_qp *qp)
-{
-    const struct shmnd_wqe *last = &qp->wqes[(qp->wq_next - 1) & qp->wq_mask];
-    return qp->wq_next != qp->wq_head && last->state == SHMND_WQE_DONE &&
-           last->status != SHMND_SUCCESS && last->status != SHMND_CANCELED;
 }
 
 /* Does an Invalidate wait for the peer to end what it does with the window? */
@@ -122,22 +163,20 @@ static inline enum shmnd_progress shmnd_tx_issue(struct shmnd_qp *qp)
         shmnd_tx_retire(qp);
         if (qp->state != SHMND_QP_CONNECTED || qp->wq_head == qp->wq_tail)
             return SHMND_IDLE;
-        enum shmnd_progress late = shmnd_tx_push_late(qp);
-        if (late != SHMND_IDLE)
-            return late;
         if (qp->wq_next == qp->wq_tail)
-            return SHMND_IDLE;
+            return shmnd_tx_push(qp);
         if (shmnd_tx_is_broken(qp))
             return SHMND_IDLE;
         struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
         uint64_t before = qp->wq_next;
         enum shmnd_progress p = SHMND_IDLE;
+        qp->tx_job.request = before;
         if (w->state == SHMND_WQE_DONE)
             qp->wq_next++; /* cancelled before it was issued */
         else if (w->type == SHMND_SEND)
             p = shmnd_tx_issue_send(qp, w);
         else if (qp->wq_head != qp->wq_next)
-            return SHMND_IDLE; /* behind a Send that waits */
+            return shmnd_tx_push(qp); /* it waits behind a Send that waits */
         else if (w->type == SHMND_READ || w->type == SHMND_WRITE)
             p = shmnd_tx_issue_rdma(qp, w);
         else if (!shmnd_tx_issue_window(qp, w))
@@ -145,30 +184,31 @@ static inline enum shmnd_progress shmnd_tx_issue(struct shmnd_qp *qp)
         if (p != SHMND_IDLE)
             return p;
         if (qp->wq_next == before)
-            return SHMND_IDLE;
+            return shmnd_tx_push(qp);
     }
     return SHMND_IDLE;
 }
 
-/* Requests that were just posted are not complete, and their sender may call nothing more: the peer
- * is asked to process them at its next call, whatever that is. Once for each request, since a sender
- * that asked again and again would wake a peer that can do nothing for it. */
-static inline void shmnd_tx_ask(struct shmnd_qp *qp)
+/* A copy that is to help a large message waits until all that was posted is on its way. */
+static inline bool shmnd_tx_put_off(struct shmnd_qp *qp)
 {
-    if (qp->wq_asked == qp->wq_tail || qp->state != SHMND_QP_CONNECTED || qp->held)
-        return;
-    qp->wq_asked = qp->wq_tail;
-    shmnd_tx_want_credit(qp, true);
-    shmnd_ask_receiver(qp);
+    if (!qp->tx_busy)
+        return true;
+    if (qp->tx_started || qp->tx_job.kind != SHMND_JOB_CHUNKS || qp->wq_next == qp->wq_tail)
+        return false;
+    qp->tx_busy = false;
+    qp->tx_job.kind = SHMND_JOB_NONE;
+    return true;
 }
 
 /* Issues what may be issued. SHMND_RUN: run the job (shmnd_tx_run, then
  * shmnd_tx_ran) and call again; SHMND_NEEDS_MAP: map and call again. */
 static inline enum shmnd_progress shmnd_tx_advance(struct shmnd_qp *qp)
 {
-    if (qp->tx_busy)
+    if (!shmnd_tx_put_off(qp))
         return qp->tx_started ? SHMND_IDLE : SHMND_RUN;
     enum shmnd_progress p = shmnd_tx_issue(qp);
+    shmnd_tx_leave(qp);
     if (p == SHMND_IDLE && qp->wq_head != qp->wq_tail)
         shmnd_tx_ask(qp);
     return p;
@@ -184,17 +224,20 @@ static inline bool shmnd_tx_unsend_after(struct shmnd_qp *qp, uint64_t pos)
             return false;
         if (w->state == SHMND_WQE_SENT) {
             w->state = SHMND_WQE_QUEUED;
-            qp->large_in_flight = qp->large_in_flight && !w->large;
-            w->large = false;
+            w->large = w->pushed = false;
         }
         qp->wq_next--;
     }
+    qp->wq_push = qp->wq_push < qp->wq_next ? qp->wq_push : qp->wq_next;
     return true;
 }
 
 /* The oldest Send has waited too long: it fails, unless it has just met a receive. */
 static inline void shmnd_tx_time_out(struct shmnd_qp *qp, struct shmnd_wqe *oldest)
 {
+    shmnd_list_withdraw(qp);
+    if (oldest->state == SHMND_WQE_SENT && oldest->pulled)
+        return;
     if (!shmnd_tx_unsend_after(qp, qp->wq_head))
         return;
     if (oldest->state == SHMND_WQE_SENT && !shmnd_tx_recall(qp, oldest))

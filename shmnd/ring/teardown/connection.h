@@ -25,7 +25,7 @@ static inline void shmnd_flush_requests(struct shmnd_qp *qp)
     bool stays = false;
     for (uint64_t i = qp->wq_tail; i-- != qp->wq_head;) {
         struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
-        bool running = qp->tx_busy && (i == qp->wq_next || w->large);
+        bool running = qp->tx_busy && i == qp->tx_job.request;
         bool canceled = w->state == SHMND_WQE_DONE && w->status != SHMND_SUCCESS;
         /* What has met a receive, or a copy of ours is using, ends in its own
          * time; the rest is cancelled behind it, in order. */
@@ -74,10 +74,11 @@ static inline void shmnd_qp_flush(struct shmnd_qp *qp)
     }
     shmnd_batch_show(qp);
     shmnd_tx_retire(qp);
+    shmnd_list_withdraw(qp);
     shmnd_flush_requests(qp);
     qp->flush_pending = true;
     qp->flush_receives = qp->own.posted;
-    qp->drain_end = qp->in.read_pos + SHMND_RING_SLOTS;
+    qp->drain_end = qp->in.read_pos + qp->in.mask + 1;
     shmnd_qp_activate(qp);
 }
 
@@ -106,11 +107,14 @@ static inline void shmnd_fail_unmapped(struct shmnd_qp *qp, bool receiving)
         qp->rx_fault = true;
         return;
     }
-    struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
-    if (qp->wq_next == qp->wq_tail)
-        w = &qp->wqes[qp->wq_head & qp->wq_mask]; /* a large message already announced */
-    else
+    struct shmnd_wqe *w = &qp->wqes[qp->tx_job.request & qp->wq_mask];
+    if (qp->tx_job.request < qp->wq_head)
+        return; /* it has ended meanwhile */
+    if (qp->tx_job.request == qp->wq_next && qp->wq_next != qp->wq_tail) {
+        if (!shmnd_list_own(qp, w))
+            return;
         qp->wq_next++;
+    }
     shmnd_tx_fail(w, w->type == SHMND_SEND ? SHMND_ACCESS_VIOLATION : qp->target_fault);
 }
 
@@ -132,7 +136,12 @@ static inline shmnd_word64 *shmnd_read_pos_of(struct shmnd_side *side)
 /* Notices what the other side did. */
 static inline void shmnd_qp_look(struct shmnd_qp *qp)
 {
-    enum shmnd_link_state s = shmnd_peer_state(qp);
+    /* SYNC state: acquire, pairs with release in shmnd_show_state() */
+    uint32_t word = qp->peer->dead ? SHMND_LINK_DEAD : shmnd_acquire32(&qp->link.theirs->state);
+    if (word <= SHMND_LINK_OPEN && qp->state == SHMND_QP_CONNECTED)
+        return; /* as most often */
+    qp->rx_lists = word & SHMND_LINK_LISTS;
+    enum shmnd_link_state s = shmnd_link_state_of(word);
     /* An end that opened and closed before we looked did connect. */
     if (qp->state == SHMND_QP_ATTACHED && shmnd_relaxed32(&qp->link.theirs->opened))
         shmnd_qp_enter(qp, SHMND_QP_CONNECTED);

@@ -60,6 +60,7 @@ static inline bool shmnd_tx_drop_region(struct shmnd_qp *qp, uint32_t token)
     shmnd_tx_retire(qp); /* what is over is not taken back */
     if (qp->state != SHMND_QP_CONNECTED)
         return true;
+    shmnd_list_withdraw(qp);
     for (uint64_t i = qp->wq_head; i != qp->wq_next; i++) {
         struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
         if (w->moved || w->state != SHMND_WQE_SENT || !shmnd_wqe_names(qp, i, token))
@@ -67,10 +68,11 @@ static inline bool shmnd_tx_drop_region(struct shmnd_qp *qp, uint32_t token)
         if (!qp->tx_busy && !shmnd_tx_is_amid_parts(qp) && shmnd_tx_unsend_after(qp, i) &&
             shmnd_tx_recall(qp, w))
             shmnd_tx_fail(w, SHMND_ACCESS_VIOLATION);
-        else if (w->large)
+        else if (w->large || w->pulled)
             settled = false;
     }
     shmnd_tx_retire(qp);
+    shmnd_tx_leave(qp);
     return settled;
 }
 
@@ -107,10 +109,10 @@ static inline bool shmnd_rx_drop_region(struct shmnd_qp *qp, uint32_t token)
     return true;
 }
 
-/* Is a large message open whose receive names the region? */
+/* Is a message open that is copied from its sender's memory, and whose receive names the region? */
 static inline bool shmnd_rx_is_filling(const struct shmnd_qp *qp, uint32_t token)
 {
-    return qp->rx_open && qp->rx_kind == SHMND_KIND_LARGE &&
+    return qp->rx_open && (qp->rx_kind == SHMND_KIND_LARGE || qp->rx_kind == SHMND_KIND_LISTED) &&
            shmnd_sges_name(qp->rx_sges, qp->rx_rqe.sges, token);
 }
 
@@ -123,7 +125,7 @@ static inline bool shmnd_rx_is_copying(const struct shmnd_qp *qp, uint32_t token
 /* May its sender still write there? */
 static inline bool shmnd_rx_is_pushed_to(const struct shmnd_qp *qp, uint32_t token)
 {
-    return shmnd_rx_is_filling(qp, token) && !qp->peer->dead &&
+    return shmnd_rx_is_filling(qp, token) && qp->rx_kind == SHMND_KIND_LARGE && !qp->peer->dead &&
            !shmnd_chunks_finished(qp->rx_job.share, &qp->rx_job.chunks);
 }
 

@@ -13,13 +13,19 @@
 
 #include "receive/consume.h"
 
+static inline enum shmnd_link_state shmnd_link_state_of(uint32_t word)
+{
+    uint32_t s = word & ~(uint32_t)SHMND_LINK_LISTS;
+    return s <= SHMND_LINK_DEAD ? (enum shmnd_link_state)s : SHMND_LINK_FAULT;
+}
+
 static inline enum shmnd_link_state shmnd_peer_state(const struct shmnd_qp *qp)
 {
     if (qp->peer->dead)
         return SHMND_LINK_DEAD;
     /* SYNC state: acquire, pairs with release in shmnd_show_state() */
-    uint32_t s = shmnd_acquire32(&qp->link.theirs->state);
-    return s <= SHMND_LINK_FAULT ? (enum shmnd_link_state)s : SHMND_LINK_FAULT;
+    enum shmnd_link_state s = shmnd_link_state_of(shmnd_acquire32(&qp->link.theirs->state));
+    return s == SHMND_LINK_DEAD ? SHMND_LINK_FAULT : s;
 }
 
 static inline void shmnd_show_state(struct shmnd_qp *qp, enum shmnd_link_state state)
@@ -73,18 +79,19 @@ static inline enum shmnd_progress shmnd_teardown_drain(struct shmnd_qp *qp)
     return qp->rx_job.kind != SHMND_JOB_NONE ? SHMND_RUN : SHMND_IDLE;
 }
 
-/* No chunk of the large message we were sending is being read over there, and
- * none will be. False: the other side is in the middle of one. */
-static inline bool shmnd_teardown_withdraw_large(struct shmnd_qp *qp)
+/* Of a Send that its reader copies, or helps to copy: has it all of it? */
+static inline bool shmnd_teardown_is_whole(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
 {
-    if (!qp->large_in_flight || qp->peer->dead)
-        return true;
-    struct shmnd_wqe *w = NULL;
-    for (uint64_t i = qp->wq_head; i != qp->wq_next; i++)
-        if (qp->wqes[i & qp->wq_mask].large && qp->wqes[i & qp->wq_mask].state == SHMND_WQE_SENT)
-            w = &qp->wqes[i & qp->wq_mask];
-    if (!w || w->moved)
-        return true;
+    if (w->pulled)
+        return shmnd_pulled_state(qp, w) == SHMND_LISTED_DONE;
+    struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
+    return w->large && !w->moved && shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
+}
+
+/* No chunk of this large message is being read over there, and none will be. False: the
+ * other side is in the middle of one. */
+static inline bool shmnd_teardown_withdraw_large(struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
     struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
     struct shmnd_share *share = &qp->link.mine->shares[w->share];
     if (shmnd_chunks_finished(share, &c))
@@ -92,9 +99,25 @@ static inline bool shmnd_teardown_withdraw_large(struct shmnd_qp *qp)
     /* Claim the rest without copying: no other chunk is begun. Those are
      * never counted, so the message can not look finished. */
     for (uint32_t i = 0; i < c.count && shmnd_chunks_claim(share, &c, false) >= 0; i++)
-        qp->withheld++;
+        w->withheld++;
     /* SYNC chunk-done: acquire, pairs with release in shmnd_chunks_count_done() */
-    return shmnd_acquire64(&share->done) + qp->withheld >= c.count;
+    return shmnd_acquire64(&share->done) + w->withheld >= c.count;
+}
+
+/* The same of all that the other side copies of ours. */
+static inline bool shmnd_teardown_withdraw(struct shmnd_qp *qp)
+{
+    bool quiet = true;
+    for (uint64_t i = qp->wq_head; i != qp->wq_next && !qp->peer->dead; i++) {
+        struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
+        if (w->state != SHMND_WQE_SENT)
+            continue;
+        if (w->pulled)
+            quiet = shmnd_pulled_cut(qp, w) && quiet;
+        else if (w->large && !w->moved)
+            quiet = shmnd_teardown_withdraw_large(qp, w) && quiet;
+    }
+    return quiet;
 }
 
 /* A receive was posted for it, and the other side did not close before it was shown. */
@@ -110,7 +133,9 @@ static inline bool shmnd_teardown_recalls_before(const struct shmnd_qp *qp, uint
 {
     for (uint64_t i = qp->wq_head; i != pos; i++) {
         const struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
-        if (w->state == SHMND_WQE_SENT && w->message >= taken && !w->proven)
+        bool stays =
+            w->proven || (!(w->flags & SHMND_OP_INVALIDATE) && shmnd_teardown_is_whole(qp, w));
+        if (w->state == SHMND_WQE_SENT && w->message >= taken && !stays)
             return true;
     }
     return false;
@@ -126,30 +151,31 @@ static inline void shmnd_teardown_make_sure(struct shmnd_qp *qp, uint64_t pos)
     }
 }
 
-/* The Send on its way before the one at `pos` that takes more than its slots: a large one, or
- * one in parts. There is one at most; `pos` when there is none. */
-static inline uint64_t shmnd_teardown_long_before(const struct shmnd_qp *qp, uint64_t pos,
-                                                  uint64_t taken)
-{
-    for (uint64_t i = qp->wq_head; i != pos; i++) {
-        const struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
-        if (w->state == SHMND_WQE_SENT && w->message >= taken && w->large)
-            return i;
-    }
-    return pos;
-}
-
-/* Makes sure that such a Send is never whole over there: its reader gets past it no more.
- * False: it may be whole, or the other side is in the middle of a chunk. */
+/* Makes sure that a Send which takes more than its slots is never whole over there: its reader gets
+ * past it no more. False: it is whole, or the other side is in the middle of a piece. */
 static inline bool shmnd_teardown_cut_short(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     if (w->moved) {
         w->cut = w->cut || shmnd_slots_recall(&qp->out, w->slot_pos);
         return w->cut;
     }
-    struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
-    return shmnd_teardown_withdraw_large(qp) &&
-           !shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
+    return (w->pulled ? shmnd_pulled_cut(qp, w) : shmnd_teardown_withdraw_large(qp, w)) &&
+           !shmnd_teardown_is_whole(qp, w);
+}
+
+/* The oldest Send on its way before the one at `pos` that takes more than its slots and is not
+ * whole, when it is cut short and nothing before it goes back; `pos` when there is none. */
+static inline uint64_t shmnd_teardown_cut_before(struct shmnd_qp *qp, uint64_t pos, uint64_t taken)
+{
+    for (uint64_t i = qp->wq_head; i != pos; i++) {
+        struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
+        if (w->state != SHMND_WQE_SENT || w->message < taken || !(w->large || w->pulled) ||
+            shmnd_teardown_is_whole(qp, w))
+            continue;
+        bool cut = !shmnd_teardown_recalls_before(qp, i, taken) && shmnd_teardown_cut_short(qp, w);
+        return cut ? i : pos;
+    }
+    return pos;
 }
 
 /* What cannot be taken back was claimed over there or is sure to be: do both sides agree
@@ -161,7 +187,7 @@ static inline bool shmnd_teardown_agreed(struct shmnd_qp *qp, struct shmnd_wqe *
     /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
     if (shmnd_acquire64(&qp->link.theirs->taken) > w->message)
         return true;
-    if (!w->large || w->moved) {
+    if ((!w->large && !w->pulled) || w->moved) {
         if (!shmnd_teardown_sure(qp, w) || shmnd_teardown_recalls_before(qp, pos, taken))
             return false;
         shmnd_teardown_make_sure(qp, pos);
@@ -181,19 +207,18 @@ static inline bool shmnd_teardown_recall(struct shmnd_qp *qp)
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
     for (uint64_t i = qp->wq_next; i-- != qp->wq_head;) {
         struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
-        bool parts = w->moved != 0, large = w->large && !parts;
+        bool parts = w->moved != 0, shared = (w->large || w->pulled) && !parts;
         if (w->state != SHMND_WQE_SENT || w->message < taken)
             continue;
-        if (large && !(w->flags & SHMND_OP_INVALIDATE) &&
+        if (shared && !(w->flags & SHMND_OP_INVALIDATE) &&
             !shmnd_teardown_recalls_before(qp, i, taken))
             continue;
         if (parts ? shmnd_slots_recall(&qp->out, w->slot_pos) : shmnd_tx_recall(qp, w)) {
             shmnd_tx_fail(w, SHMND_CANCELED);
             continue;
         }
-        uint64_t at = shmnd_teardown_long_before(qp, i, taken);
-        if (at == i || shmnd_teardown_recalls_before(qp, at, taken) ||
-            !shmnd_teardown_cut_short(qp, &qp->wqes[at & qp->wq_mask]))
+        uint64_t at = shmnd_teardown_cut_before(qp, i, taken);
+        if (at == i)
             return shmnd_teardown_agreed(qp, w, i, taken);
         i = at;
     }
@@ -224,10 +249,9 @@ static inline bool shmnd_teardown_delivered(const struct shmnd_qp *qp, const str
         return true;
     if (!theirs_go_on || (w->flags & SHMND_OP_INVALIDATE))
         return false;
-    if (!w->large || w->moved)
+    if ((!w->large && !w->pulled) || w->moved)
         return shmnd_teardown_sure(qp, w);
-    struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
-    return shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
+    return shmnd_teardown_is_whole(qp, w);
 }
 
 /* Has this Invalidate done all it does? What the other side tried in its window since it was
@@ -264,7 +288,6 @@ static inline void shmnd_teardown_cancel_requests(struct shmnd_qp *qp, bool thei
         shmnd_tx_pass(qp);
     }
     qp->wq_next = qp->wq_head;
-    qp->large_in_flight = false;
     shmnd_count_requests(qp);
     shmnd_put64(&qp->counters->waiting_ns, 0);
 }
@@ -315,9 +338,9 @@ static inline enum shmnd_progress shmnd_teardown_step(struct shmnd_qp *qp, uint6
      * word, and begins nothing towards a side that closes. */
     if (qp->rx_unbinding && patient)
         return SHMND_IDLE; /* its sender is still in the window that it gave back */
-    shmnd_tx_retire_up_to(qp, qp->initiator_cq->bound); /* what is proven by now stays */
-    if (theirs_go_on && (!shmnd_teardown_recall(qp) || !shmnd_teardown_withdraw_large(qp)) &&
-        patient)
+    shmnd_tx_retire_up_to(qp, qp->initiator_cq->bound); /* Sends that are proven by now stay */
+    shmnd_list_withdraw(qp);
+    if (theirs_go_on && (!shmnd_teardown_recall(qp) || !shmnd_teardown_withdraw(qp)) && patient)
         return SHMND_IDLE;
     SHMND_KILL_POINT("down-recalled");
     /* What the other side took may be why it ended the connection. */

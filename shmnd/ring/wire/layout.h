@@ -13,7 +13,7 @@
 #include "wire/atomics.h"
 #include "wire/kill_point.h"
 
-#define SHMND_LAYOUT_VERSION 5u
+#define SHMND_LAYOUT_VERSION 6u
 #define SHMND_LINK_MAGIC 0x6b6e696c646e6d73ull /* "smndlink" */
 
 /* ---- the slot ring: one per direction of a link ------------------------- */
@@ -21,18 +21,28 @@
 #define SHMND_SLOT_BYTES 64u
 #define SHMND_HEAD_PAYLOAD 48u
 #define SHMND_TAIL_PAYLOAD 56u
-#define SHMND_RING_SLOTS 256u
+/* Both ends compute how many slots a ring has (shmnd_ring_slots): usually so many, fewer where few
+ * messages can be on their way, and more where more can have a receive posted for them. */
+#define SHMND_RING_USUAL 256u
+#define SHMND_RING_LEAST 32u
+
+/* Bytes of a message that takes so many slots. */
+#define SHMND_SLOTS_HOLD(slots) (SHMND_HEAD_PAYLOAD + ((slots) - 1u) * SHMND_TAIL_PAYLOAD)
 /* A message that fits in a quarter of the ring can always be written in full
  * once the reader, who returns space a quarter at a time, has caught up. */
 #define SHMND_EAGER_MAX (SHMND_HEAD_PAYLOAD + 63u * SHMND_TAIL_PAYLOAD)
 /* One that fits in three quarters is written when there is room, and not waited for. */
 #define SHMND_EAGER_LONGEST (SHMND_HEAD_PAYLOAD + 191u * SHMND_TAIL_PAYLOAD)
 
+_Static_assert(SHMND_EAGER_MAX == SHMND_SLOTS_HOLD(SHMND_RING_USUAL / 4), "a quarter");
+_Static_assert(SHMND_EAGER_LONGEST == SHMND_SLOTS_HOLD(SHMND_RING_USUAL / 4 * 3), "the rest");
+
 enum shmnd_kind {
     SHMND_KIND_EAGER = 1, /* payload in the slots */
     SHMND_KIND_PLACED,    /* already in the memory of the receive it names */
     SHMND_KIND_LARGE,     /* extents of the source; copied by whoever claims a chunk */
     SHMND_KIND_PART,      /* a piece of a message that neither side can reach at the other's */
+    SHMND_KIND_LISTED,    /* in no slot: its reader found it in the backlog */
 };
 
 enum shmnd_slot_flag {
@@ -101,6 +111,29 @@ _Static_assert(sizeof(struct shmnd_extent) == 16, "ABI of a large message");
 _Static_assert(sizeof(struct shmnd_shared_extent) == 16, "ABI of the link");
 _Static_assert(sizeof(struct shmnd_posted) == 16, "ABI of the link");
 
+/* ---- Sends that wait, listed for a reader that comes first (backlog.h) ------------ */
+
+/* The lowest bits of `word`. */
+enum shmnd_listed_state {
+    SHMND_LISTED_NOT = 0, /* free, or its sender has it back */
+    SHMND_LISTED_OPEN,    /* the side that swaps the word first carries the Send out */
+    SHMND_LISTED_TAKEN,   /* by the reader, who copies nothing of it at this moment */
+    SHMND_LISTED_COPYING, /* by the reader, who is copying a piece of it */
+    SHMND_LISTED_DONE,    /* by the reader, who has all of it */
+    SHMND_LISTED_CUT,     /* its sender ends the connection: no further piece */
+    SHMND_LISTED_MASK = 7,
+};
+
+/* Followed by the extents of its source; the stride is fixed when the link is made. The entry of
+ * message k is that of k masked. Its sender writes it but for `word`, which the reader swaps. */
+struct shmnd_listed {
+    shmnd_word64 word; /* number of the listing << 3 | enum shmnd_listed_state */
+    shmnd_word64
+        shape; /* token << 32 | low bits of k << 16 | enum shmnd_slot_flag << 8 | extents */
+};
+
+_Static_assert(sizeof(struct shmnd_listed) == 16, "ABI of the link");
+
 /* ---- one side of a link: written by the process of that side ------------- */
 
 enum shmnd_link_state {
@@ -110,6 +143,8 @@ enum shmnd_link_state {
     SHMND_LINK_CLOSED,
     SHMND_LINK_FAULT,
     SHMND_LINK_DEAD, /* never stored: how a dead process's side is read */
+    /* Besides, while the connection lives: Sends of this side are listed. */
+    SHMND_LINK_LISTS = 1 << 8,
 };
 
 /* The chunks of one large message. */
@@ -123,7 +158,7 @@ struct shmnd_share {
 
 struct shmnd_side {
     /* line 0: quiet. The other side reads it with every message. */
-    shmnd_word32 state;        /* enum shmnd_link_state */
+    shmnd_word32 state;        /* enum shmnd_link_state, with SHMND_LINK_LISTS */
     shmnd_word32 closing;      /* set before the last look at the ring */
     shmnd_word32 wants_credit; /* a request here waits for a receive or for ring space */
     shmnd_word32 fault;        /* why the first untaken message failed: a status, or 0 */
@@ -157,69 +192,30 @@ _Static_assert(sizeof(struct shmnd_side) == 640, "ABI of the link");
 
 /* ---- the link segment ---------------------------------------------------- */
 
+/* The description that each end has of the other one: of the active side, and of the passive one. */
+struct shmnd_link_shape {
+    uint32_t receives[2]; /* published entries */
+    uint32_t extents[2];  /* per entry */
+    uint32_t requests[2]; /* of the initiator queue, and so listed entries */
+    uint32_t elements[2]; /* per entry */
+    uint32_t slots[2];    /* of the ring that it writes: shmnd_ring_slots() */
+};
+
 /* Written by the passive side, which creates the segment, before the active
  * side can map it. Both ends were told the same numbers at rendezvous and use
  * those; the header is only compared with them. */
 struct shmnd_link_header {
     uint64_t magic;
     uint64_t bytes;
-    uint32_t receives[2]; /* published entries of the active, the passive side */
-    uint32_t extents[2];  /* per entry */
+    struct shmnd_link_shape shape;
     uint64_t connection;  /* random; names this connection in grants */
     shmnd_word32 version; /* stored last */
-    uint8_t pad[84];
+    uint8_t pad[60];
 };
 
 _Static_assert(sizeof(struct shmnd_link_header) == 128, "ABI of the link");
 
 enum { SHMND_ACTIVE = 0, SHMND_PASSIVE = 1 };
-
-struct shmnd_link_map {
-    uint64_t side_off[2];
-    uint64_t ring_off[2]; /* messages sent by that side */
-    uint64_t posted_off[2];
-    uint32_t posted_mask[2];
-    uint32_t posted_stride[2];
-    uint64_t bytes;
-};
-
-static inline uint32_t shmnd_posted_stride(uint32_t extents)
-{
-    return (uint32_t)(sizeof(struct shmnd_posted) + extents * sizeof(struct shmnd_shared_extent));
-}
-
-static inline uint32_t shmnd_pow2_at_least(uint32_t n)
-{
-    uint32_t p = 1;
-    while (p < n)
-        p <<= 1;
-    return p;
-}
-
-/* Where everything lies, from the four numbers both ends agreed on. */
-static inline struct shmnd_link_map shmnd_link_map(const uint32_t receives[2],
-                                                   const uint32_t extents[2])
-{
-    struct shmnd_link_map map;
-    uint64_t at = sizeof(struct shmnd_link_header);
-    for (int side = 0; side < 2; side++) {
-        map.side_off[side] = at;
-        at += sizeof(struct shmnd_side) + 128; /* and a gap, so sides never share a pair of lines */
-    }
-    for (int side = 0; side < 2; side++) {
-        map.ring_off[side] = at;
-        at += (uint64_t)SHMND_RING_SLOTS * SHMND_SLOT_BYTES;
-    }
-    for (int side = 0; side < 2; side++) {
-        uint32_t entries = shmnd_pow2_at_least(receives[side] ? receives[side] : 1);
-        map.posted_off[side] = at;
-        map.posted_mask[side] = entries - 1;
-        map.posted_stride[side] = shmnd_posted_stride(extents[side]);
-        at += ((uint64_t)entries * map.posted_stride[side] + 127) & ~127ull;
-    }
-    map.bytes = (at + 4095) & ~4095ull;
-    return map;
-}
 
 /* ---- the bell of a completion queue: how producers reach its owner -------- */
 

@@ -31,6 +31,7 @@
 struct shmnd_slots_writer {
     uint8_t *ring;
     const shmnd_word64 *read_pos; /* on the reader's side of the link */
+    uint64_t mask;                /* slots of the ring less one; a power of two */
     uint64_t write_pos;
     uint64_t room_pos; /* write_pos may grow up to here, by the last look at read_pos */
 };
@@ -38,18 +39,20 @@ struct shmnd_slots_writer {
 struct shmnd_slots_reader {
     uint8_t *ring;                 /* written only to claim a message */
     shmnd_word64 *read_pos_shared; /* on our side of the link */
+    uint64_t mask;
     uint64_t read_pos;
     uint64_t returned_pos;
 };
 
-static inline struct shmnd_slot *shmnd_slot_at(uint8_t *ring, uint64_t pos)
+static inline struct shmnd_slot *shmnd_slot_at(const struct shmnd_slots_writer *w, uint64_t pos)
 {
-    return (struct shmnd_slot *)(ring + (pos & (SHMND_RING_SLOTS - 1)) * SHMND_SLOT_BYTES);
+    return (struct shmnd_slot *)(w->ring + (pos & w->mask) * SHMND_SLOT_BYTES);
 }
 
-static inline const struct shmnd_slot *shmnd_slot_peek_at(const uint8_t *ring, uint64_t pos)
+static inline struct shmnd_slot *shmnd_slot_peek_at(const struct shmnd_slots_reader *r,
+                                                    uint64_t pos)
 {
-    return (const struct shmnd_slot *)(ring + (pos & (SHMND_RING_SLOTS - 1)) * SHMND_SLOT_BYTES);
+    return (struct shmnd_slot *)(r->ring + (pos & r->mask) * SHMND_SLOT_BYTES);
 }
 
 /* Slots that `bytes` of payload take; `bytes` is at most SHMND_EAGER_LONGEST. */
@@ -62,6 +65,24 @@ static inline uint32_t shmnd_slots_for(uint32_t bytes)
 
 /* ---- writer --------------------------------------------------------------- */
 
+/* Slots of the ring, as far as one message may have use for them. */
+static inline uint32_t shmnd_slots_useful(const struct shmnd_slots_writer *w)
+{
+    return w->mask < SHMND_RING_USUAL ? (uint32_t)w->mask + 1 : SHMND_RING_USUAL;
+}
+
+/* The most bytes that a message may have that waits for room. */
+static inline uint32_t shmnd_eager_max(const struct shmnd_slots_writer *w)
+{
+    return SHMND_SLOTS_HOLD(shmnd_slots_useful(w) / 4);
+}
+
+/* And one that is written if there is room. */
+static inline uint32_t shmnd_eager_longest(const struct shmnd_slots_writer *w)
+{
+    return SHMND_SLOTS_HOLD(shmnd_slots_useful(w) / 4 * 3);
+}
+
 static inline bool shmnd_slots_room(struct shmnd_slots_writer *w, uint32_t slots)
 {
     if (w->write_pos + slots <= w->room_pos)
@@ -70,9 +91,9 @@ static inline bool shmnd_slots_room(struct shmnd_slots_writer *w, uint32_t slots
     uint64_t read_pos = shmnd_acquire64(w->read_pos);
     /* A reader that claims to have read more than was written, or less than it
      * said before, lies; it gains nothing but that its link stands still. */
-    if (read_pos > w->write_pos || read_pos + SHMND_RING_SLOTS < w->room_pos)
+    if (read_pos > w->write_pos || read_pos + w->mask + 1 < w->room_pos)
         return false;
-    w->room_pos = read_pos + SHMND_RING_SLOTS;
+    w->room_pos = read_pos + w->mask + 1;
     return w->write_pos + slots <= w->room_pos;
 }
 
@@ -87,7 +108,7 @@ struct shmnd_slots_fill {
 
 static inline struct shmnd_slots_fill shmnd_slots_begin(struct shmnd_slots_writer *w)
 {
-    struct shmnd_slot *head = shmnd_slot_at(w->ring, w->write_pos);
+    struct shmnd_slot *head = shmnd_slot_at(w, w->write_pos);
     return (struct shmnd_slots_fill){w, w->write_pos, head->payload, SHMND_HEAD_PAYLOAD};
 }
 
@@ -99,7 +120,7 @@ static inline void shmnd_slots_add(struct shmnd_slots_fill *f, const void *data,
         from += f->left;
         bytes -= f->left;
         f->pos++;
-        struct shmnd_tail_slot *tail = (struct shmnd_tail_slot *)shmnd_slot_at(f->w->ring, f->pos);
+        struct shmnd_tail_slot *tail = (struct shmnd_tail_slot *)shmnd_slot_at(f->w, f->pos);
         shmnd_put64(&tail->ready_pos, 0); /* relaxed: ordered by the head's release */
         f->at = tail->payload;
         f->left = SHMND_TAIL_PAYLOAD;
@@ -109,7 +130,7 @@ static inline void shmnd_slots_add(struct shmnd_slots_fill *f, const void *data,
             from += SHMND_TAIL_PAYLOAD;
             bytes -= SHMND_TAIL_PAYLOAD;
             f->pos++;
-            tail = (struct shmnd_tail_slot *)shmnd_slot_at(f->w->ring, f->pos);
+            tail = (struct shmnd_tail_slot *)shmnd_slot_at(f->w, f->pos);
             shmnd_put64(&tail->ready_pos, 0);
             f->at = tail->payload;
         }
@@ -123,7 +144,7 @@ static inline void shmnd_slots_add(struct shmnd_slots_fill *f, const void *data,
 static inline void shmnd_slots_publish(struct shmnd_slots_writer *w, uint32_t length, uint8_t kind,
                                        uint8_t flags, uint32_t slots)
 {
-    struct shmnd_slot *head = shmnd_slot_at(w->ring, w->write_pos);
+    struct shmnd_slot *head = shmnd_slot_at(w, w->write_pos);
     head->length = length;
     head->kind = kind;
     head->flags = flags;
@@ -140,7 +161,7 @@ static inline void shmnd_slots_publish(struct shmnd_slots_writer *w, uint32_t le
 static inline void shmnd_slots_hold(struct shmnd_slots_writer *w, uint32_t length, uint8_t kind,
                                     uint8_t flags, uint32_t slots, bool ready)
 {
-    struct shmnd_slot *head = shmnd_slot_at(w->ring, w->write_pos);
+    struct shmnd_slot *head = shmnd_slot_at(w, w->write_pos);
     head->length = length;
     head->kind = kind;
     head->flags = flags;
@@ -153,7 +174,7 @@ static inline void shmnd_slots_hold(struct shmnd_slots_writer *w, uint32_t lengt
 static inline void shmnd_slots_show(struct shmnd_slots_writer *w, uint64_t pos)
 {
     /* SYNC slot-ready: release, pairs with acquire in shmnd_slots_peek() */
-    shmnd_release64(&shmnd_slot_at(w->ring, pos)->ready_pos, pos + 1);
+    shmnd_release64(&shmnd_slot_at(w, pos)->ready_pos, pos + 1);
 }
 
 /* Takes back the message that begins at `pos`. False: its reader was first. */
@@ -161,8 +182,7 @@ static inline bool shmnd_slots_recall(struct shmnd_slots_writer *w, uint64_t pos
 {
     uint64_t ready = pos + 1;
     /* SYNC recall: compare-and-swap, pairs with the one in shmnd_slots_claim() */
-    return shmnd_swap64(&shmnd_slot_at(w->ring, pos)->ready_pos, &ready,
-                        ready | SHMND_POS_RECALLED);
+    return shmnd_swap64(&shmnd_slot_at(w, pos)->ready_pos, &ready, ready | SHMND_POS_RECALLED);
 }
 
 /* ---- reader --------------------------------------------------------------- */
@@ -171,6 +191,7 @@ static inline bool shmnd_slots_recall(struct shmnd_slots_writer *w, uint64_t pos
 struct shmnd_arrival {
     uint32_t length;
     uint32_t slots;
+    uint32_t token; /* of a listed one */
     uint8_t kind;
     uint8_t flags;
 };
@@ -204,7 +225,7 @@ static inline uint32_t shmnd_slots_prefix(uint8_t flags)
 
 static inline bool shmnd_slots_ready(const struct shmnd_slots_reader *r)
 {
-    const struct shmnd_slot *head = shmnd_slot_peek_at(r->ring, r->read_pos);
+    const struct shmnd_slot *head = shmnd_slot_peek_at(r, r->read_pos);
     /* relaxed: only a hint, shmnd_slots_peek() checks again */
     return shmnd_relaxed64(&head->ready_pos) == r->read_pos + 1;
 }
@@ -212,7 +233,7 @@ static inline bool shmnd_slots_ready(const struct shmnd_slots_reader *r)
 static inline enum shmnd_peek shmnd_slots_peek(const struct shmnd_slots_reader *r,
                                                struct shmnd_arrival *a)
 {
-    const struct shmnd_slot *head = shmnd_slot_peek_at(r->ring, r->read_pos);
+    const struct shmnd_slot *head = shmnd_slot_peek_at(r, r->read_pos);
     /* SYNC slot-ready: acquire, pairs with release in shmnd_slots_publish() */
     uint64_t ready_pos = shmnd_acquire64(&head->ready_pos);
     if ((ready_pos & ~SHMND_POS_RECALLED) != r->read_pos + 1)
@@ -238,7 +259,7 @@ static inline bool shmnd_slots_claim(struct shmnd_slots_reader *r)
 {
     uint64_t ready = r->read_pos + 1;
     /* SYNC recall: compare-and-swap, pairs with the one in shmnd_slots_recall() */
-    return shmnd_swap64(&shmnd_slot_at(r->ring, r->read_pos)->ready_pos, &ready,
+    return shmnd_swap64(&shmnd_slot_peek_at(r, r->read_pos)->ready_pos, &ready,
                         ready | SHMND_POS_CLAIMED);
 }
 
@@ -253,7 +274,7 @@ struct shmnd_slots_drain {
 static inline struct shmnd_slots_drain shmnd_slots_open(const struct shmnd_slots_reader *r,
                                                         uint8_t flags)
 {
-    const struct shmnd_slot *head = shmnd_slot_peek_at(r->ring, r->read_pos);
+    const struct shmnd_slot *head = shmnd_slot_peek_at(r, r->read_pos);
     uint32_t prefix = shmnd_slots_prefix(flags);
     return (struct shmnd_slots_drain){r, r->read_pos, head->payload + prefix,
                                       SHMND_HEAD_PAYLOAD - prefix};
@@ -262,7 +283,7 @@ static inline struct shmnd_slots_drain shmnd_slots_open(const struct shmnd_slots
 /* The token that the message at the front names, read once. */
 static inline uint32_t shmnd_slots_token(const struct shmnd_slots_reader *r)
 {
-    return *(const volatile uint32_t *)shmnd_slot_peek_at(r->ring, r->read_pos)->payload;
+    return *(const volatile uint32_t *)shmnd_slot_peek_at(r, r->read_pos)->payload;
 }
 
 static inline void shmnd_slots_get(struct shmnd_slots_drain *d, void *data, uint32_t bytes)
@@ -273,15 +294,14 @@ static inline void shmnd_slots_get(struct shmnd_slots_drain *d, void *data, uint
         to += d->left;
         bytes -= d->left;
         d->pos++;
-        d->at = ((const struct shmnd_tail_slot *)shmnd_slot_peek_at(d->r->ring, d->pos))->payload;
+        d->at = ((const struct shmnd_tail_slot *)shmnd_slot_peek_at(d->r, d->pos))->payload;
         d->left = SHMND_TAIL_PAYLOAD;
         while (bytes > SHMND_TAIL_PAYLOAD) {
             memcpy(to, d->at, SHMND_TAIL_PAYLOAD);
             to += SHMND_TAIL_PAYLOAD;
             bytes -= SHMND_TAIL_PAYLOAD;
             d->pos++;
-            d->at =
-                ((const struct shmnd_tail_slot *)shmnd_slot_peek_at(d->r->ring, d->pos))->payload;
+            d->at = ((const struct shmnd_tail_slot *)shmnd_slot_peek_at(d->r, d->pos))->payload;
         }
     }
     memcpy(to, d->at, bytes);
@@ -309,7 +329,7 @@ static inline void shmnd_slots_return(struct shmnd_slots_reader *r)
 static inline bool shmnd_slots_pop(struct shmnd_slots_reader *r, uint32_t slots)
 {
     r->read_pos += slots;
-    if (r->read_pos - r->returned_pos < SHMND_RING_SLOTS / 4)
+    if (r->read_pos - r->returned_pos <= r->mask / 4)
         return false;
     shmnd_slots_return(r);
     return true;

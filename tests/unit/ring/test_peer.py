@@ -67,6 +67,8 @@ def refused(call: Callable[[], object], match: str) -> None:
         ({"receives": -1}, "receives=-1"),
         ({"extents": 1000}, "extents=1000"),
         ({"receives": None}, "receives=None"),
+        ({"requests": 1 << 17}, f"requests={1 << 17}"),
+        ({"elements": "4"}, "elements='4'"),
     ],
 )
 def test_a_description_that_makes_no_sense_is_refused(changes: Description, match: str) -> None:
@@ -147,3 +149,15 @@ def test_the_link_of_another_layout_is_refused() -> None:
     refused(lambda: Link.attach(_again(made), 4096, local, local), "bytes, .* needed")
     large = Segment.create(Link.create(local, local).size, label="test")
     refused(lambda: Link.attach(_again(large), large.size, local, local), "has layout 0")
+
+
+@pytest.mark.parametrize(
+    ("depth", "kibibytes"), [(1, 8), (8, 8), (16, 16), (32, 28), (64, 48), (128, 64), (300, 180)]
+)
+def test_the_memory_of_a_connection_follows_from_its_depths(depth: int, kibibytes: int) -> None:
+    with shmnd.open_adapter() as adapter:
+        queue = adapter.create_completion_queue(16)
+        pair = adapter.create_queue_pair(queue, queue, receive_depth=depth, initiator_depth=depth)
+        link = Link.create(pair._describe(), pair._describe())
+        assert link.size == kibibytes << 10
+        link.close_fd()

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The backlog: Sends that cannot be sent now, listed in the link for their reader.
+ *
+ * A Send waits in the private queue of its end when the ring has no room for it, when too many
+ * large ones are announced already, or behind one that waits. Its sender may compute from then on
+ * and call nothing more. So each is listed, with where its bytes lie, and whichever of the two
+ * moves first carries it out: its sender, who finds room by now and takes the entry back; or its
+ * reader, who has taken everything that came before, and copies the bytes by itself. Listed are
+ * the Sends behind the last one that was sent, as far as the reader can reach their memory, and
+ * none behind a request of another type, which has to be carried out first.
+ *
+ * Argument. The entry of message k holds a word with the number of the listing, which is never
+ * used again, and its state. Its sender takes it back by a swap from OPEN to NOT, its reader takes
+ * it by a swap from OPEN to TAKEN; one wins (SYNC listed). An entry is written only while its word
+ * is NOT or DONE, the number by release and last; a reader that finds the word the same before and
+ * after has read one listing, and if its swap succeeds the sender has not taken it back since.
+ * Order: the reader takes the entry of message k only when it has taken k messages and none is in
+ * the ring. The sender sends k only when it has taken the entry back, and k + 1 after it. So k is
+ * either in the ring before the reader takes k + 1, or the reader has it.
+ *
+ * Of a long message the reader copies piece by piece, each between a swap from TAKEN to COPYING and
+ * a store back. A sender that ends the connection swaps TAKEN to CUT: no piece begins after that.
+ * DONE comes with the last piece, so both sides know alike whether the message was whole. The
+ * sender gets its memory back by `taken`, or by the CUT.
+ *
+ * That there are listings stands in `state` (SHMND_LINK_LISTS), which the reader loads at each
+ * look: a poll costs nothing more where there are none. A peer that writes anything into a word
+ * gains nothing: a word that its sender did not write counts as taken, and the Send completes by
+ * `taken`.
+ * A death at any instruction leaves a listing that is never done, and the connection ends.
+ * Serves invariants 1, 2 and 3.
+ */
+#ifndef SHMND_BACKLOG_H
+#define SHMND_BACKLOG_H
+
+#include "send/match.h"
+
+static inline struct shmnd_listed *shmnd_my_listed(const struct shmnd_qp *qp, uint64_t message)
+{
+    const struct shmnd_link_end *l = &qp->link;
+    return (struct shmnd_listed *)(l->my_listed +
+                                   (message & l->my_listed_mask) * l->my_listed_stride);
+}
+
+/* Tells the reader whether there are listings. */
+static inline void shmnd_list_show(struct shmnd_qp *qp)
+{
+    uint32_t state = shmnd_relaxed32(&qp->link.mine->state) & ~(uint32_t)SHMND_LINK_LISTS;
+    if (qp->shows_listed == (qp->listed != 0))
+        return;
+    qp->shows_listed = qp->listed != 0;
+    /* relaxed: the entries have an order of their own */
+    shmnd_put32(&qp->link.mine->state, qp->shows_listed ? state | SHMND_LINK_LISTS : state);
+    SHMND_KILL_POINT("listings-shown");
+}
+
+/* The flags of a message: as it is asked for, and whether its reader is to claim it. */
+static inline uint8_t shmnd_tx_slot_flags(uint32_t op_flags, bool ack)
+{
+    return (uint8_t)((op_flags & SHMND_OP_SOLICIT ? SHMND_SLOT_SOLICITED : 0) |
+                     (op_flags & SHMND_OP_INVALIDATE ? SHMND_SLOT_INVALIDATE | SHMND_SLOT_ACK : 0) |
+                     (ack ? SHMND_SLOT_ACK : 0));
+}
+
+/* ---- where the bytes lie --------------------------------------------------------------- */
+
+/* Does one of these SGEs lie in private memory? */
+static inline bool shmnd_tx_has_private(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
+                                        uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (sges[i].length &&
+            shmnd_region_of(qp->registry, sges[i].token)->segment == SHMND_PRIVATE_MEMORY)
+            return true;
+    return false;
+}
+
+/* Can the other side read the memory of these SGEs? */
+static inline bool shmnd_tx_pullable(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
+                                     uint32_t n)
+{
+    return shmnd_relaxed32(&qp->link.theirs->reaches) == 1 || !shmnd_tx_has_private(qp, sges, n);
+}
+
+/* The stretches of a request's source as the other side reaches them. Gives their number. */
+static inline uint32_t shmnd_tx_extents(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
+                                        uint32_t n, struct shmnd_extent *x)
+{
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct shmnd_region *region = shmnd_region_of(qp->registry, sges[i].token);
+        bool shared = region->segment != SHMND_PRIVATE_MEMORY;
+        if (sges[i].length == 0)
+            continue;
+        x[used].segment = region->segment;
+        x[used].offset =
+            shared ? region->offset + (sges[i].address - region->base) : sges[i].address;
+        x[used].length = sges[i].length;
+        used++;
+    }
+    return used;
+}
+
+/* Where the bytes of the Send at `pos` lie, if the other side can read them; -1: it cannot. */
+static inline int shmnd_list_extents(struct shmnd_qp *qp, uint64_t pos, struct shmnd_extent *x)
+{
+    const struct shmnd_wqe *w = &qp->wqes[pos & qp->wq_mask];
+    const struct shmnd_sge *sges = shmnd_wqe_sges(qp, pos);
+    struct shmnd_spans from;
+    if (w->flags & SHMND_OP_INLINE) {
+        x[0].segment = SHMND_PRIVATE_MEMORY;
+        x[0].offset = (uint64_t)(uintptr_t)shmnd_wqe_inline(qp, pos);
+        x[0].length = (uint32_t)w->length;
+        return w->length == 0 ? 0 : shmnd_relaxed32(&qp->link.theirs->reaches) == 1 ? 1 : -1;
+    }
+    if (!shmnd_local_spans(qp->registry, sges, w->sges, 0, &from) ||
+        !shmnd_tx_pullable(qp, sges, w->sges))
+        return -1;
+    return (int)shmnd_tx_extents(qp, sges, w->sges, x);
+}
+
+/* ---- listing ------------------------------------------------------------------------------ */
+
+/* Lists the Send at `pos`, which will be message `message` if it is sent. */
+static __attribute__((noinline, cold, unused)) bool shmnd_list_one(struct shmnd_qp *qp,
+                                                                   uint64_t pos, uint64_t message)
+{
+    struct shmnd_wqe *w = &qp->wqes[pos & qp->wq_mask];
+    struct shmnd_listed *entry = shmnd_my_listed(qp, message);
+    struct shmnd_shared_extent *to = (struct shmnd_shared_extent *)(entry + 1);
+    struct shmnd_extent x[SHMND_MAX_SGE];
+    /* SYNC listed: acquire, pairs with release in shmnd_run_pull() */
+    uint32_t state = shmnd_acquire64(&entry->word) & SHMND_LISTED_MASK;
+    if (w->state != SHMND_WQE_QUEUED || w->moved ||
+        (state != SHMND_LISTED_NOT && state != SHMND_LISTED_DONE))
+        return false;
+    int n = shmnd_list_extents(qp, pos, x);
+    if (n < 0)
+        return false;
+    uint64_t flags = shmnd_tx_slot_flags(w->flags, true);
+    /* SYNC listed: fence, pairs with the fence in shmnd_rx_read_listed() */
+    shmnd_stores_before();
+    for (int i = 0; i < n; i++) {
+        shmnd_put64(&to[i].offset, x[i].offset);
+        shmnd_put64(&to[i].place, (uint64_t)x[i].segment << 32 | x[i].length);
+    }
+    shmnd_put64(&entry->shape, (uint64_t)w->remote_token << 32 | (message & 0xffff) << 16 |
+                                   flags << 8 | (uint64_t)n);
+    w->message = message;
+    w->listing = ++qp->listings << 3 | SHMND_LISTED_OPEN;
+    qp->listed++;
+    SHMND_KILL_POINT("listing-written");
+    /* SYNC listed: release, pairs with acquire in shmnd_rx_read_listed() */
+    shmnd_release64(&entry->word, w->listing);
+    SHMND_KILL_POINT("send-listed");
+    return true;
+}
+
+/* Lists what waits and is not listed yet: the request at `wq_next`, unless it is being carried
+ * out, and the Sends behind it. Gives the flags of new listings, with SHMND_SLOT_ACK; 0: there is none. */
+static __attribute__((noinline, cold, unused)) uint8_t shmnd_list_rest(struct shmnd_qp *qp)
+{
+    uint8_t flags = 0;
+    for (uint64_t pos = qp->wq_next; pos != qp->wq_tail; pos++) {
+        struct shmnd_wqe *w = &qp->wqes[pos & qp->wq_mask];
+        bool running = pos == qp->wq_next && qp->tx_busy && qp->tx_job.request == pos;
+        if (w->type != SHMND_SEND)
+            break;
+        if (!w->listing && !running) {
+            if (!shmnd_list_one(qp, pos, qp->messages + (pos - qp->wq_next)))
+                break;
+            flags |= shmnd_tx_slot_flags(w->flags, true);
+        }
+        if (qp->wq_listed > pos + 1)
+            pos = qp->wq_listed - 1; /* all up to there are */
+        qp->wq_listed = pos + 1;
+    }
+    return flags;
+}
+
+/* The Send at `wq_next` is the reader's: it is sent, and completes when it is taken. */
+static inline void shmnd_list_yield(struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
+    w->recalled = qp->recalled;
+    w->pulled = true;
+    w->state = SHMND_WQE_SENT;
+    qp->messages++;
+    qp->listed--;
+    qp->wq_next++;
+    if (w->flags & SHMND_OP_INVALIDATE)
+        qp->wq_unsure = qp->wq_next;
+    shmnd_count_sent(qp, w->length);
+}
+
+/* Its sender's alone, by a swap. */
+static inline bool shmnd_list_swap_back(struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
+    uint64_t word = w->listing;
+    /* SYNC listed: compare-and-swap, pairs with the one in shmnd_rx_claim_listed() */
+    if (!shmnd_swap64(&shmnd_my_listed(qp, w->message)->word, &word,
+                      w->listing & ~(uint64_t)SHMND_LISTED_MASK))
+        return false;
+    SHMND_KILL_POINT("listing-taken-back");
+    w->listing = 0;
+    qp->listed--;
+    return true;
+}
+
+/* Takes the request at `wq_next` back, for its sender to carry out. False: the reader has it. */
+static inline bool shmnd_list_own(struct shmnd_qp *qp, struct shmnd_wqe *w)
+{
+    if (!w->listing || shmnd_list_swap_back(qp, w))
+        return true;
+    shmnd_list_yield(qp, w);
+    return false;
+}
+
+/* Finds what the reader has taken. */
+static __attribute__((noinline, cold, unused)) void shmnd_list_look(struct shmnd_qp *qp)
+{
+    while (qp->wq_next != qp->wq_tail) {
+        struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
+        /* relaxed: what the reader did is known by `taken`, or by the word once more */
+        if (!w->listing || shmnd_relaxed64(&shmnd_my_listed(qp, w->message)->word) == w->listing)
+            break;
+        shmnd_list_yield(qp, w);
+    }
+}
+
+/* Takes back all that the reader has not: from then on every request is the sender's alone, or
+ * sent. */
+static __attribute__((noinline, cold, unused)) void shmnd_list_withdraw(struct shmnd_qp *qp)
+{
+    if (!qp->listed)
+        return;
+    /* Newest first: what the reader takes meanwhile comes before all that is taken back. */
+    for (uint64_t pos = qp->wq_listed; pos-- != qp->wq_next;) {
+        struct shmnd_wqe *w = &qp->wqes[pos & qp->wq_mask];
+        if (w->listing && !shmnd_list_swap_back(qp, w))
+            break;
+    }
+    shmnd_list_look(qp);
+    qp->wq_listed = qp->wq_next;
+    shmnd_list_show(qp);
+}
+
+/* ---- a message that its reader copies --------------------------------------------------- */
+
+/* Its state, by the word of its listing. */
+static inline enum shmnd_listed_state shmnd_pulled_state(const struct shmnd_qp *qp,
+                                                         const struct shmnd_wqe *w)
+{
+    /* SYNC listed: acquire, pairs with release in shmnd_run_pull() */
+    return shmnd_acquire64(&shmnd_my_listed(qp, w->message)->word) & SHMND_LISTED_MASK;
+}
+
+/* No piece of it is being read, and none will be. False: the reader is in the middle of one. */
+static inline bool shmnd_pulled_cut(struct shmnd_qp *qp, const struct shmnd_wqe *w)
+{
+    uint64_t number = w->listing & ~(uint64_t)SHMND_LISTED_MASK;
+    uint64_t word = number | SHMND_LISTED_TAKEN;
+    /* SYNC listed: compare-and-swap, pairs with the one in shmnd_run_pull() */
+    if (shmnd_swap64(&shmnd_my_listed(qp, w->message)->word, &word, number | SHMND_LISTED_CUT))
+        return true;
+    return word != (number | SHMND_LISTED_COPYING);
+}
+
+#endif
