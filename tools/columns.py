@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shmnd_bench.table import render
+from shmnd_bench.report.table import render
 
 __all__ = ["Column", "amount", "amounts", "draw", "moment", "size", "sizes", "text"]
 

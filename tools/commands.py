@@ -16,25 +16,28 @@ from typing import Any, Final, NoReturn
 from shmnd import __version__
 
 _NOUNS: Final[Mapping[str, tuple[str, Callable[[], Mapping[str, str]]]]] = {
-    "address": ("the addresses of this host", lambda: {"list": "shmnd_tools.address_list"}),
+    "address": ("the addresses of this host", lambda: {"list": "shmnd_tools.verbs.address_list"}),
     "bench": ("latency and bandwidth, also beside other transports", lambda: _bench_verbs()),
     "broker": (
         "the process through which others find each other",
-        lambda: {verb: f"shmnd_tools.broker_{verb}" for verb in ("run", "status", "stop")},
+        lambda: {verb: f"shmnd_tools.verbs.broker_{verb}" for verb in ("run", "status", "stop")},
     ),
 }
 _PLAIN: Final = {
-    "clean": ("remove what crashed processes and brokers left behind", "shmnd_tools.clean"),
-    "completion": ("the script by which a shell completes all this", "shmnd_tools.completion"),
-    "doctor": ("what stands in the way here, and what to do about it", "shmnd_tools.doctor"),
-    "info": ("what the adapter can do, and where things are", "shmnd_tools.info"),
+    "clean": ("remove what crashed processes and brokers left behind", "shmnd_tools.verbs.clean"),
+    "completion": (
+        "the script by which a shell completes all this",
+        "shmnd_tools.verbs.completion",
+    ),
+    "doctor": ("what stands in the way here, and what to do about it", "shmnd_tools.verbs.doctor"),
+    "info": ("what the adapter can do, and where things are", "shmnd_tools.verbs.info"),
     "mpiexec": (
         "start a program written for mpi4py as N ranks of this host",
-        "shmnd_tools.mpiexec",
+        "shmnd_tools.verbs.mpiexec",
     ),
-    "ps": ("the processes, their connections, and who waits for whom", "shmnd_tools.ps"),
-    "top": ("messages and bytes a second of every connection, live", "shmnd_tools.top"),
-    "trace": ("what happens on connections, as it happens", "shmnd_tools.trace"),
+    "ps": ("the processes, their connections, and who waits for whom", "shmnd_tools.verbs.ps"),
+    "top": ("messages and bytes a second of every connection, live", "shmnd_tools.verbs.top"),
+    "trace": ("what happens on connections, as it happens", "shmnd_tools.verbs.trace"),
 }
 """Nouns that need no verb."""
 

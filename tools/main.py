@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _mpiexec(arguments: Sequence[str]) -> int:
     """Run the launcher of ranks: its line ends with one of another program."""
-    from .mpiexec import run_line
+    from .verbs.mpiexec import run_line
 
     return run_line(arguments)
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shmnd_bench.table import render
+from shmnd_bench.report.table import render
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:

@@ -10,11 +10,11 @@ import os
 import time
 from typing import Any, ClassVar
 
-from ..how import USUAL
-from ..question import Kind, Question
-from ..reading import Reading, intervals, make_stamps
-from ..subject import WorkerSubject
-from ..worker import CLIENT
+from ..measure.how import USUAL
+from ..measure.question import Kind, Question
+from ..measure.reading import Reading, intervals, make_stamps
+from ..subjects.subject import WorkerSubject
+from ..workers.worker import CLIENT
 
 _SIZE = mmap.PAGESIZE
 _LINE = 64

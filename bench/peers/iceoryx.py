@@ -6,8 +6,8 @@ import importlib
 import os
 from typing import Any, ClassVar, Final
 
-from ..question import Question
-from ..worker import CLIENT
+from ..measure.question import Question
+from ..workers.worker import CLIENT
 from .two_sided import Call, TwoSided, TwoSidedEnd
 
 _DEPTH: Final = 64

@@ -11,8 +11,8 @@ import os
 import time
 from typing import Any, ClassVar
 
-from ..question import Question
-from ..reading import Reading
+from ..measure.question import Question
+from ..measure.reading import Reading
 from .memcpy import Memcpy, MemcpyEnd
 
 

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 from typing import ClassVar
 
-from ..harness import HarnessError
-from ..question import Kind, Question
+from ..measure.question import Kind, Question
+from ..workers.harness import HarnessError
 from .program import LISTEN_LIMIT, Program
 
 

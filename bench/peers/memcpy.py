@@ -12,11 +12,11 @@ import os
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from ..harness import Stage, Workers
-from ..question import Kind, Question
-from ..reading import Reading
-from ..subject import WorkerSubject
-from ..worker import CLIENT
+from ..measure.question import Kind, Question
+from ..measure.reading import Reading
+from ..subjects.subject import WorkerSubject
+from ..workers.harness import Stage, Workers
+from ..workers.worker import CLIENT
 
 
 class Memcpy(WorkerSubject):

@@ -12,10 +12,10 @@ import shutil
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..harness import Child, HarnessError, Stage, Workers, worker_arguments
-from ..question import Question
-from ..table import SMALL
-from ..worker import CLIENT
+from ..measure.question import Question
+from ..report.table import SMALL
+from ..workers.harness import Child, HarnessError, Stage, Workers, worker_arguments
+from ..workers.worker import CLIENT
 from .two_sided import Call, TwoSided, TwoSidedEnd
 
 _WINDOW = 64  # messages in flight in a stream, as in osu_bw

@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from ..question import Question
+from ..measure.question import Question
 from .two_sided import Call, TwoSided, TwoSidedEnd
 
 _LIMIT: Final = Path("/proc/sys/fs/mqueue/msgsize_max")

@@ -6,7 +6,7 @@ import multiprocessing.connection
 import platform
 from typing import Any, ClassVar
 
-from ..question import Question
+from ..measure.question import Question
 from .two_sided import Call, TwoSided, TwoSidedEnd
 
 

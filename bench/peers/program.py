@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 from typing import ClassVar, Final
 
-from ..harness import Child, HarnessError, Stage
-from ..how import USUAL
-from ..question import Question
-from ..reading import Reading
-from ..subject import Subject
-from ..worker import CLIENT, SERVER
+from ..measure.how import USUAL
+from ..measure.question import Question
+from ..measure.reading import Reading
+from ..subjects.subject import Subject
+from ..workers.harness import Child, HarnessError, Stage
+from ..workers.worker import CLIENT, SERVER
 
 LISTEN_LIMIT: Final = 10.0
 """Seconds until the server listens."""

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from itertools import repeat
 from typing import Any, ClassVar
 
-from ..how import USUAL, How, Wait
-from ..question import Kind, Question
-from ..reading import Reading, Stamps, counters, intervals, make_stamps, ticks
-from ..subject import WorkerSubject
-from ..worker import CLIENT
+from ..measure.how import USUAL, How, Wait
+from ..measure.question import Kind, Question
+from ..measure.reading import Reading, Stamps, counters, intervals, make_stamps, ticks
+from ..subjects.subject import WorkerSubject
+from ..workers.worker import CLIENT
 
 Call = Callable[[], object]
 
@@ -90,7 +90,7 @@ class TwoSidedEnd(abc.ABC):
         self, question: Question, send: Call, receive: Call, count: int, record: bool
     ) -> Reading:
         """Begin each round at its time, when the other side has long been asleep."""
-        from ..latency import clock_ns, due_times
+        from ..loops.latency import clock_ns, due_times
 
         times: Stamps = make_stamps(count)
         start = time.perf_counter()

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from typing import Any, ClassVar
 
-from ..question import Question
+from ..measure.question import Question
 from .two_sided import Call, TwoSided, TwoSidedEnd
 
 

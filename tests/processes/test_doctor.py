@@ -16,19 +16,29 @@ import pytest
 from processes.kit import Child, broker_pid, end_process, unshared
 from shmnd.broker import observer
 from shmnd.broker.place import place_of
-from shmnd_tools import (
-    check_broker,
-    check_cores,
-    check_kernel,
-    check_limits,
-    check_memory,
-    check_services,
-    doctor,
+from shmnd_tools.checks import (
+    broker as check_broker,
 )
-from shmnd_tools.cgroup import cpu_limit
-from shmnd_tools.finding import Finding, Host, Level
+from shmnd_tools.checks import (
+    cores as check_cores,
+)
+from shmnd_tools.checks import (
+    kernel as check_kernel,
+)
+from shmnd_tools.checks import (
+    limits as check_limits,
+)
+from shmnd_tools.checks import (
+    memory as check_memory,
+)
+from shmnd_tools.checks import (
+    services as check_services,
+)
+from shmnd_tools.checks.cgroup import cpu_limit
+from shmnd_tools.checks.finding import Finding, Host, Level
+from shmnd_tools.checks.tmpfiles import rule_of
 from shmnd_tools.main import main
-from shmnd_tools.tmpfiles import rule_of
+from shmnd_tools.verbs import doctor
 
 EXAMINED = """
 import contextlib, io, resource
@@ -297,7 +307,7 @@ def test_descriptors(limit: int, level: str) -> None:
 @pytest.mark.parametrize(("spare", "level"), [(32 << 20, "warning"), (1 << 30, "ok")])
 def test_address_space(spare: int, level: str) -> None:
     first = (
-        "import shmnd_tools.doctor\n"  # what it loads has its place already
+        "import shmnd_tools.verbs.doctor\n"  # what it loads has its place already
         "pages = int(open('/proc/self/statm').read().split()[0])\n"
         f"limit = pages * resource.getpagesize() + {spare}\n"
         "resource.setrlimit(resource.RLIMIT_AS, (limit, limit))"
@@ -340,8 +350,8 @@ def test_private_memory_that_nobody_else_may_read() -> None:
     # A process that is not dumpable, and whose fellows have no rights beyond those of their user.
     program = (
         "import ctypes\n"
-        "from shmnd_tools.check_kernel import look\n"
-        "from shmnd_tools.finding import Host\n"
+        "from shmnd_tools.checks.kernel import look\n"
+        "from shmnd_tools.checks.finding import Host\n"
         "os.geteuid() or os.setuid(65534)\n"
         "ctypes.CDLL(None).prctl(4, 0)\n"
         "wanted = 'private memory of peers'\n"

@@ -21,10 +21,10 @@ from shmnd.broker.observer import visit
 from shmnd.broker.place import place_of
 from shmnd.broker.protocol import Descriptor
 from shmnd.ring import Segment
-from shmnd_tools import ps, top, trace
-from shmnd_tools.counter_reader import CounterReader
 from shmnd_tools.main import main
-from shmnd_tools.scene import Scene
+from shmnd_tools.observe.counter_reader import CounterReader
+from shmnd_tools.observe.snapshot import Scene
+from shmnd_tools.verbs import ps, top, trace
 
 ME: Final = os.getpid()
 

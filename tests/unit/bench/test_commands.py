@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
-from shmnd_bench import COMMANDS, apart, environment
-from shmnd_bench.catalogue import PYTHONS_VARIABLE
-from shmnd_bench.figures import CSV_COLUMNS
+from shmnd_bench import COMMANDS
+from shmnd_bench.command import apart
+from shmnd_bench.measure import environment
+from shmnd_bench.peers.catalogue import PYTHONS_VARIABLE
+from shmnd_bench.report.figures import CSV_COLUMNS
 from shmnd_tools.main import main
 
 pytest.importorskip("hdrh", reason="pip install 'shmnd[bench]'")

@@ -11,16 +11,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shmnd_bench import harness
-from shmnd_bench.environment import choose_cpus
-from shmnd_bench.harness import HarnessError, Stage, Workers
+from shmnd_bench.measure.environment import choose_cpus
+from shmnd_bench.measure.question import Kind, Question
+from shmnd_bench.measure.reading import Reading
 from shmnd_bench.peers.libfabric import parse
 from shmnd_bench.peers.memcpy import Memcpy
 from shmnd_bench.peers.mpi import OpenMpi
 from shmnd_bench.peers.pipe import Pipe
-from shmnd_bench.question import Kind, Question
-from shmnd_bench.reading import Reading
-from shmnd_bench.worker import CLIENT
+from shmnd_bench.workers import harness
+from shmnd_bench.workers.harness import HarnessError, Stage, Workers
+from shmnd_bench.workers.worker import CLIENT
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ PING = Question(Kind.PINGPONG, 40)
 # An end that does what the size of the question says.
 UNRULY = """
 import os, signal, time
-from shmnd_bench.reading import Reading
+from shmnd_bench.measure.reading import Reading
 
 class End:
     def __init__(self, role, options):
@@ -163,7 +163,7 @@ def test_the_children_of_a_killed_benchmark_end() -> None:
     program = f"""
 import sys
 sys.path[:0] = {sys.path!r}
-from shmnd_bench.harness import Stage, Workers
+from shmnd_bench.workers.harness import Stage, Workers
 stage = Stage([])
 Workers.start(stage)
 sleeper = stage.start_linked(["sleep", "1000"])

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from shmnd import NdError, OpFlag, Sge, Status
-from shmnd_bench.how import How
-from shmnd_bench.lane import Lane
-from shmnd_bench.native import pingpong, rdma, stream, write_pingpong
-from shmnd_bench.own import ShmndEnd
-from shmnd_bench.question import Kind, Question
-from shmnd_bench.worker import CLIENT, SERVER
+from shmnd_bench.loops.lane import Lane
+from shmnd_bench.loops.native import pingpong, rdma, stream, write_pingpong
+from shmnd_bench.measure.how import How
+from shmnd_bench.measure.question import Kind, Question
+from shmnd_bench.subjects.own import ShmndEnd
+from shmnd_bench.workers.worker import CLIENT, SERVER
 
 INLINE = How(inline=64)
 KINDS = (Kind.PINGPONG, Kind.WRITE, Kind.STREAM, Kind.WRITE_STREAM)

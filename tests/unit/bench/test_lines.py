@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from shmnd_bench.control import ChannelClosed
-from shmnd_bench.lines import Exchange, serve
-from shmnd_bench.worker import SERVER, Worker
+from shmnd_bench.workers.control import ChannelClosed
+from shmnd_bench.workers.lines import Exchange, serve
+from shmnd_bench.workers.worker import SERVER, Worker
 
 
 class Script:

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from shmnd import RequestType, Status
-from shmnd_bench import bandwidth, flow, latency
-from shmnd_bench.lane import MARKS, Depths, check
-from shmnd_bench.question import Kind, Question
-from shmnd_bench.reading import Stamps, intervals, make_stamps
+from shmnd_bench.loops import bandwidth, flow, latency
+from shmnd_bench.loops.lane import MARKS, Depths, check
+from shmnd_bench.measure.question import Kind, Question
+from shmnd_bench.measure.reading import Stamps, intervals, make_stamps
 
 Loop = Callable[..., None]
 
@@ -322,7 +322,7 @@ def test_a_stall_counts_for_all_that_were_due_meanwhile(
 
     client.send = client.write = client.qp.read = answer  # type: ignore[attr-defined]
     client.qp.receive = client.qp.send = lambda sge: None  # type: ignore[method-assign,assignment]
-    monkeypatch.setattr("shmnd_bench.latency.send_acknowledgement", lambda lane: None)
+    monkeypatch.setattr("shmnd_bench.loops.latency.send_acknowledgement", lambda lane: None)
     times = make_stamps(count)
     loop(client, count, 1000.0, times)
     assert turns == count + 1

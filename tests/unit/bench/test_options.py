@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 
-from shmnd_bench import environment
-from shmnd_bench.environment import Environment, Noise, choose_cpus, listen, shared_memory_used
-from shmnd_bench.targets import core_targets
+from shmnd_bench.measure import environment
+from shmnd_bench.measure.environment import (
+    Environment,
+    Noise,
+    choose_cpus,
+    listen,
+    shared_memory_used,
+)
+from shmnd_bench.report.targets import core_targets
 from shmnd_tools.main import main
 
 
@@ -24,7 +30,10 @@ from shmnd_tools.main import main
         (["pingpong", "-s", "40,big"], "'big' is not a size from 1 to 1G"),
         (["pingpong", "-s", "40", "-a"], "not allowed with argument"),
         (["pingpong", "-e", "--wait", "poll"], "not allowed with argument"),
-        (["ping", "--engine", "native", "--face", "nd1"], "native is below both faces: --face nd1"),
+        (
+            ["ping", "--engine", "native", "--face", "nd1"],
+            "native is below both versions of the interface: --face nd1",
+        ),
         (["pingpong", "-I", "1025"], "'1025' is not a number from 0 to 1024"),
         (["read-lat", "-I", "64"], "'-I' is not an option here; --help lists the options"),
         (["pingpong", "--rate", "0"], "'0' is not a number from 0.1 to"),

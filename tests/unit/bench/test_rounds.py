@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from shmnd_bench.harness import HarnessError, Stage
-from shmnd_bench.question import Kind, Question
-from shmnd_bench.reading import Reading
-from shmnd_bench.rounds import Answers, Run
-from shmnd_bench.subject import Subject
+from shmnd_bench.measure.question import Kind, Question
+from shmnd_bench.measure.reading import Reading
+from shmnd_bench.subjects.rounds import Answers, Run
+from shmnd_bench.subjects.subject import Subject
+from shmnd_bench.workers.harness import HarnessError, Stage
 
 PING = Question(Kind.PINGPONG, 40)
 STREAM = Question(Kind.STREAM, 8)

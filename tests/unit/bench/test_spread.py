@@ -3,9 +3,9 @@
 
 import pytest
 
-from shmnd_bench.question import Kind, Question, format_size
-from shmnd_bench.spread import Spread
-from shmnd_bench.table import Notes, in_unit, number, render, unit
+from shmnd_bench.measure.question import Kind, Question, format_size
+from shmnd_bench.measure.spread import Spread
+from shmnd_bench.report.table import Notes, in_unit, number, render, unit
 
 
 def test_a_spread_is_the_median_and_the_range() -> None:

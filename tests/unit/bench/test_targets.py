@@ -3,17 +3,10 @@
 
 import pytest
 
-from shmnd_bench.question import Kind, Question
-from shmnd_bench.rounds import Answers
-from shmnd_bench.table import Notes
-from shmnd_bench.targets import (
-    SEND,
-    Target,
-    core_targets,
-    judge,
-    judge_footprint,
-    summary,
-)
+from shmnd_bench.measure.question import Kind, Question
+from shmnd_bench.report.table import Notes
+from shmnd_bench.report.targets import SEND, Target, core_targets, judge, judge_footprint, summary
+from shmnd_bench.subjects.rounds import Answers
 
 STREAM = Question(Kind.STREAM, 1 << 20)
 

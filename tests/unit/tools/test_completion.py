@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from shmnd_tools.commands import whole_parser
-from shmnd_tools.completion_scripts import SCRIPTS
-from shmnd_tools.completion_tree import Command, Option, Takes, commands_of
+from shmnd_tools.completions.scripts import SCRIPTS
+from shmnd_tools.completions.tree import Command, Option, Takes, commands_of
 from shmnd_tools.main import main
 
 END = "--end--"

@@ -14,9 +14,10 @@ import pytest
 
 from shmnd import AdapterFlag, NdError, Provider, Status, __version__
 from shmnd.info import LIMITS
-from shmnd_tools import broker_stop, columns
+from shmnd_tools import columns
 from shmnd_tools.commands import in_order, parser_of, whole_parser
 from shmnd_tools.main import main
+from shmnd_tools.verbs import broker_stop
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

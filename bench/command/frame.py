@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The frame of every run: look at the machine, measure, and give the report in all its forms."""
+
+import argparse
+import dataclasses
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from ..measure import histogram
+from ..measure.environment import Environment, choose_cpus
+from ..measure.question import Question
+from ..report import figures, plot
+from ..subjects.rounds import Answers, Record, Run
+from ..subjects.subject import Subject
+from . import apart, options
+
+SCHEMA = 2
+"""Version of the form of JSON reports."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """What a benchmark found: for people and for programs."""
+
+    text: str
+    data: dict[str, Any]
+    failed: bool = False
+    """What the command is for could not be measured."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Extent:
+    """How much is measured."""
+
+    rounds: int
+    seconds: float
+    count: int | None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> "Extent":
+        """Read the options, with their defaults."""
+        return cls(
+            args.rounds or (options.QUICK_ROUNDS if args.quick else options.ROUNDS),
+            args.seconds or (options.QUICK_SECONDS if args.quick else options.SECONDS),
+            args.iterations,
+        )
+
+    def describe(self) -> str:
+        """Say it in words."""
+        each = f"{self.count:,} messages" if self.count else f"{self.seconds:g} s"
+        return f"{self.rounds} rounds of {each} each"
+
+
+def perform(
+    args: argparse.Namespace,
+    questions: Sequence[Question],
+    subjects: Sequence[Subject],
+    conclude: Callable[[Answers], Report],
+    *,
+    record: Record = Record.NEVER,
+) -> int:
+    """Run a benchmark as the options say, and print and write its report; or be a server.
+
+    `record` says whether each round of a loop is timed by itself.
+    """
+    if args.server is not None:
+        return apart.serve(args)
+    check_outputs(args)
+    cpus = args.pin or choose_cpus([])
+    environment = Environment.collect(cpus)
+    extent = Extent.of(args)
+    with progress(args) as tell, apart.stage(args, cpus) as stage:
+        run = Run(
+            stage,
+            rounds=extent.rounds,
+            seconds=extent.seconds,
+            count=extent.count,
+            record=record,
+            progress=tell,
+        )
+        run.ask(questions, subjects)
+    report = conclude(run.answers)
+    data = {
+        "schema": SCHEMA,
+        "environment": environment.as_json(),
+        "warnings": environment.warnings(),
+        "versions": run.answers.versions,
+        "rounds": extent.rounds,
+        "seconds": extent.seconds,
+        "iterations": extent.count,
+        "server": apart.describe(args),
+        "answers": run.answers.as_json(),
+        **report.data,
+    }
+    write_outputs(args, run.answers, data)
+    if args.format == "json":
+        print(json.dumps(data, indent=1))
+        return int(report.failed)
+    if options.STDOUT in (args.json, args.csv, args.hdr):
+        return int(report.failed)
+    print("\n".join(environment.lines()))
+    print(", ".join(filter(None, [extent.describe(), apart.describe(args)])) + "\n")
+    print(report.text)
+    for warning in environment.warnings():
+        print(f"warning: {warning}")
+    return int(report.failed)
+
+
+def check_outputs(args: argparse.Namespace) -> None:
+    """Complain of an output that cannot be made before anything is measured."""
+    for path in (args.json, args.csv, args.hdr, args.plot):
+        if path is not None and not path.absolute().parent.is_dir():
+            args.complain(f"there is no folder {path.absolute().parent} for {path.name}")
+    if args.plot is not None and args.plot.suffix.lower() != ".png":
+        args.complain(f"--plot writes PNG files, and {args.plot.name!r} does not end in .png")
+    problems = [args.hdr and histogram.missing(), args.plot and plot.missing()]
+    for problem in filter(None, problems):
+        raise ImportError(problem)
+
+
+def write_outputs(args: argparse.Namespace, answers: Answers, data: dict[str, Any]) -> None:
+    """Write the files that were asked for."""
+    if args.json:
+        args.json.write_text(json.dumps(data, indent=1) + "\n")
+    if args.csv:
+        figures.write_csv(args.csv, answers)
+    if args.hdr:
+        histograms = ((answer, figures.histogram_of(answer)) for answer in answers)
+        histogram.write(
+            args.hdr,
+            ((f"{a.question.label}, {a.subject}", h) for a, h in histograms if h is not None),
+        )
+    if args.plot:
+        draw(args.plot, answers)
+
+
+def draw(path: Path, answers: Answers) -> None:
+    """Draw the answers; when none of them is good, say so and leave the file out."""
+    try:
+        plot.draw(path, answers)
+    except ValueError as exc:
+        print(f"warning: no picture: {exc}", file=sys.stderr)
+
+
+@contextmanager
+def progress(args: argparse.Namespace) -> Iterator[Callable[[str], None]]:
+    """Have a line that says what is going on, and an orderly end on SIGTERM."""
+    line = _Progress(args.progress)
+    before = signal.signal(signal.SIGTERM, _exit_by_signal)
+    try:
+        yield line
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        line.clear()
+
+
+class _Progress:
+    """One line on the terminal, or lines below each other where they were asked for."""
+
+    def __init__(self, wanted: bool) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._wanted = wanted
+
+    def __call__(self, text: str) -> None:
+        if self._terminal:
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+        elif self._wanted:
+            print(text, file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._terminal:
+            self("")
+
+
+def _exit_by_signal(signum: int, frame: FrameType | None) -> NoReturn:
+    # As an exception, so that the stage ends its processes.
+    raise SystemExit(128 + signum)

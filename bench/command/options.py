@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options that the benchmarks share. Letters mean what they mean in perftest."""
+
+import argparse
+import math
+import re
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Final
+
+from shmnd.info import LIMITS
+
+from ..measure.environment import choose_cpus
+from ..measure.how import How, Memory, Wait
+from ..subjects.nd1 import ShmndNd1
+from ..subjects.own import Shmnd, ShmndNative
+from ..subjects.subject import Subject
+from ..workers.leash import parse_cpus
+
+ROUNDS, SECONDS = 9, 0.2
+QUICK_ROUNDS, QUICK_SECONDS = 3, 0.05
+ALL_SIZES: Final = tuple(1 << power for power in range(1, 24))
+"""What -a stands for: 2 bytes to 8 MiB."""
+SIZE_MAX: Final = 1 << 30
+STDOUT: Final = Path("/dev/stdout")
+"""Where an output goes for which no file is named."""
+ENGINES: Final = {"python": (Shmnd,), "native": (ShmndNative,), "both": (Shmnd, ShmndNative)}
+
+_FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SIZE: Final = re.compile(r"(\d+)([kmg]?)(?:i?b)?", re.IGNORECASE)
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Add the options of every benchmark."""
+    group = parser.add_argument_group("how long, and where")
+    group.add_argument("--rounds", type=within(int, 1, 10_000), help=f"rounds (default {ROUNDS})")
+    group.add_argument(
+        *("-D", "--seconds"),
+        type=within(float, 0.001, 20),
+        help=f"seconds of each measurement of a round (default {SECONDS:g})",
+    )
+    group.add_argument(
+        *("-n", "--iterations"),
+        type=within(int, 1, 5_000_000),
+        metavar="N",
+        help="messages of each measurement, instead of seconds",
+    )
+    group.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"{QUICK_ROUNDS} rounds of {QUICK_SECONDS:g} s, unless said otherwise",
+    )
+    group.add_argument(
+        "--pin",
+        type=_cpus,
+        metavar="A,B",
+        help="CPUs of client and server (default: the first two allowed)",
+    )
+    group.add_argument("--namespace", help="namespace of the adapters (default: the usual one)")
+    group.add_argument(
+        "--progress", action="store_true", help="tell what goes on, even if nobody seems to look"
+    )
+    output = parser.add_argument_group("output")
+    for name, text in (
+        ("--json", "write all that was measured"),
+        ("--csv", "write one line per figure"),
+        (
+            "--hdr",
+            "write histograms: percentile tables if FILE ends in .hgrm, else a histogram log",
+        ),
+    ):
+        output.add_argument(
+            name,
+            type=Path,
+            nargs="?",
+            const=STDOUT,
+            metavar="FILE",
+            help=f"{text}; without FILE, instead of the table",
+        )
+    output.add_argument("--plot", type=Path, metavar="FILE.png", help="draw what was measured")
+    output.add_argument(
+        "--format", choices=("table", "json"), default="table", help="form of the output"
+    )
+    parser.set_defaults(complain=parser.error)
+
+
+def add_sizes(parser: argparse.ArgumentParser, default: int) -> None:
+    """Add the options that choose sizes."""
+    group = parser.add_argument_group("messages")
+    choice = group.add_mutually_exclusive_group()
+    choice.add_argument(
+        *("-s", "--size"),
+        type=sizes,
+        default=[default],
+        metavar="N,…",
+        dest="sizes",
+        help=f"bytes, as in 40,4K,1M (default {default})",
+    )
+    choice.add_argument(
+        *("-a", "--all"),
+        action="store_const",
+        const=list(ALL_SIZES),
+        dest="sizes",
+        help="all powers of two from 2 bytes to 8 MiB",
+    )
+    group.add_argument(
+        "--memory",
+        choices=[memory.value for memory in Memory],
+        default=Memory.SEGMENT.value,
+        help="where messages lie: allocated from the adapter, or an ordinary array",
+    )
+    group.add_argument(
+        "--validate", action="store_true", help="first send some whose every byte is looked at"
+    )
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """Add the option that chooses where the loop runs."""
+    parser.add_argument(
+        "--engine",
+        choices=tuple(ENGINES),
+        default="python",
+        help="where the loop runs: in Python through the public interface, or compiled",
+    )
+
+
+def add_interface(parser: argparse.ArgumentParser) -> None:
+    """Add the option that chooses the version of the interface."""
+    parser.add_argument(
+        "--face",
+        choices=("nd2", "nd1", "both"),
+        default="nd2",
+        help="through version 2 of the interface, through version 1, or first one, then the other",
+    )
+
+
+def subjects_of(args: argparse.Namespace) -> list[Subject]:
+    """Return what is to be measured: engines and versions of the interface."""
+    kinds: list[type[Shmnd]] = []
+    if args.face != "nd1":
+        kinds += ENGINES[args.engine]
+    elif args.engine != "python":
+        args.complain(
+            f"--engine {args.engine} is below both versions of the interface: "
+            "--face nd1 runs in Python"
+        )
+    if args.face != "nd2":
+        kinds.append(ShmndNd1)
+    return [kind(args.namespace) for kind in kinds]
+
+
+def add_queues(
+    parser: argparse.ArgumentParser, *, two_sided: bool, inline: bool, pairs: bool
+) -> None:
+    """Add the options of queue pairs, and how to wait."""
+    group = parser.add_argument_group("queues")
+    waits = group.add_mutually_exclusive_group()
+    waits.add_argument(
+        "--wait",
+        choices=("poll", "event", "hybrid"),
+        default=Wait.HYBRID.value,
+        help="look until it is there, sleep at once, or look first and then sleep (default)",
+    )
+    waits.add_argument(
+        *("-e", "--events"),
+        action="store_const",
+        const=Wait.EVENT.value,
+        dest="wait",
+        help="the same as --wait event",
+    )
+    group.add_argument(
+        *("-t", "--tx-depth"),
+        type=within(int, 1, 4096),
+        default=0,
+        metavar="N",
+        help="depth of the initiator queue",
+    )
+    if two_sided:
+        group.add_argument(
+            *("-r", "--rx-depth"),
+            type=within(int, 1, 4096),
+            default=0,
+            metavar="N",
+            help="depth of the receive queue",
+        )
+    if pairs:
+        group.add_argument(
+            *("-q", "--qp"),
+            type=within(int, 1, 1024),
+            default=1,
+            metavar="N",
+            help="queue pairs that share the traffic",
+        )
+    if inline:
+        group.add_argument(
+            *("-I", "--inline"),
+            type=within(int, 0, LIMITS.max_inline_data_size),
+            default=0,
+            metavar="N",
+            help="Sends and Writes of up to so many bytes are inline",
+        )
+    group.add_argument(
+        "--warmup",
+        type=within(int, 0, 5_000_000),
+        metavar="N",
+        help="messages before the clock runs (default: a twentieth)",
+    )
+
+
+def add_rate(parser: argparse.ArgumentParser) -> None:
+    """Add the option that opens the loop."""
+    parser.add_argument(
+        "--rate",
+        type=within(float, 0.1, 1e7),
+        default=0.0,
+        metavar="R",
+        help="start R messages per second whatever happens, and count from the intended start",
+    )
+
+
+def how_of(args: argparse.Namespace) -> How:
+    """Gather the manner of the traffic from what a command has of these options."""
+    known = vars(args)
+    return How(
+        wait=Wait(known.get("wait", Wait.HYBRID)),
+        memory=Memory(known.get("memory", Memory.SEGMENT)),
+        inline=known.get("inline", 0),
+        sends=known.get("tx_depth", 0),
+        receives=known.get("rx_depth", 0),
+        pairs=known.get("qp", 1),
+        credit=known.get("flow") == "credit",
+        rate=known.get("rate", 0.0),
+        warmup=known.get("warmup"),
+        validate=known.get("validate", False),
+    )
+
+
+def sizes(text: str) -> list[int]:
+    """Read a list of sizes."""
+    found = []
+    for word in text.split(","):
+        match = _SIZE.fullmatch(word.strip())
+        size = int(match[1]) * _FACTORS[match[2].lower()] if match else 0
+        if not 1 <= size <= SIZE_MAX:
+            raise argparse.ArgumentTypeError(f"{word!r} is not a size from 1 to 1G")
+        found.append(size)
+    return found
+
+
+def numbers(low: int, high: int) -> Callable[[str], list[int]]:
+    """Return a reader of lists of whole numbers."""
+    one = within(int, low, high)
+    return lambda text: [int(one(word)) for word in text.split(",")]
+
+
+def words(known: Collection[str]) -> Callable[[str], list[str]]:
+    """Return a reader of lists of known words."""
+
+    def read(text: str) -> list[str]:
+        for word in text.split(","):
+            if word not in known:
+                raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(known)}")
+        return text.split(",")
+
+    return read
+
+
+def within(
+    kind: Callable[[str], int] | Callable[[str], float], low: float, high: float
+) -> Callable[[str], float]:
+    """Return a reader of numbers for argparse that says which ones are allowed."""
+
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {low:g} to {high:g}")
+        return value
+
+    return read
+
+
+def _cpus(text: str) -> list[int]:
+    try:
+        return choose_cpus(parse_cpus(text))
+    except ValueError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from exc

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One connection of shmnd with all that a benchmark's loop needs at hand.
+
+The set-up is an ordinary program on the public interface: register, create the queues, post the
+first Receives, then connect; the private data carries where the peer may write.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+import shmnd
+
+from ..measure.how import Memory, Wait
+from ..measure.question import Question
+
+if TYPE_CHECKING:
+    from shmnd import Adapter, CompletionQueue, Connector, MemoryRegion, QueuePair, Result, Sge, nd1
+
+    from .nd1_lane import Ticket
+
+LIMIT = 20.0
+"""Seconds for any step of the set-up."""
+
+MARKS = 255
+"""How many marks there are for Writes."""
+
+_READ_LIMITS = 16, 16
+_RIGHTS = shmnd.MrFlag.ALLOW_REMOTE_READ | shmnd.MrFlag.ALLOW_REMOTE_WRITE
+_PRIVATE = struct.Struct("<QI")  # address and token of the inbox
+_LINE = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Depths:
+    """How much a lane has in flight."""
+
+    receives: int
+    sends: int
+    by_default: bool = False
+    """Leave the depths of the queue pair to the adapter, and use no more than said here."""
+
+    @classmethod
+    def of(cls, question: Question) -> Depths:
+        """Choose depths for a question: few for a ping-pong, and for a stream enough that
+        neither side waits for the other's turn to post.
+        """
+        if not question.is_stream:
+            depths = cls(8, 8, by_default=bool(question.idle))
+        else:
+            depths = cls(1024, 512) if question.size < 1024 else cls(32, 16)
+        asked = question.how
+        return dataclasses.replace(
+            depths,
+            receives=asked.receives or depths.receives,
+            sends=asked.sends or depths.sends,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Queues:
+    """The two completion queues of a lane; several lanes may share them."""
+
+    receive: CompletionQueue
+    initiator: CompletionQueue
+    arrived: Callable[[int], list[Result]]
+    """Wait for Receives, in the manner that was asked for."""
+
+    @classmethod
+    def create(cls, adapter: Adapter, depths: Depths, wait: Wait, lanes: int = 1) -> Queues:
+        """Make queues that hold all that `lanes` lanes may have in flight."""
+        receive = adapter.create_completion_queue(depths.receives * lanes)
+        initiator = adapter.create_completion_queue(depths.sends * lanes)
+        if wait in _SPINS:
+            receive.spin = initiator.spin = _SPINS[wait]
+        arrived = _notified(receive) if wait is Wait.NOTIFY else receive.wait
+        return cls(receive, initiator, arrived)
+
+
+_SPINS = {Wait.POLL: 3600.0, Wait.EVENT: 0.0}
+
+
+def _notified(queue: CompletionQueue) -> Callable[[int], list[Result]]:
+    """Return a way to wait that asks for a Notify and sleeps on it, looking before it sleeps."""
+    told: Any = None
+
+    def arrived(most: int) -> list[Result]:
+        nonlocal told
+        while not (results := queue.get_results(most)):
+            if told is None or told.done():
+                told = queue.notify()  # and look again: it may have come before
+            else:
+                told.result()
+        return results
+
+    return arrived
+
+
+@dataclasses.dataclass(slots=True)
+class Lane:
+    """A queue pair, its two completion queues, and registered memory on both sides."""
+
+    qp: QueuePair
+    receive_cq: CompletionQueue
+    initiator_cq: CompletionQueue
+    arrived: Callable[[int], list[Result]]
+    flags: int
+    """Of each Send and Write: INLINE for messages as short as that was asked for, else none."""
+    send: Callable[[Sge], None]
+    write: Callable[[Sge, int, int], None]
+    depths: Depths
+    region: MemoryRegion
+    outbox: numpy.ndarray
+    inbox: numpy.ndarray
+    outgoing: Sge
+    incoming: Sge
+    inbox_address: int
+    connector: Connector
+    remote_address: int = 0
+    remote_token: int = 0
+    writes: int = 0
+
+    @classmethod
+    def create(
+        cls,
+        adapter: Adapter,
+        question: Question,
+        depths: Depths,
+        queues: Queues,
+        place: int = 0,
+    ) -> Lane:
+        """Make all objects and post the first Receives; results tell the `place` of the lane."""
+        size, how = question.size, question.how
+        span = span_of(size)
+        memory = allocate(adapter, 2 * span, how.memory)
+        region = adapter.create_memory_region()
+        region.register(memory, _RIGHTS).result(LIMIT)
+        if depths.by_default:
+            qp = adapter.create_queue_pair(queues.receive, queues.initiator, context=place)
+        else:
+            qp = adapter.create_queue_pair(
+                queues.receive,
+                queues.initiator,
+                context=place,
+                receive_depth=depths.receives,
+                initiator_depth=depths.sends,
+                inline_size=how.inline,
+            )
+        inline = 0 < size <= how.inline
+        lane = cls(
+            qp=qp,
+            receive_cq=queues.receive,
+            initiator_cq=queues.initiator,
+            arrived=queues.arrived,
+            flags=shmnd.OpFlag.INLINE if inline else 0,
+            send=_send_inline(qp) if inline else qp.send,
+            write=_write_inline(qp) if inline else qp.write,
+            depths=depths,
+            region=region,
+            outbox=memory[:size],
+            inbox=memory[span : span + size],
+            outgoing=region.sge(0, size),
+            incoming=region.sge(span, size),
+            inbox_address=region.address + span,
+            connector=adapter.create_connector(),
+        )
+        for _ in range(depths.receives):
+            qp.receive(lane.incoming)
+        return lane
+
+    def first_mark(self, count: int) -> int:
+        """Return the first of the marks that the next `count` Writes carry in their last byte.
+
+        Marks go from 1 to MARKS and begin again, across runs, so none of them is what the inbox
+        holds already.
+        """
+        first = self.writes % MARKS + 1
+        self.writes += count
+        return first
+
+    def _private_data(self) -> bytes:
+        return _PRIVATE.pack(self.inbox_address, self.region.remote_token)
+
+    def _learn(self) -> None:
+        self.remote_address, self.remote_token = _PRIVATE.unpack_from(
+            self.connector.get_private_data()
+        )
+
+    def connect(self, host: str, address: tuple[str, int]) -> None:
+        """Active side."""
+        self.connector.bind((host, 0))
+        private = self._private_data()
+        self.connector.connect(self.qp, address, *_READ_LIMITS, private).result(LIMIT)
+        self._learn()
+        self.connector.complete_connect().result(LIMIT)
+
+    def accept(self) -> None:
+        """Passive side, once the connector has taken a request."""
+        self._learn()
+        self.connector.accept(self.qp, *_READ_LIMITS, self._private_data()).result(LIMIT)
+
+
+def span_of(size: int) -> int:
+    """Return the bytes that a message takes in memory, so that the next begins on a line."""
+    return -(-max(size, 1) // _LINE) * _LINE
+
+
+def allocate(adapter: Adapter | nd1.Adapter, nbytes: int, memory: Memory) -> numpy.ndarray:
+    """Return memory of which every page is there before the clock runs."""
+    if memory is Memory.PRIVATE:
+        return numpy.full(nbytes, 0, numpy.uint8)
+    shared = adapter.allocate(nbytes)
+    shared[:] = 0
+    return shared
+
+
+def _send_inline(qp: QueuePair) -> Callable[[Sge], None]:
+    send, inline = qp.send, shmnd.OpFlag.INLINE
+
+    def post(sge: Sge) -> None:
+        send(sge, flags=inline)
+
+    return post
+
+
+def _write_inline(qp: QueuePair) -> Callable[[Sge, int, int], None]:
+    write, inline = qp.write, shmnd.OpFlag.INLINE
+
+    def post(sge: Sge, address: int, token: int) -> None:
+        write(sge, address, token, flags=inline)
+
+    return post
+
+
+def check(results: Sequence[Result | Ticket]) -> int:
+    """Count completions; a failed one ends the benchmark with its status."""
+    for result in results:
+        if result.status:
+            raise RuntimeError(f"a {result.request_type.name} ended with {result.status.name}")
+    return len(results)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long until a sleeping task of an event loop has a message? A ping-pong between two loops."""
+
+import asyncio
+
+from ..measure.reading import Stamps
+from .lane import Lane, check
+from .latency import clock_ns, due_times, reap, rounds
+
+
+def pingpong(lane: Lane, count: int, first: bool, stamps: Stamps | None) -> None:
+    """Send and await an answer, one round more than `count`; both ends sleep meanwhile."""
+    asyncio.run(_begin(lane, count, stamps) if first else _answer(lane, count + 1))
+
+
+def paced_pingpong(lane: Lane, count: int, rate: float, times: Stamps) -> None:
+    """The same, each round begun at its time, when the other side has long been asleep."""
+    asyncio.run(_begin_paced(lane, count, rate, times))
+
+
+async def _begin(lane: Lane, count: int, stamps: Stamps | None) -> None:
+    for _ in rounds(count, stamps):
+        await _turn(lane)
+    await _turn(lane)
+
+
+async def _begin_paced(lane: Lane, count: int, rate: float, times: Stamps) -> None:
+    for place, due in enumerate(due_times(count + 1, rate)):
+        await _turn(lane)
+        times[place] = clock_ns() - due
+
+
+async def _turn(lane: Lane) -> None:
+    lane.send(lane.outgoing)
+    reap(lane, 1)
+    await _arrival(lane)
+
+
+async def _answer(lane: Lane, count: int) -> None:
+    for _ in range(count):
+        await _arrival(lane)
+        lane.send(lane.outgoing)
+        reap(lane, 1)
+
+
+async def _arrival(lane: Lane) -> None:
+    """Take one Receive and post it again; arm first and look then, so that none is missed."""
+    told = lane.receive_cq.notify()
+    results = lane.receive_cq.get_results(1)
+    while not results:
+        await told
+        results = lane.receive_cq.get_results(1)
+        if not results:
+            told = lane.receive_cq.notify()
+            results = lane.receive_cq.get_results(1)
+    check(results)
+    lane.qp.receive(lane.incoming)

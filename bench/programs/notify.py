@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long until a process that sleeps has a message? Both ends sleep, each in the same way.
+
+Between two rounds there is a pause, so that whoever waits is asleep and not about to be.
+"""
+
+import argparse
+import dataclasses
+
+from ..command import apart, options
+from ..command.frame import Report, perform
+from ..measure import histogram
+from ..measure.how import Wait
+from ..measure.question import Kind, Question
+from ..report.figures import LATENCY_HEADINGS, latency_cells, table
+from ..subjects.own import Shmnd
+from ..subjects.rounds import Answer, Answers, Record
+
+HELP = "latency of waking up: by a wait that sleeps at once, by Notify, and in asyncio"
+EXAMPLE = "shmnd bench notify --quick"
+
+RATE = 1000.0
+_WAYS = {"wait": Wait.EVENT, "notify": Wait.NOTIFY, "asyncio": Wait.ASYNCIO}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--ways",
+        type=options.words(_WAYS),
+        default=list(_WAYS),
+        metavar="NAME,…",
+        help=f"ways to sleep (default {','.join(_WAYS)})",
+    )
+    parser.add_argument(
+        "--rate",
+        type=options.within(float, 1, 1e5),
+        default=RATE,
+        metavar="R",
+        help=f"rounds per second (default {RATE:g})",
+    )
+    options.add_sizes(parser, 40)
+    options.add_common(parser)
+    apart.add_options(parser, "notify")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print."""
+    histogram.demand()
+    how = options.how_of(args)
+    questions = [
+        Question(Kind.PINGPONG, size, how=dataclasses.replace(how, wait=_WAYS[way]))
+        for way in args.ways
+        for size in args.sizes
+    ]
+    return perform(args, questions, [Shmnd(args.namespace)], _conclude, record=Record.ALWAYS)
+
+
+def _conclude(answers: Answers) -> Report:
+    names = {wait: way for way, wait in _WAYS.items()}
+
+    def way(answer: Answer) -> str:
+        return names[answer.question.how.wait]
+
+    text = table(answers, LATENCY_HEADINGS, latency_cells, [("way", way)])
+    text += "\ntimes are there and back: two processes wake up, one after the other"
+    return Report(text, {"command": "notify"}, any(answer.error for answer in answers))

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole comparison as one page: tables, plots, and a verdict on every target.
+
+What was measured is kept beside the page, section by section, so that a long run can be made in
+pieces and a piece again, and the page is written from what there is.
+"""
+
+import argparse
+import datetime
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from ..command import apart, options
+from ..command.frame import Extent, progress
+from ..measure.environment import Environment, choose_cpus
+from ..measure.histogram import demand
+from ..peers import catalogue
+from ..report import plot
+from ..report.table import Notes, markdown
+from ..report.targets import HEADINGS, IDLE
+from ..subjects.own import ShmndCrowd
+from ..subjects.rounds import Answers, Run
+from ..workers.harness import Stage
+from .compare import verdicts
+from .sections import SECTIONS, Section, Taken
+
+HELP = "everything beside the peers, as one Markdown page with tables and plots"
+EXAMPLE = "shmnd bench report --folder benchmarks --resume"
+
+_PAGE: Final = "report.md"
+_DATA: Final = "report.json"
+_BEGIN, _END = "<!-- figures: shmnd bench report --into -->", "<!-- end of figures -->"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("benchmarks"),
+        help="where the page and its plots are written (default: benchmarks)",
+    )
+    parser.add_argument(
+        "--sections",
+        type=options.words(SECTIONS),
+        default=list(SECTIONS),
+        metavar="NAME,…",
+        help=f"what is measured (default {','.join(SECTIONS)})",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep the sections that an earlier run has measured in the folder",
+    )
+    parser.add_argument(
+        "--into",
+        type=Path,
+        metavar="FILE",
+        help=f"also put the verdicts into FILE, between the lines {_BEGIN} and {_END}",
+    )
+    catalogue.add_options(parser)
+    options.add_common(parser)
+    apart.add_options(parser, "report")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure what is wanted, and write the page from all there is; or be a server."""
+    if args.server is not None:
+        return apart.serve(args)
+    demand()
+    problem = plot.missing()
+    if problem:
+        raise ImportError(problem)
+    if any((args.json, args.csv, args.hdr, args.plot)):
+        args.complain("report writes its own files; name their --folder")
+    if args.into and _BEGIN not in args.into.read_text():
+        args.complain(f"there is no line {_BEGIN} in {args.into}")
+    args.folder.mkdir(parents=True, exist_ok=True)
+    data = args.folder / _DATA
+    taken: dict[str, Any] = {}
+    if args.resume and data.exists():
+        taken = json.loads(data.read_text())
+    cpus = args.pin or choose_cpus([])
+    with progress(args) as tell, apart.stage(args, cpus) as stage:
+        for name in args.sections:
+            if args.resume and name in taken:
+                continue
+            taken[name] = _measure(SECTIONS[name], args, stage, tell)
+            # At once: a run that is ended later has not been in vain.
+            data.write_text(json.dumps(taken) + "\n")
+    page = write(args.folder, taken)
+    print(f"written: {page}")
+    if args.into:
+        _put_into(args.into, taken)
+    return 0
+
+
+def _measure(
+    section: Section,
+    args: argparse.Namespace,
+    stage: Stage,
+    tell: Callable[[str], None],
+) -> dict[str, Any]:
+    environment = Environment.collect(stage.cpus)
+    extent = Extent.of(args)
+    questions, subjects = section.ask(args)
+    run = Run(
+        stage,
+        rounds=extent.rounds,
+        seconds=extent.seconds * section.share,
+        count=extent.count,
+        record=section.record,
+        progress=lambda text: tell(f"{section.title}: {text}"),
+    )
+    run.ask(questions, subjects)
+    crowds = [subject for subject in subjects if isinstance(subject, ShmndCrowd)]
+    return {
+        "when": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "extent": ", ".join(filter(None, [extent.describe(), apart.describe(args)])),
+        "environment": environment.lines(),
+        "warnings": environment.warnings(),
+        "answers": run.answers.dump(),
+        "versions": run.answers.versions,
+        "facts": {"bytes_per_idle": crowds[0].bytes_per_idle} if crowds else {},
+    }
+
+
+def write(folder: Path, taken: dict[str, Any]) -> Path:
+    """Write the page and its plots; what was not measured is not on it."""
+    parts = ["# What was measured", _PREFACE]
+    for name, section in SECTIONS.items():
+        if name in taken:
+            parts += _part(folder, section, taken[name])
+    page = folder / _PAGE
+    page.write_text("\n\n".join(parts) + "\n")
+    return page
+
+
+def _part(folder: Path, section: Section, data: dict[str, Any]) -> list[str]:
+    found = Taken(Answers.load(data["answers"]), data["facts"])
+    parts = [f"## {section.title}", section.text]
+    warnings = [f"**Warning:** {warning}" for warning in data["warnings"]]
+    parts.append("\n".join(f"- {line}" for line in _circumstances(data)))
+    parts += warnings
+    if section.picture:
+        plot.draw(folder / section.picture, found.answers)
+        parts.append(f"![{section.title}]({section.picture})")
+    return [*parts, *section.tell(found)]
+
+
+def _circumstances(data: dict[str, Any]) -> list[str]:
+    versions = "; ".join(
+        f"{subject}: {', '.join(f'{name} {version}' for name, version in named.items())}"
+        for subject, named in data["versions"].items()
+        if named
+    )
+    return [f"{data['when']}, {data['extent']}", *data["environment"], versions]
+
+
+def _put_into(path: Path, taken: dict[str, Any]) -> None:
+    if "core" not in taken:
+        return
+    data = taken["core"]
+    answers, notes = Answers.load(data["answers"]), Notes()
+    judged = verdicts(answers, IDLE, data["facts"].get("bytes_per_idle"))
+    told = [
+        f"{data['when']}; {data['extent']}.\n" + "\n".join(data["environment"][:2]),
+        markdown(HEADINGS, [verdict.cells(notes) for verdict in judged]),
+        *notes.paragraphs(),
+    ]
+    before, _, rest = path.read_text().partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    block = "\n\n".join([_BEGIN, *told, _END])
+    path.write_text(f"{before}{block}{after}")
+
+
+_PREFACE: Final = (
+    "Written by `shmnd bench report`, which repeats it. All subjects of a section run in the "
+    "rounds of one run, each process pinned to a CPU of its own; nothing is compared across "
+    "sections. `shmnd` is a loop in Python over the public interface, `shmnd native` the same "
+    "loop in the compiled module. Pipe, POSIX mq and pyzmq sleep in the kernel until a message "
+    "comes, as programs use them; all others look for it without a pause. A peer that is missing "
+    "or failed has a note instead of a figure."
+)

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of the report: what each asks of whom, and how its answers are told on a page."""
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from ..measure.how import How, Wait
+from ..measure.question import Kind, Question, format_size
+from ..peers import catalogue
+from ..peers.two_sided import TwoSided
+from ..report import comparison
+from ..report.figures import LATENCY_HEADINGS, latency_cells
+from ..report.table import Notes, markdown, number
+from ..report.targets import (
+    ASLEEP,
+    AWAITED,
+    HEADINGS,
+    IDLE,
+    PRIVATE,
+    RATE,
+    SEND,
+    STREAMS,
+    WRITE,
+    summary,
+)
+from ..subjects.connecting import Connecting
+from ..subjects.mesh import Mesh
+from ..subjects.own import Shmnd, ShmndCrowd, ShmndNative
+from ..subjects.registration import Registrar
+from ..subjects.rounds import Answer, Answers, Record
+from ..subjects.subject import Subject
+from .compare import verdicts
+from .notify import RATE as WAKING_RATE
+
+_LATENCY_SIZES: Final = tuple(8 << (3 * step) for step in range(6))
+_STREAM_SIZES: Final = (8, 512, 4096, 32768, 262144, 2 << 20)
+_PROCESSES: Final = (2, 4, 8)
+_CROWDS: Final = (10, 100, 1000)
+
+
+@dataclasses.dataclass(slots=True)
+class Taken:
+    """What was measured for a section."""
+
+    answers: Answers
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """What is not an answer to a question."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Section:
+    """One part of the report."""
+
+    title: str
+    text: str
+    ask: Callable[[argparse.Namespace], tuple[list[Question], list[Subject]]]
+    tell: Callable[[Taken], list[str]]
+    record: Record = Record.NEVER
+    share: float = 1.0
+    """Part of a section's usual seconds that each of its measurements has."""
+    picture: str = ""
+    """Name of a plot of its answers."""
+
+
+def _own(args: argparse.Namespace) -> list[Subject]:
+    return [Shmnd(args.namespace), ShmndNative(args.namespace)]
+
+
+def _ask_core(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
+    questions = [SEND, WRITE, ASLEEP, AWAITED, RATE, *STREAMS, *PRIVATE]
+    questions.append(dataclasses.replace(SEND, idle=IDLE))
+    return questions, [*_own(args), ShmndCrowd(args.namespace), *catalogue.chosen(args)]
+
+
+def _tell_core(taken: Taken) -> list[str]:
+    notes = Notes()
+    judged = verdicts(taken.answers, IDLE, taken.facts.get("bytes_per_idle"))
+    questions = list(dict.fromkeys(answer.question for answer in taken.answers))
+    return [
+        "### Targets",
+        markdown(HEADINGS, [verdict.cells(notes) for verdict in judged]),
+        summary(judged).capitalize() + ".",
+        "### Every figure",
+        markdown(comparison.HEADINGS, comparison.rows(taken.answers, questions, notes)),
+        *notes.paragraphs(),
+    ]
+
+
+def _ask_sizes(
+    kind: Kind, sizes: Sequence[int]
+) -> Callable[[argparse.Namespace], tuple[list[Question], list[Subject]]]:
+    def ask(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
+        questions = [Question(kind, size) for size in sizes]
+        return questions, [*_own(args), *catalogue.chosen(args)]
+
+    return ask
+
+
+def _tell_grid(taken: Taken) -> list[str]:
+    """Tell one row per subject and one column per size, medians only: the rest is in the plot."""
+    notes = Notes()
+    answers = list(taken.answers)
+    questions = list(dict.fromkeys(answer.question for answer in answers))
+    rows = []
+    for subject in dict.fromkeys(answer.subject for answer in answers):
+        cells = [subject]
+        for question in questions:
+            answer = taken.answers.get(subject, question)
+            cells.append(_median(answer, notes) if answer else "")
+        rows.append(cells)
+    headings = ["subject", *(format_size(question.size) for question in questions)]
+    unit = "MB/s" if questions and questions[0].is_stream else "µs, one way"
+    return [f"Medians, in {unit}.", markdown(headings, rows), *notes.paragraphs()]
+
+
+def _median(answer: Answer, notes: Notes) -> str:
+    if answer.spread is None:
+        return notes.refer(answer.reason)
+    seconds = answer.spread.median
+    if answer.question.is_stream:
+        return number(answer.question.size / seconds / 1e6)
+    return number(seconds * 1e6)
+
+
+def _ask_verbs(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
+    kinds = (Kind.PINGPONG, Kind.WRITE, Kind.READ)
+    return [Question(kind, size) for kind in kinds for size in (40, 4096)], _own(args)
+
+
+def _ask_waking(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
+    ways = (Wait.EVENT, Wait.NOTIFY, Wait.ASYNCIO)
+    questions = [
+        Question(Kind.PINGPONG, SEND.size, how=How(wait=way, rate=WAKING_RATE)) for way in ways
+    ]
+    return questions, [Shmnd(args.namespace), *_sleeping(args)]
+
+
+def _sleeping(args: argparse.Namespace) -> list[Subject]:
+    peers = catalogue.chosen(args)
+    return [peer for peer in peers if isinstance(peer, TwoSided) and peer.sleeps]
+
+
+def _ask_setup(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
+    sizes = (4096, 1 << 20)
+    kinds = (Kind.REGISTER, Kind.DEREGISTER)
+    questions = [Question(kind, size) for kind in kinds for size in sizes]
+    subjects: list[Subject] = [Connecting(args.namespace), Registrar(args.namespace)]
+    return [Question(Kind.CONNECT, 0), *questions], subjects
+
+
+def _ask_scale(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
+    crowds = [dataclasses.replace(SEND, idle=number) for number in _CROWDS]
+    meshes = [Question(Kind.MESH, SEND.size, how=How(processes=n)) for n in _PROCESSES]
+    subjects: list[Subject] = [
+        ShmndCrowd(args.namespace),
+        *(Mesh(n, args.namespace) for n in _PROCESSES),
+    ]
+    return [*crowds, *meshes], subjects
+
+
+def _tell_times(taken: Taken) -> list[str]:
+    notes = Notes()
+    rows = [
+        [answer.question.label, answer.subject, *latency_cells(answer, notes)[1:]]
+        for answer in taken.answers
+    ]
+    headings = ("what", "subject", *LATENCY_HEADINGS[1:])
+    return [markdown(headings, rows), *notes.paragraphs()]
+
+
+SECTIONS: Final = {
+    "core": Section(
+        "Side by side",
+        "Each question is put to every subject in turn, round after round. A ratio is that of two "
+        "figures of one round; in brackets are the least and the greatest of all rounds.",
+        _ask_core,
+        _tell_core,
+    ),
+    "latency": Section(
+        "Latency over size",
+        "Ping-pong, half of a round trip. The percentiles in the plot are those of single rounds "
+        "of the smallest size, timed apart from what the means are made of.",
+        _ask_sizes(Kind.PINGPONG, _LATENCY_SIZES),
+        _tell_grid,
+        Record.APART,
+        share=0.4,
+        picture="latency.png",
+    ),
+    "bandwidth": Section(
+        "Bandwidth over size",
+        "One direction; each transport with as many messages in flight as it likes best.",
+        _ask_sizes(Kind.STREAM, _STREAM_SIZES),
+        _tell_grid,
+        share=0.4,
+        picture="bandwidth.png",
+    ),
+    "verbs": Section(
+        "Send, Write and Read",
+        "Percentiles of single rounds in µs, one way.",
+        _ask_verbs,
+        _tell_times,
+        Record.ALWAYS,
+    ),
+    "waking": Section(
+        "Waking up",
+        "A thousand ping-pongs a second between two processes that both sleep: in a wait that "
+        "sleeps at once, on the overlapped operation of a Notify, and in an event loop. µs there "
+        "and back: two wake up, one after the other. Pipe and ZeroMQ block in their call.",
+        _ask_waking,
+        _tell_times,
+        Record.ALWAYS,
+    ),
+    "setup": Section(
+        "Setting up",
+        "From Connect to the end of CompleteConnect, and Register and Deregister. µs.",
+        _ask_setup,
+        _tell_times,
+        Record.ALWAYS,
+    ),
+    "scale": Section(
+        "Many connections, many processes",
+        "One connection among idle ones on the same completion queue; and all to all, where a "
+        "round is one message from everyone to everyone. µs.",
+        _ask_scale,
+        _tell_times,
+        Record.ALWAYS,
+    ),
+}

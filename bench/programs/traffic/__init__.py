@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs that measure one kind of traffic, with the options of perftest."""

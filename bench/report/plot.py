@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures of a run: latency against size, percentile curves, bandwidth against size."""
+
+import importlib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ..measure.question import format_size
+from ..subjects.rounds import Answer
+from .figures import MEGABYTE, histogram_of
+
+INSTALL: Final = "pip install 'shmnd[bench]' (or matplotlib alone)"
+_WIDTH, _HEIGHT, _DPI = 7.0, 4.6, 110
+_COLOURS: Final = (
+    *(f"C{number}" for number in range(10)),
+    *("black", "gold", "navy", "deeppink", "darkgreen", "sienna"),
+)
+_TAILS: Final = (0, 90, 99, 99.9, 99.99, 99.999, 99.9999)
+
+
+def missing() -> str | None:
+    """Say why there can be no pictures; None when there can."""
+    try:
+        importlib.import_module("matplotlib")
+    except ImportError as exc:
+        return f"--plot needs matplotlib ({exc}): {INSTALL}"
+    return None
+
+
+def draw(path: Path, answers: Iterable[Answer], title: str = "") -> None:
+    """Draw what the answers allow, panel beside panel, into one PNG file."""
+    good = [answer for answer in answers if answer.spread is not None]
+    panels = [panel for panel in (_sizes, _curves, _bandwidths) if panel(None, good, {})]
+    if not panels:
+        raise ValueError("there is nothing to draw: no question was answered")
+    # Not through pyplot: that would look for a screen, and keep the figure.
+    figure: Any = importlib.import_module("matplotlib.figure").Figure(
+        figsize=(_WIDTH * len(panels), _HEIGHT), dpi=_DPI, layout="constrained"
+    )
+    colours: dict[str, str] = {}
+    for place, panel in enumerate(panels, 1):
+        panel(figure.add_subplot(1, len(panels), place), good, colours)
+    if title:
+        figure.suptitle(title, fontsize="medium")
+    figure.savefig(path, format="png")
+
+
+def _sizes(axes: Any, answers: Sequence[Answer], colours: dict[str, str]) -> bool:
+    """Latency against size."""
+    found = [answer for answer in answers if not answer.question.is_stream]
+    if axes is None or not found:
+        return bool(found)
+    _lines(axes, found, colours, lambda answer, seconds: seconds * 1e6)
+    axes.set(xlabel="bytes", ylabel="µs (median, least to greatest of rounds)", title="Latency")
+    return True
+
+
+def _bandwidths(axes: Any, answers: Sequence[Answer], colours: dict[str, str]) -> bool:
+    """Bandwidth against size."""
+    found = [answer for answer in answers if answer.question.is_stream]
+    if axes is None or not found:
+        return bool(found)
+    _lines(axes, found, colours, lambda answer, seconds: answer.question.size / seconds / MEGABYTE)
+    axes.set(xlabel="bytes", ylabel="MB/s", title="Bandwidth")
+    return True
+
+
+def _lines(
+    axes: Any,
+    answers: Sequence[Answer],
+    colours: dict[str, str],
+    value: Callable[[Answer, float], float],
+) -> None:
+    """Draw one line per subject and manner, with the range of its rounds."""
+    for name, row in _series(answers).items():
+        row.sort(key=lambda answer: answer.question.size)
+        sizes = [max(answer.question.size, 1) for answer in row]
+        spreads = [answer.spread for answer in row if answer.spread is not None]
+        middle = [value(a, s.median) for a, s in zip(row, spreads, strict=True)]
+        ends = [
+            sorted((value(a, s.low), value(a, s.high))) for a, s in zip(row, spreads, strict=True)
+        ]
+        below = [m - low for m, (low, _) in zip(middle, ends, strict=True)]
+        above = [high - m for m, (_, high) in zip(middle, ends, strict=True)]
+        axes.errorbar(
+            sizes,
+            middle,
+            yerr=[below, above],
+            marker="o",
+            markersize=3.5,
+            capsize=2,
+            label=name,
+            color=_colour(colours, name),
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.grid(True, which="major", alpha=0.4)
+    axes.legend(fontsize="x-small")
+
+
+def _series(answers: Sequence[Answer]) -> dict[str, list[Answer]]:
+    found: dict[str, list[Answer]] = {}
+    kinds = {answer.question.kind for answer in answers}
+    for answer in answers:
+        question = answer.question
+        words = [answer.subject, question.how.describe()]
+        if len(kinds) > 1:
+            words.insert(1, question.kind.value)
+        if question.idle:
+            words.append(f"{question.idle:,} idle")
+        found.setdefault(", ".join(filter(None, words)), []).append(answer)
+    return found
+
+
+def _curves(axes: Any, answers: Sequence[Answer], colours: dict[str, str]) -> bool:
+    """Percentile curves of the smallest message that has them."""
+    found = [answer for answer in answers if answer.samples and not answer.question.is_stream]
+    if axes is None or not found:
+        return bool(found)
+    size = min(answer.question.size for answer in found)
+    found = [answer for answer in found if answer.question.size == size]
+    for name, row in _series(found).items():
+        histogram = histogram_of(row[0])
+        if histogram is None:
+            continue
+        places, times = zip(*((_nines(p), time) for p, time in histogram.curve()), strict=True)
+        axes.plot(places, times, label=name, color=_colour(colours, name))
+    ticks = [tail for tail in _TAILS if _nines(tail) <= axes.get_xlim()[1]]
+    axes.set_xticks([_nines(tail) for tail in ticks], [f"{tail:g}" for tail in ticks])
+    axes.set_yscale("log")
+    axes.set(xlabel="percentile", ylabel="µs", title=f"Percentiles, {format_size(size)}")
+    axes.grid(True, which="major", alpha=0.4)
+    axes.legend(fontsize="x-small")
+    return True
+
+
+def _nines(percent: float) -> float:
+    """Place 90, 99, 99.9 … at equal distances."""
+    return -math.log10(1 - min(percent, 99.99999) / 100)
+
+
+def _colour(colours: dict[str, str], name: str) -> str:
+    """Return each series the same colour in every panel."""
+    return colours.setdefault(name, _COLOURS[len(colours) % len(_COLOURS)])

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain text tables and the way numbers are written in them."""
+
+import math
+from collections.abc import Sequence
+
+from ..measure.question import Question
+
+
+def render(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = "") -> str:
+    """Lay out a table; `right` has an `r` at the place of each column that is set to the right.
+
+    >>> print(render(["what", "µs"], [["Send", "0.25"]], right=" r"))
+    what    µs
+    ----  ----
+    Send  0.25
+    """
+    widths = [max(len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        return "  ".join(
+            cell.rjust(width) if right[place : place + 1] == "r" else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ).rstrip()
+
+    ruler = ["-" * width for width in widths]
+    return "\n".join(line(cells) for cells in [headings, ruler, *rows])
+
+
+class Notes:
+    """Long texts that a table refers to by number; each is told once, below it."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def refer(self, text: str) -> str:
+        """Return the reference to a text."""
+        if text not in self._texts:
+            self._texts.append(text)
+        return f"- [{self._texts.index(text) + 1}]"
+
+    def lines(self) -> list[str]:
+        """Return the texts with their numbers."""
+        return [f"[{place}] {text}" for place, text in enumerate(self._texts, 1)]
+
+    def paragraphs(self) -> list[str]:
+        """Return the texts for a page."""
+        return [line.replace("[", "\\[", 1) for line in self.lines()]
+
+
+def number(value: float) -> str:
+    """Write three significant digits, and never an exponent."""
+    if not math.isfinite(value):
+        return str(value)
+    digits = 2 - math.floor(math.log10(abs(value))) if value else 0
+    return f"{value:,.{max(digits, 0)}f}"
+
+
+def unit(question: Question) -> str:
+    """Name the unit in which people expect the answer to a question."""
+    if not question.is_stream:
+        return "µs"
+    return "M/s" if question.size < SMALL else "GB/s"
+
+
+def in_unit(question: Question, seconds: float) -> float:
+    """Turn seconds per message into the unit of the question."""
+    if not question.is_stream:
+        return seconds * 1e6
+    return (1e-6 if question.size < SMALL else question.size * 1e-9) / seconds
+
+
+def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lay out a table for a page."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |" for cells in lines
+    )
+
+
+SMALL = 1024
+"""Streams of messages below this size are told in messages per second, others in bytes."""

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Can processes find each other: the runtime directory, the broker, and what crashes left."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from shmnd import NdError
+from shmnd.broker.leftovers import find_leftovers
+from shmnd.broker.observer import visit
+from shmnd.broker.place import Place, place_of
+from shmnd.broker.protocol import VERSION
+from shmnd.handshake.queue_pair_link import QpState
+
+from ..observe.counter_reader import CounterReader
+from ..observe.snapshot import Scene
+from .finding import Finding, mebibytes, ok, problem, warning
+
+
+def look(namespace: str | None, group: str | None = None) -> Iterator[Finding]:
+    """Look at the place of a namespace, at who serves it, and at what is left over."""
+    check = "runtime directory"
+    try:
+        place = place_of(namespace, group=group)
+    except NdError as exc:
+        yield problem(
+            check,
+            str(exc),
+            "no adapter can be opened",
+            "mend what it says, or let SHMND_RUNTIME_DIR name another directory, the same for all"
+            " processes that are to meet",
+        )
+    else:
+        yield ok(check, str(place.directory))
+        yield _broker(place)
+        yield ok("processes", _processes(namespace, group))
+        with contextlib.suppress(OSError):
+            place.directory.rmdir()  # made by this check, unless a process uses it
+    yield _leftovers()
+
+
+def _processes(namespace: str | None, group: str | None) -> str:
+    """Count those that use the place, whether the broker knows them or not."""
+    counter_table = CounterReader(namespace, group)
+    counter_table.refresh()
+    scene = Scene()
+    scene.read(counter_table)
+    connections = {
+        end.words["connection"] for end in scene.ends if end.words["state"] == QpState.CONNECTED
+    }
+    return f"{len({page.pid for page in scene.pages})} processes, {len(connections)} connections"
+
+
+def _broker(place: Place) -> Finding:
+    check = "broker"
+    replace = "shmnd broker run --replace, or shmnd broker stop (connections do not notice)"
+    try:
+        with visit(place) as observer:
+            if observer is None:
+                return ok(check, "none runs; the first adapter starts one")
+            pid = observer.pid
+            counts = observer.counts()
+    except NdError as exc:
+        return problem(check, str(exc), "nobody can connect, nor open an adapter", replace)
+    spoken = counts["version"]
+    if spoken != VERSION:
+        return problem(
+            check,
+            f"pid {pid} speaks version {spoken} of the protocol, this installation {VERSION}",
+            "adapters of this installation cannot be opened in the namespace",
+            f"install one release everywhere, then {replace}; or another SHMND_NAMESPACE",
+        )
+    return ok(check, f"pid {pid}, version {spoken}; it knows {counts['processes']} processes")
+
+
+def _leftovers() -> Finding:
+    check = "leftovers"
+    stale = [each for each in find_leftovers() if each.stale]
+    if not stale:
+        return ok(check, "none")
+    return warning(
+        check,
+        f"{len(stale)}, {mebibytes(sum(each.nbytes for each in stale))}: {stale[0].path}"
+        + (", …" if len(stale) > 1 else ""),
+        "left by processes that were killed; the next start of a broker removes them too",
+        "shmnd clean",
+    )

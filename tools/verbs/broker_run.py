@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A broker in the foreground, for service managers and for looking on."""
+
+import argparse
+
+from shmnd.broker.__main__ import main as serve
+
+from ..values import seconds
+
+HELP = "run the broker in the foreground, until SIGTERM or Ctrl-C"
+EXAMPLE = "shmnd broker run --namespace lab"
+FAILURE = "another broker serves the namespace, or it cannot be served; stderr says why"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--namespace", help="namespace to serve (default: the usual one)")
+    parser.add_argument("--group", help="serve this group too (default: SHMND_GROUP, or nobody)")
+    parser.add_argument(
+        "--idle",
+        type=seconds(0, 1_000_000_000),
+        default=0.0,
+        metavar="SECONDS",
+        help="leave when nobody was here for that long (default 0: stay)",
+    )
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="take the place of a broker that runs; connections do not notice",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve, and tell on stderr who comes and goes; 1 when another broker is there already."""
+    more = [] if args.namespace is None else ["--namespace", args.namespace]
+    if args.group is not None:
+        more += ["--group", args.group]
+    if args.replace:
+        more.append("--replace")
+    return serve(["run", "--idle", str(args.idle), *more])

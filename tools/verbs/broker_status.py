@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Is a broker there, and whom does it know?"""
+
+import argparse
+from typing import Any, Final
+
+from shmnd.broker.observer import facts, visit
+from shmnd.broker.place import place_of
+from shmnd.broker.protocol import written
+
+from ..output import add_format, show_facts, show_rows
+
+HELP = "whether a broker runs, and what it knows of"
+EXAMPLE = "shmnd broker status connections"
+FAILURE = "no broker runs, or it gives no answer"
+
+_COLUMNS: Final = {
+    "processes": ("process", "pid", "adapters", "objects", "connections", "segments"),
+    "adapters": ("adapter", "process", "segments", "bytes"),
+    "listeners": ("address", "process", "backlog", "waiting", "armed"),
+    "connections": ("connection", "stage", "active", "passive"),
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "what", nargs="?", choices=tuple(_COLUMNS), help="list these instead of counting all"
+    )
+    parser.add_argument("--namespace", help="namespace of the broker (default: the usual one)")
+    parser.add_argument("--group", help="that of this group (default: SHMND_GROUP, or nobody's)")
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print counts or a list; the exit code is 1 when no broker runs."""
+    place = place_of(args.namespace, group=args.group, make=False)
+    with visit(place) as observer:
+        if args.what and observer is not None:
+            rows = [_readable(args, row) for row in observer.records(args.what)]
+            show_rows(args, rows, *_COLUMNS[args.what])
+        else:
+            show_facts(args, facts(place, observer))
+        return 1 if observer is None else 0
+
+
+def _readable(args: argparse.Namespace, row: dict[str, Any]) -> dict[str, Any]:
+    """Write addresses and ends the way people do, in tables."""
+    if args.format == "json":
+        return row
+    return {name: _text(value) for name, value in row.items()}
+
+
+def _text(value: object) -> object:
+    match value:
+        case [str(host), int(port)]:
+            return written((host, port))
+        case {"address": address, "state": state}:
+            return f"{_text(address)} ({state})"
+        case _:
+            return value

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Remove what a crash of everything left behind; what lives is never touched.
+
+The exit code is 0 when nothing stale is left, 1 when something is (found by `--dry-run`, or not to
+be removed).
+"""
+
+import argparse
+
+from shmnd.broker.leftovers import Leftover, find_leftovers, remove_leftovers
+from shmnd.broker.place import place_of
+
+from ..output import add_format, show_rows
+
+HELP = "remove what crashed processes and brokers left behind"
+EXAMPLE = "shmnd clean --dry-run"
+FAILURE = "something stale is there: found by --dry-run, or not to be removed"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only say what would be removed (exit code 1 if any)"
+    )
+    parser.add_argument("--namespace", help="this namespace only (default: all of this user)")
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show each thing and what became of it."""
+    found = find_leftovers()
+    if args.namespace is not None:
+        only = place_of(args.namespace, make=False).directory
+        found = [each for each in found if only in (each.path, each.path.parent)]
+    stayed = [each for each in found if each.stale]
+    if not args.dry_run:
+        stayed = remove_leftovers(found)
+    rows = [
+        {
+            "path": str(each.path),
+            "kind": each.kind,
+            "bytes": each.nbytes,
+            "state": _state(each, stays=each in stayed, dry=args.dry_run),
+        }
+        for each in found
+    ]
+    show_rows(args, rows, "path", "kind", "bytes", "state")
+    return 1 if stayed else 0
+
+
+def _state(each: Leftover, *, stays: bool, dry: bool) -> str:
+    if not each.stale:
+        return "in use"
+    if dry:
+        return "stale"
+    return "could not be removed" if stays else "removed"

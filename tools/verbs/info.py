@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can an adapter do here, and where do its parts lie?"""
+
+import argparse
+import dataclasses
+import os
+import platform
+from pathlib import Path
+
+import shmnd
+from shmnd.broker.place import namespace_name, runtime_dir
+from shmnd.ring.shared_memory.bounds import least_bound
+
+from ..output import add_format, show_facts
+
+HELP = "what the adapter can do, and where things are"
+EXAMPLE = "shmnd info --format json"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("address", nargs="?", help="the same as --host")
+    parser.add_argument("--host", default="127.0.0.1", help="address of the adapter")
+    parser.add_argument("--namespace", help="namespace of the adapter (default: the usual one)")
+    parser.add_argument(
+        "--config",
+        action="store_true",
+        help="print the environment variables, and the values in force, instead",
+    )
+    add_format(parser)
+
+
+def _config(args: argparse.Namespace) -> dict[str, str]:
+    """Return each variable with its value, and what follows from all of them."""
+    variables = "SHMND_NAMESPACE", "SHMND_GROUP", "SHMND_RUNTIME_DIR", "XDG_RUNTIME_DIR"
+    return {
+        **{name: os.environ.get(name, "(not set)") for name in variables},
+        "namespace": namespace_name(args.namespace),
+        "runtime_directory": str(runtime_dir(args.namespace)),
+    }
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what concerns the place first, then every field of the adapter's report."""
+    if args.config:
+        show_facts(args, _config(args))
+        return 0
+    host = args.address or args.host
+    bound = least_bound()
+    facts = {
+        "version": shmnd.__version__,
+        "folder": str(Path(shmnd.__file__).parent),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "namespace": namespace_name(args.namespace),
+        "runtime_directory": str(runtime_dir(args.namespace)),
+        "memory_free_bytes": bound.free,
+        "memory_bound": bound.name,
+        "host": host,
+    }
+    with shmnd.open_adapter(host, namespace=args.namespace) as adapter:
+        info = dataclasses.asdict(adapter.query())
+    flags = info.pop("adapter_flags")
+    abilities = {str(flag.name): flag in flags for flag in shmnd.AdapterFlag}
+    if args.format == "json":
+        show_facts(args, {**facts, **info, "adapter_flags": abilities})
+    else:
+        yes_or_no = {name: "yes" if there else "no" for name, there in abilities.items()}
+        show_facts(args, {**facts, **info, **yes_or_no})
+    return 0

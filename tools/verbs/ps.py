@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which processes use shmnd, what their connections have done, and who waits for whom.
+
+It reads what the data plane counts as it goes, and asks none of the processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from shmnd.broker.place import namespace_name
+from shmnd.handshake.queue_pair_link import QpState
+
+from ..columns import Column, amount, amounts, draw, moment, sizes, text
+from ..observe.counter_reader import CounterReader
+from ..observe.snapshot import End, Scene, heads, place
+from ..output import add_format
+
+HELP = "the processes, their connections, what they have done, and who waits for whom"
+EXAMPLE = "shmnd ps connections --format json"
+FAILURE = "no process uses the namespace"
+
+_PARTS: Final = ("processes", "connections")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("what", nargs="?", choices=_PARTS, help="show these alone")
+    parser.add_argument("--namespace", help="namespace to look at (default: the usual one)")
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look once, and tell."""
+    counter_table = CounterReader(args.namespace)
+    counter_table.refresh()
+    counter_table.tell_note()
+    scene = Scene.of(counter_table)
+    parts = {"processes": process_rows(scene), "connections": connection_rows(scene)}
+    if args.what:
+        parts = {args.what: parts[args.what]}
+    if args.format == "json":
+        print(json.dumps(parts, indent=1))
+    else:
+        print("\n\n".join(draw(_COLUMNS[name], rows) for name, rows in parts.items()))
+    if not scene.pages:
+        print(f"shmnd: {no_process(args)}", file=sys.stderr)
+    return 0 if scene.pages else 1
+
+
+def no_process(args: argparse.Namespace) -> str:
+    """Say that there is nothing to show."""
+    return f"no process uses namespace {namespace_name(args.namespace)!r}"
+
+
+# -- what is told ---------------------------------------------------------------------------------
+
+
+def process_rows(scene: Scene) -> list[dict[str, Any]]:
+    """Tell of each process, with the sums over its queue pairs."""
+    sums: dict[int, Counter[str]] = {page.pid: Counter() for page in scene.pages}
+    sleeping: dict[int, int] = {}
+    for pid, head in heads(scene.pages):
+        sums[pid].update(adapters=1, **{name: head[name] for name in _OF_ADAPTERS})
+        if head["sleepers"]:
+            sleeping[pid] = max(sleeping.get(pid, 0), head["sleeping_ns"])
+    for end in scene.ends:
+        connected = end.words["state"] == QpState.CONNECTED
+        sums[end.process.pid].update(
+            queue_pairs=1,
+            connections=int(connected),
+            sent=end.sent,
+            received=end.received,
+            **{name: end.words[name] for name in _OF_PAIRS},
+        )
+    rows = []
+    for pid, counted in sums.items():
+        process = scene.process(pid)
+        asleep = sleeping.get(pid)
+        rows.append(
+            {
+                "pid": pid,
+                "state": process.state,
+                "since": process.since,
+                **{name: counted[name] for name in _COUNTED},
+                "asleep": None if asleep is None else max(0, scene.moment_ns - asleep) * 1e-9,
+                "command": process.command,
+            }
+        )
+    return rows
+
+
+_OF_ADAPTERS: Final = ("regions", "region_bytes", "sleepers", "notifies")
+_OF_PAIRS: Final = (
+    "sent_bytes",
+    "received_bytes",
+    "reads",
+    "read_bytes",
+    "writes",
+    "written_bytes",
+    "outstanding",
+)
+_COUNTED: Final = (
+    "adapters",
+    "queue_pairs",
+    "connections",
+    "sent",
+    "received",
+    *_OF_ADAPTERS,
+    *_OF_PAIRS,
+)
+
+
+def connection_rows(scene: Scene) -> list[dict[str, Any]]:
+    """Tell of each queue pair, and of each connect that nobody has answered."""
+    rows = [connection_row(scene, end) for end in scene.ends]
+    for process, local, remote, asked, turn in scene.connects:
+        known = {
+            "pid": process.pid,
+            "state": "asking",
+            "local": local,
+            "remote": remote,
+            "peer": asked.pid,
+            "peer_state": asked.state,
+            "status": "",
+            "waits": f"{asked.text} {turn}",
+        }
+        rows.append({name: known.get(name) for name in _OF_CONNECTIONS})
+    return rows
+
+
+_OF_CONNECTIONS: Final = (
+    "pid",
+    "state",
+    "local",
+    "remote",
+    "peer",
+    "peer_state",
+    "since",
+    "sent",
+    "received",
+    *_OF_PAIRS,
+    "receives",
+    "unread",
+    "failures",
+    "status",
+    "waits",
+)
+
+
+def connection_row(scene: Scene, end: End) -> dict[str, Any]:
+    """Tell of one queue pair."""
+    peer = scene.peer(end)
+    known = {
+        "pid": end.process.pid,
+        "state": end.state,
+        "local": place(end.words["local"]),
+        "remote": place(end.words["remote"]),
+        "peer": None if peer is None else peer.pid,
+        "peer_state": None if peer is None else peer.state,
+        "since": end.words["since_ns"] * 1e-9,
+        "sent": end.sent,
+        "received": end.received,
+        **{name: end.words[name] for name in _OF_PAIRS},
+        "receives": end.receives,
+        "unread": end.unread(scene.other(end)),
+        "failures": end.words["failures"],
+        "status": end.status,
+        "waits": scene.waits(end),
+    }
+    return {name: known[name] for name in _OF_CONNECTIONS}
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+_COLUMNS: Final = {
+    "processes": (
+        text("pid", right=True),
+        text("state"),
+        Column("since", lambda row: moment(row["since"])),
+        amounts("pairs", "queue_pairs"),
+        amounts("connected", "connections"),
+        amounts("regions"),
+        sizes("memory", "region_bytes"),
+        amounts("sent"),
+        amounts("received"),
+        amounts("outstanding"),
+        Column(
+            "asleep for",
+            lambda row: "-" if row["asleep"] is None else f"{row['asleep']:.1f} s",
+            right=True,
+        ),
+        Column("command", lambda row: str(row["command"][:60])),
+    ),
+    "connections": (
+        text("pid", right=True),
+        text("state"),
+        text("local"),
+        text("remote"),
+        text("peer", right=True),
+        Column("since", lambda row: moment(row["since"])),
+        amounts("sent"),
+        sizes("bytes", "sent_bytes"),
+        amounts("received"),
+        sizes("bytes", "received_bytes"),
+        amounts("outstanding"),
+        Column("receives", lambda row: _receives(row), right=True),
+        amounts("unread"),
+        text("waits for", "waits"),
+    ),
+}
+
+
+def _receives(row: Mapping[str, Any]) -> str:
+    """Those of a shared queue belong to no queue pair; of a connect nothing is known yet."""
+    if row["receives"] is None and row["sent"] is not None:
+        return "shared"
+    return amount(row["receives"])

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens on connections, as it happens: a line for each thing that changed between two looks.
+
+The events are made here, out of the numbers that the processes keep anyway; nothing is switched on
+in them. So what lies between two looks is told together: three Sends within a millisecond are one
+line with three messages. Sizes of single messages, and the order of things within one look, are
+not to be had this way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..observe.counter_reader import CounterReader
+from ..observe.snapshot import End, Process, Scene, place
+from ..output import add_format
+from ..values import address, how_many, process_id, seconds
+
+HELP = "what happens on connections, as it happens"
+EXAMPLE = "shmnd trace --pid 4711 --for 5"
+FAILURE = "nothing was there to look at"
+
+_REFRESH: Final = 0.25
+"""Seconds between looks for adapters that are new, and at the states of processes."""
+
+_COUNTERS: Final = (
+    ("posted", "posted", None),
+    ("sent", "sent", "sent_bytes"),
+    ("recalled", "recalled", None),
+    ("received", "received", "received_bytes"),
+    ("reads", "read", "read_bytes"),
+    ("writes", "written", "written_bytes"),
+    ("failures", "failed", None),
+)
+"""Counters that only grow, the event that is told when one has, and the bytes with it."""
+
+_TEXTS: Final = {
+    "present": "is there:",
+    "came": "came:",
+    "went": "went, its process is",
+    "posted": "posted {} receive{}",
+    "sent": "sent {} message{}",
+    "recalled": "took back {} message{}",
+    "received": "received {} message{}",
+    "read": "read {} time{}",
+    "written": "wrote {} time{}",
+    "failed": "{} request{} failed, the last with",
+    "waiting": "waits for a Receive",
+    "waited": "waits no more",
+    "outstanding": "{} request{} outstanding",
+    "state": "state:",
+    "process": "its process is",
+}
+"""What people read of an event: its count and an s, its bytes, and then its detail."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that changed since the look before."""
+
+    time: float
+    end: End
+    peer: int | None
+    what: str
+    count: int | None = None
+    nbytes: int | None = None
+    detail: str = ""
+
+    def row(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "time": self.time,
+            "pid": self.end.process.pid,
+            "local": place(self.end.words["local"]),
+            "remote": place(self.end.words["remote"]),
+            "peer": self.peer,
+            "event": self.what,
+            "count": self.count,
+            "bytes": self.nbytes,
+            "detail": self.detail,
+        }
+
+    def line(self) -> str:
+        """Return it for people."""
+        clock = time.strftime("%H:%M:%S", time.localtime(self.time))
+        clock += f"{self.time % 1:.6f}"[1:]
+        ends = f"{place(self.end.words['local'])} > {place(self.end.words['remote'])}"
+        many = "" if self.count == 1 else "s"
+        text = _TEXTS[self.what].format(f"{self.count:,}" if self.count is not None else "", many)
+        if self.nbytes is not None:
+            text += f", {self.nbytes:,} bytes"
+        return f"{clock}  {self.end.process.pid:>7}  {ends}  {text} {self.detail}".rstrip()
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.description = (
+        f"{HELP}.\n\nEvents are found by looking every millisecond at what the processes count"
+        "\nanyway, without their help. What lies between two looks is told together, as one line"
+        "\nwith a count: neither the size of each message is to be seen, nor what came first."
+    )
+    parser.add_argument(
+        "--pid", type=process_id, action="append", help="connections of this process only"
+    )
+    parser.add_argument(
+        "--address",
+        type=address,
+        metavar="HOST:PORT",
+        help="connections with this address at either end only",
+    )
+    parser.add_argument(
+        "--for",
+        type=seconds(0, 1_000_000),
+        dest="seconds",
+        metavar="SECONDS",
+        help="end after so long",
+    )
+    parser.add_argument("--count", type=how_many, metavar="N", help="end after N events")
+    parser.add_argument(
+        "--interval",
+        type=seconds(0.0001, 3600),
+        default=0.001,
+        metavar="SECONDS",
+        help="between two looks (default 0.001)",
+    )
+    parser.add_argument("--namespace", help="namespace to look at (default: the usual one)")
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Tell each event in a line, until Ctrl-C, or as long as was asked for."""
+    deadline = None if args.seconds is None else time.monotonic() + args.seconds
+    watcher = Watcher(args)
+    for pid in watcher.strangers():
+        there = "does not exist" if Process.of(pid).state == "gone" else "uses no such namespace"
+        print(
+            f"shmnd trace: process {pid} {there}; 'shmnd ps' lists those that can be traced",
+            file=sys.stderr,
+        )
+        return 1
+    for told, event in enumerate(watcher.events(deadline), 1):
+        print(json.dumps(event.row()) if args.format == "json" else event.line(), flush=True)
+        if told == args.count:
+            break
+    return 0 if watcher.seen else 1
+
+
+class Watcher:
+    """Looks, and tells what changed since the look before."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+        self._counter_table = CounterReader(args.namespace)
+        self._before: dict[tuple[str, int, int], End] = {}
+        self._processes: dict[int, Process] = {}
+        self.seen = False
+        """There was a queue pair to look at."""
+
+    def strangers(self) -> list[int]:
+        """Return the processes that are to be traced and have no part in the namespace."""
+        self._counter_table.refresh()
+        here = {page.pid for page in self._counter_table.pages}
+        return [pid for pid in self._args.pid or () if pid not in here]
+
+    def events(self, deadline: float | None) -> Iterator[Event]:
+        """Return the events, until the deadline."""
+        self._counter_table.refresh()
+        self._counter_table.tell_note()
+        refresh = time.monotonic() + _REFRESH
+        first = True
+        while deadline is None or time.monotonic() < deadline:
+            scene = Scene(processes=dict(self._processes))
+            scene.read(self._counter_table)
+            yield from self._compare(scene, first)
+            first = False
+            self._processes = scene.processes
+            if time.monotonic() >= refresh:
+                self._counter_table.refresh()
+                self._processes = {}
+                refresh = time.monotonic() + _REFRESH
+            time.sleep(self._args.interval)
+
+    def _wanted(self, scene: Scene, end: End) -> bool:
+        pids, address = self._args.pid, self._args.address
+        peer = scene.peer(end)
+        here = {end.process.pid, None if peer is None else peer.pid}
+        if pids and not here.intersection(pids):
+            return False
+        ends = (place(end.words["local"]), place(end.words["remote"]))
+        return address is None or address in ends
+
+    def _compare(self, scene: Scene, first: bool) -> Iterator[Event]:
+        now = time.time()
+        found = {end.identity: end for end in scene.ends if self._wanted(scene, end)}
+        self.seen = self.seen or bool(found)
+        for identity, end in found.items():
+            before = self._before.get(identity)
+            peer = scene.peer(end)
+            pid = None if peer is None else peer.pid
+            if before is None:
+                yield Event(now, end, pid, "present" if first else "came", detail=end.state)
+            else:
+                yield from _changes(now, before, end, pid)
+        for identity, end in self._before.items():
+            if identity not in found:
+                yield Event(now, end, None, "went", detail=scene.process(end.process.pid).state)
+        self._before = found
+
+
+def _changes(now: float, before: End, end: End, peer: int | None) -> Iterator[Event]:
+    """Tell what is different at one end, in an order in which it may have happened."""
+    old, new = _numbers(before), _numbers(end)
+    for name, what, size in _COUNTERS:
+        if new[name] > old[name]:
+            nbytes = None if size is None else max(0, new[size] - old[size])
+            detail = end.status if name == "failures" else ""
+            yield Event(now, end, peer, what, new[name] - old[name], nbytes, detail)
+    if new["waiting_ns"] and not old["waiting_ns"]:
+        yield Event(now, end, peer, "waiting")
+    elif old["waiting_ns"] and not new["waiting_ns"]:
+        yield Event(now, end, peer, "waited")
+    if new["outstanding"] != old["outstanding"]:
+        yield Event(now, end, peer, "outstanding", new["outstanding"])
+    if before.state != end.state:
+        yield Event(now, end, peer, "state", detail=f"{before.state} > {end.state}")
+    if before.process.state != end.process.state and "stopped" in (
+        before.process.state,
+        end.process.state,
+    ):
+        yield Event(now, end, peer, "process", detail=end.process.state)
+
+
+def _numbers(end: End) -> dict[str, int]:
+    return {**end.words, "sent": end.words["sent"], "received": end.received}
