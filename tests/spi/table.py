@@ -44,10 +44,10 @@ _HEAD = """\
 <!-- Written by tests/spi/table.py; change the tests, not this page. -->
 # Every status, and the test that provokes it
 
-Each status that the documents of the interface list for a method has its own test, or a reason why no
-program can provoke it here. *Completes* marks the status of a result in a completion queue; the call
-itself returns all others, at once or through its overlapped operation. [Readings](readings.md) lists the
-interpretations that some reasons refer to.
+Each status that the documents of the interface list for a method has its own test, or a reason why
+no program can provoke it here. *Completes* marks the status of a result in a completion queue; the
+call itself returns all others, at once or through its overlapped operation.
+[Readings](readings.md) lists the interpretations that some reasons refer to.
 """
 
 
