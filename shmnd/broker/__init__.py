@@ -5,18 +5,15 @@ It owns the port space, carries connect, accept and reject with their private da
 descriptors from process to process. It never touches a message, and it may die at any moment:
 connections do not notice, and clients tell the next broker what they hold.
 
-    place.py         the directory, its lock and its socket: who may come in, and who is the broker
-    protocol.py      datagrams, and the descriptors beside them
-    validation.py        what a well-formed request looks like
-    ports.py         which address and port belongs to whom
-    records.py       what the broker knows of processes, adapters, objects and connections
-    connections.py   from connect to the end of a connection, and their replay after a restart
-    directory.py     named records, their watchers, and meetings of adapters
-    rendezvous.py    every request, without any socket
-    report.py        what it says about itself to tools
-    server.py        sockets, queues and the loop
-    spawn.py         finding the broker, and starting it when there is none
-    client.py        the other end of the socket, one per process
+    place.py         the directory of a namespace, its lock and its socket
+    access.py        which users and groups may enter
+    protocol.py      datagrams, and the descriptors that travel with them
+    spawn.py         find the broker, and start it when none runs
+    session.py       one socket to a broker: requests, replies, events
+    client.py        the client of a process, shared by its threads
+    observer.py      a read-only connection for tools
+    leftovers.py     files that remain after a crash, and their removal
+    service/         the broker process itself: its sockets, its records, its replies
 
 Nothing here imports a message path, and nothing outside the standard library.
 """

@@ -24,7 +24,7 @@ from shmnd.broker.access import Access
 from shmnd.broker.leftovers import find_leftovers, remove_leftovers
 from shmnd.broker.observer import facts, stop, visit
 from shmnd.broker.place import Place, place_of
-from shmnd.broker.server import Server
+from shmnd.broker.service.server import Server
 from shmnd.status import NdError
 
 _LOCK_SECONDS = 2.0  # an earlier broker may be just about to leave

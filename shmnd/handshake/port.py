@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from shmnd.address import family, is_any, require_local
 from shmnd.common.steps import step
 from shmnd.overlapped import OverlappedFile, OverlappedObject
-from shmnd.runtime.broker_state import Bound
+from shmnd.runtime.broker.state import Bound
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from shmnd.handshake.attempt import Attempt, ReadLimits, State, Terms, private_o
 from shmnd.handshake.port import TCP, PortHolder
 from shmnd.handshake.queue_pair_link import LinkStatus, QueuePairLink
 from shmnd.overlapped import Overlapped, OverlappedFile, detail_of
-from shmnd.runtime.broker_state import Live
-from shmnd.runtime.events import ASKED
+from shmnd.runtime.broker.events import ASKED
+from shmnd.runtime.broker.state import Live
 from shmnd.status import NdError, Status, error
 
 if TYPE_CHECKING:

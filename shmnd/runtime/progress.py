@@ -30,15 +30,15 @@ from shmnd.broker.protocol import name_of
 from shmnd.common.descriptors import taking_from_the_system
 from shmnd.common.steps import step
 from shmnd.runtime import pending
-from shmnd.runtime.announcements import Names
-from shmnd.runtime.broker_state import BrokerState
+from shmnd.runtime.broker.announcements import Names
+from shmnd.runtime.broker.events import EventDispatch, EventTarget, close_all
+from shmnd.runtime.broker.meetings import Meetings
+from shmnd.runtime.broker.reconnect import Reconnect
+from shmnd.runtime.broker.state import BrokerState
 from shmnd.runtime.doorbells import Doorbells
 from shmnd.runtime.event_loops import EventLoops
-from shmnd.runtime.events import EventDispatch, EventTarget, close_all
-from shmnd.runtime.meetings import Meetings
 from shmnd.runtime.peers import Peers
 from shmnd.runtime.pending import PendingOperations
-from shmnd.runtime.reconnect import Reconnect
 from shmnd.runtime.request_progress import RequestProgress
 from shmnd.runtime.waiting import WaitSet
 from shmnd.status import IN_CHILD, Status, error

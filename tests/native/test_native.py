@@ -17,11 +17,10 @@ import pytest
 
 HERE = Path(__file__).parent
 RING = HERE.parents[1] / "shmnd" / "ring"
-PROGRAMS = sorted(path.stem for path in HERE.glob("test_*.c"))
+SOURCES = {path.stem: path for path in HERE.rglob("test_*.c")}
+PROGRAMS = sorted(SOURCES)
 THREADED = [
-    name
-    for name in PROGRAMS
-    if re.search("pthread_create|lanes.h", (HERE / f"{name}.c").read_text())
+    name for name in PROGRAMS if re.search("pthread_create|lanes.h", SOURCES[name].read_text())
 ]
 HEADERS = sorted(RING.rglob("*.h"))
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-function"]
@@ -38,6 +37,7 @@ ASKED_FOR = {"SHMND_HOSTILE_RUNS", "SHMND_ENDINGS"} & os.environ.keys()
 
 def test_there_is_something_to_check() -> None:
     assert len(PROGRAMS) >= 5
+    assert len(PROGRAMS) == len([*HERE.rglob("test_*.c")]), "two programs of one name"
     assert THREADED
     assert len(HEADERS) >= 14
 
@@ -45,7 +45,7 @@ def test_there_is_something_to_check() -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_check_of_a_program_is_run(program: str) -> None:
     """A function without arguments that is named nowhere else stands in no table of tests."""
-    source = (HERE / f"{program}.c").read_text()
+    source = SOURCES[program].read_text()
     checks = re.findall(r"^static void (\w+)\(void\)$", source, re.MULTILINE)
     assert checks
     assert not [name for name in checks if len(re.findall(rf"\b{name}\b", source)) < 2]
@@ -55,7 +55,7 @@ def build(program: str, flavour: str, folder: Path) -> tuple[Path, str]:
     """The program, and what the compiler said if it made none."""
     binary = folder / f"{program}-{flavour}"
     command = ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-g1", *WARNINGS, *FLAVOURS[flavour]]
-    command += [f"-I{RING}", f"-I{HERE}", "-pthread", str(HERE / f"{program}.c")]
+    command += [f"-I{RING}", f"-I{HERE}", "-pthread", str(SOURCES[program])]
     built = subprocess.run(
         [*command, "-o", str(binary)], capture_output=True, text=True, check=False, timeout=300
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which test provokes which documented status: told by the names of the tests."""
+"""Which test provokes which documented status: the names of the tests say so."""
 
 import ast
 from collections import defaultdict
@@ -24,6 +24,11 @@ def cells_of(calls: Listed, completions: Listed) -> set[Cell]:
     }
 
 
+def files_of(folder: Path, interface: str) -> list[Path]:
+    """The files below a folder with the tests of an interface, or of one part of it."""
+    return sorted(folder.rglob(f"test_{interface}*.py"))
+
+
 def _test_names(path: Path) -> list[str]:
     return [
         node.name.removeprefix("test_")
@@ -44,7 +49,8 @@ def provoked(folder: Path, cells: set[Cell]) -> dict[Cell, list[str]]:
     spelled = {status.lower(): status for status in Status.__members__}
     for interface in sorted({interface for interface, _, _ in cells}):
         methods = {method for at, method, _ in cells if at == interface}
-        for name in _test_names(folder / f"test_{interface}.py"):
+        files = files_of(folder, interface)
+        for name in (name for path in files for name in _test_names(path)):
             method = _longest(name, methods)
             status = _longest(name.removeprefix(method).lstrip("_"), set(spelled))
             if method and status:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of every documented status with the test that provokes it. To regenerate it:
+"""The page of every documented status with the test that provokes it. Write it anew with
 
 cd tests && python -m spi.table
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from nd1 import documented as documented1
 from nd1.unprovoked import UNPROVOKED as UNPROVOKED1
 from spi import documented
-from spi.provoked import Cell, Listed, cells_of, provoked
+from spi.provoked import Cell, Listed, cells_of, files_of, provoked
 from spi.unprovoked import UNPROVOKED
 
 TESTS = Path(__file__).parent.parent
@@ -44,10 +44,9 @@ _HEAD = """\
 <!-- Written by tests/spi/table.py; change the tests, not this page. -->
 # Every status, and the test that provokes it
 
-Each status that the documents of the interface list for a method has its own test, or a reason why
-no program can provoke it here. *Completes* marks the status of a result in a completion queue; the
-call itself returns all others, at once or through its overlapped operation.
-[Readings](readings.md) lists the interpretations that some reasons refer to.
+Each status that the documents of the interface list for a method has a test of its own, or a
+reason why nothing that a program does can provoke it here. *Completes* stands for what a completion
+queue reports later; all else is given by the call, at once or through its overlapped operation.
 """
 
 
@@ -62,10 +61,11 @@ def _lines(version: Version) -> list[str]:
         raise ValueError(f"neither a test nor a reason: {sorted(empty)}")
     lines = [f"## {version.title}", ""]
     for interface in sorted({interface for interface, _, _ in version.cells}):
-        path = f"tests/{version.folder}/test_{interface}.py"
+        files = files_of(TESTS / version.folder, interface)
+        paths = ", ".join(f"`{path.relative_to(TESTS.parent)}`" for path in files)
         lines += [f"### {version.title}: {interface.replace('_', ' ')}", ""]
         lines += [
-            f"Tests in `{path}`.",
+            f"Tests in {paths}.",
             "",
             "| method | status | provoked by |",
             "| --- | --- | --- |",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shmnd.broker.place import Place, place_of
-from shmnd.broker.server import Server
+from shmnd.broker.service.server import Server
 from unit.broker.wire import serving
 from unit.fakes import World
 from unit.sides import Sides

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shmnd.broker.protocol import VERSION, Descriptor, decode, encode, name_of
-from shmnd.broker.rendezvous import Rendezvous
+from shmnd.broker.service.rendezvous import Rendezvous
 from shmnd.handshake.queue_pair_link import LinkState, QpState
 from shmnd.info import LIMITS
 from shmnd.runtime.progress import ProgressEngine

@@ -55,7 +55,7 @@ def ranges(numbers: Iterable[int]) -> Iterator[str]:
 
 def main() -> int:
     """Print one row for each header, and their sum."""
-    counts = count(sorted(NATIVE.glob("test_*.c")))
+    counts = count(sorted(NATIVE.rglob("test_*.c")))
     if not counts:
         print("native_coverage: no line of a header was counted", file=sys.stderr)
         return 1

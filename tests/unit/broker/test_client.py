@@ -20,7 +20,7 @@ from shmnd.broker import session as session_module
 from shmnd.broker.client import BrokerClient
 from shmnd.broker.place import Place, place_of
 from shmnd.broker.protocol import Datagram, decode, encode, name_of, receive, send
-from shmnd.broker.server import Server
+from shmnd.broker.service.server import Server
 from shmnd.status import NdError, Status
 from unit.broker.wire import PATIENCE, Wire, serving
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from shmnd.broker.records import Limits
-from shmnd.broker.validation import MAX_DATA, MAX_NAME
+from shmnd.broker.service.records import Limits
+from shmnd.broker.service.validation import MAX_DATA, MAX_NAME
 from shmnd.status import Status
 from unit.broker.world import Party, World
 

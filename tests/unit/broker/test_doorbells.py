@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shmnd.broker.records import Limits
+from shmnd.broker.service.records import Limits
 from shmnd.status import Status
 from unit.broker.world import Fake, Party, World, connected
 

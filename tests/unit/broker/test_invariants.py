@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shmnd.broker.records import Bound, Connection, Limits, Process, Stage
+from shmnd.broker.service.records import Bound, Connection, Limits, Process, Stage
 from unit.broker.world import Fake, Party, World
 
 

@@ -3,8 +3,8 @@
 
 import pytest
 
-from shmnd.broker.ports import EPHEMERAL, PortSpace, covers
 from shmnd.broker.protocol import Refusal
+from shmnd.broker.service.ports import EPHEMERAL, PortSpace, covers
 from shmnd.status import Status
 
 

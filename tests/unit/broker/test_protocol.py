@@ -27,7 +27,13 @@ from shmnd.broker.protocol import (
     receive,
     send,
 )
-from shmnd.broker.validation import MAX_OPAQUE, MAX_PRIVATE, REQUESTS, read_request, request_id
+from shmnd.broker.service.validation import (
+    MAX_OPAQUE,
+    MAX_PRIVATE,
+    REQUESTS,
+    read_request,
+    request_id,
+)
 from shmnd.status import Status
 from unit.opened import is_open
 from unit.sealed import sealed_memory

@@ -14,7 +14,7 @@ from shmnd.broker.protocol import (
     BadMessage,
     encode_private,
 )
-from shmnd.broker.records import Limits
+from shmnd.broker.service.records import Limits
 from shmnd.status import Status
 from unit.broker.world import Fake, Party, World, connected
 

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from shmnd.broker import client_queues as lines_module
-from shmnd.broker import server as server_module
 from shmnd.broker.place import Place
 from shmnd.broker.protocol import MAX_FDS, MAX_MESSAGE, VERSION, decode, encode, receive
-from shmnd.broker.rendezvous import Rendezvous
-from shmnd.broker.server import Server, ServerLimits
-from shmnd.broker.validation import REQUESTS
+from shmnd.broker.service import client_queues as lines_module
+from shmnd.broker.service import server as server_module
+from shmnd.broker.service.rendezvous import Rendezvous
+from shmnd.broker.service.server import Server, ServerLimits
+from shmnd.broker.service.validation import REQUESTS
 from shmnd.status import Status
 from unit.broker.wire import PATIENCE, Wire, serving
 from unit.sealed import sealed_memory

@@ -10,8 +10,8 @@ from typing import Any
 
 from shmnd.broker.place import Place
 from shmnd.broker.protocol import VERSION, Descriptor, decode, encode, name_of, receive, send
-from shmnd.broker.records import Limits
-from shmnd.broker.server import Server, ServerLimits
+from shmnd.broker.service.records import Limits
+from shmnd.broker.service.server import Server, ServerLimits
 
 PATIENCE = 10.0
 """Seconds after which something that must happen counts as missing."""

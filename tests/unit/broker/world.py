@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from shmnd.broker.protocol import VERSION, Descriptor, decode, encode, name_of
-from shmnd.broker.records import Limits
-from shmnd.broker.rendezvous import Rendezvous
+from shmnd.broker.service.records import Limits
+from shmnd.broker.service.rendezvous import Rendezvous
 from shmnd.status import Status
 
 PID = 77

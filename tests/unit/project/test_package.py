@@ -136,7 +136,20 @@ def test_every_compiled_source_is_declared() -> None:
         assert (ROOT / stem.with_suffix(".pyi")).is_file(), f"{stem} has no stub"
 
 
-def test_no_name_of_the_headers_is_declared_for_nobody() -> None:
+def test_every_package_is_declared() -> None:
+    """A folder that pyproject.toml does not name is in no wheel. tools/dev is never installed."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    declared = settings["tool"]["setuptools"]["packages"]
+    called = {"shmnd": "shmnd", "tools": "shmnd_tools", "bench": "shmnd_bench"}
+    there = {
+        ".".join([name, *path.relative_to(ROOT / folder).parent.parts])
+        for folder, name in called.items()
+        for path in (ROOT / folder).rglob("__init__.py")
+    }
+    assert sorted(there - {"shmnd_tools.dev"}) == sorted(declared)
+
+
+def test_every_name_declared_of_the_headers_is_used() -> None:
     """c.pxd names what the compiled classes touch, and nothing else."""
     declared = (ROOT / "shmnd/ring/c.pxd").read_text()
     used = "\n".join(

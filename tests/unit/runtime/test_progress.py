@@ -23,7 +23,7 @@ from shmnd.address import Address
 from shmnd.broker.client import BrokerClient
 from shmnd.connector import Connector
 from shmnd.listener import Listener
-from shmnd.runtime.broker_state import BrokerState, Live
+from shmnd.runtime.broker.state import BrokerState, Live
 from shmnd.runtime.progress import ProgressEngine
 from shmnd.runtime.waiting import WaitSet
 from shmnd.status import NdError, Status

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from shmnd.broker.protocol import Fields, Refusal, text_of
-from shmnd.broker.records import Adapter, Limits, Outbox, Process
+from shmnd.broker.service.records import Adapter, Limits, Outbox, Process
 from shmnd.status import Status
 
 __all__ = ["Directory"]

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from shmnd.broker.protocol import FIRST_FOR_TOOLS, MAX_FDS, Descriptor, Fields
-from shmnd.broker.records import Adapter, Bound, Connection, End, Process
+from shmnd.broker.service.records import Adapter, Bound, Connection, End, Process
 
 __all__ = ["report"]
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import random
 
-from shmnd.broker.connection_records import Ends
-from shmnd.broker.ports import covers
 from shmnd.broker.protocol import Descriptor, Fields, Refusal
-from shmnd.broker.records import Adapter, Bound, Connection, End, Process, Stage
+from shmnd.broker.service.connection_records import Ends
+from shmnd.broker.service.ports import covers
+from shmnd.broker.service.records import Adapter, Bound, Connection, End, Process, Stage
 from shmnd.status import Status
 
 __all__ = ["Connections"]

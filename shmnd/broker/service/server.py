@@ -23,12 +23,12 @@ from dataclasses import replace
 from typing import Final
 
 from shmnd.broker.access import caller_at
-from shmnd.broker.client_queues import Line, Lines, ServerLimits
 from shmnd.broker.place import Place
 from shmnd.broker.protocol import BadMessage, Fields, decode, encode, receive, send
-from shmnd.broker.records import Limits
-from shmnd.broker.rendezvous import Rendezvous
-from shmnd.broker.validation import request_id
+from shmnd.broker.service.client_queues import Line, Lines, ServerLimits
+from shmnd.broker.service.records import Limits
+from shmnd.broker.service.rendezvous import Rendezvous
+from shmnd.broker.service.validation import request_id
 from shmnd.common.steps import step
 from shmnd.status import Status
 

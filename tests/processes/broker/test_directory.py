@@ -106,7 +106,7 @@ def test_a_new_broker_learns_the_records_and_watchers_see_no_change(directory: D
 def test_a_process_that_dies_without_a_broker_goes_after_a_while(
     directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shmnd.runtime.announcements._GRACE", 0.2)
+    monkeypatch.setattr("shmnd.runtime.broker.announcements._GRACE", 0.2)
     with Child(OWNER) as owner, directory.watch("topic") as watch:
         ask(owner, "announce", "lost")
         taken(watch, 1)

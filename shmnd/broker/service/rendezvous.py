@@ -11,9 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from shmnd.broker.connections import Connections
-from shmnd.broker.directory import Directory
-from shmnd.broker.ports import PortSpace
 from shmnd.broker.protocol import (
     VERSION,
     Descriptor,
@@ -22,17 +19,12 @@ from shmnd.broker.protocol import (
     channel,
     name_of,
 )
-from shmnd.broker.records import (
-    Adapter,
-    Bound,
-    Limits,
-    Outbox,
-    Outgoing,
-    Process,
-    Segment,
-)
-from shmnd.broker.report import report
-from shmnd.broker.validation import read_request, request_id
+from shmnd.broker.service.connections import Connections
+from shmnd.broker.service.directory import Directory
+from shmnd.broker.service.ports import PortSpace
+from shmnd.broker.service.records import Adapter, Bound, Limits, Outbox, Outgoing, Process, Segment
+from shmnd.broker.service.report import report
+from shmnd.broker.service.validation import read_request, request_id
 from shmnd.status import Status
 
 __all__ = ["Rendezvous"]

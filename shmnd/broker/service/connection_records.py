@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from weakref import WeakSet
 
-from shmnd.broker.ports import PortSpace
 from shmnd.broker.protocol import FIRST_FOR_TOOLS, Address, Descriptor, Refusal
-from shmnd.broker.records import (
+from shmnd.broker.service.ports import PortSpace
+from shmnd.broker.service.records import (
     Adapter,
     Bound,
     Connection,

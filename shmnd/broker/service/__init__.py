@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The broker process: its sockets, its records, and the reply to every request.
+
+server.py              sockets and the event loop
+client_queues.py       messages that wait for each client
+validation.py          the form of a valid request
+rendezvous.py          every request, without a socket
+ports.py               the owner of each address and port
+records.py             processes, adapters, bound objects and connections
+connections.py         a connection from connect to its end, and its replay after a restart
+connection_records.py  the records of connections
+directory.py           named records, their watchers, and introductions of adapters
+report.py              counts and records for tools
+"""

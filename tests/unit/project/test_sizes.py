@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No folder holds too many files, and no file too many lines.
+
+The tables list the exceptions, each with its bound and a reason. An exception that is no longer
+needed, or whose bound is higher than needed, fails the test: the tables may only shrink.
+"""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[3]
+FOLDERS: Final = ("shmnd", "tools", "bench", "tests", ".ci")
+KINDS: Final = frozenset({".py", ".pyx", ".pxd", ".pyi", ".h", ".c"})
+
+FILES: Final = 16
+"""Source files in one folder; the stub and the declarations of a module count with it."""
+LINES: Final = {"shmnd": 420, "tools": 420, "bench": 420, "tests": 620}
+"""Lines of one file."""
+STEP: Final = 60
+"""A bound is at most this far above the actual number of lines."""
+
+LARGE_FOLDERS: Final = {
+    "shmnd": (19, "the interface: one file for each of its objects"),
+    "shmnd/ipc": (40, "one module for each kind of channel and for each end of it"),
+    "shmnd/mpi": (80, "one module for each object of MPI"),
+}
+
+_CLASS: Final = "one compiled class: its methods share C fields, and cannot lie in two files"
+
+LONG_FILES: Final = {
+    "shmnd/adapter.py": (500, "to be cut"),
+    "shmnd/broker/service/rendezvous.py": (480, "to be cut"),
+    "shmnd/connection.py": (480, "to be cut"),
+    "shmnd/connector.py": (480, "to be cut"),
+    "shmnd/handshake/state_machine.py": (500, "to be cut"),
+    "shmnd/ipc/blackboard.py": (600, "to be cut"),
+    "shmnd/ipc/forms.py": (450, "to be cut"),
+    "shmnd/ipc/publish.h": (450, "one protocol with its argument"),
+    "shmnd/ipc/queue_core.pyx": (600, _CLASS),
+    "shmnd/ipc/queue_memory.pyx": (700, _CLASS),
+    "shmnd/ipc/reader.pyx": (690, _CLASS),
+    "shmnd/ipc/writer.pyx": (580, _CLASS),
+    "shmnd/mpi/datatype.pyx": (500, _CLASS),
+    "shmnd/mpi/request.pyx": (580, _CLASS),
+    "shmnd/mpi/topology.py": (550, "to be cut"),
+    "shmnd/ring/c.pxd": (500, "the declarations of all headers, for Cython"),
+    "shmnd/ring/loops.pyx": (720, "the measured loops, which share their inlined steps"),
+    "shmnd/ring/queues/completion_queue.pyx": (950, _CLASS),
+    "shmnd/ring/queues/posting.pyx": (690, _CLASS),
+    "shmnd/ring/queues/queue_pair.pyx": (570, _CLASS),
+    "shmnd/ring/shared_memory/registry.pyx": (520, _CLASS),
+    "shmnd/runtime/progress.py": (600, "to be cut"),
+    "tests/ipc/test_topics.py": (670, "to be cut"),
+    "tests/native/messages/test_invalidate.c": (700, "one program, whose table runs all checks"),
+    "tests/native/world.h": (720, "the model of two processes that all native tests share"),
+    "tests/nd1/test_connector.py": (750, "to be cut"),
+    "tests/nd1/test_endpoint.py": (1000, "to be cut"),
+    "tests/processes/test_messages.py": (690, "to be cut"),
+    "tests/processes/test_ways_of_python.py": (700, "to be cut"),
+    "tests/spi/adapter/test_adapter.py": (790, "to be cut"),
+    "tests/spi/connections/test_connector.py": (950, "to be cut"),
+    "tests/spi/queues/test_queue_pair.py": (1700, "to be cut"),
+    "tests/spi/scenarios.py": (680, "to be cut"),
+    "tests/unit/broker/test_client.py": (690, "to be cut"),
+    "tests/unit/broker/test_rendezvous.py": (800, "to be cut"),
+    "tests/unit/handshake/test_connector_states.py": (1300, "to be cut"),
+    "tests/unit/interface/test_overlapped.py": (800, "to be cut"),
+    "tests/unit/runtime/test_progress.py": (880, "to be cut"),
+}
+
+
+def sources() -> list[Path]:
+    """All source files; a .c file next to a .pyx file of the same name is generated."""
+    return [
+        path
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in KINDS and not (path.suffix == ".c" and path.with_suffix(".pyx").exists())
+    ]
+
+
+SOURCES: Final = sources()
+
+
+def files_in_folders() -> dict[str, int]:
+    modules: dict[str, set[str]] = defaultdict(set)
+    for path in SOURCES:
+        modules[str(path.parent.relative_to(ROOT))].add(path.stem)
+    return {folder: len(names) for folder, names in modules.items()}
+
+
+def lines_of_files() -> dict[str, int]:
+    return {
+        str(path.relative_to(ROOT)): len(path.read_text().splitlines())
+        for path in SOURCES
+        if path.relative_to(ROOT).parts[0] in LINES
+    }
+
+
+def too_large(sizes: dict[str, int], bounds: dict[str, int]) -> list[str]:
+    return [
+        f"{name}: {size}, at most {bounds[name]}"
+        for name, size in sorted(sizes.items())
+        if size > bounds[name]
+    ]
+
+
+def test_the_sources_were_found() -> None:
+    assert {"shmnd", "bench/peers", "tools/verbs", "tests/spi", "tests/native"} <= set(
+        files_in_folders()
+    )
+    assert {"shmnd/adapter.py", "shmnd/ring/queues/queue_pair.pyx"} <= set(lines_of_files())
+
+
+def test_no_folder_holds_too_many_files() -> None:
+    sizes = files_in_folders()
+    bounds = {name: LARGE_FOLDERS.get(name, (FILES, ""))[0] for name in sizes}
+    assert not too_large(sizes, bounds), "cut the folder by subject"
+
+
+def test_no_file_has_too_many_lines() -> None:
+    sizes = lines_of_files()
+    bounds = {name: LONG_FILES.get(name, (LINES[name.partition("/")[0]], ""))[0] for name in sizes}
+    assert not too_large(sizes, bounds), "give the second idea in the file a module of its own"
+
+
+@pytest.mark.parametrize("folder", LARGE_FOLDERS)
+def test_a_large_folder_is_an_exception_with_a_reason(folder: str) -> None:
+    bound, reason = LARGE_FOLDERS[folder]
+    size = files_in_folders()[folder]
+    assert reason
+    assert size > FILES, "take it off the table"
+    assert bound - size < 8, f"lower the bound to {size}"
+
+
+@pytest.mark.parametrize("file", LONG_FILES)
+def test_a_long_file_is_an_exception_with_a_reason(file: str) -> None:
+    bound, reason = LONG_FILES[file]
+    lines = lines_of_files()
+    assert reason
+    assert file in lines, "it is gone: take it off the table"
+    assert lines[file] > LINES[file.partition("/")[0]], "take it off the table"
+    assert bound - lines[file] < STEP, f"lower the bound to {lines[file]}"
