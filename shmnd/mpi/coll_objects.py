@@ -50,7 +50,8 @@ class ObjectCollectives:
             raise_error(
                 self,
                 constants.ERR_ROOT,
-                f"Comm.{call}: root {root}; the communicator has ranks 0 to {self.ob.peers - 1}",
+                f"Comm.{call}: root {root}; {self.title(self.ob)} has ranks 0 to "
+                f"{self.ob.peers - 1}",
             )
 
     def barrier(self) -> None:
