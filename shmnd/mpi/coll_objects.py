@@ -32,6 +32,7 @@ class ObjectCollectives:
 
     __slots__ = ()
     ob: Any
+    title: Any
 
     def _begin(self, call: str) -> tuple[Any, int, int]:
         """Return the state, the context and the tag of the next collective."""
@@ -208,6 +209,7 @@ class ObjectScans:
 
     __slots__ = ()
     ob: Any
+    title: Any
 
     def scan(self, sendobj: Any, op: Callable[[Any, Any], Any] = SUM) -> Any:
         """Inclusive scan."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ranks: 4
-"""Objects of any kind, scattered and gathered; arrays beside them without a copy, by pkl5.
+"""Objects of any kind, scattered and gathered; arrays among them without a copy, by pkl5.
 
 `mpi4py.util.pkl5` sends large buffers of an object out of band, so that pickling copies none.
 """

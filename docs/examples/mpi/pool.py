@@ -25,7 +25,7 @@ def place() -> tuple[int, int]:
 
 
 def main() -> None:
-    """Sweep, and look at errors, order and time limits."""
+    """Sweep, and check errors, order and time limits."""
     steps = [each / 10 for each in range(-10, 21)]
     with MPIPoolExecutor() as executor:
         assert executor.num_workers == MPI.COMM_WORLD.size - 1
