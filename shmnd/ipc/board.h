@@ -18,7 +18,7 @@
 #include "wire/kill_point.h"
 
 #define SHMND_BOARD_MAGIC 0x64726f62646e6d73ull /* "smndbord" */
-#define SHMND_BOARD_VERSION 1u
+#define SHMND_BOARD_VERSION 2u
 
 #define SHMND_LINE_WORDS 5u
 #define SHMND_LINE_INLINE 40u
@@ -82,7 +82,8 @@ struct shmnd_head {
     shmnd_word64 state;
     shmnd_word64 blocked;  /* the publisher sleeps until a subscriber receives */
     shmnd_word64 admitted; /* how many subscribers were given a seat so far */
-    uint64_t pad2[4];
+    shmnd_word64 refused;  /* how often there was none */
+    uint64_t pad2[3];
     uint64_t pad3[8];
 };
 _Static_assert(sizeof(struct shmnd_head) == 256, "four cache lines");
@@ -93,11 +94,14 @@ enum shmnd_page_state { SHMND_PAGE_OPEN = 1, SHMND_PAGE_CLOSED };
 struct shmnd_page {
     shmnd_word64 cursor; /* the next position that it receives */
     shmnd_word64 mask;   /* bit h % 64 is set while held[h] may be */
-    shmnd_word64 armed;  /* grows with each sleep */
+    uint64_t pad0[6];
+    /* changes rarely, and is read after each publication */
+    shmnd_word64 armed; /* grows with each sleep */
     shmnd_word64 state;
-    uint64_t pad[4];
+    shmnd_word64 early; /* keeps the first samples: up to where it has received without a seat */
+    uint64_t pad1[5];
 };
-_Static_assert(sizeof(struct shmnd_page) == 64, "one cache line");
+_Static_assert(sizeof(struct shmnd_page) == 128, "two cache lines");
 
 static inline uint64_t shmnd_page_bytes(uint32_t most_held)
 {

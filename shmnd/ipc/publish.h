@@ -15,37 +15,22 @@
  * release; the publisher reads the cursor by an acquire before it reads the held slots. So a slot that it
  * no longer keeps because of a cursor counts as held.
  *
+ * Argument for SYNC doze. A subscriber counts its `armed` up, fences, and polls once more; the
+ * publisher publishes, fences, and reads `armed`. The bitmap of sleepers says which pages to read,
+ * and is a hint: each subscriber can clear it, so every page is read after SHMND_SWEEP_NS. The word
+ * that counts, `armed`, is written by its subscriber alone.
+ *
  * A publisher that dies leaves lines that are whole, withdrawn, or being written, never half a
  * sample under a valid stamp. A subscriber that dies holds nothing once its page is let go.
  */
 #ifndef SHMND_IPC_PUBLISH_H
 #define SHMND_IPC_PUBLISH_H
 
-#include "board.h"
+#include "slots.h"
 
-#define SHMND_SLOT_CLASSES 128u
 #define SHMND_UNSEATED 8u
-
-enum shmnd_slot_state {
-    SHMND_STORE_FREE,
-    SHMND_STORE_LOANED,
-    SHMND_STORE_SHOWN,
-    SHMND_STORE_PENDING, /* its line is withdrawn; a subscriber may hold it */
-    SHMND_STORE_RETIRED,
-};
-
-/* A slot, as its publisher knows it. */
-struct shmnd_store {
-    unsigned char *base;
-    uint64_t offset;
-    uint64_t seen; /* the last count at which a subscriber held it */
-    uint32_t pool;
-    uint32_t class;
-    uint32_t next;
-    uint32_t keeps; /* queues of subscribers that it stands in */
-    uint32_t state;
-    uint32_t group; /* of slots that were made, and are given back, together */
-};
+#define SHMND_FEW_GUESTS 16u
+#define SHMND_SWEEP_NS 20000000u
 
 /* A subscriber, as the publisher knows it. */
 struct shmnd_guest {
@@ -63,30 +48,13 @@ struct shmnd_board {
     struct shmnd_line *lines;
     uint32_t *line_slots;
     shmnd_word64 *sleepers;
-    struct shmnd_store *slots;
     struct shmnd_guest *guests;
-    uint64_t line_mask, next, low, history, count, may_publish, keep_from, admitted;
-    uint32_t slot_count, guest_count, keepers, present, blockers, pending, sweep;
-    uint32_t free[SHMND_SLOT_CLASSES];
+    struct shmnd_slots slots;
+    uint64_t line_mask, next, low, history, count, may_publish, keep_from, firm, admitted, swept_ns;
+    uint32_t guest_count, keepers, present, blockers;
 };
 
-/* ---- slots ---------------------------------------------------------------------------- */
-
-static inline void shmnd_board_free(struct shmnd_board *b, uint32_t slot)
-{
-    struct shmnd_store *s = &b->slots[slot];
-    s->state = SHMND_STORE_FREE;
-    s->next = b->free[s->class];
-    b->free[s->class] = slot;
-}
-
-static inline void shmnd_board_suspend(struct shmnd_board *b, uint32_t slot)
-{
-    struct shmnd_store *s = &b->slots[slot];
-    s->state = SHMND_STORE_PENDING;
-    s->next = b->pending;
-    b->pending = slot;
-}
+/* ---- taking slots back ------------------------------------------------------------------ */
 
 /* Gives up the lines before `to`: their slots are pending. */
 static inline void shmnd_board_withdraw(struct shmnd_board *b, uint64_t to)
@@ -99,7 +67,7 @@ static inline void shmnd_board_withdraw(struct shmnd_board *b, uint64_t to)
         b->line_slots[at] = SHMND_NO_SLOT;
         /* needs no order of its own, for the fence in shmnd_board_count() */
         shmnd_put64(&b->lines[at].stamp, SHMND_WITHDRAWN | (b->low + 1));
-        shmnd_board_suspend(b, slot);
+        shmnd_slots_suspend(&b->slots, slot);
     }
     SHMND_KILL_POINT("lines-withdrawn");
 }
@@ -116,7 +84,7 @@ static inline uint64_t shmnd_guest_look(struct shmnd_board *b, struct shmnd_gues
         for (; g->kept_freed < g->cursor; g->kept_freed++) {
             uint32_t slot = g->kept_slots[g->kept_freed & g->kept_mask];
             if (slot != SHMND_NO_SLOT)
-                b->slots[slot].keeps--;
+                b->slots.all[slot].keeps--;
         }
         return b->next;
     }
@@ -132,6 +100,7 @@ static inline void shmnd_board_count(struct shmnd_board *b)
     /* While there is no subscriber, one that has come and is not known yet finds some, too. */
     uint64_t most = b->present || b->history > SHMND_UNSEATED ? b->history : SHMND_UNSEATED;
     uint64_t keep = b->next > most ? b->next - most : 0, may = UINT64_MAX;
+    uint64_t firm = b->next > b->history ? b->next - b->history : 0;
     /* SYNC borrow: fence, pairs with the fence in shmnd_reading_hold() */
     shmnd_store_then_load();
     b->count++;
@@ -144,6 +113,7 @@ static inline void shmnd_board_count(struct shmnd_board *b)
         if (g->policy == SHMND_BLOCK && !g->evicted) {
             uint64_t base = g->cursor > g->joined ? g->cursor : g->joined;
             may = base + g->buffer < may ? base + g->buffer : may;
+            firm = from < firm ? from : firm;
         }
         /* SYNC give-back: acquire, pairs with release in shmnd_reading_let_go() */
         uint64_t mask = shmnd_acquire64(&g->page->mask);
@@ -151,27 +121,28 @@ static inline void shmnd_board_count(struct shmnd_board *b)
             for (uint32_t h = (uint32_t)__builtin_ctzll(mask); h < g->most_held; h += 64) {
                 /* SYNC give-back: acquire, pairs with release in shmnd_reading_let_go() */
                 uint32_t held = shmnd_acquire32(&shmnd_page_held(g->page)[h]);
-                if (held - 1 < b->slot_count)
-                    b->slots[held - 1].seen = b->count;
+                if (held - 1 < b->slots.count)
+                    b->slots.all[held - 1].seen = b->count;
             }
         }
     }
     b->keep_from = keep;
+    b->firm = firm;
     b->may_publish = may;
 }
 
 /* Frees the pending slots that were not held at the last count. */
 static inline void shmnd_board_settle(struct shmnd_board *b)
 {
-    uint32_t slot = b->pending, next;
-    b->pending = SHMND_NO_SLOT;
+    uint32_t slot = b->slots.pending, next;
+    b->slots.pending = SHMND_NO_SLOT;
     for (; slot != SHMND_NO_SLOT; slot = next) {
-        struct shmnd_store *s = &b->slots[slot];
+        struct shmnd_store *s = &b->slots.all[slot];
         next = s->next;
         if (s->seen == b->count || s->keeps)
-            shmnd_board_suspend(b, slot);
+            shmnd_slots_suspend(&b->slots, slot);
         else
-            shmnd_board_free(b, slot);
+            shmnd_slots_free(&b->slots, slot);
     }
 }
 
@@ -185,22 +156,29 @@ static inline void shmnd_board_reclaim(struct shmnd_board *b)
     shmnd_board_settle(b);
 }
 
-/* A free slot of a class, or of one that is not twice as large; SHMND_NO_SLOT without one. */
+/* A free slot of a class, after those that are free by now were taken back. */
 static inline uint32_t shmnd_board_take(struct shmnd_board *b, uint32_t class)
 {
-    for (int attempt = 0; attempt < 2; attempt++) {
-        for (uint32_t c = class; c < class + 4 && c < SHMND_SLOT_CLASSES; c++) {
-            uint32_t slot = b->free[c];
-            if (slot != SHMND_NO_SLOT) {
-                b->free[c] = b->slots[slot].next;
-                b->slots[slot].state = SHMND_STORE_LOANED;
-                return slot;
-            }
-        }
-        if (attempt == 0)
-            shmnd_board_reclaim(b);
+    uint32_t slot = shmnd_slots_take(&b->slots, class);
+    if (__builtin_expect(slot != SHMND_NO_SLOT, 1))
+        return slot;
+    shmnd_board_reclaim(b);
+    return shmnd_slots_take(&b->slots, class);
+}
+
+/* Where no slot may be added: those that drop samples lose the oldest one by one, until there is a
+ * free slot. Samples that are held stay, and those that the history or a subscriber that blocks
+ * needs. */
+static inline uint32_t shmnd_board_squeeze(struct shmnd_board *b, uint32_t class)
+{
+    uint32_t slot = shmnd_slots_take(&b->slots, class);
+    while (slot == SHMND_NO_SLOT && b->low < b->firm) {
+        shmnd_board_withdraw(b, b->low + 1);
+        shmnd_board_count(b);
+        shmnd_board_settle(b);
+        slot = shmnd_slots_take(&b->slots, class);
     }
-    return SHMND_NO_SLOT;
+    return slot;
 }
 
 /* ---- publishing ----------------------------------------------------------------------- */
@@ -244,7 +222,7 @@ static inline void shmnd_guest_keep(struct shmnd_board *b, uint32_t seat,
     struct shmnd_kept *kept = &g->kept[g->kept_written & g->kept_mask];
     g->kept_slots[g->kept_written & g->kept_mask] = slot;
     if (slot != SHMND_NO_SLOT)
-        b->slots[slot].keeps++;
+        b->slots.all[slot].keeps++;
     shmnd_put64(&kept->position, position);
     shmnd_line_write(&kept->line, ++g->kept_written, sample);
 }
@@ -272,7 +250,7 @@ static inline uint64_t shmnd_board_publish(struct shmnd_board *b, const struct s
     shmnd_stores_before();
     b->line_slots[position & b->line_mask] = slot;
     if (slot != SHMND_NO_SLOT)
-        b->slots[slot].state = SHMND_STORE_SHOWN;
+        b->slots.all[slot].state = SHMND_STORE_SHOWN;
     shmnd_line_write(line, position + 1, sample);
     b->next = position + 1;
     /* SYNC written: release, pairs with acquire in shmnd_reading_jump() */
@@ -309,7 +287,7 @@ static inline bool shmnd_board_rings(struct shmnd_board *b, uint32_t seat)
     struct shmnd_guest *g = &b->guests[seat];
     if (seat >= b->guest_count || !g->page)
         return false;
-    /* relaxed: behind the fence in shmnd_board_sleepers() */
+    /* relaxed: behind the fence in shmnd_board_published() */
     uint64_t armed = shmnd_relaxed64(&g->page->armed);
     if (armed == g->rung)
         return false;
@@ -317,15 +295,25 @@ static inline bool shmnd_board_rings(struct shmnd_board *b, uint32_t seat)
     return true;
 }
 
-/* After a publication: the first word of the bitmap from `from` on with sleepers, which are taken
- * out of it into `*bits`; a number behind the last word when there is none. */
+/* After a publication, before a look for sleepers. Returns whether each page is to be read: with
+ * few subscribers always, with many now and then, since any of them may clear the others' bits. */
+static inline bool shmnd_board_published(struct shmnd_board *b, uint64_t now_ns)
+{
+    /* SYNC doze: fence, pairs with the fence in shmnd_reading_doze() */
+    shmnd_store_then_load();
+    if (b->guest_count <= SHMND_FEW_GUESTS)
+        return true;
+    if (now_ns - b->swept_ns < SHMND_SWEEP_NS)
+        return false;
+    b->swept_ns = now_ns;
+    return true;
+}
+
+/* The first word of the bitmap from `from` on with sleepers, which are taken out of it into
+ * `*bits`; a number behind the last word when there is none. */
 static inline uint32_t shmnd_board_sleepers(struct shmnd_board *b, uint32_t from, uint64_t *bits)
 {
     uint32_t words = (b->guest_count + 63) / 64;
-    if (from == 0) {
-        /* SYNC doze: fence, pairs with the fence in shmnd_reading_doze() */
-        shmnd_store_then_load();
-    }
     for (uint32_t i = from; i < words; i++) {
         if (shmnd_relaxed64(&b->sleepers[i])) {
             /* needs no order: whose bit it is, its page says */
@@ -348,6 +336,11 @@ static inline void shmnd_board_seat(struct shmnd_board *b, uint32_t seat,
     if (g->policy == SHMND_BLOCK) {
         /* SYNC cursor: acquire, as in shmnd_guest_look() */
         from = shmnd_acquire64(&g->page->cursor);
+    }
+    if (g->policy == SHMND_DROP_NEWEST) {
+        /* relaxed: it skips by the positions what it received meanwhile */
+        uint64_t early = shmnd_relaxed64(&g->page->early);
+        from = early > from ? early : from;
     }
     from = from < b->next ? from : b->next;
     g->start = from > oldest ? from : oldest;
@@ -383,6 +376,13 @@ static inline void shmnd_board_admit(struct shmnd_board *b, uint32_t seat, uint6
     shmnd_release64(&b->head->admitted, ++b->admitted);
 }
 
+/* All seats are taken, and another subscriber has come. */
+static inline void shmnd_board_refuse(struct shmnd_board *b)
+{
+    /* relaxed: a hint to read the seats */
+    shmnd_put64(&b->head->refused, shmnd_relaxed64(&b->head->refused) + 1);
+}
+
 /* It is gone: what it held is free at the next count. */
 static inline void shmnd_board_leave(struct shmnd_board *b, uint32_t seat)
 {
@@ -392,7 +392,7 @@ static inline void shmnd_board_leave(struct shmnd_board *b, uint32_t seat)
         for (; g->kept_freed < g->kept_written; g->kept_freed++) {
             uint32_t slot = g->kept_slots[g->kept_freed & g->kept_mask];
             if (slot != SHMND_NO_SLOT)
-                b->slots[slot].keeps--;
+                b->slots.all[slot].keeps--;
         }
         b->keepers--;
     }

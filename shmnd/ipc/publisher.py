@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +37,8 @@ _MOST_HISTORY: Final = 1 << 18
 _MOST_SAMPLE: Final = 1 << 40
 _LEAST_LINES_LOG: Final = 6
 _GROUP_BYTES: Final = 256 << 10
+_PERIOD: Final = 1.0
+"""Seconds after which it gives back memory that it did not use for two of them."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,9 @@ class Publisher(WriterCore, Closing):
     """Sends samples to all subscribers of a topic.
 
     With `history` so many samples are kept for those who come late. `max_sample` and `slots` bound
-    the memory; without them it grows by size classes. `max_subscribers` bounds how many
+    the memory: how large a sample is, and how many are on loan, unread or held, besides the
+    history. Without them it grows by size classes. Memory that is not used for some seconds is
+    given back to the system. `max_subscribers` bounds how many
     subscribers it grants memory to. `attributes` are shown to others.
     """
 
@@ -84,6 +89,8 @@ class Publisher(WriterCore, Closing):
         self.attributes: Final = attributes_of(attributes, call)
         self.on_slow: Callable[[SlowSubscriber], object] | None = None
         self._slow_ones: set[int] = set()
+        self._history = history
+        self._shrunk = time.monotonic()
         self._groups = 0
         self._looking = threading.Lock()
         self._room = Room.of(namespace, group)
@@ -200,25 +207,30 @@ class Publisher(WriterCore, Closing):
         finally:
             loaned.drop()
 
-    def _grow(self, number: int, nbytes: int, call: str) -> None:
-        """Make more slots of a class."""
+    def _grow(self, number: int, nbytes: int) -> bool:
+        """Make more slots of a class; False where no more are allowed."""
         each = (class_bytes(number) + 63) // 64 * 64
         if self.most_sample:
             each = min(each, max((self.most_sample + 63) // 64 * 64, (nbytes + 63) // 64 * 64))
         count = max(1, min(8, _GROUP_BYTES // each), min(self._present // 16, _GROUP_BYTES // each))
         if self._most_slots is not None:
-            left = self._most_slots - self._slot_count
+            # Those of the history come on top: they are never free.
+            left = self._most_slots + self._history - self._slot_count
             if left <= 0:
-                raise LoanLimit(
-                    f"{call}: all {self._most_slots} slots of topic {self.name!r} are in use: "
-                    f"{self.loans} on loan, the others kept or held by subscribers; open the "
-                    "publisher with more slots, or have samples released"
-                )
+                return False
             count = min(count, left)
         memory = self._adapter.allocate_segment(count * each, peers="read")
         segment = self._adapter.locate(memory)[0]
         self._groups += 1
-        self._add_slots(memory, segment, 0, number, each, self._groups)
+        self._add_slots(memory, segment, number, each, self._groups)
+        return True
+
+    def _full(self, call: str) -> LoanLimit:
+        return LoanLimit(
+            f"{call}: all {self._most_slots} slots of topic {self.name!r} are in use: "
+            f"{self.loans} on loan, the others kept or held by subscribers; open the "
+            "publisher with more slots, or have samples released"
+        )
 
     # -- subscribers --
 
@@ -265,6 +277,10 @@ class Publisher(WriterCore, Closing):
         self._waiter.rest()
         self._take_changes()
         self._seats.drop_dead()
+        now = time.monotonic()
+        if now - self._shrunk > _PERIOD:
+            self._shrunk = now
+            self._shrink(2)
         if self.on_slow is not None:
             self._report_slow()
 

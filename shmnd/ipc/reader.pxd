@@ -26,7 +26,6 @@ cdef class Source:
     cdef bint closed
     cdef object __weakref__
 
-    cdef bint is_readable(self)
     cdef object next(self)
     cdef shmnd_look find(self, shmnd_found *found) except *
     cdef object sample(self, shmnd_found *found, bint copied)

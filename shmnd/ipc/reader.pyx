@@ -19,7 +19,7 @@ from shmnd.ipc.topic_c cimport *
 from shmnd.ring.process.forks cimport forks
 
 from shmnd.ipc.errors import Closed, LoanLimit
-from shmnd.status import IN_CHILD
+from shmnd.status import IN_CHILD, NdError
 
 cnp.import_array()
 
@@ -59,6 +59,11 @@ cdef class Source:
 
     def __dealloc__(self):
         PyMem_RawFree(self.r.free_holds)
+
+    @staticmethod
+    def page_bytes(most_held):
+        """The bytes of the page of a subscriber that may hold so many samples."""
+        return shmnd_page_bytes(most_held)
 
     def open(self, head, neighbour, sleepers, page, *, most_held, policy, buffer, history,
              early):
@@ -106,7 +111,11 @@ cdef class Source:
             kept = min(kept, <uint64_t>1)
         self.r.joined = written - kept if early or policy == SHMND_CONFLATE else written
         self.first = written - kept
-        if policy != SHMND_DROP_NEWEST:
+        self.r.refused = shmnd_relaxed64(&self.r.head.refused)
+        if policy == SHMND_DROP_NEWEST:
+            self.r.early = self.r.start = written - kept
+            shmnd_put64(&self.r.page.early, self.r.early)
+        else:
             shmnd_reading_advance(&self.r, written - kept)
         shmnd_put64(&self.r.page.state, SHMND_PAGE_OPEN)
 
@@ -166,6 +175,17 @@ cdef class Source:
         return True
 
     @property
+    def refused(self):
+        """All seats of the publisher are taken by others."""
+        return shmnd_reading_is_refused(&self.r, self.ident, self.seats)
+
+    def _require_seat(self):
+        if shmnd_reading_is_refused(&self.r, self.ident, self.seats):
+            raise LoanLimit(
+                f"Subscriber: topic {self.publisher.topic!r} has {self.seats} subscribers, which is"
+                f" max_subscribers of {self.publisher}; close one, or open the publisher with more")
+
+    @property
     def ended(self):
         """The publisher has closed: the samples on the board are the last ones."""
         # SYNC shut: acquire, pairs with release in WriterCore._shut
@@ -184,11 +204,7 @@ cdef class Source:
     @property
     def ready(self):
         """A look may find something."""
-        return self.is_readable() and shmnd_reading_ready(&self.r)
-
-    cdef bint is_readable(self):
-        # The first samples are kept in a queue of its own, which comes with the seat.
-        return self.r.policy != SHMND_DROP_NEWEST or self.r.kept != NULL
+        return shmnd_reading_ready(&self.r)
 
     def doze(self):
         """Have the publisher ring for the next sample."""
@@ -223,10 +239,8 @@ cdef class Source:
         cdef shmnd_look look
         if self.closed:
             return SHMND_LOOK_NOTHING
-        if not self.r.seated:
-            self.find_seat()
-        if not self.is_readable():
-            return SHMND_LOOK_NOTHING
+        if not self.r.seated and not self.find_seat():
+            self._require_seat()
         look = shmnd_reading_next(&self.r, found)
         if look == SHMND_LOOK_MOVED:
             where = self.where
@@ -279,9 +293,17 @@ cdef class Source:
             held = Held.__new__(Held)
             held.hold = found.hold
             held.source = self
-        pool = self.pool(found.body[0] >> 32)
+        try:
+            pool = self.pool(found.body[0] >> 32)
+        except NdError as exc:
+            if copied and not shmnd_reading_copied(&self.r):
+                return None  # it was given up meanwhile, and its memory given back
+            raise ValueError(f"Subscriber.receive: {self.publisher} names memory that it does not "
+                             f"share; the sample is dropped: {exc}") from None
         if sample.payload > _MOST_BYTES or found.body[1] > pool.nbytes \
                 or total > pool.nbytes - found.body[1]:
+            if copied and not shmnd_reading_copied(&self.r):
+                return None
             raise ValueError(
                 f"Subscriber.receive: {self.publisher} names {total} bytes at {found.body[1]} of a "
                 f"pool of {pool.nbytes}; the sample is dropped")
@@ -565,7 +587,7 @@ cdef class ReaderCore:
     def _ready(self):
         """A look may find something."""
         for source in self.sources:
-            if (<Source>source).is_readable() and shmnd_reading_ready(&(<Source>source).r):
+            if shmnd_reading_ready(&(<Source>source).r):
                 return True
         return False
 
@@ -629,7 +651,7 @@ cdef class ReaderCore:
             held = list(self.sources)
             n = 0
             for source in held:
-                if n < 16 and (<Source>source).is_readable():
+                if n < 16:
                     look[n] = &(<Source>source).r
                     n += 1
             with nogil:

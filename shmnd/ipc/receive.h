@@ -23,6 +23,10 @@ struct shmnd_reading {
     uint32_t *free_holds;
     uint64_t line_mask, where;
     uint64_t cursor, joined, taken, buffer, lost, armed, own_mask, admitted;
+    uint64_t refused; /* of the head, when it came */
+    /* keeps the first samples: up to where it has received without a seat, where its queue begins,
+     * and how many samples of that it had already */
+    uint64_t early, start, skipped;
     uint32_t free_count, most_held, kept_mask, policy, seat;
     uint32_t groups[64];
     bool seated, rings;
@@ -121,13 +125,19 @@ static inline void shmnd_line_read(const struct shmnd_line *line, struct shmnd_f
 static inline enum shmnd_look shmnd_reading_next_kept(struct shmnd_reading *r,
                                                       struct shmnd_found *found)
 {
-    const struct shmnd_kept *kept = &r->kept[r->cursor & r->kept_mask];
-    /* SYNC line: acquire, pairs with release in shmnd_line_write() */
-    if (shmnd_acquire64(&kept->line.stamp) != r->cursor + 1)
-        return SHMND_LOOK_NOTHING;
-    shmnd_line_read(&kept->line, found);
-    found->position = shmnd_relaxed64(&kept->position);
-    found->hold = SHMND_NO_SLOT;
+    for (;;) {
+        const struct shmnd_kept *kept = &r->kept[r->cursor & r->kept_mask];
+        /* SYNC line: acquire, pairs with release in shmnd_line_write() */
+        if (shmnd_acquire64(&kept->line.stamp) != r->cursor + 1)
+            return SHMND_LOOK_NOTHING;
+        shmnd_line_read(&kept->line, found);
+        found->position = shmnd_relaxed64(&kept->position);
+        found->hold = SHMND_NO_SLOT;
+        if (found->position >= r->early)
+            break;
+        r->skipped++;
+        shmnd_reading_advance(r, r->cursor + 1); /* it was received before there was the queue */
+    }
     if (!(found->info & SHMND_INFO_INLINE)) {
         if (r->free_count == 0)
             return SHMND_LOOK_LIMIT;
@@ -135,6 +145,28 @@ static inline enum shmnd_look shmnd_reading_next_kept(struct shmnd_reading *r,
     }
     r->taken++;
     shmnd_reading_advance(r, r->cursor + 1);
+    return SHMND_LOOK_FOUND;
+}
+
+/* Before it has a queue of its own: from the board, as long as nothing is missing there. */
+static inline enum shmnd_look shmnd_reading_next_early(struct shmnd_reading *r,
+                                                       struct shmnd_found *found)
+{
+    const struct shmnd_line *line = &r->lines[r->early & r->line_mask];
+    /* SYNC line: acquire, pairs with release in shmnd_line_write() */
+    if (shmnd_acquire64(&line->stamp) != r->early + 1)
+        return shmnd_reading_moved(r) ? SHMND_LOOK_MOVED : SHMND_LOOK_NOTHING;
+    shmnd_line_read(line, found);
+    /* SYNC line: the reads before the stamp, pairs with stores_before in
+     * shmnd_board_publish() */
+    shmnd_loads_before();
+    if (shmnd_relaxed64(&line->stamp) != r->early + 1)
+        return SHMND_LOOK_NOTHING;
+    found->position = r->early;
+    found->hold = SHMND_NO_SLOT;
+    if (!(found->info & SHMND_INFO_INLINE))
+        return SHMND_LOOK_COPY;
+    shmnd_put64(&r->page->early, ++r->early);
     return SHMND_LOOK_FOUND;
 }
 
@@ -181,8 +213,8 @@ static inline enum shmnd_look shmnd_reading_take(struct shmnd_reading *r, struct
 static inline enum shmnd_look shmnd_reading_next(struct shmnd_reading *r, struct shmnd_found *found)
 {
     uint64_t seen = 0;
-    if (r->kept)
-        return shmnd_reading_next_kept(r, found);
+    if (r->policy == SHMND_DROP_NEWEST)
+        return r->kept ? shmnd_reading_next_kept(r, found) : shmnd_reading_next_early(r, found);
     for (uint32_t look = 0; look < SHMND_LOOKS; look++) {
         const struct shmnd_line *line = &r->lines[r->cursor & r->line_mask];
         /* SYNC line: acquire, pairs with release in shmnd_line_write() */
@@ -208,12 +240,16 @@ static inline enum shmnd_look shmnd_reading_next(struct shmnd_reading *r, struct
 /* Without a seat: is the copy whole? Then the sample is taken. */
 static inline bool shmnd_reading_copied(struct shmnd_reading *r)
 {
-    const struct shmnd_line *line = &r->lines[r->cursor & r->line_mask];
+    uint64_t at = r->policy == SHMND_DROP_NEWEST ? r->early : r->cursor;
+    const struct shmnd_line *line = &r->lines[at & r->line_mask];
     /* SYNC line: the copy before the stamp, pairs with the withdrawal before the slot is reused */
     shmnd_loads_before();
-    if (shmnd_relaxed64(&line->stamp) != r->cursor + 1)
+    if (shmnd_relaxed64(&line->stamp) != at + 1)
         return false;
-    shmnd_reading_advance(r, r->cursor + 1);
+    if (r->policy == SHMND_DROP_NEWEST)
+        shmnd_put64(&r->page->early, ++r->early);
+    else
+        shmnd_reading_advance(r, at + 1);
     return true;
 }
 
@@ -225,24 +261,38 @@ static inline void shmnd_reading_begin(struct shmnd_reading *r)
         r->lost += start - r->cursor;
         shmnd_reading_advance(r, start);
     }
+    if (r->policy == SHMND_DROP_NEWEST) {
+        r->lost += start > r->early ? start - r->early : 0;
+        r->early = start > r->early ? start : r->early;
+        r->start = start;
+    }
 }
 
 /* A cheap look: is there reason to call shmnd_reading_next()? */
 static inline bool shmnd_reading_ready(const struct shmnd_reading *r)
 {
-    const struct shmnd_line *line =
-        r->kept ? &r->kept[r->cursor & r->kept_mask].line : &r->lines[r->cursor & r->line_mask];
     /* relaxed: a hint, and the call checks again */
-    return (shmnd_relaxed64(&line->stamp) & ~SHMND_WITHDRAWN) > r->cursor ||
-           shmnd_relaxed64(&r->head->where) != r->where;
+    if (shmnd_relaxed64(&r->head->where) != r->where && !r->kept)
+        return true;
+    if (r->policy != SHMND_DROP_NEWEST)
+        return (shmnd_relaxed64(&r->lines[r->cursor & r->line_mask].stamp) & ~SHMND_WITHDRAWN) >
+               r->cursor;
+    if (r->kept)
+        return shmnd_relaxed64(&r->kept[r->cursor & r->kept_mask].line.stamp) == r->cursor + 1;
+    return shmnd_relaxed64(&r->lines[r->early & r->line_mask].stamp) == r->early + 1;
 }
 
 /* How many samples its policy has dropped by now. */
 static inline uint64_t shmnd_reading_lost(const struct shmnd_reading *r)
 {
-    if (r->policy == SHMND_DROP_NEWEST)
-        return r->lost +
-               (r->kept ? shmnd_relaxed64(&shmnd_head_seats(r->head)[r->seat].dropped) : 0);
+    if (r->policy == SHMND_DROP_NEWEST) {
+        if (!r->kept)
+            return r->lost;
+        /* A sample that was received early and found no room in the queue later is not lost. */
+        uint64_t dropped = shmnd_relaxed64(&shmnd_head_seats(r->head)[r->seat].dropped);
+        uint64_t known = r->early - r->start - r->skipped;
+        return r->lost + (dropped > known ? dropped - known : 0);
+    }
     if (r->policy == SHMND_BLOCK)
         return r->lost;
     /* relaxed: a count for people */
@@ -273,6 +323,21 @@ static inline bool shmnd_reading_find_seat(struct shmnd_reading *r, uint64_t ide
     return false;
 }
 
+/* Are all seats others'? Then the publisher has none for it, until one of them leaves. */
+static inline bool shmnd_reading_is_refused(const struct shmnd_reading *r, uint64_t ident,
+                                            uint32_t seats)
+{
+    if (r->seated || shmnd_relaxed64(&r->head->refused) == r->refused)
+        return false;
+    for (uint32_t i = 0; i < seats; i++) {
+        /* relaxed: a seat that is given or left meanwhile is found at the next call */
+        uint64_t other = shmnd_relaxed64(&shmnd_head_seats(r->head)[i].ident);
+        if (other == 0 || other == ident)
+            return false;
+    }
+    return true;
+}
+
 /* It is about to sleep; it checks again afterwards. */
 static inline void shmnd_reading_doze(struct shmnd_reading *r)
 {
@@ -280,7 +345,7 @@ static inline void shmnd_reading_doze(struct shmnd_reading *r)
     if (r->seated)
         shmnd_set_bits(&r->sleepers[r->seat / 64], 1ull << (r->seat % 64)); /* SYNC doze: below */
     SHMND_KILL_POINT("subscriber-armed");
-    /* SYNC doze: fence, pairs with the fence in shmnd_board_sleepers() */
+    /* SYNC doze: fence, pairs with the fence in shmnd_board_published() */
     shmnd_store_then_load();
 }
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shmnd.common.arguments import integer
 from shmnd.ipc.errors import Closed
+from shmnd.ipc.reader import Source
 from shmnd.neighbours import Neighbour
 from shmnd.status import NdError
 
@@ -30,6 +31,7 @@ _LOG: Final = logging.getLogger("shmnd.ipc")
 
 class _Board(Protocol):
     def _seat(self, *which: Any) -> None: ...
+    def _refuse(self) -> None: ...
     def _admit(self, seat: int, ident: int, kept_segment: int) -> None: ...
     def _leave(self, seat: int) -> None: ...
     def _page_closed(self, seat: int) -> bool: ...
@@ -56,6 +58,7 @@ class Seats:
         self._guests: dict[tuple[str, int], _Guest] = {}
         self._free: list[int] = []
         self._made = 0
+        self._waiting: dict[tuple[str, int], Entry] = {}
 
     @property
     def count(self) -> int:
@@ -72,9 +75,12 @@ class Seats:
             return
         try:
             asked = _Asked.of(entry)
-            seat = self._take_seat()
-        except (ValueError, LookupError) as exc:
+        except ValueError as exc:
             _LOG.warning("the subscriber in process %d gets no seat: %s", entry.pid, exc)
+            return
+        seat = self._take_seat()
+        if seat < 0:
+            self._refuse(entry)
             return
         try:
             self._admit(seat, entry, asked)
@@ -83,12 +89,24 @@ class Seats:
             _LOG.warning("the subscriber in process %d gets no seat: %s", entry.pid, exc)
 
     def _take_seat(self) -> int:
+        if not self._free and self._made >= self._most:
+            self.drop_dead()
         if self._free:
             return self._free.pop()
         if self._made >= self._most:
-            raise LookupError(f"all {self._most} are taken (max_subscribers)")
+            return -1
         self._made += 1
         return self._made - 1
+
+    def _refuse(self, entry: Entry) -> None:
+        """Let a subscriber wait for a seat that another one leaves, and know of it."""
+        self._waiting[entry.key] = entry
+        self._board._refuse()
+        try:
+            with Neighbour(self._adapter, entry) as neighbour:
+                neighbour.ring()
+        except NdError:
+            pass  # it has gone
 
     def _admit(self, seat: int, entry: Entry, asked: _Asked) -> None:
         neighbour = Neighbour(self._adapter, entry)
@@ -112,11 +130,14 @@ class Seats:
 
     def leave(self, entry: Entry) -> None:
         """A subscriber is gone, and what it held with it."""
+        self._waiting.pop(entry.key, None)
         guest = self._guests.pop(entry.key, None)
         if guest is not None:
             self._board._leave(guest.seat)
             guest.neighbour.close()
             self._free.append(guest.seat)
+            while self._waiting and self._free:
+                self.come(self._waiting.pop(next(iter(self._waiting))))
 
     def drop_dead(self) -> None:
         """Take the seats of those whose processes have died."""
@@ -182,7 +203,7 @@ class _Asked:
         return cls(
             _whole(data, "segment", 0, (1 << 29) - 1),
             _whole(data, "offset", 0, 1 << 46) // 64 * 64,
-            64 + (4 * held + 63) // 64 * 64,
+            Source.page_bytes(held),
             held,
             _whole(data, "policy", 0, len(POLICIES) - 1),
             _whole(data, "buffer", 1, _MOST_BUFFER),

@@ -123,6 +123,12 @@ class Subscriber(ReaderCore, Closing):
             self._room.give_back()
             raise
         self._raise_mismatch()
+        try:
+            for source in self._sources:
+                source._require_seat()
+        except BaseException:
+            self.close()
+            raise
         self._opened = True
         remember(self)
         here.enter_subscriber(self.name, self)
@@ -209,6 +215,19 @@ class Subscriber(ReaderCore, Closing):
         self._has_descriptor = True
         return number
 
+    def ready(self) -> bool:
+        """Return whether `try_receive` would find something, be it an error. Never waits."""
+        self._require_open("Subscriber.ready")
+        if self._ready():
+            return True
+        self._look()
+        return self._ready() or bool(
+            self._mismatch
+            or self._evicted
+            or any(source.refused for source in self._sources)
+            or not (self._sources or self._wait_for_publisher)
+        )
+
     def _late(self, call: str, timeout: float | None) -> TimeoutError:
         who = len(self._sources)
         return TimeoutError(
@@ -253,7 +272,8 @@ class Subscriber(ReaderCore, Closing):
         if self._ready():
             return True
         return self._find_seats() or any(
-            not source.gone and (source.neighbour.dead or source.ended) for source in self._sources
+            source.refused or (not source.gone and (source.neighbour.dead or source.ended))
+            for source in self._sources
         )
 
     def _find_seats(self) -> bool:
@@ -285,6 +305,8 @@ class Subscriber(ReaderCore, Closing):
                 source.gone = True
                 if not source.ready:
                     self._part(source)
+            else:
+                source._drop_pools()
 
     def _take_changes(self) -> None:
         if not self._looking.acquire(blocking=False):
@@ -324,7 +346,7 @@ class Subscriber(ReaderCore, Closing):
             publisher = PublisherId(self.name, entry.pid, entry.adapter)
             head = neighbour.view(int(entry.data["head"]))
             sleepers = neighbour.view(int(entry.data["sleepers"]), writable=True)
-            page = room.adapter.allocate(64 + (4 * self._max_held + 63) // 64 * 64, peers="read")
+            page = room.adapter.allocate(Source.page_bytes(self._max_held), peers="read")
             source = Source(publisher, ident, neighbour, None, form)
             policy = POLICIES.index(self.overflow)
             source.open(
@@ -376,6 +398,8 @@ class Subscriber(ReaderCore, Closing):
             raise self._mismatch
         if self._evicted is not None:
             raise self._evicted
+        for source in self._sources:
+            source._require_seat()
         if not self._wait_for_publisher and not self._sources:
             raise NoPublisher(f"{call}: topic {self.name!r} has no publisher")
 

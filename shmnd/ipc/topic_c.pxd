@@ -58,20 +58,23 @@ cdef extern from "board.h" nogil:
         word64 where
         word64 state
         word64 blocked
+        word64 refused
     struct shmnd_page:
         word64 cursor
         word64 mask
         word64 armed
         word64 state
+        word64 early
     uint64_t shmnd_page_bytes(uint32_t most_held)
     uint64_t shmnd_head_bytes(uint32_t seats)
     shmnd_seat *shmnd_head_seats(shmnd_head *head)
 
-cdef extern from "publish.h" nogil:
+cdef extern from "slots.h" nogil:
     enum:
         SHMND_SLOT_CLASSES
         SHMND_STORE_FREE
         SHMND_STORE_LOANED
+        SHMND_STORE_SHOWN
         SHMND_STORE_PENDING
         SHMND_STORE_RETIRED
     struct shmnd_store:
@@ -84,6 +87,16 @@ cdef extern from "publish.h" nogil:
         uint32_t keeps
         uint32_t state
         uint32_t group
+        uint32_t used
+    struct shmnd_slots:
+        shmnd_store *all
+        uint32_t count, period, pending
+        uint32_t free[128]
+    void shmnd_slots_free(shmnd_slots *slots, uint32_t slot)
+    bint shmnd_slots_idle(const shmnd_slots *slots, uint32_t first, uint32_t since)
+    uint32_t shmnd_slots_retire(shmnd_slots *slots, uint32_t first)
+
+cdef extern from "publish.h" nogil:
     struct shmnd_guest:
         shmnd_page *page
         shmnd_kept *kept
@@ -97,26 +110,27 @@ cdef extern from "publish.h" nogil:
         shmnd_line *lines
         uint32_t *line_slots
         word64 *sleepers
-        shmnd_store *slots
         shmnd_guest *guests
+        shmnd_slots slots
         uint64_t line_mask, next, low, history, count, may_publish, keep_from
-        uint32_t slot_count, guest_count, keepers, present, blockers, pending, sweep
-        uint32_t free[128]
+        uint32_t guest_count, keepers, present, blockers
     struct shmnd_sample:
         uint64_t when_ns, info
         uint64_t body[5]
-    void shmnd_board_free(shmnd_board *b, uint32_t slot)
     void shmnd_board_count(shmnd_board *b)
     void shmnd_board_reclaim(shmnd_board *b)
     uint32_t shmnd_board_take(shmnd_board *b, uint32_t class_)
+    uint32_t shmnd_board_squeeze(shmnd_board *b, uint32_t class_)
     uint64_t shmnd_board_publish(shmnd_board *b, const shmnd_sample *sample, uint32_t slot)
     bint shmnd_board_has_room(shmnd_board *b)
     void shmnd_board_block(shmnd_board *b, bint blocked)
     bint shmnd_board_rings(shmnd_board *b, uint32_t seat)
+    bint shmnd_board_published(shmnd_board *b, uint64_t now_ns)
     uint32_t shmnd_board_sleepers(shmnd_board *b, uint32_t from_, uint64_t *bits)
     void shmnd_board_seat(shmnd_board *b, uint32_t seat, const shmnd_guest *guest,
                           uint64_t from_)
     void shmnd_board_admit(shmnd_board *b, uint32_t seat, uint64_t ident, uint32_t kept)
+    void shmnd_board_refuse(shmnd_board *b)
     void shmnd_board_leave(shmnd_board *b, uint32_t seat)
     void shmnd_board_evict(shmnd_board *b, uint32_t seat)
     void shmnd_board_move(shmnd_board *b, shmnd_line *lines, uint32_t *line_slots,
@@ -131,7 +145,7 @@ cdef extern from "receive.h" nogil:
         word64 *sleepers
         uint32_t *free_holds
         uint64_t line_mask, where
-        uint64_t cursor, joined, taken, buffer, lost, armed, own_mask
+        uint64_t cursor, joined, taken, buffer, lost, armed, own_mask, early, refused, start
         uint32_t free_count, most_held, kept_mask, policy, seat
         uint32_t groups[64]
         bint seated, rings
@@ -153,4 +167,5 @@ cdef extern from "receive.h" nogil:
     uint64_t shmnd_reading_lost(const shmnd_reading *r)
     bint shmnd_reading_find_seat(shmnd_reading *r, uint64_t ident, uint32_t seats)
     void shmnd_reading_begin(shmnd_reading *r)
+    bint shmnd_reading_is_refused(const shmnd_reading *r, uint64_t ident, uint32_t seats)
     void shmnd_reading_doze(shmnd_reading *r)

@@ -10,8 +10,8 @@ cdef class WriterCore:
     cdef shmnd_board b
     cdef object head_memory, lines_memory, sleepers_memory
     cdef list memories
-    cdef dict neighbours
-    cdef uint32_t born, seats
+    cdef dict neighbours, pools
+    cdef uint32_t born, seats, live_slots
     cdef readonly uint32_t loans
     cdef uint64_t looked_ns
     cdef public str topic
@@ -23,6 +23,7 @@ cdef class WriterCore:
     cdef object __weakref__
 
     cdef int enter(self, str call) except -1
+    cdef uint32_t room_for(self, uint32_t each) except? 0xFFFFFFFE
     cdef int look(self, uint64_t now) except -1
     cdef uint32_t take(self, uint64_t nbytes, str call) except? 0xFFFFFFFE
     cdef object publish(self, shmnd_sample *sample, uint32_t slot, object timeout, str call)

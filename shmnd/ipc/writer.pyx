@@ -70,13 +70,13 @@ cdef class Loaned:
         if not self.spent:
             self.spent = True
             if self.writer.born == forks and not self.writer.closed:
-                shmnd_board_free(&self.writer.b, self.slot)
+                shmnd_slots_free(&self.writer.b.slots, self.slot)
                 self.writer.loans -= 1
 
     def __dealloc__(self):
         if self.writer is not None and not self.spent:
             if self.writer.born == forks and not self.writer.closed:
-                shmnd_board_free(&self.writer.b, self.slot)
+                shmnd_slots_free(&self.writer.b.slots, self.slot)
                 self.writer.loans -= 1
 
 
@@ -86,18 +86,19 @@ cdef class WriterCore:
     def __cinit__(self):
         cdef uint32_t i
         self.born = forks
-        self.b.pending = SHMND_NO_SLOT
+        self.b.slots.pending = SHMND_NO_SLOT
         self.memories = []
+        self.pools = {}
         self.neighbours = {}
         for i in range(<uint32_t>SHMND_SLOT_CLASSES):
-            self.b.free[i] = SHMND_NO_SLOT
+            self.b.slots.free[i] = SHMND_NO_SLOT
 
     def __dealloc__(self):
         cdef uint32_t i
         for i in range(self.b.guest_count):
             PyMem_RawFree(self.b.guests[i].kept_slots)
         PyMem_RawFree(self.b.line_slots)
-        PyMem_RawFree(self.b.slots)
+        PyMem_RawFree(self.b.slots.all)
         PyMem_RawFree(self.b.guests)
 
     # -- memory --
@@ -143,39 +144,77 @@ cdef class WriterCore:
         self.memories.append(self.lines_memory)
         self.lines_memory = lines
 
-    def _add_slots(self, memory, pool, offset, number, nbytes, group):
+    def _add_slots(self, memory, pool, number, nbytes, group):
         """Enter the slots of a new pool segment, all of one class."""
         cdef cnp.ndarray[cnp.uint8_t] memory_ = memory
-        cdef uint32_t i, have = self.b.slot_count
+        cdef uint32_t i, first
         cdef uint32_t each = <uint32_t>(memory_.shape[0] // nbytes)
         cdef shmnd_store *s
-        cdef void *grown = PyMem_RawRealloc(self.b.slots, (have + each) * sizeof(shmnd_store))
-        if grown == NULL:
-            raise MemoryError
-        self.b.slots = <shmnd_store *>grown
+        first = self.room_for(each)
         for i in range(each):
-            s = &self.b.slots[have + i]
+            s = &self.b.slots.all[first + i]
             memset(s, 0, sizeof(shmnd_store))
             s.base = <unsigned char *>memory_.data + i * <uint64_t>nbytes
-            s.offset = <uint64_t>offset + i * <uint64_t>nbytes
+            s.offset = i * <uint64_t>nbytes
             s.pool = pool
             s.class_ = number
             s.group = group
-        self.b.slot_count = have + each
+            s.used = self.b.slots.period
         for i in range(each):
-            shmnd_board_free(&self.b, have + each - 1 - i)
-        self.memories.append(memory)
+            shmnd_slots_free(&self.b.slots, first + each - 1 - i)
+        self.live_slots += each
+        self.pools[group] = memory
+
+    cdef uint32_t room_for(self, uint32_t each) except? 0xFFFFFFFE:
+        """So many numbers of slots in a row: those of retired groups, or new ones."""
+        cdef uint32_t i, run = 0, have = self.b.slots.count
+        cdef void *grown
+        for i in range(have):
+            run = run + 1 if self.b.slots.all[i].state == SHMND_STORE_RETIRED else 0
+            if run == each:
+                return i + 1 - each
+        grown = PyMem_RawRealloc(self.b.slots.all, (have + each) * sizeof(shmnd_store))
+        if grown == NULL:
+            raise MemoryError
+        self.b.slots.all = <shmnd_store *>grown
+        self.b.slots.count = have + each
+        return have
+
+    def _shrink(self, periods):
+        """Return to the system the groups of slots that were not used for so many periods."""
+        cdef shmnd_slots *slots = &self.b.slots
+        cdef uint32_t i = 0, group, since
+        if self.closed or self.loans == 0xFFFFFFFF:
+            return
+        slots.period += 1
+        since = slots.period - min(<uint32_t>periods, slots.period)
+        shmnd_board_reclaim(&self.b)
+        while i < slots.count:
+            group = slots.all[i].group
+            if slots.all[i].state != SHMND_STORE_RETIRED:
+                if shmnd_slots_idle(slots, i, since):
+                    self.live_slots -= shmnd_slots_retire(slots, i)
+                    # With the memory goes its segment, once no loan of this process refers to it.
+                    self.pools.pop(group, None)
+            i += 1
+            while i < slots.count and slots.all[i].group == group:
+                i += 1
 
     @property
     def _slot_count(self):
-        return self.b.slot_count
+        return self.live_slots
+
+    @property
+    def _pool_bytes(self):
+        """The bytes of all slots."""
+        return sum(memory.nbytes for memory in self.pools.values())
 
     def _slot_states(self):
         """Count the slots by state."""
         cdef uint32_t i
         counts = [0, 0, 0, 0, 0]
-        for i in range(self.b.slot_count):
-            counts[self.b.slots[i].state] += 1
+        for i in range(self.b.slots.count):
+            counts[self.b.slots.all[i].state] += 1
         return counts
 
     # -- subscribers --
@@ -207,6 +246,10 @@ cdef class WriterCore:
 
     def _admit(self, seat, ident, kept_segment):
         shmnd_board_admit(&self.b, seat, ident, kept_segment)
+
+    def _refuse(self):
+        """Note that a subscriber has come for which there is no seat."""
+        shmnd_board_refuse(&self.b)
 
     def _leave(self, seat):
         """Forget a subscriber: what it held may be used again."""
@@ -293,8 +336,14 @@ cdef class WriterCore:
                             f"max_sample={self.most_sample}; open it with a larger one")
         slot = shmnd_board_take(&self.b, class_of(nbytes))
         if slot == SHMND_NO_SLOT:
-            self._grow(class_of(nbytes), nbytes, call)
-            slot = shmnd_board_take(&self.b, class_of(nbytes))
+            if not self._grow(class_of(nbytes), nbytes):
+                slot = shmnd_board_squeeze(&self.b, class_of(nbytes))
+                if slot == SHMND_NO_SLOT:
+                    self._shrink(0)
+                    if not self._grow(class_of(nbytes), nbytes):
+                        raise self._full(call)
+            if slot == SHMND_NO_SLOT:
+                slot = shmnd_board_take(&self.b, class_of(nbytes))
             if slot == SHMND_NO_SLOT:
                 raise LoanLimit(f"{call}: no memory for {nbytes} bytes on topic {self.topic!r}")
         return slot
@@ -302,7 +351,7 @@ cdef class WriterCore:
     cdef object publish(self, shmnd_sample *sample, uint32_t slot, object timeout, str call):
         """Put a sample on the board, and wake those who sleep for it."""
         cdef uint64_t position, bits = 0
-        cdef uint32_t word, words = (self.b.guest_count + 63) // 64
+        cdef uint32_t seat, word, words
         sample.when_ns = shmnd_now_ns()
         if sample.when_ns - self.looked_ns > _LOOK_NS:
             self.look(sample.when_ns)
@@ -312,15 +361,15 @@ cdef class WriterCore:
         position = shmnd_board_publish(&self.b, sample, slot)
         words = (self.b.guest_count + 63) // 64
         if words:
-            word = shmnd_board_sleepers(&self.b, 0, &bits)
-            while word < words:
-                self.wake(word * 64, bits)
-                word = shmnd_board_sleepers(&self.b, word + 1, &bits)
-            # A subscriber may clear the bits of others: a few pages are checked in turn.
-            if position % 64 == 0:
-                self.b.sweep = (self.b.sweep + 1) % self.b.guest_count
-                if shmnd_board_rings(&self.b, self.b.sweep):
-                    self.ring(self.b.sweep)
+            if shmnd_board_published(&self.b, sample.when_ns):
+                for seat in range(self.b.guest_count):
+                    if shmnd_board_rings(&self.b, seat):
+                        self.ring(seat)
+            else:
+                word = shmnd_board_sleepers(&self.b, 0, &bits)
+                while word < words:
+                    self.wake(word * 64, bits)
+                    word = shmnd_board_sleepers(&self.b, word + 1, &bits)
         return position
 
     cdef int wake(self, uint32_t first, uint64_t bits) except -1:
@@ -369,7 +418,7 @@ cdef class WriterCore:
                                | nbytes << 16 | header_bytes << 32)
                 return self.publish(&sample, SHMND_NO_SLOT, timeout, call)
             slot = self.take(total, call)
-            base = self.b.slots[slot].base
+            base = self.b.slots.all[slot].base
             try:
                 if nbytes > _LONG_COPY:
                     with nogil:
@@ -381,8 +430,8 @@ cdef class WriterCore:
                 self.fill(&sample, slot, kind, nbytes, ndim, shape, header_bytes, meta_bytes)
                 return self.publish(&sample, slot, timeout, call)
             except BaseException:
-                if not self.closed and self.b.slots[slot].state == SHMND_STORE_LOANED:
-                    shmnd_board_free(&self.b, slot)
+                if not self.closed and self.b.slots.all[slot].state == SHMND_STORE_LOANED:
+                    shmnd_slots_free(&self.b.slots, slot)
                 raise
         finally:
             if has_header:
@@ -400,7 +449,7 @@ cdef class WriterCore:
     cdef int fill(self, shmnd_sample *sample, uint32_t slot, uint32_t kind, uint64_t nbytes,
                   uint32_t ndim, const cnp.npy_intp *shape, uint64_t header_bytes,
                   uint64_t meta_bytes) except -1:
-        cdef shmnd_store *s = &self.b.slots[slot]
+        cdef shmnd_store *s = &self.b.slots.all[slot]
         cdef uint32_t dims[4]
         cdef uint32_t i
         sample.info = kind | <uint64_t>ndim << 8 | meta_bytes << 16 | header_bytes << 32
@@ -481,14 +530,14 @@ cdef class WriterCore:
         loan.writer = self
         loan.slot = slot
         loan.nbytes = nbytes
-        loan.base = self.b.slots[slot].base
-        loan.memory = self.memories[len(self.memories) - 1]
+        loan.base = self.b.slots.all[slot].base
+        loan.memory = self.pools[self.b.slots.all[slot].group]
         self.loans += 1
         return loan
 
     def _capacity(self, Loaned loan):
         """The bytes of a loan's slot."""
-        return class_bytes(self.b.slots[loan.slot].class_)
+        return class_bytes(self.b.slots.all[loan.slot].class_)
 
     def _send_loan(self, Loaned loan, kind, shape, bytes meta, header, timeout):
         """Publish the contents of a loan; nothing is copied."""
@@ -510,7 +559,7 @@ cdef class WriterCore:
             header_bytes = <uint64_t>head.len
         try:
             if loan.nbytes + header_bytes + meta_bytes > class_bytes(
-                    self.b.slots[loan.slot].class_):
+                    self.b.slots.all[loan.slot].class_):
                 raise ValueError(
                     f"{call}: a header of {header_bytes} bytes does not fit behind the loan; pass "
                     "one that is shorter, or use Publisher.send")

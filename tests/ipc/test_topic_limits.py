@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Topics at their bounds: subscribers, slots, and memory that shrinks."""
+
+import uuid
+
+import numpy as np
+import pytest
+
+from shmnd import ipc
+
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def name() -> str:
+    return f"topic-{uuid.uuid4().hex}"
+
+
+def values(sub: ipc.Subscriber) -> list[int]:
+    return [int(sample.array.flat[0]) for sample in iter(sub.try_receive, None)]
+
+
+# -- subscribers --
+
+
+@pytest.mark.parametrize("overflow", ["drop_oldest", "drop_newest", "block"])
+def test_one_subscriber_too_many(name: str, overflow: str) -> None:
+    with ipc.Publisher(name, "i8", max_subscribers=2) as pub:
+        one, two = ipc.Subscriber(name), ipc.Subscriber(name)
+        with pytest.raises(ipc.LoanLimit, match=r"2 subscribers, which is max_subscribers"):
+            ipc.Subscriber(name, overflow=overflow)
+        assert pub.subscribers == 2
+        one.close()
+        with ipc.Subscriber(name, overflow=overflow) as three:
+            assert pub.subscribers == 2
+            pub.send(np.full(100, 5))
+            assert values(two) == values(three) == [5]
+        two.close()
+
+
+def test_one_that_was_refused_gets_the_next_seat(name: str) -> None:
+    # They are there before the publisher: none of them can learn of it as it is made.
+    one, two = ipc.Subscriber(name), ipc.Subscriber(name)
+    with ipc.Publisher(name, "i8", max_subscribers=1) as pub:
+        assert pub.subscribers == 1
+        refused = []
+        for sub in (one, two):
+            try:
+                sub.receive(timeout=0)
+            except ipc.LoanLimit:
+                refused.append(sub)
+            except TimeoutError:
+                pass
+        assert len(refused) == 1
+        (late,) = refused
+        assert late.ready()
+        (one if late is two else two).close()
+        assert pub.subscribers == 1
+        pub.send(np.full(100, 7))
+        assert late.receive(timeout=PATIENCE).array[0] == 7
+        late.close()
+
+
+# -- slots --
+
+
+def test_few_slots_are_enough_without_a_subscriber(name: str) -> None:
+    for slots in (1, 3):
+        with ipc.Publisher(name, "i8", slots=slots, history=2) as pub:
+            for number in range(50):
+                pub.send(np.full(1000, number))
+            with ipc.Subscriber(name) as sub:
+                assert values(sub) == [48, 49]
+
+
+def test_a_slow_subscriber_that_drops_stops_no_publisher(name: str) -> None:
+    with ipc.Publisher(name, "i8", slots=4) as pub, ipc.Subscriber(name, buffer=32) as sub:
+        assert pub.subscribers == 1
+        for number in range(100):
+            pub.send(np.full(1000, number))
+        found = values(sub)
+        assert found == list(range(100 - len(found), 100))
+        assert 1 <= len(found) <= 4
+        assert sub.lost == 100 - len(found)
+        pub.send(np.full(1000, 100))
+        held = sub.receive(timeout=0)
+        for number in range(101, 200):
+            pub.send(np.full(1000, number))
+        assert held.array[0] == held.array[-1] == 100
+
+
+def test_slots_that_a_subscriber_waits_for_are_not_given_up(name: str) -> None:
+    with (
+        ipc.Publisher(name, "i8", slots=4) as pub,
+        ipc.Subscriber(name, buffer=32, overflow="block") as sub,
+    ):
+        assert pub.subscribers == 1
+        for number in range(4):
+            pub.send(np.full(1000, number))
+        with pytest.raises(ipc.LoanLimit, match="all 4 slots"):
+            pub.send(np.full(1000, 4))
+        assert values(sub) == [0, 1, 2, 3]
+
+
+def test_slots_of_another_size_make_room(name: str) -> None:
+    with ipc.Publisher(name, "u1", slots=2) as pub, ipc.Subscriber(name, buffer=1) as sub:
+        assert pub.subscribers == 1
+        for size in (1000, 100_000, 100, 1_000_000, 5000, 1000):
+            pub.send(np.full(size, size % 251, "u1"))
+            with sub.receive(timeout=0) as sample:
+                assert sample.array.shape == (size,)
+                assert (sample.array == size % 251).all()
+
+
+# -- memory --
+
+
+def test_memory_shrinks_when_it_is_not_used(name: str) -> None:
+    with ipc.Publisher(name, "u1") as pub, ipc.Subscriber(name, buffer=4) as sub:
+        assert pub.subscribers == 1
+        pub.send(np.full(1_000_000, 7, "u1"))
+        kept = sub.receive(timeout=0).array
+        for number in range(20):
+            pub.send(np.full(3_000_000 + number, number, "u1"))
+        large = pub._pool_bytes
+        assert large >= 4 * 3_000_000
+        for _ in range(3):
+            for number in range(20):
+                pub.send(np.full(1000, number, "u1"))
+            values(sub)
+            pub._shrink(2)
+        assert 1_000_000 <= pub._pool_bytes <= 1_000_000 * 1.25 + (1 << 20), "held samples stay"
+        assert (kept == 7).all()
+        del kept
+        pub._shrink(0)
+        assert pub._pool_bytes <= 1 << 20
+        for number in range(20):  # numbers of slots are used again
+            pub.send(np.full(3_000_000, number, "u1"))
+            with sub.receive(timeout=0) as sample:
+                assert (sample.array == number).all()
+        assert pub._slot_count < 20
+
+
+def test_loans_are_no_slots_that_are_given_back(name: str) -> None:
+    with ipc.Publisher(name, "u1") as pub, ipc.Subscriber(name) as sub:
+        assert pub.subscribers == 1
+        loan = pub.loan(100_000)
+        for _ in range(5):
+            pub._shrink(0)
+        loan.array[:] = 9
+        spent = loan.array
+        loan.send()
+        pub._shrink(0)
+        with sub.receive(timeout=0) as sample:
+            assert (sample.array == 9).all()
+        for _ in range(30):
+            pub.send(np.zeros(5, "u1"))
+        pub._shrink(0)
+        assert len(spent) == 100_000
+        assert (spent[:10] >= 0).all()  # whatever it shows, it can be read
