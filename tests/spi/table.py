@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of every documented status with the test that provokes it. Write it anew with
+"""The page of every documented status with the test that provokes it. To regenerate it:
 
 cd tests && python -m spi.table
 """
@@ -44,9 +44,10 @@ _HEAD = """\
 <!-- Written by tests/spi/table.py; change the tests, not this page. -->
 # Every status, and the test that provokes it
 
-Each status that the documents of the interface list for a method has a test of its own, or a
-reason why nothing that a program does can provoke it here. *Completes* stands for what a completion
-queue reports later; all else is given by the call, at once or through its overlapped operation.
+Each status that the documents of the interface list for a method has its own test, or a reason why
+no program can provoke it here. *Completes* marks the status of a result in a completion queue; the
+call itself returns all others, at once or through its overlapped operation.
+[Readings](readings.md) lists the interpretations that some reasons refer to.
 """
 
 

@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Documented statuses that nothing a program does can provoke on this provider, and why."""
+"""Documented statuses that no program can provoke on this provider, and why."""
 
 _NO_MEMORY = (
-    "a shortage of memory that the library meets is INSUFFICIENT_RESOURCES; small objects are the "
-    "interpreter's, which raises MemoryError itself"
+    "the library reports a shortage of memory as INSUFFICIENT_RESOURCES; for small objects the "
+    "interpreter raises MemoryError itself"
 )
-_NO_LIMIT = "it takes a small object of this process and nothing that is limited in number"
+_NO_LIMIT = "the call uses a small object of this process and no limited resource"
 _NO_POINTER = "an out-parameter cannot be a bad pointer: results are return values"
-_AFFINITY = "the real affinity is always reported, as the documents prefer"
-_NO_OVERRUN = "a completion queue cannot overrun: entries always have room"
+_AFFINITY = "the actual affinity is always reported, as the documents prefer"
+_NO_OVERRUN = "a completion queue cannot overrun: it always has room for each entry"
 _NO_FAULT = "the status of a broken device; a queue in shared memory has no such fault"
-_CHECKED_AT_ONCE = "too much data is refused by the call with BUFFER_OVERFLOW (ambiguity 23)"
-_REMOTE_FAULT = "a fault at the target is reported as ACCESS_VIOLATION (ambiguity 12)"
-_MALFORMED = "a malformed request of this kind is refused by the call itself"
+_CHECKED_AT_ONCE = "the call rejects too much data with BUFFER_OVERFLOW ([reading 23](readings.md))"
+_REMOTE_FAULT = "a fault at the target is reported as ACCESS_VIOLATION ([reading 12](readings.md))"
+_MALFORMED = "the call itself rejects a malformed request of this kind"
 _ONLY_INITIATOR = (
     "after a death or fault the oldest initiator request carries the status, Receives are CANCELED"
 )
 _DONE_AT_ONCE = (
-    "Reads and Writes are done when they are posted; only one behind a waiting Send can be "
-    "outstanding when the peer dies, and the Send then carries the status"
+    "Reads and Writes are executed when they are posted; only one that follows a waiting Send can "
+    "be outstanding when the peer dies, and the Send then carries the status"
 )
-_NO_TIMEOUT = "nothing times out because a program is late (ambiguity 27)"
+_NO_TIMEOUT = "no operation times out because a program is late ([reading 27](readings.md))"
 _PLAIN_ADDRESS = "an address is returned as a tuple, there is no buffer to be too small"
-_SYNCHRONOUS = "Disconnect has ended when it returns, so no release can come in between"
+_SYNCHRONOUS = "Disconnect has completed when it returns, so no release can happen in between"
 
 UNPROVOKED: dict[tuple[str, str, str], str] = {
     ("provider", "resolve_address", "NO_MEMORY"): _NO_MEMORY,
@@ -37,10 +37,10 @@ UNPROVOKED: dict[tuple[str, str, str], str] = {
     ("adapter", "create_memory_window", "INSUFFICIENT_RESOURCES"): _NO_LIMIT,
     ("adapter", "create_shared_receive_queue", "NO_MEMORY"): _NO_MEMORY,
     ("adapter", "create_shared_receive_queue", "NOT_SUPPORTED"): (
-        "shared receive queues are always there"
+        "shared receive queues are always supported"
     ),
     ("adapter", "create_queue_pair_with_srq", "NOT_SUPPORTED"): (
-        "shared receive queues are always there"
+        "shared receive queues are always supported"
     ),
     ("adapter", "create_connector", "NO_MEMORY"): _NO_MEMORY,
     ("adapter", "create_connector", "INSUFFICIENT_RESOURCES"): _NO_LIMIT,
@@ -77,7 +77,7 @@ UNPROVOKED: dict[tuple[str, str, str], str] = {
     ("queue_pair", "write_completes", "INTERNAL_ERROR"): _NO_FAULT,
     ("queue_pair", "write_completes", "IO_TIMEOUT"): _DONE_AT_ONCE,
     ("queue_pair", "write_completes", "REMOTE_ERROR"): _REMOTE_FAULT,
-    ("connector", "bind", "CANCELED"): "Bind names no queue pair and ends within the call",
+    ("connector", "bind", "CANCELED"): "Bind names no queue pair and completes within the call",
     ("connector", "bind", "ADDRESS_ALREADY_EXISTS"): (
         "a 4-tuple needs both addresses, and while one end of a connection holds its port, "
         "binding to it is SHARING_VIOLATION"
@@ -85,7 +85,7 @@ UNPROVOKED: dict[tuple[str, str, str], str] = {
     ("connector", "connect", "IO_TIMEOUT"): _NO_TIMEOUT,
     ("connector", "complete_connect", "IO_TIMEOUT"): _NO_TIMEOUT,
     ("connector", "accept", "IO_TIMEOUT"): _NO_TIMEOUT,
-    ("connector", "reject", "PENDING"): "Reject is synchronous (ambiguity 24)",
+    ("connector", "reject", "PENDING"): "Reject is synchronous ([reading 24](readings.md))",
     ("connector", "get_read_limits", "UNSUCCESSFUL"): _NO_FAULT,
     ("connector", "get_private_data", "UNSUCCESSFUL"): _NO_FAULT,
     ("connector", "get_private_data_into", "UNSUCCESSFUL"): _NO_FAULT,
