@@ -37,6 +37,7 @@ _MOST_HISTORY: Final = 1 << 18
 _MOST_SAMPLE: Final = 1 << 40
 _LEAST_LINES_LOG: Final = 6
 _GROUP_BYTES: Final = 256 << 10
+_FEW_SLOTS: Final = 64
 _PERIOD: Final = 1.0
 """Seconds after which it gives back memory that it did not use for two of them."""
 
@@ -207,18 +208,17 @@ class Publisher(WriterCore, Closing):
         finally:
             loaned.drop()
 
-    def _grow(self, number: int, nbytes: int) -> bool:
+    def _grow(self, number: int) -> bool:
         """Make more slots of a class; False where no more are allowed."""
         each = (class_bytes(number) + 63) // 64 * 64
-        if self.most_sample:
-            each = min(each, max((self.most_sample + 63) // 64 * 64, (nbytes + 63) // 64 * 64))
         count = max(1, min(8, _GROUP_BYTES // each), min(self._present // 16, _GROUP_BYTES // each))
         if self._most_slots is not None:
             # Those of the history come on top: they are never free.
             left = self._most_slots + self._history - self._slot_count
             if left <= 0:
                 return False
-            count = min(count, left)
+            # One by one they can be given back for slots of another size.
+            count = min(count, left) if self._most_slots > _FEW_SLOTS else 1
         memory = self._adapter.allocate_segment(count * each, peers="read")
         segment = self._adapter.locate(memory)[0]
         self._groups += 1

@@ -11,6 +11,7 @@ import atexit
 import os
 import threading
 import weakref
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from shmnd.directory import Directory
@@ -20,8 +21,10 @@ from shmnd.waiter import Attendant
 
 if TYPE_CHECKING:
     from shmnd.adapter import Adapter
+    from shmnd.directory import Announcement
+    from shmnd.neighbours import Neighbour
 
-__all__ = ["Room", "remember"]
+__all__ = ["PublisherId", "Room", "Tie", "remember"]
 
 
 class Occupant(Protocol):
@@ -96,6 +99,42 @@ class Room:
         """In a process that was forked off: all of it is the parent's."""
         cls._lock = threading.RLock()
         cls._rooms = {}
+
+
+@dataclass(frozen=True)
+class PublisherId:
+    """Names a publisher: its topic, its process, and which of its publishers it is."""
+
+    topic: str
+    pid: int
+    uid: str
+
+    def __str__(self) -> str:
+        return f"publisher {self.uid[:8]} of {self.topic!r} in process {self.pid}"
+
+
+class Tie:
+    """What binds a subscriber to a publisher: kept until nothing of it is held any more."""
+
+    def __init__(self, room: Room, neighbour: Neighbour, announcement: Announcement) -> None:
+        room.take()
+        self._room: Room | None = room
+        self._neighbour = neighbour
+        self._announcement = announcement
+
+    def close(self) -> None:
+        """Let the publisher have the memory. Harmless twice."""
+        room, self._room = self._room, None
+        if room is not None:
+            self._announcement.close()
+            self._neighbour.close()
+            room.give_back()
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except Exception:
+            pass  # the interpreter is ending
 
 
 class _Closable(Protocol):

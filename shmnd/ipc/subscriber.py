@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.closing import Closing
@@ -14,7 +13,7 @@ from shmnd.ipc import forms, here
 from shmnd.ipc.errors import Closed, NoPublisher, PeerLost, TypeMismatch
 from shmnd.ipc.limits import name_of, number
 from shmnd.ipc.reader import ReaderCore, Sample, Source
-from shmnd.ipc.room import Room, remember
+from shmnd.ipc.room import PublisherId, Room, Tie, remember
 from shmnd.ipc.seats import POLICIES
 from shmnd.neighbours import Neighbour
 from shmnd.status import NdError
@@ -23,51 +22,15 @@ from shmnd.waiter import Waiter
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from shmnd.directory import Announcement, Entry
+    from shmnd.directory import Entry
 
-__all__ = ["PublisherId", "Subscriber"]
+__all__ = ["Subscriber"]
 
 TOPIC: Final = "ipc.topic"
 SEAT: Final = "ipc.seat"
 _MOST_BUFFER: Final = 1 << 18
 _MOST_HELD: Final = 4096
 _HELD: Final = 256
-
-
-@dataclass(frozen=True)
-class PublisherId:
-    """Names a publisher: its topic, its process, and which of its publishers it is."""
-
-    topic: str
-    pid: int
-    uid: str
-
-    def __str__(self) -> str:
-        return f"publisher {self.uid[:8]} of {self.topic!r} in process {self.pid}"
-
-
-class _Tie:
-    """What binds a subscriber to a publisher: kept until nothing of it is held any more."""
-
-    def __init__(self, room: Room, neighbour: Neighbour, announcement: Announcement) -> None:
-        room.take()
-        self._room: Room | None = room
-        self._neighbour = neighbour
-        self._announcement = announcement
-
-    def close(self) -> None:
-        """Let the publisher have the memory. Harmless twice."""
-        room, self._room = self._room, None
-        if room is not None:
-            self._announcement.close()
-            self._neighbour.close()
-            room.give_back()
-
-    def __del__(self) -> None:
-        try:
-            self.close()
-        except Exception:
-            pass  # the interpreter is ending
 
 
 class Subscriber(ReaderCore, Closing):
@@ -372,7 +335,7 @@ class Subscriber(ReaderCore, Closing):
         except BaseException:
             neighbour.close()
             raise
-        source.owner = _Tie(room, neighbour, announcement)
+        source.owner = Tie(room, neighbour, announcement)
         self._add(source)
         here.admit(entry.adapter)  # a publisher of this process need not hear of it by the broker
 

@@ -25,7 +25,7 @@ cdef class WriterCore:
     cdef int enter(self, str call) except -1
     cdef uint32_t room_for(self, uint32_t each) except? 0xFFFFFFFE
     cdef int look(self, uint64_t now) except -1
-    cdef uint32_t take(self, uint64_t nbytes, str call) except? 0xFFFFFFFE
+    cdef uint32_t take(self, uint64_t nbytes, uint64_t extra, str call) except? 0xFFFFFFFE
     cdef object publish(self, shmnd_sample *sample, uint32_t slot, object timeout, str call)
     cdef int wake(self, uint32_t first, uint64_t bits) except -1
     cdef int ring(self, uint32_t seat) except -1

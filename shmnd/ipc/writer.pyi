@@ -2,7 +2,6 @@
 from typing import Any
 
 def class_bytes(number: int) -> int: ...
-def class_number(nbytes: int) -> int: ...
 
 class Loaned:
     @property

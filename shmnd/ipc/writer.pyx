@@ -42,11 +42,6 @@ def class_bytes(number: int) -> int:
     return (1 << (log + 6)) + step * (1 << (log + 4))
 
 
-def class_number(nbytes: int) -> int:
-    """The class of the slots that so many bytes fit into."""
-    return class_of(nbytes)
-
-
 cdef class Loaned:
     """A slot that is computed into; exports its bytes, writable."""
 
@@ -67,17 +62,17 @@ cdef class Loaned:
 
     def drop(self):
         """Return the slot unsent. Harmless when it is spent."""
-        if not self.spent:
+        self.give_back()
+
+    cdef void give_back(self) noexcept:
+        if self.writer is not None and not self.spent:
             self.spent = True
             if self.writer.born == forks and not self.writer.closed:
                 shmnd_slots_free(&self.writer.b.slots, self.slot)
                 self.writer.loans -= 1
 
     def __dealloc__(self):
-        if self.writer is not None and not self.spent:
-            if self.writer.born == forks and not self.writer.closed:
-                shmnd_slots_free(&self.writer.b.slots, self.slot)
-                self.writer.loans -= 1
+        self.give_back()
 
 
 cdef class WriterCore:
@@ -184,7 +179,7 @@ cdef class WriterCore:
         """Return to the system the groups of slots that were not used for so many periods."""
         cdef shmnd_slots *slots = &self.b.slots
         cdef uint32_t i = 0, group, since
-        if self.closed or self.loans == 0xFFFFFFFF:
+        if self.closed:
             return
         slots.period += 1
         since = slots.period - min(<uint32_t>periods, slots.period)
@@ -328,22 +323,22 @@ cdef class WriterCore:
             self._look()
         return 0
 
-    cdef uint32_t take(self, uint64_t nbytes, str call) except? 0xFFFFFFFE:
-        """A slot for so many bytes."""
-        cdef uint32_t slot
+    cdef uint32_t take(self, uint64_t nbytes, uint64_t extra, str call) except? 0xFFFFFFFE:
+        """A slot for so many bytes of a value, and others behind them."""
+        cdef uint32_t slot, wanted = class_of(nbytes + extra)
         if self.most_sample and nbytes > self.most_sample:
             raise LoanLimit(f"{call}: {nbytes} bytes, and topic {self.topic!r} was opened with "
                             f"max_sample={self.most_sample}; open it with a larger one")
-        slot = shmnd_board_take(&self.b, class_of(nbytes))
+        slot = shmnd_board_take(&self.b, wanted)
         if slot == SHMND_NO_SLOT:
-            if not self._grow(class_of(nbytes), nbytes):
-                slot = shmnd_board_squeeze(&self.b, class_of(nbytes))
+            if not self._grow(wanted):
+                slot = shmnd_board_squeeze(&self.b, wanted)
                 if slot == SHMND_NO_SLOT:
                     self._shrink(0)
-                    if not self._grow(class_of(nbytes), nbytes):
+                    if not self._grow(wanted):
                         raise self._full(call)
             if slot == SHMND_NO_SLOT:
-                slot = shmnd_board_take(&self.b, class_of(nbytes))
+                slot = shmnd_board_take(&self.b, wanted)
             if slot == SHMND_NO_SLOT:
                 raise LoanLimit(f"{call}: no memory for {nbytes} bytes on topic {self.topic!r}")
         return slot
@@ -359,17 +354,18 @@ cdef class WriterCore:
             self._wait_for_room(timeout, call)
             self.enter(call)
         position = shmnd_board_publish(&self.b, sample, slot)
+        if self.b.guest_count == 0:
+            return position
+        if shmnd_board_published(&self.b, sample.when_ns):
+            for seat in range(self.b.guest_count):
+                if shmnd_board_rings(&self.b, seat):
+                    self.ring(seat)
+            return position
         words = (self.b.guest_count + 63) // 64
-        if words:
-            if shmnd_board_published(&self.b, sample.when_ns):
-                for seat in range(self.b.guest_count):
-                    if shmnd_board_rings(&self.b, seat):
-                        self.ring(seat)
-            else:
-                word = shmnd_board_sleepers(&self.b, 0, &bits)
-                while word < words:
-                    self.wake(word * 64, bits)
-                    word = shmnd_board_sleepers(&self.b, word + 1, &bits)
+        word = shmnd_board_sleepers(&self.b, 0, &bits)
+        while word < words:
+            self.wake(word * 64, bits)
+            word = shmnd_board_sleepers(&self.b, word + 1, &bits)
         return position
 
     cdef int wake(self, uint32_t first, uint64_t bits) except -1:
@@ -417,7 +413,7 @@ cdef class WriterCore:
                 sample.info = (kind | <uint64_t>ndim << 8 | SHMND_INFO_INLINE
                                | nbytes << 16 | header_bytes << 32)
                 return self.publish(&sample, SHMND_NO_SLOT, timeout, call)
-            slot = self.take(total, call)
+            slot = self.take(nbytes, header_bytes + meta_bytes, call)
             base = self.b.slots.all[slot].base
             try:
                 if nbytes > _LONG_COPY:
@@ -525,7 +521,7 @@ cdef class WriterCore:
         cdef uint32_t slot
         self.enter("Publisher.loan")
         self.look(shmnd_now_ns())
-        slot = self.take(<uint64_t>nbytes + <uint64_t>extra, "Publisher.loan")
+        slot = self.take(nbytes, extra, "Publisher.loan")
         loan = Loaned.__new__(Loaned)
         loan.writer = self
         loan.slot = slot

@@ -158,3 +158,20 @@ def test_loans_are_no_slots_that_are_given_back(name: str) -> None:
         pub._shrink(0)
         assert len(spent) == 100_000
         assert (spent[:10] >= 0).all()  # whatever it shows, it can be read
+
+
+@pytest.mark.parametrize("header", [b"", b"h" * 64, b"h" * 200, b"h" * 5000])
+def test_a_header_comes_on_top_of_the_largest_sample(name: str, header: bytes) -> None:
+    with ipc.Publisher(name, "u1", max_sample=5000, slots=4) as pub, ipc.Subscriber(name) as sub:
+        assert pub.subscribers == 1
+        loan = pub.loan(5000)
+        others = pub.loan(5000)
+        others.array[:] = 1
+        loan.array[:] = 2
+        loan.send(header)
+        pub.send(np.full(5000, 3, "u1"), header)
+        assert (others.array == 1).all()
+        for number in (2, 3):
+            with sub.receive(timeout=0) as sample:
+                assert (sample.array == number).all()
+                assert sample.header == (header or None)
