@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a benchmark ran: without this, a figure says nothing."""
+"""The machine on which a benchmark ran, and its noise."""
 
 import dataclasses
 import os
@@ -13,21 +13,21 @@ from typing import Any
 _SHM = Path("/dev/shm")
 _NOISE_SECONDS = 0.2
 _GAP_NS = 2_000
-"""A pause longer than this between two looks at the clock was not this loop's doing."""
+"""A pause longer than this between two readings of the clock was not caused by the loop."""
 _LOST_MAX = 0.05
 _LONGEST_MAX_US = 2_000.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Noise:
-    """What a loop that only looks at the clock saw on one CPU."""
+    """The pauses of a loop that only reads the clock on one CPU."""
 
     cpu: int
     lost: float
     """Share of the time in which the loop did not run."""
     longest_us: float
     timer_ns: float
-    """What a look at the clock costs from Python: what every timestamp adds."""
+    """The time of one reading of the clock from Python, which every timestamp adds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Environment:
 
     @classmethod
     def collect(cls, pinned: Sequence[int]) -> "Environment":
-        """Look at the machine; takes some tenths of a second for the noise of the CPUs."""
+        """Describe the machine; measuring the noise of the CPUs takes some tenths of a second."""
         info = _read("/proc/cpuinfo")
         model = re.search(r"model name\s*:\s*(.*)", info)
         shm = os.statvfs(_SHM)
@@ -67,20 +67,20 @@ class Environment:
         )
 
     def warnings(self) -> list[str]:
-        """Say what speaks against trusting the figures of this run."""
+        """Return the reasons for not trusting the figures of this run."""
         said = []
         if len(set(self.pinned)) < 2:
             said.append("both ends share one CPU: figures show the scheduler, not the transport")
         for noise in self.noise:
             if noise.lost > _LOST_MAX or noise.longest_us > _LONGEST_MAX_US:
                 said.append(
-                    f"CPU {noise.cpu} was taken away for {noise.lost:.1%} of the time, at most "
-                    f"{noise.longest_us:,.0f} µs at once: too noisy to conclude from small gaps"
+                    f"CPU {noise.cpu} did not run the benchmark for {noise.lost:.1%} of the time, at most "
+                    f"{noise.longest_us:,.0f} µs at once: small differences are not significant"
                 )
         return said
 
     def lines(self) -> list[str]:
-        """Describe it in a few lines, for people."""
+        """Return a description in a few lines."""
         noise = ", ".join(f"CPU {n.cpu} {n.lost:.2%}/{n.longest_us:,.0f} µs" for n in self.noise)
         timer = ", ".join(f"{n.timer_ns:.0f} ns" for n in self.noise)
         return [
@@ -89,7 +89,7 @@ class Environment:
             f"Linux {self.kernel}, {self.python}, load {self.load:.2f}, "
             f"/dev/shm {self.shm_free_bytes >> 20:,} of {self.shm_bytes >> 20:,} MiB free",
             f"noise while idle (time lost/longest pause): {noise or 'not measured'}; "
-            f"a look at the clock: {timer or 'not measured'}",
+            f"one reading of the clock: {timer or 'not measured'}",
         ]
 
     def as_json(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Environment:
 
 
 def listen(cpu: int, seconds: float = _NOISE_SECONDS) -> Noise:
-    """Watch one CPU for pauses; needs it idle, as it is before a run."""
+    """Measure the pauses of one CPU, which must be idle, as before a run."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {cpu})
     try:
@@ -109,7 +109,7 @@ def listen(cpu: int, seconds: float = _NOISE_SECONDS) -> Noise:
 
 def _listen(cpu: int, seconds: float) -> Noise:
     clock = time.perf_counter_ns
-    lost = longest = looks = 0
+    lost = longest = readings = 0
     last = start = clock()
     end = start + int(seconds * 1e9)
     while last < end:
@@ -118,9 +118,9 @@ def _listen(cpu: int, seconds: float) -> Noise:
         if gap > _GAP_NS:
             lost += gap
             longest = max(longest, gap)
-        looks += 1
+        readings += 1
         last = now
-    return Noise(cpu, lost / (last - start), longest / 1e3, (last - start - lost) / looks)
+    return Noise(cpu, lost / (last - start), longest / 1e3, (last - start - lost) / readings)
 
 
 def choose_cpus(wanted: Sequence[int]) -> list[int]:

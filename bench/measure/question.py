@@ -62,7 +62,7 @@ class Question:
     kind: Kind
     size: int
     idle: int = 0
-    """Connections that lie idle on the same completion queue meanwhile."""
+    """Idle connections on the same completion queue."""
     how: How = USUAL
 
     @property
@@ -87,7 +87,7 @@ class Question:
         if self.kind is not Kind.CONNECT:
             said = f"{format_size(self.size)} {said}"
         if self.idle:
-            said += f", {self.idle:,} idle beside"
+            said += f", {self.idle:,} idle connections"
         return ", ".join(filter(None, (said, self.how.describe())))
 
     def as_json(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The whole comparison as one page: tables, plots, and a verdict on every target.
 
-What was measured is kept beside the page, section by section, so that a long run can be made in
-pieces and a piece again, and the page is written from what there is.
+The results are stored next to the page, section by section, so that a long run can be split and a
+section can be repeated. The page is written from the stored sections.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from ..workers.harness import Stage
 from .compare import verdicts
 from .sections import SECTIONS, Section, Taken
 
-HELP = "everything beside the peers, as one Markdown page with tables and plots"
+HELP = "compare everything with the peers, in one Markdown page with tables and plots"
 EXAMPLE = "shmnd bench report --folder benchmarks --resume"
 
 _PAGE: Final = "report.md"
@@ -40,25 +40,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--folder",
         type=Path,
         default=Path("benchmarks"),
-        help="where the page and its plots are written (default: benchmarks)",
+        help="the folder of the page and its plots (default: benchmarks)",
     )
     parser.add_argument(
         "--sections",
         type=options.words(SECTIONS),
         default=list(SECTIONS),
         metavar="NAME,…",
-        help=f"what is measured (default {','.join(SECTIONS)})",
+        help=f"the sections to measure (default {','.join(SECTIONS)})",
     )
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="keep the sections that an earlier run has measured in the folder",
+        help="keep the sections that an earlier run measured in the folder",
     )
     parser.add_argument(
         "--into",
         type=Path,
         metavar="FILE",
-        help=f"also put the verdicts into FILE, between the lines {_BEGIN} and {_END}",
+        help=f"also write the verdicts into FILE, between the lines {_BEGIN} and {_END}",
     )
     catalogue.add_options(parser)
     options.add_common(parser)
@@ -66,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure what is wanted, and write the page from all there is; or be a server."""
+    """Measure the chosen sections and write the page from all stored ones; or run as a server."""
     if args.server is not None:
         return apart.serve(args)
     demand()
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
             if args.resume and name in taken:
                 continue
             taken[name] = _measure(SECTIONS[name], args, stage, tell)
-            # At once: a run that is ended later has not been in vain.
+            # At once, so that a run that is ended later keeps its finished sections.
             data.write_text(json.dumps(taken) + "\n")
     page = write(args.folder, taken)
     print(f"written: {page}")
@@ -128,8 +128,8 @@ def _measure(
 
 
 def write(folder: Path, taken: dict[str, Any]) -> Path:
-    """Write the page and its plots; what was not measured is not on it."""
-    parts = ["# What was measured", _PREFACE]
+    """Write the page and its plots, with the sections that were measured."""
+    parts = ["# Benchmark report", _PREFACE]
     for name, section in SECTIONS.items():
         if name in taken:
             parts += _part(folder, section, taken[name])
@@ -177,10 +177,10 @@ def _put_into(path: Path, taken: dict[str, Any]) -> None:
 
 
 _PREFACE: Final = (
-    "Written by `shmnd bench report`, which repeats it. All subjects of a section run in the "
-    "rounds of one run, each process pinned to a CPU of its own; nothing is compared across "
-    "sections. `shmnd` is a loop in Python over the public interface, `shmnd native` the same "
-    "loop in the compiled module. Pipe, POSIX mq and pyzmq sleep in the kernel until a message "
-    "comes, as programs use them; all others look for it without a pause. A peer that is missing "
-    "or failed has a note instead of a figure."
+    "`shmnd bench report` writes this page and repeats the measurements. All subjects of a section "
+    "are measured in interleaved rounds of one run, with each process pinned to a separate CPU. "
+    "Figures of different sections must not be compared. `shmnd` is a loop in Python over the public "
+    "interface, `shmnd native` the same loop in the compiled module. Pipe, POSIX mq and pyzmq sleep "
+    "in the kernel until a message arrives, as programs use them; all others poll continuously, "
+    "unless a row says otherwise. A peer that is missing or failed has a note instead of a figure."
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of the report: what each asks of whom, and how its answers are told on a page."""
+"""The sections of the report: their questions and subjects, and the layout of their answers."""
 
 import argparse
 import dataclasses
@@ -42,11 +42,11 @@ _CROWDS: Final = (10, 100, 1000)
 
 @dataclasses.dataclass(slots=True)
 class Taken:
-    """What was measured for a section."""
+    """The results of a section."""
 
     answers: Answers
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """What is not an answer to a question."""
+    """Results that are not answers to a question."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Section:
     tell: Callable[[Taken], list[str]]
     record: Record = Record.NEVER
     share: float = 1.0
-    """Part of a section's usual seconds that each of its measurements has."""
+    """The fraction of the usual measuring time that each measurement of the section takes."""
     picture: str = ""
     """Name of a plot of its answers."""
 
@@ -99,7 +99,7 @@ def _ask_sizes(
 
 
 def _tell_grid(taken: Taken) -> list[str]:
-    """Tell one row per subject and one column per size, medians only: the rest is in the plot."""
+    """Return a table of medians with a row for each subject and a column for each size."""
     notes = Notes()
     answers = list(taken.answers)
     questions = list(dict.fromkeys(answer.question for answer in answers))
@@ -173,15 +173,16 @@ def _tell_times(taken: Taken) -> list[str]:
 SECTIONS: Final = {
     "core": Section(
         "Side by side",
-        "Each question is put to every subject in turn, round after round. A ratio is that of two "
-        "figures of one round; in brackets are the least and the greatest of all rounds.",
+        "Each question is measured for every subject in turn, round after round. A ratio compares "
+        "two figures of the same round; the least and the greatest of all rounds are in brackets. "
+        "A row whose greatest value is more than twice the least gets no verdict: it is too noisy.",
         _ask_core,
         _tell_core,
     ),
     "latency": Section(
         "Latency over size",
-        "Ping-pong, half of a round trip. The percentiles in the plot are those of single rounds "
-        "of the smallest size, timed apart from what the means are made of.",
+        "Ping-pong, half of a round trip. The percentiles in the plot are those of single round "
+        "trips of the smallest size, which are timed separately from the means.",
         _ask_sizes(Kind.PINGPONG, _LATENCY_SIZES),
         _tell_grid,
         Record.APART,
@@ -190,7 +191,7 @@ SECTIONS: Final = {
     ),
     "bandwidth": Section(
         "Bandwidth over size",
-        "One direction; each transport with as many messages in flight as it likes best.",
+        "One direction; each transport has the number of messages in flight that suits it best.",
         _ask_sizes(Kind.STREAM, _STREAM_SIZES),
         _tell_grid,
         share=0.4,
@@ -198,7 +199,7 @@ SECTIONS: Final = {
     ),
     "verbs": Section(
         "Send, Write and Read",
-        "Percentiles of single rounds in µs, one way.",
+        "Percentiles of single round trips in µs, one way.",
         _ask_verbs,
         _tell_times,
         Record.ALWAYS,
@@ -206,15 +207,16 @@ SECTIONS: Final = {
     "waking": Section(
         "Waking up",
         "A thousand ping-pongs a second between two processes that both sleep: in a wait that "
-        "sleeps at once, on the overlapped operation of a Notify, and in an event loop. µs there "
-        "and back: two wake up, one after the other. Pipe and ZeroMQ block in their call.",
+        "sleeps at once, on the overlapped operation of a Notify, and in an event loop. Times are "
+        "in µs for a round trip, in which both processes wake up one after the other. Pipe and "
+        "ZeroMQ block in their call.",
         _ask_waking,
         _tell_times,
         Record.ALWAYS,
     ),
     "setup": Section(
         "Setting up",
-        "From Connect to the end of CompleteConnect, and Register and Deregister. µs.",
+        "From Connect to the end of CompleteConnect, and Register and Deregister. Times are in µs.",
         _ask_setup,
         _tell_times,
         Record.ALWAYS,
@@ -222,7 +224,7 @@ SECTIONS: Final = {
     "scale": Section(
         "Many connections, many processes",
         "One connection among idle ones on the same completion queue; and all to all, where a "
-        "round is one message from everyone to everyone. µs.",
+        "round is one message from each process to each other. Times are in µs.",
         _ask_scale,
         _tell_times,
         Record.ALWAYS,

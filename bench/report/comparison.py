@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of all subjects under each question, with what they are as a multiple of shmnd's."""
+"""Figures of all subjects for each question, also as a multiple of the figure of shmnd."""
 
 import functools
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ HEADINGS = ("question", "subject", "median (least..greatest)", "", "÷ shmnd, ro
 
 
 def figures(answers: Answers, questions: Sequence[Question], notes: Notes) -> str:
-    """Lay out every figure as a table of text."""
+    """Return every figure in a table of text."""
     return render(HEADINGS, rows(answers, questions, notes))
 
 
 def rows(answers: Answers, questions: Sequence[Question], notes: Notes) -> list[list[str]]:
-    """Return a row for each answer; one without a figure says why."""
+    """Return a row for each answer; a row without a figure refers to the reason."""
     found = []
     for question in questions:
         for answer in answers:
@@ -31,12 +31,13 @@ def rows(answers: Answers, questions: Sequence[Question], notes: Notes) -> list[
             figure = answer.spread.map(functools.partial(in_unit, question)).format(number)
             ratio = ratio_to_ours(answers, answer)
             told = ratio.format(number) if ratio else ""
+            told += ", too noisy" if ratio and _noisy(answers, answer, ratio) else ""
             found.append([question.label, answer.subject, figure, unit(question), told])
     return found
 
 
 def ratio_to_ours(answers: Answers, answer: Answer) -> Spread | None:
-    """Divide a figure by that of shmnd from the same rounds; None for our own."""
+    """Divide a figure by that of shmnd from the same rounds; return None for shmnd itself."""
     ours = answers.get(Shmnd.name, answer.question)
     if ours is None or ours is answer or ours.spread is None:
         return None
@@ -45,8 +46,15 @@ def ratio_to_ours(answers: Answers, answer: Answer) -> Spread | None:
     return Spread.of_ratios(*(reversed(pair) if answer.question.is_stream else pair))
 
 
+def _noisy(answers: Answers, answer: Answer, ratio: Spread) -> bool:
+    """Return whether the rounds of a ratio, or of one of its figures, differ too much."""
+    ours = answers.get(Shmnd.name, answer.question)
+    figures = (ratio, answer.spread, ours.spread if ours else None)
+    return any(spread.noisy for spread in figures if spread)
+
+
 def versions(answers: Answers) -> str:
-    """Say what was measured."""
+    """Return the versions of the measured programs."""
     told = [
         f"{subject}: " + ", ".join(f"{name} {version}" for name, version in found.items())
         for subject, found in answers.versions.items()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What shmnd wants to reach, and whether a run reached it.
+"""The performance targets of shmnd, and the verdict of a run on each of them.
 
-Targets are ratios to something measured in the same rounds wherever they can be: they mean the
-same on any machine.
+Where possible a target is a ratio to a figure measured in the same rounds, so that it has the same
+meaning on any machine. A row whose rounds differ too much gets no verdict: "too noisy".
 """
 
 import dataclasses
@@ -21,13 +21,13 @@ SEND: Final = Question(Kind.PINGPONG, 40)
 WRITE: Final = Question(Kind.WRITE, 40)
 RATE: Final = Question(Kind.STREAM, 8)
 ASLEEP: Final = Question(Kind.PINGPONG, 40, how=How(wait=Wait.EVENT))
-"""Between two processes that sleep at once when there is nothing yet."""
+"""Between two processes that sleep at once while no message is there."""
 AWAITED: Final = dataclasses.replace(ASLEEP, how=How(wait=Wait.ASYNCIO))
 STREAMS: Final = tuple(Question(Kind.STREAM, size) for size in (64 << 10, 1 << 20, 4 << 20))
 PRIVATE: Final = tuple(
     dataclasses.replace(question, how=How(memory=Memory.PRIVATE)) for question in STREAMS
 )
-"""The same streams between ordinary arrays."""
+"""The same streams between arrays in private memory."""
 OPEN_MPI: Final = "mpi4py Open MPI"
 IDLE: Final = 1000
 IDLE_BYTES: Final = 64 << 10
@@ -44,28 +44,28 @@ class Target:
     bound: float
     against: str | None = None
     against_question: Question | None = None
-    """When the other figure answers another question."""
+    """The question of the other figure, if it is a different one."""
 
     @property
     def at_least(self) -> bool:
-        """Rates are to be high and times low."""
+        """Return whether the figure is a rate, which should be high; times should be low."""
         return self.question.is_stream
 
     @property
     def label(self) -> str:
-        """What a table calls it."""
+        """Return the name in tables."""
         return f"{self.question.label}, {self.subject}"
 
     @property
     def bound_label(self) -> str:
-        """The bound as a table shows it."""
-        what = f" {unit(self.question)}" if self.against is None else ""
-        return f"{'≥' if self.at_least else '≤'} {self.bound:g}{what}"
+        """Return the bound as tables show it."""
+        suffix = f" {unit(self.question)}" if self.against is None else ""
+        return f"{'≥' if self.at_least else '≤'} {self.bound:g}{suffix}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a run says to a target."""
+    """The result of a run for one target."""
 
     label: str
     bound: str
@@ -74,25 +74,29 @@ class Verdict:
     theirs: str = ""
     value: Spread | None = None
     met: bool | None = None
-    """None when it could not be measured."""
+    """None if it could not be measured, or if the rounds were too noisy."""
     sure: bool = False
     """No round was on the other side of the bound."""
+    noisy: bool = False
+    """The rounds of a figure, or of the ratio, differ too much for a verdict."""
     remark: str = ""
 
     @property
     def word(self) -> str:
-        """The verdict in one word."""
+        """Return the verdict in a word or two."""
+        if self.noisy:
+            return "too noisy"
         if self.met is None:
             return "unknown"
         return ("met" if self.met else "missed") + ("" if self.sure else " (unsure)")
 
     def cells(self, notes: Notes) -> list[str]:
-        """Return a row for the table of verdicts; why there is no value goes to the notes."""
+        """Return a row for the table of verdicts; the reason of a missing value goes to the notes."""
         value = self.value.format(number) if self.value else notes.refer(self.remark)
         return [self.label, self.ours, self.against, self.theirs, value, self.bound, self.word]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the form for reports."""
+        """Return the fields for reports."""
         return dataclasses.asdict(self)
 
 
@@ -116,7 +120,7 @@ def core_targets(idle: int = IDLE) -> list[Target]:
         targets.append(Target("shmnd", question, 2.0, OPEN_MPI))
     for question, plain in zip(PRIVATE, STREAMS, strict=True):
         targets.append(Target("shmnd", question, 1.5, OPEN_MPI, plain))
-        # Two cores copy, each nearly as fast as one alone.
+        # Two cores copy, each of them nearly at the speed of one alone.
         targets.append(Target("shmnd", question, 1.8, "process_vm_readv", plain))
     if idle:
         crowd = dataclasses.replace(SEND, idle=idle)
@@ -125,7 +129,7 @@ def core_targets(idle: int = IDLE) -> list[Target]:
 
 
 def judge(target: Target, answers: Answers) -> Verdict:
-    """Hold a target against what was measured."""
+    """Compare a target with the measured figures."""
     base = Verdict(target.label, target.bound_label, against=target.against or "")
     ours = answers.get(target.subject, target.question)
     if ours is None or ours.spread is None:
@@ -133,7 +137,7 @@ def judge(target: Target, answers: Answers) -> Verdict:
     base = dataclasses.replace(base, ours=_figure(target.question, ours.spread))
     if target.against is None:
         value = ours.spread.map(functools.partial(in_unit, target.question))
-        return _weigh(base, value, target.bound, at_least=target.at_least)
+        return _weigh(base, value, target.bound, at_least=target.at_least, noisy=ours.spread.noisy)
     other = target.against_question or target.question
     theirs = answers.get(target.against, other)
     if theirs is None or theirs.spread is None:
@@ -142,11 +146,12 @@ def judge(target: Target, answers: Answers) -> Verdict:
     # Times are divided as they are; rates are one over times.
     pair = (ours.values, theirs.values)
     value = Spread.of_ratios(*(reversed(pair) if target.at_least else pair))
-    return _weigh(base, value, target.bound, at_least=target.at_least)
+    noisy = ours.spread.noisy or theirs.spread.noisy
+    return _weigh(base, value, target.bound, at_least=target.at_least, noisy=noisy)
 
 
 def judge_footprint(bytes_per_idle: float | None) -> Verdict:
-    """Hold the memory of an idle connection against its bound."""
+    """Compare the memory of an idle connection with its bound."""
     base = Verdict("shared memory per idle connection", f"≤ {IDLE_BYTES >> 10} KiB")
     if bytes_per_idle is None:
         return dataclasses.replace(base, remark=_NOT_ASKED)
@@ -159,10 +164,17 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     """Count the verdicts in one line."""
     met = sum(verdict.met is True for verdict in verdicts)
     missed = sum(verdict.met is False for verdict in verdicts)
-    return f"{met} met, {missed} missed, {len(verdicts) - met - missed} unknown"
+    noisy = sum(verdict.noisy for verdict in verdicts)
+    counts = {"met": met, "missed": missed, "too noisy": noisy}
+    counts["unknown"] = len(verdicts) - met - missed - noisy
+    return ", ".join(f"{count} {word}" for word, count in counts.items())
 
 
-def _weigh(base: Verdict, value: Spread, bound: float, *, at_least: bool) -> Verdict:
+def _weigh(
+    base: Verdict, value: Spread, bound: float, *, at_least: bool, noisy: bool = False
+) -> Verdict:
+    if noisy or value.noisy:
+        return dataclasses.replace(base, value=value, noisy=True)
     holds = operator.ge if at_least else operator.le
     met = holds(value.median, bound)
     sure = met == holds(value.low, bound) == holds(value.high, bound)

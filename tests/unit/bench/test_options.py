@@ -140,7 +140,7 @@ def test_a_noisy_machine_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Environment.collect([0, 1]).warnings() == []
     monkeypatch.setattr(environment, "listen", lambda cpu: Noise(cpu, 0.2 * cpu, 90.0, 30.0))
     (warning,) = Environment.collect([0, 1]).warnings()
-    assert warning.startswith("CPU 1 was taken away for 20.0% of the time")
+    assert warning.startswith("CPU 1 did not run the benchmark for 20.0% of the time")
     assert "one CPU" in Environment.collect([0, 0]).warnings()[0]
 
 

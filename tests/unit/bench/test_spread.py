@@ -96,5 +96,5 @@ def test_answers_are_told_in_the_unit_of_the_question() -> None:
 def test_questions_survive_json() -> None:
     question = Question(Kind.PINGPONG, 40, idle=1000)
     assert Question.from_json(question.as_json()) == question
-    assert question.label == "40 B ping-pong, one way, 1,000 idle beside"
+    assert question.label == "40 B ping-pong, one way, 1,000 idle connections"
     assert question.ways == 2

@@ -4,6 +4,7 @@
 import pytest
 
 from shmnd_bench.measure.question import Kind, Question
+from shmnd_bench.report.comparison import rows
 from shmnd_bench.report.table import Notes
 from shmnd_bench.report.targets import SEND, Target, core_targets, judge, judge_footprint, summary
 from shmnd_bench.subjects.rounds import Answers
@@ -29,10 +30,46 @@ def test_a_latency_is_met_below_its_share_of_the_peer() -> None:
 
 
 def test_a_bound_within_the_range_makes_a_verdict_unsure() -> None:
-    verdict = judge(Target("ours", SEND, 0.5, "peer"), told(ours=[1.0, 1.2, 3.0], peer=[4.0] * 3))
+    verdict = judge(Target("ours", SEND, 0.5, "peer"), told(ours=[1.6, 1.7, 3.0], peer=[4.0] * 3))
     assert verdict.word == "met (unsure)"
-    verdict = judge(Target("ours", SEND, 0.5, "peer"), told(ours=[1.0, 3.0, 3.0], peer=[4.0] * 3))
+    verdict = judge(Target("ours", SEND, 0.5, "peer"), told(ours=[1.6, 3.0, 3.0], peer=[4.0] * 3))
     assert verdict.word == "missed (unsure)"
+
+
+@pytest.mark.parametrize(
+    ("ours", "peer"),
+    [
+        ([0.01, 1.0, 1.0], [400.0] * 3),  # a disturbance of ours
+        ([1.0] * 3, [1.9, 400.0, 400.0]),  # one of the peer
+        ([1.0, 1.6, 1.6], [400.0, 400.0, 210.0]),  # each within the limit, their ratio is not
+    ],
+)
+def test_rounds_that_differ_too_much_get_no_verdict(ours: list[float], peer: list[float]) -> None:
+    """However far the ratio is from its bound."""
+    verdict = judge(Target("ours", SEND, 0.5, "peer"), told(ours=ours, peer=peer))
+    assert (verdict.met, verdict.word) == (None, "too noisy")
+    assert verdict.cells(Notes())[-1] == "too noisy"
+    assert summary([verdict]) == "0 met, 0 missed, 1 too noisy, 0 unknown"
+
+
+def test_rounds_within_the_limit_get_a_verdict() -> None:
+    verdict = judge(Target("ours", SEND, 0.5, "peer"), told(ours=[1.0, 2.0], peer=[400.0] * 2))
+    assert verdict.word == "met"
+
+
+def test_an_absolute_rate_of_noisy_rounds_gets_no_verdict() -> None:
+    rate = Question(Kind.STREAM, 8)
+    answers = Answers()
+    answers.expect("ours", rate).values = [4e-7, 4e-7, 9e-7]
+    assert judge(Target("ours", rate, 1.0), answers).word == "too noisy"
+
+
+def test_a_comparison_marks_noisy_rounds() -> None:
+    answers = told(shmnd=[1.0, 1.1], steady=[2.0, 2.1], noisy=[2.0, 9.0])
+    ratios = {row[1]: row[4] for row in rows(answers, [SEND], Notes())}
+    assert ratios["shmnd"] == ""
+    assert "noisy" not in ratios["steady"]
+    assert ratios["noisy"].endswith(", too noisy")
 
 
 def test_a_bandwidth_is_met_above_its_multiple_of_the_peer() -> None:
@@ -92,7 +129,7 @@ def test_memory_of_an_idle_connection() -> None:
 
 def test_verdicts_are_counted() -> None:
     verdicts = [judge_footprint(size) for size in (1.0, 2.0, 1e9, None)]
-    assert summary(verdicts) == "2 met, 1 missed, 1 unknown"
+    assert summary(verdicts) == "2 met, 1 missed, 0 too noisy, 1 unknown"
 
 
 def test_every_target_has_a_label_of_its_own() -> None:
