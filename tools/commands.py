@@ -16,28 +16,40 @@ from typing import Any, Final, NoReturn
 from shmnd import __version__
 
 _NOUNS: Final[Mapping[str, tuple[str, Callable[[], Mapping[str, str]]]]] = {
-    "address": ("the addresses of this host", lambda: {"list": "shmnd_tools.verbs.address_list"}),
-    "bench": ("latency and bandwidth, also beside other transports", lambda: _bench_verbs()),
+    "address": (
+        "list the addresses of this host",
+        lambda: {"list": "shmnd_tools.verbs.address_list"},
+    ),
+    "bench": ("measure latency and bandwidth, also of other transports", lambda: _bench_verbs()),
     "broker": (
-        "the process through which others find each other",
+        "run, inspect or stop the broker, by which processes find each other",
         lambda: {verb: f"shmnd_tools.verbs.broker_{verb}" for verb in ("run", "status", "stop")},
     ),
 }
 _PLAIN: Final = {
-    "clean": ("remove what crashed processes and brokers left behind", "shmnd_tools.verbs.clean"),
+    "clean": (
+        "remove files that crashed processes and brokers left behind",
+        "shmnd_tools.verbs.clean",
+    ),
     "completion": (
-        "the script by which a shell completes all this",
+        "print a script for the completion of commands and options in a shell",
         "shmnd_tools.verbs.completion",
     ),
-    "doctor": ("what stands in the way here, and what to do about it", "shmnd_tools.verbs.doctor"),
-    "info": ("what the adapter can do, and where things are", "shmnd_tools.verbs.info"),
+    "doctor": (
+        "check the set-up of this machine, and name the remedies",
+        "shmnd_tools.verbs.doctor",
+    ),
+    "info": ("show the limits of the adapter, and the paths in use", "shmnd_tools.verbs.info"),
     "mpiexec": (
-        "start a program written for mpi4py as N ranks of this host",
+        "run a program written for mpi4py as N ranks on this host",
         "shmnd_tools.verbs.mpiexec",
     ),
-    "ps": ("the processes, their connections, and who waits for whom", "shmnd_tools.verbs.ps"),
-    "top": ("messages and bytes a second of every connection, live", "shmnd_tools.verbs.top"),
-    "trace": ("what happens on connections, as it happens", "shmnd_tools.verbs.trace"),
+    "ps": ("list processes and connections, and the cause of each wait", "shmnd_tools.verbs.ps"),
+    "top": (
+        "show messages and bytes per second of every connection, live",
+        "shmnd_tools.verbs.top",
+    ),
+    "trace": ("print the events of connections as they occur", "shmnd_tools.verbs.trace"),
 }
 """Nouns that need no verb."""
 
@@ -55,7 +67,7 @@ _LIKE_MOST: Final = ("--format", "--namespace", "--group")
 _NEAR: Final = 0.7
 """How much of a word must be right for another to be named: 'rate' is not a mistyped 'format'."""
 
-_FAILURE: Final = "it could not be done, and stderr says why"
+_FAILURE: Final = "the command failed; the reason is on stderr"
 
 
 def _bench_verbs() -> Mapping[str, str]:
@@ -169,13 +181,18 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
     module = importlib.import_module(name)
     module.configure(parser)
     if "--namespace" not in parser._option_string_actions:
-        parser.add_argument("--namespace", help="namespace to use (default: the usual one)")
+        parser.add_argument(
+            "--namespace",
+            help="namespace to use (default: SHMND_NAMESPACE, or the default namespace)",
+        )
     if "--group" not in parser._option_string_actions:
-        parser.add_argument("--group", help="that of this group (default: SHMND_GROUP, or none)")
+        parser.add_argument(
+            "--group", help="use the namespace of this group (default: SHMND_GROUP, or none)"
+        )
     failure = getattr(module, "FAILURE", _FAILURE)
     _add_example(parser, module.EXAMPLE)
     parser.epilog = (
-        f"{parser.epilog}\n\nexit codes:\n  0    done\n  1    {failure}\n"
+        f"{parser.epilog}\n\nexit codes:\n  0    success\n  1    {failure}\n"
         "  2    the command or an option is wrong\n  130  ended by Ctrl-C"
     )
     parser.set_defaults(run=module.run)

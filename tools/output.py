@@ -12,7 +12,7 @@ from shmnd_bench.report.table import render
 def add_format(parser: argparse.ArgumentParser) -> None:
     """Add the option that chooses the form."""
     parser.add_argument(
-        "--format", choices=("table", "json"), default="table", help="form of the output"
+        "--format", choices=("table", "json"), default="table", help="format of the output"
     )
 
 

@@ -41,13 +41,13 @@ def add_options(parser: argparse.ArgumentParser, command: str) -> None:
         nargs="?",
         const=DEFAULT,
         metavar="HOST:PORT",
-        help=f"be the server of one client, which says all the rest (default {where})",
+        help=f"run as the server of one client, which sets all other options (default {where})",
     )
     group.add_argument(
         "--client",
         type=address,
         metavar="HOST[:PORT]",
-        help="measure with the server that listens there",
+        help="measure with the server at this address",
     )
 
 

@@ -48,7 +48,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--quick",
         action="store_true",
-        help=f"{QUICK_ROUNDS} rounds of {QUICK_SECONDS:g} s, unless said otherwise",
+        help=f"{QUICK_ROUNDS} rounds of {QUICK_SECONDS:g} s, unless other options say otherwise",
     )
     group.add_argument(
         "--pin",
@@ -56,13 +56,16 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         metavar="A,B",
         help="CPUs of client and server (default: the first two allowed)",
     )
-    group.add_argument("--namespace", help="namespace of the adapters (default: the usual one)")
     group.add_argument(
-        "--progress", action="store_true", help="tell what goes on, even if nobody seems to look"
+        "--namespace",
+        help="namespace of the adapters (default: SHMND_NAMESPACE, or the default namespace)",
+    )
+    group.add_argument(
+        "--progress", action="store_true", help="print progress messages, also without a terminal"
     )
     output = parser.add_argument_group("output")
     for name, text in (
-        ("--json", "write all that was measured"),
+        ("--json", "write all results"),
         ("--csv", "write one line per figure"),
         (
             "--hdr",
@@ -75,11 +78,11 @@ def add_common(parser: argparse.ArgumentParser) -> None:
             nargs="?",
             const=STDOUT,
             metavar="FILE",
-            help=f"{text}; without FILE, instead of the table",
+            help=f"{text}; without FILE, in place of the table",
         )
-    output.add_argument("--plot", type=Path, metavar="FILE.png", help="draw what was measured")
+    output.add_argument("--plot", type=Path, metavar="FILE.png", help="plot the results")
     output.add_argument(
-        "--format", choices=("table", "json"), default="table", help="form of the output"
+        "--format", choices=("table", "json"), default="table", help="format of the output"
     )
     parser.set_defaults(complain=parser.error)
 
@@ -107,10 +110,10 @@ def add_sizes(parser: argparse.ArgumentParser, default: int) -> None:
         "--memory",
         choices=[memory.value for memory in Memory],
         default=Memory.SEGMENT.value,
-        help="where messages lie: allocated from the adapter, or an ordinary array",
+        help="memory of the messages: allocated from the adapter, or an ordinary array",
     )
     group.add_argument(
-        "--validate", action="store_true", help="first send some whose every byte is looked at"
+        "--validate", action="store_true", help="first send messages whose every byte is checked"
     )
 
 
@@ -120,7 +123,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=tuple(ENGINES),
         default="python",
-        help="where the loop runs: in Python through the public interface, or compiled",
+        help="the loop to measure: in Python over the public interface, or compiled",
     )
 
 
@@ -130,7 +133,7 @@ def add_interface(parser: argparse.ArgumentParser) -> None:
         "--face",
         choices=("nd2", "nd1", "both"),
         default="nd2",
-        help="through version 2 of the interface, through version 1, or first one, then the other",
+        help="version 2 of the interface, version 1, or both in turn",
     )
 
 
@@ -159,7 +162,7 @@ def add_queues(
         "--wait",
         choices=("poll", "event", "hybrid"),
         default=Wait.HYBRID.value,
-        help="look until it is there, sleep at once, or look first and then sleep (default)",
+        help="poll, sleep at once, or poll first and then sleep (default)",
     )
     waits.add_argument(
         *("-e", "--events"),
@@ -197,13 +200,13 @@ def add_queues(
             type=within(int, 0, LIMITS.max_inline_data_size),
             default=0,
             metavar="N",
-            help="Sends and Writes of up to so many bytes are inline",
+            help="Sends and Writes of up to N bytes are inline",
         )
     group.add_argument(
         "--warmup",
         type=within(int, 0, 5_000_000),
         metavar="N",
-        help="messages before the clock runs (default: a twentieth)",
+        help="messages before the measurement (default: a twentieth)",
     )
 
 
@@ -214,7 +217,7 @@ def add_rate(parser: argparse.ArgumentParser) -> None:
         type=within(float, 0.1, 1e7),
         default=0.0,
         metavar="R",
-        help="start R messages per second whatever happens, and count from the intended start",
+        help="start R messages per second, and measure from the intended start",
     )
 
 

@@ -74,8 +74,9 @@ class Environment:
         for noise in self.noise:
             if noise.lost > _LOST_MAX or noise.longest_us > _LONGEST_MAX_US:
                 said.append(
-                    f"CPU {noise.cpu} did not run the benchmark for {noise.lost:.1%} of the time, at most "
-                    f"{noise.longest_us:,.0f} µs at once: small differences are not significant"
+                    f"CPU {noise.cpu} did not run the benchmark for {noise.lost:.1%} of the time, "
+                    f"at most {noise.longest_us:,.0f} µs at once: small differences are not "
+                    f"significant"
                 )
         return said
 

@@ -13,7 +13,7 @@ from ..report.table import Notes, in_unit, number, render, unit
 from ..subjects.own import Shmnd, ShmndNative
 from ..subjects.rounds import Answer, Answers
 
-HELP = "bursts of small Sends with and without a batch around each"
+HELP = "bursts of small Sends, each with and without a batch"
 EXAMPLE = "shmnd bench batch --quick"
 
 _BURSTS = (4, 16, 64)
@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         *("-s", "--size"),
         type=within(int, 0, 1 << 20),
         default=8,
-        help="bytes of a message (default 8; from 1 KiB on nothing is held back)",
+        help="bytes of a message (default 8; from 1 KiB on a batch holds no message back)",
     )
     add_engine(parser)
     add_common(parser)

@@ -31,7 +31,7 @@ from ..subjects.own import Shmnd, ShmndCrowd, ShmndNative
 from ..subjects.rounds import Answers, Record
 from ..subjects.subject import Subject
 
-HELP = "shmnd beside its peers and the floor, in interleaved rounds, with ratios and their spread"
+HELP = "compare shmnd with its peers in interleaved rounds, with ratios and their spread"
 EXAMPLE = "shmnd bench compare pingpong -s 40 --quick"
 
 _CORE = "core"
@@ -52,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         choices=(_CORE, *_KINDS),
         default=_CORE,
-        help="which command to do side by side (default: core, with verdicts on its targets)",
+        help="the command to compare (default: core, with verdicts on its targets)",
     )
     sizes = parser.add_mutually_exclusive_group()
     sizes.add_argument(
@@ -75,7 +75,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=within(int, 0, 8000),
         default=IDLE,
         metavar="N",
-        help=f"idle connections beside a measured one (default {IDLE}; 0: leave that out)",
+        help=f"idle connections next to the measured one (default {IDLE}; 0: none)",
     )
     options.add_common(parser)
     apart.add_options(parser, "compare")

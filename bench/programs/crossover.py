@@ -22,7 +22,7 @@ from ..measure.question import Kind, Question, format_size
 from ..report.table import Notes, number, render
 from ..subjects.rounds import Answer, Answers
 
-HELP = "the sizes from which registered memory beats inline, and Write beats Send"
+HELP = "the sizes from which registered memory is faster than inline, and Write than Send"
 EXAMPLE = "shmnd bench crossover --quick"
 
 _SMALL: Final = (8, 48, 128, 256, 384, 512, 768, 1024)

@@ -177,10 +177,11 @@ def _put_into(path: Path, taken: dict[str, Any]) -> None:
 
 
 _PREFACE: Final = (
-    "`shmnd bench report` writes this page and repeats the measurements. All subjects of a section "
-    "are measured in interleaved rounds of one run, with each process pinned to a separate CPU. "
-    "Figures of different sections must not be compared. `shmnd` is a loop in Python over the public "
-    "interface, `shmnd native` the same loop in the compiled module. Pipe, POSIX mq and pyzmq sleep "
-    "in the kernel until a message arrives, as programs use them; all others poll continuously, "
-    "unless a row says otherwise. A peer that is missing or failed has a note instead of a figure."
+    "`shmnd bench report` writes this page and repeats the measurements. All subjects of a "
+    "section are measured in interleaved rounds of one run, with each process pinned to a "
+    "separate CPU. Figures of different sections must not be compared. `shmnd` is a loop in "
+    "Python over the public interface, `shmnd native` the same loop in the compiled module. Pipe, "
+    "POSIX mq and pyzmq sleep in the kernel until a message arrives, as programs use them; all "
+    "others poll continuously, unless a row says otherwise. A peer that is missing or failed has "
+    "a note instead of a figure."
 )

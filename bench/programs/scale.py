@@ -22,7 +22,7 @@ _SIZE = 40
 _PROCESSES = (2, 4, 8, 16)
 _HEADINGS = (
     "connections",
-    "one way beside the others [usec]",
+    "one way among the others [usec]",
     "over all [Mpps]",
     "shared memory each [KiB]",
 )

@@ -91,7 +91,7 @@ class Verdict:
         return ("met" if self.met else "missed") + ("" if self.sure else " (unsure)")
 
     def cells(self, notes: Notes) -> list[str]:
-        """Return a row for the table of verdicts; the reason of a missing value goes to the notes."""
+        """Return a row of the table of verdicts; the notes have the reason of a missing value."""
         value = self.value.format(number) if self.value else notes.refer(self.remark)
         return [self.label, self.ours, self.against, self.theirs, value, self.bound, self.word]
 

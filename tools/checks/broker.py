@@ -28,8 +28,8 @@ def look(namespace: str | None, group: str | None = None) -> Iterator[Finding]:
             check,
             str(exc),
             "no adapter can be opened",
-            "mend what it says, or let SHMND_RUNTIME_DIR name another directory, the same for all"
-            " processes that are to meet",
+            "correct the cause, or set SHMND_RUNTIME_DIR to another directory, the same for all"
+            " processes that connect to each other",
         )
     else:
         yield ok(check, str(place.directory))
@@ -62,7 +62,7 @@ def _broker(place: Place) -> Finding:
             pid = observer.pid
             counts = observer.counts()
     except NdError as exc:
-        return problem(check, str(exc), "nobody can connect, nor open an adapter", replace)
+        return problem(check, str(exc), "no process can connect or open an adapter", replace)
     spoken = counts["version"]
     if spoken != VERSION:
         return problem(

@@ -23,8 +23,8 @@ def look(host: Host) -> Iterator[Finding]:
         yield warning(
             "CPUs",
             found,
-            "an end that polls keeps the other from running until its time slice is over, and that"
-            " is how long a message takes",
+            "an end that polls keeps the other one from running until its time slice is over, which"
+            " is then the time of a message",
             f"allow two (taskset -c 0,1; docker --cpuset-cpus=0,1; CPUAffinity=0 1), {_ELSE}",
         )
     else:
@@ -34,7 +34,7 @@ def look(host: Host) -> Iterator[Finding]:
         yield warning(
             "CPU time",
             f"the control group allows {quota:g} CPUs' time",
-            "polling uses the time up, and then all processes of the group stand still for the rest"
+            "polling uses the time up, and then all processes of the group are stopped for the rest"
             " of the period (100 ms, as a rule)",
             f"allow two CPUs' time (docker --cpus=2; CPUQuota=200% in a unit), {_ELSE}",
         )

@@ -23,7 +23,7 @@ class Level(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found, and, unless all is well, what it means and what to do."""
+    """The result of a check with, unless it is ok, its meaning and the remedy."""
 
     check: str
     level: Level

@@ -24,7 +24,7 @@ def look(host: Host) -> Iterator[Finding]:
         "deaths of peers",
         "pidfd_open",
         lambda: os.pidfd_open(os.getpid()),
-        "without it nobody learns of a peer's death, so no adapter can be opened",
+        "without it the death of a peer cannot be detected, so no adapter can be opened",
         "Linux 5.3 or newer; a seccomp filter must allow pidfd_open",
     )
     yield _opened(

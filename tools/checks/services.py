@@ -91,8 +91,8 @@ def _logout(host: Host, root: PurePosixPath) -> Finding:
     return warning(
         check,
         f"{root} is removed when {name} has logged out everywhere",
-        "programs that stay (nohup, tmux, cron) keep their connections, but nobody who comes later"
-        " finds them, nor they each other",
+        "programs that keep running (nohup, tmux, cron) keep their connections, but new programs"
+        " cannot find them, nor can they find each other",
         f"loginctl enable-linger {name}, or set {_ELSEWHERE}",
     )
 
@@ -111,7 +111,7 @@ def _age(host: Host, root: PurePosixPath) -> Finding:
         return ok(check, f"systemd-tmpfiles leaves {root} alone")
     return warning(
         check,
-        f"systemd-tmpfiles removes what lies in {rule.path} for {rule.age} ({rule.source})",
+        f"systemd-tmpfiles removes files that stay in {rule.path} for {rule.age} ({rule.source})",
         "a broker that runs for longer can lose its lock file, and another one take its place",
         f"a line 'x {root}' in /etc/tmpfiles.d/shmnd.conf, or set {_ELSEWHERE}",
     )

@@ -7,7 +7,7 @@ import shmnd
 
 from ..output import add_format, show_rows
 
-HELP = "the addresses that an adapter can be opened with"
+HELP = "list the addresses that an adapter can be opened with"
 EXAMPLE = "shmnd address list --format json"
 
 

@@ -9,24 +9,29 @@ from ..values import seconds
 
 HELP = "run the broker in the foreground, until SIGTERM or Ctrl-C"
 EXAMPLE = "shmnd broker run --namespace lab"
-FAILURE = "another broker serves the namespace, or it cannot be served; stderr says why"
+FAILURE = "another broker serves the namespace, or a failure; the reason is on stderr"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--namespace", help="namespace to serve (default: the usual one)")
-    parser.add_argument("--group", help="serve this group too (default: SHMND_GROUP, or nobody)")
+    parser.add_argument(
+        "--namespace",
+        help="namespace to serve (default: SHMND_NAMESPACE, or the default namespace)",
+    )
+    parser.add_argument(
+        "--group", help="serve the members of this group (default: SHMND_GROUP, or none)"
+    )
     parser.add_argument(
         "--idle",
         type=seconds(0, 1_000_000_000),
         default=0.0,
         metavar="SECONDS",
-        help="leave when nobody was here for that long (default 0: stay)",
+        help="exit after this time without clients (default 0: never)",
     )
     parser.add_argument(
         "--replace",
         action="store_true",
-        help="take the place of a broker that runs; connections do not notice",
+        help="replace a running broker; established connections continue",
     )
 
 

@@ -10,9 +10,9 @@ from shmnd.broker.protocol import written
 
 from ..output import add_format, show_facts, show_rows
 
-HELP = "whether a broker runs, and what it knows of"
+HELP = "show whether a broker runs, and the objects it knows"
 EXAMPLE = "shmnd broker status connections"
-FAILURE = "no broker runs, or it gives no answer"
+FAILURE = "no broker runs, or it does not answer"
 
 _COLUMNS: Final = {
     "processes": ("process", "pid", "adapters", "objects", "connections", "segments"),
@@ -25,10 +25,15 @@ _COLUMNS: Final = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument(
-        "what", nargs="?", choices=tuple(_COLUMNS), help="list these instead of counting all"
+        "what", nargs="?", choices=tuple(_COLUMNS), help="list these objects in place of the counts"
     )
-    parser.add_argument("--namespace", help="namespace of the broker (default: the usual one)")
-    parser.add_argument("--group", help="that of this group (default: SHMND_GROUP, or nobody's)")
+    parser.add_argument(
+        "--namespace",
+        help="namespace of the broker (default: SHMND_NAMESPACE, or the default namespace)",
+    )
+    parser.add_argument(
+        "--group", help="use the namespace of this group (default: SHMND_GROUP, or none)"
+    )
     add_format(parser)
 
 

@@ -7,15 +7,20 @@ import sys
 from shmnd.broker.observer import stop
 from shmnd.broker.place import place_of
 
-HELP = "end the broker; established connections do not notice"
+HELP = "stop the broker; established connections continue"
 EXAMPLE = "shmnd broker stop --namespace lab"
-FAILURE = "it does not end (that none runs is not a failure)"
+FAILURE = "the broker does not end (no running broker is not a failure)"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--namespace", help="namespace of the broker (default: the usual one)")
-    parser.add_argument("--group", help="that of this group (default: SHMND_GROUP, or nobody's)")
+    parser.add_argument(
+        "--namespace",
+        help="namespace of the broker (default: SHMND_NAMESPACE, or the default namespace)",
+    )
+    parser.add_argument(
+        "--group", help="use the namespace of this group (default: SHMND_GROUP, or none)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,15 +12,15 @@ from shmnd.broker.place import place_of
 
 from ..output import add_format, show_rows
 
-HELP = "remove what crashed processes and brokers left behind"
+HELP = "remove files that crashed processes and brokers left behind"
 EXAMPLE = "shmnd clean --dry-run"
-FAILURE = "something stale is there: found by --dry-run, or not to be removed"
+FAILURE = "stale files remain: found by --dry-run, or not removable"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument(
-        "--dry-run", action="store_true", help="only say what would be removed (exit code 1 if any)"
+        "--dry-run", action="store_true", help="only list the files to remove (exit code 1 if any)"
     )
     parser.add_argument("--namespace", help="this namespace only (default: all of this user)")
     add_format(parser)

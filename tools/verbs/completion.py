@@ -10,13 +10,13 @@ from ..commands import whole_parser
 from ..completions.scripts import SCRIPTS
 from ..completions.tree import commands_of
 
-HELP = "the script by which a shell completes shmnd's commands and options"
+HELP = "print a script for the completion of commands and options in a shell"
 EXAMPLE = "shmnd completion bash"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("shell", choices=tuple(SCRIPTS), help="which shell")
+    parser.add_argument("shell", choices=tuple(SCRIPTS), help="the shell")
 
 
 def run(args: argparse.Namespace) -> int:

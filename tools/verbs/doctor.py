@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is this machine set up for shmnd, as far as can be seen from a process like this one?
+"""Check whether this machine is set up for shmnd, as seen from this process.
 
-It is of use where the program runs: in its container, under its user, or in its unit
-(`ExecStartPre=shmnd doctor`), since most of what is looked at differs there.
+Run it where the program runs: in its container, as its user, or in its unit
+(`ExecStartPre=shmnd doctor`), because most of the checks depend on that environment.
 """
 
 import argparse
@@ -33,20 +33,23 @@ from ..checks import (
 from ..checks.finding import Finding, Host, Level
 from ..output import add_format, show_rows
 
-HELP = "what stands in the way here, and what to do about it"
+HELP = "check the set-up of this machine, and name the remedies"
 EXAMPLE = "shmnd doctor --strict"
-FAILURE = "something does not work (with --strict: or there is a warning)"
+FAILURE = "a check failed (with --strict: or a check warns)"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--namespace", help="namespace to look at (default: the usual one)")
+    parser.add_argument(
+        "--namespace",
+        help="namespace to observe (default: SHMND_NAMESPACE, or the default namespace)",
+    )
     parser.add_argument("--strict", action="store_true", help="count warnings as failures")
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look at everything, and tell."""
+    """Make all checks and print the findings."""
     found = examine(Host(), args.namespace)
     if args.format == "json":
         show_rows(args, [dataclasses.asdict(each) for each in found])
@@ -75,5 +78,5 @@ def _table(found: list[Finding]) -> str:
     for each in found:
         if each.level is not Level.OK:
             lines += ["", f"{each.level}: {each.check}: {each.found}"]
-            lines += [f"  it means: {each.meaning}", f"  to mend:  {each.remedy}"]
+            lines += [f"  meaning: {each.meaning}", f"  remedy:  {each.remedy}"]
     return "\n".join(lines)

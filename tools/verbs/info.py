@@ -13,7 +13,7 @@ from shmnd.ring.shared_memory.bounds import least_bound
 
 from ..output import add_format, show_facts
 
-HELP = "what the adapter can do, and where things are"
+HELP = "show the limits of the adapter, and the paths in use"
 EXAMPLE = "shmnd info --format json"
 
 
@@ -21,11 +21,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("address", nargs="?", help="the same as --host")
     parser.add_argument("--host", default="127.0.0.1", help="address of the adapter")
-    parser.add_argument("--namespace", help="namespace of the adapter (default: the usual one)")
+    parser.add_argument(
+        "--namespace",
+        help="namespace of the adapter (default: SHMND_NAMESPACE, or the default namespace)",
+    )
     parser.add_argument(
         "--config",
         action="store_true",
-        help="print the environment variables, and the values in force, instead",
+        help="print the environment variables and the values in effect instead",
     )
     add_format(parser)
 

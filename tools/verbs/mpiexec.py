@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from shmnd.mpi.launcher import job, options
 
-HELP = "start a program written for mpi4py as N ranks of this host"
+HELP = "run a program written for mpi4py as N ranks on this host"
 EXAMPLE = "shmnd mpiexec -n 4 program.py"
-FAILURE = "it could not be started; else the code is that of the first rank that failed"
+FAILURE = "the job could not be started; otherwise the exit code of the first rank that failed"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

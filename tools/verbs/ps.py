@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which processes use shmnd, what their connections have done, and who waits for whom.
+"""List the processes that use shmnd, the counts of their connections, and the cause of each wait.
 
-It reads what the data plane counts as it goes, and asks none of the processes.
+The command reads the counters of the data plane and needs no answer of the processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..observe.counter_reader import CounterReader
 from ..observe.snapshot import End, Scene, heads, place
 from ..output import add_format
 
-HELP = "the processes, their connections, what they have done, and who waits for whom"
+HELP = "list processes and connections, and the cause of each wait"
 EXAMPLE = "shmnd ps connections --format json"
 FAILURE = "no process uses the namespace"
 
@@ -30,13 +30,16 @@ _PARTS: Final = ("processes", "connections")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("what", nargs="?", choices=_PARTS, help="show these alone")
-    parser.add_argument("--namespace", help="namespace to look at (default: the usual one)")
+    parser.add_argument("what", nargs="?", choices=_PARTS, help="show only one of the two tables")
+    parser.add_argument(
+        "--namespace",
+        help="namespace to observe (default: SHMND_NAMESPACE, or the default namespace)",
+    )
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look once, and tell."""
+    """Read the counters once and print them."""
     counter_table = CounterReader(args.namespace)
     counter_table.refresh()
     counter_table.tell_note()
@@ -54,15 +57,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def no_process(args: argparse.Namespace) -> str:
-    """Say that there is nothing to show."""
+    """Return the message for an unused namespace."""
     return f"no process uses namespace {namespace_name(args.namespace)!r}"
 
 
-# -- what is told ---------------------------------------------------------------------------------
+# -- rows ------------------------------------------------------------------------------------------
 
 
 def process_rows(scene: Scene) -> list[dict[str, Any]]:
-    """Tell of each process, with the sums over its queue pairs."""
+    """Return a row for each process, with the sums over its queue pairs."""
     sums: dict[int, Counter[str]] = {page.pid: Counter() for page in scene.pages}
     sleeping: dict[int, int] = {}
     for pid, head in heads(scene.pages):
@@ -117,7 +120,7 @@ _COUNTED: Final = (
 
 
 def connection_rows(scene: Scene) -> list[dict[str, Any]]:
-    """Tell of each queue pair, and of each connect that nobody has answered."""
+    """Return a row for each queue pair, and for each Connect that has no answer yet."""
     rows = [connection_row(scene, end) for end in scene.ends]
     for process, local, remote, asked, turn in scene.connects:
         known = {
@@ -154,7 +157,7 @@ _OF_CONNECTIONS: Final = (
 
 
 def connection_row(scene: Scene, end: End) -> dict[str, Any]:
-    """Tell of one queue pair."""
+    """Return the row of one queue pair."""
     peer = scene.peer(end)
     known = {
         "pid": end.process.pid,
@@ -218,7 +221,7 @@ _COLUMNS: Final = {
 
 
 def _receives(row: Mapping[str, Any]) -> str:
-    """Those of a shared queue belong to no queue pair; of a connect nothing is known yet."""
+    """Receives of a shared queue belong to no queue pair; a pending Connect has none yet."""
     if row["receives"] is None and row["sent"] is not None:
         return "shared"
     return amount(row["receives"])

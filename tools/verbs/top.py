@@ -17,7 +17,7 @@ from ..output import add_format
 from ..values import how_many, seconds
 from .ps import no_process
 
-HELP = "messages and bytes a second of every connection, live"
+HELP = "show messages and bytes per second of every connection, live"
 EXAMPLE = "shmnd top --interval 0.5 --count 10"
 FAILURE = "no process uses the namespace"
 
@@ -58,15 +58,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=seconds(0.01, 3600),
         default=1.0,
         metavar="SECONDS",
-        help="between looks (default 1)",
+        help="time between two tables (default 1)",
     )
     parser.add_argument(
         "--count",
         type=how_many,
         metavar="N",
-        help="end after N tables (default: go on until Ctrl-C)",
+        help="end after N tables (default: run until Ctrl-C)",
     )
-    parser.add_argument("--namespace", help="namespace to look at (default: the usual one)")
+    parser.add_argument(
+        "--namespace",
+        help="namespace to observe (default: SHMND_NAMESPACE, or the default namespace)",
+    )
     add_format(parser)
 
 

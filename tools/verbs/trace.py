@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens on connections, as it happens: a line for each thing that changed between two looks.
+"""Print the events of connections as they occur: a line for each change between two samples.
 
-The events are made here, out of the numbers that the processes keep anyway; nothing is switched on
-in them. So what lies between two looks is told together: three Sends within a millisecond are one
-line with three messages. Sizes of single messages, and the order of things within one look, are
-not to be had this way.
+The events are derived from the counters that the processes maintain at all times. All changes
+between two samples are reported together: three Sends within a millisecond are one line with three
+messages. The size of a single message, and the order of events within a sample, are not available.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from ..observe.snapshot import End, Process, Scene, place
 from ..output import add_format
 from ..values import address, how_many, process_id, seconds
 
-HELP = "what happens on connections, as it happens"
+HELP = "print the events of connections as they occur"
 EXAMPLE = "shmnd trace --pid 4711 --for 5"
-FAILURE = "nothing was there to look at"
+FAILURE = "no queue pair to trace was found"
 
 _REFRESH: Final = 0.25
-"""Seconds between looks for adapters that are new, and at the states of processes."""
+"""Seconds between two searches for new adapters, and two readings of the states of processes."""
 
 _COUNTERS: Final = (
     ("posted", "posted", None),
@@ -38,31 +37,31 @@ _COUNTERS: Final = (
     ("writes", "written", "written_bytes"),
     ("failures", "failed", None),
 )
-"""Counters that only grow, the event that is told when one has, and the bytes with it."""
+"""Counters that only grow, the event that reports an increase, and its counter of bytes."""
 
 _TEXTS: Final = {
-    "present": "is there:",
-    "came": "came:",
-    "went": "went, its process is",
+    "present": "present:",
+    "came": "opened:",
+    "went": "closed; its process is",
     "posted": "posted {} receive{}",
     "sent": "sent {} message{}",
-    "recalled": "took back {} message{}",
+    "recalled": "withdrew {} message{}",
     "received": "received {} message{}",
     "read": "read {} time{}",
     "written": "wrote {} time{}",
     "failed": "{} request{} failed, the last with",
     "waiting": "waits for a Receive",
-    "waited": "waits no more",
+    "waited": "no longer waits",
     "outstanding": "{} request{} outstanding",
     "state": "state:",
     "process": "its process is",
 }
-"""What people read of an event: its count and an s, its bytes, and then its detail."""
+"""The text of an event: its count with a plural s, its bytes, and then its detail."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that changed since the look before."""
+    """A change since the previous sample."""
 
     time: float
     end: End
@@ -73,7 +72,7 @@ class Event:
     detail: str = ""
 
     def row(self) -> dict[str, Any]:
-        """Return it for JSON."""
+        """Return the event for JSON."""
         return {
             "time": self.time,
             "pid": self.end.process.pid,
@@ -87,7 +86,7 @@ class Event:
         }
 
     def line(self) -> str:
-        """Return it for people."""
+        """Return the event as a line of text."""
         clock = time.strftime("%H:%M:%S", time.localtime(self.time))
         clock += f"{self.time % 1:.6f}"[1:]
         ends = f"{place(self.end.words['local'])} > {place(self.end.words['remote'])}"
@@ -101,9 +100,10 @@ class Event:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.description = (
-        f"{HELP}.\n\nEvents are found by looking every millisecond at what the processes count"
-        "\nanyway, without their help. What lies between two looks is told together, as one line"
-        "\nwith a count: neither the size of each message is to be seen, nor what came first."
+        f"{HELP}.\n\nThe command samples the counters of the processes every millisecond, without"
+        "\ntheir help. All changes between two samples are reported together, in one line with a"
+        "\ncount. The size of a single message, and the order of events within a sample, are not"
+        "\nvisible."
     )
     parser.add_argument(
         "--pid", type=process_id, action="append", help="connections of this process only"
@@ -119,7 +119,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=seconds(0, 1_000_000),
         dest="seconds",
         metavar="SECONDS",
-        help="end after so long",
+        help="end after this time",
     )
     parser.add_argument("--count", type=how_many, metavar="N", help="end after N events")
     parser.add_argument(
@@ -127,18 +127,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=seconds(0.0001, 3600),
         default=0.001,
         metavar="SECONDS",
-        help="between two looks (default 0.001)",
+        help="time between two samples (default 0.001)",
     )
-    parser.add_argument("--namespace", help="namespace to look at (default: the usual one)")
+    parser.add_argument(
+        "--namespace",
+        help="namespace to observe (default: SHMND_NAMESPACE, or the default namespace)",
+    )
     add_format(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Tell each event in a line, until Ctrl-C, or as long as was asked for."""
+    """Print each event in a line, until Ctrl-C or a limit."""
     deadline = None if args.seconds is None else time.monotonic() + args.seconds
     watcher = Watcher(args)
     for pid in watcher.strangers():
-        there = "does not exist" if Process.of(pid).state == "gone" else "uses no such namespace"
+        there = (
+            "does not exist" if Process.of(pid).state == "gone" else "does not use the namespace"
+        )
         print(
             f"shmnd trace: process {pid} {there}; 'shmnd ps' lists those that can be traced",
             file=sys.stderr,
@@ -152,7 +157,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Watcher:
-    """Looks, and tells what changed since the look before."""
+    """Samples the counters and reports the changes since the previous sample."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
@@ -160,10 +165,10 @@ class Watcher:
         self._before: dict[tuple[str, int, int], End] = {}
         self._processes: dict[int, Process] = {}
         self.seen = False
-        """There was a queue pair to look at."""
+        """A queue pair was found."""
 
     def strangers(self) -> list[int]:
-        """Return the processes that are to be traced and have no part in the namespace."""
+        """Return the processes to trace that do not use the namespace."""
         self._counter_table.refresh()
         here = {page.pid for page in self._counter_table.pages}
         return [pid for pid in self._args.pid or () if pid not in here]
@@ -214,7 +219,7 @@ class Watcher:
 
 
 def _changes(now: float, before: End, end: End, peer: int | None) -> Iterator[Event]:
-    """Tell what is different at one end, in an order in which it may have happened."""
+    """Report the changes of one end, in an order in which they may have occurred."""
     old, new = _numbers(before), _numbers(end)
     for name, what, size in _COUNTERS:
         if new[name] > old[name]:

@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     _TRAFFIC.configure(parser)
     parser.add_argument(
-        "--verb", choices=tuple(_KINDS), default="both", help="what is done (default both)"
+        "--verb", choices=tuple(_KINDS), default="both", help="the kind of request (default both)"
     )
 
 

@@ -6,7 +6,7 @@ import argparse
 from ...measure.question import Kind
 from .common import Traffic
 
-HELP = "latency of Write, the target spinning on memory (as ndrpingpong and ib_write_lat)"
+HELP = "latency of Write, with a target that polls its memory (as ndrpingpong and ib_write_lat)"
 EXAMPLE = "shmnd bench rpingpong -a --csv write.csv"
 
 _TRAFFIC = Traffic("rpingpong", (Kind.WRITE,), 40)

@@ -126,8 +126,8 @@ def test_what_is_not_well_is_explained_below_the_table(
         "warning  thing  found so",
         "",
         "warning: thing: found so",
-        "  it means: meaning that",
-        "  to mend:  do this",
+        "  meaning: meaning that",
+        "  remedy:  do this",
     ]
 
 
