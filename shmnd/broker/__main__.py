@@ -75,7 +75,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         help="run (default): serve in the foreground, and log to stderr",
     )
     parser.add_argument("--namespace", help="which one (default: SHMND_NAMESPACE, or 'default')")
-    parser.add_argument("--group", help="serve the members of this group (default: SHMND_GROUP, or none)")
+    parser.add_argument("--group", help="serve this group too (default: SHMND_GROUP, or nobody)")
     parser.add_argument(
         "--idle",
         type=float,
