@@ -8,15 +8,16 @@ moves without being called is in `state_machine.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from shmnd.address import into, is_any, is_local, pack_sockaddr, parse
-from shmnd.broker.protocol import encode_private, written
+from shmnd.address import into, pack_sockaddr, parse
+from shmnd.broker.protocol import written
 from shmnd.common.steps import step
 from shmnd.handshake.attempt import Attempt, ReadLimits, State, Terms, private_bytes
+from shmnd.handshake.broker_events import BrokerEvents
 from shmnd.handshake.port import Port, source_address, source_host
+from shmnd.handshake.preconditions import invalid, require_reachable
 from shmnd.handshake.queue_pair_link import QueuePairLink, own_queue_pair
-from shmnd.handshake.state_machine import ConnectionStateMachine
 from shmnd.overlapped import Overlapped, detail_of
 from shmnd.status import NdError, Status, error
 
@@ -31,27 +32,10 @@ __all__ = ["Connector"]
 _HAS_LIMITS: Final = frozenset(
     {State.ACCEPTED, State.OFFERED, State.ACCEPTING, State.CONNECTED, State.DOWN}
 )
-_BEFORE: Final = frozenset({State.NEW, State.BOUND, State.CONNECTING, State.WAITING})
-_FIRST: Final = {
-    "complete_connect": "; wait for the result of connect first",
-    "accept": "; wait for the result of Listener.get_connection_request first",
-    "reject": "; wait for a request, or for the result of connect, first",
-    **dict.fromkeys(
-        ("disconnect", "notify_disconnect"), "; connect and complete_connect, or accept, first"
-    ),
-    **dict.fromkeys(
-        ("get_private_data", "get_private_data_into", "get_read_limits"),
-        "; wait for the result of connect, or of Listener.get_connection_request, first",
-    ),
-    **dict.fromkeys(
-        ("get_local_address", "get_peer_address"), "; connect, or take a request, first"
-    ),
-}
-"""The call that must come before each, for the error of one that came too early."""
 _HAS_ADDRESSES: Final = _HAS_LIMITS | {State.CONNECTING}
 
 
-class Connector(ConnectionStateMachine):
+class Connector(BrokerEvents):
     """Makes one connection: `connect` and `complete_connect`, or a request and `accept`."""
 
     # -- the active side --
@@ -64,7 +48,7 @@ class Connector(ConnectionStateMachine):
         with self._lock:
             self._look()
             if self._state is State.CLOSED:
-                raise self._invalid(call)
+                raise invalid(self._state, call)
             if self._state is not State.NEW:
                 raise error(
                     Status.ADDRESS_ALREADY_ASSOCIATED, call, f"the connector is {self._state.value}"
@@ -97,10 +81,10 @@ class Connector(ConnectionStateMachine):
         with self._lock:
             self._look()
             if self._state is State.CLOSED:
-                raise self._invalid(call)
+                raise invalid(self._state, call)
             if self._state not in (State.NEW, State.BOUND):
                 raise error(Status.CONNECTION_ACTIVE, call, f"the connector is {self._state.value}")
-            _require_reachable(peer[0], call)
+            require_reachable(peer[0], call)
             qp_link = QueuePairLink(self._engine, pair, call)
             offer = Terms(limits.capped(self._adapter._limits), qp_link.describe())
             try:
@@ -119,16 +103,9 @@ class Connector(ConnectionStateMachine):
             # The broker binds it together with the Connect.
             local = source_host(self._adapter, peer[0]), 0
             port = Port(self._adapter, self, "connector", local, self._protocol)
-        asked = 0
         try:
-            local = source_address(port, self._adapter, peer, call)
-            connection = 0
-            if local[1] == 0 and peer[1] != 0:
-                fields = self._offer_fields(port, local, peer, offer, private)
-                asked = self._engine.ask(self, "connect", caller=call, hold=True, **fields)
-            if not asked:
-                connection = self._send_offer(call, port, local, peer, offer, private)
-                local = local[0], port.address[1]
+            ends = source_address(port, self._adapter, peer, call), peer
+            asked, connection, local = self._broker.offer(self, call, port, ends, offer, private)
         except BaseException as exc:
             if isinstance(exc, NdError) and exc.status is Status.CONNECTION_REFUSED:
                 self._port, self._qp_link = port, qp_link
@@ -139,37 +116,11 @@ class Connector(ConnectionStateMachine):
                 port.release()
             raise
         self._port, self._qp_link = port, qp_link
-        self._attempt = Attempt("active", connection, local, peer, mine=offer)
-        self._note_asked(asked)
+        self._attempt = Attempt("active", connection, local, peer, port.protocol, mine=offer)
+        self._broker.await_answer(asked)
         self._private = None
         self._state = State.CONNECTING
         return self._await_decision(self._start(call, None, self._cancel_connect, written(peer)))
-
-    def _send_offer(
-        self, call: str, port: Port, local: Address, peer: Address, offer: Terms, private: bytes
-    ) -> int:
-        if peer[1] == 0:
-            raise error(Status.CONNECTION_REFUSED, call, f"{written(peer)}: port 0 has no listener")
-        return self._engine.connect(
-            self,
-            call,
-            port.bound if local[1] == 0 else lambda _: None,
-            **self._offer_fields(port, local, peer, offer, private),
-        )
-
-    def _offer_fields(
-        self, port: Port, local: Address, peer: Address, offer: Terms, private: bytes
-    ) -> dict[str, Any]:
-        return {
-            "adapter": self._adapter.uid,
-            "object": port.object,
-            "local": list(local),
-            "host": peer[0],
-            "port": peer[1],
-            "protocol": self._protocol,
-            "private": encode_private(private),
-            "offer": offer.wire(),
-        }
 
     def complete_connect(self) -> Overlapped:
         """Take the connection that the peer has accepted; both sides are connected then."""
@@ -178,7 +129,7 @@ class Connector(ConnectionStateMachine):
         with self._lock:
             self._look()
             if self._state is not State.ACCEPTED:
-                raise self._invalid(call)
+                raise invalid(self._state, call)
             assert self._qp_link is not None
             self._qp_link.open()
             self._qp_link.keep(self)
@@ -231,7 +182,7 @@ class Connector(ConnectionStateMachine):
         if self._state in (State.ACCEPTING, State.CONNECTED, State.DOWN):
             raise error(Status.CONNECTION_ACTIVE, call, f"the connector is {self._state.value}")
         if self._state is not State.OFFERED:
-            raise self._invalid(call)
+            raise invalid(self._state, call)
 
     def _send_answer(
         self, call: str, qp_link: QueuePairLink, attempt: Attempt, private: bytes
@@ -244,19 +195,7 @@ class Connector(ConnectionStateMachine):
         link = qp_link.answer(attempt, peer, attempt.mine.limits)
         step("answer-to-be-sent")
         try:
-            fields: dict[str, Any] = {
-                "connection": attempt.connection,
-                "private": encode_private(private),
-                "answer": attempt.mine.wire(),
-                "size": link.size,
-            }
-            with self._engine.rpc:
-                asked = self._engine.ask(self, "accept", [link.fd], caller=call, **fields)
-                self._note_asked(asked)
-                if not asked:
-                    self._engine.call("accept", [link.fd], caller=call, **fields)
-                step("answer-sent")
-                self._record_live()
+            self._broker.answer(self, call, attempt, link, private)
         finally:
             link.close_fd()
 
@@ -274,15 +213,13 @@ class Connector(ConnectionStateMachine):
             elif self._state is State.OFFERED:
                 self._send_refusal(private, call)
             else:
-                raise self._invalid(call)
+                raise invalid(self._state, call)
             self._finish()
 
     def _send_refusal(self, private: bytes, call: str) -> None:
         assert self._attempt is not None
-        connection, data = self._attempt.connection, encode_private(private)
         try:
-            self._engine.call("reject", caller=call, connection=connection, private=data)
-            step("refusal-sent")
+            self._broker.refuse(self._attempt, call, private)
         except NdError as exc:
             self._finish_if_aborted(exc)
             raise
@@ -296,7 +233,7 @@ class Connector(ConnectionStateMachine):
         with self._lock:
             self._look()
             if self._state not in _HAS_LIMITS:
-                raise self._invalid(call)
+                raise invalid(self._state, call)
             return self._limits.inbound, self._limits.outbound
 
     def get_private_data(self) -> bytes:
@@ -316,7 +253,7 @@ class Connector(ConnectionStateMachine):
         with self._lock:
             self._look()
             if self._private is None:
-                raise self._invalid(call)
+                raise invalid(self._state, call)
             return self._private
 
     def get_local_address(self) -> tuple[str, int]:
@@ -339,12 +276,12 @@ class Connector(ConnectionStateMachine):
 
     def _attempt_now(self, call: str) -> Attempt:
         self._check(call)
-        if self._unanswered and self._state is State.CONNECTING:
+        if self._broker.unanswered and self._state is State.CONNECTING:
             self._engine.settle()  # the port is in the answer
         with self._lock:
             self._look()
             if self._state not in _HAS_ADDRESSES or self._attempt is None:
-                raise self._invalid(call)
+                raise invalid(self._state, call)
             return self._attempt
 
     # -- the end of a connection --
@@ -358,7 +295,7 @@ class Connector(ConnectionStateMachine):
         with self._lock:
             self._look()
             if self._state not in (State.CONNECTED, State.DOWN):
-                raise self._invalid(call)
+                raise invalid(self._state, call)
             overlapped = self._start(call, cancel=self._cancel_notify)
             self._notifying[overlapped] = None
             if self._state is State.DOWN:
@@ -375,7 +312,7 @@ class Connector(ConnectionStateMachine):
         with self._lock:
             self._look()
             if self._state not in (State.CONNECTED, State.DOWN):
-                raise self._invalid(call)
+                raise invalid(self._state, call)
             overlapped = self._start(call, cancel=_too_late)
             self._disconnecting = overlapped
             self._hang_up(overlapped)
@@ -427,12 +364,6 @@ class Connector(ConnectionStateMachine):
     def _callee_data(self, data: Buffer, call: str) -> bytes:
         return private_bytes(data, self._adapter._limits.max_callee_data, "MaxCalleeData", call)
 
-    def _invalid(self, call: str) -> NdError:
-        first = _FIRST.get(call.partition(".")[2], "") if self._state in _BEFORE else ""
-        return error(
-            Status.CONNECTION_INVALID, call, f"the connector is {self._state.value}{first}"
-        )
-
     def _require_not_aborted(self, call: str) -> None:
         if self._aborted:
             raise error(Status.CONNECTION_ABORTED, call, "the active side has given up")
@@ -456,14 +387,3 @@ class Connector(ConnectionStateMachine):
 def _too_late(overlapped: Overlapped) -> bool:
     """Refuse: a disconnect cannot be taken back."""
     return False
-
-
-def _require_reachable(host: str, call: str) -> None:
-    if is_any(host):
-        raise error(Status.BAD_NETWORK_NAME, call, f"{host} is not an address to connect to")
-    if not is_local(host):
-        raise error(
-            Status.HOST_UNREACHABLE,
-            call,
-            f"{host} is not an address of this host, the only one served",
-        )

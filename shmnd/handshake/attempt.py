@@ -105,6 +105,7 @@ class Attempt:
     """The broker's number; both ends have the same."""
     local: Address
     peer: Address
+    protocol: int
     mine: Terms | None = None
     """What this side offered or answered."""
     theirs: Terms | None = None

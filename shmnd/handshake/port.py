@@ -33,6 +33,7 @@ class Port:
         self.object: Final = self._engine.new_number()
         """What the broker knows it by."""
         self.address = wanted
+        self.protocol: Final = protocol
         self._record = Bound(adapter.uid, kind, *wanted, protocol)
         self._engine.follow_object(self.object, owner)
 

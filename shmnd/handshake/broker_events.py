@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events of the broker, and the moves that a connector makes because of them.
+
+An event ends a pending Connect or Accept, delivers a connection request, or withdraws one. An event
+about an attempt that has ended in the meantime changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from shmnd.common.steps import step
+from shmnd.handshake.attempt import Attempt, ReadLimits, State, Terms, private_of
+from shmnd.handshake.state_machine import ConnectionStateMachine
+from shmnd.overlapped import detail_of
+from shmnd.runtime.broker.events import ASKED
+from shmnd.status import NdError, Status, error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from shmnd.address import Address
+    from shmnd.overlapped import Overlapped
+    from shmnd.runtime.interfaces import Event
+
+__all__ = ["BrokerEvents"]
+
+
+class BrokerEvents(ConnectionStateMachine):
+    """A connector that follows the broker's events, and that a listener may hand a request to."""
+
+    # -- a request, for Listener.get_connection_request --
+
+    def _expect_request(self, overlapped: Overlapped, listener: int) -> None:
+        """Wait for a request; for `Listener.get_connection_request`."""
+        with self._lock:
+            if self._state is not State.NEW:
+                raise error(
+                    Status.INVALID_PARAMETER_1,
+                    overlapped.call,
+                    f"the connector is {self._state.value}; a request needs a new one",
+                )
+            self._request = overlapped, listener
+            self._state = State.WAITING
+            self._engine.follow_object(self._number, self)
+
+    def _stop_expecting(self, overlapped: Overlapped) -> bool:
+        """Be as new again; False when it does not wait any more."""
+        with self._lock:
+            if self._request is None or self._request[0] is not overlapped:
+                return False
+            self._forget_request(self._request[1])
+            return True
+
+    def _forget_request(self, listener: int) -> None:
+        self._request = None
+        self._state = State.NEW
+        self._engine.unfollow_object(self._number)
+        self._engine.broker_state.armed.pop((listener, self._number), None)
+
+    # -- events --
+
+    def _on_event(self, event: Event, fds: list[int]) -> None:
+        """Take an event of the broker. The progress engine calls this, one event at a time."""
+        with self._lock:
+            self._look()
+            self._EVENTS[event["ev"]](self, event, fds)
+
+    def _on_accepted(self, event: Event, fds: list[int]) -> None:
+        if not self._is_undecided(event):
+            self._engine.post("abandon", connection=event["connection"])
+            return
+        step("answer-arrived")
+        attempt = self._attempt
+        assert attempt is not None
+        attempt.theirs = Terms.read(event["answer"])
+        attempt.peer_adapter = event["peer_adapter"]
+        try:
+            self._take_link(attempt, event["size"], fds)
+        except NdError as exc:
+            self._withdraw()
+            self._start_over()
+            self._decide(exc.status, detail_of(exc))
+            return
+        self._private = private_of(event)
+        self._state = State.ACCEPTED
+        step("answer-taken")
+        self._engine.unfollow("active", attempt.connection)  # the rest is in the link
+        self._broker.forget_answer()
+        self._broker.record_live(attempt)
+        self._decide(Status.SUCCESS)
+
+    def _take_link(self, attempt: Attempt, size: int, fds: list[int]) -> None:
+        assert self._qp_link is not None
+        assert attempt.mine is not None
+        assert attempt.theirs is not None
+        call = "Connector.connect"
+        if not fds:
+            raise error(Status.INSUFFICIENT_RESOURCES, call, "no descriptor was free for the link")
+        peer = self._engine.require_peer(
+            attempt.peer_adapter, call, Status.CONNECTION_REFUSED, "the process that accepted"
+        )
+        limits = attempt.mine.limits.meeting(attempt.theirs.limits)
+        self._qp_link.take_answer(attempt, fds.pop(0), size, peer, limits)
+        self._limits = limits
+
+    def _on_refused(self, event: Event, fds: list[int]) -> None:
+        if self._is_undecided(event):
+            status = Status(event["status"])
+            self._fail_connect(event["message"], private_of(event), status)
+
+    def _on_answer(self, event: Event, fds: list[int]) -> None:
+        """The broker has taken a Connect or Accept, or has refused it."""
+        if event["re"] != self._broker.asked:
+            return  # that of an attempt which is over
+        self._broker.unanswered = False
+        status = Status(event["status"])
+        if self._state is State.CONNECTING:
+            if status is Status.SUCCESS:
+                self._connect_taken(event["connection"], event["port"])
+            else:
+                where = status is Status.CONNECTION_REFUSED
+                place = f" ({self._engine.meeting_place})" if where else ""
+                self._fail_connect(event["message"] + place, None, status)
+            return
+        self._broker.forget_answer()
+        if self._state is State.ACCEPTING and status is not Status.SUCCESS:
+            self._accept_refused(status, event["message"])
+
+    def _connect_taken(self, connection: int, port: int) -> None:
+        attempt = self._attempt
+        assert attempt is not None
+        assert self._port is not None
+        with self._engine.rpc:
+            self._port.bound(port)
+        step("connect-asked")
+        attempt.connection, attempt.local = connection, (attempt.local[0], port)
+        self._engine.follow("active", connection, self)
+
+    def _accept_refused(self, status: Status, detail: str) -> None:
+        """The broker did not bring the answer to the active side."""
+        assert self._qp_link is not None
+        assert self._attempt is not None
+        self._qp_link.give_up()
+        if status is Status.CONNECTION_ABORTED:
+            self._finish(aborted=True)
+        else:  # the offer stands: the program may accept once more
+            self._broker.forget_live(self._attempt)
+            self._qp_link = None
+            self._state = State.OFFERED
+        self._decide(status, detail)
+
+    def _is_undecided(self, event: Event) -> bool:
+        """Return whether an event is about the Connect that is pending now."""
+        return (
+            self._state is State.CONNECTING
+            and self._attempt is not None
+            and self._attempt.connection == event["connection"]
+        )
+
+    def _on_offer(self, event: Event, fds: list[int]) -> None:
+        request = self._request
+        if request is None or request[1] != event["object"]:
+            # It was for a request to another listener, which was closed meanwhile.
+            self._engine.post("reject", connection=event["connection"])
+            return
+        overlapped, listener = request
+        self._forget_request(listener)
+        theirs = Terms.read(event["offer"])
+        self._attempt = Attempt(
+            "passive",
+            event["connection"],
+            _address(event["local"]),
+            _address(event["peer"]),
+            self._protocol,
+            theirs=theirs,
+            peer_adapter=event["peer_adapter"],
+        )
+        own = self._adapter._limits
+        most = ReadLimits(own.max_inbound_read_limit, own.max_outbound_read_limit)
+        self._limits = most.meeting(theirs.limits)
+        self._private = private_of(event)
+        self._state = State.OFFERED
+        step("offer-taken")
+        self._engine.follow("passive", event["connection"], self)
+        overlapped._complete(Status.SUCCESS)
+
+    def _on_abandoned(self, event: Event, fds: list[int]) -> None:
+        if self._attempt is None or self._attempt.connection != event["connection"]:
+            return
+        if self._state is State.OFFERED:
+            self._finish(aborted=True)
+        elif self._state is State.ACCEPTING and self._broker.unanswered:
+            self._accept_refused(Status.CONNECTION_ABORTED, "the active side has given up")
+        elif self._state is State.ACCEPTING:
+            self._refused_after_accept()
+
+    def _on_broker_lost(self, event: Event, fds: list[int]) -> None:
+        """Fail an undecided connection, which no broker decides now; an existing link continues."""
+        attempt = self._attempt
+        asked = (ASKED, self._broker.asked) in event["ends"]
+        if attempt is None or not (asked or (attempt.role, attempt.connection) in event["ends"]):
+            return
+        unanswered = self._broker.unanswered
+        if asked:
+            self._broker.forget_answer()
+        if self._state is State.CONNECTING:
+            self._fail_connect("the broker died before there was an answer", None)
+        elif self._state is State.ACCEPTING and unanswered:
+            self._accept_refused(
+                Status.CONNECTION_ABORTED, "the broker died before it took the answer"
+            )
+        elif self._state is State.OFFERED:
+            self._finish(aborted=True)
+
+    def _on_port_lost(self, event: Event, fds: list[int]) -> None:
+        """Another process took the port while there was no broker. A connection does not care."""
+        if self._state is State.BOUND:
+            self._start_over()
+
+    _EVENTS: ClassVar[Mapping[str, Callable[[BrokerEvents, Event, list[int]], None]]] = {
+        "answer": _on_answer,
+        "accepted": _on_accepted,
+        "refused": _on_refused,
+        "offer": _on_offer,
+        "abandoned": _on_abandoned,
+        "broker_lost": _on_broker_lost,
+        "port_lost": _on_port_lost,
+    }
+
+
+def _address(wire: list[object]) -> Address:
+    host, port = wire
+    assert isinstance(port, int)
+    return str(host), port

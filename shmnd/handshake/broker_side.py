@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A connector as the broker knows it: the requests it sends there, and the records kept of it.
+
+An answer that the connector does not wait for has a number, until it arrives as an event. A
+connection that both sides have agreed on is recorded, for replay to a new broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from shmnd.broker.protocol import encode_private, written
+from shmnd.common.steps import step
+from shmnd.runtime.broker.state import Live
+from shmnd.status import Status, error
+
+if TYPE_CHECKING:
+    from shmnd.address import Address
+    from shmnd.handshake.attempt import Attempt, Terms
+    from shmnd.handshake.interfaces import AdapterLike
+    from shmnd.handshake.port import Port
+    from shmnd.runtime.broker.events import EventTarget
+    from shmnd.runtime.interfaces import LinkLike
+
+__all__ = ["BrokerSide"]
+
+
+class BrokerSide:
+    """The requests and records of one connector. It is used under the connector's lock."""
+
+    __slots__ = ("_adapter", "_engine", "asked", "unanswered")
+
+    def __init__(self, adapter: AdapterLike) -> None:
+        self._adapter: Final = adapter
+        self._engine: Final = adapter._engine
+        self.asked = 0
+        """The number of the request for the pending Connect or Accept."""
+        self.unanswered = False
+        """True until the broker has answered that request."""
+
+    def await_answer(self, number: int) -> None:
+        """Await the answer to a request; number 0: the broker was called, and has answered."""
+        self.asked, self.unanswered = number, number != 0
+
+    def forget_answer(self) -> None:
+        """Await no answer any more."""
+        if self.asked:
+            self._engine.unfollow_answer(self.asked)
+        self.await_answer(0)
+
+    # -- the active side --
+
+    def offer(
+        self,
+        end: EventTarget,
+        call: str,
+        port: Port,
+        addresses: tuple[Address, Address],
+        offer: Terms,
+        private: bytes,
+    ) -> tuple[int, int, Address]:
+        """Send the offer of a Connect. Raise CONNECTION_REFUSED when there is no listener.
+
+        Return the number of the request and the number of the connection, of which one is 0, and
+        the local address.
+        """
+        local, peer = addresses
+        fields: dict[str, Any] = {
+            "adapter": self._adapter.uid,
+            "object": port.object,
+            "local": list(local),
+            "host": peer[0],
+            "port": peer[1],
+            "protocol": port.protocol,
+            "private": encode_private(private),
+            "offer": offer.wire(),
+        }
+        if peer[1] == 0:
+            raise error(Status.CONNECTION_REFUSED, call, f"{written(peer)}: port 0 has no listener")
+        unbound = local[1] == 0
+        if unbound:
+            asked = self._engine.ask(end, "connect", caller=call, hold=True, **fields)
+            if asked:
+                return asked, 0, local
+        bound = port.bound if unbound else _ignore
+        connection = self._engine.connect(end, call, bound, **fields)
+        return 0, connection, (local[0], port.address[1])
+
+    def withdraw(self, attempt: Attempt, port: Port | None) -> None:
+        """Withdraw an offer. Before the broker has answered, it knows the offer by its port."""
+        if not self.unanswered:
+            self._engine.post("abandon", connection=attempt.connection)
+        elif port is not None:
+            self._engine.post("close", object=port.object)
+
+    # -- the passive side --
+
+    def answer(
+        self, end: EventTarget, call: str, attempt: Attempt, link: LinkLike, private: bytes
+    ) -> None:
+        """Send the answer of an Accept with the link, and record the connection."""
+        assert attempt.mine is not None
+        fields: dict[str, Any] = {
+            "connection": attempt.connection,
+            "private": encode_private(private),
+            "answer": attempt.mine.wire(),
+            "size": link.size,
+        }
+        with self._engine.rpc:
+            asked = self._engine.ask(end, "accept", [link.fd], caller=call, **fields)
+            self.await_answer(asked)
+            if not asked:
+                self._engine.call("accept", [link.fd], caller=call, **fields)
+            step("answer-sent")
+            self.record_live(attempt)
+
+    def refuse(self, attempt: Attempt, call: str, private: bytes) -> None:
+        """Send the refusal of a Reject."""
+        data = encode_private(private)
+        self._engine.call("reject", caller=call, connection=attempt.connection, private=data)
+        step("refusal-sent")
+
+    # -- the record of a connection --
+
+    def record_live(self, attempt: Attempt) -> None:
+        """Record the connection; from here on it is replayed to a new broker."""
+        self._engine.broker_state.live[attempt.role, attempt.connection] = Live(
+            attempt.connection,
+            self._adapter.uid,
+            attempt.peer_adapter,
+            attempt.local,
+            attempt.peer,
+            attempt.role,
+            attempt.protocol,
+        )
+
+    def forget_live(self, attempt: Attempt) -> None:
+        """Drop the record."""
+        self._engine.broker_state.live.pop((attempt.role, attempt.connection), None)
+
+    def report_closed(self, attempt: Attempt) -> None:
+        """Drop the record, and report the end of the connection."""
+        self.forget_live(attempt)
+        self._engine.post("closed", connection=attempt.connection)
+
+
+def _ignore(_port: int) -> None:
+    """The port was bound before."""
