@@ -19,34 +19,36 @@ from shmnd.address import (
 )
 from shmnd.broker.place import place_of
 from shmnd.broker.protocol import name_of
-from shmnd.common.arguments import parameter_status, seconds, within
+from shmnd.common.arguments import all_within, parameter_status, seconds, within
 from shmnd.common.closing import Closing
 from shmnd.completion_queue import CompletionQueue
 from shmnd.connector import Connector
 from shmnd.handshake.queue_pair_link import QpState
-from shmnd.info import ADAPTER_INFO_SIZE, INFO_VERSIONS, LIMITS, AdapterInfo
+from shmnd.info import INFO_VERSIONS, LIMITS, AdapterInfo, requested_version
 from shmnd.listener import Listener
 from shmnd.memory_region import MemoryRegion
 from shmnd.memory_window import MemoryWindow
 from shmnd.overlapped import OverlappedFile, OverlappedObject, require_file
 from shmnd.queue_pair import QueuePair
-from shmnd.ring import Arena, Registry, Segment, Sge
+from shmnd.ring import Arena, Registry, Segment
 from shmnd.ring.process.counters import CounterTable
 from shmnd.ring.process.peer import Probe
-from shmnd.ring.shared_memory.array import SharedArray, shared_array
-from shmnd.ring.shared_memory.registry import copies_within_work
+from shmnd.ring.shared_memory.array import SharedArray
+from shmnd.runtime.adapter_memory import AdapterMemory
 from shmnd.runtime.bells import Bells
-from shmnd.runtime.named_memory import NamedMemory, open_segment
 from shmnd.runtime.progress import ProgressEngine
 from shmnd.shared_receive_queue import SharedReceiveQueue
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from typing_extensions import Buffer
 
 __all__ = ["Adapter"]
 
 _Made = TypeVar("_Made", bound=OverlappedObject)
+_Queue = TypeVar("_Queue", CompletionQueue, SharedReceiveQueue)
 
 _FIRST_READ_ONLY: Final = 1 << 30
 """Segments with these numbers (tables, bells, counters) are written by their owner alone."""
@@ -74,35 +76,27 @@ class Adapter(Closing):
         require_local(self._host, call)
         self._rnr_timeout: Final = seconds(call, 3, "rnr_timeout", rnr_timeout)
         if not 0 < self._rnr_timeout < 1e6:
-            raise error(
-                Status.INVALID_PARAMETER_3, call, f"rnr_timeout {rnr_timeout} is outside 0..1e6 s"
-            )
+            outside = f"rnr_timeout {rnr_timeout} is outside 0..1e6 s"
+            raise error(Status.INVALID_PARAMETER_3, call, outside)
         if memory_limit is not None:
             memory_limit = within(call, 5, "memory_limit", memory_limit, 1)
         self._key: Final = os.urandom(16).hex()
         self.uid: Final = name_of(self._key)
         self._limits: Final[AdapterInfo] = replace(LIMITS, adapter_id=uuid.getnode())
         self._closed = False
-        self._known = False
         self._pairs: weakref.WeakSet[QueuePair] = weakref.WeakSet()
         self._objects: weakref.WeakSet[Any] = weakref.WeakSet()
-        announce = weakref.WeakMethod(self._announce)
-        self._counter_table: Final = CounterTable(lambda *new: _called(announce, *new), self.uid)
-        self._registry: Final = Registry(lambda *new: _called(announce, *new), self._counter_table)
-        withdraw = weakref.WeakMethod(self._withdraw)
-        self._bells: Final = Bells(
-            lambda *new: _called(announce, *new), lambda seg: _called(withdraw, seg)
-        )
-        self._arena: Final = Arena(
-            lambda *new: _called(announce, *new),
-            lambda seg: _called(withdraw, seg),
-            memory_limit,
-        )
+        announce, withdraw = _weakly(self._announce), _weakly(self._withdraw)
+        self._counter_table: Final = CounterTable(announce, self.uid)
+        self._registry: Final = Registry(announce, self._counter_table)
+        self._bells: Final = Bells(announce, withdraw)
+        self._arena: Final = Arena(announce, withdraw, memory_limit)
         self._probe: Final = Probe()
-        self._names: list[weakref.finalize[Any, Any]] = []
         self._engine: Final = ProgressEngine.of(namespace, group)
         try:
             self._place = place_of(namespace, group=group)
+            most = self._limits.max_registration_size
+            self._memory = AdapterMemory(self._arena, self._place, most)
             self._counter_table.open(self._place.mark)
             self._engine.register_adapter(self, {"probe": [self._probe.address, self._probe.nonce]})
         except BaseException:
@@ -110,12 +104,11 @@ class Adapter(Closing):
             self._engine.unregister_adapter(self)
             self._counter_table.close()
             raise
-        self._known = True
 
-    # -- what the progress engine and the objects ask --
+    # -- for the progress engine and the objects --
 
     def _check_open(self, call: str) -> None:
-        """DEVICE_REMOVED when the adapter is closed, or was opened before fork()."""
+        """Raise DEVICE_REMOVED when the adapter is closed, or was opened before fork()."""
         if self._closed:
             raise error(Status.DEVICE_REMOVED, call, "the adapter is closed")
         self._engine.check(call)
@@ -137,11 +130,11 @@ class Adapter(Closing):
         self._engine.announce_segment(self, seg, segment.size, segment.fd, writable, call)
 
     def _withdraw(self, seg: int) -> None:
-        """A segment is gone. Comes from finalisers, so it only posts."""
+        """Withdraw a segment that is gone. Finalisers call this, so it only posts."""
         if not self._closed:
             self._engine.withdraw_segment(self, seg)
 
-    # -- what it is --
+    # -- queries --
 
     def query(self) -> AdapterInfo:
         """Return what this adapter can do."""
@@ -152,17 +145,8 @@ class Adapter(Closing):
         """Fill a buffer with ND2_ADAPTER_INFO, whose InfoVersion the caller has set in it."""
         call = "Adapter.query_into"
         self._check_open(call)
-        version = INFO_VERSIONS[-1]
         with writable_bytes(call, buffer) as octets:
-            if octets.nbytes >= ADAPTER_INFO_SIZE:
-                version = int.from_bytes(octets[:4], "little")
-                if version not in INFO_VERSIONS:
-                    known = ", ".join(f"{v:#x}" for v in INFO_VERSIONS)
-                    raise error(
-                        Status.INVALID_PARAMETER_1,
-                        call,
-                        f"InfoVersion {version:#x} is none of {known}",
-                    )
+            version = requested_version(call, octets)
         return into(call, buffer, replace(self._limits, info_version=version).pack())
 
     def query_address_list(self) -> list[tuple[str, int]]:
@@ -193,26 +177,10 @@ class Adapter(Closing):
         segment that other processes of this user can open, and to peers as memory of `attach`; the
         name is removed when the array is gone or the adapter closes.
         """
-        call = "Adapter.allocate"
-        nbytes = self._wanted(nbytes, peers, call)
+        self._check_open("Adapter.allocate")
         if name is None:
-            return self._piece(nbytes, peers, alone=False)
-        if peers == "read":
-            raise error(
-                Status.INVALID_PARAMETER_MIX,
-                call,
-                "peers='read' with a name: the kernel seals no memory that can be opened by name",
-            )
-        self._place.make()  # the directory of the record
-        made = NamedMemory(name, nbytes, self._place.directory, call)
-        try:
-            mapped = Segment.adopt(made.fd, writable=True, call=call)
-        except BaseException:
-            made.forget()
-            raise
-        self._names = [each for each in self._names if each.alive]
-        self._names.append(weakref.finalize(mapped, made.forget))
-        return self._shown(mapped, call)
+            return self._memory.allocate(nbytes, peers)
+        return self._memory.allocate_named(name, nbytes, peers)
 
     def allocate_segment(
         self, nbytes: int, *, peers: Literal["write", "read"] = "write"
@@ -221,47 +189,16 @@ class Adapter(Closing):
 
         It is given back to the system as soon as its array is gone, however small it is.
         """
-        nbytes = self._wanted(nbytes, peers, "Adapter.allocate_segment")
-        return self._piece(nbytes, peers, alone=True)
-
-    def _wanted(self, nbytes: int, peers: str, call: str) -> int:
-        self._check_open(call)
-        most = self._limits.max_registration_size
-        nbytes = within(call, 1, "nbytes", nbytes, 1)
-        if nbytes > most:
-            raise error(
-                Status.INSUFFICIENT_RESOURCES,
-                call,
-                f"{nbytes} bytes wanted, at most {most} register",
-            )
-        if peers not in ("write", "read"):
-            raise error(
-                Status.INVALID_PARAMETER_2, call, f"peers {peers!r} is neither 'write' nor 'read'"
-            )
-        return nbytes
-
-    def _piece(self, nbytes: int, peers: str, *, alone: bool) -> SharedArray:
-        block = self._arena.allocate(nbytes, peers == "read", alone)
-        return shared_array(memoryview(block))
+        self._check_open("Adapter.allocate_segment")
+        return self._memory.allocate_segment(nbytes, peers)
 
     def locate(self, buffer: Buffer | SharedArray) -> tuple[int, int]:
         """Return the segment and the offset of memory of `allocate`, which name it to neighbours.
 
         A process that has met this adapter maps it by them (`Neighbour.view`).
         """
-        call = "Adapter.locate"
-        self._check_open(call)
-        sge = Sge(buffer, None, 0)
-        found = self._arena.locate(sge.address, sge.length)
-        if found is None:
-            raise error(
-                Status.INVALID_PARAMETER_1,
-                call,
-                f"{sge.length} bytes at {sge.address:#x} are not memory of this adapter: pass what "
-                "Adapter.allocate returned, or a part of it",
-            )
-        segment, offset, _ = found
-        return segment, offset
+        self._check_open("Adapter.locate")
+        return self._memory.locate(buffer)
 
     def attach(
         self, segment: object, *, writable: bool = True, trusted: bool = False
@@ -275,24 +212,8 @@ class Adapter(Closing):
         and from it directly, which is faster and ends in SIGBUS when its owner truncates it; peers
         map it only if its size is sealed.
         """
-        call = "Adapter.attach"
-        self._check_open(call)
-        opened = open_segment(segment, writable, call)
-        return self._shown(
-            Segment.adopt(opened, writable=writable, trusted=trusted, call=call), call
-        )
-
-    def _shown(self, mapped: Segment, call: str) -> SharedArray:
-        """Return the array of an adopted segment; peers map a sealed one."""
-        if mapped.fragile and not copies_within_work():
-            raise error(
-                Status.NOT_SUPPORTED,
-                call,
-                "another process can truncate this memory, and the kernel does not let this one "
-                "copy safely (process_vm_readv is filtered); pass trusted=True if its owner is",
-            )
-        whole = self._arena.adopt(mapped) if mapped.fd >= 0 else mapped
-        return shared_array(memoryview(whole))
+        self._check_open("Adapter.attach")
+        return self._memory.attach(segment, writable=writable, trusted=trusted)
 
     def create_memory_region(
         self, *, overlapped_file: OverlappedFile | None = None
@@ -322,7 +243,7 @@ class Adapter(Closing):
         group: int = 0,
         affinity: int = 0,
     ) -> CompletionQueue:
-        """Make a completion queue for `depth` results. An affinity is a wish that has no effect."""
+        """Make a completion queue for `depth` results. An affinity has no effect."""
         call = "Adapter.create_completion_queue"
         self._check_open(call)
         file = require_file(overlapped_file, self, call)
@@ -341,7 +262,7 @@ class Adapter(Closing):
     ) -> SharedReceiveQueue:
         """Make a queue of receives that several queue pairs share.
 
-        Its Notify tells when fewer than `notify_threshold` are outstanding; 0 never does.
+        Its Notify completes when fewer than `notify_threshold` are outstanding; with 0, never.
         """
         call = "Adapter.create_shared_receive_queue"
         self._check_open(call)
@@ -367,7 +288,7 @@ class Adapter(Closing):
         """Make a queue pair. Receives complete on one queue, all else on the other, or the same.
 
         `context` comes back in each of its results. A depth is how many requests may be
-        outstanding, `inline_size` how many bytes one may hand over inline. More scatter/gather
+        outstanding, `inline_size` how many bytes one may pass inline. More scatter/gather
         elements may be granted than are asked for.
         """
         call = "Adapter.create_queue_pair"
@@ -375,7 +296,7 @@ class Adapter(Closing):
         self._own_queue(call, 2, receive_cq, CompletionQueue)
         self._own_queue(call, 3, initiator_cq, CompletionQueue)
         limits = self._limits
-        depths = _within_limits(
+        depths = all_within(
             call,
             (5, "receive_depth", receive_depth, limits.max_receive_queue_depth),
             (6, "initiator_depth", initiator_depth, limits.max_initiator_queue_depth),
@@ -403,7 +324,7 @@ class Adapter(Closing):
         self._own_queue(call, 3, initiator_cq, CompletionQueue)
         self._own_queue(call, 4, srq, SharedReceiveQueue)
         limits = self._limits
-        depths = _within_limits(
+        depths = all_within(
             call,
             (6, "initiator_depth", initiator_depth, limits.max_initiator_queue_depth),
             (7, "max_initiator_sge", max_initiator_sge, limits.max_initiator_sge),
@@ -426,13 +347,13 @@ class Adapter(Closing):
             srq._tick()  # its waiter polls one more queue now
         return pair
 
-    def _own_queue(self, call: str, parameter: int, queue: object, kind: type) -> None:
+    def _own_queue(self, call: str, parameter: int, queue: object, kind: type[_Queue]) -> None:
         status = parameter_status(parameter)
         if not isinstance(queue, kind):
             raise error(status, call, f"{type(queue).__name__} is not a {kind.__name__}")
-        if queue._adapter is not self:  # type: ignore[attr-defined]
+        if queue._adapter is not self:
             raise error(status, call, f"the {kind.__name__} is of another adapter")
-        if queue._closed:  # type: ignore[attr-defined]
+        if queue._closed:
             raise error(status, call, f"the {kind.__name__} is closed")
 
     # -- connections --
@@ -452,7 +373,7 @@ class Adapter(Closing):
     # -- the end --
 
     def _keep(self, made: _Made) -> _Made:
-        """Close it with the adapter, at the latest."""
+        """Note an object that is closed with the adapter at the latest."""
         self._objects.add(made)
         return made
 
@@ -466,8 +387,7 @@ class Adapter(Closing):
                 pair.close()
             for made in sorted(self._objects, key=lambda made: isinstance(made, CompletionQueue)):
                 made.close()
-        for forget in self._names:
-            forget()
+        self._memory.remove_names()
         self._arena.close()
         self._bells.close()
         for _, segment in self._registry.tables():
@@ -487,12 +407,13 @@ class Adapter(Closing):
         )
 
 
-def _within_limits(call: str, *asked: tuple[int, str, int, int]) -> dict[str, int]:
-    """Return the values by name; each comes with its parameter number and the most it may be."""
-    return {name: within(call, number, name, value, 0, most) for number, name, value, most in asked}
+def _weakly(method: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that calls a method as long as its object exists."""
+    ref = weakref.WeakMethod(method)
 
+    def call(*arguments: Any) -> None:
+        bound = ref()
+        if bound is not None:
+            bound(*arguments)
 
-def _called(method: weakref.WeakMethod[Any], *new: Any) -> None:
-    bound = method()
-    if bound is not None:
-        bound(*new)
+    return call

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection that carries messages, and shows everything that it is made of.
+"""A connection that carries messages, and gives access to every object that it consists of.
 
-`Connection` waits for what `messages.pyx` does: blocking, in asyncio, or as an iterator. Its names
-and its behaviour are those of `multiprocessing.connection.Connection` where both have them.
+`messages.pyx` moves the messages; `Connection` waits for them: blocking, in asyncio, or as an
+iterator. Its names and its behaviour are those of `multiprocessing.connection.Connection` where
+both have them.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Final
 
+from shmnd.broker.protocol import written
 from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of
-from shmnd.messaging.fragments import LONGEST, Outgoing
+from shmnd.messaging.buffers import outgoing, writable
 from shmnd.status import IN_CHILD, NdError, Status
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from shmnd.connector import Connector
     from shmnd.memory_region import MemoryRegion
     from shmnd.messaging.endpoints import Ends, SharedAdapter
+    from shmnd.messaging.fragments import Outgoing
     from shmnd.overlapped import Overlapped
     from shmnd.queue_pair import QueuePair
     from shmnd.ring.interfaces import AnyBuffer
@@ -43,9 +46,9 @@ class PeerClosedError(BrokenPipeError, EOFError):
 class Connection(Closing):
     """One end of a connection, from `shmnd.connect` or `Server.accept`.
 
-    It owns what it shows: `.adapter`, `.qp`, `.cq`, `.connector`, `.region` and `.memory`, which is
-    registered for the Sends, Reads and Writes of the program's own. Those complete on `.cq`, where
-    messages never appear. Messages have memory and a queue of receives of their own.
+    It owns `.adapter`, `.qp`, `.cq`, `.connector`, `.region` and `.memory`, which is registered for
+    the program's own Sends, Reads and Writes. Those complete on `.cq`, where messages never appear.
+    Messages have memory and a queue of receives of their own.
 
     One thread may send while another receives. An event loop and threads do not share one
     connection.
@@ -58,9 +61,9 @@ class Connection(Closing):
         self.qp: Final[QueuePair] = ends.qp
         """The queue pair."""
         self.cq: Final[CompletionQueue] = ends.cq
-        """Where requests that the program itself posts on `.qp` complete, but Receives."""
+        """The queue on which the program's own requests on `.qp` complete, except Receives."""
         self.receive_cq: Final[CompletionQueue] = ends.receive_cq
-        """Where Receives complete; messages come through it."""
+        """The queue on which Receives complete; messages arrive through it."""
         self.connector: Final[Connector] = ends.connector
         """The connector."""
         self.region: Final[MemoryRegion] = ends.region
@@ -72,7 +75,7 @@ class Connection(Closing):
         self.local_address: Final[tuple[str, int]] = ends.connector.get_local_address()
         """The address of this end."""
         self.remote_address: Final[int] = ends.theirs.address
-        """Where the peer's `.memory` begins, in the peer: for Read and Write."""
+        """The address of the peer's `.memory` in the peer, for Read and Write."""
         self.remote_token: Final[int] = ends.theirs.token
         """The token of the peer's `.memory`, for Read and Write."""
         self.remote_length: Final[int] = ends.theirs.length
@@ -90,7 +93,7 @@ class Connection(Closing):
 
     def _start_locks(self) -> None:
         self._changed = changed = threading.Condition()
-        """Where threads wait while another one waits for the queue."""
+        """Threads wait here while another thread waits for the queue."""
         self._turn = threading.Lock()
         """Held for a message that takes more than one step to send."""
         self._turn_in_loop: asyncio.Lock | None = None
@@ -115,7 +118,7 @@ class Connection(Closing):
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "connected" if self.connected else "disconnected"
-        ends = f"{_written(self.local_address)} to {_written(self.peer_address)}"
+        ends = f"{written(self.local_address)} to {written(self.peer_address)}"
         unread = len(self._inbox)
         return f"<Connection {state} {ends}, {self._messages!r}, {unread} messages unread>"
 
@@ -125,14 +128,14 @@ class Connection(Closing):
         """Send a message of any length; wait while the peer has no room for it.
 
         TimeoutError when `timeout` seconds end first: nothing of the message is delivered then.
-        While it waits it takes in what the peer sends, so both sides may send at once.
+        While it waits it takes the peer's messages, so both sides may send at the same time.
         BrokenPipeError when the peer has closed, ConnectionResetError when it died.
         """
         if not self._send_now(data):
             self._send_in_steps(data, timeout, "Connection.send_bytes")
 
     def _send_in_steps(self, data: AnyBuffer, timeout: float | None, call: str) -> None:
-        out = _outgoing(data, call)
+        out = outgoing(data, call)
         deadline = deadline_of(timeout, call)
         self._look(call)
         if not self._turn.acquire(timeout=-1 if deadline is None else _left(deadline)):
@@ -172,7 +175,7 @@ class Connection(Closing):
         `multiprocessing.BufferTooShort`, with the message as its argument, when it does not fit.
         """
         call = "Connection.recv_into"
-        target = _writable(buffer, call)
+        target = writable(buffer, call)
         message = self._next(timeout, None, call)
         if len(message) > target.nbytes:
             from multiprocessing import BufferTooShort
@@ -191,7 +194,7 @@ class Connection(Closing):
             return True
 
     def __iter__(self) -> Iterator[bytes]:
-        """Return the messages as they come, until the peer closes."""
+        """Yield the messages as they arrive, until the peer closes."""
         while True:
             try:
                 message = self.recv_bytes()
@@ -206,7 +209,7 @@ class Connection(Closing):
         if self._send_now(data):
             return
         call = "Connection.asend_bytes"
-        out = _outgoing(data, call)
+        out = outgoing(data, call)
         self._look(call)
         if self._turn_in_loop is None:
             self._turn_in_loop = asyncio.Lock()
@@ -234,7 +237,7 @@ class Connection(Closing):
         return self._next(0, maxlength, call)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Return the messages as they come, until the peer closes."""
+        """Yield the messages as they arrive, until the peer closes."""
         while True:
             try:
                 message = await self.arecv_bytes()
@@ -249,7 +252,7 @@ class Connection(Closing):
                 return
             if self._told is None or self._told.done():
                 self._told = self.receive_cq.notify()
-                self._messages.look()  # it may have come before the Notify
+                self._messages.look()  # a message may have arrived before the Notify
                 continue
             try:
                 await self._told
@@ -268,7 +271,7 @@ class Connection(Closing):
             raise self._ended(call, sending=True)
 
     def _pushed(self, out: Outgoing, call: str) -> bool:
-        """Send what there is room for; True when the whole message is sent."""
+        """Send as much as the peer has room for; True when the whole message is sent."""
         if self._refusal:
             raise OSError(f"{call}: {self._refusal}")
         if self._messages.goodbye or self._messages.ended:
@@ -306,7 +309,7 @@ class Connection(Closing):
     def _wait(self, ready: Callable[[], bool], deadline: float | None) -> bool:
         """Wait for a step to succeed; False when the time ends first.
 
-        One thread waits for the queue, the others for that one.
+        One thread waits for the queue; the others wait for that thread.
         """
         messages = self._messages
         while not ready():
@@ -324,7 +327,7 @@ class Connection(Closing):
         return True
 
     def _follow(self, left: float | None) -> None:
-        """Wait until the thread that waits for the queue has taken something, or goes."""
+        """Wait until the thread that waits for the queue has taken a message, or stops."""
         with self._changed:
             self._messages.followers += 1
             try:
@@ -336,7 +339,7 @@ class Connection(Closing):
     # -- errors --
 
     def _ended(self, call: str, *, sending: bool) -> OSError | EOFError:
-        peer = f"the peer {_written(self.peer_address)}"
+        peer = f"the peer {written(self.peer_address)}"
         if self._messages.goodbye:
             text = f"{call}: {peer} has closed the connection"
             return PeerClosedError(text) if sending else EOFError(text)
@@ -346,7 +349,7 @@ class Connection(Closing):
         )
 
     def _late(self, call: str, why: str) -> TimeoutError:
-        return TimeoutError(f"{call}: the time-out ended; {_written(self.peer_address)} {why}")
+        return TimeoutError(f"{call}: the time-out ended; {written(self.peer_address)} {why}")
 
     # -- the end --
 
@@ -374,7 +377,7 @@ class Connection(Closing):
         self._shared.give_back()
 
     def _end_in_child(self) -> None:
-        """After fork: it is the parent's, and this process leaves it alone."""
+        """Refuse all calls after fork: the connection belongs to the parent."""
         self._start_locks()
         self._messages.refuse()
         self._refusal = self._refusal or f"the connection {IN_CHILD.replace('adapter', 'one')}"
@@ -388,12 +391,12 @@ _all: Final[weakref.WeakSet[Connection]] = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    """At the end of the process: peers are to see that it closed, not that it died."""
+    """Close all at the end of the process, so that peers see a close and not a death."""
     for connection in list(_all):
         try:
             connection.close()
         except Exception:
-            pass  # the others are to be closed as well
+            pass  # continue with the others
 
 
 def _after_fork_in_child() -> None:
@@ -403,45 +406,6 @@ def _after_fork_in_child() -> None:
 
 atexit.register(_close_all)
 os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-def _written(address: tuple[str, int]) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _outgoing(data: object, call: str) -> Outgoing:
-    view = memoryview(data) if type(data) is bytes else _bytes_of(data, call)
-    if view.nbytes > LONGEST:
-        raise ValueError(f"{call}: {view.nbytes} bytes; a message has at most {LONGEST}")
-    return Outgoing(view)
-
-
-def _bytes_of(data: object, call: str) -> memoryview:
-    """Return a view of a message's bytes. Raise TypeError for an object without a buffer."""
-    try:
-        view = memoryview(data)  # type: ignore[arg-type]
-    except TypeError:
-        hint = ": encode it first, text.encode()" if isinstance(data, str) else ""
-        raise TypeError(
-            f"{call}: data must be bytes or another buffer, not {type(data).__name__}{hint}"
-        ) from None
-    if not view.c_contiguous:
-        raise ValueError(f"{call}: the buffer is not contiguous; copy it first, bytes(data)")
-    return view.cast("B") if view.nbytes else memoryview(b"")
-
-
-def _writable(buffer: object, call: str) -> memoryview:
-    try:
-        view = memoryview(buffer)  # type: ignore[arg-type]
-    except TypeError:
-        raise TypeError(
-            f"{call}: buffer must be writable memory such as a bytearray, "
-            f"not {type(buffer).__name__}"
-        ) from None
-    if view.readonly or not view.c_contiguous:
-        raise TypeError(f"{call}: the buffer is read-only or not contiguous; use a bytearray")
-    return view.cast("B") if view.nbytes else memoryview(bytearray())
 
 
 def _pause(timeout: object, call: str) -> float | None:

@@ -20,6 +20,7 @@ __all__ = [
     "ND_VERSION_1",
     "ND_VERSION_2",
     "AdapterInfo",
+    "requested_version",
 ]
 
 ND_VERSION_1: Final = 0x1
@@ -143,3 +144,16 @@ LIMITS: Final = AdapterInfo(
     ),
 )
 """What every adapter of this provider can do, whatever the load."""
+
+
+def requested_version(call: str, octets: memoryview) -> int:
+    """Return the InfoVersion that a caller has set in a buffer; the latest for a short one."""
+    if octets.nbytes < ADAPTER_INFO_SIZE:
+        return INFO_VERSIONS[-1]
+    version = int.from_bytes(octets[:4], "little")
+    if version not in INFO_VERSIONS:
+        known = ", ".join(f"{v:#x}" for v in INFO_VERSIONS)
+        raise error(
+            Status.INVALID_PARAMETER_1, call, f"InfoVersion {version:#x} is none of {known}"
+        )
+    return version

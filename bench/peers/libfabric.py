@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ..measure.question import Kind, Question
-from ..workers.harness import HarnessError
+from ..workers.child import HarnessError
 from .program import LISTEN_LIMIT, Program
 
 

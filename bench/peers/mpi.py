@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 
 from ..measure.question import Question
 from ..report.table import SMALL
-from ..workers.harness import Child, HarnessError, Stage, Workers, worker_arguments
+from ..workers.child import Child, HarnessError
+from ..workers.harness import Stage, Workers, worker_arguments
 from ..workers.worker import CLIENT
 from .two_sided import Call, TwoSided, TwoSidedEnd
 

@@ -13,7 +13,8 @@ from ..measure.how import USUAL
 from ..measure.question import Question
 from ..measure.reading import Reading
 from ..subjects.subject import Subject
-from ..workers.harness import Child, HarnessError, Stage
+from ..workers.child import Child, HarnessError
+from ..workers.harness import Stage
 from ..workers.worker import CLIENT, SERVER
 
 LISTEN_LIMIT: Final = 10.0

@@ -16,7 +16,8 @@ from typing import Any, Self
 from ..measure import histogram
 from ..measure.question import Question
 from ..measure.spread import Spread
-from ..workers.harness import HarnessError, Stage
+from ..workers.child import HarnessError
+from ..workers.harness import Stage
 from .subject import Subject
 
 Progress = Callable[[str], None]

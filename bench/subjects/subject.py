@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 from ..measure.question import Question
 from ..measure.reading import Reading
-from ..workers.harness import HarnessError, Stage, Workers
+from ..workers.child import HarnessError
+from ..workers.harness import Stage, Workers
 
 _LOOK_LIMIT = 30.0
 

@@ -8,20 +8,18 @@ that hangs in a transport ends itself by an alarm.
 
 import os
 import selectors
-import signal
 import socket
 import struct
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 from ..measure.question import Question
 from ..measure.reading import Reading
+from .child import TERM_LIMIT, Child, HarnessError
 from .control import Channel, ChannelClosed, Conversation
 from .worker import CLIENT, SERVER
 
@@ -30,7 +28,6 @@ START_LIMIT = 20.0
 COMMAND_LIMIT = 60.0
 """Seconds for one command; rounds last tenths of a second."""
 _QUIT_LIMIT = 5.0
-_TERM_LIMIT = 2.0
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 # Has the package found under its name whatever the interpreter has installed: the peers live in
@@ -49,83 +46,6 @@ from shmnd_bench.workers.worker import main
 sys.exit(main(sys.argv[2:]))
 """
 _PACKAGE = Path(__file__).resolve().parents[1]
-
-
-class HarnessError(Exception):
-    """A worker or a program failed; the message is fit for a row of a table."""
-
-
-class Child:
-    """A started process, its process group, and what it said on its standard error."""
-
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
-        # Not a pipe: nobody reads it while the process runs.
-        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by stop()
-        self.name = Path(argv[0]).name
-        try:
-            # A group of its own: Ctrl-C reaches the harness alone, which then ends the group.
-            self.process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=self._stderr,
-                env=None if env is None else {**os.environ, **env},
-                process_group=0,
-            )
-        except OSError as exc:
-            self._stderr.close()
-            raise HarnessError(f"cannot start {argv[0]}: {exc.strerror}") from exc
-
-    def last_words(self) -> str:
-        """Return the line of its standard error that most likely says what went wrong."""
-        self._stderr.seek(0)
-        lines = self._stderr.read().decode(errors="replace").splitlines()
-        words = [line.strip() for line in lines if line.strip(" -\t")]
-        return words[-1] if words else ""
-
-    def post_mortem(self) -> str:
-        """Say how it ended, for an error message."""
-        try:
-            code = self.process.wait(_TERM_LIMIT)
-        except subprocess.TimeoutExpired:
-            return "closed its channel"
-        how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-        words = self.last_words()
-        return f"{how}: {words}" if words else how
-
-    def finish(self, limit: float) -> str:
-        """Wait until it ended well; give its standard output."""
-        try:
-            output, _ = self.process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired as exc:
-            raise HarnessError(f"{self.name} did not end within {limit:g} s") from exc
-        if self.process.returncode != 0:
-            raise HarnessError(f"{self.name} {self.post_mortem()}")
-        return bytes(output).decode(errors="replace")
-
-    def stop(self, patience: float = 0.0) -> None:
-        """Wait so long for it to end, then end it and what it started, by force if need be."""
-        if not self._ends_within(patience):
-            self._signal(signal.SIGTERM)
-        if not self._ends_within(_TERM_LIMIT):
-            self._signal(signal.SIGKILL)
-            self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        self._stderr.close()
-
-    def _ends_within(self, seconds: float) -> bool:
-        try:
-            self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
-    def _signal(self, signum: signal.Signals) -> None:
-        try:
-            os.killpg(self.process.pid, signum)
-        except ProcessLookupError:
-            pass  # it ended between the look and the signal
 
 
 class FarServer(Protocol):
@@ -329,7 +249,7 @@ class Workers:
 
     def _gather(self, roles: Sequence[int], limit: float) -> dict[int, Any]:
         """Take one answer per role, and fail as soon as one of them fails."""
-        deadline = time.monotonic() + limit + _TERM_LIMIT
+        deadline = time.monotonic() + limit + TERM_LIMIT
         answers: dict[int, Any] = {}
         with selectors.DefaultSelector() as selector:
             for role in roles:

@@ -12,6 +12,7 @@ from typing import Final
 from shmnd.status import OpFlag, Status, error
 
 __all__ = [
+    "all_within",
     "flags_as_context",
     "flags_given",
     "index_given",
@@ -51,6 +52,11 @@ def within(
         hint = f"; pass an int, not {type(value).__name__}" if number is None else ""
         raise error(parameter_status(parameter), call, f"{name} {value!r} is {limits}{hint}")
     return number
+
+
+def all_within(call: str, *asked: tuple[int, str, int, int]) -> dict[str, int]:
+    """Return several values by their names; each comes with its parameter number and its limit."""
+    return {name: within(call, number, name, value, 0, most) for number, name, value, most in asked}
 
 
 def seconds(call: str, parameter: int, name: str, value: object) -> float:

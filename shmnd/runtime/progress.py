@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The progress engine: what the adapters of one process and namespace share, and where all waiting
-happens.
+"""The progress engine: all waiting and polling of the adapters of one process and namespace.
 
-It speaks with the broker, knows the other processes, and makes progress when a thread polls
-or waits; no thread stands behind it (but for the moments in which it joins a new broker, since no
-message shall wait for one that is slow to start, or stopped). One look
-(`progress`) drains the doorbells, sorts what the broker said, notices dead processes, and then
-ticks everything that has operations pending.
+It makes progress when a thread polls or waits. It has no thread of its own, except while it joins
+a new broker, since no message may wait for a broker that is slow to start, or stopped. One poll
+(`progress`) drains the doorbells, sorts the messages of the broker, detects dead processes, and
+then ticks every object that has operations pending.
 
-Locks. `rpc` is held while this process asks the broker something, and while what it said is
-sorted; nothing of an object is called under it. Events that concern objects are delivered one at a
-time under `_delivering`, and objects take their own locks inside. So an object may ask the broker
-under its own lock, but must not look or wait there.
+Locks. `rpc` is held while this process asks the broker, and while the broker's messages are sorted;
+no method of an object is called under it. Events that concern objects are delivered one at a time
+under `_delivering`, and objects take their own locks inside. So an object may ask the broker under
+its own lock, but must not poll or wait there.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ import select
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from shmnd.broker.protocol import name_of
@@ -31,13 +29,11 @@ from shmnd.common.descriptors import taking_from_the_system
 from shmnd.common.steps import step
 from shmnd.runtime import pending
 from shmnd.runtime.broker.announcements import Names
-from shmnd.runtime.broker.events import EventDispatch, EventTarget, close_all
+from shmnd.runtime.broker.events import EventTarget
+from shmnd.runtime.broker.exchange import BrokerExchange
 from shmnd.runtime.broker.meetings import Meetings
 from shmnd.runtime.broker.reconnect import Reconnect
-from shmnd.runtime.broker.state import BrokerState
-from shmnd.runtime.doorbells import Doorbells
 from shmnd.runtime.event_loops import EventLoops
-from shmnd.runtime.peers import Peers
 from shmnd.runtime.pending import PendingOperations
 from shmnd.runtime.request_progress import RequestProgress
 from shmnd.runtime.waiting import WaitSet
@@ -46,7 +42,7 @@ from shmnd.status import IN_CHILD, Status, error
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shmnd.runtime.interfaces import BrokerLike, DataPlaneLike, Event, PeerLike, SegmentOwner
+    from shmnd.runtime.interfaces import BrokerLike, DataPlaneLike, SegmentOwner
 
 __all__ = ["EventTarget", "ProgressEngine"]
 
@@ -56,7 +52,7 @@ _MOST_ASKED: Final = 1024
 _LOG: Final = logging.getLogger("shmnd.broker")
 
 
-class ProgressEngine(EventDispatch):
+class ProgressEngine(BrokerExchange):
     """One per process and namespace; lives from the first adapter to the last."""
 
     _engines: ClassVar[dict[Path, ProgressEngine]] = {}
@@ -105,34 +101,26 @@ class ProgressEngine(EventDispatch):
         """Only this process and the broker know it; what peers know is the name made of it."""
         self.process: Final = name_of(self.key)
         self.data_plane: Final = data_plane
-        self.broker_state: Final = BrokerState()
         self.attempts = threading.RLock()
         """Held while a connector looks whether a queue pair is free and takes it."""
         self._key: Path | None = None
         self._users = 0
         self._ended = ""
-        super().__init__(WaitSet())
-        self._peers = Peers(data_plane, self._wait_set)
+        wait_set = WaitSet()
+        self.pending_operations: Final = PendingOperations(wait_set)
+        super().__init__(wait_set, data_plane, self.pending_operations)
         self._numbers = itertools.count(1)
-
-        self.rpc = threading.RLock()
-        """Held while the broker is asked. A thread that changes the broker state by the reply holds
-        it over both, so that a replay finds either neither or both."""
-        self._unheard: set[str] = set()
-
         self._looking: set[int] = set()
-        self.pending_operations: Final = PendingOperations(self._wait_set)
-        self._doorbells = Doorbells(self._wait_set, self.pending_operations, self._ask_for_doorbell)
         self.request_progress: Final = RequestProgress(self._wait_set)
-        self.names: Final = Names(self)
-        self.meetings: Final = Meetings(self)
+        self.names = Names(self)
+        self.meetings = Meetings(self)
         self.loops: Final = EventLoops(self.epoll_fd, self.progress)
 
         self._reconnection = Reconnect(
             self._reconnect, lambda: self.client.broker_runs(), self._wait_set
         )
         try:
-            self.client: BrokerLike = join(self)
+            self.client = join(self)
         except BaseException:
             self._wait_set.close()
             raise
@@ -294,80 +282,6 @@ class ProgressEngine(EventDispatch):
         """Have every waiter poll again at a moment of `time.monotonic()`."""
         self._wait_set.wake_at(when)
 
-    # -- speaking with the broker --
-
-    def call(
-        self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
-    ) -> dict[str, Any]:
-        """Ask the broker and wait for its reply. Raise NdError, naming `caller`, for an error
-        reply.
-
-        A broker that is gone is replaced first, and told what this process holds.
-        """
-        self.check(caller or op)
-        with self.rpc:
-            return self.client.call(op, fds, caller=caller, **fields)
-
-    def post(self, op: str, **fields: Any) -> None:
-        """Send the broker a message that needs no reply. Never wait and never raise."""
-        if self.alive:
-            self.client.post(op, **fields)
-
-    def connect(
-        self, end: EventTarget, caller: str, bound: Callable[[int], None], **fields: Any
-    ) -> int:
-        """Ask for a connection; messages about it go to `end` from then on.
-
-        `bound` takes the local port, before anything else can happen.
-        """
-        with self.rpc:  # no other thread takes an answer before it is known whom it is for
-            reply = self.call("connect", caller=caller, **fields)
-            connection: int = reply["connection"]
-            bound(reply["port"])
-            step("connect-asked")
-            self.follow("active", connection, end)
-            return connection
-
-    def ask(
-        self,
-        end: EventTarget,
-        op: str,
-        fds: Sequence[int] = (),
-        *,
-        caller: str,
-        hold: bool = False,
-        **fields: Any,
-    ) -> int:
-        """Ask the broker and do not wait: the answer is an event for `end`. 0: not asked.
-
-        With `hold`, `end` lives until the answer has come, so that it learns of a refusal.
-        Nothing is asked without a broker: `call` finds one. Nor while so many answers are to come
-        that they, and what follows from them, might fill the broker's queue for this process.
-        """
-        self.check(caller)
-        if not self.client.alive or len(self._asking) >= _MOST_ASKED:
-            return 0
-        with self.rpc:  # no other thread takes the answer before it is known whom it is for
-            ident = self.client.ask(op, fds, caller=caller, **fields)
-            if ident:
-                self.follow_answer(ident, end, hold)
-            return ident
-
-    def settle(self) -> None:
-        """Ask and wait, so that the answers to earlier requests are delivered."""
-        self.call("sync")
-        self.progress()
-
-    def sync(self) -> None:
-        """Ask and wait, so that every segment announced to us before is mapped."""
-        with self.rpc:
-            self.call("sync")
-            self._intake()
-        if self._mail:
-            self._wait_set.ring()  # the rest is for threads that may sleep
-
-    # -- what the broker says --
-
     def _look_at(self, readable: list[int]) -> None:
         for peer in self._peers.take_dead(readable):
             peer.mark_dead()
@@ -378,99 +292,14 @@ class ProgressEngine(EventDispatch):
             finally:
                 self.rpc.release()
 
-    def _intake(self) -> None:
-        """Sort the messages of the broker; tables at once, the rest into the event queue."""
-        for event, fds in self.client.events():
-            change = self._TABLE_EVENTS.get(event["ev"])
-            if change is None:
-                self._mail.append((event, fds))
-                continue
-            if event.get("fds_lost") and "adapter" in event:
-                self._miss(event["adapter"])
-            else:
-                change(self, event, fds)
-            close_all(fds)
-        if not self.client.alive:
-            self._lose_broker()
-
-    def _miss(self, adapter: str) -> None:
-        """There was no room for what an adapter needs: as if never heard of."""
-        self._unheard.add(adapter)
-        self.post("unheard", adapter=adapter)
-
-    def _doorbell(self, event: Event, fds: list[int]) -> None:
-        self._doorbells.take(event["process"], fds)
-
-    def _ask_for_doorbell(self, process: str) -> bool:
-        """Return False when there is no broker; the next one makes all anew from our replay."""
-        if self.client.alive:
-            self.post("doorbell_lost", process=process)
-            return True
-        return False
-
-    def _peer(self, event: Event, fds: list[int]) -> None:
-        try:
-            self._peers.meet(event, fds)
-        except OSError:
-            self._miss(event["adapter"])  # the system watches no more descriptors for us
-        else:
-            self._unheard.discard(event["adapter"])
-
-    def _segment(self, event: Event, fds: list[int]) -> None:
-        self._peers.add_segment(event, fds)
-
-    def _segment_gone(self, event: Event, fds: list[int]) -> None:
-        self._peers.remove_segment(event)
-
-    def _adapter_gone(self, event: Event, fds: list[int]) -> None:
-        self._peers.forget(event["adapter"])
-        self._unheard.discard(event["adapter"])
-
-    def _process_gone(self, event: Event, fds: list[int]) -> None:
-        for peer in self._peers.forget_process(event["process"]):
-            peer.mark_dead()
-            self._wait_set.ring()  # unlike a pidfd, nothing stays readable for those who sleep
-
-    def _record(self, event: Event, fds: list[int]) -> None:
-        self.names.take(event, gone=False)
-
-    def _record_gone(self, event: Event, fds: list[int]) -> None:
-        self.names.take(event, gone=True)
-
-    _TABLE_EVENTS: ClassVar[Mapping[str, Callable[[ProgressEngine, Event, list[int]], None]]] = {
-        "doorbell": _doorbell,
-        "peer": _peer,
-        "segment": _segment,
-        "segment_gone": _segment_gone,
-        "adapter_gone": _adapter_gone,
-        "gone": _process_gone,
-        "record": _record,
-        "record_gone": _record_gone,
-    }
-
-    # -- when the broker dies --
-
-    def _lose_broker(self) -> None:
-        """The broker is gone: undecided connections fail, and nothing else."""
-        _LOG.debug("the broker is gone; established connections do not notice")
-        if self._ends:
-            self._mail.append(({"ev": "broker_lost", "ends": list(self._ends)}, []))
-
-    def on_reconnect(self, client: BrokerLike) -> None:
-        """Replay the records of this process to a new broker. The client calls this."""
-        _LOG.debug("a broker answers; this process announces itself")
-        self._intake()  # the last words of the old one
-        self._lose_broker()
-        for number in self.broker_state.replay(client):
-            self._mail.append(({"ev": "port_lost", "object": number}, []))
-        self.names.replay(client)
-        self.meetings.replay(client)
-        if self._mail:
-            self._wait_set.ring()
-
     def _reconnect(self) -> None:
         with self.rpc:
             self.client.reconnect()
+
+    def settle(self) -> None:
+        """Ask and wait, so that the answers to earlier requests are delivered."""
+        self.call("sync")
+        self.progress()
 
     # -- adapters --
 
@@ -501,26 +330,6 @@ class ProgressEngine(EventDispatch):
     def withdraw_segment(self, adapter: SegmentOwner, seg: int) -> None:
         """Withdraw a segment that no call needs any more."""
         self.post("segment_close", adapter=adapter.uid, seg=seg)
-
-    def peer_adapter(self, uid: str) -> PeerLike | None:
-        """Return the record of an adapter of another process, or of this one."""
-        return self._peers.get(uid)
-
-    def require_peer(self, uid: str, call: str, gone: Status, who: str) -> PeerLike:
-        """Return the record of an adapter. Raise the error that says why there is none."""
-        if uid in self._unheard:
-            self.sync()  # there may be room by now
-        peer = self._peers.get(uid)
-        if peer is not None:
-            return peer
-        if uid in self._unheard:
-            raise error(
-                Status.INSUFFICIENT_RESOURCES,
-                call,
-                "no descriptor was free for what connects the two processes (ulimit -n), or none"
-                " more could be watched (fs.epoll.max_user_watches)",
-            )
-        raise error(gone, call, f"{who} is gone")
 
     def has(self, adapter: SegmentOwner) -> bool:
         """Return whether an adapter is open, and known to the broker."""

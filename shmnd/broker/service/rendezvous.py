@@ -19,10 +19,11 @@ from shmnd.broker.protocol import (
     channel,
     name_of,
 )
+from shmnd.broker.service.adapters import AdapterRequests, own_adapter, require_room
 from shmnd.broker.service.connections import Connections
 from shmnd.broker.service.directory import Directory
 from shmnd.broker.service.ports import PortSpace
-from shmnd.broker.service.records import Adapter, Bound, Limits, Outbox, Outgoing, Process, Segment
+from shmnd.broker.service.records import Adapter, Bound, Limits, Outbox, Outgoing, Process
 from shmnd.broker.service.report import report
 from shmnd.broker.service.validation import read_request, request_id
 from shmnd.status import Status
@@ -56,11 +57,19 @@ class Rendezvous:
         self.directory = Directory(
             self.adapters, self.outbox, self._limits, self.connections.introduce
         )
+        self._adapter_requests = adapters = AdapterRequests(
+            self.adapters,
+            self.outbox,
+            self._limits,
+            self.connections,
+            self.directory,
+            self._unbind,
+        )
         self._handlers: dict[str, Callable[[Process, Fields, Sequence[Descriptor]], Fields]] = {
-            "adapter": self._adapter,
-            "adapter_close": self._adapter_close,
-            "segment": self._segment,
-            "segment_close": self._segment_close,
+            "adapter": adapters.open,
+            "adapter_close": adapters.close,
+            "segment": adapters.segment,
+            "segment_close": adapters.segment_close,
             "bind": self._bind,
             "listen": self._listen,
             "request": self._request,
@@ -105,7 +114,7 @@ class Rendezvous:
         for bound in list(process.objects.values()):
             self._unbind(bound)
         for adapter in list(process.adapters.values()):
-            self._forget(adapter, lost=True)
+            self._adapter_requests.forget(adapter, lost=True)
         self.directory.leave(process)
         for uid in process.knows:
             self.adapters[uid].known_by.pop(process.uid, None)
@@ -181,82 +190,10 @@ class Rendezvous:
             self.leave(client)
             self.outbox.items.append(Outgoing(client, None))
 
-    # --- adapters and segments -----------------------------------------------------------------
-
-    def _adapter(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        uid = name_of(fields["key"])
-        known = self.adapters.get(uid)
-        if known is not None and known.process is not process:
-            raise Refusal(Status.SHARING_VIOLATION, f"adapter {uid} belongs to another process")
-        if known is not None:
-            known.table = fields["table"]
-            return {}
-        _require_room(len(process.adapters), self._limits.adapters, "adapters of a process")
-        adapter = Adapter(uid, process, fields["table"])
-        self.adapters[uid] = process.adapters[uid] = adapter
-        self.directory.adapter_came(adapter)
-        return {}
-
-    def _adapter_close(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        adapter = process.adapters.get(fields["adapter"])
-        if adapter is not None:
-            for bound in list(process.objects.values()):
-                if bound.adapter is adapter:
-                    self._unbind(bound)
-            self._forget(adapter, lost=False)
-        return {}
-
-    def _forget(self, adapter: Adapter, *, lost: bool) -> None:
-        self.connections.forget_adapter(adapter, lost=lost)
-        self.directory.forget_adapter(adapter)
-        process = adapter.process
-        process.segments -= len(adapter.segments)
-        adapter.segments.clear()
-        for other in adapter.known_by.values():
-            other.knows.pop(adapter.uid, None)
-            if not lost:  # else it hears that the whole process is gone
-                self.outbox.event(other, "adapter_gone", adapter=adapter.uid)
-        adapter.known_by.clear()
-        del self.adapters[adapter.uid], process.adapters[adapter.uid]
-
-    def _segment(self, process: Process, fields: Fields, fds: Sequence[Descriptor]) -> Fields:
-        adapter = _own_adapter(process, fields["adapter"])
-        size = fields["size"]
-        if not 0 < size <= fds[0].size():
-            raise Refusal(
-                Status.INVALID_BUFFER_SIZE,
-                f"segment {fields['seg']}: {size} bytes announced, but its descriptor is of"
-                f" {max(fds[0].size(), 0)} of sealed shared memory",
-            )
-        old = adapter.segments.get(fields["seg"])
-        if old is not None:
-            if (old.size, old.writable) == (size, fields["writable"]):
-                return {}  # told again after a restart
-            raise Refusal(
-                Status.SHARING_VIOLATION, f"segment {fields['seg']} exists with {old.size} bytes"
-            )
-        _require_room(process.segments, self._limits.segments, "segments of a process")
-        adapter.segments[fields["seg"]] = Segment(size, fields["writable"], fds[0])
-        process.segments += 1
-        self.connections.share_segment(adapter)
-        self.directory.share_segment(adapter)
-        return {}
-
-    def _segment_close(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        adapter = _own_adapter(process, fields["adapter"])
-        number = fields["seg"]
-        if adapter.segments.pop(number, None) is not None:
-            process.segments -= 1
-            for other in adapter.known_by.values():
-                if number in other.knows[adapter.uid]:
-                    other.knows[adapter.uid].discard(number)
-                    self.outbox.event(other, "segment_gone", adapter=adapter.uid, seg=number)
-        return {}
-
     # --- names and meetings --------------------------------------------------------------------
 
     def _announce(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        self.directory.announce(process, _own_adapter(process, fields["adapter"]), fields)
+        self.directory.announce(process, own_adapter(process, fields["adapter"]), fields)
         return {}
 
     def _retract(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
@@ -275,7 +212,7 @@ class Rendezvous:
         return {}
 
     def _meet(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        adapter = _own_adapter(process, fields["adapter"])
+        adapter = own_adapter(process, fields["adapter"])
         return {"met": self.directory.meet(process, adapter, fields["peer"])}
 
     def _part(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
@@ -285,11 +222,11 @@ class Rendezvous:
     # --- listeners and connectors --------------------------------------------------------------
 
     def _bind(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        adapter = _own_adapter(process, fields["adapter"])
+        adapter = own_adapter(process, fields["adapter"])
         number = fields["object"]
         if number in process.objects:
             raise Refusal(Status.ADDRESS_ALREADY_ASSOCIATED, f"object {number} is bound already")
-        _require_room(len(process.objects), self._limits.objects, "bound objects of a process")
+        require_room(len(process.objects), self._limits.objects, "bound objects of a process")
         bound = Bound(
             number, adapter, fields["kind"], fields["protocol"], fields["host"], fields["port"]
         )
@@ -313,7 +250,7 @@ class Rendezvous:
             raise Refusal(
                 Status.INVALID_PARAMETER_1, f"connector {connector} waits for a request already"
             )
-        _require_room(len(listener.armed), self._limits.armed, "outstanding requests of a listener")
+        require_room(len(listener.armed), self._limits.armed, "outstanding requests of a listener")
         listener.armed[connector] = None
         self.connections.match(listener)
         return {}
@@ -418,13 +355,6 @@ class Rendezvous:
         return {"broker": self.uid, "version": VERSION, "pid": os.getpid(), **found}
 
 
-def _own_adapter(process: Process, uid: str) -> Adapter:
-    adapter = process.adapters.get(uid)
-    if adapter is None:
-        raise Refusal(Status.INVALID_HANDLE, f"adapter {uid} is none of this process")
-    return adapter
-
-
 def _own_object(process: Process, number: int, kind: str) -> Bound:
     bound = process.objects.get(number)
     if bound is None or bound.kind != kind:
@@ -439,11 +369,6 @@ def _own_listening(process: Process, number: int) -> Bound:
     if not listener.listening:
         raise Refusal(Status.INVALID_DEVICE_STATE, f"object {number} does not listen")
     return listener
-
-
-def _require_room(used: int, limit: int, what: str) -> None:
-    if used >= limit:
-        raise Refusal(Status.INSUFFICIENT_RESOURCES, f"the limit of {limit} {what} is reached")
 
 
 def _require_pidfd(fd: Descriptor) -> None:

@@ -406,7 +406,7 @@ def test_traffic_out_of_and_into_attached_memory(
 def test_trusted_memory_is_copied_directly(
     works: bool, name: str, adapter: shmnd.Adapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shmnd.adapter.copies_within_work", lambda: works)
+    monkeypatch.setattr("shmnd.runtime.adapter_memory.copies_within_work", lambda: works)
     with existing("name", name) as segment:
         trusted = adapter.attach(segment, trusted=True)
         region = adapter.create_memory_region()

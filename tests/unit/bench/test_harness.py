@@ -19,7 +19,8 @@ from shmnd_bench.peers.memcpy import Memcpy
 from shmnd_bench.peers.mpi import OpenMpi
 from shmnd_bench.peers.pipe import Pipe
 from shmnd_bench.workers import harness
-from shmnd_bench.workers.harness import HarnessError, Stage, Workers
+from shmnd_bench.workers.child import HarnessError
+from shmnd_bench.workers.harness import Stage, Workers
 from shmnd_bench.workers.worker import CLIENT
 
 pytestmark = pytest.mark.slow

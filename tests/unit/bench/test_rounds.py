@@ -10,7 +10,8 @@ from shmnd_bench.measure.question import Kind, Question
 from shmnd_bench.measure.reading import Reading
 from shmnd_bench.subjects.rounds import Answers, Run
 from shmnd_bench.subjects.subject import Subject
-from shmnd_bench.workers.harness import HarnessError, Stage
+from shmnd_bench.workers.child import HarnessError
+from shmnd_bench.workers.harness import Stage
 
 PING = Question(Kind.PINGPONG, 40)
 STREAM = Question(Kind.STREAM, 8)

@@ -31,11 +31,6 @@ LARGE_FOLDERS: Final = {
 _CLASS: Final = "one compiled class: its methods share C fields, and cannot lie in two files"
 
 LONG_FILES: Final = {
-    "shmnd/adapter.py": (500, "to be cut"),
-    "shmnd/broker/service/rendezvous.py": (480, "to be cut"),
-    "shmnd/connection.py": (480, "to be cut"),
-    "shmnd/connector.py": (480, "to be cut"),
-    "shmnd/handshake/state_machine.py": (500, "to be cut"),
     "shmnd/ipc/blackboard.py": (600, "to be cut"),
     "shmnd/ipc/forms.py": (450, "to be cut"),
     "shmnd/ipc/publish.h": (450, "one protocol with its argument"),
@@ -52,7 +47,6 @@ LONG_FILES: Final = {
     "shmnd/ring/queues/posting.pyx": (690, _CLASS),
     "shmnd/ring/queues/queue_pair.pyx": (570, _CLASS),
     "shmnd/ring/shared_memory/registry.pyx": (520, _CLASS),
-    "shmnd/runtime/progress.py": (600, "to be cut"),
     "tests/ipc/test_topics.py": (670, "to be cut"),
     "tests/native/messages/test_invalidate.c": (700, "one program, whose table runs all checks"),
     "tests/native/world.h": (720, "the model of two processes that all native tests share"),
