@@ -19,7 +19,7 @@ FILES: Final = 16
 """Source files in one folder; the stub and the declarations of a module count with it."""
 LINES: Final = {"shmnd": 420, "tools": 420, "bench": 420, "tests": 620}
 """Lines of one file."""
-STEP: Final = 60
+STEP: Final = 100
 """A bound is at most this far above the actual number of lines."""
 
 LARGE_FOLDERS: Final = {
@@ -31,21 +31,21 @@ LARGE_FOLDERS: Final = {
 _CLASS: Final = "one compiled class: its methods share C fields, and cannot lie in two files"
 
 LONG_FILES: Final = {
-    "shmnd/ipc/blackboard.py": (600, "to be cut"),
-    "shmnd/ipc/forms.py": (450, "to be cut"),
-    "shmnd/ipc/publish.h": (450, "one protocol with its argument"),
-    "shmnd/ipc/queue_core.pyx": (600, _CLASS),
-    "shmnd/ipc/queue_memory.pyx": (700, _CLASS),
-    "shmnd/ipc/reader.pyx": (690, _CLASS),
-    "shmnd/ipc/writer.pyx": (580, _CLASS),
+    "shmnd/ipc/blackboard.py": (620, "to be cut"),
+    "shmnd/ipc/forms.py": (480, "to be cut"),
+    "shmnd/ipc/publish.h": (500, "one protocol with its argument"),
+    "shmnd/ipc/queue_core.pyx": (620, _CLASS),
+    "shmnd/ipc/queue_memory.pyx": (720, _CLASS),
+    "shmnd/ipc/reader.pyx": (720, _CLASS),
+    "shmnd/ipc/writer.pyx": (640, _CLASS),
     "shmnd/mpi/datatype.pyx": (500, _CLASS),
     "shmnd/mpi/request.pyx": (580, _CLASS),
-    "shmnd/mpi/topology.py": (550, "to be cut"),
+    "shmnd/mpi/topology.py": (560, "to be cut"),
     "shmnd/ring/c.pxd": (500, "the declarations of all headers, for Cython"),
-    "shmnd/ring/loops.pyx": (720, "the measured loops, which share their inlined steps"),
-    "shmnd/ring/queues/completion_queue.pyx": (950, _CLASS),
-    "shmnd/ring/queues/posting.pyx": (690, _CLASS),
-    "shmnd/ring/queues/queue_pair.pyx": (570, _CLASS),
+    "shmnd/ring/loops.pyx": (740, "the measured loops, which share their inlined steps"),
+    "shmnd/ring/queues/completion_queue.pyx": (980, _CLASS),
+    "shmnd/ring/queues/posting.pyx": (700, _CLASS),
+    "shmnd/ring/queues/queue_pair.pyx": (580, _CLASS),
     "shmnd/ring/shared_memory/registry.pyx": (520, _CLASS),
     "tests/ipc/test_topics.py": (670, "to be cut"),
     "tests/native/messages/test_invalidate.c": (700, "one program, whose table runs all checks"),
