@@ -4,8 +4,9 @@
 A page says behind a figure which one it is, by question and subject (`7 M/s<!-- figure: 8 B
 stream; shmnd -->`), or by heading, row and column (`<!-- figure: Setting up; connection; 99% -->`).
 A whole table has `<!-- table: Latency over size -->` before it, and the names of the report in its
-first row and column; what the report lacks is a dash there. After a new report put its figures
-into the pages with
+first row and column; what the report lacks is a dash there. A figure that only some reports have is
+`–<!-- optional figure: ... -->`, a dash as well where the report lacks it. After a new report put
+its figures into the pages with
 
 cd tests && python -m docs.figures
 """
@@ -19,6 +20,7 @@ ROOT: Final = Path(__file__).parents[2]
 REPORT: Final = ROOT / "docs" / "benchmarks" / "report.md"
 
 _FIGURE: Final = re.compile(r"([\d.,]*\d)([^\d<>]*<!-- figure: (.*?) -->)")
+_OPTIONAL: Final = re.compile(r"(–|[\d.,]*\d)([^\d<>]*<!-- optional figure: (.*?) -->)")
 _TABLE: Final = re.compile(r"(?<=<!-- table: )(.*?)( -->\n\n)((?:\|.*\n)+)")
 
 
@@ -59,20 +61,24 @@ def renewed(page: str, report: str) -> str:
             raise ValueError(f"{found[3]!r} is in {unit}, the page says {found[0]!r}")
         return figure + found[2]
 
-    def cell(*name: str) -> str:
+    def figure_or_dash(name: str) -> str:
         try:
-            return looked_up("; ".join(name), report)[0]
+            return looked_up(name, report)[0]
         except KeyError:
             return "–"
+
+    def put_optional(found: re.Match[str]) -> str:
+        return figure_or_dash(found[3]) + found[2]
 
     def fill(found: re.Match[str]) -> str:
         lines = found[3].splitlines()[:2]
         for _, columns, (row, *_) in tables(found[3]):
-            figures = [cell(found[1], row, column) for column in columns[1:]]
+            names = [f"{found[1]}; {row}; {column}" for column in columns[1:]]
+            figures = map(figure_or_dash, names)
             lines.append(f"| {' | '.join([row, *figures])} |")
         return found[1] + found[2] + "\n".join(lines) + "\n"
 
-    return _TABLE.sub(fill, _FIGURE.sub(put, page))
+    return _OPTIONAL.sub(put_optional, _TABLE.sub(fill, _FIGURE.sub(put, page)))
 
 
 def pages() -> list[Path]:

@@ -53,3 +53,11 @@ def test_a_whole_table_is_renewed() -> None:
     page = f"<!-- table: Latency over size -->\n\n{rows}\nand 9\n"
     new = page.replace("shmnd | 9 |", "shmnd | 0.312 |").replace("nobody | 9 |", "nobody | – |")
     assert renewed(page, TABLES) == new
+
+
+def test_an_optional_figure_is_a_dash_until_a_report_has_it() -> None:
+    page = "| –<!-- optional figure: 8 B stream; {} --> | 7 |\n"
+    assert renewed(page.format("shmnd"), TABLES) == page.format("shmnd").replace("–", "7.35")
+    assert renewed(page.format("other"), TABLES) == page.format("other")
+    old = page.format("other").replace("–", "3.1")
+    assert renewed(old, TABLES) == page.format("other")
