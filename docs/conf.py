@@ -54,7 +54,7 @@ nitpick_ignore_regex = [
 
 _LOG: Final = logging.getLogger(__name__)
 
-# Programs make these themselves; for all other classes there is a call that gives one.
+# Programs construct these themselves; a call returns all other classes.
 _MADE_BY_PROGRAMS: Final = {
     "shmnd.NdError",
     "shmnd.Provider",
@@ -65,7 +65,7 @@ _MADE_BY_PROGRAMS: Final = {
     "shmnd.nd1.Sge",
 }
 
-# What the annotations call by the name of a protocol, or of the same class in version 2.
+# Classes that annotations name by a protocol, or by the same class of version 2.
 _SHOWN_AS: Final = {
     "MemoryWindow2": "MemoryWindow",
     "Overlapped2": "Overlapped",
@@ -77,7 +77,7 @@ _SHOWN_AS: Final = {
 
 
 def _contents(app: Sphinx, docname: str, source: list[str]) -> None:
-    """The table of contents is what the index links to, under the same headings."""
+    """Build the table of contents from the links of the index, under the same headings."""
     if docname != root_doc:
         return
     for section in source[0].split("\n## ")[1:]:
@@ -88,7 +88,7 @@ def _contents(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def _commands(app: Sphinx, docname: str, source: list[str]) -> None:
-    """The help of each command, as it is printed."""
+    """Insert the help of each command as it is printed."""
     if docname != "docs/reference/commands":
         return
     os.environ["COLUMNS"] = "96"
@@ -107,7 +107,7 @@ def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
 
 
 def _from_stub(owner: type, method: str) -> tuple[str, str] | None:
-    """How the stub beside a compiled module declares a method of a class, or of one it inherits."""
+    """Return the declaration of a method in the stub of its class, or of an inherited one."""
     for cls in owner.__mro__:
         stub = Path(shmnd.__path__[0], *cls.__module__.split(".")[1:]).with_suffix(".pyi")
         classes = ast.parse(stub.read_text()).body if stub.exists() else []
@@ -120,7 +120,7 @@ def _from_stub(owner: type, method: str) -> tuple[str, str] | None:
 
 
 def _public(text: str, name: str) -> str:
-    """Names of classes as programs know them; in version 1 its own come first."""
+    """Return the public names of classes; in version 1, its own names come first."""
     packages = [shmnd.nd1, shmnd] if name.startswith("shmnd.nd1.") else [shmnd]
 
     def shown(match: re.Match[str]) -> str:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ring all-reduce: N processes end up with the sum of all their vectors.
+"""A ring all-reduce: N processes compute the sum of all their vectors.
 
-Each process sends to its right and receives from its left. N - 1 steps add the parts up, N - 1
-more pass the sums around. All Receives are posted before the first Send, the later ones straight
-into the vector: a part's sum comes back only after everybody has used what stood there before.
+Each process sends to its right neighbour and receives from its left one. N - 1 steps add the parts,
+and N - 1 more steps pass the sums around. All Receives are posted before the first Send. The later
+Receives are directly in the vector: the sum of a part arrives only after all processes have used
+the previous contents.
 """
 
 import multiprocessing
@@ -16,14 +17,14 @@ import shmnd
 LIMIT = 10.0
 PROCESSES = 4
 PART = 8192
-"""Numbers in each of the parts that a vector is cut into."""
+"""The number of elements in each part of a vector."""
 
 NBYTES = PART * 8
 STEPS = 2 * (PROCESSES - 1)
 
 
 def take_part(pipe: Connection, rank: int) -> None:
-    """Be one of the ring."""
+    """Run one process of the ring."""
     with shmnd.open_adapter() as adapter:
         cq = adapter.create_completion_queue(2 * STEPS)
         left = adapter.create_queue_pair(cq, cq, receive_depth=STEPS)
@@ -64,11 +65,11 @@ def take_part(pipe: Connection, rank: int) -> None:
             if step < PROCESSES - 1:
                 vector[(rank - step - 1) % PROCESSES] += arrivals[step]
         pipe.send((float(vector.min()), float(vector.max())))
-        pipe.recv()  # all have their sums
+        pipe.recv()  # all processes have their sums
 
 
 def main() -> None:
-    """Start the ring, tell everybody the right neighbour, print the sums."""
+    """Start the ring, send each process the address of its right neighbour, and print the sums."""
     spawn = multiprocessing.get_context("spawn")
     pipes, ring = [], []
     for rank in range(PROCESSES):

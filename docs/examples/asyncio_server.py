@@ -2,7 +2,7 @@
 """An asyncio server with many clients: one thread, one completion queue, no polling.
 
 Every overlapped operation can be awaited. The server awaits connection requests in one task and
-the Notify of its completion queue in another; while nothing happens it sleeps in the event loop.
+the Notify of its completion queue in another; while no message arrives it sleeps in the event loop.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ SIZE = 64
 
 
 class Server:
-    """What the tasks share."""
+    """The state that the tasks share."""
 
     def __init__(self, adapter: shmnd.Adapter) -> None:
         self.adapter = adapter
@@ -29,14 +29,14 @@ class Server:
         self.clients: list[tuple[shmnd.QueuePair, shmnd.Connector]] = []
 
     async def start(self) -> tuple[str, int]:
-        """Register the memory, listen, and tell where."""
+        """Register the memory, listen, and return the address."""
         await self.region.register(self.memory, shmnd.MrFlag.ALLOW_LOCAL_WRITE)
         self.listener.bind(("127.0.0.1", 0))
         self.listener.listen()
         return self.listener.get_local_address()
 
     async def admit(self) -> None:
-        """Accept the clients as they come."""
+        """Accept each client that connects."""
         for place in range(CLIENTS):
             connector = self.adapter.create_connector()
             await self.listener.get_connection_request(connector)
@@ -46,13 +46,13 @@ class Server:
             await connector.accept(qp)
 
     async def answer(self) -> int:
-        """Turn each message into capitals and send it back; return how many there were."""
+        """Send each message back in capitals; return the number of messages."""
         answered = 0
         while answered < CLIENTS * ROUNDS:
-            told = self.cq.notify()
-            results = self.cq.get_results()  # look again: it may have come before the Notify
+            signal = self.cq.notify()
+            results = self.cq.get_results()  # poll again: a message may precede the Notify
             if not results:
-                await told
+                await signal
                 continue
             for result in results:
                 assert result.status == shmnd.Status.SUCCESS
@@ -69,7 +69,7 @@ class Server:
 
 
 def ask(pipe: Connection, number: int, address: tuple[str, int]) -> None:
-    """Be a client: send a text a few times and compare what comes back."""
+    """Run a client: send a text several times and compare the answers."""
     with shmnd.open_adapter() as adapter:
         receives, sends = adapter.create_completion_queue(4), adapter.create_completion_queue(4)
         qp = adapter.create_queue_pair(receives, sends)
@@ -93,7 +93,7 @@ def ask(pipe: Connection, number: int, address: tuple[str, int]) -> None:
 
 
 async def serve() -> None:
-    """Start the clients, serve them, and print what each got last."""
+    """Start the clients, serve them, and print the last answer of each."""
     spawn = multiprocessing.get_context("spawn")
     with shmnd.open_adapter() as adapter:
         server = Server(adapter)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Echo: one process sends back what another one sends."""
+"""Echo: one process sends the messages of another one back."""
 
 import multiprocessing
 from multiprocessing.connection import Connection
@@ -11,7 +11,7 @@ WORDS = [b"one", b"two", b"three"]
 
 
 def serve(pipe: Connection) -> None:
-    """Take one connection and send back each message that comes over it."""
+    """Accept one connection and send each of its messages back."""
     with shmnd.open_adapter() as adapter:
         cq = adapter.create_completion_queue(16)
         qp = adapter.create_queue_pair(cq, cq)
@@ -30,13 +30,13 @@ def serve(pipe: Connection) -> None:
             qp.send(region.sge(0, received.bytes_transferred))
             (sent,) = cq.wait(max=1, timeout=LIMIT)
             assert sent.status == shmnd.Status.SUCCESS
-            qp.receive(region.sge())  # the memory is free again now
+            qp.receive(region.sge())  # the memory is free again
             pipe.send("ready")
-        pipe.recv()  # the other side has everything
+        pipe.recv()  # the other side has all messages
 
 
 def main() -> None:
-    """Start the server, send it a few words and print what comes back."""
+    """Start the server, send it a few words and print the answers."""
     spawn = multiprocessing.get_context("spawn")
     pipe, theirs = spawn.Pipe()
     server = spawn.Process(target=serve, args=(theirs,), daemon=True)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table of keys and values that clients use by Read and Write alone.
+"""A table of keys and values that clients use by Read and Write only.
 
-The server registers the table and tells where it is; from then on it does nothing. Each client
-writes in a part of its own, so no slot has two writers. Who reads while another one writes may
-see half of each: a checksum in the slot shows it, and the Read is repeated.
+The server registers the table and publishes its address; after that it makes no call. Each client
+writes into its own part, so no slot has two writers. A Read that runs concurrently with a Write may
+return a mixture of old and new bytes: a checksum in the slot detects this, and the client repeats
+the Read.
 """
 
 import multiprocessing
@@ -21,14 +22,14 @@ SLOTS = 64
 SLOT = struct.Struct("<I28s32s")  # checksum, key, value
 TABLE = struct.Struct("<QI")  # address and token of the table
 LOOKS = 10_000
-"""How often a slot is read again before its writer is taken for dead."""
+"""The number of attempts to read a slot before its writer is considered dead."""
 
 LIMITS = 4, 4
 RIGHTS = shmnd.MrFlag.ALLOW_REMOTE_READ | shmnd.MrFlag.ALLOW_REMOTE_WRITE
 
 
 class Table:
-    """The table as a client sees it."""
+    """The table from the view of a client."""
 
     def __init__(self, adapter: shmnd.Adapter, address: tuple[str, int], part: int) -> None:
         self.part = part
@@ -73,7 +74,7 @@ class Table:
         raise KeyError(f"part {self.part} has no room for {key!r}: all {SLOTS} slots are taken")
 
     def get(self, part: int, key: bytes) -> bytes:
-        """Read a value from anybody's part."""
+        """Read a value from the part of any client."""
         for probe in range(SLOTS):
             found, value = self._look(self._slot(part, key, probe))
             if found == key:
@@ -84,7 +85,7 @@ class Table:
 
 
 def use(pipe: Connection, part: int, address: tuple[str, int]) -> None:
-    """Put a few values, wait until all have, and read what the next client put."""
+    """Put a few values, wait for all clients, and read the values of the next client."""
     with shmnd.open_adapter() as adapter:
         table = Table(adapter, address, part)
         for number in range(20):
@@ -97,7 +98,7 @@ def use(pipe: Connection, part: int, address: tuple[str, int]) -> None:
 
 
 def main() -> None:
-    """Own the table, start the clients, and print what they found."""
+    """Create the table, start the clients, and print their results."""
     spawn = multiprocessing.get_context("spawn")
     with shmnd.open_adapter() as adapter:
         cq = adapter.create_completion_queue(4)
@@ -127,7 +128,7 @@ def main() -> None:
                 print(f"client {part}: {said}")
                 assert answer is None or said == answer
             for pipe in pipes:
-                pipe.send("go on")
+                pipe.send("continue")
         for client in clients:
             client.join(LIMIT)
             assert client.exitcode == 0

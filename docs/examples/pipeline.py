@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A numpy pipeline: arrays go from process to process without being pickled or staged.
+"""A numpy pipeline: arrays are sent between processes without pickling or intermediate copies.
 
-The producer computes straight into registered memory, and the Send moves the bytes from there into
-the array that the consumer posted. That one movement is the whole way; neither program copies.
+The producer computes directly into registered memory, and the Send copies the bytes from there into
+the array that the consumer posted. This is the only copy; neither program makes another one.
 """
 
 import multiprocessing
@@ -17,7 +17,7 @@ FRAMES = 20
 SHAPE = (256, 256)
 NBYTES = 256 * 256 * 8
 DEPTH = 4
-"""Frames that may be under way at once; each has an array of its own on both sides."""
+"""The number of outstanding frames; each has its own array on both sides."""
 
 
 def produce(address: tuple[str, int]) -> None:
@@ -41,11 +41,11 @@ def produce(address: tuple[str, int]) -> None:
             qp.send(region.sge(place * NBYTES, NBYTES), context=place)
         while len(free) < DEPTH:
             free += reap(cq)
-        connector.notify_disconnect().result(LIMIT)  # the consumer has seen all of it
+        connector.notify_disconnect().result(LIMIT)  # the consumer has processed all frames
 
 
 def reap(cq: shmnd.CompletionQueue) -> list[int]:
-    """Wait for completions and give the places that they were about."""
+    """Wait for completions and return their places."""
     results = cq.wait(timeout=LIMIT)
     assert results, "nothing completed"
     assert all(result.status == shmnd.Status.SUCCESS for result in results)
@@ -53,7 +53,7 @@ def reap(cq: shmnd.CompletionQueue) -> list[int]:
 
 
 def consume(pipe: Connection) -> None:
-    """Take frames in the order they were sent, and look at each where it arrived."""
+    """Process the frames in the order they were sent, each at the place where it arrived."""
     with shmnd.open_adapter() as adapter:
         cq = adapter.create_completion_queue(DEPTH)
         qp = adapter.create_queue_pair(cq, cq, receive_depth=DEPTH)
@@ -83,7 +83,7 @@ def consume(pipe: Connection) -> None:
 
 
 def main() -> None:
-    """Start both ends and print what arrived."""
+    """Start both ends and print the results."""
     spawn = multiprocessing.get_context("spawn")
     pipe, theirs = spawn.Pipe()
     consumer = spawn.Process(target=consume, args=(theirs,), daemon=True)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Request and response: several questions under way at once, answered by number.
+"""Request and response: several outstanding questions, with numbered answers.
 
-A queue pair delivers in order, but a server may answer in any order it likes. Each request carries
-a number of its client's choice, and the response carries it back.
+A queue pair delivers messages in order, but a server may answer in any order. Each request carries
+a number chosen by the client, and the response returns it.
 """
 
 import multiprocessing
@@ -17,7 +17,7 @@ RESPONSE = struct.Struct("<IQ")  # number, answer
 QUESTIONS = [3, 10, 20, 33]
 DEPTH = len(QUESTIONS)
 ROW = 64
-"""Bytes between two messages in memory: a cache line each."""
+"""The distance of two messages in memory: a cache line."""
 
 
 def factorial(number: int) -> int:
@@ -29,7 +29,7 @@ def factorial(number: int) -> int:
 
 
 def answer(pipe: Connection) -> None:
-    """Collect all the requests, then answer the last one first."""
+    """Collect all requests, then answer the last one first."""
     with shmnd.open_adapter() as adapter:
         cq = adapter.create_completion_queue(2 * DEPTH)
         qp = adapter.create_queue_pair(cq, cq, receive_depth=DEPTH, initiator_depth=DEPTH)
@@ -54,11 +54,11 @@ def answer(pipe: Connection) -> None:
             number, question = REQUEST.unpack_from(memory, row * ROW)
             RESPONSE.pack_into(memory, row * ROW, number, factorial(question))
             qp.send(region.sge(row * ROW, RESPONSE.size))
-        pipe.recv()  # the client has everything
+        pipe.recv()  # the client has all answers
 
 
 def main() -> None:
-    """Ask all the questions at once and print the answers as they come."""
+    """Ask all questions at once and print the answers as they arrive."""
     spawn = multiprocessing.get_context("spawn")
     pipe, theirs = spawn.Pipe()
     server = spawn.Process(target=answer, args=(theirs,), daemon=True)
@@ -77,7 +77,7 @@ def main() -> None:
             qp.receive(region.sge((DEPTH + row) * ROW, RESPONSE.size), context=DEPTH + row)
         for row, question in enumerate(QUESTIONS):
             REQUEST.pack_into(memory, row * ROW, row, question)
-            # A Send that succeeds says nothing; one that fails still completes.
+            # A Send that succeeds has no completion; one that fails has.
             qp.send(region.sge(row * ROW, REQUEST.size), flags=shmnd.OpFlag.SILENT_SUCCESS)
         answers = 0
         while answers < DEPTH:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program for version 1 of the interface: a window, its descriptor, and a Write into it.
 
-The owner binds a window and sends its descriptor in the byte order of the network. The other side
-Writes into the window and says so with a Send, which arrives after the Write has.
+The owner binds a window and sends its descriptor in network byte order. The other side writes into
+the window and then sends a message, which arrives after the data of the Write.
 """
 
 import multiprocessing
@@ -17,14 +17,14 @@ TEXT = b"written from the other side"
 
 
 def take(cq: nd.CompletionQueue, expected: nd.Result) -> None:
-    """Wait for the next result, which is the object that was given with the request."""
+    """Wait for the next result, which is the object that was passed with the request."""
     (result,) = cq.wait(max=1, timeout=LIMIT)
     assert result is expected
     assert result.status == Status.SUCCESS
 
 
 def own(pipe: Connection) -> None:
-    """Lend a window and print what was written into it."""
+    """Grant access to a window and print the data written into it."""
     with nd.Provider().open_adapter("127.0.0.1") as adapter:
         inbound = adapter.create_completion_queue(8)
         outbound = adapter.create_completion_queue(8)
