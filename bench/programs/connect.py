@@ -5,7 +5,6 @@ import argparse
 
 from ..command import apart, options
 from ..command.frame import Report, perform
-from ..measure import histogram
 from ..measure.question import Kind, Question
 from ..report.figures import LATENCY_HEADINGS, latency_cells, table
 from ..report.table import number
@@ -24,7 +23,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
-    histogram.demand()
     subject = Connecting(args.namespace)
     question = Question(Kind.CONNECT, 0)
     return perform(args, [question], [subject], _conclude, record=Record.ALWAYS)

@@ -5,7 +5,6 @@ import argparse
 
 from ..command import apart, options
 from ..command.frame import Report, perform
-from ..measure import histogram
 from ..measure.question import Kind, Question
 from ..report.figures import LATENCY_HEADINGS, latency_cells, table
 from ..subjects.registration import LOCAL, Registrar
@@ -26,7 +25,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
-    histogram.demand()
     how = options.how_of(args)
     questions = [Question(kind, size, how=how) for kind in _KINDS for size in args.sizes]
     return perform(args, questions, [Registrar(args.namespace)], _conclude, record=Record.ALWAYS)

@@ -9,7 +9,6 @@ import dataclasses
 
 from ..command import apart, options
 from ..command.frame import Report, perform
-from ..measure import histogram
 from ..measure.how import Wait
 from ..measure.question import Kind, Question
 from ..report.figures import LATENCY_HEADINGS, latency_cells, table
@@ -46,7 +45,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
-    histogram.demand()
     how = options.how_of(args)
     questions = [
         Question(Kind.PINGPONG, size, how=dataclasses.replace(how, wait=_WAYS[way]))

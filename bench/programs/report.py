@@ -15,7 +15,6 @@ from typing import Any, Final
 from ..command import apart, options
 from ..command.frame import Extent, progress
 from ..measure.environment import Environment, choose_cpus
-from ..measure.histogram import demand
 from ..peers import catalogue
 from ..report import plot
 from ..report.table import Notes, markdown
@@ -69,7 +68,6 @@ def run(args: argparse.Namespace) -> int:
     """Measure the chosen sections and write the page from all stored ones; or run as a server."""
     if args.server is not None:
         return apart.serve(args)
-    demand()
     problem = plot.missing()
     if problem:
         raise ImportError(problem)

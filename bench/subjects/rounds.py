@@ -91,7 +91,7 @@ class Answer:
 
     def _times(self) -> dict[str, Any] | None:
         """Return the times of single rounds in microseconds, where they were seen."""
-        if not self.samples or self.error is not None or histogram.missing():
+        if not self.samples or self.error is not None:
             return None
         return histogram.Histogram.of(self.samples, self.question.ways).as_json()
 

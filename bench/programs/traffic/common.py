@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 from ...command import apart, options
 from ...command.frame import Report, perform
-from ...measure import histogram
 from ...measure.question import Kind, Question
 from ...report.figures import LATENCY_HEADINGS, RATE_HEADINGS, latency_cells, rate_cells, table
 from ...subjects.rounds import Answer, Answers, Record
@@ -47,8 +46,6 @@ class Traffic:
     def run(self, args: argparse.Namespace, kinds: Sequence[Kind] | None = None) -> int:
         """Measure and print, or be the server of a client that does."""
         how = options.how_of(args)
-        if not self.is_rate:
-            histogram.demand()
         questions = [
             Question(kind, size, how=how) for kind in kinds or self.kinds for size in args.sizes
         ]
