@@ -48,6 +48,8 @@ def open_segment(segment: Any, writable: bool, call: str) -> int:
             flags = os.O_RDWR if writable else os.O_RDONLY
             return os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         if isinstance(name, str):
+            if b"\0" in os.fsencode(name):  # posix_ipc crashes where this is true, or raises
+                raise ValueError("the name has a NUL character")
             made = posix_ipc.SharedMemory("/" + name.lstrip("/"), read_only=not writable)
             os.set_inheritable(made.fd, False)
             return int(made.fd)
@@ -174,11 +176,19 @@ class NamedMemory:
 
 
 def _checked(name: object, call: str) -> str:
-    plain = isinstance(name, str) and name.startswith("/") and "/" not in name[1:]
-    if not plain or name[1:] in ("", ".", "..") or "\0" in name or len(os.fsencode(name)) > _MOST:  # type: ignore[index,operator,arg-type]
+    if not isinstance(name, str) or not _is_plain(name):
         raise error(
             Status.INVALID_PARAMETER_3,
             call,
             f"name {name!r} is not a POSIX name: a slash, then up to {_MOST - 1} bytes without one",
         )
     return str(name)
+
+
+def _is_plain(name: str) -> bool:
+    try:
+        length = len(os.fsencode(name))
+    except UnicodeEncodeError:
+        return False
+    single = name.startswith("/") and "/" not in name[1:] and "\0" not in name
+    return single and name[1:] not in ("", ".", "..") and length <= _MOST

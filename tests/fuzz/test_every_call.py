@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-STATES = ("fresh", "connecting", "connected", "busy", "disconnected", "closed", "adapter", "forked")
+from fuzz.worlds import STATES
+
 PROGRAM = Path(__file__).with_name("every_call.py")
 
 
@@ -43,7 +44,9 @@ with shmnd.open_adapter() as adapter:
              lambda: ReceiveCore.__new__(ReceiveCore).receive(None),
              lambda: queue._free_place() or queue._set_depth(-1),
              lambda: Link.__new__(Link).close_fd(),
-             lambda: memoryview(Block.__new__(Block))]
+             lambda: memoryview(Block.__new__(Block)),
+             lambda: adapter.attach("a\\0b"), lambda: adapter.attach("\\ud800"),
+             lambda: adapter.allocate(8, name="/\\ud800")]
     for call in calls:
         try:
             call()

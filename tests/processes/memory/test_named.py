@@ -175,7 +175,9 @@ def test_memory_with_a_name_is_opened_by_others(name: str, adapter: shmnd.Adapte
     adapter.allocate(10, name=name)
 
 
-@pytest.mark.parametrize("wrong", ["", "/", "plain", "/a/b", "/..", "/" + "x" * 255, "/a\0b", 7])
+@pytest.mark.parametrize(
+    "wrong", ["", "/", "plain", "/a/b", "/..", "/" + "x" * 255, "/a\0b", "/\ud800", 7]
+)
 def test_a_name_is_a_slash_and_a_word(wrong: Any, adapter: shmnd.Adapter) -> None:
     refused(
         Status.INVALID_PARAMETER_3, "is not a POSIX name", lambda: adapter.allocate(9, name=wrong)
