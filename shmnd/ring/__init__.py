@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data plane: memory that processes share, and what moves through it.
+"""The data plane: memory that processes share, and the messages and completions in it.
 
-Compiled. It knows nothing of the rooms above it.
+Its modules are compiled and import no package above this one.
 """
 
 import sys
@@ -30,14 +30,14 @@ __all__ = [
 
 
 def _require_gil() -> None:
-    """Refuse an interpreter that goes on without the GIL after these modules have asked for it.
+    """Raise ImportError if the interpreter runs without the GIL although these modules need it.
 
-    What a thread does with a queue pair, a completion queue or the tables of an adapter is one
-    step for the others because of the GIL; without it they would see the halves.
+    The GIL makes the operations of a thread on a queue pair, a completion queue or the tables of
+    an adapter atomic for the other threads; without it they would see incomplete states.
     """
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         raise ImportError(
-            "shmnd relies on the GIL, and this interpreter is told to do without it; run it "
+            "shmnd requires the GIL, which is disabled in this interpreter; run it "
             "without PYTHON_GIL=0 and -X gil=0"
         )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the data plane is given from above, as types: it knows the objects by nothing else."""
+"""Types of the objects that the rooms above pass to the data plane."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from typing_extensions import Buffer
 
-    # numpy tells type checkers of its buffers only from Python 3.12 on.
+    # numpy declares its buffers to type checkers only from Python 3.12 on.
     AnyBuffer: TypeAlias = Buffer | npt.NDArray[Any]
 
 __all__ = ["Context", "PlainInt", "ReadinessLike", "RegionLike", "WindowLike"]
 
 
 class Context(Protocol):
-    """Any object but the flags of requests and memory: a type checker refuses those here.
+    """Any object except the flags of requests and memory, which a type checker rejects here.
 
     Every object has this method. The flag types declare it as None, for type checkers alone.
     """
@@ -59,20 +59,20 @@ class RegionLike(Protocol):
 
 
 class WindowLike(Protocol):
-    """A memory window: the queue pair posts Bind and Invalidate, the window carries them out."""
+    """A memory window: the queue pair posts Bind and Invalidate, the window executes them."""
 
     @property
     def remote_token(self) -> int:
-        """What the peer names it by."""
+        """The token by which the peer names it."""
 
     def _check_bind(self, qp: Any, region: Any, address: int, length: int, flags: int) -> None:
-        """Raise what is wrong with a Bind at once."""
+        """Raise the error of an invalid Bind."""
 
     def _bind(self, qp: Any, region: Any, address: int, length: int, flags: int) -> tuple[int, int]:
-        """Bind; give what the request completes with, and the token."""
+        """Bind; return the status with which the request completes, and the token."""
 
     def _check_invalidate(self, qp: Any) -> None:
-        """Raise what is wrong with an Invalidate at once."""
+        """Raise the error of an invalid Invalidate."""
 
     def _invalidate(self, qp: Any) -> tuple[int, int]:
-        """Take access away; give what the request completes with, and the token."""
+        """Revoke access; return the status with which the request completes, and the token."""

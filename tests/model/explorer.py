@@ -2,20 +2,20 @@
 """All executions of small concurrent programs under the memory of C11.
 
 Memory keeps, for each word, every value that was ever stored, in the word's modification order. A
-thread has a *view*: for each word the oldest value that it may still read. A relaxed load may give
-any value from there on, however old, and moves the view of that word alone. A store may take any
-place in the modification order behind the view. A release store carries its thread's view along,
-and an acquire load of it takes that view over; a read-modify-write stands directly behind what it
-read, and hands on the view that this carried; sequentially consistent fences join each view with
-one view of all. This is the operational form of release, acquire, relaxed and SC fences in C11
-without out-of-thin-air: stale loads are what a load that passes another one, or that passes an
-earlier store, would have seen.
+thread has a *view*: for each word the oldest value that it may still read. A relaxed load may
+return any value from there on, however old, and moves the view of that word only. A store may take
+any place in the modification order after the view. A release store carries its thread's view, and
+an acquire load of it joins that view; a read-modify-write comes directly after the value that it
+read, and passes on the view that this value carried; sequentially consistent fences join each view
+with one global view. This is the operational form of release, acquire, relaxed and SC fences in
+C11 without out-of-thin-air values: a load that is reordered before another load or an earlier store
+is represented by a load that returns a stale value.
 
-One thing is not explored: a store that passes an *earlier load* of its own thread. Where that
+One reordering is not explored: a store before an *earlier load* of its own thread. Where that
 matters the headers use a release, which forbids it.
 
-A thread is a generator that yields operations and receives what a load gives. The explorer replays
-each prefix of choices from the start, which keeps the programs plain Python.
+A thread is a generator that yields operations and receives the values of its loads. The explorer
+replays each prefix of choices from the start, so the programs are plain Python.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def release(word: str, value: int) -> Op:
 
 
 def load(word: str) -> Op:
-    """A relaxed load; the yield gives its value."""
+    """A relaxed load; the yield returns its value."""
     return ("load", word)
 
 
 def acquire(word: str) -> Op:
-    """An acquire load; the yield gives its value."""
+    """An acquire load; the yield returns its value."""
     return ("acquire", word)
 
 
@@ -57,32 +57,32 @@ def fence() -> Op:
 
 
 def loads_before() -> Op:
-    """An acquire fence: all earlier loads before what follows."""
+    """An acquire fence: orders all earlier loads before later accesses."""
     return ("loads_before",)
 
 
 def stores_before() -> Op:
-    """A release fence: what comes before it before all later stores."""
+    """A release fence: orders all earlier accesses before later stores."""
     return ("stores_before",)
 
 
 def swap(word: str, expected: int, value: int) -> Op:
-    """Compare and swap (acquire, release); the yield gives 1 when it succeeded."""
+    """Compare and swap (acquire, release); the yield returns 1 when it succeeded."""
     return ("swap", word, expected, value)
 
 
 def set_bits(word: str, bits: int) -> Op:
-    """Fetch and or (acquire, release); the yield gives the value before."""
+    """Fetch and or (acquire, release); the yield returns the previous value."""
     return ("set_bits", word, bits)
 
 
 def add(word: str, more: int) -> Op:
-    """Fetch and add (acquire, release); the yield gives the value before."""
+    """Fetch and add (acquire, release); the yield returns the previous value."""
     return ("add", word, more)
 
 
 def clear_bits(word: str, bits: int) -> Op:
-    """Fetch and and-not (acquire, release); the yield gives the value before."""
+    """Fetch and and-not (acquire, release); the yield returns the previous value."""
     return ("clear_bits", word, bits)
 
 
@@ -92,9 +92,9 @@ class _Write:
 
     value: int
     carried: dict[str, _Write]
-    """The view that an acquire load takes over."""
+    """The view that an acquire load joins."""
     followed: bool = False
-    """A read-modify-write stands directly behind it: nothing may come between."""
+    """A read-modify-write comes directly after it: no other value may come between."""
 
 
 View = dict[str, _Write]
@@ -102,7 +102,7 @@ View = dict[str, _Write]
 
 @dataclass
 class _Views:
-    """What one thread knows."""
+    """The views of one thread."""
 
     now: View
     at_acquire: View = field(default_factory=dict)  # joined by an acquire fence
@@ -110,7 +110,7 @@ class _Views:
 
 
 class _Run:
-    """One execution, steered by choices."""
+    """One execution, determined by a list of choices."""
 
     def __init__(self, threads: list[Callable[[], Thread]], memory: dict[str, int]) -> None:
         self.words = {word: [_Write(value, {})] for word, value in memory.items()}
@@ -123,7 +123,7 @@ class _Run:
         for number in range(len(threads)):
             self._advance(number, None)
 
-    # -- what may happen next --
+    # -- choices --
 
     def choices(self) -> list[Choice]:
         """Each thread's next operation, once for each value or place that it may take."""
@@ -149,7 +149,7 @@ class _Run:
             if not history[at].followed or (op[0] == "swap" and history[at].value != op[2])
         ]
 
-    # -- what happens --
+    # -- steps --
 
     def do(self, choice: Choice) -> None:
         number, way = choice
@@ -222,10 +222,10 @@ class _Run:
             self.threads[number] = None
             self.waiting[number] = None
 
-    # -- what there is --
+    # -- state --
 
     def memory(self) -> dict[str, int]:
-        """What everybody sees in the end."""
+        """Return the last value of each word."""
         return {word: history[-1].value for word, history in self.words.items()}
 
     def state(self) -> tuple[Any, ...]:
@@ -250,7 +250,9 @@ def explore(
     memory: dict[str, int],
     final: Callable[[dict[str, int]], None] | None = None,
 ) -> int:
-    """Run every execution; an assertion of a thread or of `final` ends it. Gives the states."""
+    """Run every execution, until an assertion of a thread or of `final` fails. Return the number of
+    states.
+    """
     seen: set[tuple[Any, ...]] = set()
     todo: list[list[Choice]] = [[]]
     while todo:
@@ -262,7 +264,7 @@ def explore(
         if state in seen:
             continue
         seen.add(state)
-        assert len(seen) < MOST_STATES, "the model is too large to be explored whole"
+        assert len(seen) < MOST_STATES, "the model is too large to be explored completely"
         choices = run.choices()
         if not choices:
             if final is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backlog: a Send that is listed goes one way, once, and is read as it was listed."""
+"""The backlog: one side executes a listed Send, once, and its listing is read consistently."""
 
 from collections.abc import Generator
 
@@ -22,7 +22,7 @@ from model.verdict import violated
 Step = Generator[Op, int, int]
 """Operations that end with a value."""
 
-# -- SYNC listed: a reader reads one listing, and takes the one that it has read --
+# -- SYNC listed: a reader reads one listing, and claims the listing that it has read --
 
 OPEN, NOT, TAKEN, COPYING, DONE, CUT = 1, 0, 2, 3, 4, 5
 """States, to be added to the number of the listing times ten."""
@@ -31,7 +31,7 @@ OPEN, NOT, TAKEN, COPYING, DONE, CUT = 1, 0, 2, 3, 4, 5
 def relisted(
     shown: bool = True, look: bool = True, checked: bool = True, writes: bool = True
 ) -> int:
-    """Its sender takes it back and lists another one in its place, under the reader's eyes."""
+    """The sender reclaims a listing and reuses its entry while the reader reads it."""
 
     def sender() -> Thread:
         for number in (1, 2):
@@ -56,7 +56,7 @@ def relisted(
         again = yield load("word")
         if again != word:
             return
-        assert where == how_long == word // 10, "not one listing"
+        assert where == how_long == word // 10, "two listings mixed"
         won = yield swap("word", word, word - OPEN + TAKEN)
         if won:
             yield store("taken", where)
@@ -74,11 +74,11 @@ def test_reading_a_listing_needs_its_order(part: str) -> None:
     assert violated(lambda: relisted(**{part: False}))
 
 
-# -- one of the two carries it out, in its place --
+# -- one of the two sides executes it, in order --
 
 
 def take_back(number: int, swapped: bool) -> Step:
-    """The sender's half; the return value says whether it has the Send back."""
+    """The sender's half; returns whether it has reclaimed the Send."""
     if swapped:
         return (yield swap(f"word {number}", OPEN, NOT))
     word = yield acquire(f"word {number}")
@@ -87,7 +87,7 @@ def take_back(number: int, swapped: bool) -> Step:
 
 
 def take_next(number: int, numbered: bool) -> Step:
-    """The reader's half; the return value is the number of the Send that it has now, or 0."""
+    """The reader's half; returns the number of the Send that it has now, or 0."""
     slot = yield acquire(f"slot {number}")
     if slot:
         yield store(f"sent {number}", 1)
@@ -101,7 +101,7 @@ def take_next(number: int, numbered: bool) -> Step:
 
 
 def one_way(swapped: bool = True, numbered: bool = True) -> int:
-    """Two listed Sends; their sender takes back and sends any, the reader takes the next."""
+    """Two listed Sends; the sender reclaims and sends any, the reader claims the next."""
 
     def sender() -> Thread:
         for number in (1, 2):
@@ -120,7 +120,7 @@ def one_way(swapped: bool = True, numbered: bool = True) -> int:
     def final(memory: dict[str, int]) -> None:
         for number in (1, 2):
             sent = memory[f"slot {number}"]
-            assert not (sent and memory[f"pulled {number}"]), "both carried it out"
+            assert not (sent and memory[f"pulled {number}"]), "executed by both sides"
         late = memory["pulled 2"] and memory["slot 1"] and not memory["sent 1"]
         assert not late, "the second came before the first"
 
@@ -139,7 +139,7 @@ def test_going_one_way_needs_both(part: str) -> None:
     assert violated(lambda: one_way(**{part: False}))
 
 
-# -- piece by piece: nothing is read after its sender has cut it short --
+# -- piece by piece: the reader reads no byte after the sender has cut the message short --
 
 
 def pieces(claimed: bool = True, told: bool = True) -> int:
@@ -152,7 +152,7 @@ def pieces(claimed: bool = True, told: bool = True) -> int:
                 if not won:
                     return
             read = yield load("source")
-            assert read == 1, "read when its sender had it back"
+            assert read == 1, "read after the sender had its memory back"
             yield store(f"sink {piece}", read)
             yield (release if told else store)("word", DONE if piece == 2 else TAKEN)
 
@@ -165,7 +165,7 @@ def pieces(claimed: bool = True, told: bool = True) -> int:
         if word == DONE:
             first = yield load("sink 1")
             second = yield load("sink 2")
-            assert first == second == 1, "told that it was whole"
+            assert first == second == 1, "reported whole, and not copied"
             yield store("source", 2)
 
     def final(memory: dict[str, int]) -> None:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that are shown together: the store that shows the first one shows all behind it."""
+"""Batches of messages: the store that publishes the first one publishes all behind it."""
 
 import pytest
 
 from model.explorer import Thread, acquire, explore, fence, load, release, store
 from model.verdict import violated
 
-# -- SYNC slot-ready: two messages of one slot each, the first held back --
+# -- SYNC slot-ready: two messages of one slot each, the first deferred --
 
 
 def held(show: bool = True, look: bool = True) -> int:
@@ -19,11 +19,11 @@ def held(show: bool = True, look: bool = True) -> int:
     def reader() -> Thread:
         first = yield (acquire if look else load)("ready1")
         if first != 1:
-            return  # nobody looks at the second slot before
+            return  # the reader does not read the second slot before
         payload = yield load("payload1")
         assert payload == 101, "torn"
         second = yield (acquire if look else load)("ready2")
-        assert second == 2, "not shown together"
+        assert second == 2, "not published together"
         payload = yield load("payload2")
         assert payload == 102, "torn"
 
@@ -40,13 +40,13 @@ def test_the_showing_needs_its_order(part: str) -> None:
     assert violated(lambda: held(**{part: False}))
 
 
-# -- SYNC arm: the one look at whom to wake, behind the store that shows --
+# -- SYNC arm: the bell is checked once, after the store that publishes --
 
 
 def wake(look_behind: bool) -> int:
     def writer() -> Thread:
         yield store("ready2", 2)
-        if not look_behind:  # as each message would, before it is shown
+        if not look_behind:  # the check of each message would come before it is published
             yield fence()
             armed = yield load("armed")
             yield release("ready1", 1)
@@ -64,7 +64,7 @@ def wake(look_behind: bool) -> int:
         yield store("asleep", 0 if first else 1)
 
     def final(memory: dict[str, int]) -> None:
-        assert not memory["asleep"] or memory["rung"], "asleep beside a batch, and nobody rang"
+        assert not memory["asleep"] or memory["rung"], "asleep with a batch, and not rung"
 
     names = ("ready1", "ready2", "armed", "asleep", "rung")
     return explore([writer, sleeper], dict.fromkeys(names, 0), final)

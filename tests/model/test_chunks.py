@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large messages: two processes copy one, and both know when it is done."""
+"""Large messages: two processes copy one, and both learn when it is finished."""
 
 import pytest
 
 from model.explorer import Thread, acquire, add, explore, load, store, swap
 from model.verdict import violated
 
-# -- SYNC chunk-done: who finds all counted finds all copied, and nobody at the source --
+# -- SYNC chunk-done: a side that finds all counted finds all copied, and no read in progress --
 
 
 def chunks(by_count: bool = True, look: bool = True, in_turn: bool = True) -> int:
-    """Two chunks, claimed by either side; the sender then uses its source for something else."""
+    """Two chunks, claimed by either side; the sender then reuses its source."""
 
     def copy_what_is_claimed() -> Thread:
         for chunk in (0, 1):
@@ -20,7 +20,7 @@ def chunks(by_count: bool = True, look: bool = True, in_turn: bool = True) -> in
             if not in_turn:
                 yield add("done", 1)
             bytes_read = yield load("source")
-            assert bytes_read == 1, "the source was used again"
+            assert bytes_read == 1, "the source was reused"
             yield store(f"sink {chunk}", bytes_read)
             if in_turn:
                 yield add("done", 1) if by_count else store("done", chunk + 1)
@@ -48,7 +48,7 @@ def test_chunks_need_their_order(part: str) -> None:
 
 
 def late_helper(tagged: bool) -> int:
-    """A helper that read the claim word of one message, and comes back during the next."""
+    """A side that loaded the claim word during one message, and claims during the next."""
 
     def helper() -> Thread:
         word = yield acquire("claim")
@@ -61,12 +61,12 @@ def late_helper(tagged: bool) -> int:
         yield swap("claim", 10, 11)
         mine = yield acquire("claimed_by_helper")
         if not mine:
-            yield swap("claim", 11, 20 if tagged else 10)  # offered again, for the next message
+            yield swap("claim", 11, 20 if tagged else 10)  # reused for the next message
             yield store("next", 1)
 
     def final(memory: dict[str, int]) -> None:
         stolen = memory["next"] and memory["claimed_by_helper"] and memory["claim"] == 11
-        assert not stolen, "a chunk of the next message went to who meant the last"
+        assert not stolen, "a claim for the last message took a chunk of the next"
 
     words = {"claim": 10, "claimed_by_helper": 0, "next": 0}
     return explore([helper, sender], words, final)

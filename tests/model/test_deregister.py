@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory that a large message fills is given back: by a Deregister, or by the connection's end.
+"""The memory that a large message fills is released: by a Deregister, or by the connection's end.
 
 The message has one chunk, which either side may claim; the sender may begin at any time. `memory`
-is written by whoever copies (1) and by its owner's program once it was told that nobody else
-does (5). Whoever comes last in the order of all stores to it has won.
+is written by the side that copies (1), and by its owner's program after the release (5). The last
+value in its modification order decides.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def copy_if_claimed(done_last: bool = True) -> Thread:
 def sender(
     fenced: bool = True, look: bool = True, leave: bool = True, done_last: bool = True
 ) -> Thread:
-    """As `shmnd_push_enter` and what follows it."""
+    """As `shmnd_push_enter` and the copy after it."""
     yield release("hazard", PUSH)
     if fenced:
         yield fence()
@@ -48,18 +48,18 @@ def taken_over() -> Thread:
 
 
 def untouched(memory: dict[str, int]) -> None:
-    assert not memory["over"] or memory["memory"] == 5, "a byte moved after it was over"
+    assert not memory["over"] or memory["memory"] == 5, "a byte was copied after the release"
 
 
 def run(owner: Callable[[], Thread], **without: bool) -> int:
     return explore([lambda: sender(**without), owner], WORDS, untouched)
 
 
-# -- SYNC chunk-done: a Deregister lets go of the receive that a message has met --
+# -- SYNC chunk-done: a Deregister waits for the message that has matched a receive --
 
 
 def deregister(asks: str = "chunks", look: bool = True, helps: bool = True, **without: bool) -> int:
-    """What the owner asks: whether the chunks are done, or only whether a push is under way."""
+    """`asks`: whether the owner checks the count of chunks, or only for a push in progress."""
 
     def owner() -> Thread:
         if helps:
@@ -70,7 +70,7 @@ def deregister(asks: str = "chunks", look: bool = True, helps: bool = True, **wi
             if asks == "withdrawn":
                 yield store("revision", 1)
                 yield fence()
-                yield store("revision", 0)  # what is posted besides is offered again
+                yield store("revision", 0)  # the other receives are advertised again
             hazard = yield acquire("hazard")
             free = hazard != PUSH
         if free:
@@ -91,11 +91,11 @@ def test_it_needs_its_order() -> None:
 
 @pytest.mark.parametrize("asks", ["hazard", "withdrawn"])
 def test_the_hazard_word_does_not_tell_of_a_push_to_come(asks: str) -> None:
-    """A receive that was met is met for good: the message's sender may still begin."""
+    """A matched receive cannot be withdrawn: the sender may still begin to copy."""
     assert violated(lambda: deregister(asks=asks, helps=False))
 
 
-# -- SYNC closing, SYNC hazard-clear: so does the end of the connection, whole or not --
+# -- SYNC closing, SYNC hazard-clear: teardown waits for it, whether it becomes whole or not --
 
 
 def end(closer_fence: bool = True, look_at_hazard: bool = True, **without: bool) -> int:
@@ -105,7 +105,7 @@ def end(closer_fence: bool = True, look_at_hazard: bool = True, **without: bool)
             yield fence()
         hazard = yield (acquire if look_at_hazard else load)("hazard")
         if hazard == 0:
-            yield from copy_if_claimed()  # what has arrived is taken
+            yield from copy_if_claimed()  # messages that arrived are taken
             yield from taken_over()
 
     return run(closer, **without)

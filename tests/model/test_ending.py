@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a connection: what was delivered is delivered, and both sides agree on it."""
+"""Teardown: a delivered message stays delivered, and both sides agree on it."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def closing(sender_fence: bool = True, closer_fence: bool = True) -> int:
         yield store("taken", slot)
 
     def final(memory: dict[str, int]) -> None:
-        assert memory["taken"] or not memory["completed"], "delivered, and not delivered"
+        assert memory["taken"] or not memory["completed"], "completed, and not delivered"
 
     words = dict.fromkeys(("slot", "closing", "completed", "taken"), 0)
     return explore([sender, closer], words, final)
@@ -38,7 +38,7 @@ def test_delivered_is_delivered() -> None:
     assert violated(lambda: closing(closer_fence=False))
 
 
-# -- SYNC state: who sees the end sees how far the other side came, and why it ended --
+# -- SYNC state: a side that loads the last state loads the last count and the fault --
 
 
 def state(show: bool = True, look: bool = True) -> int:
@@ -52,7 +52,7 @@ def state(show: bool = True, look: bool = True) -> int:
         if over:
             taken = yield load("taken")
             fault = yield load("fault")
-            assert (taken, fault) == (3, 1), "a Send that was taken is called lost"
+            assert (taken, fault) == (3, 1), "a Send that was taken is reported as lost"
 
     return explore([closer, other], dict.fromkeys(("taken", "fault", "state"), 0))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The explorer itself, by the litmus tests that every memory model is known by."""
+"""The explorer itself, checked by the usual litmus tests of memory models."""
 
 from model.explorer import (
     Op,
@@ -18,7 +18,7 @@ from model.explorer import (
 
 
 def outcomes(*programs: list[Op], memory: str = "xy") -> set[tuple[int, ...]]:
-    """What the loads of the programs may give together, thread after thread."""
+    """Return all combinations of values that the loads may return, thread after thread."""
     found: set[tuple[int, ...]] = set()
     given: dict[int, tuple[int, ...]] = {}
 
@@ -64,7 +64,7 @@ def test_store_buffering() -> None:
 
 
 def test_coherence() -> None:
-    """Nobody sees the values of one word in two orders."""
+    """All threads see the values of one word in the same order."""
     found = outcomes([store("x", 1)], [store("x", 2)], [load("x"), load("x")], [load("x")] * 2)
     assert (1, 2, 2, 1) not in found
     assert (2, 1, 1, 2) not in found
@@ -87,7 +87,7 @@ def test_what_is_read_and_modified_is_modified_once() -> None:
 
 
 def test_a_modification_hands_on_what_it_read() -> None:
-    """The release sequence: an acquire load of the swap sees what came before the release."""
+    """The release sequence: an acquire load of the swap sees the stores before the release."""
     found = outcomes([store("x", 1), release("y", 1)], [swap("y", 1, 2)], [acquire("y"), load("x")])
     assert all(seen for swapped, y, seen in found if y == 2)
     assert (1, 2, 1) in found

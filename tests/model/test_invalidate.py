@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A window that two may end: its owner, and the peer by a message; a Write may be under way.
+"""A window that its owner, or the peer by a message, can end while a Write is in progress.
 
-The owner's two ways run under its lock; the peer sees the grant and shows its hazard word without
-one. `memory` is written by the Write (1) and by the owner's program once it is told (5).
+The owner's two functions run under its lock; the peer loads the grant and sets its hazard word
+without one. `memory` is written by the Write (1), and by the owner's program afterwards (5).
 """
 
 import pytest
@@ -12,7 +12,7 @@ from model.verdict import violated
 
 
 def writer() -> Thread:
-    """The peer's Write through the window; a queue that keeps its order never has one now."""
+    """The peer's Write through the window; a correct peer never has one in progress then."""
     yield store("hazard", 7)
     yield fence()
     token = yield load("token")
@@ -22,7 +22,7 @@ def writer() -> Thread:
 
 
 def unbind(winner: str, fenced: bool, wait: bool) -> Thread:
-    """SYNC hazard: the owner's half, the same on both ways."""
+    """SYNC hazard: the owner's half, the same in both cases."""
     bound = yield load("serial")
     if not bound:
         return
@@ -41,7 +41,7 @@ def locked(way: Thread, lock: bool) -> Thread:
     if lock:
         held = yield swap("lock", 0, 1)
         if not held:
-            return  # it comes again; that order is explored as well
+            return  # it tries again later; that order is explored as well
     yield from way
     if lock:
         yield release("lock", 0)
@@ -56,7 +56,7 @@ def window(lock: bool = True, fenced: bool = True, wait: bool = True) -> int:
 
     def final(memory: dict[str, int]) -> None:
         assert memory["message"] + memory["owner"] <= 1, "both ended the same window"
-        assert not memory["over"] or memory["memory"] == 5, "a byte moved after it was told"
+        assert not memory["over"] or memory["memory"] == 5, "a byte was copied after the end"
 
     names = ("hazard", "lock", "message", "owner", "over", "memory")
     memory = dict.fromkeys(names, 0) | {"token": 7, "serial": 1}
@@ -72,7 +72,7 @@ def test_a_window_needs_all_of_it(part: str) -> None:
     assert violated(lambda: window(**{part: False}))
 
 
-# -- SYNC recall: a message that would end a window is taken back, or has ended it --
+# -- SYNC recall: a message that would end a window is recalled, or has ended it --
 
 
 def taken_back(claim_first: bool) -> int:
@@ -92,8 +92,8 @@ def taken_back(claim_first: bool) -> int:
             yield store("received", 1)
 
     def final(memory: dict[str, int]) -> None:
-        assert memory["cancelled"] == (memory["token"] == 7), "told otherwise than it went"
-        assert memory["received"] == (memory["token"] == 0), "ended by a message nobody received"
+        assert memory["cancelled"] == (memory["token"] == 7), "the sender reports another outcome"
+        assert memory["received"] == (memory["token"] == 0), "ended by a message not received"
 
     words = {"ready": 1, "token": 7, "cancelled": 0, "received": 0}
     return explore([sender, reader], words, final)
@@ -104,7 +104,7 @@ def test_a_message_taken_back_ends_nothing() -> None:
     assert violated(lambda: taken_back(claim_first=False))
 
 
-# -- SYNC taken: what the sender issues behind it finds the window gone --
+# -- SYNC taken: requests that the sender issues after it find the window gone --
 
 
 def behind(told: bool, asked: bool) -> int:
@@ -116,7 +116,7 @@ def behind(told: bool, asked: bool) -> int:
         taken = yield (acquire if asked else load)("taken")
         if taken:
             token = yield load("token")
-            assert token == 0, "a Write behind it went through the window"
+            assert token == 0, "a later Write went through the window"
 
     return explore([reader, sender], {"token": 7, "taken": 0})
 

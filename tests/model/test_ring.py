@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The slot ring: messages are whole, in order, and met once."""
+"""The slot ring: messages are whole, in order, and received once."""
 
 import pytest
 
 from model.explorer import Thread, acquire, explore, load, release, store, swap
 from model.verdict import violated
 
-# -- SYNC slot-ready, SYNC slot-free: two slots, three messages, so that a slot is used again --
+# -- SYNC slot-ready, SYNC slot-free: two slots, three messages, so that a slot is reused --
 
 
 def slots(publish: bool = True, look: bool = True, wait_for_room: bool = True) -> int:
@@ -15,7 +15,7 @@ def slots(publish: bool = True, look: bool = True, wait_for_room: bool = True) -
             if position >= 2 and wait_for_room:
                 read = yield acquire("read_pos")
                 if read < position - 1:
-                    return  # no room: a writer does not wait, it comes again
+                    return  # no room: a writer does not wait, it tries again later
             slot = position % 2
             yield store(f"payload{slot}", 100 + position)
             yield (release if publish else store)(f"ready{slot}", position + 1)
@@ -43,7 +43,7 @@ def test_slots_need_their_order(part: str) -> None:
     assert violated(lambda: slots(**{part: False}))
 
 
-# -- SYNC recall: a message is received or taken back, never both, never neither --
+# -- SYNC recall: a message is either received or recalled --
 
 
 def recall(by_swap: bool) -> int:
@@ -67,7 +67,7 @@ def test_a_message_is_received_or_taken_back() -> None:
     assert violated(lambda: recall(by_swap=False))
 
 
-# -- SYNC taken: what the receiver did with a message comes before what its sender does next --
+# -- SYNC taken: the receiver's copy of a message comes before the sender's next request --
 
 
 def taken(told: bool = True, heard: bool = True) -> int:
@@ -82,7 +82,7 @@ def taken(told: bool = True, heard: bool = True) -> int:
             yield store("sink", 2)  # a Write after the Send to the same place
 
     def final(memory: dict[str, int]) -> None:
-        assert not memory["written"] or memory["sink"] == 2, "an earlier message over a later"
+        assert not memory["written"] or memory["sink"] == 2, "an earlier message overwrote a Write"
 
     return explore([receiver, sender], dict.fromkeys(("sink", "taken", "written"), 0), final)
 

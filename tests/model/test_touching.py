@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Touching another process's memory: only what it grants, and not after it said stop.
+"""Access to another process's memory: only as granted, and not after the grant was revoked.
 
-`memory` is what the initiator or sender writes (1) and what its owner's program writes (5) once it
-was told that nobody else does. Whoever comes last in the order of all stores to it has won.
+`memory` is written by the initiator or sender (1), and by its owner's program after the access has
+ended (5). The last value in its modification order decides.
 """
 
 import pytest
@@ -22,10 +22,10 @@ from model.verdict import violated
 
 
 def untouched(memory: dict[str, int]) -> None:
-    assert not memory["over"] or memory["memory"] == 5, "a byte moved after it was over"
+    assert not memory["over"] or memory["memory"] == 5, "a byte was copied after the end"
 
 
-# -- SYNC hazard, SYNC hazard-clear: nothing moves after Invalidate completed --
+# -- SYNC hazard, SYNC hazard-clear: no byte is copied after Invalidate completed --
 
 
 def hazard(
@@ -63,7 +63,7 @@ def test_hazards_need_their_order(part: str) -> None:
 
 
 def next_hazard(show: bool = True) -> int:
-    """Behind the copy under token 7 another one begins, under 9; the owner may see only that."""
+    """After the copy under token 7 another begins under 9; the owner may see only the latter."""
 
     def initiator() -> Thread:
         yield release("hazard", 7)
@@ -91,7 +91,7 @@ def test_the_next_hazard_says_that_the_last_is_over() -> None:
     assert violated(lambda: next_hazard(show=False))
 
 
-# -- SYNC watched: who sees the last byte of a Write sees all of it --
+# -- SYNC watched: a thread that loads the last byte of a Write loads all of it --
 
 
 def watched(last: bool = True, look: bool = True) -> int:
@@ -114,7 +114,7 @@ def test_the_last_byte_comes_last() -> None:
     assert violated(lambda: watched(look=False))
 
 
-# -- SYNC grant: what was read of a grant is of one version --
+# -- SYNC grant: the words read of a grant belong to one version --
 
 
 def grant(publish: bool = True, look: bool = True, revoke: bool = True) -> int:
@@ -153,7 +153,7 @@ def test_grants_need_their_order(part: str) -> None:
     assert violated(lambda: grant(**{part: False}))
 
 
-# -- SYNC placing: no receive is written after a Flush gave it back --
+# -- SYNC placing: no receive is written after a Flush returned it --
 
 
 def placing(
@@ -190,13 +190,13 @@ def test_placing_needs_its_order(part: str) -> None:
     assert violated(lambda: placing(**{part: False}))
 
 
-# -- SYNC flush: the count of cancelled receives is read with the revision that it belongs to --
+# -- SYNC flush: the count of cancelled receives is read with the revision it belongs to --
 
 
 def flush(
     count: bool = True, offer: bool = True, look: bool = True, look_at_count: bool = True
 ) -> int:
-    """A Flush from revision 2 on; its steps may be made by several threads of the owner."""
+    """A Flush from revision 2 on; several threads of the owner may execute its steps."""
 
     def owner() -> Thread:
         yield store("revision", 3)
@@ -222,7 +222,7 @@ def test_a_flush_needs_its_order(part: str) -> None:
     assert violated(lambda: flush(**{part: False}))
 
 
-# -- SYNC entry: a published receive is read whole, although its entry is used again --
+# -- SYNC entry: an advertised receive is read consistently, although its entry is reused --
 
 
 def entry(number_first: bool = True, number_last: bool = True) -> int:
@@ -254,7 +254,7 @@ def test_a_published_receive_is_read_whole() -> None:
     assert violated(lambda: entry(number_last=False))
 
 
-# -- SYNC posted: who sees the count sees the receives that it counts --
+# -- SYNC posted: a sender that loads the count loads the receives that it counts --
 
 
 def posted(publish: bool = True, look: bool = True) -> int:
@@ -268,7 +268,7 @@ def posted(publish: bool = True, look: bool = True) -> int:
         if count:
             number = yield acquire("number")
             offset = yield load("offset")
-            assert (number, offset) == (1, 1), "counted, and not there"
+            assert (number, offset) == (1, 1), "counted before it was written"
 
     return explore([owner, sender], dict.fromkeys(("number", "offset", "posted"), 0))
 
@@ -279,11 +279,11 @@ def test_a_receive_that_counts_is_there() -> None:
     assert violated(lambda: posted(look=False))
 
 
-# -- SYNC counters: what was read of a set of counters is of one use --
+# -- SYNC counters: the words read of a set of counters belong to one use --
 
 
 def counters(given: bool = True, taken: bool = True, close: bool = True, still: bool = True) -> int:
-    """Use 7 ends; the same place counts for use 9."""
+    """Use 7 ends; the same set is reused for use 9."""
 
     def owner() -> Thread:
         yield store("name", 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waking: nobody sleeps beside what it waits for."""
+"""Waking: no thread sleeps although the event that it waits for has happened."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ import pytest
 from model.explorer import Thread, clear_bits, explore, fence, load, release, set_bits, store
 from model.verdict import violated
 
-# -- SYNC arm: no wake-up is lost, also when a producer dies on the way --
+# -- SYNC arm: no wake-up is lost, also when a producer dies before it rings --
 
 
 def arming(producer_fence: bool, consumer_fence: bool, dies: bool) -> int:
@@ -33,8 +33,8 @@ def arming(producer_fence: bool, consumer_fence: bool, dies: bool) -> int:
 
     def final(memory: dict[str, int]) -> None:
         rung = memory["rung1"] or memory["rung2"]
-        # A producer that died after it published is found by whoever comes next, who rings.
-        assert not memory["asleep"] or rung, "asleep beside a message, and nobody rang"
+        # If a producer died after it published, the next producer rings.
+        assert not memory["asleep"] or rung, "asleep with a message, and not rung"
 
     names = ("armed", "message1", "message2", "asleep", "rung1", "rung2")
     threads = [consumer, producer("1", dead=dies), producer("2", dead=False)]
@@ -51,7 +51,7 @@ def test_arming_needs_both_fences(producer: bool, consumer: bool) -> None:
     assert violated(lambda: arming(producer, consumer, dies=True))
 
 
-# -- SYNC ready: a bit found set is left, and its message is found all the same --
+# -- SYNC ready: a producer leaves a set bit, and its message is found nevertheless --
 
 
 def ready_bits(producer_fence: bool = True, consumer_fence: bool = True) -> int:
@@ -71,7 +71,7 @@ def ready_bits(producer_fence: bool = True, consumer_fence: bool = True) -> int:
         yield store("seen", message)
 
     def final(memory: dict[str, int]) -> None:
-        assert memory["seen"] == 2 or memory["bit"], "a message that no bit tells of"
+        assert memory["seen"] == 2 or memory["bit"], "a message unseen, and its bit not set"
 
     return explore([producer, consumer], {"message": 0, "bit": 1, "seen": 0}, final)
 
@@ -83,7 +83,7 @@ def test_a_message_is_seen_or_marked() -> None:
 
 
 def use_of_bits(producer_fence: bool = True, consumer_fence: bool = True) -> int:
-    """The consumer asks for marks from now on, and looks at every ring once."""
+    """The consumer begins to use the bitmap, and then checks every ring once."""
 
     def producer() -> Thread:
         yield release("message", 1)
@@ -101,7 +101,7 @@ def use_of_bits(producer_fence: bool = True, consumer_fence: bool = True) -> int
         yield store("seen", message)
 
     def final(memory: dict[str, int]) -> None:
-        assert memory["seen"] or memory["bit"], "a message that no bit tells of"
+        assert memory["seen"] or memory["bit"], "a message unseen, and its bit not set"
 
     words = dict.fromkeys(("message", "use_bitmap", "bit", "seen"), 0)
     return explore([producer, consumer], words, final)
@@ -113,7 +113,7 @@ def test_a_message_before_the_bits_were_wanted_is_seen() -> None:
     assert violated(lambda: use_of_bits(consumer_fence=False))
 
 
-# -- SYNC credit: a Send that waits and a receive that is posted find each other --
+# -- SYNC credit: a pending Send learns of the receive that is posted for it --
 
 
 def credit(waiter_fence: bool = True, poster_fence: bool = True) -> int:
@@ -133,7 +133,7 @@ def credit(waiter_fence: bool = True, poster_fence: bool = True) -> int:
             yield store("rung", 1)
 
     def final(memory: dict[str, int]) -> None:
-        assert not memory["asleep"] or memory["rung"], "a Send asleep beside its receive"
+        assert not memory["asleep"] or memory["rung"], "a Send asleep with its receive posted"
 
     words = dict.fromkeys(("wants", "posted", "asleep", "rung"), 0)
     return explore([waiter, poster], words, final)
@@ -149,7 +149,7 @@ def test_a_waiting_send_learns_of_its_receive() -> None:
 
 
 def asking(word_fence: bool = True, arming_fence: bool = True) -> int:
-    """A reader that sleeps for something else is rung, unless it has seen that it is asked."""
+    """A reader that sleeps for another event is rung, unless it has seen `asked`."""
 
     def producer() -> Thread:
         yield release("message", 1)
@@ -171,9 +171,7 @@ def asking(word_fence: bool = True, arming_fence: bool = True) -> int:
         yield store("asleep", 0 if asked else 1)
 
     def final(memory: dict[str, int]) -> None:
-        assert not memory["asleep"] or memory["rung"], (
-            "asleep though there is a message, and not rung"
-        )
+        assert not memory["asleep"] or memory["rung"], "asleep with a message, and not rung"
 
     return explore(
         [producer, consumer],
@@ -192,7 +190,7 @@ def test_asking_needs_its_fences(fence_of: str) -> None:
 
 
 def hearing(producer_fence: bool = True, hearing_fence: bool = True) -> int:
-    """A reader that polls elsewhere finds the message, or finds later that it is asked."""
+    """A reader that polls another queue finds the message, or finds `asked` later."""
 
     def producer() -> Thread:
         yield release("message", 1)
@@ -213,7 +211,7 @@ def hearing(producer_fence: bool = True, hearing_fence: bool = True) -> int:
         yield store("seen", message)
 
     def final(memory: dict[str, int]) -> None:
-        assert memory["seen"] or memory["asked"], "a message that the reader is not asked for"
+        assert memory["seen"] or memory["asked"], "a message unseen, and `asked` not set"
 
     return explore([producer, consumer, producer], {"message": 0, "asked": 1, "seen": 0}, final)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model that cannot fail proves nothing: each is explored again with a part taken away."""
+"""A model that cannot fail proves nothing: each is explored again with one order removed."""
 
 from collections.abc import Callable
 

@@ -22,7 +22,7 @@
 #define ASAN_UNPOISON_MEMORY_REGION(at, n) ((void)(at), (void)(n))
 #endif
 
-/* What is being tested, for the message of a failure. */
+/* The name of the running test, for the message of a failure. */
 static const char *check_what = "";
 static char check_note[256];
 
@@ -82,7 +82,7 @@ static inline int check_main(int argc, char **argv, const struct check_test *tes
         return check_main(argc, argv, tests, sizeof tests / sizeof tests[0]);                      \
     }
 
-/* What a variable asks for. */
+/* The number in an environment variable, or a default. */
 static inline uint64_t number_of(const char *name, uint64_t otherwise)
 {
     const char *text = getenv(name);
@@ -120,14 +120,14 @@ struct guarded {
     size_t whole;
 };
 
-/* Memory for processes that are forked off stays one memory for all of them. */
+/* Memory stays shared with forked processes. */
 static bool guarded_is_shared;
 
 static struct guarded guarded[GUARD_MOST];
 static uint32_t guarded_count;
 
-/* `bytes` of zeros, aligned to a page, with guards before and behind. Pages of which nothing is
- * used cost nothing, which is most of them. */
+/* `bytes` of zeros, aligned to a page, with guards before and after. Unused pages, which are most
+ * of them, take no memory. */
 static inline void *guard_alloc(size_t bytes)
 {
     size_t whole = 4096 + ((bytes + 63) & ~(size_t)63) + GUARD_BYTES;
@@ -137,7 +137,7 @@ static inline void *guard_alloc(size_t bytes)
     CHECK(block != MAP_FAILED);
     uint8_t *at = (uint8_t *)block + 4096;
     memset(at - GUARD_BYTES, GUARD_FILL, GUARD_BYTES);
-    /* Checked from the byte behind the last. */
+    /* The guard begins directly after the last byte. */
     memset(at + bytes, GUARD_FILL, whole - 4096 - bytes);
     ASAN_POISON_MEMORY_REGION(block, 4096);
     ASAN_POISON_MEMORY_REGION(at + bytes, whole - 4096 - bytes);
@@ -160,7 +160,7 @@ static inline void guard_check(void)
     }
 }
 
-/* Checks the guards and gives everything back. */
+/* Checks the guards and frees all memory. */
 static inline void guard_free_all(void)
 {
     guard_check();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads that lose their turn, or sleep a little, at the named steps of the headers: what is
- * a matter of nanoseconds otherwise lasts long enough for the others to get in between.
+ * Threads that yield, or sleep a little, at the kill points of the headers: windows of nanoseconds
+ * become long enough for other threads to run in them.
  *
  * To be included before the headers, by one file of a program.
  */
@@ -28,7 +28,7 @@ void shmnd_kill_point(const char *name)
     if (!dawdle_one_in)
         return;
     if (!c->state)
-        c->state = (uint64_t)(uintptr_t)c; /* another one in each thread */
+        c->state = (uint64_t)(uintptr_t)c; /* a different seed in each thread */
     if (chance_below(c, dawdle_one_in))
         return;
     if (chance_below(c, 2))

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One run of a peer that lies, told by bytes: what the victim does, and which
- * word of the shared memory gets which value in between.
+ * One run against a hostile peer, determined by a string of bytes: the victim's
+ * operations, and between them the values that words of shared memory get.
  *
- * The victim's process has two connections on one queue. The peer of the first
- * lies: it forges messages and writes any value into its own side of the link,
+ * The victim's process has two connections on one queue. The peer of the first is
+ * hostile: it forges messages and writes any value into its own side of the link,
  * the victim's, both rings and tables, the words of the chunks, its grants, its
- * bell and the victim's marks. The second connection is honest and must not notice.
+ * bell and the victim's marks. The second connection is honest and must be unaffected.
  *
- * What must hold: guards and the bytes that are not registered keep their value;
- * no call takes more than a bounded number of steps; every request ends exactly
- * once, at the latest when the hostile peer's process dies; the honest connection's
- * messages arrive whole and in order.
+ * Invariants: guards and bytes that are not registered keep their value; no call takes
+ * more than a bounded number of steps; every request ends exactly once, at the latest
+ * when the hostile peer's process dies; the honest connection's messages arrive whole
+ * and in order.
  */
 #ifndef SHMND_TEST_HOSTILE_H
 #define SHMND_TEST_HOSTILE_H
@@ -45,7 +45,7 @@ static inline uint64_t h_take(struct hostile *h, uint32_t n)
     return v;
 }
 
-/* A length around the bounds that decide which way a message takes. */
+/* A length near a bound at which the protocol of a message changes. */
 static inline uint32_t h_length(struct hostile *h)
 {
     static const uint32_t lengths[] = {0,    1,    8,    47,   48,    49,    1023,  1024,
@@ -72,7 +72,7 @@ static inline uint64_t h_value(struct hostile *h, uint64_t now)
     }
 }
 
-/* ---- lying --------------------------------------------------------------------------- */
+/* ---- the hostile peer ---------------------------------------------------------------- */
 
 static inline void h_poke64(struct hostile *h, void *at)
 {
@@ -107,7 +107,7 @@ static inline void h_lie_about_side(struct hostile *h, struct shmnd_side *s)
     }
 }
 
-/* The hostile peer's receives, as the victim reads them, made up altogether. */
+/* Forged receives of the hostile peer, as the victim reads them. */
 static inline void h_forge_posted(struct hostile *h)
 {
     struct link *l = h->d.b->link;
@@ -130,7 +130,7 @@ static inline void h_forge_posted(struct hostile *h)
     shmnd_put64(&s->posted, idx + 1);
 }
 
-/* The hostile peer's listing of the next message, made up altogether. */
+/* A forged listing of the hostile peer's next message. */
 static inline void h_forge_listing(struct hostile *h)
 {
     struct link *l = h->d.b->link;
@@ -156,7 +156,7 @@ static inline void h_forge_listing(struct hostile *h)
     shmnd_put32(&s->state, shmnd_relaxed32(&s->state) | SHMND_LINK_LISTS);
 }
 
-/* The next message that the victim will read, made up altogether. */
+/* A forged message, the next one that the victim reads. */
 static inline void h_forge_message(struct hostile *h)
 {
     struct shmnd_qp *q = &h->d.b->q;
@@ -278,7 +278,7 @@ static inline void h_act(struct hostile *h)
     h_collect(h);
 }
 
-/* One message over the honest connection, looked at byte by byte. */
+/* One message over the honest connection, of which each byte is checked. */
 static inline void h_honest(struct hostile *h)
 {
     uint32_t length = 1 + (uint32_t)(h->honest_sent * 577 % 9000);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two processes that run at the same time (threads.h) and do everything at once on some
- * connections: messages of all kinds both ways, in batches too, Reads and Writes, and
- * windows given back by messages.
+ * Two processes that run at the same time (threads.h) and use all operations concurrently on
+ * some connections: messages of all kinds both ways, also in batches, Reads and Writes, and
+ * windows invalidated by messages.
  *
- * Each message carries its number and bytes that follow from it; each receive checks both.
- * A request's memory is written again as soon as its end is told: whoever still touches it
- * then is a data race.
+ * Each message carries its number and bytes derived from it; each receive checks both. The
+ * memory of a request is written again as soon as it has completed: a copy that is still
+ * running then is a data race.
  */
 #ifndef SHMND_TEST_LANES_H
 #define SHMND_TEST_LANES_H
@@ -19,7 +19,7 @@
 #define SHORT_ROOM 9000u
 #define LONG_ROOM (SHMND_SHARE_MIN + 60000u)
 #define PAGE 8192u
-#define LAST (1ull << 63) /* of a number: nothing comes behind it */
+#define LAST (1ull << 63) /* the number of the last message */
 
 enum what { RECEIVED, ASKED, WINDOW };
 enum ending { STAYS, LEAVES, TAKES_WINDOW, TAKES_MEMORY };
@@ -29,22 +29,22 @@ struct plan {
     uint64_t messages;
     uint32_t lanes, room, flush_in; /* one turn in so many flushes; 0: none does */
     bool no_vm;
-    bool small_rings;    /* as for these depths: much is listed */
-    uint64_t dawdles;    /* at one step in so many; 0: at none */
-    enum ending ends[2]; /* what a side does in the midst of it, */
+    bool small_rings;    /* sized for these depths, so that many Sends are listed */
+    uint64_t dawdles;    /* threads yield at one kill point in so many; 0: at none */
+    enum ending ends[2]; /* the action of each side that ends the traffic, */
     uint64_t ends_at;    /* after so many messages */
 };
 
 struct head {
     uint64_t number;
-    uint64_t board, board_seen; /* what lies on the reader's board, and lay on the writer's */
-    uint32_t window;            /* of the writer's, for the reader */
-    uint32_t pane;              /* its pane was written before it is given back by this */
+    uint64_t board, board_seen; /* numbers written to the reader's board, read from the writer's */
+    uint32_t window;            /* a window of the writer's, for the reader */
+    uint32_t pane;              /* the pane was written before this message invalidates it */
 };
 
 struct request {
     uint8_t *at;
-    uint32_t token, length; /* length: of what may be touched meanwhile */
+    uint32_t token, length; /* length of the memory that may be accessed meanwhile */
     enum asked asked;
     bool posted;
     uint64_t number;
@@ -54,21 +54,21 @@ struct request {
 struct lane {
     struct side *side;
     struct pair *e;
-    struct lane *far; /* of it, what never changes: addresses, and tokens of shelf and board */
+    struct lane *far; /* the other end; only its constants are read: addresses and tokens */
     uint64_t index;
     struct request out[REQUESTS], in[RECEIVES];
-    uint64_t sent, told, told_sum; /* numbers given; messages that ended well */
+    uint64_t sent, told, told_sum; /* numbers assigned; messages that succeeded */
     uint64_t got, got_sum, got_last;
     bool last_told, last_got, left;
     /* Memory that the peer writes, reads, and writes through a window. */
     uint8_t *board, *shelf, *pane;
     uint32_t board_token, shelf_token, window;
-    uint64_t board_got;           /* the last that lay on ours */
-    uint64_t board_put;           /* the last that we wrote over there */
-    bool board_free, board_ready; /* we may write; it is written, and to be told */
-    uint32_t far_window, given;   /* what we may write through; 0 once it is given back */
+    uint64_t board_got;           /* the last number on the local board */
+    uint64_t board_put;           /* the last number written to the peer's board */
+    bool board_free, board_ready; /* it may be written; it was written, and not yet announced */
+    uint32_t far_window, given;   /* the peer's window that may be written; 0 once invalidated */
     bool pane_put, pane_got;
-    /* The memory that its owner takes back. */
+    /* The memory that its owner deregisters or invalidates. */
     uint8_t *taking;
     uint32_t taking_token, taking_length;
     uint64_t taking_since;
@@ -106,7 +106,7 @@ static inline uint64_t any(struct lane *l, uint64_t below)
 
 /* ---- making ----------------------------------------------------------------------------- */
 
-/* Every other one lies in shared memory. */
+/* Every other one is in shared memory. */
 static inline void make_memory(struct lane *l, struct request *r, uint32_t i, uint32_t room)
 {
     r->at = i % 2 ? guard_alloc(room) : shared_bytes(l->side->proc, room);
@@ -132,7 +132,7 @@ static inline void make_lane(struct lane *l, struct side *s, struct queue *queue
     fill(l->shelf, PAGE, salt_of(l, 0));
 }
 
-/* Its grant is published: what else a Bind does. */
+/* The steps of a Bind after its grant is published. */
 static inline void bind_window(struct lane *l)
 {
     struct shmnd_region *r = shmnd_region_of(&l->side->proc->registry, l->window);
@@ -172,13 +172,13 @@ static inline void open_stage(struct stage *st, struct plan plan)
 
 /* ---- completions ------------------------------------------------------------------------ */
 
-/* Has its owner taken it back, and written it since? */
+/* Has its owner deregistered it, and written it since? */
 static inline bool taken_back(const struct lane *l, uint32_t token)
 {
     return l->taking_token == token;
 }
 
-/* Does a side do what lets a request of this one fail? */
+/* Does an action of a side make requests of this lane fail? */
 static inline bool breaks(const struct lane *l)
 {
     const enum ending *ends = l->side->plan.ends;
@@ -213,7 +213,7 @@ static inline void ended(struct lane *l, struct request *r, uint32_t status)
     memset(r->at, 0x33, r->length);
 }
 
-/* What a message says about the other memory. */
+/* Follows the state of the other memory that a message reports. */
 static inline void heard(struct lane *l, const struct head *head)
 {
     if (head->board > l->board_got && !taken_back(l, l->board_token)) {
@@ -255,7 +255,7 @@ static inline void received(struct lane *l, struct request *r, const struct shmn
     memset(r->at, 0x55, e->status == SHMND_SUCCESS ? e->bytes : l->side->plan.room);
 }
 
-/* The peer gave our window back: its memory is ours until it is bound anew. */
+/* The peer invalidated a local window: its memory is private until it is bound again. */
 static inline void given_back(struct lane *l, const struct shmnd_cqe *e)
 {
     EQUAL(e->type, SHMND_INVALIDATE);
@@ -300,7 +300,7 @@ static inline uint32_t pick_length(struct lane *l, uint32_t *flags)
     return (uint32_t)(SHMND_SHARE_MIN + any(l, LONG_ROOM - SHMND_SHARE_MIN));
 }
 
-/* One stretch, or two. */
+/* One range, or two. */
 static inline uint32_t stretches(struct lane *l, const struct request *r, uint32_t length,
                                  struct shmnd_sge sges[2])
 {
@@ -382,7 +382,7 @@ static inline bool outstanding(const struct lane *l)
     return some;
 }
 
-/* One more request, of whatever kind may be posted now. */
+/* Posts one request, of a random kind among those that may be posted now. */
 static inline bool post_one(struct lane *l, uint32_t i)
 {
     bool posted;
@@ -427,7 +427,7 @@ static inline bool post_requests(struct lane *l)
     return some;
 }
 
-/* All that are free, or none this time. */
+/* Posts all free receives, or sometimes none. */
 static inline bool post_receives(struct lane *l)
 {
     struct shmnd_sge sges[2];

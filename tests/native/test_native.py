@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C headers of the data plane alone: compiled and run without an interpreter.
+"""The C headers of the data plane, compiled and run without an interpreter.
 
-Each `test_*.c` is a program of its own; it is built plain, and under the address and
-undefined-behaviour sanitizers, and those with threads under the thread sanitizer too. The headers'
-own promises about themselves (labels, memory orders, lengths) are checked on their text.
+Each `test_*.c` is a program of its own. It is built plain, and with the address and
+undefined-behaviour sanitizers; programs with threads also with the thread sanitizer. Conventions of
+the headers (labels, memory orders, lengths) are checked in their text.
 """
 
 import os
@@ -31,7 +31,7 @@ FLAVOURS = {
     "threads": ["-O1", "-fsanitize=thread", "-Wno-tsan"],
 }
 
-# Who asks for a long run waits for it.
+# With one of these variables set, a run has no time limit.
 ASKED_FOR = {"SHMND_HOSTILE_RUNS", "SHMND_ENDINGS"} & os.environ.keys()
 
 
@@ -44,7 +44,7 @@ def test_there_is_something_to_check() -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_check_of_a_program_is_run(program: str) -> None:
-    """A function without arguments that is named nowhere else stands in no table of tests."""
+    """A function without arguments whose name occurs only once is missing in the table of tests."""
     source = SOURCES[program].read_text()
     checks = re.findall(r"^static void (\w+)\(void\)$", source, re.MULTILINE)
     assert checks
@@ -52,7 +52,7 @@ def test_every_check_of_a_program_is_run(program: str) -> None:
 
 
 def build(program: str, flavour: str, folder: Path) -> tuple[Path, str]:
-    """The program, and what the compiler said if it made none."""
+    """Return the program, and the messages of the compiler if it failed."""
     binary = folder / f"{program}-{flavour}"
     command = ["gcc", "-std=gnu11", "-D_GNU_SOURCE", "-g1", *WARNINGS, *FLAVOURS[flavour]]
     command += [f"-I{RING}", f"-I{HERE}", "-pthread", str(SOURCES[program])]
@@ -66,7 +66,7 @@ def build(program: str, flavour: str, folder: Path) -> tuple[Path, str]:
 def built(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[tuple[str, str], tuple[Path, str]]:
-    """All programs that are to be run, compiled beforehand on all processors."""
+    """Compile all programs that will be run beforehand, on all processors."""
     folder = tmp_path_factory.mktemp("native")
     cases = [
         (item.callspec.params["program"], item.callspec.params["flavour"])
@@ -84,7 +84,7 @@ def built(
         (program, flavour)
         for program in PROGRAMS
         for flavour in FLAVOURS
-        # Where there is one thread, the thread sanitizer has nothing to find.
+        # The thread sanitizer is of use only for programs with threads.
         if flavour != "threads" or program in THREADED
     ],
 )
@@ -103,7 +103,7 @@ def test_program(
 @pytest.mark.timeout(0 if ASKED_FOR else 900)
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_ends_in_the_midst_of_it(flavour: str, tmp_path: Path) -> None:
-    """Two runs at once for each processor, so that threads lose their turns anywhere."""
+    """Two runs at once for each processor, so that threads are preempted anywhere."""
     binary, complaint = build("test_threads", flavour, tmp_path)
     assert not complaint, complaint
     rounds = int(os.environ.get("SHMND_ENDINGS", "200"))
@@ -152,7 +152,7 @@ ORDERED = re.compile(
 
 
 def test_every_order_says_what_it_is_for() -> None:
-    """A label stands in the lines before it, or the reason why the order is not needed."""
+    """The lines before it have a label, or the reason why no order is needed."""
     silent = []
     for path in HEADERS:
         lines = path.read_text().splitlines()

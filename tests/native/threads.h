@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A process of world.h that runs by itself: one thread holds what the interpreter's lock
- * stands for, posts, polls and sleeps; another runs copies without it, as the compiled
+ * A process of world.h that runs by itself: one thread holds a lock in place of the
+ * interpreter's, posts, polls and sleeps; another runs copies without it, as the compiled
  * classes let a second thread do.
  *
- * Both processes have the same memory at the same addresses, so the thread sanitizer sees
- * each access of the one beside those of the other. It models no fences: what they alone
- * order are words that are atomic on both sides, and those it leaves alone. Bytes that the
- * kernel copies (process_memory.h) it does not see.
+ * Both processes have the same memory at the same addresses, so the thread sanitizer sees the
+ * accesses of both. It does not model fences; the words that only fences order are atomic on
+ * both sides, and it reports none of them. It does not see bytes that the kernel copies
+ * (process_memory.h).
  *
- * Who sleeps has armed its queue before its last look. Whatever happens on a link then
- * must ring; a sleep that lasts a minute is a lost wake-up and fails.
+ * A thread arms its queue before it checks it for the last time and sleeps. Every change on a
+ * link must wake it then; a sleep of a minute is a lost wake-up and fails.
  */
 #ifndef SHMND_TEST_THREADS_H
 #define SHMND_TEST_THREADS_H
@@ -94,11 +94,11 @@ static void *runner_copies(void *arg)
     return NULL;
 }
 
-/* Carries out what a poll or a post could not, here or in the other thread. */
+/* Runs the job that a poll or a post left, here or in the other thread. */
 static inline void runner_serve(struct runner *r, struct shmnd_qp *q, enum shmnd_progress what,
                                 bool receiving)
 {
-    EQUAL(what, SHMND_RUN); /* everything is mapped */
+    EQUAL(what, SHMND_RUN); /* all segments are mapped */
     if (!runner_begin(q, receiving))
         return;
     if (!r->job && chance_below(&r->chance, 2)) {
@@ -129,13 +129,13 @@ static inline bool runner_poll(struct runner *r)
         runner_serve(r, todo.qp, todo.what, todo.receiving);
     for (uint32_t i = 0; i < n; i++)
         r->took(r->user, &out[i]);
-    /* That its context is given back tells that a silent request has ended well. */
+    /* A silent request has succeeded when its context is released. */
     for (void *context; (context = shmnd_take_spent(&r->proc->registry)) != NULL; n++)
         r->took(r->user, &(struct shmnd_cqe){.context = context, .status = SHMND_SUCCESS});
     return n || todo.what != SHMND_IDLE;
 }
 
-/* Does something wait for the peer to end a copy? Nobody rings for that. */
+/* Does an operation wait for the peer to end a copy? No doorbell rings for that. */
 static inline bool runner_is_held_up(const struct runner *r)
 {
     const struct shmnd_cq *cq = &r->queue->cq;
@@ -175,7 +175,7 @@ static void *runner_goes(void *arg)
     bool told = false;
     pthread_mutex_lock(&r->lock);
     while (!told || !shmnd_acquire32(&r->other->finished)) {
-        pthread_mutex_unlock(&r->lock); /* as the interpreter gives others a turn */
+        pthread_mutex_unlock(&r->lock); /* as the interpreter lets other threads run */
         pthread_mutex_lock(&r->lock);
         bool did = r->turn(r->user);
         did = runner_poll(r) || did;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two processes' worth of data plane in one process: registries, segments,
- * queues, queue pairs and links over guarded memory, driven as the compiled
- * classes drive them. Everything is made anew by world_open() and checked and
- * given back by world_close().
+ * The data plane of two processes in one process: registries, segments, queues,
+ * queue pairs and links over guarded memory, driven as the compiled classes drive
+ * them. world_open() makes all of it, world_close() checks and frees it.
  */
 #ifndef SHMND_TEST_WORLD_H
 #define SHMND_TEST_WORLD_H
@@ -49,15 +48,15 @@ struct link {
 
 struct proc {
     struct shmnd_registry registry;
-    struct shmnd_peer peer;      /* what it knows of the other one */
+    struct shmnd_peer peer;      /* its view of the other process */
     struct shmnd_mapping hidden; /* the other's segment, until it is mapped */
     uint16_t generations[W_REGIONS];
     uint8_t *segment;
     uint64_t segment_bytes, segment_used;
-    uint64_t given_back, given_sum; /* contexts of silent successes */
+    uint64_t given_back, given_sum; /* released contexts of silent successes */
     struct queue *queues[W_QUEUES];
     uint32_t queue_count;
-    int doorbell; /* where it is rung, and by what */
+    int doorbell; /* its end of the doorbell, and the producers' end */
     int rung_by;
     struct world *world;
 };
@@ -74,12 +73,12 @@ struct world {
 
 struct world_options {
     uint64_t segment_bytes; /* 0: 1 MiB each */
-    bool no_vm;             /* neither reaches the other's private memory */
-    bool unmapped;          /* segments are mapped only when asked for */
-    bool fitting_rings;     /* as for the depths that are asked for; else of the usual size */
+    bool no_vm;             /* neither can access the other's private memory */
+    bool unmapped;          /* segments are mapped only on demand */
+    bool fitting_rings;     /* sized for the depths; otherwise of the usual size */
 };
 
-/* ---- making --------------------------------------------------------------------- */
+/* ---- setup ---------------------------------------------------------------------- */
 
 static inline void world_open(struct world *w, struct world_options o)
 {
@@ -91,7 +90,7 @@ static inline void world_open(struct world *w, struct world_options o)
         p->segment_bytes = o.segment_bytes ? o.segment_bytes : 1 << 20;
         p->segment = guard_alloc(p->segment_bytes);
         p->registry.regions = guard_alloc(W_REGIONS * sizeof(struct shmnd_region));
-        p->registry.count = 1; /* entry 0 is left out, so that no token is small */
+        p->registry.count = 1; /* entry 0 is unused, so that no token is small */
         p->registry.tables[0] = guard_alloc(SHMND_TABLE_ENTRIES * sizeof(struct shmnd_grant));
         int ends[2];
         CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
@@ -132,7 +131,7 @@ static inline struct queue *queue_new(struct proc *p, uint32_t depth)
     return c;
 }
 
-/* Room for `entries` more; called before the queue is used. */
+/* Reserves room for `entries` more; called before the queue is used. */
 static inline void queue_reserve(struct queue *c, uint64_t entries)
 {
     CHECK(shmnd_cq_count(&c->cq) == 0);
@@ -261,7 +260,7 @@ static inline void pair_attach(struct pair *e, struct link *l, int me, struct pa
     shmnd_cq_join(&e->initiator->cq, q);
 }
 
-/* A link between two pairs; the passive one has not noticed yet when `open`. */
+/* A link between two pairs, which pair_open() completes. */
 static inline struct link *pair_link(struct pair *active, struct pair *passive)
 {
     struct world *w = active->proc->world;
@@ -308,7 +307,7 @@ static inline uint8_t *shared_bytes(struct proc *p, uint64_t bytes)
     return at;
 }
 
-/* Registers memory; what lies in no segment is private. */
+/* Registers memory; memory outside the segment is private. */
 static inline uint32_t region_new(struct proc *p, const void *at, uint64_t bytes, uint32_t rights)
 {
     uint32_t idx = p->registry.count++;
@@ -329,7 +328,7 @@ static inline uint32_t region_new(struct proc *p, const void *at, uint64_t bytes
     return r->token;
 }
 
-/* Deregister, its first half: no SGE lies in it, and nothing new begins by its grant. */
+/* First half of Deregister: lookups of an SGE in it fail, and its grant is revoked. */
 static inline void region_withdraw(struct proc *p, uint32_t token)
 {
     struct shmnd_region *r = shmnd_region_of(&p->registry, token);
@@ -350,7 +349,7 @@ static inline uint32_t window_new(struct proc *p, const void *at, uint64_t bytes
     return token;
 }
 
-/* That window once more, under a new token. */
+/* The same window again, under a new token. */
 static inline uint32_t window_again(struct proc *p, uint32_t token, uint32_t allowed,
                                     uint64_t connection)
 {
@@ -361,7 +360,7 @@ static inline uint32_t window_again(struct proc *p, uint32_t token, uint32_t all
     return r->token;
 }
 
-/* The same, bound to `e` as its Bind does it; its owner is told `context`, if any. */
+/* A window bound to `e` as by Bind; its invalidation by the peer completes with `context`. */
 static inline uint32_t window_bind(struct pair *e, const void *at, uint64_t bytes, uint32_t allowed,
                                    uint64_t context)
 {
@@ -405,7 +404,7 @@ static inline bool filled(const uint8_t *at, uint64_t bytes, uint64_t salt)
     return true;
 }
 
-/* ---- driving ------------------------------------------------------------------------- */
+/* ---- progress ------------------------------------------------------------------------ */
 
 static inline void serve(struct shmnd_qp *q, enum shmnd_progress what, bool receiving)
 {
@@ -429,7 +428,7 @@ static inline void serve(struct shmnd_qp *q, enum shmnd_progress what, bool rece
     }
 }
 
-/* The contexts of silent successes; none is given back twice. */
+/* Releases the contexts of silent successes. */
 static inline void give_back_spent(struct proc *p)
 {
     for (void *context; (context = shmnd_take_spent(&p->registry)) != NULL;) {
@@ -438,7 +437,7 @@ static inline void give_back_spent(struct proc *p)
     }
 }
 
-/* What the compiled class does after posting. */
+/* As the compiled class does after posting. */
 static inline void advance(struct pair *e)
 {
     for (int i = 0; i < 100000; i++) {
@@ -451,7 +450,7 @@ static inline void advance(struct pair *e)
     CHECK(!"posting ends");
 }
 
-/* Everything one pair can do by itself now. */
+/* Makes all progress that one pair can make by itself now. */
 static inline void settle(struct pair *e)
 {
     for (int i = 0; i < 100000; i++) {
@@ -482,11 +481,11 @@ static inline uint32_t queue_poll(struct queue *c, struct shmnd_cqe *out, uint32
     return 0;
 }
 
-/* Polls once; what comes goes to the inbox. */
+/* Polls once; completions go to the inbox. */
 static inline uint32_t queue_turn(struct queue *c)
 {
     struct shmnd_cqe out[32];
-    shmnd_marks_heard(c->cq.arming.marks); /* as a look does that was asked for */
+    shmnd_marks_heard(c->cq.arming.marks); /* as a requested poll does */
     uint32_t n = queue_poll(c, out, 32), kept = 0;
     for (uint32_t i = 0; i < n; i++) {
         CHECK(c->got < W_INBOX);
@@ -582,7 +581,7 @@ static inline uint32_t post_rdma(struct pair *e, uint64_t context, uint8_t type,
     return status;
 }
 
-/* The owner's Invalidate: as the compiled classes carry it out. */
+/* The owner's Invalidate, as the compiled classes execute it. */
 static inline void window_invalidate(struct pair *e, uint64_t context, uint32_t token)
 {
     struct shmnd_region *r = shmnd_region_of(&e->proc->registry, token);
@@ -621,7 +620,7 @@ static inline void peer_dies(struct proc *p)
 
 /* ---- closing ---------------------------------------------------------------------------- */
 
-/* What others may read of a pair is what it knows of itself. */
+/* Checks that the counters of a pair agree with its private state. */
 static inline void counters_check(const struct pair *e)
 {
     const struct shmnd_qp *q = &e->q;
@@ -651,7 +650,7 @@ static inline void world_close(struct world *w)
     guard_free_all();
 }
 
-/* The usual: one queue a side, one connected pair. */
+/* The usual setup: one queue for each side, one connected pair. */
 struct duo {
     struct world w;
     struct queue *qa, *qb;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which memory a request may touch, here and at the peer, and the copies between.
+ * The memory that a request may access, here and at the peer, and the copies between.
  *
- * What is to be copied is checked here against the registry and against what is
- * mapped; the copies trust the stretches they are given. Each element of a list is
- * reached in its own way: what lies in a segment by its mapping, private memory by the
- * kernel. A copy of another process's private memory is the one that may fail, and
- * says why by a status.
+ * The functions here check each range against the registry and the mappings; the copies
+ * trust the ranges that they are given. Each element of a list is accessed in its own way:
+ * memory in a segment through its mapping, private memory by a system call. Only a copy of
+ * private or fragile memory can fail, and it returns the reason as a status.
  * Serves invariant 1.
  */
 #ifndef SHMND_ENGINE_ACCESS_H
@@ -26,7 +25,7 @@ static inline uint8_t *shmnd_wqe_inline(struct shmnd_qp *qp, uint64_t pos)
     return qp->wqe_inline + (pos & qp->wq_mask) * (uint64_t)qp->inline_size;
 }
 
-/* The same element by element, some of it in memory that its owner may cut short. */
+/* shmnd_local_spans() for a list of which some elements are in fragile memory. */
 static __attribute__((noinline, cold, unused)) bool
 shmnd_local_spans_fragile(struct shmnd_registry *registry, const struct shmnd_sge *sges, uint32_t n,
                           uint32_t rights, struct shmnd_spans *out)
@@ -43,9 +42,8 @@ shmnd_local_spans_fragile(struct shmnd_registry *registry, const struct shmnd_sg
     return true;
 }
 
-/* The stretches that `sges` name, if all lie in registered memory with one of
- * `rights`; false otherwise. Every message passes here, so this is inlined, and what
- * few have stands apart. */
+/* Stores the ranges of `sges` in `out`, if all are in registered memory with one of `rights`; false
+ * otherwise. Every message calls it, so it is inlined; the rare case is a function of its own. */
 static inline __attribute__((always_inline)) bool shmnd_local_spans(struct shmnd_registry *registry,
                                                                     const struct shmnd_sge *sges,
                                                                     uint32_t n, uint32_t rights,
@@ -62,8 +60,9 @@ static inline __attribute__((always_inline)) bool shmnd_local_spans(struct shmnd
 
 /* ---- the peer's memory --------------------------------------------------------------- */
 
-/* Where the peer's `offset` in `segment` lies for us. 0: not mapped here yet;
- * -1: not within what is mapped, or private and out of reach. */
+/* Adds the local address of the peer's `offset` in `segment` to `out`. Returns 1; 0: the segment is
+ * not mapped here yet; -1: the range exceeds the segment, or is in private memory that this process
+ * cannot access. */
 static inline int shmnd_peer_span(const struct shmnd_peer *peer, uint32_t segment, uint64_t offset,
                                   uint64_t length, struct shmnd_spans *out)
 {
@@ -84,9 +83,9 @@ static inline int shmnd_peer_span(const struct shmnd_peer *peer, uint32_t segmen
     return 1;
 }
 
-/* May a store go to the peer's `segment`? The peer names the segment, and what it says of it
- * (a posted receive, a grant) proves nothing, and a store to memory mapped here for reading only
- * would end this process. Private memory is written by a call that returns an error. */
+/* May this process store to the peer's `segment`? The peer names the segment in a posted receive or
+ * a grant, which proves nothing, and a store to memory that is mapped read-only here would end this
+ * process. Private memory is written by a system call that returns an error. */
 static inline bool shmnd_peer_takes_stores(const struct shmnd_peer *peer, uint32_t segment)
 {
     return segment >= peer->data_count || !peer->data[segment].read_only;
@@ -111,7 +110,7 @@ static inline uint32_t shmnd_move(struct shmnd_peer *peer, const struct shmnd_sp
     return SHMND_SUCCESS;
 }
 
-/* A Write whose target may be spun upon: its last byte becomes visible last. */
+/* Copies a Write, whose target a thread may be polling: the last byte becomes visible last. */
 static inline uint32_t shmnd_move_in_order(struct shmnd_peer *peer, const struct shmnd_spans *to,
                                            const struct shmnd_spans *from)
 {
@@ -135,7 +134,7 @@ static inline uint32_t shmnd_move_in_order(struct shmnd_peer *peer, const struct
     return SHMND_SUCCESS;
 }
 
-/* Scattered memory here, some of it fragile, into or out of plain memory. A status. */
+/* Copies between local ranges, some of them fragile, and plain memory. Returns a status. */
 static inline uint32_t shmnd_stage(struct shmnd_peer *peer, const struct shmnd_spans *scattered,
                                    void *plain, bool out)
 {
@@ -147,13 +146,13 @@ static inline uint32_t shmnd_stage(struct shmnd_peer *peer, const struct shmnd_s
 
 /* ---- piece by piece ------------------------------------------------------------------- */
 
-/* A call that never waits copies at most about this much, which takes well under a
- * millisecond, and leaves the rest to the next one. */
+/* A call that never waits copies at most about this much, which takes well under a millisecond,
+ * and leaves the rest to the next call. */
 #define SHMND_PIECE (2ull << 20)
-/* A call of the kernel takes as long as it copies 20 KiB: it is made for several chunks. */
+/* A system call costs as much as copying 20 KiB, so one call copies several chunks. */
 #define SHMND_CALL_BYTES (256u << 10)
 
-/* Copies the next piece of a whole copy, from its beginning to its end. */
+/* Copies the next piece of a copy that runs from its beginning to its end. */
 static inline uint32_t shmnd_move_piece(struct shmnd_peer *peer, struct shmnd_job *job)
 {
     uint64_t total = job->to.total;
@@ -172,7 +171,7 @@ static inline uint32_t shmnd_move_piece(struct shmnd_peer *peer, struct shmnd_jo
     return status;
 }
 
-/* After a run: is a part of the job left? */
+/* After a run: is a piece of the job left? */
 static inline bool shmnd_job_is_cut(const struct shmnd_job *job)
 {
     if (job->result != SHMND_SUCCESS || job->kind == SHMND_JOB_NONE)
@@ -182,7 +181,7 @@ static inline bool shmnd_job_is_cut(const struct shmnd_job *job)
     return job->moved < job->to.total;
 }
 
-/* Claims and copies chunks until none is left, or a piece is copied. */
+/* Claims and copies chunks until none is left or a piece has been copied. */
 static inline uint32_t shmnd_run_chunks(struct shmnd_peer *peer, struct shmnd_job *job,
                                         bool reading)
 {
@@ -201,7 +200,7 @@ static inline uint32_t shmnd_run_chunks(struct shmnd_peer *peer, struct shmnd_jo
         shmnd_spans_cut(&job->from, off, n, &from);
         uint32_t status = shmnd_move(peer, &to, &from);
         if (status != SHMND_SUCCESS)
-            return status; /* the chunks stay claimed and undone; the connection ends */
+            return status; /* the chunks stay claimed and uncounted; the connection ends */
         job->piece += n;
         SHMND_KILL_POINT("chunk-copied");
         shmnd_chunks_count_done(job->share, claim.count);

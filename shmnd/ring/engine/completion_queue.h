@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A completion queue: a private ring of completions, and the sets of queue
- * pairs that its owner checks.
+ * pairs that its owner polls.
  *
- * Completions of requests go into the ring when they happen, but those of silent
- * successes, which have none; those of receives
- * are made when the owner polls, straight from the link, and pass through the
- * ring only where order or a Notify asks for it.
+ * The completion of a request enters the ring when the request ends; a silent success has
+ * none. The completion of a receive is made when the owner polls, directly from the link,
+ * and passes through the ring only where order or a Notify requires it.
  *
- * Why it cannot overrun (invariant 5). Let R be all that the queue pairs of this
- * queue can have outstanding; the ring has room for `bound` + R completions, and
- * `bound` is at least `limit` + R. Whatever completes was outstanding before, so
- * only a post can make more of both together, and a post is accepted only while
- * there are at most `bound` in the ring. Those of a shared receive queue count
- * for R when they are taken: one at a time below `limit`, and at the end no more
- * than a link's ring holds.
+ * Why it cannot overrun (invariant 5). Let R be the number of requests and receives that
+ * the queue pairs of this queue can have outstanding. The ring has room for `bound` + R
+ * completions, and `bound` is at least `limit` + R. A completion was outstanding before, so
+ * only a post increases the sum of both, and a post is accepted only while at most `bound`
+ * completions are in the ring. A receive of a shared queue counts for R when a message
+ * takes it: one at a time below `limit`, and at teardown at most as many as a link's ring
+ * holds.
  */
 #ifndef SHMND_ENGINE_COMPLETION_QUEUE_H
 #define SHMND_ENGINE_COMPLETION_QUEUE_H
@@ -31,7 +30,7 @@ static inline bool shmnd_cq_has_room(const struct shmnd_cq *cq)
     return shmnd_cq_count(cq) < cq->limit;
 }
 
-/* May one more request be posted that completes here? */
+/* May another request be posted that completes here? */
 static inline bool shmnd_cq_admits(const struct shmnd_cq *cq)
 {
     return shmnd_cq_count(cq) <= cq->bound;
@@ -56,8 +55,8 @@ static inline bool shmnd_cqe_satisfies(const struct shmnd_cqe *e, uint32_t mode)
            (e->flags & SHMND_CQE_SOLICITED);
 }
 
-/* Does an unretrieved completion, newer than the last trigger, satisfy `mode`?
- * If so it becomes the trigger: it will satisfy no later Notify. */
+/* Does a completion in the ring that is newer than the last trigger satisfy `mode`? If so it
+ * becomes the trigger: it will satisfy no later Notify. */
 static inline bool shmnd_cq_trigger(struct shmnd_cq *cq, uint32_t mode)
 {
     uint64_t pos = cq->triggered_pos > cq->read_pos ? cq->triggered_pos : cq->read_pos;
@@ -70,7 +69,7 @@ static inline bool shmnd_cq_trigger(struct shmnd_cq *cq, uint32_t mode)
     return false;
 }
 
-/* ---- which queue pairs to look at ---------------------------------------------- */
+/* ---- the queue pairs to poll ---------------------------------------------------- */
 
 static inline bool *shmnd_cq_active_flag(const struct shmnd_cq *cq, struct shmnd_qp *qp)
 {
@@ -109,8 +108,8 @@ static inline void shmnd_cq_deactivate(struct shmnd_cq *cq, struct shmnd_qp *qp)
 
 /* ---- requests that wait for the peer ------------------------------------------------ */
 
-/* A queue pair whose requests can go on only when the peer does something needs no look at
- * every poll where the peer marks it then (SYNC credit and SYNC ready): it is parked. */
+/* A queue pair whose requests can only continue when the peer acts is parked, if the peer marks it
+ * then (SYNC credit and SYNC ready): polls skip it until the mark. */
 
 static inline bool shmnd_cq_is_hot(const struct shmnd_cq *cq, const struct shmnd_qp *qp)
 {
@@ -120,8 +119,8 @@ static inline bool shmnd_cq_is_hot(const struct shmnd_cq *cq, const struct shmnd
     return hot;
 }
 
-/* `wanted`: the peer was asked to tell of receives, room and messages taken before all of
- * these were checked just now, so a mark comes for what has happened since. */
+/* `wanted`: `wants_credit` was set before the receives, the room and the taken messages of the peer
+ * were checked just now, so the peer marks the queue pair for every change since. */
 static inline bool shmnd_cq_may_park(const struct shmnd_cq *cq, const struct shmnd_qp *qp,
                                      bool wanted)
 {
@@ -156,7 +155,7 @@ static inline uint32_t shmnd_qp_bit(const struct shmnd_cq *cq, const struct shmn
     return cq == qp->receive_cq ? qp->receive_bit : qp->initiator_bit;
 }
 
-/* From now on the queue checks `qp`. The arrays have room (the caller's). */
+/* Adds `qp` to the queue pairs that the queue polls. The caller has made room in the arrays. */
 static inline void shmnd_cq_join(struct shmnd_cq *cq, struct shmnd_qp *qp)
 {
     for (uint32_t i = 0; i < cq->link_count; i++)
@@ -168,7 +167,7 @@ static inline void shmnd_cq_join(struct shmnd_cq *cq, struct shmnd_qp *qp)
     cq->bit_words = words > cq->bit_words ? words : cq->bit_words;
     if (cq->link_count == SHMND_DIRECT_LINKS + 1)
         shmnd_bell_use_bitmap(cq->arming.bell, true);
-    cq->polls = UINT32_MAX / 2; /* sweep at the next poll */
+    cq->polls = UINT32_MAX / 2; /* the next poll polls all links */
 }
 
 static inline void shmnd_cq_leave(struct shmnd_cq *cq, struct shmnd_qp *qp)
@@ -188,12 +187,12 @@ static inline void shmnd_cq_leave(struct shmnd_cq *cq, struct shmnd_qp *qp)
         }
     }
     if (cq->link_count <= SHMND_DIRECT_LINKS && shmnd_relaxed32(&cq->arming.bell->use_bitmap)) {
-        shmnd_cq_unpark_all(cq); /* no marks come any more */
+        shmnd_cq_unpark_all(cq); /* peers set no marks from now on */
         shmnd_bell_use_bitmap(cq->arming.bell, false);
     }
 }
 
-/* It has something that only polling finishes. */
+/* Does only polling finish an operation of this queue pair? */
 static inline bool shmnd_qp_wants_polls(const struct shmnd_qp *qp)
 {
     return qp->wq_head != qp->wq_tail || qp->rx_stalled || qp->rx_open || qp->rx_told ||

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a queue pair keeps its counters: the few moments at which its numbers change.
+ * Updates of a queue pair's counters, one function for each event that is counted.
  *
- * Called by whoever holds the queue pair, where it has just changed what it counts for
- * itself; counters.h says why stores are all it takes.
+ * Called under the lock of the queue pair, just after its private number has changed;
+ * counters.h explains why plain stores are sufficient.
  */
 #ifndef SHMND_ENGINE_COUNT_H
 #define SHMND_ENGINE_COUNT_H
@@ -16,7 +16,7 @@ static inline void shmnd_qp_enter(struct shmnd_qp *qp, enum shmnd_qp_state state
     shmnd_put64(&qp->counters->state, state);
 }
 
-/* One more message is on its way. */
+/* A message was sent. */
 static inline void shmnd_count_sent(struct shmnd_qp *qp, uint64_t bytes)
 {
     shmnd_put64(&qp->counters->sent, qp->messages);
@@ -35,19 +35,19 @@ static inline void shmnd_count_posted(struct shmnd_qp *qp)
     shmnd_put64(&qp->counters->posted, qp->own.posted - qp->posted_base);
 }
 
-/* A message was taken to its end. */
+/* A message was received completely. */
 static inline void shmnd_count_received(struct shmnd_qp *qp, uint64_t bytes)
 {
     shmnd_counters_add(&qp->counters->received_bytes, bytes);
 }
 
-/* The initiator's queue became longer or shorter. */
+/* The length of the initiator queue changed. */
 static inline void shmnd_count_requests(struct shmnd_qp *qp)
 {
     shmnd_put64(&qp->counters->outstanding, qp->wq_tail - qp->wq_head);
 }
 
-/* The oldest request waits for a receive since then; 0: it does not, or not any more. */
+/* The oldest request has waited for a receive since `since_ns`; 0: it does not wait. */
 static inline void shmnd_count_waiting(struct shmnd_qp *qp, struct shmnd_wqe *oldest,
                                        uint64_t since_ns)
 {
@@ -57,7 +57,7 @@ static inline void shmnd_count_waiting(struct shmnd_qp *qp, struct shmnd_wqe *ol
     shmnd_put64(&qp->counters->waiting_ns, since_ns);
 }
 
-/* A Read or Write moved its bytes. */
+/* A Read or Write copied its bytes. */
 static inline void shmnd_count_rdma(struct shmnd_qp *qp, uint8_t type, uint64_t bytes)
 {
     bool reading = type == SHMND_READ;
@@ -65,14 +65,14 @@ static inline void shmnd_count_rdma(struct shmnd_qp *qp, uint8_t type, uint64_t 
     shmnd_counters_add(reading ? &qp->counters->read_bytes : &qp->counters->written_bytes, bytes);
 }
 
-/* A request ended otherwise than with ND_SUCCESS. */
+/* A request ended with another status than ND_SUCCESS. */
 static inline void shmnd_count_failure(struct shmnd_qp *qp, uint32_t status)
 {
     shmnd_counters_add(&qp->counters->failures, 1);
     shmnd_put64(&qp->counters->status, status);
 }
 
-/* A receive did. */
+/* A receive ended with another status than ND_SUCCESS. */
 static inline void shmnd_count_unfilled(struct shmnd_qp *qp, uint32_t status)
 {
     shmnd_counters_add(&qp->counters->unfilled, 1);

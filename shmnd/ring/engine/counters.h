@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keeping a set of counters: what others may read of a queue pair while it works, hangs, or is
- * stopped. A reader asks nobody and holds nobody up.
+ * The counters of a queue pair, which other processes can read while its process works,
+ * hangs, or is stopped. A reader needs no cooperation of the owner and never delays it.
  *
- * Each word has one writer, who stores it relaxed where it changes the number that it
- * keeps for itself. On the way of a message that is a store or two to a line that no
- * other process writes and that is in this core's cache unless somebody has just
- * looked; there is no fence, no lock, and no question whether anybody looks.
+ * Each word has one writer, which stores it relaxed where it changes the private number
+ * that the word mirrors. For a message that is a store or two to a line that no other
+ * process writes and that is in this core's cache unless a reader has just loaded it; there
+ * is no fence, no lock, and no test whether there is a reader.
  *
- * Words are true one by one, as of some moment each; two of them need not be of the
- * same one. Only whose words they are must not be mixed up, for a set of counters is used again:
+ * Each word is correct at some moment by itself; two words need not be of the same moment.
+ * But since a set of counters is reused, a reader must not mix the words of two uses:
  *
- * Argument for SYNC counters. The name is taken away before the words of another use are
- * written, with a fence between, and given after them, with release. A reader takes
- * the name with acquire, reads, fences, and takes it again: two equal names that are
- * not 0 mean that all words between are of that one use, since no name comes twice. A
- * death in between leaves a name of 0, or a set of counters that is whole. Serves invariant 1:
- * the owner decides nothing by what stands here.
+ * Argument for SYNC counters. The owner clears the name before it writes the words of another
+ * use, with a fence between, and stores the new name after them with release. A reader loads
+ * the name with acquire, loads the words, fences, and loads the name again. Two equal names
+ * other than 0 mean that all words between belong to that use, since a name never returns. If
+ * the owner dies in between, the name is 0 or the set is complete. Serves invariant 1: the
+ * owner bases no decision on the shared words.
  */
 #ifndef SHMND_ENGINE_COUNTERS_H
 #define SHMND_ENGINE_COUNTERS_H
@@ -29,11 +29,11 @@
 
 static inline void shmnd_counters_add(shmnd_word64 *w, uint64_t n)
 {
-    /* relaxed, and in two steps: nobody else writes it */
+    /* relaxed, and in two steps: the word has no other writer */
     shmnd_put64(w, shmnd_relaxed64(w) + n);
 }
 
-/* Nobody is counted here any more. */
+/* Ends the current use of the set. */
 static inline void shmnd_counters_close(struct shmnd_counters *t)
 {
     shmnd_put64(&t->name, 0);
@@ -41,7 +41,7 @@ static inline void shmnd_counters_close(struct shmnd_counters *t)
     shmnd_stores_before();
 }
 
-/* Empties it for another use. The caller writes what is known of that, then names it. */
+/* Clears the set for another use. The caller fills in the identity of that use, then names it. */
 static inline void shmnd_counters_clear(struct shmnd_counters *t)
 {
     shmnd_counters_close(t);
@@ -58,14 +58,14 @@ static inline void shmnd_counters_open(struct shmnd_counters *t, uint64_t name)
 
 /* ---- a reader ------------------------------------------------------------------------ */
 
-/* Whose counters it is; 0: nobody's. */
+/* The name of the current use; 0: free. */
 static inline uint64_t shmnd_counters_name(const struct shmnd_counters *t)
 {
     /* SYNC counters: acquire, pairs with release in shmnd_counters_open() */
     return shmnd_acquire64(&t->name);
 }
 
-/* After reading: was it that one's all the time? */
+/* After reading: did the set belong to the same use throughout? */
 static inline bool shmnd_counters_still(const struct shmnd_counters *t, uint64_t name)
 {
     /* SYNC counters: fence, pairs with the fence in shmnd_counters_close() */
@@ -73,7 +73,7 @@ static inline bool shmnd_counters_still(const struct shmnd_counters *t, uint64_t
     return shmnd_relaxed64(&t->name) == name;
 }
 
-/* Copies the words out. False: it is nobody's, or was given to another one meanwhile. */
+/* Copies the words out. False: the set is free, or its use has changed meanwhile. */
 static inline bool shmnd_counters_read(const struct shmnd_counters *t, uint64_t *out)
 {
     const shmnd_word64 *words = (const shmnd_word64 *)t;

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Polling a completion queue: what its owner checks, and in which order
- * completions come out.
+ * Polling a completion queue: which links its owner polls, and the order of the
+ * completions.
  *
- * A few links are checked one by one. Beyond SHMND_DIRECT_LINKS producers set
- * a bit, and only the links with a bit are visited; the last few that had
- * something stay "hot": they are polled directly and their bits are left set,
- * so a busy link costs its producer no write to the bitmap. A poll costs what
- * the busy links cost, not the connected ones.
+ * Up to SHMND_DIRECT_LINKS links are polled one by one. With more links, producers set a
+ * bit, and only the links with a bit are polled. The last few links that had a message are
+ * "hot": they are polled directly and their bits are left set, so the producer of a busy
+ * link does not write the bitmap. The cost of a poll depends on the number of busy links,
+ * not on the number of connected ones.
  *
- * Service is fair. A visit takes at most SHMND_SHARE messages of a link, and the next one begins
- * behind the link visited last, in this poll or the next, whatever `max` is. Messages that pass
- * through the ring are taken only as far as this poll can return them, so that none waits there
- * behind the next ones of a busy link. When the ring fills `out`, links that have a message join
- * the active ones. Those have turns of their own: the next poll begins behind the link that was
- * the last to deliver, and takes one message even if completions of requests fill `out`. So a
- * message is taken within two rounds, a round being one visit of each link that has something.
+ * Polling is fair. A visit takes at most SHMND_SHARE messages of a link, and the next visit
+ * begins at the link after the last one visited, in this poll or the next, whatever `max` is.
+ * Messages that pass through the ring are taken only as far as this poll can return them, so
+ * that a message of another link does not wait in the ring behind those of a busy one. When
+ * completions from the ring fill `out`, links that have a message join the active ones. These
+ * take turns as well: the next poll begins after the link that delivered last, and takes one
+ * message even if completions of requests fill `out`. So a message is taken within two rounds,
+ * where a round is one visit of each link that has a message.
  *
- * Causality (consume.h): while a request waits on any of the queue's links, all
- * completions go through the ring. With none waiting and the ring empty, a message
- * can have been caused by nothing that is still to be told, and is taken directly.
+ * Causality (consume.h): while a request of any of the queue's links is pending, all
+ * completions go through the ring. With no request pending and the ring empty, no completion
+ * that could have caused a message is outstanding, and the message is taken directly.
  */
 #ifndef SHMND_ENGINE_POLLING_H
 #define SHMND_ENGINE_POLLING_H
@@ -28,13 +29,13 @@
 #include "teardown/connection.h"
 
 #define SHMND_SWEEP_POLLS 4096u
-/* Messages that a link delivers in one visit at most, if it is not the only one. */
+/* The most messages that a link delivers in one visit, if it is not the only one. */
 #define SHMND_SHARE 16u
-/* So often queue pairs that wait for their peers are tended though no mark came: for their time,
- * for a peer that died, and for one whose mark another peer has wiped away. */
+/* How often parked queue pairs are progressed without a mark: for their time-outs, for peers that
+ * died, and for marks that another peer has cleared. */
 #define SHMND_PARKED_LOOK_NS (10ull * 1000 * 1000)
 
-/* What a poll could not do itself. */
+/* A job or mapping that a poll leaves to its caller. */
 struct shmnd_todo {
     struct shmnd_qp *qp;
     enum shmnd_progress what;
@@ -48,7 +49,7 @@ static inline void shmnd_todo_set(struct shmnd_todo *todo, struct shmnd_qp *qp,
         *todo = (struct shmnd_todo){qp, what, receiving};
 }
 
-/* Progress of one queue pair; jobs are left for the caller. */
+/* Makes progress on one queue pair; jobs are left to the caller. */
 static inline void shmnd_qp_tend(struct shmnd_qp *qp, uint64_t now_ns, struct shmnd_todo *todo)
 {
     enum shmnd_progress p = shmnd_qp_progress(qp, now_ns);
@@ -59,12 +60,12 @@ static inline void shmnd_qp_tend(struct shmnd_qp *qp, uint64_t now_ns, struct sh
     shmnd_todo_set(todo, qp, p, receiving);
 }
 
-/* What one poll has found so far, and what each link may still deliver to it. */
+/* The state of one poll: the completions found, and how many messages each link may deliver. */
 struct shmnd_poll {
     struct shmnd_cqe *out;
     uint32_t max, n;
-    uint32_t share; /* messages of one visit at most; 0: none, the link waits for its turn */
-    uint64_t fill;  /* entries that the queue's ring may hold through messages */
+    uint32_t share; /* the most messages of one visit; 0: none, the link waits for its turn */
+    uint64_t fill;  /* messages may enter the queue's ring while it has fewer entries */
     bool direct;    /* messages may go to `out` without passing through the ring */
     struct shmnd_todo *todo;
 };
@@ -76,15 +77,15 @@ static inline uint32_t shmnd_qp_take_into_ring(struct shmnd_qp *qp, uint32_t mos
     uint32_t n = 0;
     while (n < most && shmnd_cq_count(cq) < fill && shmnd_cq_has_room(cq) && shmnd_qp_take_one(qp))
         n++;
-    /* Its bit was taken and its turn as a hot link may pass before it is visited again. */
+    /* Its bit was cleared, and it may cease to be hot before it is visited again. */
     if ((most == 0 || !shmnd_cq_has_room(cq) || cq->link_count > SHMND_DIRECT_LINKS) &&
         shmnd_rx_is_ready(qp))
         qp->rx_stalled = true;
     return n;
 }
 
-/* Visits one link and returns the number of messages taken. They go to `out` when no completion
- * stands before them. */
+/* Polls one link and returns the number of messages taken. They go to `out` if no completion
+ * must precede them. */
 static inline uint32_t shmnd_cq_visit(struct shmnd_cq *cq, struct shmnd_qp *qp,
                                       struct shmnd_poll *p)
 {
@@ -109,8 +110,8 @@ static inline uint32_t shmnd_cq_visit(struct shmnd_cq *cq, struct shmnd_qp *qp,
     return n;
 }
 
-/* Visits links in turn, beginning behind the last one visited, until `out` is full. When the ring
- * has filled it already, those that have messages join the active ones, which have their turns. */
+/* Polls links in turn, beginning after the last one visited, until `out` is full. When completions
+ * from the ring have filled it, links that have messages join the active ones. */
 static inline void shmnd_cq_serve(struct shmnd_cq *cq, struct shmnd_qp *const *links,
                                   uint32_t count, struct shmnd_poll *p)
 {
@@ -142,7 +143,7 @@ static inline void shmnd_cq_make_hot(struct shmnd_cq *cq, struct shmnd_qp *qp, s
         return;
     uint32_t bit = shmnd_qp_bit(cq, old);
     shmnd_marks_take(cq->arming.marks, bit / 64, 1ull << (bit % 64));
-    shmnd_cq_visit(cq, old, p); /* what came before its bit was taken */
+    shmnd_cq_visit(cq, old, p); /* messages published before its bit was cleared */
 }
 
 static inline uint64_t shmnd_cq_ready_bits(const struct shmnd_cq *cq, uint32_t word)
@@ -190,9 +191,9 @@ static inline void shmnd_cq_sweep(struct shmnd_cq *cq, struct shmnd_poll *p)
             shmnd_cq_visit(cq, cq->links[i], p);
 }
 
-/* Requests in progress, stalled and closing links. True: a request waits, so
- * receives must not overtake its completion. The next poll begins behind the link that took
- * the last of the room. */
+/* Makes progress on pending requests, and on stalled and closing links. True: a request is
+ * pending, so receives must not overtake its completion. The next poll begins after the link that
+ * delivered last. */
 static inline bool shmnd_cq_tend_active(struct shmnd_cq *cq, struct shmnd_poll *p, bool parking)
 {
     bool waiting = false;
@@ -204,7 +205,7 @@ static inline bool shmnd_cq_tend_active(struct shmnd_cq *cq, struct shmnd_poll *
     uint32_t at = cq->active_turn, next = at;
     uint64_t queued = shmnd_cq_count(cq);
     if (p->fill <= queued)
-        p->fill = queued + 1; /* completions of requests keep no message out */
+        p->fill = queued + 1; /* one message gets in even if completions of requests fill `out` */
     for (uint32_t k = cq->active_count; k > 0 && cq->active_count; k--) {
         if (at >= cq->active_count)
             at = 0;
@@ -215,7 +216,7 @@ static inline bool shmnd_cq_tend_active(struct shmnd_cq *cq, struct shmnd_poll *
             next = at + 1;
         waiting = waiting || qp->wq_head != qp->wq_tail;
         if (!shmnd_qp_wants_polls(qp))
-            shmnd_cq_deactivate(cq, qp); /* and the last one has its place */
+            shmnd_cq_deactivate(cq, qp); /* the last active one moves to its place */
         else if (parking && shmnd_cq_may_park(cq, qp, wanted))
             shmnd_cq_park(cq, qp);
         else
@@ -225,8 +226,8 @@ static inline bool shmnd_cq_tend_active(struct shmnd_cq *cq, struct shmnd_poll *
     return waiting || cq->parked_count;
 }
 
-/* Up to `max` completions, oldest first. `todo` says what must be run or mapped
- * before every link was visited; then poll again. Never waits. */
+/* Returns up to `max` completions, oldest first. If `todo` names a job or a mapping, the caller
+ * executes it and polls again. Never waits. */
 static inline uint32_t shmnd_cq_poll(struct shmnd_cq *cq, struct shmnd_cqe *out, uint32_t max,
                                      struct shmnd_todo *todo)
 {
@@ -245,19 +246,19 @@ static inline uint32_t shmnd_cq_poll(struct shmnd_cq *cq, struct shmnd_cqe *out,
     return p.n + shmnd_cq_pop(cq, out + p.n, max - p.n);
 }
 
-/* What ends without ringing anybody: a copy that the other side makes, or another thread. */
+/* Does an operation here end without a wake-up, by a copy of the peer or of another thread? */
 static inline bool shmnd_qp_ends_unheard(const struct shmnd_qp *qp)
 {
     return qp->going_down || qp->flush_pending || qp->rx_unbinding || shmnd_tx_awaits_peer(qp);
 }
 
-/* Is a copy left in pieces here, that the next poll continues? */
+/* Is a piece of a copy left, which the next poll runs? */
 static inline bool shmnd_qp_has_copy(const struct shmnd_qp *qp)
 {
     return (qp->tx_busy && !qp->tx_started) || shmnd_rx_is_prepared(qp);
 }
 
-/* The same of any queue pair of this queue. */
+/* The same for any queue pair of this queue. */
 static inline bool shmnd_cq_has_copy(const struct shmnd_cq *cq)
 {
     bool some = false;
@@ -266,8 +267,9 @@ static inline bool shmnd_cq_has_copy(const struct shmnd_cq *cq)
     return some;
 }
 
-/* When a request in progress wants a poll without a ring: now for a copy that is left in
- * pieces, `soon_ns` from now for what ends unheard, and for a Send that waits for a receive when its time is over. 0: no such thing. */
+/* When this queue must be polled although no doorbell rings: now for a copy of which a piece is
+ * left, in `soon_ns` for an operation that ends without a wake-up, and at its time-out for a Send
+ * that waits for a receive. 0: there is no such time. */
 static inline uint64_t shmnd_cq_due_ns(const struct shmnd_cq *cq, uint64_t soon_ns)
 {
     uint64_t due = 0;
@@ -281,15 +283,15 @@ static inline uint64_t shmnd_cq_due_ns(const struct shmnd_cq *cq, uint64_t soon_
         else if (shmnd_qp_ends_unheard(qp))
             at = shmnd_now_ns() + soon_ns;
         else if (qp->wq_head != qp->wq_tail && w->since_ns)
-            at = w->since_ns + qp->rnr_ns + SHMND_COARSE_STEP_NS; /* when that clock says so */
+            at = w->since_ns + qp->rnr_ns + SHMND_COARSE_STEP_NS; /* a step of the coarse clock */
         if (at && (!due || at < due))
             due = at;
     }
     return due;
 }
 
-/* Takes all that arrived into the ring: for Notify, Resize and a queue about to
- * sleep, which must know what there is. */
+/* Takes all messages that arrived into the ring: for Notify, Resize and a thread about to sleep,
+ * which need the number of completions. */
 static inline void shmnd_cq_gather(struct shmnd_cq *cq, struct shmnd_todo *todo)
 {
     struct shmnd_poll p = {NULL, 0, 0, UINT32_MAX, UINT64_MAX, false, todo};

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Telling the other side: waking its consumer, waking a Send of its that waits,
- * showing what a batch held back, and the first word of going down.
+ * Notifying the other side: waking its consumer, waking its pending Sends, publishing
+ * a batch, and beginning the teardown of a connection.
  *
- * Called by either half of a queue pair, after it published what the other side
- * is to see. Never waits: a doorbell that cannot take another ring needs none.
+ * Called by either half of a queue pair after it published a change for the other side.
+ * Never waits: a doorbell that is full has woken its consumer already.
  *
- * Argument for SYNC closing. The sender publishes a slot, fences, then reads
- * the other side's `closing`; the closer sets `closing`, fences, then checks
- * the ring for the last time. At least one sees the other: a Send that found
- * `closing` unset is in the ring when the closer takes what arrived.
+ * Argument for SYNC closing. The sender publishes a slot, fences, then loads the other
+ * side's `closing`; the closing side sets `closing`, fences, then checks the ring for the
+ * last time. At least one sees the other's store: a message whose sender found `closing`
+ * unset is in the ring when the closing side takes the messages that arrived.
  *
- * A batch holds small messages and receives back: they are written, and shown together.
- * It is a hint and never stands in the way: what it holds is shown when it is submitted,
- * when its ring is full, when a message comes that takes more than the ring, by a Flush
- * and a disconnect, by a call that fails, and by any poll of a queue of the queue pair,
- * so whoever waits for a completion does not wait for ever.
+ * A batch defers small messages and receives: they are written one by one and published
+ * together. It is a hint and never blocks progress: its contents are published when it is
+ * submitted, when its ring is full, by a message that needs more than the ring, by a Flush or
+ * a disconnect, by a call that fails, and by any poll of a queue of the queue pair, so a
+ * thread that waits for a completion never waits for an unpublished request.
  */
 #ifndef SHMND_ENGINE_WAKE_H
 #define SHMND_ENGINE_WAKE_H
@@ -24,7 +24,7 @@
 
 /* ---- waking the other side ----------------------------------------------------------- */
 
-/* After the caller's publication: fence, then mark and ring as asked. */
+/* After the caller has published: fences, then marks the link and rings if the bell requires it. */
 static inline void shmnd_notify_receiver(struct shmnd_qp *qp, bool solicited)
 {
     struct shmnd_link_end *l = &qp->link;
@@ -48,8 +48,8 @@ static inline void shmnd_notify_initiator(struct shmnd_qp *qp)
         shmnd_ring_doorbell(qp->peer->doorbell);
 }
 
-/* A message that was sent waits for a call of the peer, which may sleep for another event, or poll
- * another queue. */
+/* A message that was sent needs a call of the peer, which may be sleeping for another event or
+ * polling another queue. */
 static inline void shmnd_ask_receiver(struct shmnd_qp *qp)
 {
     struct shmnd_link_end *l = &qp->link;
@@ -59,7 +59,7 @@ static inline void shmnd_ask_receiver(struct shmnd_qp *qp)
         shmnd_ring_doorbell(qp->peer->doorbell);
 }
 
-/* After returning space or posting a receive: does a Send over there wait? */
+/* After space was returned or a receive posted: wakes the peer if one of its Sends waits. */
 static inline void shmnd_notify_waiting_sender(struct shmnd_qp *qp)
 {
     /* SYNC credit: fence, pairs with the fence in shmnd_tx_want_credit() */
@@ -68,10 +68,10 @@ static inline void shmnd_notify_waiting_sender(struct shmnd_qp *qp)
         shmnd_notify_initiator(qp);
 }
 
-/* ---- what a batch holds back ---------------------------------------------------------- */
+/* ---- batches -------------------------------------------------------------------------- */
 
-/* Shows it, by one store for all messages and one for all receives, each with one look at
- * whom to wake. Sends that were proven complete at the next look (shmnd_tx_retire). */
+/* Publishes the batch, by one store for all messages and one for all receives, each followed by
+ * one notification. Sends that have a receive complete at the next shmnd_tx_retire(). */
 static inline void shmnd_batch_show(struct shmnd_qp *qp)
 {
     if (qp->held) {
@@ -87,7 +87,7 @@ static inline void shmnd_batch_show(struct shmnd_qp *qp)
     }
 }
 
-/* Holds the message back that is written next. True when it is the first. */
+/* Defers the message that is written next. True when it is the first of the batch. */
 static inline bool shmnd_batch_hold(struct shmnd_qp *qp, bool solicited)
 {
     bool first = !qp->held;
@@ -101,9 +101,9 @@ static inline bool shmnd_batch_hold(struct shmnd_qp *qp, bool solicited)
     return first;
 }
 
-/* ---- the beginning of the end -------------------------------------------------------- */
+/* ---- the beginning of teardown -------------------------------------------------------- */
 
-/* The connection ends: nothing new begins, and teardown.h continues from here. */
+/* Begins to end the connection: no new operation begins, and teardown.h continues. */
 static inline void shmnd_qp_go_down(struct shmnd_qp *qp, enum shmnd_link_state state,
                                     uint32_t head_status)
 {

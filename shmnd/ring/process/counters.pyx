@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""Counters: what an adapter tells of itself to whoever may look, and how to look.
+"""Counters: the statistics that an adapter publishes, and their reader.
 
-An adapter keeps one for each of its queue pairs in segments that only it can write. The data plane
-counts there as it goes (counters.h); nobody asks the process anything, so a look works as well
-while it hangs or is stopped.
+An adapter has a set of counters for each of its queue pairs, in segments that only it can write.
+The data plane updates them (counters.h). A reader only maps the memory, so it works also while the
+process hangs or is stopped.
 """
 
 import socket
@@ -17,7 +17,7 @@ from shmnd.ring.shared_memory.segment cimport Segment
 
 from shmnd.status import Status, error
 
-# Of an adapter's first segment, with its head; later ones hold twice as many as the one before.
+# Sets in an adapter's first segment, after its head; each further segment has twice as many.
 cdef uint64_t _FIRST_ENTRIES = 63
 cdef uint64_t _MOST_ENTRIES = 4095
 
@@ -71,7 +71,7 @@ cdef class CounterTable:
         self._owner = c.getpid()
 
     def open(self, place: int) -> None:
-        """Make the first segment. `place` stands for where processes of the namespace meet."""
+        """Create the first segment. `place` identifies where processes of the namespace meet."""
         if self._pages is None or self._head != NULL:
             raise TypeError("counters are opened once")
         self._place = place
@@ -100,9 +100,7 @@ cdef class CounterTable:
         return page
 
     cdef tuple take(self):
-        """The place of a set of counters that nobody uses: its segment, which must be held, and
-        offset.
-        """
+        """Return a free set of counters: its segment, which the caller must keep, and offset."""
         if not self._free:
             page = self._grow("Adapter.create_queue_pair")
             try:
@@ -115,19 +113,19 @@ cdef class CounterTable:
         return self._free.pop()
 
     cdef name(self, c.shmnd_counters *counters):
-        """Let others see a set of counters that was cleared."""
+        """Publish a set of counters that was cleared, under a new name."""
         self._names += 1
         c.shmnd_put64(&counters.since_ns, time.time_ns())
         c.shmnd_counters_open(counters, self._names)
 
     cdef void give_back(self, tuple place, c.shmnd_counters *counters) noexcept:
-        """Its queue pair is gone. A forked child has nothing to give back."""
+        """Free the set of a queue pair that was released. A forked child frees nothing."""
         if c.getpid() == self._owner:
             c.shmnd_counters_close(counters)
             if self._head != NULL:
                 self._free.append(place)
 
-    # -- the adapter's own --
+    # -- counters of the adapter --
 
     cdef bint _counts(self) noexcept:
         return self._head != NULL and c.getpid() == self._owner
@@ -152,7 +150,7 @@ cdef class CounterTable:
                 for number, page in enumerate(self._pages)]
 
     def close(self) -> None:
-        """Return out no more; what is in use stays mapped until its queue pair is dropped."""
+        """Free the segments; one that is in use stays mapped until its queue pair is released."""
         self._head = NULL
         for page in self._pages:
             (<Segment>page).close_fd()
@@ -161,8 +159,8 @@ cdef class CounterTable:
 
 
 cdef class CountersView:
-    """Somebody's segment of counters, mapped here to be read. What stands in it is not trusted: it
-    may be any numbers, and nothing worse."""
+    """A counter segment of any process, mapped here to be read. Its contents are not trusted: they
+    are reported as numbers and used for nothing else."""
 
     def __cinit__(self, Segment segment not None) -> None:
         cdef c.shmnd_counters_head *head = <c.shmnd_counters_head *>segment.base
@@ -175,11 +173,11 @@ cdef class CountersView:
         version = c.shmnd_acquire32(&head.version)
         if head.magic != c.SHMND_COUNTERS_MAGIC or version != c.SHMND_LAYOUT_VERSION:
             raise error(Status.INTERNAL_ERROR, "CountersView",
-                        f"no counters of version {c.SHMND_LAYOUT_VERSION}, "
-                        f"but of version {version}")
+                        f"the counters have version {version}, "
+                        f"this process reads version {c.SHMND_LAYOUT_VERSION}")
         self.segment = segment
         self._head = head
-        # The segment's size is sealed, what the head says of itself is not. None of ours has more.
+        # The segment's size is sealed; the number in the head is not and could be anything.
         self.entries = <Py_ssize_t>min(room - 1, _MOST_ENTRIES)
 
     @property
@@ -189,26 +187,26 @@ cdef class CountersView:
 
     @property
     def pid(self) -> int:
-        """Of its process, as that knows itself; of another PID namespace it may be another one."""
+        """The PID of its process, in that process's own PID namespace."""
         return self._head.pid
 
     @property
     def place(self) -> int:
-        """What stands for the place where processes of its namespace meet."""
+        """The number for the place where processes of its namespace meet."""
         return self._head.place
 
     @property
     def number(self) -> int:
-        """Which of the adapter's segments this is."""
+        """The index of this segment among the adapter's counter segments."""
         return self._head.number
 
     @property
     def since_ns(self) -> int:
-        """When it was made, by the wall clock."""
+        """The wall-clock time of its creation."""
         return self._head.since_ns
 
     def head(self) -> dict:
-        """What is counted for the whole adapter, in its first segment."""
+        """Return the counters of the whole adapter, which are in its first segment."""
         cdef c.shmnd_counters_head *h = self._head
         return dict(zip(HEAD_FIELDS, (
             c.shmnd_relaxed64(&h.regions), c.shmnd_relaxed64(&h.region_bytes),
@@ -216,7 +214,7 @@ cdef class CountersView:
             c.shmnd_relaxed64(&h.notifies))))
 
     def read(self, Py_ssize_t index) -> dict | None:
-        """One counters; None when nobody uses it, or it is given to another one just now."""
+        """Return one set of counters; None if it is free, or its use changed while it was read."""
         cdef uint64_t words[32]
         cdef c.shmnd_counters *counters
         if not 0 <= index < self.entries:
@@ -230,6 +228,6 @@ cdef class CountersView:
         return found
 
     def pairs(self) -> dict:
-        """All counters that are in use, by their index."""
+        """Return all sets of counters that are in use, by index."""
         found = ((i, self.read(i)) for i in range(self.entries))
         return {i: counters for i, counters in found if counters is not None}

@@ -2,11 +2,11 @@
 
 from libc.stdint cimport uint32_t
 
-# How many forks lie between this process and the one that was started: what was made before the
-# last one belongs to the parent.
+# The number of forks between the process that was started first and this one. An object that was
+# made with a smaller number belongs to a parent.
 cdef uint32_t forks
 
-# Of what has not come through its `__init__`: no process may use it.
+# The number of an object whose `__init__` has not finished: no process may use it.
 cdef uint32_t NOT_MADE
 
 cdef object whose(uint32_t born, str call)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""Whose an object is: it notes `forks` when it is made, and refuses where that has grown."""
+"""The process that an object belongs to: an object stores `forks` when it is made, and refuses to
+work where the number has grown since."""
 
 import os
 
@@ -13,7 +14,7 @@ cdef uint32_t NOT_MADE = 0xFFFFFFFF
 
 
 cdef object whose(uint32_t born, str call):
-    """The error of an object that this process cannot use: it is the parent's, or half-made."""
+    """Return the error of an object that this process cannot use: the parent's, or half-made."""
     if born == NOT_MADE:
         return error(Status.INVALID_HANDLE, call, "the object was not made by its adapter")
     return error(Status.DEVICE_REMOVED, call, IN_CHILD)

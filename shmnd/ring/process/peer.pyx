@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""What this process knows of a remote adapter, and the link to one of its queue pairs."""
+"""A remote adapter as this process sees it, and the link to one of its queue pairs."""
 
 import secrets
 
@@ -18,7 +18,7 @@ _BELL_SEGMENTS = 1 << 29
 
 
 cdef bint _reaches(c.shmnd_process *process, object probe) except -1:
-    """Find out by copying whether this process may copy another's private memory."""
+    """Return whether this process may copy another's private memory, by copying some."""
     cdef c.shmnd_spans to, from_
     cdef unsigned char got[16]
     if not isinstance(probe, (list, tuple)) or len(probe) != 2:
@@ -37,7 +37,7 @@ cdef bint _reaches(c.shmnd_process *process, object probe) except -1:
 
 
 cdef class PeerAdapter:
-    """A remote adapter: its segments mapped here, its doorbell, whether it lives."""
+    """A remote adapter: its segments mapped here, its doorbell, and whether it is alive."""
 
     def __cinit__(self):
         self._segments = {}
@@ -46,7 +46,7 @@ cdef class PeerAdapter:
         self.raw.process.pidfd = -1
 
     def __init__(self, uid: str, pid: int, doorbell_fd: int, pidfd: int, table: dict) -> None:
-        """With a `pidfd` of -1 its private memory is left alone."""
+        """With a `pidfd` of -1 its private memory is never accessed."""
         if self.uid is not None:
             raise TypeError("a peer adapter is made once")
         self.uid = uid
@@ -63,11 +63,11 @@ cdef class PeerAdapter:
 
     @property
     def vm(self) -> bool:
-        """Its private memory was reached from here, by a real copy."""
+        """Whether this process can copy its private memory; a real copy was tried."""
         return self.raw.vm
 
     def add_segment(self, seg: int, Segment segment not None) -> None:
-        """Take a segment of it over."""
+        """Add one of its segments, which is mapped here."""
         cdef c.shmnd_mapping mapping
         mapping.base = (<Segment>segment).base
         mapping.bytes = (<Segment>segment).size
@@ -76,7 +76,8 @@ cdef class PeerAdapter:
                         f"segment {seg} of adapter {self.uid} came twice")
         mapping.read_only = not segment.writable
         if c.SHMND_FIRST_MARKS_SEGMENT <= seg < c.SHMND_FIRST_TABLE_SEGMENT and mapping.read_only:
-            # Tables and bells are read, and data may be; a store to marks would end us here.
+            # Tables and bells are only read, and data may be; a store to read-only marks would end
+            # this process.
             raise error(Status.INTERNAL_ERROR, "PeerAdapter.add_segment",
                         f"segment {seg} of adapter {self.uid} cannot be written to")
         if c.SHMND_FIRST_TABLE_SEGMENT <= seg < c.SHMND_FIRST_BELL_SEGMENT:
@@ -89,7 +90,7 @@ cdef class PeerAdapter:
         if table >= c.SHMND_TABLE_SEGMENTS \
                 or mapping.bytes < c.SHMND_TABLE_ENTRIES * sizeof(c.shmnd_grant):
             raise error(Status.INTERNAL_ERROR, "PeerAdapter.add_segment",
-                        f"table {table} of {mapping.bytes} bytes makes no sense")
+                        f"table {table} of {mapping.bytes} bytes is malformed")
         self.raw.tables[table] = mapping
 
     cdef _add_data(self, uint64_t seg, c.shmnd_mapping mapping):
@@ -98,7 +99,7 @@ cdef class PeerAdapter:
         if seg >= count:
             if seg > <uint64_t>count + (1 << 20):
                 raise error(Status.INTERNAL_ERROR, "PeerAdapter.add_segment",
-                            f"segment number {seg} makes no sense")
+                            f"segment number {seg} is malformed")
             count = <uint32_t>seg + 16
             grown = PyMem_RawRealloc(self.raw.data, count * sizeof(mapping))
             if grown == NULL:
@@ -110,54 +111,54 @@ cdef class PeerAdapter:
         self.raw.data[seg] = mapping
 
     def remove_segment(self, seg: int) -> None:
-        """The owner gave it back. It is unmapped once no copy of ours may be in it."""
-        # Bells, marks and tables stay: queue pairs hold on to places in them for life.
+        """Unmap a segment that its owner released, once no copy of this process may be in it."""
+        # Bells, marks and tables stay: queue pairs keep pointers into them.
         segment = self._segments.pop(seg, None) if seg < c.SHMND_FIRST_MARKS_SEGMENT else None
         if segment is None:
             return
         self.raw.data[<uint64_t>seg].base = NULL
-        self.raw.unmapped += 1  # what was aimed into it is aimed anew before it runs
+        self.raw.unmapped += 1  # prepared copies resolve their addresses again before they run
         self._retired.append(segment)
         if self.jobs == 0:
             self._retired.clear()
 
     cdef Segment data_segment(self, uint32_t seg):
-        """A segment of its data that is mapped here now; None if there is none of that number."""
+        """Return its data segment of this number that is mapped here now; None without one."""
         return self._segments.get(seg) if seg < c.SHMND_FIRST_MARKS_SEGMENT else None
 
     def mark_dead(self) -> None:
-        """Its process is dead: whatever waits for it ends."""
+        """Record that its process is dead: all operations that wait for it end."""
         self.raw.dead = True
 
     @property
     def same_user(self) -> bool:
-        """Its process belongs to our own user, by the word of a broker that is so too."""
+        """Whether its process belongs to the same user, as a broker of that user reports."""
         return self.raw.process.pidfd >= 0
 
     def ring(self) -> None:
-        """Wake what waits in its process. Never waits."""
+        """Wake the waiters in its process. Never waits."""
         c.shmnd_ring_doorbell(self.raw.doorbell)
 
     def segment(self, seg: int):
-        """Return a segment of its data that is mapped here now."""
+        """Return its data segment of this number that is mapped here now; None without one."""
         return self._segments.get(seg) if 0 <= seg < c.SHMND_FIRST_MARKS_SEGMENT else None
 
     def mute(self) -> None:
-        """Ring its process no more: what it was rung by is closed."""
+        """Stop ringing its process: the doorbell was closed."""
         self.raw.doorbell = -1
 
     cdef c.shmnd_bell *bell(self, object place) except NULL:
-        """The bell that a description of the other end names, checked."""
+        """Return the bell that the other end names in its description, after checks."""
         return <c.shmnd_bell *>self._place_of(place, c.SHMND_FIRST_BELL_SEGMENT,
                                               sizeof(c.shmnd_bell))
 
     cdef c.shmnd_marks *marks(self, object place) except NULL:
-        """The marks of that bell."""
+        """Return the marks of that bell, after checks."""
         return <c.shmnd_marks *>self._place_of(place, c.SHMND_FIRST_MARKS_SEGMENT,
                                                sizeof(c.shmnd_marks))
 
     cdef unsigned char *_place_of(self, object place, uint32_t first, size_t size) except NULL:
-        """A bell is named by the number of its segment, and its number in that."""
+        """Return the address of a bell or its marks, named by segment number and index in it."""
         if not isinstance(place, (list, tuple)) or len(place) != 2 \
                 or not all(isinstance(number, int) for number in place):
             raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
@@ -177,7 +178,7 @@ cdef class PeerAdapter:
 
 
 def _numbers(local: dict, remote: dict, active: bool) -> tuple:
-    """The numbers that fix a link's layout, each in the order active, passive; checked."""
+    """Return the numbers of a link's layout, each in the order active, passive, after checks."""
     pair = (local, remote) if active else (remote, local)
     numbers = []
     sges = int(c.SHMND_MAX_SGE)
@@ -197,7 +198,7 @@ cdef class Link:
 
     @staticmethod
     def create(local: dict, remote: dict) -> Link:
-        """Make it: the passive side, when it accepts."""
+        """Create it. For the passive side, when it accepts."""
         cdef Link self = Link.__new__(Link)
         self._size(local, remote, False)
         self.segment = Segment.create(self.map.bytes, label="link", call="Connector.accept")
@@ -214,7 +215,7 @@ cdef class Link:
 
     @staticmethod
     def attach(fd: int, size: int, local: dict, remote: dict) -> Link:
-        """Map it: the active side. Takes the descriptor over, also when it fails."""
+        """Map it. For the active side. Takes over the descriptor, also when it fails."""
         cdef Link self = Link.__new__(Link)
         self.segment = Segment.attach(fd, size, writable=True)
         self._size(local, remote, True)
@@ -242,7 +243,7 @@ cdef class Link:
         self.map = c.shmnd_link_map(&self.shape)
 
     cdef bint fits(self, dict ours, object theirs) except -1:
-        """Is it laid out for this queue pair, and for such a peer?"""
+        """Return whether its layout is that of this queue pair and this peer."""
         return (self.segment is not None and self.segment.base != NULL
                 and self._has(self.me, ours) and self._has(1 - self.me, theirs))
 
@@ -254,7 +255,7 @@ cdef class Link:
 
     @property
     def fd(self) -> int:
-        """The descriptor, on the side that made it; -1 where there is none."""
+        """The descriptor, on the side that created it; -1 without one."""
         return -1 if self.segment is None else self.segment.fd
 
     @property
@@ -269,7 +270,7 @@ cdef class Link:
 
 
 cdef class Probe:
-    """Bytes in private memory by which another process finds out whether it reaches ours."""
+    """Bytes in private memory that another process copies to find out whether it can."""
 
     cdef unsigned char _bytes[16]
 
@@ -281,12 +282,12 @@ cdef class Probe:
 
     @property
     def address(self) -> int:
-        """Where they lie."""
+        """Their address."""
         return <size_t>&self._bytes[0]
 
     @property
     def nonce(self) -> str:
-        """What they are, in hexadecimal."""
+        """Their value, in hexadecimal."""
         return bytes(self._bytes[:_PROBE_BYTES]).hex()
 
 
@@ -294,11 +295,11 @@ cdef object _reachable = None
 
 
 def private_memory_is_reachable() -> bool:
-    """Does the kernel let other processes of this user copy our private memory? Tried once.
+    """Return whether other processes of this user can copy this process's private memory.
 
-    A child that is not a debugger of ours tries, as a peer would. Where a security module asks for
-    the consent of the process that is copied from, it is given here: whoever registers private
-    memory for remote access wants it.
+    A forked child tries it once, as a peer would. Where a security module requires the consent of
+    the process that is copied from, this function gives it: a program that registers private
+    memory for remote access consents to such copies.
     """
     global _reachable
     if _reachable is None:

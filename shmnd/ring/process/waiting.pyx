@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""Sleeping in the kernel: the part of `shmnd.runtime.waiting` that is on the way from a ring to its
-result.
+"""Sleeping in the kernel: the part of `shmnd.runtime.waiting` between a doorbell and the result.
 
-What is one step here is one step for all threads of the process, because of the GIL. A leader
-writes its fields without the condition of the followers, so followers count themselves before
-they read `_generation` and `_leader`, and the leader reads that count after it wrote them: one of
-the two sees the other.
+Because of the GIL, each call here is atomic for all threads of the process. A leader writes its
+fields without holding the condition of the followers. Therefore a follower increments
+`_followers` before it reads `_generation` and `_leader`, and the leader reads `_followers` after
+it wrote them: at least one of the two sees the other.
 """
 
 import os
@@ -33,11 +32,11 @@ cdef extern from "unistd.h" nogil:
 
 cdef enum:
     _MOST = 64  # events taken at once
-    _RINGS = 256  # bytes taken at once from a doorbell, one for each ring
+    _RINGS = 256  # bytes read at once from a doorbell, one for each ring
 
 
 cdef class WaitSetCore:
-    """An epoll, the descriptors in it that are dealt with here, and who may sleep on it."""
+    """An epoll, its descriptors that are handled here, and the thread that may sleep on it."""
 
     def __cinit__(self):
         self.epoll = self.own = self.nudge = -1
@@ -51,7 +50,7 @@ cdef class WaitSetCore:
         return self._leader != 0 and self._leader != PyThread_get_thread_ident()
 
     def _become_leader(self, polling: bool = False) -> bool:
-        """Become the one thread that sleeps in the kernel, or stay it, if no other thread is."""
+        """Become or remain the one thread that sleeps in the kernel; False if another one is."""
         if self.is_led_elsewhere():
             return False
         self._leader = PyThread_get_thread_ident()
@@ -59,9 +58,10 @@ cdef class WaitSetCore:
         return True
 
     cdef bint nap(self, uint64_t seen, int milliseconds, list others) except -1:
-        """Sleep in the kernel, as the leader, unless there was news after generation `seen`.
+        """Sleep in the kernel, as the leader, unless the generation has changed from `seen`.
 
-        True when a doorbell rang or there is something else, which is appended to `others`.
+        Return whether a doorbell rang or another descriptor is ready; those are appended to
+        `others`.
         """
         cdef epoll_event events[_MOST]
         cdef int i, n, number
@@ -90,7 +90,9 @@ cdef class WaitSetCore:
         return rung
 
     def _take(self, others: list) -> bool:
-        """Take what rang, without a wait; append what else is readable to `others`."""
+        """Read the doorbells without waiting; append other descriptors that are ready to `others`.
+        Return whether a doorbell rang.
+        """
         cdef epoll_event events[_MOST]
         cdef int i, n = epoll_wait(self.epoll, events, _MOST, 0)
         cdef bint rung = False
@@ -98,7 +100,7 @@ cdef class WaitSetCore:
             raise OSError(errno, os.strerror(errno))
         for i in range(n):
             if events[i].data.fd == self.nudge:
-                continue  # that is the leader's, who may be about to see it
+                continue  # left to the leader
             if self.hear(events[i].data.fd):
                 rung = True
             else:
@@ -106,7 +108,7 @@ cdef class WaitSetCore:
         return rung
 
     cdef int hear(self, int fd) noexcept:
-        """Take the rings at a descriptor; False when it is none for rings, or was closed."""
+        """Read the rings of a doorbell; False if the descriptor is not one, or was closed."""
         cdef char rings[_RINGS]
         cdef ssize_t taken
         if fd == self.own:
@@ -118,25 +120,25 @@ cdef class WaitSetCore:
         return taken > 0 or (taken < 0 and errno == EAGAIN)
 
     cdef tell(self):
-        """Have the other threads that sleep poll: what the leader found may be for them."""
+        """Wake the other sleeping threads to poll: the leader's events may concern them."""
         self._generation += 1
         if self._followers:
             self._stir()
 
     def _tell_news(self) -> bool:
-        """Change the generation; return whether a thread sleeps that has to look for that."""
+        """Change the generation; return whether a sleeping thread must be woken to see it."""
         self._generation += 1
         return self._followers != 0 or self._polling
 
     cdef leave_alone(self):
-        """Lead no longer, if this thread did."""
+        """Cease to be the leader, if this thread is."""
         if self._leader == PyThread_get_thread_ident():
             self._leader = 0
             if self._followers:
                 self._stir()
 
     def _calm(self) -> None:
-        """Take a nudge, which is complete when the condition's lock is free."""
+        """Consume a nudge, which is complete when the condition's lock is free."""
         raise NotImplementedError
 
     def _stir(self) -> None:

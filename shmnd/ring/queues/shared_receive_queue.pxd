@@ -13,7 +13,7 @@ cdef class ReceiveCore:
     cdef object adapter
     cdef list members
     cdef bint closed
-    cdef bint awaited  # somebody waits for receives to be used up
+    cdef bint awaited  # a Notify waits until receives are consumed
     cdef uint32_t born
 
     cdef _arrived(self)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""Shared receive queues: what is done at the speed of a message.
+"""Shared receive queues: the compiled part, which posts receives.
 
-Notify and the thresholds around it are in `shmnd.completion_queue`.
+Notify and its thresholds are in `shmnd.shared_receive_queue`.
 """
 
 from cpython.ref cimport Py_DECREF, Py_INCREF
@@ -56,7 +56,7 @@ cdef class ReceiveCore:
 
     @property
     def _awaited(self) -> bool:
-        """A Notify waits for receives to be used up."""
+        """Whether a Notify waits until receives are consumed."""
         return self.awaited
 
     @_awaited.setter
@@ -88,21 +88,21 @@ cdef class ReceiveCore:
 
     @property
     def _outstanding(self) -> int:
-        """Receives posted and not yet met by a message."""
+        """Receives that are posted and not yet matched to a message."""
         return c.shmnd_receives_outstanding(&self.raw)
 
     @property
     def _depth(self) -> int:
-        """How many receives it holds."""
+        """How many receives may be outstanding."""
         return self.raw.depth
 
     @property
     def _pairs(self) -> int:
-        """Queue pairs that take from it."""
+        """How many queue pairs take receives from it."""
         return len(self.members)
 
     def _set_depth(self, depth: int) -> None:
-        """Allow `depth` outstanding receives; at least as many as there are."""
+        """Allow `depth` outstanding receives, which must not be fewer than there are."""
         self.usable("_set_depth")
         if not self._outstanding <= depth <= _MOST_DEPTH:
             raise ValueError(f"a shared receive queue of depth {depth}")
@@ -111,7 +111,7 @@ cdef class ReceiveCore:
         self.raw.depth = depth
 
     def receive(self, sge, context=None) -> None:
-        """Post a receive for whichever member gets a message first."""
+        """Post a receive for the first member that gets a message."""
         cdef c.shmnd_sge list_[16]
         cdef uint32_t n
         cdef uint32_t status
@@ -124,29 +124,29 @@ cdef class ReceiveCore:
         status = c.shmnd_check_receive(&self.limits, &self.raw, list_, n)
         if status == Status.NO_MORE_ENTRIES:
             for queue in self._queues():
-                queue._look()  # messages that arrived have used receives up
+                queue._look()  # messages that arrived consume receives
             status = c.shmnd_check_receive(&self.limits, &self.raw, list_, n)
         if status:
             raise error(status, "SharedReceiveQueue.receive",
                         receive_reason(status, sge, &self.raw, self.limits.max_transfer,
                                        f"{_ASK} max_request_sge", f"{_ASK} depth"))
         if self.awaited:
-            self._used_up()  # before there is one more: that there were few is not forgotten
+            self._used_up()  # before the post: a Notify must see that there were few
         Py_INCREF(context)
         c.shmnd_receives_add(&self.raw, <void *>context, list_, n)
         if self.raw.starved:
             self._arrived()
 
     def _queues(self) -> list:
-        """The completion queues that its receives complete to, each once."""
+        """Return the completion queues of its receives, each once."""
         members = [reference() for reference in self.members]
         return [*{(<PairCore>member).receive_cq for member in members if member is not None}]
 
     def _used_up(self) -> None:
-        """Receives may have been used up: tell those who wait for it."""
+        """Complete the Notify if enough receives were consumed. The Python half overrides it."""
 
     cdef _arrived(self):
-        """Messages may have waited for this receive."""
+        """Have members poll whose messages were waiting for a receive."""
         cdef PairCore member
         self.raw.starved = False
         for reference in self.members:
@@ -156,7 +156,7 @@ cdef class ReceiveCore:
                 member.receive_cq.pushed()
 
     def _shut(self) -> None:
-        """Drop what is posted, without completions."""
+        """Discard the posted receives, without completions."""
         cdef uint64_t pos
         self.closed = True
         for pos in range(self.raw.matched, self.raw.posted):
@@ -173,7 +173,7 @@ cdef class ReceiveCore:
 
 cdef str receive_reason(uint32_t status, object sge, const c.shmnd_receives *queue, uint64_t most,
                         str ask_sge, str ask_depth):
-    """What was wrong with a Receive, with the limit it broke, and where to ask for more."""
+    """Say why a Receive was refused, with the limit that it exceeds and how to raise that."""
     if status == Status.DATA_OVERRUN:
         return (f"{len(sge)} scatter/gather elements, at most {queue.stride} are "
                 f"granted; {ask_sge}, up to {c.SHMND_MAX_SGE}")

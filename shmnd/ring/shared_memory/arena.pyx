@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""Shared memory by the piece: what `Adapter.allocate` gives out.
+"""The allocator of shared memory behind `Adapter.allocate`.
 
-Small pieces are cut from common segments and reused by size class; a large piece has a segment of
-its own, which is given back to the system when the piece is. A piece is a `Block`, the base object
-of the numpy array that the user holds: it is returned when the last view of it is gone and never
-before, and its segment stays mapped as long as any piece of it lives.
+Small blocks are allocated from common segments and reused by size class; a large block has a
+segment of its own, which is released together with it. A `Block` is the base object of the numpy
+array that the user holds: it is freed when the last view of it is gone and never before, and its
+segment stays mapped as long as any block in it exists.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -24,7 +24,7 @@ _MOST_SEGMENT = 16 << 20
 
 
 def _class_bytes(nbytes: int) -> int:
-    """The size that a small piece is rounded up to: four steps to each doubling."""
+    """Return the size to which a small block is rounded up: four classes to each power of two."""
     if nbytes <= _LINE:
         return _LINE
     step = max(_LINE, 1 << (nbytes - 1).bit_length() - 3)
@@ -32,7 +32,7 @@ def _class_bytes(nbytes: int) -> int:
 
 
 cdef class Block:
-    """A piece of an arena. Exports its bytes; returns them when it dies."""
+    """A block of an arena. Exports its bytes; its end frees them."""
 
     cdef readonly Arena arena
     cdef readonly int seg
@@ -44,7 +44,7 @@ cdef class Block:
 
     @property
     def address(self) -> int:
-        """Where it lies in this process."""
+        """Its address in this process."""
         return 0 if self._segment is None else <size_t>self._segment.base + self.offset
 
     def __getbuffer__(self, Py_buffer *view, int flags):
@@ -61,9 +61,9 @@ cdef class Block:
 cdef class Arena:
     """The shared data memory of one adapter.
 
-    `announce(seg, segment, call)` is called with each new segment before a piece of it is given
-    out, and `withdraw(seg)` when one was given back to the system; that may come from any
-    finaliser, so it must not wait. With a `limit` its segments have no more bytes than that.
+    `announce(seg, segment, call)` is called with each new segment before a block of it is
+    returned, and `withdraw(seg)` when a segment was released; a finaliser may call that, so it
+    must not wait. With a `limit`, the segments have at most that many bytes in total.
     """
 
     cdef object _announce, _withdraw
@@ -72,7 +72,7 @@ cdef class Arena:
     cdef list _starts            # address -> segment, for `locate`: sorted
     cdef list _numbers
     cdef int _next_seg
-    cdef int _seg[2]             # of each kind, for peers to write and sealed: where pieces are cut
+    cdef int _seg[2]             # current segment of each kind: writable for peers, and sealed
     cdef size_t _used[2]
     cdef size_t _grow[2]
     cdef bint _closed
@@ -95,9 +95,9 @@ cdef class Arena:
         self._bytes = 0
 
     def allocate(self, nbytes: int, sealed: bool = False, alone: bool = False) -> Block:
-        """Return a piece of `nbytes` zeros; peers may only read a `sealed` one.
+        """Return a block of `nbytes` zeros; peers may only read a `sealed` one.
 
-        One that is `alone` has a segment of its own, however small it is.
+        A block that is `alone` has a segment of its own, however small it is.
         """
         if alone or nbytes >= _OWN_SEGMENT:
             capacity = (nbytes + 4095) & ~4095
@@ -120,7 +120,7 @@ cdef class Arena:
         return block
 
     def _room_for(self, capacity: int, kind: int) -> int:
-        """How large a common segment is made: smaller ones where a limit is near."""
+        """Return the size of the next common segment: smaller near a limit."""
         grow = self._grow[<int>kind]
         if self._limit is None:
             return grow
@@ -150,7 +150,7 @@ cdef class Arena:
                            call)
 
     def adopt(self, segment: Segment) -> Block:
-        """Show a segment of another maker to peers, whole, as a piece of its own."""
+        """Announce a segment that was made elsewhere to peers; return all of it as one block."""
         return self._block(self._enter(segment, "Adapter.attach"), 0, segment.size, segment.size,
                            True)
 
@@ -166,11 +166,11 @@ cdef class Arena:
         return seg
 
     cdef _returned(self, Block block):
-        """A block died. Called from its end of life: never raises."""
+        """Free the memory of a block. Called by its deallocation: never raises."""
         if self._closed:
             return  # the block held the last reference to the segment
         seg = block.seg
-        if not block.alone:  # not told by its capacity: rounding may reach a segment's own size
+        if not block.alone:  # its capacity alone does not tell: rounding may reach that size
             key = block.capacity, <int>block._segment.sealed
             self._free.setdefault(key, []).append((seg, block.offset))
             return
@@ -182,7 +182,7 @@ cdef class Arena:
         self._withdraw(seg)
 
     def locate(self, address: int, nbytes: int) -> tuple | None:
-        """Return (segment, offset, sealed) of memory wholly in one segment, else None."""
+        """Return (segment, offset, sealed) of a range within one segment; otherwise None."""
         at = bisect_right(self._starts, address) - 1
         if at < 0:
             return None
@@ -198,7 +198,7 @@ cdef class Arena:
         return sorted(self._segments.items())
 
     def close(self) -> None:
-        """No more allocations; what lives stays mapped until its last view is gone."""
+        """End allocation; a block stays mapped until its last view is gone."""
         self._closed = True
         self._announce = self._withdraw = None
         for segment in self._segments.values():

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""The array that shared memory comes as: numpy's, whose slices take bytes as bytes.
+"""The array type of shared memory: a numpy array to whose slices bytes can be assigned.
 
-numpy takes bytes for the text of a number: `array[:] = b"7"` fills an array of its own with sevens.
-Compiled, because assigning to a plain array takes 30 ns and shall not take ten times as long.
+numpy takes assigned bytes for the text of a number: `array[:] = b"7"` fills a plain array with
+sevens. Compiled, because an assignment to a plain array takes 30 ns and must not take ten times as
+long here.
 """
 
 from cpython.buffer cimport PyBUF_STRIDED, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -32,8 +33,8 @@ class SharedArray(np.ndarray):
     """A numpy array of bytes in shared memory.
 
     `memory[2:7] = b"hello"` copies bytes, a bytearray or a memoryview: as many as the slice is
-    long. Views of another type (`memory.view(numpy.float64)`) are numpy's in all they do. What
-    numpy computes from it, or copies, lies in private memory.
+    long. Views of another type (`memory.view(numpy.float64)`) behave as numpy's own. Arrays that
+    numpy computes or copies from it are in private memory.
     """
 
     def __setitem__(self, index, value):
@@ -72,7 +73,7 @@ def shared_array(memory) -> SharedArray:
 
 
 cdef bint _copied(object array, object part, bytes value) except -1:
-    """Copy a few bytes into a slice of as many; False for what is not as simple as that."""
+    """Copy a few bytes into a slice of the same length; return False for all other cases."""
     cdef Py_buffer whole
     cdef Py_ssize_t begin, end, step
     cdef bint fits = False

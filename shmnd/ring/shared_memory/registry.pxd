@@ -17,7 +17,7 @@ cdef int require_held(Sge sge, str call) except -1
 cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) except -1
 
 
-# Give back the contexts of silent successes. Any code may run here.
+# Release the contexts of silent successes. Finalisers may run arbitrary code here.
 cdef inline void give_back_spent(c.shmnd_registry *registry) noexcept:
     cdef void *context
     while registry != NULL and registry.spent != NULL:
@@ -31,8 +31,8 @@ cdef class Registry:
     cdef uint16_t *_generations
     cdef object _free
     cdef list _tables
-    cdef dict _held  # what is registered, by token, for buffers that have an owner
-    cdef dict _held_up  # withdrawn tokens that a peer is to let go of, and since when it is
+    cdef dict _held  # registered buffers that are held, by token
+    cdef dict _held_up  # withdrawn tokens that a peer still uses, and since when it is waited for
     cdef object _announce
     cdef CounterTable _counter_table
     cdef c.shmnd_qp **_qps

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""Registered memory: tokens, what they stand for, and what of it peers may touch.
+"""Registered memory: tokens, the regions and windows behind them, and the grants for peers.
 
-The registry is private to an adapter; of the entries with remote rights a grant is published in
-table segments that peers can only read. See tokens.h for the argument.
+The registry is private to an adapter. For an entry with remote rights it publishes a grant in a
+table segment, which peers map read-only. tokens.h has the argument.
 """
 
 import random
@@ -25,13 +25,13 @@ from shmnd.status import Status, error
 from shmnd.common.arguments import integer
 
 cdef uint32_t _MOST = 1u << c.SHMND_TOKEN_INDEX_BITS
-# An index rests until this many others are free, so that a token value does not return soon.
+# An index is reused only while this many others are free, so that a token value returns late.
 cdef int _REST = 4096
 _PRIVATE = int(c.SHMND_PRIVATE_MEMORY)
 
 
 cdef inline object _whole(object value):
-    """The int that a value stands for; None for what is not an integer."""
+    """Return a value as an int; None if it is not an integer."""
     if type(value) is int:
         return value
     return integer(value) if PyIndex_Check(value) else None
@@ -42,7 +42,7 @@ cdef class Sge:
 
     def __init__(self, buffer_or_address, length, token) -> None:
         cdef Py_buffer view
-        # Asked first: numpy's integers are buffers too, of the few bytes that they are kept in.
+        # Checked first: numpy's integers are buffers too, of their own few bytes.
         address = _whole(buffer_or_address)
         if address is None:
             try:
@@ -50,7 +50,7 @@ cdef class Sge:
             except TypeError as exc:
                 raise error(Status.INVALID_PARAMETER_1, "Sge",
                             f"{buffer_or_address!r} is neither a buffer nor an address; pass "
-                            "bytes, an array, or what MemoryRegion.address gives") from exc
+                            "bytes, an array, or MemoryRegion.address") from exc
             except (BufferError, ValueError) as exc:
                 raise error(Status.INVALID_PARAMETER_1, "Sge",
                             f"the buffer is not contiguous: {exc}") from exc
@@ -75,12 +75,12 @@ cdef class Sge:
 
     @property
     def address(self) -> int:
-        """Where it begins."""
+        """Its address."""
         return self.raw.address
 
     @property
     def length(self) -> int:
-        """How many bytes."""
+        """Its length in bytes."""
         return self.raw.length
 
     @property
@@ -112,8 +112,8 @@ cdef class Sge:
 
 
 cdef int require_held(Sge sge, str call) except -1:
-    """An element that is read where it lies must lie in the buffer that it was made of, as that
-    is now: it may have shrunk or moved. One made of a bare address is for others to check."""
+    """Raise unless an element is still within the buffer that it was made of, which may have shrunk
+    or moved since. An element of a bare address passes; the caller checks it."""
     cdef Py_buffer view
     cdef uint64_t begin, end
     if sge.owner is None:
@@ -122,7 +122,7 @@ cdef int require_held(Sge sge, str call) except -1:
     try:
         PyObject_GetBuffer(sge.owner, &view, PyBUF_ANY_CONTIGUOUS)
     except (BufferError, ValueError):
-        pass  # it was released, or closed
+        pass  # the buffer was released or closed
     else:
         begin = <size_t>view.buf
         end = begin + <uint64_t>view.len
@@ -135,7 +135,7 @@ cdef int require_held(Sge sge, str call) except -1:
 
 
 cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) except -1:
-    """Write a scatter/gather list to `out`, which holds 16; give its length."""
+    """Write a scatter/gather list to `out`, which holds 16 elements; return its length."""
     cdef uint32_t n = 0
     if isinstance(sge, Sge):
         out[0] = (<Sge>sge).raw
@@ -148,7 +148,7 @@ cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) exce
     if len(sge) > 16:
         raise error(Status.DATA_OVERRUN, call,
                     f"{len(sge)} scatter/gather elements, at most {most} are granted, and never "
-                    "more than 16; join what lies together, or post several requests")
+                    "more than 16; merge adjacent elements, or post several requests")
     for item in sge:
         if not isinstance(item, Sge):
             raise TypeError(f"{call}: a scatter/gather list holds Sge, not {type(item).__name__}")
@@ -162,7 +162,7 @@ cdef class HeldBuffer:
 
     cdef Py_buffer _view
     cdef readonly bint held
-    cdef bint registered  # a token stands for it: it stays
+    cdef bint registered  # a region refers to it: it must stay
 
     def __cinit__(self, buffer) -> None:
         PyObject_GetBuffer(buffer, &self._view, PyBUF_ANY_CONTIGUOUS)
@@ -170,21 +170,21 @@ cdef class HeldBuffer:
 
     @property
     def address(self) -> int:
-        """Where it begins."""
+        """Its address."""
         return <size_t>self._view.buf
 
     @property
     def nbytes(self) -> int:
-        """How long it is."""
+        """Its length in bytes."""
         return self._view.len
 
     @property
     def readonly(self) -> bool:
-        """Whether its owner allows no writing."""
+        """Whether it is read-only."""
         return bool(self._view.readonly)
 
     def release(self) -> None:
-        """Let it go, unless it is registered; harmless when it was let go before."""
+        """Release it, unless it is registered; a second call has no effect."""
         if self.held and not self.registered:
             self.held = False
             PyBuffer_Release(&self._view)
@@ -195,7 +195,7 @@ cdef class HeldBuffer:
 
 
 def is_mapped(address: int, nbytes: int) -> bool:
-    """Is this range memory of this process? Asks the kernel, a quarter GiB at a time."""
+    """Return whether this range is mapped in this process, by the kernel's page tables."""
     cdef object pages = bytearray(65536)
     cdef unsigned char *each = pages
     cdef uint64_t at = <uint64_t>address & ~<uint64_t>4095
@@ -212,22 +212,22 @@ def is_mapped(address: int, nbytes: int) -> bool:
 
 
 def copies_within_work() -> bool:
-    """Does the kernel copy within this process? Tried; a filter of system calls can forbid it."""
+    """Return whether process_vm_readv works within this process; a seccomp filter can forbid it."""
     cdef unsigned char from_ = 1, to = 0
     return c.shmnd_vm_copy_here(&to, &from_, 1) == 0 and to == 1
 
 
 cdef uint64_t _length(const c.shmnd_region *region) noexcept:
-    """The bytes of a region, fragile or not."""
+    """Return the length of a region, fragile or not."""
     return region.offset if region.rights & c.SHMND_MR_FRAGILE else region.length
 
 
 cdef class Registry:
-    """The regions and windows of one adapter. `announce(seg, segment, call)` publishes a table;
-    the regions are counted in `counter_table`."""
+    """The regions and windows of one adapter. `announce(seg, segment, call)` announces a table to
+    peers; the regions are counted in `counter_table`."""
 
     def __cinit__(self, announce, CounterTable counter_table not None):
-        # Reserved whole, so that an entry never moves; pages come with use.
+        # Reserved as a whole, so that an entry never moves; pages are committed on use.
         cdef void *at = mmap(NULL, _MOST * sizeof(c.shmnd_region), PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
         if at == MAP_FAILED:
@@ -254,7 +254,7 @@ cdef class Registry:
         free(self._generations)
         PyMem_RawFree(self._qps)
 
-    # -- queue pairs: whose hazard words an owner must look at --
+    # -- queue pairs, whose hazard words Deregister checks --
 
     cdef add_qp(self, c.shmnd_qp *qp):
         cdef void *grown
@@ -276,7 +276,7 @@ cdef class Registry:
                 return
 
     cdef uint64_t new_serial(self):
-        """A number for one connection, never used before."""
+        """Return a number for a connection, unique in this registry."""
         self._serials += 1
         return self._serials
 
@@ -313,7 +313,7 @@ cdef class Registry:
         return region
 
     cdef c.shmnd_grant *_grant_of(self, uint32_t token) except NULL:
-        """The place of a grant, in a table that peers know."""
+        """Return the entry of a token's grant, in a table that was announced to peers."""
         cdef uint32_t table = (token & c.SHMND_TOKEN_INDEX_MASK) // c.SHMND_TABLE_ENTRIES
         if self.raw.tables[table] == NULL:
             segment = Segment.create(c.SHMND_TABLE_ENTRIES * sizeof(c.shmnd_grant), label="table",
@@ -325,14 +325,14 @@ cdef class Registry:
         return c.shmnd_grant_slot(&self.raw, token)
 
     def tables(self) -> list:
-        """The table segments, as (number, Segment)."""
+        """Return the table segments, as (number, Segment)."""
         return list(self._tables)
 
     def register(self, buffer: object, rights: int, place: tuple | None) -> int:
-        """Enter memory and publish its remote rights; give its token.
+        """Register memory and publish a grant of its remote rights; return its token.
 
-        `buffer` is a HeldBuffer, which is held until `release`, or has an address and a number of
-        bytes, which the caller keeps alive.
+        `buffer` is a HeldBuffer, which is held until `release`, or an object with `address` and
+        `nbytes` whose memory the caller keeps alive.
         """
         cdef uint64_t address = buffer.address, length = buffer.nbytes
         if isinstance(buffer, HeldBuffer):
@@ -368,14 +368,14 @@ cdef class Registry:
         return region.token
 
     def withdraw(self, token: int) -> None:
-        """First half of Deregister: nothing new begins with this token."""
+        """First half of Deregister: no new access begins with this token."""
         cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
         cdef c.shmnd_grant *grant = c.shmnd_grant_slot(&self.raw, token)
         if region == NULL:
             return
-        if region.base != UINT64_MAX:  # a window's is
+        if region.base != UINT64_MAX:  # else it is a window
             self._counter_table.count_region(-1, _length(region))
-        # The token still finds the entry, for what has to let go of it; no SGE lies in it.
+        # The token still finds the entry, for accesses that have to end; it covers no SGE.
         region.base = UINT64_MAX
         region.length = 0
         if region.rights & c.SHMND_MR_FRAGILE:
@@ -384,7 +384,7 @@ cdef class Registry:
             c.shmnd_grant_revoke(grant)
 
     def settled(self, token: int) -> bool:
-        """Does nobody touch the memory of a withdrawn token any more? Asks each time anew."""
+        """Return whether all accesses to the memory of a withdrawn token have ended."""
         self._drive()
         cdef uint64_t now = c.shmnd_coarse_ns(), since = self._held_up.pop(token, 0)
         cdef uint32_t i
@@ -398,7 +398,7 @@ cdef class Registry:
         return not touched
 
     cdef _drive(self):
-        """Run what a poll has prepared, go on with ends: their owner may wait for nothing else."""
+        """Run prepared jobs and continue teardowns: the caller may be waiting only for those."""
         cdef uint32_t i
         cdef list owners = []
         for i in range(self._qp_count):
@@ -430,10 +430,10 @@ cdef class Registry:
 
     def bind(self, region_token: int, address: int, length: int, rights: int,
              connection: int, serial: int, context: object = None) -> int:
-        """Publish a window on a region for one connection; give its token.
+        """Publish a window on a region for one connection; return its token.
 
-        `serial` is the queue pair's, `context` what its receive queue reports when the peer
-        invalidates the window; with None it reports nothing.
+        `serial` is the queue pair's. `context` is the context of the completion in its receive
+        queue when the peer invalidates the window; with None there is no completion.
         """
         cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, region_token)
         if region == NULL:
@@ -445,7 +445,7 @@ cdef class Registry:
         except BaseException:
             self._release(window.token)
             raise
-        # A window's token is for peers; as an SGE's it covers nothing.
+        # A window's token is for peers; it covers no SGE.
         window.base = UINT64_MAX
         window.length = 0
         window.serial = serial
@@ -455,24 +455,24 @@ cdef class Registry:
         return window.token
 
     def is_bound(self, token: int) -> bool:
-        """Is this the token of a window that nobody has invalidated, neither side?"""
+        """Return whether this is the token of a window that neither side has invalidated."""
         cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
         return region != NULL and region.serial != 0
 
     def rights(self, token: int) -> int:
-        """The flags that a region was registered with."""
+        """Return the flags with which a region was registered."""
         cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
         if region == NULL:
             return 0
         return region.rights & ~<uint32_t>(c.SHMND_MR_SEALED | c.SHMND_MR_FRAGILE)
 
     def is_sealed(self, token: int) -> bool:
-        """Is this a region in memory that peers may only read?"""
+        """Return whether this is a region in memory that peers map read-only."""
         cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
         return region != NULL and bool(region.rights & c.SHMND_MR_SEALED)
 
     def covers(self, token: int, address: int, length: int) -> bool:
-        """Does the region of a token hold this range?"""
+        """Return whether the region of a token contains this range."""
         cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
         return (region != NULL and region.base <= address
                 and address - region.base + length <= _length(region))

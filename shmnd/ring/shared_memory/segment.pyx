@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""Shared memory segments: made, committed, sealed, mapped, checked. The only file that does so.
+"""Shared memory segments: created, committed, sealed, mapped and checked, in this file only.
 
-A segment never has a name: it lives by its descriptors and mappings alone, nobody can open it who
-was not given a descriptor, and nothing stays behind when processes die, at whatever instruction.
+A segment never has a name: it exists as long as a descriptor or mapping of it. Only a process that
+received a descriptor can map it, and no memory is left behind when processes die, at whatever
+instruction.
 
-Its size is sealed before anybody else holds it, and a segment of somebody else is mapped only if
-its size is sealed: cut short, it would end with SIGBUS whoever touches it. One that peers may only
-read is sealed against writing too, so that no trick with its descriptor makes it writable again.
+Its size is sealed before another process holds it, and a segment of another process is mapped only
+if its size is sealed: an access to a truncated segment would raise SIGBUS. A segment that peers may
+only read is sealed against writing too, so that its descriptor cannot be used to write it.
 """
 
 import fcntl
@@ -23,18 +24,18 @@ from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.status import Status, error
 from shmnd.common.steps import step
 
-# MFD_NOEXEC_SEAL and F_SEAL_FUTURE_WRITE: Python has no names for them.
+# MFD_NOEXEC_SEAL and F_SEAL_FUTURE_WRITE, which Python does not define.
 _NO_EXEC = 0x08
 _SEAL_FUTURE_WRITE = 0x10
 _SEALED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 cdef long _TMPFS = 0x01021994
 
-# Bytes of the segments that this process made and still maps.
+# Bytes of the segments that this process created and still maps.
 cdef unsigned long long _held = 0
 
 
 def _create(label: str, nbytes: int, call: str) -> int:
-    """A new empty shared file, of mode 0600 and without a name: its descriptor."""
+    """Create an empty shared file of mode 0600 without a name; return its descriptor."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
         try:
@@ -53,7 +54,7 @@ def _create(label: str, nbytes: int, call: str) -> int:
 
 
 def _commit(fd: int, nbytes: int, call: str) -> None:
-    """Take the memory now: too little of it is an error here, not a signal later."""
+    """Commit the memory now: a shortage is an error here instead of a signal later."""
     require_room(nbytes, _held, call)
     while True:
         try:
@@ -74,10 +75,10 @@ def _commit(fd: int, nbytes: int, call: str) -> None:
 
 
 def _require_sealed(fd: int, nbytes: int) -> None:
-    """Let pass ordinary shared memory of at least `nbytes` bytes that nobody can cut short.
+    """Raise unless a descriptor is shared memory of at least `nbytes` bytes with a sealed size.
 
-    It is committed, as all segments are: what costs its owner nothing could be so large, or so
-    many, that it fills our address space.
+    It must be committed, as all segments are: uncommitted memory costs its owner nothing, so a
+    hostile peer could fill the address space of this process with it.
     """
     cdef c_statfs where
     found = os.fstat(fd)
@@ -87,7 +88,7 @@ def _require_sealed(fd: int, nbytes: int) -> None:
     elif not 0 < nbytes <= size:
         why = f"holds {size} bytes, {nbytes} were announced"
     elif not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
-        why = "could be cut short while it is in use (its size is not sealed)"
+        why = "could be truncated while it is in use (its size is not sealed)"
     elif found.st_blocks * 512 < nbytes:
         why = f"holds {size} bytes, of which only {found.st_blocks * 512} are committed"
     else:
@@ -95,12 +96,12 @@ def _require_sealed(fd: int, nbytes: int) -> None:
     raise error(Status.INTERNAL_ERROR, "Segment.attach", f"descriptor {fd} {why}")
 
 
-# Mappings that another process can truncate, for as long as they are there.
+# The mappings that another process can truncate.
 cdef FragileRange *_fragile = NULL
 
 
 cdef bint lies_in_fragile(size_t address, size_t nbytes) noexcept:
-    """Does this range touch memory that another process can truncate?"""
+    """Return whether another process can truncate memory in this range."""
     cdef FragileRange *range_ = _fragile
     while range_ != NULL:
         if address < range_.base + range_.size and range_.base < address + nbytes:
@@ -134,9 +135,9 @@ def _require_shared(fd: int, writable: bool, call: str) -> tuple[int, bool]:
 
 
 cdef class Segment:
-    """A piece of shared memory, mapped here. Exports its bytes, read-only unless it is writable.
+    """A shared memory segment, mapped here. Exports its bytes, read-only unless it is writable.
 
-    One that its maker has `sealed` is mapped by others for reading only.
+    Other processes map a `sealed` one for reading only.
     """
 
     def __cinit__(self):
@@ -147,9 +148,9 @@ cdef class Segment:
     def create(
         nbytes: int, *, label: str, writable: bool = True, call: str = "Segment.create"
     ) -> Segment:
-        """Make a segment of `nbytes` zeros, committed, mapped, without a name.
+        """Create a segment of `nbytes` zeros, committed, mapped, without a name.
 
-        Unless it is `writable`, only this mapping of it ever writes.
+        Unless it is `writable`, only this mapping can write.
         """
         cdef Segment self = Segment.__new__(Segment)
         global _held
@@ -176,7 +177,7 @@ cdef class Segment:
 
     @staticmethod
     def attach(fd: int, nbytes: int, *, writable: bool) -> Segment:
-        """Map a segment of another process. Takes the descriptor over, also when it fails."""
+        """Map a segment of another process. Takes over the descriptor, also when it fails."""
         cdef Segment self = Segment.__new__(Segment)
         try:
             _require_sealed(fd, nbytes)
@@ -192,7 +193,7 @@ cdef class Segment:
     def adopt(
         fd: int, *, writable: bool, trusted: bool = False, call: str = "Segment.adopt"
     ) -> Segment:
-        """Map shared memory that the caller opened. Takes the descriptor over, also when it fails.
+        """Map shared memory that the caller opened. Takes over the descriptor, also when it fails.
 
         Unless its size is sealed or its owner `trusted`, it is `fragile`. The descriptor stays open
         where the size is sealed, for peers.
@@ -256,7 +257,7 @@ cdef class Segment:
 
     @property
     def address(self) -> int:
-        """Where it lies in this process; 0 once closed."""
+        """Its address in this process; 0 once closed."""
         return <size_t>self.base
 
     def close_fd(self) -> None:
@@ -266,12 +267,12 @@ cdef class Segment:
         self.fd = -1
 
     def close(self) -> None:
-        """Close the descriptor. It is unmapped when nothing refers to it any more."""
+        """Close the descriptor. The memory is unmapped when the last reference is gone."""
         self.close_fd()
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         if self.base == NULL:
-            raise BufferError("a segment is made by create or attach")
+            raise BufferError("a segment is made by Segment.create or Segment.attach")
         PyBuffer_FillInfo(view, self, self.base, self.size, not self.writable, flags)
 
     cdef void _unmap(self) noexcept:
@@ -280,7 +281,7 @@ cdef class Segment:
             self._leave_fragile()
         if self.base != NULL:
             if self.counted:
-                munmap(self.base, self.size)  # our own: gone when the count says so
+                munmap(self.base, self.size)  # at once: `_held` must be correct
             else:
                 shmnd_unmap_soon(self.base, self.size)
             self.base = NULL
@@ -289,7 +290,7 @@ cdef class Segment:
 
     def __dealloc__(self):
         self._unmap()
-        # By the C library: the interpreter may be half gone here.
+        # By the C library: the interpreter may be shutting down here.
         if self.fd >= 0:
             _close(self.fd)
 

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The life of a connected queue pair: noticing what the other side did,
- * flushing, disconnecting. How it goes down is in teardown.h.
+ * Progress of a connected queue pair: changes of the other side's state, Flush,
+ * disconnect. The steps of its teardown are in teardown.h.
  */
 #ifndef SHMND_TEARDOWN_CONNECTION_H
 #define SHMND_TEARDOWN_CONNECTION_H
 
 #include "teardown/deregister.h"
 
-/* ---- Flush ------------------------------------------------------------------------------------ */
+/* ---- Flush ---------------------------------------------------------------------------------- */
 
 static inline void shmnd_flush_request(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
-    /* A Bind takes effect when it is posted; one that is cancelled shall have none. */
+    /* A Bind takes effect when it is posted; a cancelled one must have no effect. */
     if (w->type == SHMND_BIND && w->status == SHMND_SUCCESS)
         shmnd_window_unbind(qp->registry, w->remote_token, qp->serial);
     shmnd_tx_fail(w, SHMND_CANCELED);
@@ -20,15 +20,15 @@ static inline void shmnd_flush_request(struct shmnd_qp *qp, struct shmnd_wqe *w)
 
 static inline void shmnd_flush_requests(struct shmnd_qp *qp)
 {
-    /* Newest first: what is sent is recalled in that order, as far as it can be.
-     * A message that stays keeps its number of receives, so those before it stay. */
+    /* Newest first: messages are recalled in that order, as far as possible. A message that stays
+     * is matched to a receive by counting, so the messages before it must stay too. */
     bool stays = false;
     for (uint64_t i = qp->wq_tail; i-- != qp->wq_head;) {
         struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
         bool running = qp->tx_busy && i == qp->tx_job.request;
         bool canceled = w->state == SHMND_WQE_DONE && w->status != SHMND_SUCCESS;
-        /* What has met a receive, or a copy of ours is using, ends in its own
-         * time; the rest is cancelled behind it, in order. */
+        /* A request whose message is matched, or that a copy of this process is using, is left to
+         * complete; the others are cancelled behind it, in order. */
         if (w->state == SHMND_WQE_DONE || w->moved || running)
             stays = stays || (w->type == SHMND_SEND && !canceled);
         else if (w->state == SHMND_WQE_QUEUED || (!stays && shmnd_tx_recall(qp, w)))
@@ -47,7 +47,7 @@ static inline enum shmnd_progress shmnd_flush_step(struct shmnd_qp *qp, uint64_t
         return SHMND_IDLE;
     }
     qp->held_up_ns = 0;
-    /* Receives of a shared queue are not cancelled: what comes meets them later. */
+    /* Receives of a shared queue are not cancelled: later messages match them. */
     enum shmnd_progress drain = qp->shared ? SHMND_IDLE : shmnd_teardown_drain(qp);
     if (drain != SHMND_IDLE || qp->rx_open || qp->rx_fault)
         return drain;
@@ -63,7 +63,8 @@ static inline enum shmnd_progress shmnd_flush_step(struct shmnd_qp *qp, uint64_t
     return SHMND_IDLE;
 }
 
-/* Cancels what is posted now. On a live connection call shmnd_qp_progress() on. */
+/* Cancels all requests that are posted now. On an open connection the caller continues with
+ * shmnd_qp_progress(). */
 static inline void shmnd_qp_flush(struct shmnd_qp *qp)
 {
     if (qp->state != SHMND_QP_CONNECTED) {
@@ -82,9 +83,9 @@ static inline void shmnd_qp_flush(struct shmnd_qp *qp)
     shmnd_qp_activate(qp);
 }
 
-/* ---- attempts that come to nothing ---------------------------------------------------------------- */
+/* ---- connection attempts that fail ---------------------------------------------------------- */
 
-/* Before both ends were open: no push begins from here on. */
+/* Ends an attempt before both ends were open: no push begins after this. */
 static inline void shmnd_close_unopened(struct shmnd_qp *qp, enum shmnd_link_state state)
 {
     shmnd_put32(&qp->link.mine->closing, 1);
@@ -99,7 +100,7 @@ static inline void shmnd_unpublish_all(struct shmnd_qp *qp)
         shmnd_rx_unpin(qp, &qp->own.entries[pos & qp->own.mask], shmnd_rqe_sges(&qp->own, pos));
 }
 
-/* The peer names a segment that it never announced: what names it fails. */
+/* The peer named a segment that it never announced: the request or message fails. */
 static inline void shmnd_fail_unmapped(struct shmnd_qp *qp, bool receiving)
 {
     if (receiving) {
@@ -109,7 +110,7 @@ static inline void shmnd_fail_unmapped(struct shmnd_qp *qp, bool receiving)
     }
     struct shmnd_wqe *w = &qp->wqes[qp->tx_job.request & qp->wq_mask];
     if (qp->tx_job.request < qp->wq_head)
-        return; /* it has ended meanwhile */
+        return; /* the request has ended meanwhile */
     if (qp->tx_job.request == qp->wq_next && qp->wq_next != qp->wq_tail) {
         if (!shmnd_list_own(qp, w))
             return;
@@ -118,7 +119,7 @@ static inline void shmnd_fail_unmapped(struct shmnd_qp *qp, bool receiving)
     shmnd_tx_fail(w, w->type == SHMND_SEND ? SHMND_ACCESS_VIOLATION : qp->target_fault);
 }
 
-/* The owner ends the connection. What a batch held back is sent as if it had not. */
+/* The owner ends the connection. The contents of a batch are sent first. */
 static inline void shmnd_qp_disconnect(struct shmnd_qp *qp)
 {
     shmnd_batch_show(qp);
@@ -131,18 +132,18 @@ static inline shmnd_word64 *shmnd_read_pos_of(struct shmnd_side *side)
     return &side->read_pos;
 }
 
-/* ---- progress ----------------------------------------------------------------------------------- */
+/* ---- progress ------------------------------------------------------------------------------- */
 
-/* Notices what the other side did. */
+/* Checks the state of the other side, and follows its changes. */
 static inline void shmnd_qp_look(struct shmnd_qp *qp)
 {
     /* SYNC state: acquire, pairs with release in shmnd_show_state() */
     uint32_t word = qp->peer->dead ? SHMND_LINK_DEAD : shmnd_acquire32(&qp->link.theirs->state);
     if (word <= SHMND_LINK_OPEN && qp->state == SHMND_QP_CONNECTED)
-        return; /* as most often */
+        return; /* the usual case */
     qp->rx_lists = word & SHMND_LINK_LISTS;
     enum shmnd_link_state s = shmnd_link_state_of(word);
-    /* An end that opened and closed before we looked did connect. */
+    /* An end that opened and closed since the last check did connect. */
     if (qp->state == SHMND_QP_ATTACHED && shmnd_relaxed32(&qp->link.theirs->opened))
         shmnd_qp_enter(qp, SHMND_QP_CONNECTED);
     if (s <= SHMND_LINK_OPEN || qp->state != SHMND_QP_CONNECTED)
@@ -151,8 +152,8 @@ static inline void shmnd_qp_look(struct shmnd_qp *qp)
                      s == SHMND_LINK_DEAD ? SHMND_IO_TIMEOUT : SHMND_CANCELED);
 }
 
-/* Everything but taking messages. The caller runs or maps as told and calls
- * again. */
+/* Makes progress on everything but arriving messages. The caller executes the returned job or
+ * mapping and calls again. */
 static inline enum shmnd_progress shmnd_qp_progress(struct shmnd_qp *qp, uint64_t now_ns)
 {
     if (!qp->link.theirs)
@@ -160,8 +161,8 @@ static inline enum shmnd_progress shmnd_qp_progress(struct shmnd_qp *qp, uint64_
     shmnd_qp_look(qp);
     if (qp->rx_fault && !qp->going_down)
         shmnd_qp_go_down(qp, SHMND_LINK_FAULT, SHMND_CANCELED);
-    shmnd_batch_show(qp); /* whoever polls waits for what was posted */
-    /* A poll tells of one job; another that it prepared is told of now. */
+    shmnd_batch_show(qp); /* a caller that polls waits for its requests */
+    /* A poll returns one job; a second one that it prepared is returned now. */
     if ((qp->tx_busy && !qp->tx_started) || shmnd_rx_is_prepared(qp))
         return SHMND_RUN;
     enum shmnd_progress p = SHMND_IDLE;
@@ -176,7 +177,7 @@ static inline enum shmnd_progress shmnd_qp_progress(struct shmnd_qp *qp, uint64_
     }
     if (p == SHMND_IDLE && qp->going_down)
         p = shmnd_teardown_step(qp, now_ns);
-    shmnd_batch_show(qp); /* and what that could issue */
+    shmnd_batch_show(qp); /* and for those issued just now */
     return p;
 }
 

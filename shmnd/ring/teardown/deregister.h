@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Deregister: when does nobody touch the memory of a region any more?
+ * Deregister: has every access to the memory of a region ended?
  *
- * Before it asks, the owner withdraws the region under its lock: no SGE lies in it and
- * its grant is revoked, so nothing is prepared for this memory from then on. Of what was
- * prepared before, and of what runs, each connection is asked here (shmnd_qp_lets_go):
+ * The owner first withdraws the region under its lock: lookups of an SGE in it fail and its
+ * grant is revoked, so no new copy to or from this memory is prepared. shmnd_qp_lets_go()
+ * then checks each connection for copies that were prepared before or are running:
  *
- * - A Read or Write of the peer's shows the token in its hazard word (SYNC hazard and
+ * - A Read or Write of the peer sets the token in its hazard word (SYNC hazard and
  *   hazard-clear in tokens.h).
- * - A push into a posted receive relies on `revision`, and shows itself in the hazard
- *   word (SYNC placing in send.h): taking the receive back turns away what has not
- *   begun and waits for what has.
- * - A large message that has met its receive is copied by both sides, and the sender may
- *   begin at any time. Its receive is posted no more and cannot be taken back; it is let
- *   go when all chunks are copied (SYNC chunk-done in scattered_copy.h), for then none is left to
- *   claim.
- * - A Send of ours that has met no receive is taken back by a swap that its reader would
- *   have to win, and fails. A large one that its reader has, and reads, is waited for as
- *   above; of a small one the bytes are in the ring, and it ends as it would have.
- * - A copy of our own is let go when its thread has the lock back, whatever the peer
- *   says of it meanwhile.
- * - What goes through the ring is copied under the lock.
+ * - A push into a posted receive depends on `revision` and sets the hazard word (SYNC placing
+ *   in send.h): withdrawing the receive rejects a push that has not begun, and the owner waits
+ *   for one that has.
+ * - A large message that is matched is copied by both sides, and the sender may begin at any
+ *   time. Its receive is no longer posted and cannot be withdrawn; the region is released when
+ *   all chunks are copied (SYNC chunk-done in scattered_copy.h), since none is left to claim.
+ * - A Send of this side that is not matched is recalled by a compare-and-swap, which succeeds
+ *   only if the reader has not claimed the message, and fails. If the reader has claimed a
+ *   large one, the owner waits as above; the bytes of a small one are in the ring, and it
+ *   completes as usual.
+ * - A copy by a thread of this process holds the region until that thread has the lock again,
+ *   whatever the peer reports meanwhile.
+ * - A message that goes through the ring is copied under the lock.
  *
- * A connection that goes down waits for all of them before it has (teardown.h); one that is
- * down is not asked. Serves invariant 1.
+ * A connection in teardown waits for all of these before it is down (teardown.h); a connection
+ * that is down is not checked. Serves invariant 1.
  */
 #ifndef SHMND_TEARDOWN_DEREGISTER_H
 #define SHMND_TEARDOWN_DEREGISTER_H
@@ -40,24 +40,24 @@ static inline bool shmnd_sges_name(const struct shmnd_sge *sges, uint32_t n, uin
 
 /* ---- requests ---------------------------------------------------------------------- */
 
-/* Has the request at `pos` an element in the region? Inline data has none. */
+/* Does the request at `pos` have an element in the region? Inline data has no elements. */
 static inline bool shmnd_wqe_names(struct shmnd_qp *qp, uint64_t pos, uint32_t token)
 {
     return shmnd_sges_name(shmnd_wqe_sges(qp, pos), qp->wqes[pos & qp->wq_mask].sges, token);
 }
 
-/* Is a message in parts on its way? What was sent before it must not be sent anew. */
+/* Is a message in parts being sent? Then the messages before it must not be recalled and resent. */
 static inline bool shmnd_tx_is_amid_parts(const struct shmnd_qp *qp)
 {
     return qp->wq_next != qp->wq_tail && qp->wqes[qp->wq_next & qp->wq_mask].moved;
 }
 
-/* No message under way has its source in the region. One that waits for a receive fails;
- * a large one that met it is waited for (false: ask again). */
+/* Ends the use of the region as the source of messages. A message that waits for a receive fails.
+ * False: a large one is being copied; check again later. */
 static inline bool shmnd_tx_drop_region(struct shmnd_qp *qp, uint32_t token)
 {
     bool settled = true;
-    shmnd_tx_retire(qp); /* what is over is not taken back */
+    shmnd_tx_retire(qp); /* finished requests are not recalled */
     if (qp->state != SHMND_QP_CONNECTED)
         return true;
     shmnd_list_withdraw(qp);
@@ -76,8 +76,8 @@ static inline bool shmnd_tx_drop_region(struct shmnd_qp *qp, uint32_t token)
     return settled;
 }
 
-/* Is a copy of ours from or to the region prepared, or running? The request of a large
- * Send may have ended meanwhile, and its place be another's. */
+/* Is a copy of this process from or to the region prepared or running? The request of a large Send
+ * may have ended meanwhile, and its entry may hold another request. */
 static inline bool shmnd_tx_is_copying(struct shmnd_qp *qp, uint32_t token)
 {
     return qp->tx_busy &&
@@ -86,7 +86,8 @@ static inline bool shmnd_tx_is_copying(struct shmnd_qp *qp, uint32_t token)
 
 /* ---- receives ---------------------------------------------------------------------- */
 
-/* No published receive names the region any more. False: ask again. */
+/* Withdraws the extents of advertised receives in the region. False: a push may be in progress;
+ * check again later. */
 static inline bool shmnd_rx_drop_region(struct shmnd_qp *qp, uint32_t token)
 {
     if (qp->flush_pending)
@@ -109,14 +110,14 @@ static inline bool shmnd_rx_drop_region(struct shmnd_qp *qp, uint32_t token)
     return true;
 }
 
-/* Is a message open that is copied from its sender's memory, and whose receive names the region? */
+/* Is a message open that is copied from its sender's memory, with a receive in the region? */
 static inline bool shmnd_rx_is_filling(const struct shmnd_qp *qp, uint32_t token)
 {
     return qp->rx_open && (qp->rx_kind == SHMND_KIND_LARGE || qp->rx_kind == SHMND_KIND_LISTED) &&
            shmnd_sges_name(qp->rx_sges, qp->rx_rqe.sges, token);
 }
 
-/* Is its copy by us prepared, or running? */
+/* Is its copy by this process prepared or running? */
 static inline bool shmnd_rx_is_copying(const struct shmnd_qp *qp, uint32_t token)
 {
     return qp->rx_job.kind != SHMND_JOB_NONE && shmnd_rx_is_filling(qp, token);
@@ -131,17 +132,17 @@ static inline bool shmnd_rx_is_pushed_to(const struct shmnd_qp *qp, uint32_t tok
 
 /* ---- both -------------------------------------------------------------------------- */
 
-/* Is there something prepared, or on its way to the end, that a Deregister may wait for?
- * Then progress is to be made before it asks. */
+/* Is a job prepared, or a teardown in progress, that a Deregister may have to wait for? The caller
+ * then makes progress on the queue pair before it checks. */
 static inline bool shmnd_qp_has_to_go_on(const struct shmnd_qp *qp)
 {
     return (qp->tx_busy && !qp->tx_started) || shmnd_rx_is_prepared(qp) || qp->rx_fault ||
            qp->going_down;
 }
 
-/* Does nothing of this connection touch the memory of a withdrawn token any more? A peer that
- * does not let go of it for too long, as `*since_p` tells, ends the connection. Nothing new can
- * touch that memory, so the clock is of the token: all connections are asked with it each time. */
+/* Has every access of this connection to the memory of a withdrawn token ended? If the peer's
+ * access does not end for too long (`*since_p` is when the wait began), the connection ends. No new
+ * access can begin, so `*since_p` is one time for the token and all connections. */
 static inline bool shmnd_qp_lets_go(struct shmnd_qp *qp, uint32_t token, uint64_t *since_p,
                                     uint64_t now_ns)
 {
@@ -150,11 +151,11 @@ static inline bool shmnd_qp_lets_go(struct shmnd_qp *qp, uint32_t token, uint64_
     if (qp->state != SHMND_QP_CONNECTED && qp->state != SHMND_QP_ATTACHED)
         return true;
     if (qp->rx_fault)
-        return false; /* it will go down, and the sender may be in the refused receive */
+        return false; /* teardown follows, and the sender may be writing to the refused receive */
     const struct shmnd_region *region = shmnd_region_of(qp->registry, token);
     bool sent = shmnd_tx_drop_region(qp, token);
     if (qp->going_down)
-        return false; /* a Send that lost its memory has ended the connection */
+        return false; /* a Send that failed has begun teardown */
     bool posted = region && region->posted && !shmnd_rx_drop_region(qp, token);
     if (shmnd_tx_is_copying(qp, token) || shmnd_rx_is_copying(qp, token))
         return false;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Going down: what is done between the first word of a connection's end
- * (shmnd_qp_go_down in wake.h) and the state that the other side is shown.
+ * Teardown: the steps from the beginning of a connection's end (shmnd_qp_go_down in
+ * wake.h) to the state that the other side reads.
  *
- * It takes what arrived first (delivered is delivered), then cancels the rest,
- * then shows the new state. It may take several steps: a copy of another
- * thread, or of the other side, is waited for, never interrupted. A dead
- * process is waited for in nothing.
+ * It first takes the messages that arrived, which are delivered, then cancels all
+ * other requests, then publishes the new state. It may take several steps: it waits for
+ * a copy of another thread or of the other side, and never interrupts one. It does not
+ * wait for a dead process.
  */
 #ifndef SHMND_TEARDOWN_TEARDOWN_H
 #define SHMND_TEARDOWN_TEARDOWN_H
@@ -40,8 +40,8 @@ static inline void shmnd_show_state(struct shmnd_qp *qp, enum shmnd_link_state s
     shmnd_ring_doorbell(qp->peer->doorbell);
 }
 
-/* After `closing`: does the other side touch nothing of ours any more? What it
- * cannot be touching is a lie, and not waited for. */
+/* After `closing`: does the other side access no memory of this side any more? A hazard word that
+ * names memory that it cannot be accessing is ignored. */
 static inline bool shmnd_quiet(const struct shmnd_qp *qp)
 {
     /* SYNC hazard-clear: acquire, pairs with release in shmnd_hazard_leave() */
@@ -52,11 +52,12 @@ static inline bool shmnd_quiet(const struct shmnd_qp *qp)
            (hazard >> 32 || shmnd_token_index((uint32_t)hazard) >= qp->registry->count);
 }
 
-/* A process that stays in the middle of one copy for so long does not mean to end
- * it. Long enough for the longest copy on a machine that is busy. */
+/* After this time in one copy, a process is taken to be hostile or stopped. Long enough for the
+ * longest copy on a busy machine. */
 #define SHMND_PATIENCE_NS (10ull * 1000 * 1000 * 1000)
 
-/* Something here waits, since `*since_p`, until the other side ends a copy: for a while. */
+/* An operation has waited since `*since_p` for the other side to end a copy. After
+ * SHMND_PATIENCE_NS the connection ends. */
 static inline void shmnd_qp_held_up(struct shmnd_qp *qp, uint64_t *since_p, uint64_t now_ns)
 {
     if (*since_p == 0)
@@ -65,7 +66,7 @@ static inline void shmnd_qp_held_up(struct shmnd_qp *qp, uint64_t *since_p, uint
         shmnd_qp_go_down(qp, SHMND_LINK_FAULT, SHMND_IO_TIMEOUT);
 }
 
-/* Takes what arrived into the receive queue's ring. SHMND_IDLE: all taken. */
+/* Takes the messages that arrived into the receive queue's ring. SHMND_IDLE: all are taken. */
 static inline enum shmnd_progress shmnd_teardown_drain(struct shmnd_qp *qp)
 {
     while (qp->rx_told || ((shmnd_receives_outstanding(qp->receives) || qp->rx_open) &&
@@ -79,7 +80,7 @@ static inline enum shmnd_progress shmnd_teardown_drain(struct shmnd_qp *qp)
     return qp->rx_job.kind != SHMND_JOB_NONE ? SHMND_RUN : SHMND_IDLE;
 }
 
-/* Of a Send that its reader copies, or helps to copy: has it all of it? */
+/* For a Send that the reader copies, or helps to copy: has all of it been copied? */
 static inline bool shmnd_teardown_is_whole(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
 {
     if (w->pulled)
@@ -88,23 +89,23 @@ static inline bool shmnd_teardown_is_whole(const struct shmnd_qp *qp, const stru
     return w->large && !w->moved && shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
 }
 
-/* No chunk of this large message is being read over there, and none will be. False: the
- * other side is in the middle of one. */
+/* Stops the other side from reading further chunks of this large message. False: it is reading a
+ * chunk now. */
 static inline bool shmnd_teardown_withdraw_large(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
     struct shmnd_share *share = &qp->link.mine->shares[w->share];
     if (shmnd_chunks_finished(share, &c))
         return true;
-    /* Claim the rest without copying: no other chunk is begun. Those are
-     * never counted, so the message can not look finished. */
+    /* Claim the other chunks without copying them, so the other side can begin none. They are never
+     * counted, so the message cannot appear finished. */
     for (uint32_t i = 0; i < c.count && shmnd_chunks_claim(share, &c, false) >= 0; i++)
         w->withheld++;
     /* SYNC chunk-done: acquire, pairs with release in shmnd_chunks_count_done() */
     return shmnd_acquire64(&share->done) + w->withheld >= c.count;
 }
 
-/* The same of all that the other side copies of ours. */
+/* The same for all messages that the other side copies. */
 static inline bool shmnd_teardown_withdraw(struct shmnd_qp *qp)
 {
     bool quiet = true;
@@ -120,14 +121,14 @@ static inline bool shmnd_teardown_withdraw(struct shmnd_qp *qp)
     return quiet;
 }
 
-/* A receive was posted for it, and the other side did not close before it was shown. */
+/* Was a receive posted for it, and did the other side not close before it was published? */
 static inline bool shmnd_teardown_sure(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
 {
     return w->sure || (w->proven && !shmnd_relaxed32(&qp->link.theirs->closing));
 }
 
-/* Has a Send before the one at `pos` met no receive as far as is known, so that it is
- * about to be taken back? */
+/* Is there a Send before the one at `pos` that is not known to be matched, and so will be
+ * recalled? */
 static inline bool shmnd_teardown_recalls_before(const struct shmnd_qp *qp, uint64_t pos,
                                                  uint64_t taken)
 {
@@ -141,8 +142,8 @@ static inline bool shmnd_teardown_recalls_before(const struct shmnd_qp *qp, uint
     return false;
 }
 
-/* All up to the one at `pos` are shown and sure of their receives. They stay so if the other
- * side closes in the next moment: it takes what was shown before. */
+/* Marks the Sends up to the one at `pos`, which are published and have receives, as sure. They
+ * remain so if the other side closes now, since it takes all messages published before. */
 static inline void shmnd_teardown_make_sure(struct shmnd_qp *qp, uint64_t pos)
 {
     for (uint64_t i = qp->wq_head; i <= pos; i++) {
@@ -151,8 +152,8 @@ static inline void shmnd_teardown_make_sure(struct shmnd_qp *qp, uint64_t pos)
     }
 }
 
-/* Makes sure that a Send which takes more than its slots is never whole over there: its reader gets
- * past it no more. False: it is whole, or the other side is in the middle of a piece. */
+/* Prevents a Send that needs more than its slots from ever becoming whole at the other side; its
+ * reader cannot get past it. False: it is whole, or the other side is copying a piece. */
 static inline bool shmnd_teardown_cut_short(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     if (w->moved) {
@@ -163,8 +164,8 @@ static inline bool shmnd_teardown_cut_short(struct shmnd_qp *qp, struct shmnd_wq
            !shmnd_teardown_is_whole(qp, w);
 }
 
-/* The oldest Send on its way before the one at `pos` that takes more than its slots and is not
- * whole, when it is cut short and nothing before it goes back; `pos` when there is none. */
+/* The position of the oldest sent and unfinished Send before `pos` that needs more than its slots,
+ * if it could be cut short and no Send before it will be recalled; otherwise `pos`. */
 static inline uint64_t shmnd_teardown_cut_before(struct shmnd_qp *qp, uint64_t pos, uint64_t taken)
 {
     for (uint64_t i = qp->wq_head; i != pos; i++) {
@@ -178,9 +179,9 @@ static inline uint64_t shmnd_teardown_cut_before(struct shmnd_qp *qp, uint64_t p
     return pos;
 }
 
-/* What cannot be taken back was claimed over there or is sure to be: do both sides agree
- * on it already, and on all before it? Of a large one they do when its chunks say so, and
- * of a large one that invalidates when they say that it will never be whole. */
+/* For a Send that cannot be recalled, since the other side has claimed it or is sure to: do both
+ * sides agree on it and on all Sends before it? For a large one, its chunks decide; for a large one
+ * that invalidates, both agree once it can never become whole. */
 static inline bool shmnd_teardown_agreed(struct shmnd_qp *qp, struct shmnd_wqe *w, uint64_t pos,
                                          uint64_t taken)
 {
@@ -196,11 +197,12 @@ static inline bool shmnd_teardown_agreed(struct shmnd_qp *qp, struct shmnd_wqe *
     return !(w->flags & SHMND_OP_INVALIDATE) || shmnd_teardown_cut_short(qp, w);
 }
 
-/* Takes back what waits for a receive, what is not whole over there and what gives a window
- * back, so that both sides agree on it. A large one was written for one receive: it goes
- * back before one that would leave its receive to it. What is sure of its receive goes back
- * with a longer one before it, when that is cut short: nothing from there on is taken.
- * False: the other side has met one and not said so yet. */
+/* Recalls the Sends that wait for a receive, are not whole at the other side, or invalidate a
+ * window, so that both sides agree on them. A large message was written for one receive: it is
+ * recalled before an earlier one whose recall would leave it another receive. A message that is
+ * sure of its receive is recalled with a longer one before it, if that one was cut short: the other
+ * side takes no message from there on. False: the other side has matched a message and not
+ * published that yet. */
 static inline bool shmnd_teardown_recall(struct shmnd_qp *qp)
 {
     /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
@@ -225,8 +227,8 @@ static inline bool shmnd_teardown_recall(struct shmnd_qp *qp)
     return true;
 }
 
-/* Is this the Send whose receive the other side refused? One in parts may have been
- * refused before its last part was sent, and has no number yet. */
+/* Is this the Send that the other side refused? One in parts may have been refused before its last
+ * part was sent, and has no number yet. */
 static inline bool shmnd_teardown_refused(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                           uint64_t taken, uint32_t fault)
 {
@@ -238,8 +240,8 @@ static inline bool shmnd_teardown_refused(const struct shmnd_qp *qp, const struc
     return w->state == SHMND_WQE_QUEUED && w->moved && qp->messages == taken;
 }
 
-/* Has this Send reached its receive, or will it when the other side takes what
- * arrived? That it completed not yet may be for want of room in its queue. */
+/* Is this Send matched to its receive, or will it be when the other side takes the messages that
+ * arrived? It may be incomplete only because its completion queue was full. */
 static inline bool shmnd_teardown_delivered(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                             uint64_t taken, bool theirs_go_on)
 {
@@ -254,8 +256,8 @@ static inline bool shmnd_teardown_delivered(const struct shmnd_qp *qp, const str
     return shmnd_teardown_is_whole(qp, w);
 }
 
-/* Has this Invalidate done all it does? What the other side tried in its window since it was
- * posted may be why the connection ends, and is told after it. */
+/* Has this Invalidate taken effect? An access to its window since it was posted may be the reason
+ * why the connection ends, and its completion must come first. */
 static inline bool shmnd_teardown_invalidated(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
 {
     return w->type == SHMND_INVALIDATE && w->state == SHMND_WQE_QUEUED &&
@@ -269,7 +271,7 @@ static inline void shmnd_teardown_cancel_requests(struct shmnd_qp *qp, bool thei
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
     uint32_t fault = shmnd_relaxed32(&qp->link.theirs->fault);
     uint32_t status = qp->down_status;
-    bool failed = false; /* what follows one that failed was taken back, or never sent */
+    bool failed = false; /* requests after a failed one were recalled, or never sent */
     while (qp->wq_head != qp->wq_tail) {
         struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
         if (!failed && (shmnd_teardown_invalidated(qp, w) ||
@@ -277,7 +279,7 @@ static inline void shmnd_teardown_cancel_requests(struct shmnd_qp *qp, bool thei
             w->status = SHMND_SUCCESS;
         } else if (w->state == SHMND_WQE_DONE &&
                    (w->status == SHMND_SUCCESS || w->status == SHMND_CANCELED)) {
-            /* ended before, only not told yet */
+            /* finished before; only its completion is missing */
         } else {
             bool refused = shmnd_teardown_refused(qp, w, taken, fault);
             w->status = refused && status == SHMND_CANCELED ? fault : status;
@@ -306,7 +308,7 @@ static inline void shmnd_cancel_receives(struct shmnd_qp *qp, uint64_t up_to)
     }
 }
 
-/* The receive of a message that was refused, or will never be whole. */
+/* Completes the receive of a message that was refused, or will never be whole. */
 static inline void shmnd_teardown_end_open(struct shmnd_qp *qp)
 {
     struct shmnd_cqe e;
@@ -318,7 +320,7 @@ static inline void shmnd_teardown_end_open(struct shmnd_qp *qp)
     qp->rx_refused = SHMND_SUCCESS;
 }
 
-/* One step of going down; SHMND_IDLE with going_down still set means: later. */
+/* One step of teardown. SHMND_IDLE while `going_down` is still set: call again later. */
 static inline enum shmnd_progress shmnd_teardown_step(struct shmnd_qp *qp, uint64_t now_ns)
 {
     if (qp->down_since_ns == 0)
@@ -326,24 +328,24 @@ static inline enum shmnd_progress shmnd_teardown_step(struct shmnd_qp *qp, uint6
     bool patient = now_ns - qp->down_since_ns <= SHMND_PATIENCE_NS;
     if (qp->tx_busy || qp->rx_busy)
         return SHMND_IDLE;
-    /* SYNC closing, SYNC placing: `closing` was stored and fenced; let a copy
-     * into or out of our memory that is under way come to its end. */
+    /* SYNC closing, SYNC placing: `closing` was stored and fenced; wait for a copy into or out of
+     * the memory of this side that is in progress. */
     if (patient && !shmnd_quiet(qp))
         return SHMND_IDLE;
     enum shmnd_progress drain = shmnd_teardown_drain(qp);
     if (drain != SHMND_IDLE)
         return drain;
     bool theirs_go_on = !qp->peer->dead && shmnd_peer_state(qp) <= SHMND_LINK_OPEN;
-    /* A large message that is not whole now stays so: its sender copies under its hazard
-     * word, and begins nothing towards a side that closes. */
+    /* A large message that is not whole now stays so: its sender copies under its hazard word, and
+     * begins no copy towards a side that closes. */
     if (qp->rx_unbinding && patient)
-        return SHMND_IDLE; /* its sender is still in the window that it gave back */
-    shmnd_tx_retire_up_to(qp, qp->initiator_cq->bound); /* Sends that are proven by now stay */
+        return SHMND_IDLE; /* the sender is still accessing the window that it invalidated */
+    shmnd_tx_retire_up_to(qp, qp->initiator_cq->bound); /* Sends with a receive by now succeed */
     shmnd_list_withdraw(qp);
     if (theirs_go_on && (!shmnd_teardown_recall(qp) || !shmnd_teardown_withdraw(qp)) && patient)
         return SHMND_IDLE;
     SHMND_KILL_POINT("down-recalled");
-    /* What the other side took may be why it ended the connection. */
+    /* The other side may have ended the connection because of a message that it took. */
     shmnd_cq_catch_up(qp->receive_cq);
     shmnd_cq_catch_up(qp->initiator_cq);
     shmnd_teardown_end_open(qp);

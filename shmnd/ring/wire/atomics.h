@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The only file that spells a memory order.
+ * The only file that names a memory order.
  *
- * Everything that two processes share is one of the three word types below and
- * is touched through these functions alone, so that each access says in its
- * name what it orders. Each load is made once and gives a local: what a peer
- * wrote is checked and used from that local, never read again.
+ * All state that two processes share is of one of the word types below and is
+ * accessed only through these functions, so that the name of each access states
+ * its order. A shared word is loaded once into a local variable; the value that
+ * a peer wrote is checked and used from that variable and never loaded again.
  *
  * Serves invariants 1 (read once) and 8 (C11 atomics, no x86 habits).
  */
@@ -97,34 +97,34 @@ static inline bool shmnd_swap64(shmnd_word64 *w, uint64_t *expected, uint64_t v)
                                                    memory_order_acquire);
 }
 
-/* A byte that another process may be watching. */
+/* Stores a byte that another process may be polling. */
 static inline void shmnd_release_byte(void *at, uint8_t v)
 {
     atomic_store_explicit((_Atomic uint8_t *)at, v, memory_order_release);
 }
 
-/* It will be read soon. */
+/* Fetches a cache line that will be read soon. */
 static inline void shmnd_prefetch(const void *at)
 {
     __builtin_prefetch(at);
 }
 
-/* It will be written soon. */
+/* Fetches a cache line that will be written soon. */
 static inline void shmnd_prefetch_to_write(const void *at)
 {
     __builtin_prefetch(at, 1);
 }
 
-/* A byte that another process may be writing. SYNC watched: acquire, pairs with release
+/* Loads a byte that another process may be writing. SYNC watched: acquire, pairs with release
  * in shmnd_move_in_order() */
 static inline uint8_t shmnd_byte_at(const void *at)
 {
     return atomic_load_explicit((const _Atomic uint8_t *)at, memory_order_acquire);
 }
 
-/* Orders an earlier store before a later load: the half of every "I publish,
- * then I look at you; you announce, then you look at me" that C11 gives no
- * other name. Both sides of such a pair call it, under one label. */
+/* Orders an earlier store before a later load, which no weaker order of C11 does. It serves pairs
+ * of sides of which each stores a word of its own and then loads the other's: at least one of the
+ * two loads sees the other side's store. Both sides call it, under one label. */
 static inline void shmnd_store_then_load(void)
 {
     atomic_thread_fence(memory_order_seq_cst);
@@ -142,8 +142,8 @@ static inline void shmnd_stores_before(void)
     atomic_thread_fence(memory_order_release);
 }
 
-/* What was copied from shared memory to `copy` is as it is there from now on: the compiler
- * may not fetch it from where it came once more. */
+/* Fixes the values that were copied from shared memory to `copy`: the compiler may not load them
+ * from shared memory a second time. */
 static inline void shmnd_read_once(void *copy)
 {
     __asm__ __volatile__("" : : "r"(copy) : "memory");

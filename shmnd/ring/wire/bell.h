@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arming, ready bits: how a producer learns that a consumer wants to be woken,
- * and how a consumer learns which of many links has something.
+ * Arming and ready bits: how a producer learns that a consumer is to be woken,
+ * and how a consumer learns which of many links have a message.
  *
- * shmnd_bell_wants() and shmnd_bell_mark() belong to producers, any number of
- * them; the others to the one consumer, who serialises its own threads. None
- * of them waits.
+ * shmnd_bell_wants() and shmnd_bell_mark() are for producers, of which there may be
+ * any number; the other functions are for the one consumer, which serialises its own
+ * threads. None of them waits.
  *
  * Argument for "no lost wake-up". The consumer arms, then checks its rings;
- * the producer publishes, then checks the arming. Both put a full fence in
+ * the producer publishes, then checks the arming. Both execute a full fence in
  * between (SYNC arm), so at least one of the two sees the other's store: either
  * the consumer finds the message, or the producer finds the consumer armed.
- * The same argument serves the ready bits (SYNC ready): a producer that finds
- * its bit already set leaves it; the consumer takes the bits before it checks
- * the rings, so a message published before the bit was taken is found.
+ * The same argument holds for the ready bits (SYNC ready): a producer that finds
+ * its bit already set leaves it; the consumer clears the bits before it checks
+ * the rings, so it finds every message published before the bit was cleared.
  *
- * Only the consumer arms and disarms: peers hold the bell read-only, so none can
- * silence another. A producer that dies between finding it armed and ringing has
- * disarmed nothing: the next producer rings. A bit is set, never counted, so a
- * producer that dies after setting it costs one idle visit.
- * A message that needs a call of its reader is asked for besides (SYNC asked): its sender sets
- * `asked`, fences, and rings if the queue is armed in any mode. Its reader may be polling another
- * queue, and checks the word every few milliseconds; or sleep for another event, and then has armed
- * the queue, fenced and checked the word. So at least one of the two sees the other. The reader
- * takes the word, fences and then checks the rings: an `asked` that was found set is left, as a bit
- * is.
- * A peer that clears bits of others only delays them: the consumer sweeps all
- * links before it sleeps, when it wakes and now and then in between.
+ * Only the consumer arms and disarms: peers map the bell read-only, so no peer can
+ * keep another from waking the consumer. A producer that dies after it found the
+ * bell armed and before it rings has disarmed nothing: the next producer rings. A bit
+ * is not a count, so a producer that dies after setting it costs one poll in vain.
+ *
+ * A sender whose message needs a call of its reader also sets `asked` (SYNC asked), fences,
+ * and rings if the queue is armed in any mode. A reader that polls another queue checks the
+ * word every few milliseconds; a reader that sleeps for another event has armed the queue,
+ * fenced and checked the word. So at least one of the two sees the other's store. The reader
+ * clears the word, fences and then checks the rings; a sender that finds `asked` set leaves
+ * it, as it leaves a bit.
+ *
+ * A hostile peer that clears the bits of others only delays them: the consumer polls all
+ * links before it sleeps, when it wakes, and periodically in between.
  * Serves invariants 3 and 5.
  */
 #ifndef SHMND_WIRE_BELL_H
@@ -60,8 +62,8 @@ static inline void shmnd_bell_disarm(struct shmnd_arming *a)
     SHMND_KILL_POINT("bell-disarmed");
 }
 
-/* After a producer's fence: must the consumer be rung? Rings once an arming;
- * `rung` is the producer's private memory of the last. */
+/* For a producer, after its fence: must it ring? True once for each arming; `rung` is the
+ * producer's private copy of the last arming for which it rang. */
 static inline bool shmnd_bell_wants(const struct shmnd_bell *bell, bool solicited, uint64_t *rung)
 {
     /* SYNC arm: the caller's fence pairs with the fence in shmnd_bell_arm() */
@@ -76,8 +78,8 @@ static inline bool shmnd_bell_wants(const struct shmnd_bell *bell, bool solicite
     return true;
 }
 
-/* After a producer's fence: a message waits for the consumer's next move, whatever that is. True:
- * the consumer sleeps, and is to be rung. */
+/* For a producer, after its fence: its message needs the consumer's next call, of whatever kind.
+ * True: the consumer sleeps, and the producer must ring. */
 static inline bool shmnd_bell_ask(const struct shmnd_bell *bell, struct shmnd_marks *marks,
                                   uint64_t *rung)
 {
@@ -95,14 +97,14 @@ static inline bool shmnd_bell_ask(const struct shmnd_bell *bell, struct shmnd_ma
     return true;
 }
 
-/* The consumer: is a message asked for? */
+/* For the consumer: has a producer set `asked`? */
 static inline bool shmnd_marks_asked(const struct shmnd_marks *marks)
 {
     /* relaxed: only a hint, shmnd_marks_heard() orders what follows */
     return shmnd_relaxed32(&marks->asked);
 }
 
-/* The consumer checks all its rings afterwards. */
+/* Clears `asked`. The consumer checks all its rings afterwards. */
 static inline void shmnd_marks_heard(struct shmnd_marks *marks)
 {
     if (!shmnd_marks_asked(marks))
@@ -113,7 +115,7 @@ static inline void shmnd_marks_heard(struct shmnd_marks *marks)
     shmnd_store_then_load();
 }
 
-/* After a producer's fence: mark the link, when the consumer asks for marks. */
+/* For a producer, after its fence: marks the link if the consumer uses the bitmap. */
 static inline void shmnd_bell_mark(const struct shmnd_bell *bell, struct shmnd_marks *marks,
                                    uint32_t bit)
 {
@@ -131,11 +133,11 @@ static inline void shmnd_bell_mark(const struct shmnd_bell *bell, struct shmnd_m
 static inline void shmnd_bell_use_bitmap(struct shmnd_bell *bell, bool use)
 {
     shmnd_put32(&bell->use_bitmap, use);
-    /* SYNC ready: fence, pairs with the producer's; the caller sweeps once now */
+    /* SYNC ready: fence, pairs with the producer's; the caller then polls all links once */
     shmnd_store_then_load();
 }
 
-/* Takes `bits` of one word; the caller checks those rings afterwards. */
+/* Clears `bits` of one word; the caller checks those rings afterwards. */
 static inline void shmnd_marks_take(struct shmnd_marks *marks, uint32_t word, uint64_t bits)
 {
     /* needs no order of its own, for the fence behind it */
@@ -145,11 +147,10 @@ static inline void shmnd_marks_take(struct shmnd_marks *marks, uint32_t word, ui
     shmnd_store_then_load();
 }
 
-/* Leaves a link's bit set, so that its producers need not write it: for links
- * that are polled anyway. */
+/* Sets the bit of a link that is polled anyway, so that its producer need not write it. */
 static inline void shmnd_marks_keep(struct shmnd_marks *marks, uint32_t bit)
 {
-    /* needs no order: the link is checked anyway */
+    /* needs no order: the link is polled anyway */
     shmnd_set_bits(&marks->ready[bit / 64 % SHMND_READY_WORDS], 1ull << (bit % 64));
 }
 

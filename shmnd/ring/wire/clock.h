@@ -16,7 +16,7 @@ static inline uint64_t shmnd_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
 }
 
-/* Cheap and a few milliseconds coarse: for what is asked at every poll or copy. */
+/* Cheap, with a resolution of a few milliseconds: for checks at every poll or copy. */
 #define SHMND_COARSE_STEP_NS (10ull * 1000 * 1000) /* at most: a kernel of 100 Hz */
 static inline uint64_t shmnd_coarse_ns(void)
 {
@@ -25,9 +25,10 @@ static inline uint64_t shmnd_coarse_ns(void)
     return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
 }
 
-/* For what a program that calls all the time is to do every few milliseconds, at the cost of a
- * decrement a call. It is due at once after a call that found the clock moved, and later and later,
- * up to SHMND_PACE calls, while the clock stands still. All zeros: due at the first call. */
+/* Makes every few milliseconds one call of many do periodic work, at the cost of a decrement a
+ * call. After a call that found the coarse clock advanced, the next one checks it again; while the
+ * clock stands still, the checks grow rarer, up to one in SHMND_PACE calls. All zeros: due at the
+ * first call. */
 #define SHMND_PACE 64u
 
 struct shmnd_pace {

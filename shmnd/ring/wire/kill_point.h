@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Named places at which a test may end the process, as SIGKILL would there.
+ * Named points at which a test can end the process as SIGKILL would.
  *
- * Nothing in any other build: the name vanishes with its argument. In a test
- * build (SHMND_KILL_POINTS defined) whoever builds gives the function.
+ * Without SHMND_KILL_POINTS the macro expands to nothing. A test build defines
+ * SHMND_KILL_POINTS and provides shmnd_kill_point().
  */
 #ifndef SHMND_WIRE_KILL_POINT_H
 #define SHMND_WIRE_KILL_POINT_H

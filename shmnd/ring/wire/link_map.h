@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where everything lies in a link, and how much there is of it, from the descriptions that both ends
- * have of each other. Each computes it for itself; nothing of it is read from the link.
+ * The offsets and sizes of the parts of a link segment, computed from the numbers that both ends
+ * agreed on at rendezvous. Each end computes them by itself and reads none of them from the link.
  */
 #ifndef SHMND_LINK_MAP_H
 #define SHMND_LINK_MAP_H
@@ -39,7 +39,7 @@ static inline uint32_t shmnd_pow2_at_least(uint32_t n)
     return p;
 }
 
-/* Entries of an array in the link: where it ends. */
+/* Places an array of `entries` at offset `at`. Returns the offset of its end. */
 static inline uint64_t shmnd_link_array(uint64_t at, uint32_t entries, uint32_t stride,
                                         uint64_t *off_p, uint32_t *mask_p, uint32_t *stride_p)
 {
@@ -50,9 +50,9 @@ static inline uint64_t shmnd_link_array(uint64_t at, uint32_t entries, uint32_t 
     return at + (((uint64_t)count * stride + 127) & ~127ull);
 }
 
-/* Slots for messages to an end with so many receives from one with so many requests; 0 receives:
- * that end has a shared queue of them. Where all receives are posted and met by a message of one
- * slot each, the ring holds these in three quarters: the last may not have been given back. */
+/* The number of ring slots from an end with `requests` requests to one with `receives` receives; 0
+ * receives means a shared receive queue. If a message of one slot arrives for each of `receives`
+ * receives, three quarters of the ring hold them all, since up to a quarter may not be returned. */
 static inline uint32_t shmnd_ring_slots(uint32_t receives, uint32_t requests)
 {
     uint32_t usual = shmnd_pow2_at_least(4 * (receives ? receives : requests));
@@ -62,21 +62,21 @@ static inline uint32_t shmnd_ring_slots(uint32_t receives, uint32_t requests)
     return usual > least ? usual : least;
 }
 
-/* The slots of both rings, from the other numbers. */
+/* Computes the slots of both rings from the other numbers. */
 static inline void shmnd_link_rings(struct shmnd_link_shape *shape)
 {
     for (int side = 0; side < 2; side++)
         shape->slots[side] = shmnd_ring_slots(shape->receives[1 - side], shape->requests[side]);
 }
 
-/* Where everything lies, from the numbers both ends agreed on. */
+/* Computes all offsets from the numbers that both ends agreed on. */
 static inline struct shmnd_link_map shmnd_link_map(const struct shmnd_link_shape *shape)
 {
     struct shmnd_link_map map;
     uint64_t at = sizeof(struct shmnd_link_header);
     for (int side = 0; side < 2; side++) {
         map.side_off[side] = at;
-        at += sizeof(struct shmnd_side) + 128; /* and a gap, so sides never share a pair of lines */
+        at += sizeof(struct shmnd_side) + 128; /* a gap: the sides never share a pair of lines */
     }
     for (int side = 0; side < 2; side++) {
         map.ring_off[side] = at;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The only file of the data plane with system calls: another process's private
- * memory, and what wakes a process.
+ * The only file of the data plane with system calls: copies of another process's
+ * private memory, and waking a process.
  */
 #ifndef SHMND_WIRE_PROCESS_MEMORY_H
 #define SHMND_WIRE_PROCESS_MEMORY_H
@@ -16,17 +16,17 @@
 #include "wire/clock.h"
 #include "wire/scattered_copy.h"
 
-/* Another process. The kernel copies by its number, and the number of one that is dead is given
- * to a stranger, though not before all others were given away since: that takes far longer than a
- * tick of the coarse clock. So whoever was alive in this tick is still who we mean, unless we
- * are stopped between the look and the copy: the kernel has no copy by pidfd. */
+/* Another process. The kernel copies by PID, since it has no copy by pidfd, and the PID of a dead
+ * process can be reused. Reuse needs all other PIDs to be assigned first, which takes far longer
+ * than a tick of the coarse clock. So a process that was alive in this tick still has its PID,
+ * unless this thread is stopped between the check and the copy. */
 struct shmnd_process {
     pid_t pid;
-    int pidfd;             /* readable once it is dead; -1: it cannot die before we do */
-    shmnd_word64 alive_ns; /* the last tick in which it was seen alive */
+    int pidfd;             /* readable once the process is dead; -1: it cannot die before we do */
+    shmnd_word64 alive_ns; /* the last tick in which it was alive */
 };
 
-/* This one; for a fork of it, the parent that waits for it. */
+/* This process; in a forked child, the parent that waits for it. */
 static inline struct shmnd_process shmnd_this_process(void)
 {
     return (struct shmnd_process){.pid = getpid(), .pidfd = -1};
@@ -35,7 +35,7 @@ static inline struct shmnd_process shmnd_this_process(void)
 static inline bool shmnd_process_lives(struct shmnd_process *process)
 {
     uint64_t tick = shmnd_coarse_ns();
-    /* relaxed: several threads may look, and each may believe what another saw */
+    /* relaxed: several threads may check, and each may use the result of another */
     if (shmnd_relaxed64(&process->alive_ns) == tick)
         return true;
     struct pollfd end = {.fd = process->pidfd, .events = POLLIN};
@@ -48,13 +48,14 @@ static inline bool shmnd_process_lives(struct shmnd_process *process)
     return true;
 }
 
-/* Stretches of a copy whose one end lies in the other process: for one system call. */
+/* The ranges of a copy between this process and another one, for one system call. */
 struct shmnd_vm_list {
     struct iovec here[2 * SHMND_MAX_SGE], there[2 * SHMND_MAX_SGE];
     uint32_t count;
 };
 
-/* What is left of the list when its first `bytes` were copied; `first` is its first entry. */
+/* Removes the first `bytes`, which were copied, from the list that begins at entry `first`. Returns
+ * the new first entry. */
 static inline uint32_t shmnd_vm_advance(struct shmnd_vm_list *list, uint32_t first, uint64_t bytes)
 {
     while (first < list->count && bytes >= list->here[first].iov_len)
@@ -89,8 +90,8 @@ static inline int shmnd_vm_run(struct shmnd_process *process, struct shmnd_vm_li
     return 0;
 }
 
-/* Copies within this process by the kernel, which returns an error where a load or store would
- * be a signal: memory that its owner has cut short. 0, or an errno value. */
+/* Copies within this process by a system call, which returns an error where a load or store would
+ * raise SIGBUS because the memory was truncated. Returns 0 or an errno value. */
 static inline int shmnd_vm_copy_here(void *to, const void *from, uint64_t length)
 {
     for (uint64_t done = 0; done < length;) {
@@ -106,8 +107,8 @@ static inline int shmnd_vm_copy_here(void *to, const void *from, uint64_t length
     return 0;
 }
 
-/* Copies between our memory and the other process's: stretches of one of the two lists are
- * remote, and what is mapped here stands between them, some of it fragile. 0, or an errno
+/* Copies between this process and the other one. One of the two lists has remote ranges, possibly
+ * mixed with ranges that are mapped here, some of which may be fragile. Returns 0 or an errno
  * value: ESRCH, EFAULT, EPERM. */
 static inline int shmnd_vm_copy(struct shmnd_process *process, const struct shmnd_spans *to,
                                 const struct shmnd_spans *from)
@@ -115,7 +116,7 @@ static inline int shmnd_vm_copy(struct shmnd_process *process, const struct shmn
     bool writing = to->remote & SHMND_REMOTE_BITS;
     struct shmnd_walk w = shmnd_walk_of(to, from);
     struct shmnd_stretch s;
-    /* Two lists meet in fewer stretches than they have together. */
+    /* Two lists of n and m ranges overlap in fewer than n + m stretches. */
     struct shmnd_vm_list list;
     list.count = 0;
     while (shmnd_walk_next(&w, &s)) {
@@ -137,9 +138,9 @@ static inline int shmnd_vm_copy(struct shmnd_process *process, const struct shmn
     return shmnd_vm_run(process, &list, writing);
 }
 
-/* Rings another process, by the end of a channel that only this one holds. One that is
- * full leads to a consumer that was rung already; one whose other end is closed, to
- * nobody who listens. Never waits, whatever is done at the other end. */
+/* Wakes another process through a socket of which only this process holds this end. A full socket
+ * means that the consumer was woken already; a closed one, that no consumer is left. Never waits,
+ * whatever the process at the other end does. */
 static inline void shmnd_ring_doorbell(int fd)
 {
     const char ring = 0;
@@ -147,12 +148,12 @@ static inline void shmnd_ring_doorbell(int fd)
         (void)send(fd, &ring, sizeof ring, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* Wakes another thread of this process, by a counter that does not block and that no
- * other process holds. */
+/* Wakes another thread of this process through a non-blocking eventfd that no other process
+ * holds. */
 static inline void shmnd_ring_self(int fd)
 {
     const uint64_t one = 1;
-    ssize_t ignored = write(fd, &one, sizeof one); /* full: it was rung already */
+    ssize_t ignored = write(fd, &one, sizeof one); /* full: the thread was woken already */
     (void)ignored;
 }
 

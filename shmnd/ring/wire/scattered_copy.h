@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copying between scattered memory, whole or in chunks that two processes claim.
+ * Copying between scattered ranges of memory, whole or in chunks that two processes claim.
  *
- * A `shmnd_spans` is a list of stretches whose bounds were checked when it was
- * made; those of one side of a copy may lie in another process's private memory,
- * each by itself, which process_memory.h reaches. Chunks: the sender of a large message publishes a claim word,
- * tagged with the message; each side takes chunks by compare-and-swap and counts
- * each that it has copied. The sender takes them from the front, the reader
- * from the back: in a buffer that is used again each finds in its own cache what it
- * copied the time before. Of a message too long for that both take the next.
+ * A `shmnd_spans` is a list of ranges whose bounds were checked when the list was made. Single
+ * ranges of one of the two lists may be in another process's private memory, which
+ * process_memory.h copies.
  *
- * Argument. A claim succeeds only while the word carries the message's tag, so
- * a helper that is late for one message can never claim in the next. A message
- * is finished when all its chunks are counted, and no side reads its source or writes
- * its sink after that, for every claimed chunk was counted when it was copied (SYNC
- * chunk-done): the counts are one chain of read-modify-writes, so who finds the last
- * finds what was copied before each. A chunk that is claimed is copied in the same
- * call: between two calls of a side the other one waits for nothing of it.
- * The words of a message are used again only when its receiver has taken it: a
- * sender that is done first must not wipe out what tells the receiver so.
- * A death with a chunk claimed leaves the message unfinished; the connection
- * is ended then. Serves invariants 2 and 3.
+ * Chunks: the sender of a large message publishes a claim word, tagged with the message's number.
+ * Each side claims chunks by compare-and-swap and counts each chunk that it has copied. The sender
+ * claims from the front and the reader from the back, so that in a reused buffer each finds the
+ * bytes that it copied last time in its own cache. Of a message too long for that, both claim the
+ * first chunk left.
+ *
+ * Argument. A claim succeeds only while the word has the message's tag, so a side that is late for
+ * one message cannot claim a chunk of the next. A message is finished when all its chunks are
+ * counted. No side reads its source or writes its target after that, since each claimed chunk is
+ * counted when it was copied (SYNC chunk-done). The counts form one chain of read-modify-writes,
+ * so the side that loads the last count sees the bytes copied before each count. A claimed chunk is
+ * copied within the same call, so neither side ever waits for a chunk that the other holds between
+ * two of its calls.
+ * The two words of a message are reused only when its receiver has taken it: a sender that finishes
+ * first must not overwrite the count from which the receiver learns that the message is finished.
+ * If a process dies while it holds a claimed chunk, the message stays unfinished and the connection
+ * ends. Serves invariants 2 and 3.
  */
 #ifndef SHMND_WIRE_SCATTERED_COPY_H
 #define SHMND_WIRE_SCATTERED_COPY_H
@@ -30,14 +32,14 @@
 #include "wire/layout.h"
 
 #define SHMND_MAX_SGE 16u
-/* Chunks of 64 KiB cost the least; a message of a few chunks is better halved. */
+/* Chunks of 64 KiB cost the least; a message of few chunks is faster in smaller ones. */
 #define SHMND_CHUNK_MIN (64u << 10)
 #define SHMND_CHUNK_OF_SHORT (32u << 10)
 #define SHMND_SHORT_LARGE (256u << 10)
 #define SHMND_CHUNKS_MAX 64u
-/* No chunk is longer, however many there are then: a call copies a few of them at most. */
+/* The limit of a chunk, however many chunks result: a call copies a few of them at most. */
 #define SHMND_CHUNK_MAX (1u << 20)
-/* Up to here a message copied again is still in the caches. */
+/* Up to this length a reused buffer is still in the caches. */
 #define SHMND_FROM_BOTH_ENDS_MAX (2u << 20)
 
 struct shmnd_span {
@@ -48,15 +50,15 @@ struct shmnd_span {
 struct shmnd_spans {
     struct shmnd_span v[SHMND_MAX_SGE];
     uint32_t count;
-    /* Stretches that only process_memory.h touches. Bit i: v[i] is an address of the peer's process. Bit
-     * i + SHMND_MAX_SGE: it lies here, in memory that its owner may cut short (tokens.h). */
+    /* Ranges that only process_memory.h accesses. Bit i: v[i] is an address in the peer's process.
+     * Bit i + SHMND_MAX_SGE: v[i] is in this process, in fragile memory (tokens.h). */
     uint32_t remote;
     uint64_t total;
 };
 
 #define SHMND_REMOTE_BITS ((1u << SHMND_MAX_SGE) - 1)
 
-_Static_assert(SHMND_MAX_SGE <= 16, "two bits for each stretch");
+_Static_assert(SHMND_MAX_SGE <= 16, "two bits for each range");
 
 static inline void shmnd_spans_clear(struct shmnd_spans *s)
 {
@@ -75,7 +77,7 @@ static inline void shmnd_spans_add(struct shmnd_spans *s, uint64_t at, uint64_t 
     s->total += length;
 }
 
-/* The same for an address of the peer's process. */
+/* Adds a range of the peer's process. */
 static inline void shmnd_spans_add_remote(struct shmnd_spans *s, uint64_t at, uint64_t length)
 {
     if (length)
@@ -83,7 +85,7 @@ static inline void shmnd_spans_add_remote(struct shmnd_spans *s, uint64_t at, ui
     shmnd_spans_add(s, at, length);
 }
 
-/* The same for memory here that only the kernel may touch. */
+/* Adds a range of fragile memory of this process. */
 static inline void shmnd_spans_add_fragile(struct shmnd_spans *s, uint64_t at, uint64_t length)
 {
     if (length)
@@ -91,7 +93,7 @@ static inline void shmnd_spans_add_fragile(struct shmnd_spans *s, uint64_t at, u
     shmnd_spans_add(s, at, length);
 }
 
-/* The part of `s` from `off` on, `length` bytes, which must lie within it. */
+/* Stores the `length` bytes of `s` from `off` on, which must be within it, in `part`. */
 static inline void shmnd_spans_cut(const struct shmnd_spans *s, uint64_t off, uint64_t length,
                                    struct shmnd_spans *part)
 {
@@ -109,7 +111,7 @@ static inline void shmnd_spans_cut(const struct shmnd_spans *s, uint64_t off, ui
     }
 }
 
-/* Two lists walked side by side, one stretch of memory here and there at a time. */
+/* An iteration over two lists, by ranges that are contiguous in both. */
 struct shmnd_walk {
     const struct shmnd_spans *to, *from;
     uint32_t i, j;
@@ -120,8 +122,8 @@ struct shmnd_stretch {
     void *to;
     const void *from;
     uint64_t length;
-    bool remote;  /* one of the two is an address of the peer's process */
-    bool fragile; /* one of the two lies here, for the kernel alone to touch */
+    bool remote;  /* one of the two is an address in the peer's process */
+    bool fragile; /* one of the two is fragile memory of this process */
 };
 
 static inline struct shmnd_walk shmnd_walk_of(const struct shmnd_spans *to,
@@ -194,7 +196,7 @@ static inline void shmnd_chunks_offer(struct shmnd_share *share, const struct sh
     SHMND_KILL_POINT("chunks-offered");
 }
 
-/* The word of claims: chunks claimed from the front, and from the back. */
+/* The fields of the claim word: chunks claimed from the front, and from the back. */
 static inline uint32_t shmnd_claimed_front(uint64_t word)
 {
     return (uint16_t)word;
@@ -205,27 +207,27 @@ static inline uint32_t shmnd_claimed_back(uint64_t word)
     return (uint16_t)(word >> 16);
 }
 
-/* Is there a chunk of this message that nobody has claimed? */
+/* Is there an unclaimed chunk of this message? */
 static inline bool shmnd_chunks_left(uint64_t word, const struct shmnd_chunks *c)
 {
     return (uint32_t)(word >> 32) == c->tag &&
            shmnd_claimed_front(word) + shmnd_claimed_back(word) < c->count;
 }
 
-/* Chunks side by side, claimed together. */
+/* Consecutive chunks that were claimed together. */
 struct shmnd_claim {
-    uint32_t first, count; /* count 0: none is left */
+    uint32_t first, count; /* count 0: no chunk was left */
 };
 
-/* Chunks that are not claimed, the first of them or the last: at most `most`, and more than
- * one only where four times as many are left, so that both sides end at the same time. */
+/* Claims unclaimed chunks from the front, or the back if `last`: at most `most`, and more than one
+ * only while at least four times as many are left, so that both sides finish at the same time. */
 static inline struct shmnd_claim shmnd_chunks_claim_some(struct shmnd_share *share,
                                                          const struct shmnd_chunks *c, bool last,
                                                          uint32_t most)
 {
     uint64_t word = shmnd_relaxed64(&share->claim);
-    /* Two honest sides collide at most once a chunk; a peer that scribbles on
-     * the word must not keep us here. */
+    /* Two correct sides collide at most once a chunk; a hostile peer that keeps changing the word
+     * must not keep this loop running. */
     for (uint32_t tries = 0; tries < 2 * SHMND_CHUNKS_MAX; tries++) {
         if (!shmnd_chunks_left(word, c))
             break;
@@ -239,7 +241,7 @@ static inline struct shmnd_claim shmnd_chunks_claim_some(struct shmnd_share *sha
     return (struct shmnd_claim){0, 0};
 }
 
-/* One of them; -1: none is left. */
+/* Claims one chunk; -1: none is left. */
 static inline int shmnd_chunks_claim(struct shmnd_share *share, const struct shmnd_chunks *c,
                                      bool last)
 {
@@ -247,7 +249,7 @@ static inline int shmnd_chunks_claim(struct shmnd_share *share, const struct shm
     return claim.count ? (int)claim.first : -1;
 }
 
-/* So many more chunks are copied. */
+/* Counts chunks that were copied. */
 static inline void shmnd_chunks_count_done(struct shmnd_share *share, uint32_t count)
 {
     /* SYNC chunk-done: release, pairs with acquire in shmnd_chunks_finished() */
@@ -267,7 +269,7 @@ static inline uint64_t shmnd_chunk_bytes(const struct shmnd_chunks *c, int chunk
     return c->length - off < c->size ? c->length - off : c->size;
 }
 
-/* Bytes of chunks that were claimed together. */
+/* The bytes of chunks that were claimed together. */
 static inline uint64_t shmnd_claim_bytes(const struct shmnd_chunks *c, struct shmnd_claim claim)
 {
     uint64_t off = claim.first * c->size, all = claim.count * c->size;

@@ -3,23 +3,24 @@
  * The slot ring: messages of one direction of one link.
  *
  * One writer process, one reader process, each serialising its own threads.
- * shmnd_slots_*() of the writer never wait and fail only for want of room; those
- * of the reader never wait and never trust a length.
+ * The functions of the writer never wait and fail only when the ring is full; those
+ * of the reader never wait and trust no length that they read.
  *
- * Argument. A slot is written only while its position is below the reader's
- * `read_pos` plus the ring size, so nobody reads it (SYNC slot-free). It is read
- * only once its `ready_pos` equals its position plus one, which the writer
- * stores after all payload (SYNC slot-ready). Positions never repeat: the upper
- * two of the 64 bits are flags, and 2^62 slots are a century at one a
- * nanosecond. So a value left from an earlier lap is never mistaken.
+ * Argument. The writer writes a slot only while its position is below the reader's
+ * `read_pos` plus the ring size; the reader has finished with that slot (SYNC
+ * slot-free). The reader reads a slot only once its `ready_pos` equals its position
+ * plus one, which the writer stores after all payload (SYNC slot-ready). Positions
+ * never repeat: the upper two of the 64 bits are flags, and at one slot a nanosecond
+ * 2^62 slots last more than a century. So a value left from an earlier lap never
+ * matches.
  *
- * A message with SHMND_SLOT_ACK has two who may end it: its reader, who claims it
- * when a receive is there for it, and its writer, who may take it back until
- * then. Both do so by compare-and-swap on `ready_pos`; one wins (SYNC recall).
+ * A message with SHMND_SLOT_ACK ends in one of two ways: the reader claims it when a
+ * receive is posted for it, or the writer recalls it before that. Both use
+ * compare-and-swap on `ready_pos`, so exactly one succeeds (SYNC recall).
  *
- * A death at any instruction: of the writer, before the store of `ready_pos`,
- * leaves a message that never was; of the reader leaves slots that are never
- * given back. Neither disturbs another link. Serves invariants 1, 2 and 3.
+ * A death at any instruction: if the writer dies before the store of `ready_pos`, the
+ * message was never sent; if the reader dies, its slots are never returned. Neither
+ * affects another link. Serves invariants 1, 2 and 3.
  */
 #ifndef SHMND_WIRE_SLOTS_H
 #define SHMND_WIRE_SLOTS_H
@@ -33,7 +34,7 @@ struct shmnd_slots_writer {
     const shmnd_word64 *read_pos; /* on the reader's side of the link */
     uint64_t mask;                /* slots of the ring less one; a power of two */
     uint64_t write_pos;
-    uint64_t room_pos; /* write_pos may grow up to here, by the last look at read_pos */
+    uint64_t room_pos; /* write_pos may grow up to here, by the last load of read_pos */
 };
 
 struct shmnd_slots_reader {
@@ -55,7 +56,7 @@ static inline struct shmnd_slot *shmnd_slot_peek_at(const struct shmnd_slots_rea
     return (struct shmnd_slot *)(r->ring + (pos & r->mask) * SHMND_SLOT_BYTES);
 }
 
-/* Slots that `bytes` of payload take; `bytes` is at most SHMND_EAGER_LONGEST. */
+/* The number of slots for `bytes` of payload; `bytes` is at most SHMND_EAGER_LONGEST. */
 static inline uint32_t shmnd_slots_for(uint32_t bytes)
 {
     if (bytes <= SHMND_HEAD_PAYLOAD)
@@ -65,19 +66,19 @@ static inline uint32_t shmnd_slots_for(uint32_t bytes)
 
 /* ---- writer --------------------------------------------------------------- */
 
-/* Slots of the ring, as far as one message may have use for them. */
+/* The number of slots from which the limits of one message are computed. */
 static inline uint32_t shmnd_slots_useful(const struct shmnd_slots_writer *w)
 {
     return w->mask < SHMND_RING_USUAL ? (uint32_t)w->mask + 1 : SHMND_RING_USUAL;
 }
 
-/* The most bytes that a message may have that waits for room. */
+/* The longest message that may wait for room. */
 static inline uint32_t shmnd_eager_max(const struct shmnd_slots_writer *w)
 {
     return SHMND_SLOTS_HOLD(shmnd_slots_useful(w) / 4);
 }
 
-/* And one that is written if there is room. */
+/* The longest message that is written if there is room at once. */
 static inline uint32_t shmnd_eager_longest(const struct shmnd_slots_writer *w)
 {
     return SHMND_SLOTS_HOLD(shmnd_slots_useful(w) / 4 * 3);
@@ -89,21 +90,21 @@ static inline bool shmnd_slots_room(struct shmnd_slots_writer *w, uint32_t slots
         return true;
     /* SYNC slot-free: acquire, pairs with release in shmnd_slots_return() */
     uint64_t read_pos = shmnd_acquire64(w->read_pos);
-    /* A reader that claims to have read more than was written, or less than it
-     * said before, lies; it gains nothing but that its link stands still. */
+    /* A hostile reader may claim to have read more than was written, or less than it reported
+     * before. Its link stops; nothing else happens. */
     if (read_pos > w->write_pos || read_pos + w->mask + 1 < w->room_pos)
         return false;
     w->room_pos = read_pos + w->mask + 1;
     return w->write_pos + slots <= w->room_pos;
 }
 
-/* Copies payload into the slots of the message that is being written: a message
- * of several pieces is built by several calls. */
+/* Where the next payload byte of the message being written goes. A message of several pieces is
+ * written by several calls. */
 struct shmnd_slots_fill {
     struct shmnd_slots_writer *w;
     uint64_t pos; /* slot being filled */
     uint8_t *at;
-    uint32_t left; /* in that slot */
+    uint32_t left; /* bytes free in that slot */
 };
 
 static inline struct shmnd_slots_fill shmnd_slots_begin(struct shmnd_slots_writer *w)
@@ -124,7 +125,7 @@ static inline void shmnd_slots_add(struct shmnd_slots_fill *f, const void *data,
         shmnd_put64(&tail->ready_pos, 0); /* relaxed: ordered by the head's release */
         f->at = tail->payload;
         f->left = SHMND_TAIL_PAYLOAD;
-        /* Whole slots, of a length that the compiler knows: this is where the time goes. */
+        /* Whole slots, of a length that the compiler knows: most of the time is spent here. */
         while (bytes > SHMND_TAIL_PAYLOAD) {
             memcpy(f->at, from, SHMND_TAIL_PAYLOAD);
             from += SHMND_TAIL_PAYLOAD;
@@ -155,9 +156,9 @@ static inline void shmnd_slots_publish(struct shmnd_slots_writer *w, uint32_t le
     w->write_pos += slots;
 }
 
-/* The same without showing it: behind a message that is held back, and the first of
- * these (`ready` false) too. No reader passes that one, so the release that shows it
- * shows all behind it. */
+/* Writes the header without publishing the message: for the first message of a batch (`ready`
+ * false) and the messages behind it. No reader gets past the first, so the release store that
+ * publishes it publishes all behind it. */
 static inline void shmnd_slots_hold(struct shmnd_slots_writer *w, uint32_t length, uint8_t kind,
                                     uint8_t flags, uint32_t slots, bool ready)
 {
@@ -170,14 +171,14 @@ static inline void shmnd_slots_hold(struct shmnd_slots_writer *w, uint32_t lengt
     w->write_pos += slots;
 }
 
-/* Shows the message that was held back at `pos`, and what was written behind it. */
+/* Publishes the deferred message at `pos` and all that were written behind it. */
 static inline void shmnd_slots_show(struct shmnd_slots_writer *w, uint64_t pos)
 {
     /* SYNC slot-ready: release, pairs with acquire in shmnd_slots_peek() */
     shmnd_release64(&shmnd_slot_at(w, pos)->ready_pos, pos + 1);
 }
 
-/* Takes back the message that begins at `pos`. False: its reader was first. */
+/* Recalls the message that begins at `pos`. False: the reader has claimed it. */
 static inline bool shmnd_slots_recall(struct shmnd_slots_writer *w, uint64_t pos)
 {
     uint64_t ready = pos + 1;
@@ -187,11 +188,11 @@ static inline bool shmnd_slots_recall(struct shmnd_slots_writer *w, uint64_t pos
 
 /* ---- reader --------------------------------------------------------------- */
 
-/* A message as it was found, its header read once. */
+/* The header of a message, read once. */
 struct shmnd_arrival {
     uint32_t length;
     uint32_t slots;
-    uint32_t token; /* of a listed one */
+    uint32_t token; /* of a listed message */
     uint8_t kind;
     uint8_t flags;
 };
@@ -199,12 +200,12 @@ struct shmnd_arrival {
 enum shmnd_peek {
     SHMND_PEEK_NONE = 0,
     SHMND_PEEK_MESSAGE,
-    SHMND_PEEK_RECALLED, /* a message that its sender took back */
+    SHMND_PEEK_RECALLED, /* a message that its sender recalled */
     SHMND_PEEK_NONSENSE,
 };
 
-/* Bytes in the slots of a message, which for the kinds that carry extents or an
- * index is not its length; 0xffffffff for what no writer of ours publishes. */
+/* The payload bytes in the slots of a message. For the kinds that carry extents or an index this
+ * is not its length. 0xffffffff for a header that no correct writer publishes. */
 static inline uint32_t shmnd_slots_payload(uint8_t kind, uint32_t length, uint32_t extents)
 {
     switch (kind) {
@@ -217,7 +218,7 @@ static inline uint32_t shmnd_slots_payload(uint8_t kind, uint32_t length, uint32
     }
 }
 
-/* Bytes before the payload proper: the token of a message that invalidates. */
+/* The bytes before the payload: the token of a message that invalidates a window. */
 static inline uint32_t shmnd_slots_prefix(uint8_t flags)
 {
     return flags & SHMND_SLOT_INVALIDATE ? (uint32_t)sizeof(uint32_t) : 0;
@@ -238,7 +239,7 @@ static inline enum shmnd_peek shmnd_slots_peek(const struct shmnd_slots_reader *
     uint64_t ready_pos = shmnd_acquire64(&head->ready_pos);
     if ((ready_pos & ~SHMND_POS_RECALLED) != r->read_pos + 1)
         return SHMND_PEEK_NONE;
-    /* Read once, through volatile: a lying writer may change them meanwhile. */
+    /* Read once, through volatile: a hostile writer may change them meanwhile. */
     const volatile struct shmnd_slot *once = head;
     a->length = once->length;
     a->kind = once->kind;
@@ -254,7 +255,7 @@ static inline enum shmnd_peek shmnd_slots_peek(const struct shmnd_slots_reader *
     return ready_pos & SHMND_POS_RECALLED ? SHMND_PEEK_RECALLED : SHMND_PEEK_MESSAGE;
 }
 
-/* Makes the message at the front the reader's for good. False: it was recalled. */
+/* Claims the message at the front for the reader. False: it was recalled. */
 static inline bool shmnd_slots_claim(struct shmnd_slots_reader *r)
 {
     uint64_t ready = r->read_pos + 1;
@@ -263,7 +264,7 @@ static inline bool shmnd_slots_claim(struct shmnd_slots_reader *r)
                         ready | SHMND_POS_CLAIMED);
 }
 
-/* Copies payload out of the message at the front, piece by piece. */
+/* Where the next payload byte of the message at the front is read. */
 struct shmnd_slots_drain {
     const struct shmnd_slots_reader *r;
     uint64_t pos;
@@ -280,7 +281,7 @@ static inline struct shmnd_slots_drain shmnd_slots_open(const struct shmnd_slots
                                       SHMND_HEAD_PAYLOAD - prefix};
 }
 
-/* The token that the message at the front names, read once. */
+/* The window token of the message at the front, read once. */
 static inline uint32_t shmnd_slots_token(const struct shmnd_slots_reader *r)
 {
     return *(const volatile uint32_t *)shmnd_slot_peek_at(r, r->read_pos)->payload;
@@ -309,7 +310,7 @@ static inline void shmnd_slots_get(struct shmnd_slots_drain *d, void *data, uint
     d->left -= bytes;
 }
 
-/* The same for what is decided upon: read once. */
+/* Copies payload that is used for decisions: read once. */
 static inline void shmnd_slots_read(struct shmnd_slots_drain *d, void *data, uint32_t bytes)
 {
     shmnd_slots_get(d, data, bytes);
@@ -324,8 +325,8 @@ static inline void shmnd_slots_return(struct shmnd_slots_reader *r)
     shmnd_release64(r->read_pos_shared, r->read_pos);
 }
 
-/* Steps over the message at the front. True when a quarter of the ring was
- * given back by it, so that a writer out of room may want to know. */
+/* Consumes the message at the front. True when this returned a quarter of the ring to the writer,
+ * which may be waiting for room. */
 static inline bool shmnd_slots_pop(struct shmnd_slots_reader *r, uint32_t slots)
 {
     r->read_pos += slots;

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Registered memory: the owner's private registry, the grants it publishes, and
- * how an initiator uses a grant that its owner may withdraw at any moment.
+ * Registered memory: the owner's private registry, the grants that it publishes,
+ * and how an initiator uses a grant that the owner may revoke at any moment.
  *
- * Argument for "no byte moves after Invalidate completed" (SYNC hazard). The
- * initiator writes the token into its hazard word, fences, and only then looks
- * whether the grant still carries that token; it clears the word after its last
- * byte. The owner clears the grant, fences, and only then checks the hazard
- * words. Of two such pairs at least one sees the other: either the initiator
- * finds the token gone and moves nothing, or the owner finds the hazard and
- * waits for it. A hazard word whose process is dead no longer counts, for its
- * copies died with it.
+ * Argument for "no byte is copied after Invalidate completed" (SYNC hazard). The
+ * initiator stores the token in its hazard word, fences, and then checks that the
+ * grant still has that token; it clears the word after its last byte. The owner
+ * clears the grant, fences, and then checks the hazard words. At least one of the
+ * two loads sees the other side's store: either the initiator finds the token
+ * gone and copies nothing, or the owner finds the hazard word set and waits. The
+ * hazard word of a dead process no longer counts, since its copies ended with it.
  *
- * A grant is read like a sequence lock whose sequence is the token itself: no
- * token value returns to an entry before thousands of others, so equal before
- * and after means that one version was read. Serves invariant 1.
+ * A grant is read like a sequence lock whose sequence number is the token: a token
+ * value returns to an entry only after thousands of other values, so the same
+ * token before and after means that one version was read. Serves invariant 1.
  */
 #ifndef SHMND_WIRE_TOKENS_H
 #define SHMND_WIRE_TOKENS_H
@@ -26,30 +25,31 @@ enum shmnd_right {
     SHMND_MR_REMOTE_READ = 0x2,
     SHMND_MR_REMOTE_WRITE = 0x5,
     SHMND_MR_READ_SINK = 0x8,
-    /* Not flags of the interface. Peers map it for reading only, so its owner copies messages
-     * into it. */
+    /* Internal flags. SEALED: peers map the memory read-only, so the owner copies messages into
+     * it. FRAGILE: see struct shmnd_region. */
     SHMND_MR_SEALED = 0x10000,
     SHMND_MR_FRAGILE = 0x20000,
 };
 
 /* One registration or window, private to its owner.
  *
- * Memory that another process can truncate is *fragile*: a load or store there may be a SIGBUS.
- * To peers such a region is private memory, which they reach by calls that return an error. To
- * its own process it has the length 0, so that every request finds it out of range, except by
- * shmnd_fragile_region; its bytes are then copied by process_memory.h. So the path of other memory has no
- * check for it. */
+ * Memory that another process can truncate is *fragile*: a load or store there may raise SIGBUS.
+ * For peers such a region is private memory, which they access by system calls that return an
+ * error. In its own process its length is 0, so that every lookup but shmnd_fragile_region finds
+ * requests out of range, and the functions of process_memory.h copy its bytes. So the path of all
+ * other memory needs no check for it. */
 struct shmnd_region {
     uint64_t base;
     uint64_t length;
-    uint64_t offset; /* in `segment`; of fragile memory its length */
+    uint64_t offset; /* in `segment`; the length of fragile memory */
     uint32_t segment;
     uint32_t token;  /* 0: free */
     uint32_t rights; /* MR flags */
-    uint32_t posted; /* receives published for pushing that name it */
-    uint64_t serial; /* of a window: the `serial` of the queue pair it is bound to, until it is
+    uint32_t posted; /* advertised receives with extents in it */
+    uint64_t serial; /* of a window: the `serial` of the queue pair that it is bound to, until it is
                         invalidated; 0 for all others */
-    void *context;   /* of a window: what its owner is told when the peer invalidates it, or NULL */
+    void *context;   /* of a window: the context of the completion that its owner gets when the peer
+                        invalidates it, or NULL */
 };
 
 struct shmnd_registry {
@@ -83,7 +83,7 @@ static inline bool shmnd_within(uint64_t address, uint64_t length, uint64_t base
     return address >= base && length <= size && address - base <= size - length;
 }
 
-/* The region that covers an SGE and grants one of `rights` (0: any), or NULL. */
+/* The region that covers an SGE and has one of `rights` (0: any region), or NULL. */
 static inline struct shmnd_region *shmnd_sge_region(const struct shmnd_registry *r,
                                                     const struct shmnd_sge *s, uint32_t rights)
 {
@@ -95,7 +95,7 @@ static inline struct shmnd_region *shmnd_sge_region(const struct shmnd_registry 
     return region;
 }
 
-/* The same for fragile memory; NULL for all other. */
+/* The same for fragile memory; NULL for all other memory. */
 static inline struct shmnd_region *shmnd_fragile_region(const struct shmnd_registry *r,
                                                         const struct shmnd_sge *s, uint32_t rights)
 {
@@ -133,7 +133,8 @@ static inline void shmnd_grant_publish(struct shmnd_grant *g, const struct shmnd
     SHMND_KILL_POINT("grant-published");
 }
 
-/* After this no initiator starts; look at the hazard words for those that did. */
+/* After this no initiator begins a copy. The caller then checks the hazard words for those that
+ * have begun one. */
 static inline void shmnd_grant_revoke(struct shmnd_grant *g)
 {
     shmnd_put32(&g->token, 0);
@@ -142,10 +143,10 @@ static inline void shmnd_grant_revoke(struct shmnd_grant *g)
     shmnd_store_then_load();
 }
 
-/* Withdraws the window of that token for a peer that invalidates it; NULL when none
- * is bound to this connection. The owner's Invalidate takes `serial` away too: both run
- * under the owner's lock, so one of them finds the window and the other does not. The
- * token is the peer's word: it says which window, never that there is one. */
+/* Unbinds the window of `token` for a peer that invalidates it; NULL when no such window is bound
+ * to this connection. The owner's Invalidate clears `serial` too. Both run under the owner's lock,
+ * so exactly one of them finds the window. The token comes from the peer: it selects a window and
+ * proves nothing. */
 static inline struct shmnd_region *shmnd_window_unbind(const struct shmnd_registry *r,
                                                        uint32_t token, uint64_t serial)
 {
@@ -190,11 +191,11 @@ static inline void shmnd_hazard_leave(shmnd_word64 *hazard)
     SHMND_KILL_POINT("hazard-cleared");
 }
 
-/* Between enter and leave the initiator may touch what the grant names. */
+/* Between enter and leave the initiator may access the memory of the grant. */
 static inline bool shmnd_hazard_enter(shmnd_word64 *hazard, const struct shmnd_grant *g,
                                       uint32_t token)
 {
-    /* SYNC hazard-clear: release, for an owner that waits for what stood here before */
+    /* SYNC hazard-clear: release, for an owner that waits for the previous value to go */
     shmnd_release64(hazard, token);
     SHMND_KILL_POINT("hazard-set");
     /* SYNC hazard: fence, pairs with the fence in shmnd_grant_revoke() */
@@ -205,7 +206,7 @@ static inline bool shmnd_hazard_enter(shmnd_word64 *hazard, const struct shmnd_g
     return false;
 }
 
-/* Owner, after revoking: nothing of that token is under way on this link. */
+/* For the owner, after revoking: no copy under `what` is in progress on this link. */
 static inline bool shmnd_hazard_clear_of(const shmnd_word64 *hazard, uint64_t what)
 {
     /* SYNC hazard-clear: acquire, pairs with release in shmnd_hazard_leave() */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Unmapping what a peer gave up, without a wait.
+ * Unmapping a segment that its owner released, without blocking the caller.
  *
  * The last process that unmaps a segment frees its pages, which takes as long as copying
- * them. A call that never waits (a post, get_results) learns that the owner gave the
- * segment up, so a thread of its own unmaps a long one. It touches nothing but the kernel:
- * it takes no lock, runs no Python, and handles no signal. In a process forked meanwhile
- * that thread is missing, and the child keeps the mapping until it ends.
+ * them. The caller is a call that never waits (a post, get_results), so a separate thread
+ * unmaps a long segment. That thread only makes system calls: it takes no lock, runs no
+ * Python, and handles no signal. A process that is forked meanwhile has no such thread, so
+ * the child keeps the mapping until it ends.
  */
 #ifndef SHMND_WIRE_UNMAP_H
 #define SHMND_WIRE_UNMAP_H
@@ -20,8 +20,8 @@
 
 /* Freeing this much takes about a millisecond. */
 #define SHMND_UNMAP_AT_ONCE (4u << 20)
-/* The thread frees this much at once: other threads that map, unmap or have the kernel copy
- * wait for the lock of the address space meanwhile. A multiple of a huge page. */
+/* The thread frees this much at a time: other threads that map, unmap or copy by system calls wait
+ * for the lock of the address space meanwhile. A multiple of a huge page. */
 #define SHMND_UNMAP_PIECE (2u << 20)
 
 struct shmnd_unmap {
@@ -40,7 +40,7 @@ static inline void *shmnd_unmap_thread(void *arg)
     return NULL;
 }
 
-/* Starts the thread. False: there is none. */
+/* Starts the thread. False: it could not be started. */
 static inline bool shmnd_unmap_start(struct shmnd_unmap *what)
 {
     pthread_attr_t attr;
@@ -57,7 +57,7 @@ static inline bool shmnd_unmap_start(struct shmnd_unmap *what)
     return started;
 }
 
-/* Unmaps it: a short one now, a long one in a while. Where no thread can be had, now. */
+/* Unmaps a segment: a short one now, a long one in a thread, or now if no thread can be started. */
 static inline void shmnd_unmap_soon(void *base, size_t bytes)
 {
     struct shmnd_unmap *what = bytes > SHMND_UNMAP_AT_ONCE ? malloc(sizeof *what) : NULL;

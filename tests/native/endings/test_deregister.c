@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * When a connection lets go of memory that its owner deregisters: not before the last copy
- * from or to it is over, whoever makes it, and at once when nothing touches it.
+ * When a connection releases memory that its owner deregisters: not before the last copy from or
+ * to it by either side has ended, and at once when there is none.
  *
- * What is let go is written over; whatever comes afterwards leaves it as it is.
+ * Released memory is overwritten; no later operation may change it.
  */
 #include "world.h"
 
@@ -26,7 +26,7 @@ static void open_scene(struct scene *s, bool private)
     s->sink = region_new(s->d.pb, s->into, LENGTH, SHMND_MR_LOCAL_WRITE | SHMND_MR_REMOTE_WRITE);
 }
 
-/* A receive that is posted, and the large message for it, which is announced and no more. */
+/* A posted receive, and the large message for it, which is announced and not yet copied. */
 static void announce(struct scene *s)
 {
     struct shmnd_sge m = sge(s->from, LENGTH, s->source), r = sge(s->into, LENGTH, s->sink);
@@ -36,7 +36,7 @@ static void announce(struct scene *s)
     EQUAL(shmnd_tx_advance(&s->d.a->q), SHMND_RUN);
 }
 
-/* It meets its receive. */
+/* It is matched to its receive. */
 static void meet(struct scene *s, enum shmnd_progress then)
 {
     struct shmnd_cqe e;
@@ -58,7 +58,7 @@ static void sender_runs(struct scene *s)
     shmnd_tx_ran(&s->d.a->q);
 }
 
-/* What was let go stays as its owner wrote it, until both sides are through. */
+/* Released memory stays as its owner wrote it until both sides are done. */
 static void close_scene(struct scene *s, uint8_t *memory, uint32_t received)
 {
     memset(memory, OVER, LENGTH);
@@ -71,7 +71,7 @@ static void close_scene(struct scene *s, uint8_t *memory, uint32_t received)
 
 /* ---- receives ---------------------------------------------------------------------------- */
 
-/* The receiver's part is only prepared at first, the sender's under way to the last. */
+/* The receiver's copy is only prepared at first; the sender's runs until the end. */
 static void a_large_message_keeps_its_receive_until_it_is_whole(void)
 {
     struct scene s;
@@ -96,7 +96,7 @@ static void a_large_message_keeps_its_receive_until_it_is_whole(void)
     close_scene(&s, s.into, SHMND_SUCCESS);
 }
 
-/* Nothing shows a push that is still to begin. */
+/* A push that has not begun yet sets no hazard word. */
 static void a_push_begins_when_the_receive_is_met(void)
 {
     struct scene s;
@@ -122,7 +122,7 @@ static void a_push_begins_no_more_when_the_receive_is_not_met(void)
     close_scene(&s, s.into, SHMND_ACCESS_VIOLATION);
 }
 
-/* One that has begun is waited for. */
+/* A push that has begun delays the release. */
 static void a_receive_that_is_not_met_keeps_its_memory_while_it_is_pushed_to(void)
 {
     struct scene s;
@@ -137,7 +137,7 @@ static void a_receive_that_is_not_met_keeps_its_memory_while_it_is_pushed_to(voi
     close_scene(&s, s.into, SHMND_ACCESS_VIOLATION);
 }
 
-/* What comes through the ring is nowhere else; its rest finds no memory. */
+/* A message in parts is only in the ring; its further parts find no memory. */
 static void a_message_in_parts_keeps_nothing(void)
 {
     struct scene s;
@@ -155,7 +155,7 @@ static void a_message_in_parts_keeps_nothing(void)
     close_scene(&s, into, SHMND_ACCESS_VIOLATION);
 }
 
-/* A Flush takes receives back, too, and only one of the two can at a time. */
+/* A Flush withdraws receives too, and only one of the two can at a time. */
 static void a_flush_comes_first(void)
 {
     struct scene s;
@@ -175,7 +175,7 @@ static void a_flush_comes_first(void)
     close_scene(&s, s.into, SHMND_CANCELED);
 }
 
-/* A peer that calls chunks done does not make us leave our own copy alone. */
+/* A peer that counts chunks as done early does not end this side's own copy. */
 static void a_copy_of_ours_is_over_when_its_thread_says_so(void)
 {
     struct scene s;
@@ -194,7 +194,7 @@ static void a_copy_of_ours_is_over_when_its_thread_says_so(void)
     close_scene(&s, s.into, SHMND_SUCCESS);
 }
 
-/* The other half of a refused receive: its sender may be in it until the connection is down. */
+/* A refused receive: its sender may be writing to it until the connection is down. */
 static void a_refused_receive_is_kept_until_the_end(void)
 {
     struct scene s;
@@ -224,7 +224,7 @@ static void a_refused_receive_is_kept_until_the_end(void)
 
 /* ---- requests ---------------------------------------------------------------------------- */
 
-/* Also when the peer says that it has taken it, and its place in the queue is another's. */
+/* Also when the peer reports that it has taken it, and its entry holds another request. */
 static void a_send_keeps_its_source_while_we_copy_it(void)
 {
     struct scene s;
@@ -269,7 +269,7 @@ static void a_send_keeps_its_source_while_the_peer_reads_it(void)
     close_scene(&s, s.from, SHMND_SUCCESS);
 }
 
-/* Its reader could still lose it, but it is whole where it belongs. */
+/* The message is whole at its target, although its reader has not taken it. */
 static void a_send_that_is_over_is_not_taken_back(void)
 {
     struct scene s;
@@ -282,7 +282,7 @@ static void a_send_that_is_over_is_not_taken_back(void)
     close_scene(&s, s.from, SHMND_SUCCESS);
 }
 
-/* It has met no receive: it is taken back, fails, and ends the connection. */
+/* It has matched no receive: it is recalled, fails, and ends the connection. */
 static void a_send_that_waits_is_taken_back(void)
 {
     struct scene s;
@@ -299,7 +299,7 @@ static void a_send_that_waits_is_taken_back(void)
     close_scene(&s, s.from, SHMND_CANCELED);
 }
 
-/* ---- what is not in the way, and what is for too long ------------------------------------- */
+/* ---- accesses that do not delay it, and that last too long --------------------------------- */
 
 static void other_memory_is_let_go_at_once(void)
 {
@@ -318,7 +318,7 @@ static void other_memory_is_let_go_at_once(void)
     duo_close(&s.d);
 }
 
-/* A peer that stays in a copy is waited for, and then the connection ends without it. */
+/* A peer that stays in a copy delays it for a while; then the connection ends. */
 static void a_peer_is_not_waited_for_for_ever(void)
 {
     struct scene s;
@@ -339,7 +339,7 @@ static void a_peer_is_not_waited_for_for_ever(void)
     duo_close(&s.d);
 }
 
-/* Nor any longer because other memory is let go meanwhile; which waits by a clock of its own. */
+/* Releasing other memory meanwhile does not extend that time; it has a time of its own. */
 static void each_withdrawn_token_has_its_own_time(void)
 {
     struct scene s;

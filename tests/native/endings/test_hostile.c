@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A peer that lies, by chance: hostile.h says how. As many runs as the variable
- * SHMND_HOSTILE_RUNS says, from the seed SHMND_HOSTILE_SEED.
+ * A hostile peer with random behaviour (hostile.h). SHMND_HOSTILE_RUNS sets the number of runs,
+ * SHMND_HOSTILE_SEED the first seed.
  */
 #include "hostile.h"
 
@@ -10,7 +10,7 @@ static void lies_at_random(void)
     uint64_t runs = number_of("SHMND_HOSTILE_RUNS", 1500);
     uint64_t seed = number_of("SHMND_HOSTILE_SEED", 1);
     if (runs > 10000)
-        alarm(0); /* asked for by somebody who waits */
+        alarm(0); /* a long run was requested */
     for (uint64_t run = seed; run < seed + runs; run++) {
         uint8_t bytes[1024];
         struct chance c = {run * 7919};

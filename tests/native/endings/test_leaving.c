@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One that leaves takes back what has met no receive. What it cannot take back
- * still meets the receive that it was written for: what arrives is the beginning
- * of what was sent, whole, and both sides are told of the same messages.
+ * A side that disconnects recalls the messages that have matched no receive. A message
+ * that it cannot recall still matches the receive that it was written for: the messages
+ * that arrive are the first ones sent, whole, and both sides report the same messages.
  *
- * Every sequence of up to three messages of every kind, with every number of
- * receives posted before them, and the rest after.
+ * Every sequence of up to three messages of every kind, with every number of receives
+ * posted before them, and the others after.
  */
 #include "world.h"
 
@@ -61,7 +61,7 @@ static void post_sends(struct scene *s)
     }
 }
 
-/* How many requests ended well, which must be the oldest. */
+/* The number of requests that succeeded, which must be the oldest. */
 static uint32_t ended_well(struct scene *s, struct queue *queue, uint32_t first)
 {
     uint32_t well = 0, seen = 0;
@@ -114,7 +114,7 @@ static void what_stays_meets_its_receive(void)
     }
 }
 
-/* A large message that only its sender can copy, which it does not towards one that closes. */
+/* A large message that only its sender can copy, which it does not towards a closing side. */
 static void one_that_leaves_waits_for_no_copy_that_never_begins(void)
 {
     struct duo d;
@@ -139,8 +139,8 @@ static void one_that_leaves_waits_for_no_copy_that_never_begins(void)
     duo_close(&d);
 }
 
-/* Private memory that neither side reaches: large ones are left to their reader, what is in
- * between goes in parts. All have their receives, and the other side does nothing. */
+/* Private memory that neither side can access: large messages are left to their reader, shorter
+ * ones go in parts. All have their receives, and the other side makes no call. */
 static void leave_one_that_sleeps(const uint32_t kinds[MOST], bool private_source)
 {
     struct duo d;
@@ -189,7 +189,7 @@ static void one_that_leaves_waits_for_none_that_does_nothing(void)
     }
 }
 
-/* Both leave: the one was closing when the other's last Send came, and takes it yet. */
+/* Both disconnect: one was closing when the other's last Send arrived, and still takes it. */
 static void one_that_sent_to_one_that_closes_hears_whether_it_was_taken(void)
 {
     struct scene s = {.count = 2};
@@ -198,7 +198,7 @@ static void one_that_sent_to_one_that_closes_hears_whether_it_was_taken(void)
     struct shmnd_sge first = sge(s.from[0], 8, s.source[0]), last = sge(s.from[1], 8, s.source[1]);
     EQUAL(post_send(s.d.a, 0, &first, 1, 0), SHMND_SUCCESS);
     queue_turn(s.d.qb);
-    shmnd_qp_disconnect(&s.d.b->q); /* and does not get to look yet */
+    shmnd_qp_disconnect(&s.d.b->q); /* and does not poll yet */
     EQUAL(post_send(s.d.a, 1, &last, 1, 0), SHMND_SUCCESS);
     disconnect(s.d.a);
     settle(s.d.b);

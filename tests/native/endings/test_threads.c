@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What two processes do at once (lanes.h), for long, and through the ends of connections,
- * windows and registrations in the midst of it.
+ * Concurrent operations of two processes (lanes.h), for long, and with the ends of connections,
+ * windows and registrations in between.
  *
- * What one side calls sent the other has received, and nothing else. What has ended is its
- * owner's, who writes it all over: under the thread sanitizer a copy that is still under
- * way then is a data race, as is each word that lacks its order.
+ * Messages that one side reports as sent are exactly those that the other has received. The
+ * memory of a finished request is overwritten by its owner: under the thread sanitizer a copy
+ * that is still running then is a data race, as is each word that lacks its order.
  *
- * Each end comes in as many rounds as the variable SHMND_ENDINGS says, from the seed
- * SHMND_ENDINGS_SEED.
+ * SHMND_ENDINGS sets the number of rounds for each kind of end, SHMND_ENDINGS_SEED the first
+ * seed.
  */
 #include "dawdle.h"
 
 #include "lanes.h"
 
-/* ---- taking back ------------------------------------------------------------------------------- */
+/* ---- revoking access ------------------------------------------------------------------------ */
 
-/* The owner's Invalidate. False: there is no place for it now. A Send that was told before the
- * thread that placed it came back still has its own. */
+/* The owner's Invalidate. False: the queue is full now. A Send that completed before the thread
+ * that placed it returned still occupies its entry. */
 static bool take_window(struct lane *l)
 {
     struct shmnd_qp *q = &l->e->q;
@@ -38,7 +38,7 @@ static bool take_window(struct lane *l)
     return true;
 }
 
-/* A request's memory, a receive's, or of half of them the one that is just being filled. */
+/* The memory of a request or a receive; in half of the cases the one that is being filled. */
 static const struct request *any_memory(struct lane *l)
 {
     const struct shmnd_qp *q = &l->e->q;
@@ -61,7 +61,7 @@ static void take_memory(struct lane *l)
     region_withdraw(l->side->proc, l->taking_token);
 }
 
-/* True: there is something to look at again. */
+/* True: the state must be checked again. */
 static bool end(struct lane *l)
 {
     struct shmnd_qp *q = &l->e->q;
@@ -85,7 +85,7 @@ static bool end(struct lane *l)
     return false;
 }
 
-/* The connection has ended: the memory is ours alone. */
+/* The connection has ended: the memory belongs to this side alone. */
 static void scribble(struct lane *l)
 {
     for (uint32_t i = 0; i < REQUESTS; i++)
@@ -97,7 +97,7 @@ static void scribble(struct lane *l)
     memset(l->pane, 0x77, PAGE);
 }
 
-/* Has everything been told that was posted before the end? */
+/* Have all requests completed that were posted before the end? */
 static bool all_told(const struct lane *l)
 {
     bool all = !outstanding(l);
@@ -159,7 +159,7 @@ static void run(struct plan plan, uint64_t seed)
         for (uint32_t k = 0; k < plan.lanes; k++) {
             const struct lane *l = &st.sides[i].lanes[k];
             NOTE("seed %" PRIu64 ", side %" PRIu64 ", lane %u", seed, i, k);
-            /* Where a receive lost its memory, what was sent behind it is told, and lost. */
+            /* If a receive lost its memory, later messages are reported as sent, and lost. */
             CHECK(l->told >= l->far->got);
             if (plan.ends[0] != TAKES_MEMORY && plan.ends[1] != TAKES_MEMORY) {
                 EQUAL(l->told, l->far->got);
@@ -176,7 +176,7 @@ static void everything_both_ways(void)
     run((struct plan){.messages = 1500, .lanes = 1, .room = LONG_ROOM}, 1);
 }
 
-/* Rings for so few that much is listed: the sender and the reader want the same Sends. */
+/* Rings so small that many Sends are listed: the sender and the reader compete for them. */
 static void small_rings_both_ways(void)
 {
     run((struct plan){.messages = 2000, .lanes = 1, .room = LONG_ROOM, .small_rings = true}, 5);
@@ -191,7 +191,7 @@ static void in_parts(void)
     run((struct plan){.messages = 400, .lanes = 1, .room = LONG_ROOM, .no_vm = true}, 2);
 }
 
-/* More than are looked at one by one: they are marked. */
+/* More connections than are polled one by one: producers mark them. */
 static void many_connections(void)
 {
     run((struct plan){.messages = 600, .lanes = LANES, .room = SHORT_ROOM}, 3);
@@ -202,13 +202,13 @@ static void flushes_in_between(void)
     run((struct plan){.messages = 1500, .lanes = 2, .room = LONG_ROOM, .flush_in = 100}, 4);
 }
 
-/* Every way for one side or the other, after many or few messages. */
+/* Every kind of end, by either side, after many or few messages. */
 static void end_in_the_midst(enum ending ending)
 {
     uint64_t rounds = number_of("SHMND_ENDINGS", 24);
     uint64_t seed = number_of("SHMND_ENDINGS_SEED", 100);
     if (rounds > 100)
-        alarm(0); /* asked for by somebody who waits */
+        alarm(0); /* a long run was requested */
     for (uint64_t i = 0; i < rounds; i++) {
         struct plan plan = {.messages = 1000, .lanes = 1, .room = LONG_ROOM, .no_vm = i % 5 == 0};
         plan.dawdles = i % 2 ? 12 : 0;
@@ -235,14 +235,14 @@ static void memory_is_taken_back_in_the_midst(void)
     end_in_the_midst(TAKES_MEMORY);
 }
 
-/* ---- one who watches memory ------------------------------------------------------------- */
+/* ---- a thread that polls it ------------------------------------------------------------- */
 
 #define WATCHED 3000u
 
 static uint8_t *watched;
 static shmnd_word64 watched_seen;
 
-/* Lengths that end in every way of copying, an aligned word among them. */
+/* Lengths for every kind of copy, an aligned word among them. */
 static uint32_t watched_length(uint64_t k)
 {
     static const uint32_t lengths[] = {1, 2, 8, 9, 64, 65, 1000, 4096};
@@ -255,7 +255,7 @@ static void *watches(void *arg)
     for (uint64_t k = 1; k <= WATCHED; k++) {
         uint32_t n = watched_length(k);
         uint8_t value = (uint8_t)(1 + k % 255);
-        /* A word is stored whole, and watched whole. */
+        /* A word is stored and polled as a whole. */
         while (n == 8 ? shmnd_acquire64((shmnd_word64 *)(void *)watched) != ~0ull / 255 * value
                       : shmnd_byte_at(watched + n - 1) != value)
             sched_yield();

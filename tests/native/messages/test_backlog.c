@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The backlog: Sends that could not be sent when they were posted, and whose sender calls
- * nothing more. Their reader takes them from where they are listed, in their order, whole, and
- * once; or their sender takes them back, who moves first.
+ * The backlog: Sends that could not be sent when they were posted, and whose sender makes no
+ * further call. The reader takes them from the backlog in order, whole, and once; or the sender
+ * reclaims them, if it acts first.
  */
 #include "world.h"
 
@@ -17,7 +17,7 @@ struct scene {
     bool shared;
 };
 
-/* `count` messages of up to `bytes` bytes each, and a ring for them that is as small as may be. */
+/* `count` messages of up to `bytes` bytes each, and the smallest possible ring for them. */
 static void open_scene(struct scene *s, uint32_t count, uint32_t bytes, uint32_t privates, bool srq,
                        uint32_t depth)
 {
@@ -73,7 +73,7 @@ static void post_sends(struct scene *s, uint32_t from, uint32_t to, uint32_t fla
     }
 }
 
-/* The next message, with only the receiver moving. */
+/* The next message, with calls of the receiver only. */
 static void expect_alone(struct scene *s, uint32_t i)
 {
     struct queue *c = s->d.qb;
@@ -95,12 +95,12 @@ static void expect_sent(struct scene *s, uint32_t from, uint32_t to, uint32_t st
     EQUAL(s->d.a->q.listed, 0);
 }
 
-/* ---- one of the two moves ----------------------------------------------------------------- */
+/* ---- one of the two sides acts ------------------------------------------------------------ */
 
 static const uint32_t sizes[] = {0,    8,    48,   49,    440,   511,   512,
                                  1023, 1024, 3000, 10000, 70000, 300000};
 
-/* The sender posts all, and calls nothing more: before the receives are posted, or after. */
+/* The sender posts all, before or after the receives are posted, and makes no further call. */
 static void every_send_goes_though_its_sender_computes(void)
 {
     for (uint32_t way = 0; way < 16; way++)
@@ -120,7 +120,7 @@ static void every_send_goes_though_its_sender_computes(void)
         }
 }
 
-/* More than the ring holds; then its sender moves first, and sends all by itself. */
+/* More than the ring holds; then the sender acts first, and sends all by itself. */
 static void a_sender_that_moves_takes_back_what_is_listed(void)
 {
     struct scene s;
@@ -151,7 +151,7 @@ static void a_sender_that_moves_takes_back_what_is_listed(void)
     duo_close(&s.d);
 }
 
-/* Posts, and turns of either side, in any order, for long: all arrives in order, and once. */
+/* Posts and polls of both sides in random order: all messages arrive in order, and once. */
 static void any_order_of_turns(void)
 {
     for (uint64_t seed = 1; seed <= 120; seed++) {
@@ -245,7 +245,7 @@ static void a_long_one_is_pulled_in_pieces(void)
             CHECK(shmnd_cq_has_copy(&s.d.qb->cq));
             CHECK(nothing(s.d.qa) || s.d.qb->got);
             s.d.qb->taken = s.d.qb->got = 0;
-            break; /* the rest came with the turns */
+            break; /* the rest arrived during the polls */
         }
         expect_sent(&s, 0, 2, SHMND_SUCCESS);
         CHECK(filled(s.into, LONG, 1) && filled(s.into + LONG, LONG, 2));
@@ -253,8 +253,8 @@ static void a_long_one_is_pulled_in_pieces(void)
     }
 }
 
-/* Between two pieces its sender leaves, or dies, or its receiver does. What lies in shared memory
- * is there for a receiver that goes on. */
+/* Between two pieces the sender disconnects or dies, or the receiver does. The shared memory stays
+ * accessible to a receiver that continues. */
 static void an_end_between_two_pieces(void)
 {
     for (int who = 0; who < 4; who++) {
@@ -272,7 +272,7 @@ static void an_end_between_two_pieces(void)
             disconnect(s.d.b);
         else
             peer_dies(s.d.pa);
-        if (who == 0) { /* it has let go at once */
+        if (who == 0) { /* its memory is released at once */
             EXPECT(s.d.qa, SHMND_SEND, 0, SHMND_CANCELED);
             memset(s.from, 0x77, LONG);
             EXPECT(s.d.qa, SHMND_SEND, 1, SHMND_CANCELED);
@@ -290,7 +290,7 @@ static void an_end_between_two_pieces(void)
     }
 }
 
-/* In the midst of a piece nobody lets go; after the last one both know that it was whole. */
+/* During a piece no side releases memory; after the last one both know that it was whole. */
 static void what_is_whole_stays_whole(void)
 {
     for (int amid = 0; amid < 2; amid++) {
@@ -322,7 +322,7 @@ static void what_is_whole_stays_whole(void)
     }
 }
 
-/* ---- taken back for good ------------------------------------------------------------------- */
+/* ---- withdrawn ----------------------------------------------------------------------------- */
 
 static void flushed_while_listed(void)
 {
@@ -343,7 +343,7 @@ static void flushed_while_listed(void)
     duo_close(&s.d);
 }
 
-/* What its reader has taken stays; behind it all is flushed. */
+/* Sends that the reader has claimed stay; those behind them are flushed. */
 static void flushed_while_its_reader_has_it(void)
 {
     struct scene s;
@@ -374,7 +374,7 @@ static void deregistered_while_listed(void)
     post_sends(&s, 31, 32, 0);
     region_withdraw(s.d.pa, token);
     CHECK(shmnd_qp_lets_go(&s.d.a->q, token, &since, 1));
-    CHECK(s.d.a->q.listed > 5); /* those before it go on */
+    CHECK(s.d.a->q.listed > 5); /* those before it make progress */
     post_receives(&s, 0, MOST);
     for (uint32_t i = 0; i < 30; i++)
         expect_alone(&s, i);
@@ -384,7 +384,7 @@ static void deregistered_while_listed(void)
     duo_close(&s.d);
 }
 
-/* Nobody posts a receive: the first fails in time, though all behind it are listed. */
+/* No receive is posted: the first Send times out, although all behind it are listed. */
 static void timed_out_while_listed(void)
 {
     struct scene s;
@@ -403,7 +403,7 @@ static void timed_out_while_listed(void)
     duo_close(&s.d);
 }
 
-/* A reader that has read a listing, and comes back when its number stands for another Send. */
+/* A reader that has read a listing, and continues when its entry holds another Send. */
 static void a_late_reader_takes_nothing(void)
 {
     struct scene s;
@@ -428,9 +428,9 @@ static void a_late_reader_takes_nothing(void)
     duo_close(&s.d);
 }
 
-/* ---- what is not listed -------------------------------------------------------------------- */
+/* ---- requests that are not listed ---------------------------------------------------------- */
 
-/* A Write keeps its place: what stands behind it is not listed before it was carried out. */
+/* A Write keeps its place: Sends behind it are not listed before it was executed. */
 static void nothing_goes_past_a_write(void)
 {
     struct scene s;
@@ -457,7 +457,7 @@ static void nothing_goes_past_a_write(void)
     duo_close(&s.d);
 }
 
-/* Those that end a window of the reader's, and data that lies in no registered memory. */
+/* Sends that invalidate a window of the reader's, and inline data. */
 static void windows_and_inline_data(void)
 {
     struct scene s;
@@ -489,7 +489,7 @@ static void windows_and_inline_data(void)
     duo_close(&s.d);
 }
 
-/* Out of its reader's reach it stays its sender's, and so does what is behind it. */
+/* A Send whose memory the reader cannot access stays with the sender, as do those behind it. */
 static void out_of_reach_it_waits_for_its_sender(void)
 {
     struct scene s;
@@ -506,7 +506,7 @@ static void out_of_reach_it_waits_for_its_sender(void)
     duo_close(&s.d);
 }
 
-/* Whoever sleeps at the queue is woken by a listing as by a message. */
+/* A thread that sleeps at the queue is woken by a listing as by a message. */
 static void a_listing_rings(void)
 {
     struct scene s;
@@ -518,7 +518,7 @@ static void a_listing_rings(void)
     shmnd_bell_arm(&s.d.qb->cq.arming, SHMND_ARMED_ANY);
     uint32_t listed = s.d.a->q.listed;
     s.d.a->q.out.room_pos = s.d.a->q.out.write_pos;
-    shmnd_word64 nonsense = UINT64_MAX; /* no room by it */
+    shmnd_word64 nonsense = UINT64_MAX; /* a malformed position: no room */
     s.d.a->q.out.read_pos = &nonsense;
     post_sends(&s, 20, 21, 0);
     EQUAL(s.d.a->q.listed, listed + 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batches: what is held back is seen by nobody, is shown by one store, wakes once, and is
- * never stuck, whatever ends the batch.
+ * Batches: deferred requests are invisible to the other side, are published by one store, wake
+ * once, and never remain unpublished, whatever ends the batch.
  */
 #include "world.h"
 
@@ -87,7 +87,7 @@ static void expect_all(struct stage *s, uint64_t receive, uint64_t send, uint64_
 
 static const uint32_t small[] = {0, 8, 48, 49, 500, SHMND_PLACE_MIN - 1};
 
-/* Nobody sees any before all are; then they come in order and complete. */
+/* None is visible before all are published; then they arrive in order and complete. */
 static void shown_together(void)
 {
     for (int k = 0; k < 4; k++) {
@@ -129,8 +129,8 @@ static uint64_t rung(struct proc *p)
     return times > 0 ? (uint64_t)times : 0;
 }
 
-/* One look at whom to wake: a sleeper is woken once, and not before there is something;
- * one that waits for solicited messages only if there is one among them. */
+/* A sleeper is woken once, and not before the batch is published; one that waits for solicited
+ * messages only if there is one among them. */
 static void wakes_once(void)
 {
     for (int solicited = 0; solicited < 3; solicited++) {
@@ -153,7 +153,7 @@ static void wakes_once(void)
     }
 }
 
-/* Receives of a batch are no proof for a sender before they are shown. */
+/* A sender cannot count on receives of a batch before they are published. */
 static void receives_together(void)
 {
     struct stage s;
@@ -176,7 +176,7 @@ static void receives_together(void)
     duo_close(&s.d);
 }
 
-/* A message may meet a receive that was not shown yet: its owner knows both. */
+/* A message may match a receive that is not published yet: its owner knows both. */
 static void met_before_they_are_shown(void)
 {
     struct stage s;
@@ -195,7 +195,7 @@ static void met_before_they_are_shown(void)
     duo_close(&s.d);
 }
 
-/* Before there is a link, and in an attempt that fails and is made again. */
+/* Before there is a link, and in an attempt that fails and is repeated. */
 static void before_the_connection(void)
 {
     struct stage s;
@@ -221,9 +221,9 @@ static void before_the_connection(void)
     duo_close(&s.d);
 }
 
-/* ---- never stuck ------------------------------------------------------------------------------ */
+/* ---- never stuck --------------------------------------------------------------------------- */
 
-/* More than the ring holds: what is held is shown, or nobody would make room. */
+/* More than the ring holds: the batch is published, since the reader must make room. */
 static void more_than_the_ring(void)
 {
     for (size_t i = 0; i < sizeof small / 4; i++) {
@@ -264,7 +264,7 @@ static void more_than_the_depth(void)
     duo_close(&s.d);
 }
 
-/* What takes more than the ring is not held, and shows what is before it. */
+/* A message that needs more than the ring is not deferred, and publishes those before it. */
 static void a_longer_message_shows_them(void)
 {
     static const uint32_t bytes[] = {2000, 20000, 100000};
@@ -284,7 +284,7 @@ static void a_longer_message_shows_them(void)
     }
 }
 
-/* What is posted behind them keeps its place: it waits until they are shown. */
+/* A request behind them keeps its place: it waits until they are published. */
 static void a_write_behind_waits(void)
 {
     for (int k = 0; k < 2; k++) {
@@ -310,7 +310,7 @@ static void a_write_behind_waits(void)
     }
 }
 
-/* A batch that nobody submits: polling either end's queue is enough. */
+/* A batch that is never submitted: a poll of either end's queue is enough. */
 static void never_submitted(void)
 {
     for (int k = 0; k < 4; k++) {
@@ -327,7 +327,7 @@ static void never_submitted(void)
         if (!(k & 1))
             receives(&s, 100, 8);
         expect_all(&s, 100, 0, 8, 8);
-        /* It is a batch still. */
+        /* The batch is still open. */
         receives(&s, 100, 8);
         queue_turn(s.d.qb);
         sends(&s, 0, 8, 8);
@@ -337,7 +337,7 @@ static void never_submitted(void)
     }
 }
 
-/* What a poll could issue from the queue is not held back until the next poll. */
+/* Requests that a poll issues from the queue are not deferred until the next poll. */
 static void a_poll_leaves_nothing_behind(void)
 {
     struct stage s;
@@ -409,7 +409,7 @@ static void receives_ended_by_a_flush(void)
     duo_close(&s.d);
 }
 
-/* Whoever ends the connection: every request completes, and what succeeded was seen. */
+/* Whichever side ends the connection: every request completes, and successes were received. */
 static void ended_by_the_connection(void)
 {
     for (int k = 0; k < 16; k++) {
@@ -446,7 +446,7 @@ static void ended_by_the_connection(void)
     }
 }
 
-/* ---- with everything else ------------------------------------------------------------------------ */
+/* ---- with other requests ------------------------------------------------------------------- */
 
 /* Sends of every kind, Writes, an invalidating Send: in order, as without a batch. */
 static void mixed(void)
@@ -513,7 +513,7 @@ static void mixed(void)
     }
 }
 
-/* Behind a Send that failed nothing goes out, also while a large one before it is not whole. */
+/* No request behind a failed Send is sent, also while a large one before it is not whole. */
 static void behind_one_that_failed(void)
 {
     struct stage s;

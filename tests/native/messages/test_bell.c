@@ -23,7 +23,7 @@ static void unarmed_wants_nothing(void)
     guard_free_all();
 }
 
-/* Each producer rings once an arming; a new arming rings anew. */
+/* Each producer rings once for an arming, and again for the next one. */
 static void once_an_arming_and_producer(void)
 {
     struct shmnd_arming a = arming_new();
@@ -45,7 +45,7 @@ static void solicited(void)
     shmnd_bell_arm(&a, SHMND_ARMED_SOLICITED);
     CHECK(!shmnd_bell_wants(a.bell, false, &rung));
     CHECK(shmnd_bell_wants(a.bell, true, &rung));
-    shmnd_bell_arm(&a, SHMND_ARMED_ANY); /* ANY beats what was rung for */
+    shmnd_bell_arm(&a, SHMND_ARMED_ANY); /* a new arming, in mode ANY */
     CHECK(shmnd_bell_wants(a.bell, false, &rung));
     guard_free_all();
 }
@@ -82,7 +82,7 @@ static void wild_bits(void)
     guard_free_all();
 }
 
-/* Who sleeps for something else is rung by what cannot go on without it, and by nothing else. */
+/* A consumer that sleeps for another event is rung only for messages that need its call. */
 static void asked(void)
 {
     struct shmnd_arming a = arming_new();

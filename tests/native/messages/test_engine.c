@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages between two ends: every size, every way of moving the data, in
- * order; and what goes wrong with a single message.
+ * Messages between two ends: every size and every protocol, in order; and the
+ * failures of a single message.
  */
 #include "world.h"
 
-/* Moves a fresh pair on, as if it had carried `messages` in `slots` slots. */
+/* Advances a fresh pair as if it had carried `messages` in `slots` slots. */
 static void age(struct duo *d, uint64_t slots, uint64_t messages)
 {
     for (int side = 0; side < 2; side++) {
@@ -89,7 +89,7 @@ static void proven_sends_need_no_target(void)
     }
 }
 
-/* ---- every way of moving a message ------------------------------------------------------ */
+/* ---- every protocol ------------------------------------------------------------------------ */
 
 struct way {
     bool source_private, sink_private, no_vm, late, srq, unmapped, sink_first_sge_tiny;
@@ -205,7 +205,7 @@ static void both_directions(void)
     }
 }
 
-/* A mix of sizes without receives fills the ring; everything comes in order. */
+/* A mix of sizes without receives fills the ring; all messages arrive in order. */
 static void backlog(void)
 {
     struct duo d;
@@ -282,11 +282,11 @@ static void silent_successes_say_nothing(void)
     CHECK(nothing(d.qa));
     EQUAL(post_send(d.a, 77, &s, 1, SHMND_OP_SILENT_SUCCESS), SHMND_SUCCESS);
     disconnect(d.a);
-    EXPECT(d.qa, SHMND_SEND, 77, SHMND_CANCELED); /* every failure is told */
+    EXPECT(d.qa, SHMND_SEND, 77, SHMND_CANCELED); /* every failure has a completion */
     duo_close(&d);
 }
 
-/* Nothing of them stays in a queue that is not polled, and each context is given back once. */
+/* Silent successes leave a queue that is not polled empty, and each context is released once. */
 static void silent_successes_take_no_place(void)
 {
     struct duo d;
@@ -335,9 +335,9 @@ static void solicited_is_carried_by_every_kind(void)
     }
 }
 
-/* ---- what goes wrong with a message --------------------------------------------------------- */
+/* ---- failures of a message ------------------------------------------------------------------ */
 
-/* A receive that is too small, whatever way the message takes. */
+/* A receive that is too small, with each protocol. */
 static void receives_too_small(void)
 {
     static const uint32_t sizes[] = {49, 1500, 20000, 300000};
@@ -375,8 +375,8 @@ static void receives_too_small(void)
     }
 }
 
-/* A message larger than the receive behind it does not pass for proven when the
- * receives in view are counted anew. */
+/* A message larger than a later receive is not taken to fit when the posted receives are checked
+ * again. */
 static void small_receive_behind_others(void)
 {
     for (int first = 0; first < 5; first++) {
@@ -406,8 +406,8 @@ static void small_receive_behind_others(void)
     }
 }
 
-/* Bad memory of the sender: told at completion, ends the connection, and the
- * message never leaves. Before it, everything is delivered. */
+/* Invalid memory of the sender: reported at completion, ends the connection, and the message is
+ * never sent. All messages before it are delivered. */
 static void sources_that_violate(void)
 {
     for (int k = 0; k < 12; k++) {
@@ -441,7 +441,7 @@ static void sources_that_violate(void)
     }
 }
 
-/* Bad memory of the receiver is found when a message meets it. */
+/* Invalid memory of the receiver is found when a message matches it. */
 static void sinks_that_violate(void)
 {
     static const uint32_t sizes[] = {8, 2000, 20000, 200000};
@@ -475,8 +475,8 @@ static void sinks_that_violate(void)
     }
 }
 
-/* The receive of a large message fails while its sender copies into it: it is told when
- * that copy is over, for its memory is its owner's then. */
+/* The receive of a large message fails while its sender copies into it: it completes when that copy
+ * has ended, since its memory belongs to its owner then. */
 static void a_refused_receive_is_told_after_the_copy_into_it(void)
 {
     struct duo d;
@@ -502,7 +502,7 @@ static void a_refused_receive_is_told_after_the_copy_into_it(void)
     duo_close(&d);
 }
 
-/* Published receives are counted in their regions, and counted out again. */
+/* Advertised receives are counted in their regions, and the counts return to zero. */
 static void regions_count_published_receives(void)
 {
     struct duo d;

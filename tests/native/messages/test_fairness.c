@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fair service of a completion queue: a connection that sends little is served beside those that
- * send as much as they can, whatever number of results the owner asks for.
+ * Fair polling of a completion queue: a quiet connection is served among those that send as much
+ * as they can, whatever number of results the owner takes per poll.
  */
 #include "world.h"
 
@@ -53,7 +53,7 @@ static void flood(struct crowd *c)
         ;
 }
 
-/* Polls once, reposts what came; counts messages by connection. */
+/* Polls once and reposts the receives; counts messages by connection. */
 static uint32_t serve_once(struct crowd *c, uint32_t max, uint32_t *came)
 {
     struct shmnd_cqe out[64];
@@ -80,7 +80,7 @@ static void quiet_one(uint32_t links, uint32_t max, uint32_t depth, bool waiting
     NOTE("%u links, %u results a poll, depth %u, %s", links, max, depth,
          waiting ? "a request waits" : "none waits");
     uint32_t warm[LINKS] = {0};
-    if (waiting) /* for a receive that its peer does not post: all goes through the ring */
+    if (waiting) /* for a receive that the peer does not post: all messages go through the ring */
         for (uint32_t k = 0; k <= RECEIVES; k++)
             (void)post_send(c.here[links - 1], 99, &c.sink, 1, SHMND_OP_SILENT_SUCCESS);
     for (uint32_t turn = 0; turn < 40; turn++) {
@@ -95,12 +95,12 @@ static void quiet_one(uint32_t links, uint32_t max, uint32_t depth, bool waiting
             CHECK(serve_once(&c, max, came) > 0);
             CHECK(++polls < 10000);
         }
-        /* Two rounds, and the poll in which it came. */
+        /* Two rounds, and the poll during which it arrived. */
         uint32_t share = max < SHMND_SHARE ? max : SHMND_SHARE;
         for (uint32_t i = 1; i < links; i++)
             CHECK(came[i] <= 2 * share + max);
     }
-    /* None is starved among the busy ones either. */
+    /* No busy connection is starved either. */
     uint32_t came[LINKS] = {0}, most = 0, least = UINT32_MAX;
     for (uint32_t turn = 0; turn < 200 * links; turn++) {
         flood(&c);

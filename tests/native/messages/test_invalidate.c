@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sends that unbind a window of their receiver's: every way the message may take, the
- * order of what is told, the one winner against the owner's own Invalidate, and tokens
- * that a peer has no right to name.
+ * Sends that invalidate a window of the receiver's: every protocol, the order of the
+ * completions, the race with the owner's own Invalidate, and tokens that a peer has no
+ * right to name.
  */
 #include "world.h"
 
@@ -12,7 +12,7 @@
 struct stage {
     struct duo d;
     struct shmnd_receives srq;
-    uint8_t *src, *dst, *open; /* `open` is what the window shows */
+    uint8_t *src, *dst, *open; /* `open` is the memory of the window */
     uint32_t ta, tb, to, window;
     uint32_t bytes;
     bool shared;
@@ -135,7 +135,7 @@ static void every_way(void)
     }
 }
 
-/* Nothing of the message is lost behind the token. */
+/* No byte of the message is lost because of the token before it. */
 static void contents(void)
 {
     for (uint32_t k = 0; k < 8; k++) {
@@ -173,12 +173,12 @@ static void inline_silent_and_solicited(void)
     EQUAL(e.flags, SHMND_CQE_SOLICITED);
     EQUAL(e.bytes, 100);
     CHECK(filled(s.dst, 100, 4));
-    EXPECT(s.d.qb, SHMND_INVALIDATE, TOLD, SHMND_SUCCESS); /* the sender's silence is its own */
+    EXPECT(s.d.qb, SHMND_INVALIDATE, TOLD, SHMND_SUCCESS); /* also if the Send is silent */
     CHECK(nothing(s.d.qa));
     duo_close(&s.d);
 }
 
-/* What is posted behind waits until the window is dead, and finds it so. */
+/* Requests behind it wait until the window is dead, and find it so. */
 static void a_write_behind_fails(void)
 {
     struct stage s;
@@ -198,7 +198,7 @@ static void a_write_behind_fails(void)
     duo_close(&s.d);
 }
 
-/* The window's result comes right behind its receive, however few are taken at a time. */
+/* The window's completion comes directly after its receive, however few are taken at a time. */
 static void one_at_a_time(void)
 {
     for (int most = 1; most < 4; most++) {
@@ -265,7 +265,7 @@ static void tokens_that_name_nothing(void)
     }
 }
 
-/* A window of another connection of the same process is not this peer's to end. */
+/* A peer cannot end a window of another connection of the same process. */
 static void windows_of_others(void)
 {
     struct stage s;
@@ -324,7 +324,7 @@ static void one_of_two_wins(void)
     }
 }
 
-/* ---- a peer that is still in the window ------------------------------------------------------ */
+/* ---- a peer that is still accessing the window ----------------------------------------------- */
 
 enum ending { COMES_OUT, DIES, OWNER_LEAVES, OWNER_FLUSHES };
 
@@ -337,14 +337,14 @@ static void still_inside(struct how h, enum ending ending)
     stage_receive(&s, 11);
     stage_send(&s, 2, s.window);
     stage_plain(&s, 3);
-    /* Its queue would never do this. */
+    /* A correct peer never does this. */
     shmnd_put64(hazard, s.window);
     for (int i = 0; i < 20; i++) {
         CHECK(queue_turn(s.d.qb) == 0);
         if (h.private && h.no_vm)
-            queue_turn(s.d.qa); /* the rest of what goes in parts */
+            queue_turn(s.d.qa); /* the other parts of a message in parts */
     }
-    CHECK(!alive(&s)); /* nothing new begins */
+    CHECK(!alive(&s)); /* no new access begins */
     if (ending == OWNER_LEAVES)
         disconnect(s.d.b);
     if (ending == OWNER_FLUSHES) {
@@ -380,8 +380,8 @@ static void a_peer_that_is_still_inside(void)
             }
 }
 
-/* The owner's own Invalidate waits for the peer to come out; what it then runs into ends the
- * connection, and is told after the Invalidate that made it so. */
+/* The owner's own Invalidate waits until the peer's access has ended; a later access ends the
+ * connection, and completes after the Invalidate. */
 static void a_peer_that_runs_into_it(void)
 {
     for (int ending = COMES_OUT; ending <= OWNER_LEAVES; ending++) {
@@ -392,7 +392,7 @@ static void a_peer_that_runs_into_it(void)
         stage_receive(&s, 10);
         shmnd_put64(hazard, s.window);
         window_invalidate(s.d.b, 30, s.window);
-        window_invalidate(s.d.b, 31, s.window); /* that of a window that is gone is never begun */
+        window_invalidate(s.d.b, 31, s.window); /* one of a window that is gone never begins */
         for (int i = 0; i < 20; i++)
             CHECK(queue_turn(s.d.qb) == 0);
         if (ending == DIES)
@@ -412,9 +412,9 @@ static void a_peer_that_runs_into_it(void)
     }
 }
 
-/* ---- taken back, timed out, cut off ----------------------------------------------------------- */
+/* ---- recalled, timed out, cut off ---------------------------------------------------------- */
 
-/* Until its reader claims it, a Flush takes it back, and the window lives. */
+/* Until its reader claims it, a Flush recalls it, and the window stays bound. */
 static void taken_back(void)
 {
     for (size_t i = 0; i < SIZES; i++) {
@@ -431,7 +431,7 @@ static void taken_back(void)
             EXPECT(s.d.qa, SHMND_SEND, 2, SHMND_CANCELED);
             CHECK(alive(&s));
             CHECK(nothing(s.d.qb));
-            /* The connection stands, and the receive meets the next message. */
+            /* The connection stays open, and the receive matches the next message. */
             memset(s.dst, 0, sizes[i]);
             if (!posted)
                 stage_receive(&s, 10);
@@ -460,8 +460,8 @@ static void no_receive_in_time(void)
     duo_close(&s.d);
 }
 
-/* A Flush of the owner's takes what arrived first; one of receives that nothing met
- * leaves the window alone. */
+/* A Flush by the owner takes messages that arrived first; one of receives that no message matched
+ * does not affect the window. */
 static void the_owner_flushes(void)
 {
     struct stage s;
@@ -478,7 +478,7 @@ static void the_owner_flushes(void)
     duo_close(&s.d);
 }
 
-/* Whoever ends the connection: taken or taken back, and both sides agree. */
+/* Whichever side ends the connection: taken or recalled, and both sides agree. */
 static void cut_off(void)
 {
     for (size_t i = 0; i < SIZES; i++) {
@@ -546,7 +546,7 @@ static void room_for_all(void)
     duo_close(&s.d);
 }
 
-/* A queue without room keeps both back, in order, and loses neither. */
+/* A queue without room delays both, keeps their order, and loses neither. */
 static void a_full_queue_waits(void)
 {
     struct stage s;
@@ -566,7 +566,7 @@ static void a_full_queue_waits(void)
     duo_close(&s.d);
 }
 
-/* What is kept back on a link that nobody looks at for its own sake comes all the same. */
+/* Completions that are delayed on a link without pending requests arrive nevertheless. */
 static void many_links(void)
 {
     struct stage s;
@@ -595,7 +595,7 @@ static void many_links(void)
     duo_close(&s.d);
 }
 
-/* ---- slots that lie ------------------------------------------------------------------------------ */
+/* ---- malformed slots ------------------------------------------------------------------------ */
 
 /* The flag on every kind, with every length and token: one connection ends, no more. */
 static void forged_slots(void)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists of elements that lie in segments and in private memory, in any order, at both
- * ends, by Send, Read and Write: each element is reached in its own way, and no message
- * goes through the ring whose memory can be reached.
+ * Lists of elements in segments and in private memory, in any order, at both ends, for Send, Read
+ * and Write: each element is accessed in its own way, and no message whose memory is accessible
+ * goes through the ring.
  */
 #include "world.h"
 
@@ -141,8 +141,8 @@ static void reads_and_writes(void)
             one_copy(sizes[i], k & 7, k & 8, k & 16);
 }
 
-/* A list that names private memory which is out of reach, and a segment outside its bounds: the
- * one is left to the sender, the other is a fault. */
+/* A list with private memory that the reader cannot access is left to the sender; one with a range
+ * outside its segment is a fault. */
 static void a_hostile_list_is_a_fault(void)
 {
     struct duo d;
@@ -163,8 +163,8 @@ static void a_hostile_list_is_a_fault(void)
     duo_close(&d);
 }
 
-/* A message into private memory goes through the ring as long as that is sooner, if there is room:
- * no system call is made, and it completes without its receiver. */
+/* A message into private memory goes through the ring while that is faster, if there is room: no
+ * system call is made, and it completes without its receiver. */
 static void private_memory_through_the_ring(void)
 {
     static const uint32_t lengths[] = {SHMND_PLACE_MIN, SHMND_EAGER_MAX + 1, SHMND_EAGER_LONGEST,

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Causality: the completion of a Send comes out before anything that its delivery
- * caused on the same completion queue, however little that queue holds; and what the
- * flushes of many requests leave in a queue never overruns it.
+ * Causality: the completion of a Send precedes all completions that its delivery caused
+ * on the same completion queue, however few that queue holds; and completions of flushed
+ * requests never overrun a queue.
  */
 #include "world.h"
 
 #define SENDS 6u
 #define ANSWER 100u
 
-/* A queue that holds two, pairs on it, and a peer; `across` lets the answer come by
- * another pair than the Sends go, with an initiator queue of its own. */
+/* A queue that holds two, pairs on it, and a peer. With `across` the answer arrives on another pair
+ * than that of the Sends, which has an initiator queue of its own. */
 struct scene {
     struct world w;
     struct queue *tiny, *other, *far;
@@ -40,7 +40,7 @@ static void scene_open(struct scene *s, bool across)
     s->token_there = region_new(b, s->there, 1 << 19, 1);
 }
 
-/* The Sends, of which the queue can tell two; they wait for their receives. */
+/* The Sends, of which the queue holds two completions; they wait for their receives. */
 static void ask(struct scene *s, uint32_t bytes)
 {
     struct shmnd_sge from = sge(s->here, bytes, s->token_here);
@@ -48,7 +48,7 @@ static void ask(struct scene *s, uint32_t bytes)
         EQUAL(post_send(s->asks, i, &from, 1, 0), SHMND_SUCCESS);
 }
 
-/* The peer takes them all; the asking side makes no call. */
+/* The peer takes them all; the sending side makes no call. */
 static void far_takes(struct scene *s, uint32_t bytes)
 {
     struct shmnd_sge to = sge(s->there, bytes, s->token_there);
@@ -66,8 +66,8 @@ static void answer(struct scene *s)
     EQUAL(post_send(s->answers, 0, &from, 1, 0), SHMND_SUCCESS);
 }
 
-/* Takes what the tiny queue tells: the Sends, then what was told later. A poll asks for more
- * than the queue holds, so that it goes on when it has emptied it. */
+/* Takes the completions of the tiny queue: the Sends, then later ones. A poll asks for more than
+ * the queue holds, so it continues when it has emptied it. */
 static void expect_sends_first(struct scene *s, uint32_t type, uint64_t context, uint32_t status)
 {
     struct shmnd_cqe out[3];
@@ -130,7 +130,7 @@ static void the_end_of_another_connection_comes_behind_the_sends(void)
     world_close(&s.w);
 }
 
-/* ---- answers that come while the copy of the Send has still to return --------------------- */
+/* ---- answers that arrive while the copy of the Send is still running ---------------------- */
 
 /* The Send is prepared, and a thread is about to copy. */
 static void prepare(struct scene *s, uint32_t bytes)
@@ -189,7 +189,7 @@ static void the_answer_comes_before_the_placing_returns(void)
     expect_done(&s);
 }
 
-/* The peer can copy all of a large message, before we begin or behind us. */
+/* The peer can copy all of a large message, before the sender begins or after it. */
 static void the_answer_comes_before_the_copy_of_a_large_message_returns(void)
 {
     for (int begun = 0; begun < 2; begun++) {
@@ -208,7 +208,7 @@ static void the_answer_comes_before_the_copy_of_a_large_message_returns(void)
     }
 }
 
-/* The peer says that it took what is not there, and the copy fails: one completion. */
+/* The peer reports a message as taken that was not sent, and the copy fails: one completion. */
 static void a_send_that_was_told_too_early_is_told_once(void)
 {
     struct scene s;
@@ -232,7 +232,7 @@ static void a_send_that_was_told_too_early_is_told_once(void)
 
 /* ---- flushes ------------------------------------------------------------------------------- */
 
-/* Posts and flushes what nobody takes, until no more is accepted; it all comes out. */
+/* Posts and flushes requests without polling until no post is accepted; all completions arrive. */
 static void flushes_do_not_overrun(bool connected, uint32_t more)
 {
     struct world w;

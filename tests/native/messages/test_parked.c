@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sends that wait for their peers, on many connections of one queue: a poll does not look at
- * each of them, and none is forgotten.
+ * Sends that wait for their peers, on many connections of one queue: a poll does not visit each
+ * of them, and none is forgotten.
  */
 #include "world.h"
 
@@ -22,7 +22,7 @@ struct crowd {
     uint32_t source, sink;
 };
 
-/* One Send waits on each connection, and the queue has found out. */
+/* One Send waits on each connection, and the queue has parked them. */
 static void open_crowd(struct crowd *c, uint32_t length, uint64_t rnr_ns)
 {
     struct pair_options o = pair_usual;
@@ -55,7 +55,7 @@ static void receive_at(struct crowd *c, uint32_t i, uint32_t length)
     EQUAL(post_receive(c->b[i], i, &r, 1), SHMND_SUCCESS);
 }
 
-/* A receive for one of them wakes that one alone. */
+/* A receive for one of them activates only that one. */
 static void each_is_found_by_its_mark(void)
 {
     static const uint32_t lengths[] = {8, 3000, 100000};
@@ -76,7 +76,7 @@ static void each_is_found_by_its_mark(void)
     }
 }
 
-/* An answer on another connection comes out behind the Send that it answers. */
+/* An answer on another connection completes after the Send that it answers. */
 static void an_answer_waits_for_its_send(void)
 {
     struct crowd c;
@@ -91,7 +91,7 @@ static void an_answer_waits_for_its_send(void)
         while (queue_turn(c.qb) == 0)
             ;
         EQUAL(post_send(c.b[i + 1], 200 + i, &s, 1, 0), SHMND_SUCCESS);
-        /* Another peer of the queue may have wiped the marks away. */
+        /* Another peer of the queue may have cleared the marks. */
         if (i % 2)
             for (uint32_t word = 0; word < SHMND_READY_WORDS; word++)
                 shmnd_put64(&c.qa->cq.arming.marks->ready[word], 0);
@@ -105,7 +105,7 @@ static void an_answer_waits_for_its_send(void)
     world_close(&c.w);
 }
 
-/* Without a mark they are tended all the same: for their time, and for a peer that died. */
+/* They make progress without a mark too: for their time-out, and for a peer that died. */
 static void none_is_forgotten(void)
 {
     for (int dies = 0; dies < 2; dies++) {
@@ -122,7 +122,7 @@ static void none_is_forgotten(void)
     }
 }
 
-/* A queue that has few connections left looks at them itself: no marks come any more. */
+/* A queue that has few connections left polls them directly: peers set no marks any more. */
 static void few_are_looked_at(void)
 {
     struct crowd c;
@@ -136,7 +136,7 @@ static void few_are_looked_at(void)
     world_close(&c.w);
 }
 
-/* What waits for a time or a peer is due when the queue sleeps. */
+/* The time-out of a pending Send is due when the queue sleeps. */
 static void the_next_time_is_known(void)
 {
     struct crowd c;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Long copies piece by piece: what a call copies is bounded, the next look goes on, and
- * between two pieces nothing is touched, so that whoever withdraws memory or leaves is
- * not kept waiting.
+ * Long copies piece by piece: a call copies a bounded number of bytes, the next poll continues,
+ * and between two pieces no memory is accessed, so that a side that withdraws memory or
+ * disconnects does not wait.
  */
 #include "world.h"
 
@@ -29,7 +29,7 @@ static void open_scene(struct scene *s, bool private)
     fill(s->src, BYTES, 5);
 }
 
-/* Runs what is prepared, once. True: something of it is left. */
+/* Runs the prepared job once. True: a piece of it is left. */
 static bool run_piece(struct scene *s)
 {
     struct shmnd_qp *q = &s->d.a->q;
@@ -109,7 +109,7 @@ static void an_end_between_two_pieces(void)
     }
 }
 
-/* The sender makes one piece and calls nothing more; its receiver polls. */
+/* The sender copies one piece and makes no further call; the receiver polls. */
 static void a_receiver_ends_what_its_sender_began(void)
 {
     for (int private = 0; private < 2; private++) {
@@ -127,7 +127,7 @@ static void a_receiver_ends_what_its_sender_began(void)
     }
 }
 
-/* And the other way round: its receiver makes one piece. */
+/* And the other way round: the receiver copies one piece. */
 static void a_sender_ends_what_its_receiver_began(void)
 {
     struct scene s;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counters: what each kind of request counts at both ends, and a place that is used
- * again under the eyes of a reader. That a set of counters agrees with what its queue pair knows
- * of itself is looked at wherever a world is closed.
+ * Counters: the counts of each kind of request at both ends, and a set that is reused while a
+ * reader reads it. world_close() checks in every test that the counters agree with the private
+ * state of their queue pairs.
  */
 #include <pthread.h>
 
@@ -75,7 +75,7 @@ static void reads_and_writes(void)
     duo_close(&s.d);
 }
 
-/* A Send without a receive: it waits, since then, and fails when its time is over. */
+/* A Send without a receive: `waiting_ns` is set, and it fails after its time-out. */
 static void waiting(void)
 {
     struct stage s;
@@ -96,7 +96,7 @@ static void waiting(void)
     duo_close(&s.d);
 }
 
-/* It ends to wait when a receive comes. */
+/* It ceases to wait when a receive is posted. */
 static void waited(void)
 {
     struct stage s;
@@ -112,7 +112,7 @@ static void waited(void)
     duo_close(&s.d);
 }
 
-/* A Flush: what it cancels is counted, and no receive is counted as there that is not. */
+/* A Flush: cancelled receives are counted, and none of them is counted as posted. */
 static void flushed(void)
 {
     struct stage s;
@@ -128,11 +128,11 @@ static void flushed(void)
     duo_close(&s.d);
 }
 
-/* ---- used again under a reader's eyes ------------------------------------------------- */
+/* ---- reused while it is read ---------------------------------------------------------- */
 
 #define USES 20000u
 
-/* A message in parts whose receive is posted waits for none, whatever was taken back before. */
+/* A message in parts whose receive is posted does not wait, whatever was recalled before. */
 static void met_in_parts(void)
 {
     struct duo d;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory that somebody else may cut short: every way of a message out of it and into
- * it, whole, and when its pages are gone. No access is a signal.
+ * Memory that another process may truncate: every protocol out of it and into it, while it is
+ * whole and when its pages are gone. No access raises a signal.
  */
 #include "world.h"
 
@@ -29,7 +29,7 @@ static void file_close(struct file *f)
     CHECK(munmap(f->at, BYTES) == 0 && close(f->fd) == 0);
 }
 
-/* As the compiled registry enters it. */
+/* Registered as the compiled registry does it. */
 static uint32_t fragile_new(struct proc *p, const struct file *f, uint32_t rights)
 {
     uint32_t token = region_new(p, f->at, BYTES, 0);

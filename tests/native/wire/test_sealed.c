@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory that a peer is mapped for reading only: whatever its owner says of it, no
- * store goes there. An honest owner takes what is sent into it by itself.
+ * Memory that peers map read-only: whatever its owner advertises, no store goes there. An
+ * honest owner copies messages into it by itself.
  */
 #include "world.h"
 
@@ -35,7 +35,7 @@ static void sends_into_it_are_taken_by_its_owner(void)
         }
 }
 
-/* A hostile owner shows the receive as any other: the sender leaves it to its owner. */
+/* A hostile owner advertises the receive like any other: the sender leaves it to its owner. */
 static void a_receive_that_names_it_is_not_written(void)
 {
     for (size_t i = 3; i < SIZES; i++) {

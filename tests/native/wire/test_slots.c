@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The slot ring: sizes around the bounds of a slot, positions around a wrap,
- * room, and what a hostile peer on the other side achieves.
+ * room, and the effects of a hostile peer.
  */
 #include "check.h"
 #include "wire/slots.h"
@@ -55,7 +55,7 @@ static void slots_for_every_size(void)
     EQUAL(shmnd_slots_for(SHMND_EAGER_MAX), SHMND_RING_USUAL / 4);
 }
 
-/* Every size that stands at the bound of a slot, over every kind of wrap. */
+/* Every size at the bound of a slot, over every kind of wrap. */
 static void sizes_and_wraps(void)
 {
     /* clang-format off */
@@ -138,7 +138,7 @@ static void room(void)
     guard_free_all();
 }
 
-/* With all that was written read, the longest message fits, wherever we stand. */
+/* When all messages are consumed, the longest message fits at every position. */
 static void longest_fits_once_read(void)
 {
     struct ring ring = ring_at(0);
@@ -153,14 +153,14 @@ static void longest_fits_once_read(void)
     guard_free_all();
 }
 
-/* What a lap left behind is never taken for a message, whatever its bytes are. */
+/* Bytes left from an earlier lap are never taken for a message, whatever they are. */
 static void leftovers(void)
 {
     struct ring ring = ring_at(0);
     uint8_t data[SHMND_EAGER_MAX];
     struct shmnd_arrival a;
     for (uint32_t lap = 0; lap < 64; lap++) {
-        /* Payload that spells the sequence word of every slot to come. */
+        /* Payload that equals the sequence word of later slots. */
         for (uint32_t i = 0; i + 8 <= sizeof data; i += 8) {
             uint64_t v = ring.w.write_pos + SHMND_RING_USUAL + 1 + i / 64;
             memcpy(data + i, &v, 8);
@@ -177,7 +177,7 @@ static void leftovers(void)
     guard_free_all();
 }
 
-/* A reader that lies about what it read gets its link stopped and nothing else. */
+/* A reader that publishes a false position stops its own link and nothing else. */
 static void lying_reader(void)
 {
     /* clang-format off */
@@ -199,7 +199,7 @@ static void lying_reader(void)
     }
 }
 
-/* A header that no writer of ours publishes is called nonsense. */
+/* A header that no correct writer publishes is reported as malformed. */
 static void nonsense(void)
 {
     struct ring ring = ring_at(3);

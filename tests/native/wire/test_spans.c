@@ -98,7 +98,7 @@ static void remote_failures(void)
     guard_free_all();
 }
 
-/* A stranger (here: ourselves) has the number of a process that is dead. */
+/* Another process (here: this one) has the PID of a process that is dead. */
 static void a_number_given_away_again(void)
 {
     uint8_t *here = guard_alloc(64), *there = guard_alloc(64);
@@ -134,7 +134,7 @@ static void a_number_given_away_again(void)
     guard_free_all();
 }
 
-/* The chunks of every length lie end to end and cover it. */
+/* The chunks of every length are adjacent and cover it. */
 static void chunks_cover(void)
 {
     struct chance c = {9};
@@ -155,7 +155,7 @@ static void chunks_cover(void)
     }
 }
 
-/* Whoever claims from the back never meets who claims from the front before all is claimed. */
+/* Claims from the back and from the front meet only when all chunks are claimed. */
 static void both_ends(void)
 {
     struct shmnd_share share = {0};
@@ -174,7 +174,7 @@ static void both_ends(void)
     }
 }
 
-/* Whatever a peer writes there, a chunk that is claimed is one of the message. */
+/* Whatever a peer writes to the word, a claimed chunk belongs to the message. */
 static void claims_of_a_liar(void)
 {
     struct chance c = {81};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tokens, rights and bounds: of local memory, and of what a grant gives a peer.
+ * Tokens, rights and bounds: of local memory, and of grants to a peer.
  */
 #include "check.h"
 #include "wire/tokens.h"
@@ -107,7 +107,7 @@ static void private_grants_name_addresses(void)
     guard_free_all();
 }
 
-/* A revoked grant stops whoever has not entered, and shows who has. */
+/* A revoked grant stops an initiator that has not entered; the hazard word shows one that has. */
 static void hazards(void)
 {
     struct shmnd_registry r = registry(2);

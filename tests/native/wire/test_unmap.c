@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a peer gave up is unmapped without a wait: a long mapping by another thread, which
- * takes no signal, a short one at once, and at once where no thread can be had.
+ * Segments that a peer released are unmapped without waiting: a long one by another thread, which
+ * handles no signal, a short one at once, and at once if no thread can be started.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -53,7 +53,7 @@ static bool unmaps_here(size_t bytes)
     shmnd_unmap_soon(at, bytes);
     while (atomic_load(&gone) != bytes)
         usleep(1000);
-    CHECK(msync(at, bytes, MS_ASYNC) != 0); /* nothing lies there any more */
+    CHECK(msync(at, bytes, MS_ASYNC) != 0); /* it is not mapped any more */
     return pthread_equal(by, pthread_self());
 }
 

@@ -99,8 +99,8 @@ def test_a_compiled_part_that_does_not_load_says_what_to_run(module: str) -> Non
 def test_an_interpreter_that_stays_without_the_lock_is_refused() -> None:
     code = "import sys, shmnd; sys._is_gil_enabled = lambda: False; shmnd.open_adapter"
     assert last_line_of_failing(code) == (
-        "ImportError: shmnd relies on the GIL, and this interpreter is told to do without it; run"
-        " it without PYTHON_GIL=0 and -X gil=0"
+        "ImportError: shmnd requires the GIL, which is disabled in this interpreter; run it"
+        " without PYTHON_GIL=0 and -X gil=0"
     )
 
 

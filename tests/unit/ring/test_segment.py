@@ -58,7 +58,7 @@ def test_a_segment_is_committed_when_it_is_made(segment: Segment) -> None:
 
 
 def test_a_segment_that_could_be_cut_short_is_refused() -> None:
-    with pytest.raises(NdError, match="cut short") as caught:
+    with pytest.raises(NdError, match="truncated") as caught:
         Segment.attach(unsealed(PAGES), PAGES, writable=True)
     assert caught.value.status is Status.INTERNAL_ERROR
 

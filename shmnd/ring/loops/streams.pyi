@@ -7,27 +7,8 @@ from shmnd.ring.queues.completion_queue import CompletionCore
 from shmnd.ring.queues.queue_pair import QueuePair
 from shmnd.ring.shared_memory.registry import Sge
 
-class Ticks:
-    def __new__(cls, stamps: AnyBuffer, count: int) -> Self: ...
-    def __iter__(self) -> Self: ...
-    def __next__(self) -> None: ...
-
-def pingpong(
-    qp: QueuePair,
-    receive_cq: CompletionCore,
-    initiator_cq: CompletionCore,
-    send: Sge,
-    receive: Sge,
-    count: int,
-    first: bool,
-    flags: int = 0,
-    stamps: AnyBuffer | None = None,
-    rate: float = 0.0,
-) -> float: ...
-
 class Lanes:
     def __new__(cls, lanes: Iterable[tuple[QueuePair, Sge, Sge, int, int]]) -> Self: ...
-
 def stream_send(
     lanes: Lanes, count: int, window: int, granted: int = 0, quota: int = 0, flags: int = 0
 ) -> float: ...
@@ -44,32 +25,5 @@ def burst_send(
 def burst_receive(
     qp: QueuePair, receive_cq: CompletionCore, receive: Sge, count: int, batch: bool
 ) -> float: ...
-def write_pingpong(
-    qp: QueuePair,
-    initiator_cq: CompletionCore,
-    source: Sge,
-    remote_address: int,
-    remote_token: int,
-    watch: AnyBuffer,
-    mark: int,
-    count: int,
-    first: bool,
-    flags: int = 0,
-    stamps: AnyBuffer | None = None,
-    rate: float = 0.0,
-) -> float: ...
-def read(
-    qp: QueuePair,
-    initiator_cq: CompletionCore,
-    local: Sge,
-    remote_address: int,
-    remote_token: int,
-    count: int,
-    stamps: AnyBuffer | None = None,
-    rate: float = 0.0,
-) -> float: ...
 def rdma_stream(lanes: Lanes, reading: bool, count: int, window: int, flags: int = 0) -> float: ...
-def bounce(
-    shared: AnyBuffer, base: int, count: int, first: bool, stamps: AnyBuffer | None = None
-) -> float: ...
 def copy(destination: AnyBuffer, source: AnyBuffer, count: int) -> float: ...
