@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-from collections.abc import Iterable
 from typing import Self
 
 from shmnd.ring.interfaces import AnyBuffer
