@@ -9,6 +9,7 @@ from shmnd.ring.shared_memory.registry import Sge
 
 class Lanes:
     def __new__(cls, lanes: Iterable[tuple[QueuePair, Sge, Sge, int, int]]) -> Self: ...
+
 def stream_send(
     lanes: Lanes, count: int, window: int, granted: int = 0, quota: int = 0, flags: int = 0
 ) -> float: ...
