@@ -42,7 +42,7 @@ class ObjectCollectives:
         if state.revoked:
             raise_error(self, constants.ERR_REVOKED, f"Comm.{call}: the communicator is revoked")
         lock_table(self).setdefault(call, threading.Lock())
-        return state, state.context + 1, next_tag(state)
+        return state, state.context + 1, next_tag(state, call)
 
     def _root(self, root: int, call: str) -> None:
         if self.ob is not None and not (0 <= root < self.ob.peers):

@@ -20,8 +20,18 @@ cdef class CommState(State):
     cdef readonly tuple group           # of the local group
     cdef readonly tuple remote          # of the remote group, if inter
     cdef public object topology, buffering, locks
+    cdef public CommState twin          # agrees where this one is revoked
     cdef public CommState local         # inter: the communicator of the local group
-    cdef public bint revoked, freed
+    cdef public bint freed
+    cdef bint was_revoked
+    cdef public str call                # of the last collective on objects
+    cdef public int acknowledged        # deaths in it that the program knows of
+    cdef unsigned int seen_failures
+    cdef int dead_members
+    cdef object __weakref__
+
+    cdef bint is_revoked(self) except -1
+    cdef int dead(self) noexcept
 
     cdef shmpi_group as_group(self) noexcept
     cdef int next_tag(self) noexcept
@@ -35,6 +45,8 @@ cdef class CommBase(Keyed):
     cdef object fail(self, int fault, str call, shmpi_req *r, CommState c)
 
 
+cdef CommState known(uint32_t context)
+cdef int check_context(uint32_t context) except -1
 cdef void empty_status(Status status) noexcept
 cdef void null_status(Status status) noexcept
 cdef void set_status(Status status, CommState c, shmpi_req *r) noexcept

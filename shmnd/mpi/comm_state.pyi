@@ -5,6 +5,7 @@ from shmnd.mpi.handle import State
 from shmnd.mpi.keyed import Keyed
 
 CONTEXTS: int
+TWIN: int
 
 class CommState(State):
     context: int
@@ -18,8 +19,15 @@ class CommState(State):
     buffering: Any
     locks: Any
     local: CommState | None
-    revoked: bool
+    twin: CommState | None
+    call: str | None
+    acknowledged: int
     freed: bool
+    @property
+    def revoked(self) -> bool: ...
+    def revoke(self) -> None: ...
+    def title(self) -> str: ...
+    def failed(self) -> list[int]: ...
     def __init__(
         self, context: int, group: tuple[int, ...], remote: tuple[int, ...] | None = None
     ) -> None: ...

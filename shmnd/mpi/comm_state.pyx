@@ -3,22 +3,30 @@
 # cython: annotation_typing=False
 """What a communicator is, and the checks that all its calls share.
 
-Each has four contexts of its own: messages, collectives, news of new communicators, and one that
-neighbours use. The numbers come from one counter of the job, so that they are never shared.
+Each has eight contexts of its own: messages, collectives, news of new communicators, one that
+neighbours use, and four of a twin that agrees when the first four are revoked. The numbers come
+from one counter of the job, so that they are never shared.
 """
+
+from weakref import WeakValueDictionary
 
 from libc.stdlib cimport free, malloc
 
 from shmnd.mpi.engine cimport (
     E, SHMPI_BROKEN, SHMPI_FAILED_PEER, SHMPI_NO_MEMORY, SHMPI_TRUNCATED,
-    new_contexts,
+    SHMPI_REVOKED, death_of, is_revoked, new_contexts, revoke,
 )
 from shmnd.mpi.errhandler cimport mpi_error
 
 from shmnd.mpi import constants
+from shmnd.mpi.errors import Exception as MPIException
 
-CONTEXTS = 4
+CONTEXTS = 8
 """Contexts of one communicator."""
+TWIN = 4
+"""The first context of its twin, from its own first."""
+
+_known = WeakValueDictionary()
 
 cdef int TAG_MOST = 0x7fffffff
 cdef int ANY_SOURCE = constants.ANY_SOURCE
@@ -55,6 +63,7 @@ cdef class CommState(State):
             self.from_job[self.to_job[i]] = i
         for i in range(self.size):
             self.own[i] = group[i]
+        _known[context] = self
 
     def __dealloc__(self):
         free(self.to_job)
@@ -68,10 +77,64 @@ cdef class CommState(State):
         g.ranks = self.own
         return g
 
+    cdef bint is_revoked(self) except -1:
+        if not self.was_revoked and is_revoked(self.context):
+            # The news goes on once, so that it reaches all even if the first rank dies meanwhile.
+            self.was_revoked = True
+            revoke(self.context, self.group + (self.remote or ()))
+        return self.was_revoked
+
+    @property
+    def revoked(self) -> bool:
+        """Whether it is revoked, as far as this rank knows."""
+        return self.is_revoked()
+
+    def revoke(self) -> None:
+        """Revoke it for all its ranks."""
+        if not self.is_revoked():
+            self.was_revoked = True
+            revoke(self.context, self.group + (self.remote or ()))
+
+    def title(self) -> str:
+        """Return its name for a message."""
+        return self.name or self.label or f"the communicator of {self.size}"
+
+    def failed(self) -> list[int]:
+        """Return the ranks of the job that have died in it, in the order of their deaths."""
+        dead = [(death_of(each), each) for each in self.group + (self.remote or ())]
+        return [each for number, each in sorted(dead) if number]
+
+    cdef int dead(self) noexcept:
+        """How many of its ranks have died."""
+        if self.seen_failures != E.failures:
+            self.seen_failures = E.failures
+            self.dead_members = len(self.failed())
+        return self.dead_members
+
     cdef int next_tag(self) noexcept:
         """The tag of the next collective: all ranks begin them in one order."""
         self.collectives += 1
         return self.collectives & TAG_MOST
+
+
+cdef CommState known(uint32_t context):
+    """The communicator with this context, or None."""
+    return _known.get(context & ~3u)
+
+
+cdef int check_context(uint32_t context) except -1:
+    """Raise the error of a communicator that cannot be used any more, given one of its contexts."""
+    cdef CommState c = known(context)
+    if c is None:
+        return 0
+    at = f"{c.call or 'a call'} of {c.title()}"
+    if c.is_revoked():
+        raise MPIException(constants.ERR_REVOKED, f"Comm.{at}: the communicator is revoked")
+    if c.dead():
+        raise MPIException(
+            constants.ERR_PROC_FAILED, f"Comm.{at}: rank {c.failed()[0]} of the job has died"
+        )
+    return 0
 
 
 def reserve_contexts(count: int = 1) -> int:
@@ -88,7 +151,7 @@ cdef class CommBase(Keyed):
         if self.ob is None:
             mpi_error(self, constants.ERR_COMM, f"Comm.{call}: the communicator is null")
         cdef CommState c = <CommState>self.ob
-        if c.revoked:
+        if E.revocations and c.is_revoked():
             mpi_error(self, constants.ERR_REVOKED, f"Comm.{call}: the communicator is revoked")
         return c
 
@@ -118,7 +181,7 @@ cdef class CommBase(Keyed):
 
     def title(self, c: CommState) -> str:
         """Return the name of the communicator for a message."""
-        return c.name or c.label or f"the communicator of {c.size}"
+        return c.title()
 
     cdef object fail(self, int fault, str call, shmpi_req *r, CommState c):
         """Raises what went wrong with an operation."""
@@ -126,7 +189,9 @@ cdef class CommBase(Keyed):
         if r != NULL:
             peer = r.source if r.receives else r.peer
             tag = r.source_tag if r.receives else r.tag
-            at = f" with rank {c.from_job[peer] if 0 <= peer < E.size else peer}, tag {tag}"
+            place = c.from_job[peer] if 0 <= peer < E.size else -1
+            at = " with " + ("any rank" if place < 0 else f"rank {place}")
+            at += f", tag {tag}" if tag >= 0 else ", any tag"
         if fault == SHMPI_TRUNCATED:
             mpi_error(
                 self, constants.ERR_TRUNCATE,
@@ -136,7 +201,19 @@ cdef class CommBase(Keyed):
         if fault == SHMPI_NO_MEMORY:
             mpi_error(self, constants.ERR_NO_MEM, f"Comm.{call}: no memory for a message{at}")
         if fault == SHMPI_FAILED_PEER:
-            mpi_error(self, constants.ERR_PROC_FAILED, f"Comm.{call}: the peer{at} has died")
+            if not at:
+                at = f" {c.failed()[0]} of the job" if c.failed() else ""
+            mpi_error(
+                self, constants.ERR_PROC_FAILED,
+                f"Comm.{call} of {self.title(c)}: the peer{at} has died"
+                if r == NULL or not r.receives or r.source >= 0
+                else f"Comm.{call} of {self.title(c)}{at}: rank {c.failed()[0]} of the job, which "
+                "may have been the sender, has died",
+            )
+        if fault == SHMPI_REVOKED:
+            mpi_error(
+                self, constants.ERR_REVOKED, f"Comm.{call}: {self.title(c)} is revoked"
+            )
         if fault == SHMPI_BROKEN:
             mpi_error(
                 self, constants.ERR_INTERN,

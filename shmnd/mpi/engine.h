@@ -29,6 +29,7 @@ struct shmpi_peer {
     struct shmpi_rank *rank;
     bool no_reading; /* the kernel does not let us read its memory */
     bool broken;
+    bool dead;
 };
 
 struct shmpi_engine {
@@ -49,6 +50,9 @@ struct shmpi_engine {
     struct shmpi_sched *ready;           /* schedules that are ready */
     uint32_t active_sends;               /* detached, not done */
     uint64_t completions;
+    uint32_t looks;       /* of a wait, before it yields */
+    uint32_t failures;    /* deaths seen so far */
+    uint32_t revocations; /* contexts that are revoked */
 };
 
 /* ---- requests ------------------------------------------------------------------------------ */
@@ -169,7 +173,7 @@ static inline bool shmpi_write(struct shmpi_peer *p, const struct shmpi_owed *o)
 static inline bool shmpi_owe(struct shmpi_engine *e, struct shmpi_peer *p,
                              const struct shmpi_owed *what, bool *written)
 {
-    *written = !p->owed && shmpi_write(p, what);
+    *written = p->dead || (!p->owed && shmpi_write(p, what));
     if (*written)
         return true;
     struct shmpi_owed *o = malloc(sizeof *o);

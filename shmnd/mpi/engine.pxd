@@ -15,6 +15,7 @@ cdef extern from "coll.h" nogil:
         SHMPI_FAILED_PEER
         SHMPI_BROKEN
         SHMPI_CALLBACK
+        SHMPI_REVOKED
 
     struct shmpi_job:
         uint32_t size
@@ -37,7 +38,7 @@ cdef extern from "coll.h" nogil:
         shmpi_job *job
         int rank, size
         uint64_t eager, completions
-        uint32_t active_sends, owing
+        uint32_t active_sends, owing, looks, failures, revocations
         flag crowded
 
     struct shmpi_group:
@@ -51,7 +52,7 @@ cdef extern from "coll.h" nogil:
     struct shmpi_sched:
         uint32_t context, count
         int tag, fault
-        flag started, done, no_memory
+        flag started, done, no_memory, stopped
         shmpi_reduce reduce
         void *arg
 
@@ -92,3 +93,12 @@ cdef int poll() except -1
 cdef int wait_req(shmpi_req *r) except -1
 cdef int wait_sched(shmpi_sched *s) except -1
 cdef uint32_t new_contexts(uint32_t count) noexcept
+cdef uint32_t death_of(int rank) noexcept
+cdef bint is_revoked(uint32_t context) noexcept
+cdef int revoke(uint32_t context, tuple ranks) except -1
+cdef void stop_sched(shmpi_sched *s, int fault) noexcept
+cdef void stop_req(shmpi_req *r, int fault) noexcept
+cdef int note(uint32_t count, int peer, int tag, str call, str comm) except -1
+cdef int sched_peer(shmpi_sched *s) noexcept
+cdef void note_end() noexcept
+cdef void see_failures() noexcept

@@ -38,13 +38,23 @@ cdef extern from "coll.h" nogil:
     void shmpi_give(shmpi_engine *e, shmpi_message *m, shmpi_req *r)
     void shmpi_sched_start(shmpi_engine *e, shmpi_sched *s)
     uint32_t shmpi_progress(shmpi_engine *e)
-    uint32_t shmpi_looks(const shmpi_engine *e)
+    void shmpi_refresh(shmpi_engine *e)
+    uint32_t shmpi_death_of(shmpi_engine *e, int rank)
+    flag shmpi_revoked(shmpi_engine *e, uint32_t context)
+    flag shmpi_revoke(shmpi_engine *e, uint32_t first)
+    flag shmpi_tell_revoked(shmpi_engine *e, int peer, uint32_t first)
+    void shmpi_sched_stop(shmpi_engine *e, shmpi_sched *s, int fault)
+    void shmpi_stop(shmpi_engine *e, shmpi_req *r, int fault)
+    int shmpi_sched_peer(shmpi_engine *e, shmpi_sched *s)
+    void shmpi_note_mine(shmpi_engine *e, uint32_t count, int peer, int tag, const char *call,
+                         const char *comm)
+    void shmpi_note_mine_end(shmpi_engine *e)
+    void shmpi_mark_aborted(shmpi_engine *e)
     void shmpi_idle(shmpi_engine *e, uint32_t turn)
     void shmnd_pause()
 
 cdef Segment _segment = None
 cdef bint _finalized = False
-cdef uint32_t _looks = 0
 cdef uint32_t _vain = 0
 
 cdef extern from "sched.h" nogil:
@@ -64,7 +74,7 @@ cdef shmpi_job *_alone() except NULL:
 
 
 cdef int _attach() except -1:
-    global E, _segment, _looks
+    global E, _segment
     cdef shmpi_job *job
     cdef int rank = 0
     descriptor = os.environ.get("SHMND_MPI_JOB")
@@ -83,7 +93,6 @@ cdef int _attach() except -1:
     E = shmpi_engine_new(job, rank)
     if E == NULL:
         raise MemoryError("shmnd.mpi: no memory for the engine")
-    _looks = shmpi_looks(E)
     return 0
 
 
@@ -146,16 +155,66 @@ cdef uint32_t new_contexts(uint32_t count) noexcept:
     return shmpi_contexts(E, count)
 
 
+cdef uint32_t death_of(int rank) noexcept:
+    """The number of a rank's death among those that this rank knows of; 0: it lives."""
+    return shmpi_death_of(E, rank)
+
+
+cdef bint is_revoked(uint32_t context) noexcept:
+    return E.revocations != 0 and shmpi_revoked(E, context)
+
+
+cdef int revoke(uint32_t context, tuple ranks) except -1:
+    """Revoke the contexts of a communicator here, and tell other ranks of the job."""
+    cdef bint fits = shmpi_revoke(E, context)
+    for each in ranks:
+        if each != E.rank:
+            fits = shmpi_tell_revoked(E, each, context) and fits
+    if not fits:
+        raise MemoryError("shmnd.mpi: no memory to revoke a communicator")
+    return 0
+
+
+cdef void stop_sched(shmpi_sched *s, int fault) noexcept:
+    shmpi_sched_stop(E, s, fault)
+
+
+cdef void stop_req(shmpi_req *r, int fault) noexcept:
+    shmpi_stop(E, r, fault)
+
+
+cdef int sched_peer(shmpi_sched *s) noexcept:
+    """A rank that a collective waits for, -1 if that is not known."""
+    return shmpi_sched_peer(E, s)
+
+
+cdef int note(uint32_t count, int peer, int tag, str call, str comm) except -1:
+    """Tell the launcher and tools what this rank waits for; `peer` is a rank of the job or -1."""
+    shmpi_note_mine(
+        E, count, peer, tag, call.encode("utf-8", "replace"), comm.encode("utf-8", "replace")
+    )
+    return 0
+
+
+cdef void note_end() noexcept:
+    shmpi_note_mine_end(E)
+
+
+cdef void see_failures() noexcept:
+    """Look once more for ranks that have died."""
+    shmpi_refresh(E)
+
+
 cdef int turn(unsigned int *idle) except -1:
     """One turn of a wait: progress, and where nothing moves, patience. Raises at Ctrl-C."""
     if shmpi_progress(E):
         idle[0] = 0
         return 0
     idle[0] += 1
-    if idle[0] < _looks:
+    if idle[0] < E.looks:
         shmnd_pause()
         return 0
-    cdef unsigned int beyond = idle[0] - _looks
+    cdef unsigned int beyond = idle[0] - E.looks
     with nogil:
         shmpi_idle(E, beyond)
     if beyond & 15 == 0 or beyond > 200:
@@ -171,7 +230,7 @@ cdef int poll() except -1:
         _vain = 0
         return 1
     _vain += 1
-    if _vain > _looks:
+    if _vain > E.looks:
         _vain = 0
         with nogil:
             sched_yield()
@@ -217,6 +276,7 @@ def wtime() -> float:
 
 def abort(code: int) -> NoReturn:
     """End this rank with an exit code, at which the launcher ends the job."""
+    shmpi_mark_aborted(E)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code & 0xff or 1)

@@ -7,16 +7,18 @@ All sends and receives of a call run together and have ended when it returns.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
-from shmnd.mpi.comm_state cimport CommState
+from shmnd.mpi.comm_state cimport CommState, check_context, known
 from shmnd.mpi.engine cimport (
-    cancel, let_go, req_free, req_new, shmpi_req, start_receive, start_send, wait_req,
+    E, cancel, let_go, note, note_end, req_free, req_new, shmpi_req, start_receive, start_send,
+    turn,
 )
 
 cdef list _left = []
 
 
-def next_tag(CommState state) -> int:
+def next_tag(CommState state, call: str) -> int:
     """Return the tag of the next collective on a communicator."""
+    state.call = call
     return state.next_tag()
 
 
@@ -39,12 +41,34 @@ cdef void _leave(shmpi_req *r) noexcept:
     let_go(r)
 
 
+cdef int _wait(shmpi_req *r, unsigned int context) except -1:
+    cdef unsigned int idle = 0
+    cdef bint noted = False
+    cdef CommState c
+    try:
+        while not r.done:
+            if E.failures or E.revocations:
+                check_context(context)
+            turn(&idle)
+            if idle > E.looks and not noted:
+                noted = True
+                c = known(context)
+                call = "an exchange" if c is None or c.call is None else c.call
+                title = "" if c is None else c.title()
+                note(1, r.peer, -1, call, title)
+    finally:
+        if noted:
+            note_end()
+    return 0
+
+
 def exchange(
     context: int, tag: int, sends: list[tuple[int, bytes]], receives: list[int]
 ) -> list[bytes]:
     """Send bytes to ranks of the job and receive bytes from others; return those, in order.
 
-    Raise RuntimeError where a message cannot be read: its sender has died.
+    Raise the error of MPI where the communicator has a rank that died or is revoked, RuntimeError
+    where a message cannot be read.
     """
     cdef list results = []
     cdef shmpi_req *r
@@ -66,13 +90,14 @@ def exchange(
             open_.append(<size_t>r)
         while at < len(open_):
             r = <shmpi_req *><size_t>open_[at]
-            wait_req(r)
+            _wait(r, context)
             at += 1
             fault = r.fault
             if r.receives and not fault:
                 results.append(PyBytes_FromStringAndSize(r.buffer, r.got))
             req_free(r)
             if fault:
+                check_context(context)
                 raise RuntimeError(f"shmnd.mpi: a message between ranks was lost (fault {fault})")
     finally:
         if at < len(open_):

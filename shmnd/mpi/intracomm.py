@@ -157,4 +157,4 @@ def _predefined(name: str, context: int, ranks: tuple[int, ...]) -> Intracomm:
 
 Comm._kinds["Intracomm"] = Intracomm
 COMM_WORLD = _predefined("COMM_WORLD", 0, tuple(range(engine.size())))
-COMM_SELF = _predefined("COMM_SELF", 4, (engine.rank(),))
+COMM_SELF = _predefined("COMM_SELF", 8, (engine.rank(),))

@@ -24,7 +24,7 @@
 #include "wire/atomics.h"
 
 enum {
-    SHMPI_LAYOUT = 1,
+    SHMPI_LAYOUT = 2,
     SHMPI_MOST_RANKS = 1024,
     SHMPI_LINE = 64,
 };
@@ -39,21 +39,25 @@ struct shmpi_job {
     uint32_t crowded; /* more ranks than cores */
     uint32_t spare[5];
     char gap[72];
-    shmnd_word32 failures; /* the launcher counts deaths here */
+    shmnd_word32 failures; /* the launcher counts deaths here: SYNC death, release */
+    shmnd_word32 aborted;  /* a rank that calls Abort */
+    char gap2[120];
     shmnd_word32 contexts; /* the next context id that no communicator has */
-    char rest[120];
+    char rest[124];
 };
 
 struct shmpi_rank {
     shmnd_word32 bell;   /* producers add to it, the owner sleeps at it */
     shmnd_word32 asleep; /* the owner */
     char gap[120];
-    shmnd_word32 dead; /* the launcher */
+    shmnd_word32 dead; /* the launcher, before it counts: the number of the death */
     shmnd_word32 pid;  /* the owner, once */
     char gap2[120];
-    shmnd_word32 call, peer, tag, context; /* the owner: what it waits for; 0: nothing */
+    shmnd_word32 notes; /* the owner writes this line, see waits.h; odd: it is at it */
+    shmnd_word32 count; /* of operations that it waits for; 0: it does not wait */
+    shmnd_word32 peer, tag;
     shmnd_word64 since_ns;
-    char rest[104];
+    shmnd_word64 call[4], comm[9];
 };
 
 struct shmpi_lane {
@@ -63,7 +67,7 @@ struct shmpi_lane {
     char rest[124];
 };
 
-_Static_assert(sizeof(struct shmpi_job) == 256, "the head of a job");
+_Static_assert(sizeof(struct shmpi_job) == 384, "the head of a job");
 _Static_assert(sizeof(struct shmpi_rank) == 384, "the block of a rank");
 _Static_assert(sizeof(struct shmpi_lane) == 256, "the head of a lane");
 

@@ -28,6 +28,7 @@ enum shmpi_kind {
     SHMPI_PIECE,     /* a the receiver's request, b the offset */
     SHMPI_TAKEN,     /* a the sender's request: all of it was copied */
     SHMPI_PADDING,   /* nothing up to the end of the ring */
+    SHMPI_REVOKE,    /* a the first context of a communicator */
 };
 
 enum { SHMPI_SYNC = 1 }; /* flag of EAGER: TAKEN is wanted, a is the request */

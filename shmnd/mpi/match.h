@@ -20,6 +20,7 @@ enum shmpi_fault {
     SHMPI_FAILED_PEER,
     SHMPI_BROKEN, /* a record that no rank of ours writes */
     SHMPI_CALLBACK,
+    SHMPI_REVOKED,
 };
 
 struct shmpi_sched;

@@ -6,7 +6,9 @@
 from typing import Any, Self
 
 from shmnd.mpi.comm_state cimport CommBase, CommState, empty_status, null_status
-from shmnd.mpi.engine cimport claim, give, poll, probe, shmpi_message, turn
+from shmnd.mpi.engine cimport (
+    E, SHMPI_FAILED_PEER, claim, death_of, give, note, note_end, poll, probe, shmpi_message, turn,
+)
 from shmnd.mpi.handle cimport Handle, State
 from shmnd.mpi.operation cimport Ended, Point, point
 from shmnd.mpi.request cimport Request, request_of
@@ -61,10 +63,28 @@ cdef shmpi_message *_look(
         return NULL
     poll()
     cdef shmpi_message *m = probe(c.context, peer, tag)
-    while m == NULL and waits:
-        turn(&idle)
-        m = probe(c.context, peer, tag)
+    cdef bint noted = False
+    try:
+        while m == NULL and waits:
+            if E.failures or E.revocations:
+                _check(comm, c, peer, call)
+            turn(&idle)
+            m = probe(c.context, peer, tag)
+            if m == NULL and idle > E.looks and not noted:
+                noted = True
+                note(1, peer, tag, call, comm.title(c))
+    finally:
+        if noted:
+            note_end()
     return m
+
+
+cdef int _check(CommBase comm, CommState c, int peer, str call) except -1:
+    """Raise an error where the message to probe for may never come."""
+    comm.state(call)
+    if death_of(peer) if peer >= 0 else c.dead() > c.acknowledged:
+        comm.fail(SHMPI_FAILED_PEER, call, NULL, c)
+    return 0
 
 
 cdef class Message(Handle):

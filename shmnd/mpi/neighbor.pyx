@@ -170,5 +170,5 @@ cdef list _objects(CommBase comm, given, str call):
         if outs[i] != PROC_NULL
     ]
     sources = [c.to_job[<int>place] for place in ins if place != PROC_NULL]
-    came = iter(exchange(c.context + 1, next_tag(c), sends, sources))
+    came = iter(exchange(c.context + 1, next_tag(c, call), sends, sources))
     return [None if place == PROC_NULL else pickle.loads(next(came)) for place in ins]

@@ -16,15 +16,22 @@ from libc.string cimport memcpy
 from shmnd.mpi.comm_state cimport empty_status, null_status, set_status
 from shmnd.mpi.typestate cimport TypeState
 from shmnd.mpi.engine cimport (
-    cancel as take_back, let_go, req_free, req_new, start_receive, start_send,
+    E, SHMPI_FAILED_PEER, SHMPI_REVOKED, SHMPI_TRUNCATED, cancel as take_back, let_go, note,
+    req_free, req_new, start_receive, start_send, stop_req,
 )
 from shmnd.mpi.pickle cimport pickle_load
 
 from shmnd.mpi import constants
 
 cdef int PROC_NULL = constants.PROC_NULL
+cdef int ANY_SOURCE = constants.ANY_SOURCE
 # Buffers of operations that were left before they ended.
 cdef list _left = []
+_CLASSES = {
+    SHMPI_TRUNCATED: constants.ERR_TRUNCATE,
+    SHMPI_FAILED_PEER: constants.ERR_PROC_FAILED,
+    SHMPI_REVOKED: constants.ERR_REVOKED,
+}
 
 
 cdef int flatten(
@@ -73,6 +80,10 @@ cdef class Operation(State):
     cdef int leave(self) except -1:
         """The program does not wait for its end."""
         return 0
+
+    cdef int note(self, unsigned int count) except -1:
+        """Tell others that the program waits for it, as one of `count` operations."""
+        return note(count, -1, -1, "a request", "")
 
 
 cdef class Ended(Operation):
@@ -151,7 +162,17 @@ cdef class Point(Operation):
         return 0
 
     cdef bint ready(self) except -1:
-        return self.req == NULL or self.req.done
+        if self.req == NULL or self.req.done:
+            return True
+        if E.failures and self.receives and self.peer == ANY_SOURCE:
+            # The message may have been that of a rank that died.
+            if self.state.dead() > self.state.acknowledged:
+                stop_req(self.req, SHMPI_FAILED_PEER)
+                return self.req.done
+        return False
+
+    cdef int note(self, unsigned int count) except -1:
+        return note(count, self.peer, self.tag, self.call, self.comm.title(self.state))
 
     cdef int begin(self) except -1:
         self.active = True
@@ -197,7 +218,7 @@ cdef class Point(Operation):
             set_status(status, self.state, r)
             if r.fault:
                 if status is not None:
-                    status.c_error = constants.ERR_TRUNCATE
+                    status.c_error = _CLASSES.get(r.fault, constants.ERR_OTHER)
                 self.comm.fail(r.fault, self.call, r, self.state)
             if self.receives and not r.cancelled:
                 if self.staged != NULL:

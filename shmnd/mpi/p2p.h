@@ -8,7 +8,8 @@
 #include <sched.h>
 #include <stdio.h>
 
-#include "schedule.h"
+#include "faults.h"
+#include "waits.h"
 
 /* ---- sends ---------------------------------------------------------------------------------- */
 
@@ -45,6 +46,11 @@ static inline bool shmpi_send_to_self(struct shmpi_engine *e, struct shmpi_req *
 /* False without memory; then nothing was begun. */
 static inline bool shmpi_start_send(struct shmpi_engine *e, struct shmpi_req *r)
 {
+    if (e->peers[r->peer].dead || shmpi_revoked(e, r->context)) {
+        r->fault = e->peers[r->peer].dead ? SHMPI_FAILED_PEER : SHMPI_REVOKED;
+        shmpi_finish(e, r);
+        return true;
+    }
     if (r->peer == e->rank)
         return shmpi_send_to_self(e, r);
     bool eager = r->bytes <= e->eager, written;
@@ -76,7 +82,7 @@ static inline bool shmpi_send_now(struct shmpi_engine *e, int peer, uint32_t con
                                   const void *data, uint64_t bytes)
 {
     struct shmpi_peer *p = &e->peers[peer];
-    if (bytes > e->eager || p->owed || peer == e->rank)
+    if (bytes > e->eager || p->owed || p->dead || peer == e->rank)
         return false;
     struct shmpi_record *r = shmpi_out_take(&p->out, bytes);
     if (!r)
@@ -102,6 +108,11 @@ static inline bool shmpi_start_receive(struct shmpi_engine *e, struct shmpi_req 
     if (m) {
         shmpi_take_waiting(c, m);
         shmpi_give(e, m, r);
+    } else if (c->revoked || (r->peer >= 0 && e->peers[r->peer].dead)) {
+        r->source = r->peer;
+        r->source_tag = r->tag;
+        r->fault = c->revoked ? SHMPI_REVOKED : SHMPI_FAILED_PEER;
+        shmpi_finish(e, r);
     } else {
         shmpi_post(&e->matching, c, r);
     }
@@ -162,6 +173,55 @@ static inline void shmpi_let_go(struct shmpi_engine *e, struct shmpi_req *r)
     e->active_sends++;
 }
 
+/* ---- what the binding asks ------------------------------------------------------------------ */
+
+static inline void shmpi_refresh(struct shmpi_engine *e)
+{
+    if (shmnd_relaxed32(&e->job->failures) != e->failures)
+        shmpi_see_failures(e);
+}
+
+static inline uint32_t shmpi_death_of(struct shmpi_engine *e, int rank)
+{
+    return e->peers[rank].dead ? shmnd_relaxed32(&e->peers[rank].rank->dead) : 0;
+}
+
+static inline bool shmpi_tell_revoked(struct shmpi_engine *e, int peer, uint32_t first)
+{
+    return shmpi_tell(e, peer, SHMPI_REVOKE, first, 0);
+}
+
+static inline void shmpi_mark_aborted(struct shmpi_engine *e)
+{
+    shmnd_release32(&e->job->aborted, 1);
+}
+
+static inline void shmpi_note_mine(struct shmpi_engine *e, uint32_t count, int peer, int tag,
+                                   const char *call, const char *comm)
+{
+    shmpi_note(e->mine, count, peer, tag, call, comm);
+}
+
+static inline void shmpi_note_mine_end(struct shmpi_engine *e)
+{
+    shmpi_note_end(e->mine);
+}
+
+/* A rank that a schedule waits for, or -1: one whose message it misses, else one that has not
+ * taken a message yet. */
+static inline int shmpi_sched_peer(struct shmpi_engine *e, const struct shmpi_sched *s)
+{
+    struct shmpi_context *c = shmpi_context(&e->matching, s->context);
+    for (int i = 0; c && i < e->size; i++)
+        for (struct shmpi_req *r = c->posted[i].first; r; r = r->next)
+            if (r->sched == s)
+                return i;
+    for (uint32_t i = 0; i < e->table_size; i++)
+        if (e->table[i] && e->table[i]->sched == s)
+            return e->table[i]->receives ? e->table[i]->source : e->table[i]->peer;
+    return -1;
+}
+
 /* Numbers of contexts that no communicator of this job has: the first of `count`. */
 static inline uint32_t shmpi_contexts(struct shmpi_engine *e, uint32_t count)
 {
@@ -173,6 +233,8 @@ static inline uint32_t shmpi_contexts(struct shmpi_engine *e, uint32_t count)
 static inline uint32_t shmpi_progress(struct shmpi_engine *e)
 {
     uint32_t n = 0;
+    if (shmnd_relaxed32(&e->job->failures) != e->failures)
+        shmpi_see_failures(e);
     for (int i = 0; i < e->size; i++)
         if (i != e->rank)
             n += shmpi_drain(e, i);
@@ -204,11 +266,6 @@ enum {
     SHMPI_SLEEP_MS = 50,
 };
 
-static inline uint32_t shmpi_looks(const struct shmpi_engine *e)
-{
-    return e->crowded ? SHMPI_LOOKS_CROWDED : SHMPI_LOOKS;
-}
-
 /* One turn of a wait after the looks found nothing: yields, later sleeps at the bell. The engine
  * may be used by another thread meanwhile. */
 static inline void shmpi_idle(struct shmpi_engine *e, uint32_t turn)
@@ -222,7 +279,7 @@ static inline void shmpi_idle(struct shmpi_engine *e, uint32_t turn)
     uint32_t seen = shmnd_relaxed32(&e->mine->bell);
     shmnd_put32(&e->mine->asleep, 1);
     shmnd_store_then_load(); /* SYNC bell: fence of the sleeper */
-    if (!shmpi_look(e))
+    if (!shmpi_look(e) && shmnd_relaxed32(&e->job->failures) == e->failures)
         shmpi_sleep(e->mine, seen, SHMPI_SLEEP_MS * 1000000ull);
     shmnd_put32(&e->mine->asleep, 0);
 }
@@ -242,6 +299,7 @@ static inline struct shmpi_engine *shmpi_engine_new(struct shmpi_job *job, int r
     e->size = (int)size;
     e->matching.size = size;
     e->crowded = job->crowded;
+    e->looks = e->crowded ? SHMPI_LOOKS_CROWDED : SHMPI_LOOKS;
     e->piece = shmpi_lane_most(lane);
     e->eager = e->piece < 8192 ? e->piece : 8192;
     e->mine = shmpi_job_rank(job, (uint32_t)rank);

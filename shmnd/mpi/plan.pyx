@@ -10,7 +10,8 @@ and unpacked when it ends.
 from libc.stdlib cimport calloc, free, malloc
 
 from shmnd.mpi.engine cimport (
-    SHMPI_CALLBACK, sched_start, shmpi_reduce, shmpi_sched_free, shmpi_sched_new, uint64_t,
+    E, SHMPI_CALLBACK, SHMPI_FAILED_PEER, note, sched_peer, sched_start, see_failures,
+    shmpi_reduce, shmpi_sched_free, shmpi_sched_new, stop_sched, uint64_t,
 )
 from shmnd.mpi.comm_state cimport empty_status
 from shmnd.mpi.op cimport Op
@@ -164,7 +165,14 @@ cdef class Plan(Operation):
         return 0
 
     cdef bint ready(self) except -1:
+        if self.s.done:
+            see_failures()  # a rank that knew of a death earlier may have had its buffer back
+        if E.failures and not self.s.stopped and self.state.dead():
+            stop_sched(self.s, SHMPI_FAILED_PEER)
         return self.s.done
+
+    cdef int note(self, unsigned int count) except -1:
+        return note(count, sched_peer(self.s), -1, self.call, self.comm.title(self.state))
 
     cdef int begin(self) except -1:
         cdef Side side

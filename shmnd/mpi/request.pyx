@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from shmnd.mpi.comm_state cimport empty_status
-from shmnd.mpi.engine cimport poll, turn
+from shmnd.mpi.engine cimport E, note, note_end, poll, turn
 from shmnd.mpi.handle cimport State
 from shmnd.mpi.handle import constant
 
@@ -20,8 +20,24 @@ cdef int UNDEFINED = constants.UNDEFINED
 
 cdef int wait_op(Operation op) except -1:
     cdef unsigned int idle = 0
-    while not op.ready():
-        turn(&idle)
+    cdef bint noted = False
+    try:
+        while not op.ready():
+            turn(&idle)
+            if idle > E.looks and not noted:
+                noted = True
+                op.note(1)
+    finally:
+        if noted:
+            note_end()
+    return 0
+
+
+cdef int _note(list ops) except -1:
+    """Tell others for which operations the program waits: the first of those not ready."""
+    waiting = [op for op in ops if op is not None and not (<Operation>op).ready()]
+    if waiting:
+        (<Operation>waiting[0]).note(len(waiting))
     return 0
 
 
@@ -67,16 +83,32 @@ cdef bint _all(list ops) except -1:
 cdef int _wait_first(list ops) except -2:
     cdef unsigned int idle = 0
     cdef int i = _first(ops)
-    while i == -1:
-        turn(&idle)
-        i = _first(ops)
+    cdef bint noted = False
+    try:
+        while i == -1:
+            turn(&idle)
+            i = _first(ops)
+            if idle > E.looks and not noted:
+                noted = True
+                _note(ops)
+    finally:
+        if noted:
+            note_end()
     return i
 
 
 cdef int _wait_all(list ops) except -1:
     cdef unsigned int idle = 0
-    while not _all(ops):
-        turn(&idle)
+    cdef bint noted = False
+    try:
+        while not _all(ops):
+            turn(&idle)
+            if idle > E.looks and not noted:
+                noted = True
+                _note(ops)
+    finally:
+        if noted:
+            note_end()
     return 0
 
 
@@ -518,6 +550,32 @@ cdef class Grequest(Request):
         self._require(constants.ERR_REQUEST, "complete")
         (<_General?>self.ob).value = obj
         (<_General>self.ob).completed = True
+
+
+cdef class _Watched(Operation):
+    """What something outside the engine completes."""
+
+    cdef object test, then
+    cdef str call
+
+    cdef bint ready(self) except -1:
+        return self.test()
+
+    cdef object end(self, Status status):
+        self.active = False
+        empty_status(status)
+        return self.then()
+
+    cdef int note(self, unsigned int count) except -1:
+        return note(count, -1, -1, self.call, "")
+
+
+def watched(test: Callable[[], bool], then: Callable[[], Any], call: str) -> Request:
+    """Return the request of an operation that ends when `test` is true; `then` is its end."""
+    cdef _Watched op = _Watched.__new__(_Watched)
+    op.test, op.then, op.call = test, then, call
+    op.active = True
+    return request_of(op)
 
 
 REQUEST_NULL = constant(Request(), "REQUEST_NULL", predefined=False)

@@ -35,6 +35,7 @@ struct shmpi_sched {
     uint32_t context;
     int tag;
     bool started, running, queued, done, no_memory;
+    bool stopped; /* by a death or a revocation: no further step is made */
     int fault;
     shmpi_reduce reduce;
     void *arg;
@@ -136,6 +137,8 @@ static inline void shmpi_sched_part_done(struct shmpi_engine *e, struct shmpi_re
     struct shmpi_sched *s = r->sched;
     if (r->fault && !s->fault)
         s->fault = r->fault;
+    if (r->fault == SHMPI_FAILED_PEER || r->fault == SHMPI_REVOKED)
+        s->stopped = true;
     shmpi_req_free(e, r);
     if (!--s->outstanding && !s->running)
         shmpi_sched_queue(e, s);
@@ -175,13 +178,15 @@ static inline void shmpi_sched_step(struct shmpi_engine *e, struct shmpi_sched *
 static inline void shmpi_sched_go_on(struct shmpi_engine *e, struct shmpi_sched *s)
 {
     s->running = true;
-    while (!s->outstanding && s->at < s->count) {
+    while (!s->stopped && !s->outstanding && s->at < s->count) {
         const struct shmpi_step *step;
         do {
             step = &s->steps[s->at++];
             shmpi_sched_step(e, s, step);
         } while (!step->ends_round && s->at < s->count);
     }
+    if (s->stopped)
+        s->at = s->count;
     s->running = false;
     if (!s->outstanding && s->at == s->count && !s->done) {
         s->done = true;
@@ -192,7 +197,7 @@ static inline void shmpi_sched_go_on(struct shmpi_engine *e, struct shmpi_sched 
 static inline void shmpi_sched_start(struct shmpi_engine *e, struct shmpi_sched *s)
 {
     s->at = 0;
-    s->done = false;
+    s->done = s->stopped = false;
     s->fault = 0;
     s->started = true;
     shmpi_sched_go_on(e, s);

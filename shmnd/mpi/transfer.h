@@ -62,7 +62,10 @@ static inline void shmpi_begin_copy(struct shmpi_engine *e, struct shmpi_req *r,
     r->address = address;
     r->number = bytes;
     r->moved = 0;
-    if (!r->got) {
+    if (e->peers[r->source].dead) {
+        r->fault = SHMPI_FAILED_PEER;
+        shmpi_finish(e, r);
+    } else if (!r->got) {
         shmpi_tell(e, r->source, SHMPI_TAKEN, theirs, 0);
         shmpi_finish(e, r);
     } else if (e->peers[r->source].no_reading) {
@@ -211,12 +214,20 @@ static inline struct shmpi_message *shmpi_keep(struct shmpi_engine *e, struct sh
     return m;
 }
 
+/* A message for a context that is revoked: nothing receives it, and its sender goes on. */
+static inline bool shmpi_refuse(struct shmpi_engine *e, int source, uint64_t theirs, bool answer)
+{
+    return !answer || shmpi_tell(e, source, SHMPI_TAKEN, theirs, 0);
+}
+
 static inline bool shmpi_take_eager(struct shmpi_engine *e, int source, int tag, uint32_t context,
                                     uint32_t flags, uint64_t theirs, const char *data, uint64_t n)
 {
     struct shmpi_context *c = shmpi_context(&e->matching, context);
     if (!c)
         return false;
+    if (c->revoked)
+        return shmpi_refuse(e, source, theirs, flags & SHMPI_SYNC);
     struct shmpi_req *r = shmpi_match_posted(c, source, tag);
     if (r) {
         shmpi_meet(r, source, tag, n);
@@ -243,6 +254,8 @@ static inline bool shmpi_take_ready(struct shmpi_engine *e, int source, int tag,
     struct shmpi_context *c = shmpi_context(&e->matching, context);
     if (!c)
         return false;
+    if (c->revoked)
+        return shmpi_refuse(e, source, theirs, true);
     struct shmpi_req *r = shmpi_match_posted(c, source, tag);
     if (r) {
         shmpi_meet(r, source, tag, bytes);
@@ -260,6 +273,9 @@ static inline bool shmpi_take_ready(struct shmpi_engine *e, int source, int tag,
 }
 
 /* ---- records -------------------------------------------------------------------------------- */
+
+static inline bool shmpi_revoke(struct shmpi_engine *e, uint32_t first);
+static inline bool shmpi_revoked(struct shmpi_engine *e, uint32_t context);
 
 /* What a record says to us. False if there is no memory for it now, so that it stays. */
 static inline bool shmpi_take_record(struct shmpi_engine *e, int source, uint64_t mark,
@@ -289,9 +305,13 @@ static inline bool shmpi_take_record(struct shmpi_engine *e, int source, uint64_
         return true;
     case SHMPI_TAKEN:
         r = shmpi_req_named(e, record->a, source);
-        if (r && !r->receives)
+        if (r && !r->receives) {
+            if (shmpi_revoked(e, r->context))
+                r->fault = SHMPI_REVOKED;
             shmpi_finish(e, r);
+        }
         return true;
+    case SHMPI_REVOKE: return shmpi_revoke(e, (uint32_t)record->a);
     default: return true;
     }
 }

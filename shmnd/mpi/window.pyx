@@ -13,6 +13,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdlib cimport calloc, free, malloc
 
 from shmnd.mpi.buffer cimport view_at
+from shmnd.mpi.comm_state cimport CommState, check_context
 from shmnd.mpi.engine cimport E, poll
 from shmnd.mpi.errhandler cimport mpi_error
 from shmnd.mpi.handle cimport Handle
@@ -110,12 +111,12 @@ cdef class WinState(State):
 
     cdef int enter(self, int rank, bint writes) except -1:
         while not shmpi_gate_enter(&self.gates[rank], writes):
-            _yield()
+            _yield(self)
         return 0
 
     cdef int take(self, int rank) except -1:
         while not shmpi_gate_take(&self.gates[rank]):
-            _yield()
+            _yield(self)
         return 0
 
     def lock(self, int rank, bint writes) -> None:
@@ -127,8 +128,10 @@ cdef class WinState(State):
         shmpi_gate_leave(&self.gates[rank], writes)
 
 
-cdef int _yield() except -1:
+cdef int _yield(WinState w) except -1:
     poll()
+    if E.failures:
+        check_context((<CommState>w.comm.ob).context)
     with nogil:
         sched_yield()
     PyErr_CheckSignals()

@@ -12,6 +12,7 @@ import ctypes
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,7 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from shmnd.mpi import layout
+from shmnd.mpi import agreement, layout
+from shmnd.mpi.agreement import Agreements
+from shmnd.mpi.launcher import waiting
 from shmnd.mpi.launcher.options import Wish
 from shmnd.mpi.launcher.output import Lines
 from shmnd.ring.shared_memory.segment import Segment
@@ -31,6 +34,10 @@ _DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG
 _GRACE: Final = 2.0
 """Seconds that ranks have between SIGTERM and SIGKILL."""
 _LOOK: Final = 0.2
+_PATIENCE: Final = 0.5
+"""Seconds in which ranks may begin to wait for one that has died."""
+_TOLD: Final = 16
+"""Ranks of which is said what they wait for."""
 
 
 def lane_bytes(ranks: int) -> int:
@@ -76,6 +83,11 @@ class Job:
         self._wish: Final = wish
         self._cores: Final = sorted(os.sched_getaffinity(0))
         self._crowded: Final = wish.ranks > len(self._cores)
+        self._memory: Segment | None = None
+        self._agreements: Final = Agreements()
+        self._voices: dict[int, socket.socket] = {}
+        self._succeeded = False
+        self._worst = 0
         self._selector: Final = selectors.DefaultSelector()
         self._ranks: list[Rank] = []
         self._running: set[Rank] = set()
@@ -104,23 +116,26 @@ class Job:
             for rank in self._ranks:
                 rank.process.wait()
                 os.close(rank.descriptor)
+            for voice in self._voices.values():
+                voice.close()
+            if self._memory is not None:
+                self._memory.close()
             self._selector.close()
             signal.signal(signal.SIGINT, before)
             signal.signal(signal.SIGTERM, terminated)
-        return self._code
+        return self._code or (0 if self._succeeded else self._worst)
 
     def _start(self) -> None:
         size = self._wish.ranks
         lane = lane_bytes(size)
         memory = Segment.create(layout.job_bytes(size, lane), label="mpi", call="shmnd mpiexec")
+        self._memory = memory
         try:
             layout.lay_out(memory, size, lane, self._crowded)
             for number in range(size):
                 self._start_rank(number, memory.fd)
         except FileNotFoundError as exc:
             raise SystemExit(f"shmnd mpiexec: {exc.filename}: no such program") from exc
-        finally:
-            memory.close()
 
     def _environment(self, number: int, descriptor: int) -> dict[str, str]:
         path = os.environ.get("PYTHONPATH")
@@ -146,16 +161,26 @@ class Job:
         if wish.bind == "core" or (wish.bind is None and not self._crowded):
             core = self._cores[number % len(self._cores)]
         pipe = subprocess.PIPE if wish.prefix else None
+        environment, inherited = self._environment(number, descriptor), [descriptor]
+        theirs = None
+        if wish.recovery:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            environment[agreement.VARIABLE] = str(theirs.fileno())
+            inherited.append(theirs.fileno())
+            self._voices[number] = ours
+            self._selector.register(ours, selectors.EVENT_READ, number)
         process = subprocess.Popen(
             wish.command,
             cwd=wish.folder,
-            env=self._environment(number, descriptor),
+            env=environment,
             stdin=None if number == 0 else subprocess.DEVNULL,
             stdout=pipe,
             stderr=pipe,
-            pass_fds=(descriptor,),
+            pass_fds=inherited,
             preexec_fn=_in_child(os.getpid(), own_group, core),
         )
+        if theirs is not None:
+            theirs.close()
         rank = Rank(number, process, own_group)
         self._ranks.append(rank)
         self._running.add(rank)
@@ -177,6 +202,8 @@ class Job:
             for key, _ in self._selector.select(_LOOK):
                 if isinstance(key.data, Rank):
                     self._ended(key.data)
+                elif isinstance(key.data, int):
+                    self._heard(key.data)
                 elif not key.data.pass_on():
                     self._selector.unregister(key.fd)
                     self._pipes -= 1
@@ -196,12 +223,59 @@ class Job:
         code = rank.process.wait()
         if not self._running and self._ending is None:
             self._ending = time.monotonic() + _GRACE
+        self._succeeded |= code == 0
+        if self._wish.recovery:
+            self._goes_on_without(rank, code)
         if code == 0 or self._code:
             return
-        if self._running or code < 0:
+        code = code if code > 0 else 128 - code
+        if self._wish.recovery and not layout.aborted(self._memory):
+            self._worst = self._worst or code
+            _say(f"{rank.end_of()}; the others go on")
+            return
+        if self._running or code > 128:
             others = "; the others are ended" if self._running else ""
             _say(f"{rank.end_of()}{others}")
-        self._fail(code if code > 0 else 128 - code)
+            self._tell_of_waits()
+        self._fail(code)
+
+    def _tell_of_waits(self) -> None:
+        """Say what the other ranks wait for, as far as they do within half a second."""
+        last = time.monotonic() + _PATIENCE
+        running = sorted(rank.number for rank in self._running)
+        waits = {number: layout.wait_of(self._memory, number) for number in running}
+        while None in waits.values() and time.monotonic() < last:
+            time.sleep(_PATIENCE / 20)
+            waits = {number: layout.wait_of(self._memory, number) for number in running}
+        for number, wait in list(waits.items())[:_TOLD]:
+            if wait is not None:
+                _say(f"rank {number} waited in {waiting.words(wait)}")
+            else:
+                _say(f"rank {number} did not wait")
+
+    # -- recovery --
+
+    def _goes_on_without(self, rank: Rank, code: int) -> None:
+        if code:
+            layout.bury(self._memory, rank.number)
+        self._answer(self._agreements.died(rank.number))
+
+    def _heard(self, number: int) -> None:
+        voice = self._voices[number]
+        try:
+            message = voice.recv(1 << 16)
+        except ConnectionResetError:
+            message = b""
+        if message:
+            self._answer(self._agreements.given(number, message))
+        else:
+            self._selector.unregister(voice)
+
+    def _answer(self, answers: list[tuple[int, bytes]]) -> None:
+        for number, text in answers:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self._voices[number].send(text)
+                layout.wake(self._memory, number)
 
     def _fail(self, code: int) -> None:
         if not self._code:

@@ -26,6 +26,7 @@ class Wish:
     bind: str | None = None
     oversubscribe: bool = False
     prefix: bool = False
+    recovery: bool = False
     timeout: float | None = None
     hosts: list[str] = field(default_factory=list)
     hostfile: str | None = None
@@ -62,6 +63,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="prefix",
         action="store_true",
         help="write [rank] before every line of output, coloured on a terminal",
+    )
+    add(
+        "--enable-recovery",
+        dest="recovery",
+        action="store_true",
+        help="a rank that dies does not end the job: it is an error in the calls that need it",
     )
     add("--timeout", type=float, metavar="SECONDS", help="end the job after so long")
     add("--host", dest="hosts", metavar="A,B", help="hosts; two or more: the real mpiexec runs it")
@@ -104,6 +111,7 @@ def wish_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Wish:
         bind=args.bind,
         oversubscribe=args.oversubscribe,
         prefix=args.prefix,
+        recovery=args.recovery,
         timeout=args.timeout,
         hosts=hosts,
         hostfile=args.hostfile,
