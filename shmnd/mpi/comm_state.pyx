@@ -4,8 +4,8 @@
 """What a communicator is, and the checks that all its calls share.
 
 Each has eight contexts of its own: messages, collectives, news of new communicators, one that
-neighbours use, and four of a twin that agrees when the first four are revoked. The numbers come
-from one counter of the job, so that they are never shared.
+neighbours use, and four of a twin that agrees when the first four are revoked. The numbers are
+counted in the memory of the job, so that they are never shared.
 """
 
 from weakref import WeakValueDictionary
@@ -79,7 +79,7 @@ cdef class CommState(State):
 
     cdef bint is_revoked(self) except -1:
         if not self.was_revoked and is_revoked(self.context):
-            # The news goes on once, so that it reaches all even if the first rank dies meanwhile.
+            # The news passes on once, so that it reaches all even if the first rank dies meanwhile.
             self.was_revoked = True
             revoke(self.context, self.group + (self.remote or ()))
         return self.was_revoked

@@ -189,7 +189,7 @@ cdef int sched_peer(shmpi_sched *s) noexcept:
 
 
 cdef int note(uint32_t count, int peer, int tag, str call, str comm) except -1:
-    """Tell the launcher and tools what this rank waits for; `peer` is a rank of the job or -1."""
+    """Publish, for the launcher and tools, what this rank waits for; `peer` is a rank of the job or -1."""
     shmpi_note_mine(
         E, count, peer, tag, call.encode("utf-8", "replace"), comm.encode("utf-8", "replace")
     )
@@ -201,7 +201,7 @@ cdef void note_end() noexcept:
 
 
 cdef void see_failures() noexcept:
-    """Look once more for ranks that have died."""
+    """Check once more for ranks that have died."""
     shmpi_refresh(E)
 
 

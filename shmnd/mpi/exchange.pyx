@@ -17,8 +17,13 @@ cdef list _left = []
 
 
 def next_tag(CommState state, call: str) -> int:
-    """Return the tag of the next collective on a communicator."""
+    """Return the tag of the next collective on a communicator.
+
+    Raise the error of MPI where one of its ranks is known to have died.
+    """
     state.call = call
+    if E.failures:
+        check_context(state.context)
     return state.next_tag()
 
 

@@ -2,7 +2,7 @@
 """The fault-tolerance calls: failed ranks, revoked communicators, agreements, smaller ones.
 
 A job ends when one of its ranks dies, unless `shmnd mpiexec --enable-recovery` started it. Then a
-death is an error in the calls that need the dead rank, and these calls go on without it:
+death is an error in the calls that need the dead rank, and these calls work without it:
 agreements are decided by the launcher. Otherwise they are collectives of a twin, whose contexts
 are never revoked.
 """
@@ -21,7 +21,6 @@ from shmnd.mpi.group import Group, group_from
 from shmnd.mpi.op import BAND
 from shmnd.mpi.request import Request, watched
 from shmnd.mpi.sentinels import IN_PLACE
-
 
 _DECIDED: Final = "SHMND_MPI_AGREEMENT" in os.environ
 """Whether the launcher decides agreements, because ranks may die."""

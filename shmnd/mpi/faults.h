@@ -9,8 +9,8 @@
  * An operation with a dead rank ends by SHMPI_FAILED_PEER. Nothing is copied from the memory of a
  * rank that is known to be dead: its process id may be another's.
  *
- * In a revoked context receives end by SHMPI_REVOKED, and messages are answered as if they had been
- * taken, so that their sends end and no sender's memory is read after its program got it back.
+ * In a revoked context receives end by SHMPI_REVOKED, and messages are answered as
+ * refused, so that their sends end and no sender's memory is read after its program got it back.
  */
 #ifndef SHMPI_FAULTS_H
 #define SHMPI_FAULTS_H
@@ -211,7 +211,7 @@ static inline void shmpi_refuse_waiting(struct shmpi_engine *e, struct shmpi_con
                 continue;
             }
             if (m->waits || m->sync)
-                shmpi_tell(e, m->source, SHMPI_TAKEN, m->theirs, 0);
+                shmpi_tell(e, m->source, SHMPI_TAKEN, m->theirs, SHMPI_REFUSED);
             shmpi_take_waiting(c, m);
             free(m);
         }

@@ -26,10 +26,12 @@ enum shmpi_kind {
     SHMPI_READY,     /* a message that waits at the sender: a its request, b its bytes */
     SHMPI_CLEAR,     /* send it in pieces: a the sender's request, b the receiver's */
     SHMPI_PIECE,     /* a the receiver's request, b the offset */
-    SHMPI_TAKEN,     /* a the sender's request: all of it was copied */
+    SHMPI_TAKEN,     /* a the sender's request: all of it was copied; b: or it was refused */
     SHMPI_PADDING,   /* nothing up to the end of the ring */
     SHMPI_REVOKE,    /* a the first context of a communicator */
 };
+
+enum { SHMPI_REFUSED = 1 }; /* of TAKEN: the context is revoked */
 
 enum { SHMPI_SYNC = 1 }; /* flag of EAGER: TAKEN is wanted, a is the request */
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""The memory of a job, for the launcher and for tools, which are no ranks of it."""
+"""The memory of a job, for the launcher and for tools, which are not ranks of it."""
 
 from typing import NamedTuple
 
@@ -90,7 +90,7 @@ def wait_of(memory: object, rank: int) -> Wait | None:
 
 
 def bury(memory: object, rank: int) -> int:
-    """Tell all ranks that one has died; return how many have."""
+    """Announce the death of a rank to all ranks; return the number of deaths."""
     cdef unsigned char[::1] view = memory
     return shmpi_job_bury(_job(view, rank), rank)
 

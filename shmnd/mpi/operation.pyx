@@ -82,7 +82,7 @@ cdef class Operation(State):
         return 0
 
     cdef int note(self, unsigned int count) except -1:
-        """Tell others that the program waits for it, as one of `count` operations."""
+        """Publish that the program waits for it, as one of `count` operations."""
         return note(count, -1, -1, "a request", "")
 
 

@@ -34,7 +34,7 @@ cdef int wait_op(Operation op) except -1:
 
 
 cdef int _note(list ops) except -1:
-    """Tell others for which operations the program waits: the first of those not ready."""
+    """Publish for which operations the program waits: the first of those not ready."""
     waiting = [op for op in ops if op is not None and not (<Operation>op).ready()]
     if waiting:
         (<Operation>waiting[0]).note(len(waiting))

@@ -214,10 +214,10 @@ static inline struct shmpi_message *shmpi_keep(struct shmpi_engine *e, struct sh
     return m;
 }
 
-/* A message for a context that is revoked: nothing receives it, and its sender goes on. */
+/* A message for a context that is revoked: nothing receives it, and its send ends. */
 static inline bool shmpi_refuse(struct shmpi_engine *e, int source, uint64_t theirs, bool answer)
 {
-    return !answer || shmpi_tell(e, source, SHMPI_TAKEN, theirs, 0);
+    return !answer || shmpi_tell(e, source, SHMPI_TAKEN, theirs, SHMPI_REFUSED);
 }
 
 static inline bool shmpi_take_eager(struct shmpi_engine *e, int source, int tag, uint32_t context,
@@ -275,7 +275,6 @@ static inline bool shmpi_take_ready(struct shmpi_engine *e, int source, int tag,
 /* ---- records -------------------------------------------------------------------------------- */
 
 static inline bool shmpi_revoke(struct shmpi_engine *e, uint32_t first);
-static inline bool shmpi_revoked(struct shmpi_engine *e, uint32_t context);
 
 /* What a record says to us. False if there is no memory for it now, so that it stays. */
 static inline bool shmpi_take_record(struct shmpi_engine *e, int source, uint64_t mark,
@@ -306,7 +305,7 @@ static inline bool shmpi_take_record(struct shmpi_engine *e, int source, uint64_
     case SHMPI_TAKEN:
         r = shmpi_req_named(e, record->a, source);
         if (r && !r->receives) {
-            if (shmpi_revoked(e, r->context))
+            if (record->b == SHMPI_REFUSED)
                 r->fault = SHMPI_REVOKED;
             shmpi_finish(e, r);
         }

@@ -16,11 +16,11 @@
 #include "job.h"
 
 struct shmpi_wait {
-    uint32_t count;      /* operations; 0: the rank does not wait */
-    int32_t peer, tag;   /* rank of the job, or -1: any */
-    uint64_t since_ns;   /* of CLOCK_MONOTONIC */
-    char call[32 + 1];   /* its name */
-    char comm[72 + 1];   /* the name of the communicator */
+    uint32_t count;    /* operations; 0: the rank does not wait */
+    int32_t peer, tag; /* rank of the job, or -1: any */
+    uint64_t since_ns; /* of CLOCK_MONOTONIC */
+    char call[32 + 1]; /* its name */
+    char comm[72 + 1]; /* the name of the communicator */
 };
 
 static inline uint64_t shmpi_clock_ns(void)

@@ -15,9 +15,8 @@ EXAMPLES: Final = sorted((Path(__file__).parents[2] / "docs" / "examples" / "mpi
 
 def line_of(program: Path, ranks: int | None = None) -> list[str]:
     """The command that starts a program as its comments say."""
-    wanted = dict(
-        line[2:].split(": ") for line in program.read_text().splitlines() if line[:2] == "# "
-    )
+    lines = program.read_text().splitlines()
+    wanted = dict(line[2:].split(": ") for line in lines if line.startswith(("# ranks", "# mod")))
     module = ["-m", wanted["module"]] if "module" in wanted else []
     count = str(ranks or wanted["ranks"])
     line = [sys.executable, "-m", "shmnd.mpi", "-n", count, "--oversubscribe"]

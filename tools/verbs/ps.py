@@ -2,6 +2,7 @@
 """List the processes that use shmnd, the counts of their connections, and the cause of each wait.
 
 The command reads the counters of the data plane and needs no answer of the processes.
+Jobs of `shmnd mpiexec` are listed rank by rank, with the call that each rank waits in.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from shmnd.handshake.queue_pair_link import QpState
 
 from ..columns import Column, amount, amounts, draw, moment, sizes, text
 from ..observe.counter_reader import CounterReader
+from ..observe.jobs import ranks
 from ..observe.snapshot import End, Scene, heads, place
 from ..output import add_format
 
@@ -25,7 +27,7 @@ HELP = "list processes and connections, and the cause of each wait"
 EXAMPLE = "shmnd ps connections --format json"
 FAILURE = "no process uses the namespace"
 
-_PARTS: Final = ("processes", "connections")
+_PARTS: Final = ("processes", "connections", "ranks")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -44,16 +46,23 @@ def run(args: argparse.Namespace) -> int:
     counter_table.refresh()
     counter_table.tell_note()
     scene = Scene.of(counter_table)
-    parts = {"processes": process_rows(scene), "connections": connection_rows(scene)}
+    jobs = rank_rows(namespace_name(args.namespace))
+    parts = {
+        "processes": process_rows(scene),
+        "connections": connection_rows(scene),
+        "ranks": jobs,
+    }
     if args.what:
         parts = {args.what: parts[args.what]}
     if args.format == "json":
         print(json.dumps(parts, indent=1))
     else:
+        if not jobs and args.what is None:
+            del parts["ranks"]
         print("\n\n".join(draw(_COLUMNS[name], rows) for name, rows in parts.items()))
-    if not scene.pages:
+    if not scene.pages and not jobs:
         print(f"shmnd: {no_process(args)}", file=sys.stderr)
-    return 0 if scene.pages else 1
+    return 0 if scene.pages or jobs else 1
 
 
 def no_process(args: argparse.Namespace) -> str:
@@ -62,6 +71,22 @@ def no_process(args: argparse.Namespace) -> str:
 
 
 # -- rows ------------------------------------------------------------------------------------------
+
+
+def rank_rows(namespace: str) -> list[dict[str, Any]]:
+    """Return each rank of each job of `shmnd mpiexec` in a namespace."""
+    return [
+        {
+            "job": each.job,
+            "rank": each.rank,
+            "size": each.size,
+            "pid": each.pid,
+            "waits": each.waits,
+            "wait": None if each.wait is None else each.wait._asdict(),
+            "command": each.command,
+        }
+        for each in ranks(namespace)
+    ]
 
 
 def process_rows(scene: Scene) -> list[dict[str, Any]]:
@@ -216,6 +241,13 @@ _COLUMNS: Final = {
         Column("receives", lambda row: _receives(row), right=True),
         amounts("unread"),
         text("waits for", "waits"),
+    ),
+    "ranks": (
+        text("job", right=True),
+        Column("rank", lambda row: f"{row['rank']} of {row['size']}", right=True),
+        text("pid", right=True),
+        text("waits in", "waits"),
+        Column("command", lambda row: str(row["command"][:60])),
     ),
 }
 

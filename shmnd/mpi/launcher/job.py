@@ -231,7 +231,7 @@ class Job:
         code = code if code > 0 else 128 - code
         if self._wish.recovery and not layout.aborted(self._memory):
             self._worst = self._worst or code
-            _say(f"{rank.end_of()}; the others go on")
+            _say(f"{rank.end_of()}; the others continue")
             return
         if self._running or code > 128:
             others = "; the others are ended" if self._running else ""

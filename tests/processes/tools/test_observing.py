@@ -240,7 +240,7 @@ def test_a_restart_of_the_broker_hides_no_process(
 def test_nobody_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ps", "--namespace", "empty", "--format", "json"]) == 1
     told = capsys.readouterr()
-    assert json.loads(told.out) == {"processes": [], "connections": []}
+    assert json.loads(told.out) == {"processes": [], "connections": [], "ranks": []}
     assert main(["top", "--namespace", "empty", "--count", "1", "--interval", "0.01"]) == 1
     assert main(["trace", "--namespace", "empty", "--for", "0.01"]) == 1
     told = capsys.readouterr()
@@ -255,7 +255,7 @@ def test_both_forms(
     talk = Talk.to(adapter, tuple(echo.hear()))
     assert main(["ps", "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert set(told) == {"processes", "connections"}
+    assert set(told) == {"processes", "connections", "ranks"}
     assert {row["pid"] for row in told["connections"]} == {ME, echo.pid}
     assert main(["ps"]) == 0
     processes, connections = capsys.readouterr().out.split("\n\n")

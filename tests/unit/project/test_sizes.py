@@ -39,7 +39,7 @@ LONG_FILES: Final = {
     "shmnd/ipc/reader.pyx": (720, _CLASS),
     "shmnd/ipc/writer.pyx": (640, _CLASS),
     "shmnd/mpi/datatype.pyx": (500, _CLASS),
-    "shmnd/mpi/request.pyx": (580, _CLASS),
+    "shmnd/mpi/request.pyx": (620, _CLASS),
     "shmnd/mpi/topology.py": (560, "to be cut"),
     "shmnd/ring/c.pxd": (500, "the declarations of all headers, for Cython"),
     "shmnd/ring/queues/completion_queue.pyx": (980, _CLASS),

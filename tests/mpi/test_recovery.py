@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank dies: who says what, and how the others continue with `--enable-recovery`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from shmnd.mpi.agreement import Agreements
+from shmnd_tools.observe import jobs
+
+PATIENCE = 100
+"""Seconds that a job may take on a machine that has other things to do."""
+
+BEGIN = """
+import os, signal
+from shmnd.mpi import MPI
+comm = MPI.COMM_WORLD
+comm.Barrier()
+def dies():
+    os.kill(os.getpid(), signal.SIGKILL)
+def fails(call, *args, **kwargs):
+    try:
+        call(*args, **kwargs)
+    except MPI.Exception as error:
+        return error
+    raise AssertionError(f"{call} returned")
+"""
+
+
+def launch(
+    ranks: int, program: str, *options: str, expect: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """The result of a job."""
+    line = [sys.executable, "-m", "shmnd.mpi", "-n", str(ranks), "--oversubscribe", *options]
+    line += ["--timeout", str(PATIENCE - 10), "-c", BEGIN + program]
+    ran = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ran.returncode == expect, ran.stdout + ran.stderr
+    return ran
+
+
+def test_the_end_of_a_job_says_what_the_others_waited_for() -> None:
+    program = """
+import time
+if comm.rank == 1:
+    time.sleep(0.2)  # not needed; the others wait by then as a rule
+    dies()
+if comm.rank == 2:
+    comm.Recv(bytearray(8), source=1, tag=7)
+if comm.rank == 3:
+    comm.recv()
+comm.Barrier()
+"""
+    said = launch(4, program, expect=128 + signal.SIGKILL).stderr
+    assert "rank 1 " in said
+    assert "was killed by SIGKILL; the others are ended" in said
+    assert "rank 0 waited in Barrier of MPI_COMM_WORLD for rank" in said
+    assert "rank 2 waited in Recv of MPI_COMM_WORLD for rank 1, tag 7 (" in said
+    assert "rank 3 waited in recv of MPI_COMM_WORLD for any rank (" in said
+
+
+RECOVERS = """
+if comm.rank == 1:
+    comm.send("before", 0, 3)
+    dies()
+if comm.rank == 0:
+    assert comm.recv(source=1, tag=3) == "before"
+    error = fails(comm.recv, source=1, tag=7)
+    assert error.Get_error_class() == MPI.ERR_PROC_FAILED
+    assert "rank 1, tag 7" in str(error)
+    for call in (comm.recv, comm.Probe, comm.recv):
+        assert fails(call).Get_error_class() == MPI.ERR_PROC_FAILED
+    assert fails(comm.ssend, 1, 1).Get_error_class() == MPI.ERR_PROC_FAILED
+calls = (comm.Barrier, ()), (comm.bcast, (1,)), (comm.allreduce, (1,)), (comm.Agree, (3,))
+for call, args in calls:
+    assert fails(call, *args).Get_error_class() == MPI.ERR_PROC_FAILED
+if comm.rank == 0:
+    comm.Revoke()
+else:
+    assert fails(comm.recv, source=0, tag=9).Get_error_class() == MPI.ERR_REVOKED
+assert comm.Is_revoked()
+small = comm.Shrink()
+assert small.allgather(comm.rank) == [rank for rank in range(comm.size) if rank != 1]
+failed = comm.Get_failed()
+assert failed.Translate_ranks([0], comm.Get_group()) == [1]
+assert comm.Ack_failed() == 1
+assert comm.Agree(4 + comm.rank % 2 + 2) == 6
+made, request = small.Ishrink()
+request.Wait()
+if small.rank == 0:
+    small.send("any", 1)
+elif small.rank == 1:
+    assert small.recv() == "any"
+window = MPI.Win.Allocate(8, comm=made)
+window.Fence()
+window.Free()
+made.Barrier()
+print("well")
+"""
+
+
+@pytest.mark.slow
+def test_a_job_with_recovery_goes_on_without_a_dead_rank() -> None:
+    ran = launch(4, RECOVERS, "--enable-recovery")
+    assert ran.stdout.count("well") == 3
+    assert "was killed by SIGKILL; the others continue" in ran.stderr
+
+
+SOLVER = """
+import numpy as np
+world, step, value = comm, 0, np.ones(1)
+while step < 12:
+    if step == 4 and comm.rank == 2 or step == 8 and comm.rank == 0:
+        dies()
+    try:
+        total = np.empty(1)
+        world.Allreduce(value, total)
+        good = True
+    except MPI.Exception as error:
+        good = False
+    if not good:
+        world.Revoke()
+    world.Ack_failed()
+    try:
+        agreed = world.Agree(int(good))
+    except MPI.Exception:
+        agreed = 0
+    if agreed:
+        assert total[0] == world.size
+        step += 1
+        continue
+    world.Revoke()
+    world = world.Shrink()
+    step = world.allreduce(step, MPI.MIN)
+print(f"well {world.size}")
+"""
+
+
+@pytest.mark.slow
+def test_a_solver_goes_back_to_the_last_step_that_all_survivors_have() -> None:
+    ran = launch(5, SOLVER, "--enable-recovery")
+    assert ran.stdout.count("well 3") == 3
+
+
+def test_abort_ends_a_job_with_recovery_all_the_same() -> None:
+    launch(2, "comm.Abort(5) if comm.rank else comm.recv()", "--enable-recovery", expect=5)
+
+
+def test_a_revoked_communicator_fails_at_all_ranks_and_the_world_goes_on() -> None:
+    program = """
+own = comm.Dup()
+own.Set_name("mine")
+if comm.rank == 0:
+    own.Revoke()
+error = fails(own.recv, source=(comm.rank + 1) % comm.size)
+assert error.Get_error_class() == MPI.ERR_REVOKED
+assert "mine" in str(error) or "revoked" in str(error)
+assert fails(own.Barrier).Get_error_class() == MPI.ERR_REVOKED
+assert fails(own.bcast, 1).Get_error_class() == MPI.ERR_REVOKED
+assert own.Agree(7) == 7
+new = own.Shrink()
+assert new.allreduce(1) == comm.size
+own.Free()
+print(comm.allreduce(1))
+"""
+    assert launch(3, program).stdout.count("3") == 3
+
+
+# -- the launcher's part, alone --
+
+
+def asked(members: list[int], value: int, known: tuple[int, ...] = ()) -> bytes:
+    """What a rank gives to the first agreement of context 16."""
+    text = {"key": [16, 1], "members": members, "value": value, "known": list(known)}
+    return json.dumps(text).encode()
+
+
+def answers(found: list[tuple[int, bytes]]) -> dict[int, dict[str, object]]:
+    """Answers by their ranks."""
+    return {rank: json.loads(text) for rank, text in found}
+
+
+def test_an_agreement_is_decided_when_all_have_given_something_or_died() -> None:
+    launcher = Agreements()
+    assert launcher.given(0, asked([0, 1, 2], 7)) == []
+    assert launcher.given(2, asked([0, 1, 2], 5)) == []
+    found = answers(launcher.died(1))
+    assert found.keys() == {0, 2}
+    assert found[0] == found[2]
+    assert found[0]["value"] == 5
+    assert found[0]["failed"] == found[0]["unknown"] == [1]
+
+
+def test_what_a_rank_gave_before_it_died_counts_for_all_alike() -> None:
+    launcher = Agreements()
+    launcher.died(2)
+    assert launcher.given(1, asked([0, 1, 2], 3)) == []
+    assert launcher.died(1) == []
+    found = answers(launcher.given(0, asked([0, 1, 2], 6, (2,))))
+    assert found.keys() == {0}
+    assert (found[0]["value"], found[0]["unknown"]) == (2, [1])
+
+
+# -- what tools show --
+
+
+def test_a_deadlock_of_three_ranks_can_be_read_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace = f"deadlock-{os.getpid()}"
+    monkeypatch.setenv("SHMND_NAMESPACE", namespace)
+    program = "comm.Recv(bytearray(8), source=(comm.rank + 1) % comm.size, tag=5)"
+    line = [sys.executable, "-m", "shmnd.mpi", "-n", "3", "--oversubscribe", "-c", BEGIN + program]
+    with subprocess.Popen(line) as launcher:
+        try:
+            deadline = time.monotonic() + PATIENCE
+            shown: list[jobs.Rank] = []
+            while len(shown) < 3 or any(
+                each.wait is None or each.wait.call != "Recv" for each in shown
+            ):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+                shown = jobs.ranks(namespace)
+        finally:
+            launcher.terminate()
+    assert [(each.rank, each.size) for each in shown] == [(0, 3), (1, 3), (2, 3)]
+    assert {each.job for each in shown} == {launcher.pid}
+    for each in shown:
+        assert each.waits is not None
+        said = f"Recv of MPI_COMM_WORLD for rank {(each.rank + 1) % 3}, tag 5 ("
+        assert each.waits.startswith(said)
+    assert jobs.ranks("another") == []

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of `shmnd mpiexec`: their ranks, and what each waits for.
+
+A job has no name. Its ranks are found by their environment, and its memory is read through the
+descriptor that each of them has; none of them is asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shmnd.broker.place import DEFAULT_NAMESPACE
+from shmnd.mpi import layout
+from shmnd.mpi.launcher import waiting
+
+_RANK: Final = "SHMND_MPI_RANK"
+_JOB: Final = "SHMND_MPI_JOB"
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One rank of a job; the job is called by the process of its launcher."""
+
+    job: int
+    rank: int
+    size: int
+    pid: int
+    wait: layout.Wait | None
+    command: str
+
+    @property
+    def waits(self) -> str | None:
+        """What it waits for, in words."""
+        return None if self.wait is None else waiting.words(self.wait)
+
+
+def ranks(namespace: str) -> list[Rank]:
+    """Return the ranks of this user's jobs that were started for a namespace, in order."""
+    return sorted(_found(namespace), key=lambda each: (each.job, each.rank))
+
+
+def _found(namespace: str) -> Iterator[Rank]:
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            # A process of another user cannot be read, and one may end meanwhile.
+            with contextlib.suppress(OSError, ValueError):
+                rank = _rank_of(process, namespace)
+                if rank is not None:
+                    yield rank
+
+
+def _rank_of(process: Path, namespace: str) -> Rank | None:
+    words = (process / "environ").read_bytes().decode(errors="replace").split("\0")
+    set_here = dict(word.partition("=")[::2] for word in words)
+    if not {_RANK, _JOB} <= set_here.keys():
+        return None
+    if (set_here.get("SHMND_NAMESPACE") or DEFAULT_NAMESPACE) != namespace:
+        return None
+    rank, pid = int(set_here[_RANK]), int(process.name)
+    file = os.open(process / "fd" / str(int(set_here[_JOB])), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with mmap.mmap(file, 0, prot=mmap.PROT_READ) as memory:
+            if layout.pid_of(memory, rank) != pid:
+                return None  # a child of a rank, or a rank that has not attached yet
+            size, wait = layout.size_of(memory), layout.wait_of(memory, rank)
+    finally:
+        os.close(file)
+    launcher = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    command = (process / "cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
+    return Rank(launcher, rank, size, pid, wait, command.decode(errors="replace"))
