@@ -77,7 +77,7 @@ cdef class CommState(State):
         g.ranks = self.own
         return g
 
-    cdef bint is_revoked(self) except -1:
+    cdef bint news_of_revocation(self) except -1:
         if not self.was_revoked and is_revoked(self.context):
             # The news passes on once, so that it reaches all even if the first rank dies meanwhile.
             self.was_revoked = True
@@ -87,11 +87,11 @@ cdef class CommState(State):
     @property
     def revoked(self) -> bool:
         """Whether it is revoked, as far as this rank knows."""
-        return self.is_revoked()
+        return self.news_of_revocation()
 
     def revoke(self) -> None:
         """Revoke it for all its ranks."""
-        if not self.is_revoked():
+        if not self.news_of_revocation():
             self.was_revoked = True
             revoke(self.context, self.group + (self.remote or ()))
 
@@ -128,7 +128,7 @@ cdef int check_context(uint32_t context) except -1:
     if c is None:
         return 0
     at = f"{c.call or 'a call'} of {c.title()}"
-    if c.is_revoked():
+    if c.news_of_revocation():
         raise MPIException(constants.ERR_REVOKED, f"Comm.{at}: the communicator is revoked")
     if c.dead():
         raise MPIException(
@@ -151,7 +151,7 @@ cdef class CommBase(Keyed):
         if self.ob is None:
             mpi_error(self, constants.ERR_COMM, f"Comm.{call}: the communicator is null")
         cdef CommState c = <CommState>self.ob
-        if E.revocations and c.is_revoked():
+        if E.revocations and c.news_of_revocation():
             mpi_error(self, constants.ERR_REVOKED, f"Comm.{call}: the communicator is revoked")
         return c
 

@@ -189,7 +189,7 @@ cdef int sched_peer(shmpi_sched *s) noexcept:
 
 
 cdef int note(uint32_t count, int peer, int tag, str call, str comm) except -1:
-    """Publish, for the launcher and tools, what this rank waits for; `peer` is a rank of the job or -1."""
+    """Publish what this rank waits for; `peer` is a rank of the job or -1."""
     shmpi_note_mine(
         E, count, peer, tag, call.encode("utf-8", "replace"), comm.encode("utf-8", "replace")
     )

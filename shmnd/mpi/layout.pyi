@@ -2,7 +2,7 @@
 from typing import NamedTuple
 
 class Wait(NamedTuple):
-    count: int
+    calls: int
     peer: int
     tag: int
     since_ns: int

@@ -39,7 +39,7 @@ cdef extern from "coll.h" nogil:
 class Wait(NamedTuple):
     """What a rank waits for."""
 
-    count: int
+    calls: int
     peer: int
     tag: int
     since_ns: int

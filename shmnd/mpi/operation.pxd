@@ -17,7 +17,7 @@ cdef class Operation(State):
     cdef int peek(self, Status status) except -1
     cdef int cancel(self) except -1
     cdef int leave(self) except -1
-    cdef int note(self, unsigned int count) except -1
+    cdef int publish(self, unsigned int count) except -1
 
 
 cdef class Point(Operation):

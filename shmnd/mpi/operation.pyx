@@ -81,7 +81,7 @@ cdef class Operation(State):
         """The program does not wait for its end."""
         return 0
 
-    cdef int note(self, unsigned int count) except -1:
+    cdef int publish(self, unsigned int count) except -1:
         """Publish that the program waits for it, as one of `count` operations."""
         return note(count, -1, -1, "a request", "")
 
@@ -171,7 +171,7 @@ cdef class Point(Operation):
                 return self.req.done
         return False
 
-    cdef int note(self, unsigned int count) except -1:
+    cdef int publish(self, unsigned int count) except -1:
         return note(count, self.peer, self.tag, self.call, self.comm.title(self.state))
 
     cdef int begin(self) except -1:

@@ -171,7 +171,7 @@ cdef class Plan(Operation):
             stop_sched(self.s, SHMPI_FAILED_PEER)
         return self.s.done
 
-    cdef int note(self, unsigned int count) except -1:
+    cdef int publish(self, unsigned int count) except -1:
         return note(count, sched_peer(self.s), -1, self.call, self.comm.title(self.state))
 
     cdef int begin(self) except -1:

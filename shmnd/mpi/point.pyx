@@ -359,8 +359,8 @@ cdef class Pair(Operation):
         self.receiving.cancel()
         return 0
 
-    cdef int note(self, unsigned int count) except -1:
-        return (self.sending if self.receiving.ready() else self.receiving).note(count)
+    cdef int publish(self, unsigned int count) except -1:
+        return (self.sending if self.receiving.ready() else self.receiving).publish(count)
 
     cdef int leave(self) except -1:
         self.sending.leave()

@@ -26,7 +26,7 @@ cdef int wait_op(Operation op) except -1:
             turn(&idle)
             if idle > E.looks and not noted:
                 noted = True
-                op.note(1)
+                op.publish(1)
     finally:
         if noted:
             note_end()
@@ -37,7 +37,7 @@ cdef int _note(list ops) except -1:
     """Publish for which operations the program waits: the first of those not ready."""
     waiting = [op for op in ops if op is not None and not (<Operation>op).ready()]
     if waiting:
-        (<Operation>waiting[0]).note(len(waiting))
+        (<Operation>waiting[0]).publish(len(waiting))
     return 0
 
 
@@ -566,7 +566,7 @@ cdef class _Watched(Operation):
         empty_status(status)
         return self.then()
 
-    cdef int note(self, unsigned int count) except -1:
+    cdef int publish(self, unsigned int count) except -1:
         return note(count, -1, -1, self.call, "")
 
 

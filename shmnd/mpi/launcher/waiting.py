@@ -15,8 +15,8 @@ def words(wait: Wait) -> str:
         text += f" for rank {wait.peer}" if wait.peer >= 0 else " for any rank"
     if wait.tag >= 0:
         text += f", tag {wait.tag}"
-    if wait.count > 1:
-        text += f", and {wait.count - 1} more"
+    if wait.calls > 1:
+        text += f", and {wait.calls - 1} more"
     return f"{text} ({seconds(wait):.1f} s)"
 
 
