@@ -1,20 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can an adapter do here, and where do its parts lie?"""
+"""Print the limits of the adapter, the paths in use, and the environment variables."""
 
 import argparse
 import dataclasses
 import os
 import platform
 from pathlib import Path
+from typing import Final
 
 import shmnd
 from shmnd.broker.place import namespace_name, runtime_dir
-from shmnd.ring.shared_memory.bounds import least_bound
+from shmnd.ring.shared_memory.bounds import least_bound, own_limit
 
 from ..output import add_format, show_facts
 
 HELP = "show the limits of the adapter, and the paths in use"
 EXAMPLE = "shmnd info --format json"
+VARIABLES: Final = (
+    "SHMND_NAMESPACE",
+    "SHMND_GROUP",
+    "SHMND_RUNTIME_DIR",
+    "XDG_RUNTIME_DIR",
+    "SHMND_MEMORY_LIMIT",
+    "NO_COLOR",
+)
+"""The environment variables that adapters and commands read."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -34,17 +44,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _config(args: argparse.Namespace) -> dict[str, str]:
-    """Return each variable with its value, and what follows from all of them."""
-    variables = "SHMND_NAMESPACE", "SHMND_GROUP", "SHMND_RUNTIME_DIR", "XDG_RUNTIME_DIR"
+    """Return each variable with its value, and the settings that result from them."""
+    own = own_limit("shmnd info")
     return {
-        **{name: os.environ.get(name, "(not set)") for name in variables},
+        **{name: os.environ.get(name, "(not set)") for name in VARIABLES},
         "namespace": namespace_name(args.namespace),
         "runtime_directory": str(runtime_dir(args.namespace)),
+        "memory_limit": "none" if own is None else f"{own} bytes",
     }
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what concerns the place first, then every field of the adapter's report."""
+    """Print the paths and limits of this process, then every field of the adapter's report."""
     if args.config:
         show_facts(args, _config(args))
         return 0
