@@ -114,6 +114,7 @@ def words(line: str) -> list[str]:
 
 HERE: Final = {
     "shmnd ps",
+    "shmnd ps ranks",
     "shmnd trace --pid 4711",
     "shmnd doctor",
     "shmnd clean [--dry-run] [--format json]",
@@ -143,6 +144,41 @@ def test_ps_shows_the_tables_of_its_page(pair: tuple[int, int], tmp_path: Path) 
     for pid in pair:
         assert re.search(rf"^ *{pid} ", processes, re.M)
         assert re.search(rf"^ *{pid}  connected ", connections, re.M)
+
+
+WAITING_RANKS: Final = """
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+comm.Recv(bytearray(8), source=(comm.rank + 1) % comm.size, tag=5)
+"""
+
+
+@pytest.mark.slow
+def test_ps_ranks_shows_the_table_of_its_page(tmp_path: Path) -> None:
+    (tmp_path / "ring.py").write_text(WAITING_RANKS)
+    job = subprocess.Popen(
+        ["shmnd", "mpiexec", "-n", "3", "python", "ring.py"],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    with job:
+        try:
+            for _ in range(LIMIT):  # until all three wait, which takes them a moment
+                done = typed("shmnd ps ranks", tmp_path)
+                if done.stdout.count("Recv of MPI_COMM_WORLD") == 3:
+                    break
+                assert job.poll() is None
+        finally:
+            job.send_signal(signal.SIGINT)
+    heading, *rows = (line for line in done.stdout.splitlines() if not line.startswith("---"))
+    page_heading, *page_rows = SHOWN["shmnd ps ranks"]
+    assert words(heading) == words(page_heading)
+    for row, page_row in zip(rows, page_rows, strict=True):
+        form = re.sub(r"\d+", "N", re.sub(r"\(.*?\)", "(T)", " ".join(words(row)[-3:-1])))
+        shown = re.sub(r"\d+", "N", re.sub(r"\(.*?\)", "(T)", " ".join(words(page_row)[-3:-1])))
+        assert form == shown
 
 
 @pytest.mark.slow
@@ -200,7 +236,7 @@ def test_mpiexec_runs_the_program_of_its_page(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "mpi.md").read_text()
     block = re.search(r"^```python\n(.*?)^```$", page, re.S | re.M)
     assert block
-    text = block[1] + 'print("rank", comm.rank, "of", comm.size)\n'
+    text = block[1] + 'import sys\nsys.stdout.write(f"rank {comm.rank} of {comm.size}\\n")\n'
     (tmp_path / "program.py").write_text(text)
     done = typed("shmnd mpiexec -n 4 python program.py", tmp_path)
     assert done.returncode == 0, done.stderr
