@@ -289,7 +289,7 @@ cdef class EndpointCore:
                        uint32_t n, object sges, object flags):
         """The flags are wrong; the length of the list and of the data are looked at before."""
         cdef uint32_t status = c.shmnd_check_data(
-            &self._pair.q, n, self._pair.q.wq_stride, c.shmnd_total(list_, n), 0)
+            &self._pair.q, n, self._pair.q.wq_stride, c.shmnd_sges_length(list_, n), 0)
         if status:
             self._pair.refuse(method, status, sges, 0)
         legal = _RDMA_FLAGS if method in ("read", "write") else _SEND_FLAGS
@@ -309,7 +309,7 @@ cdef class EndpointCore:
         if inline_total > self._pair.q.inline_size:
             raise error(Status.BUFFER_OVERFLOW, f"Endpoint.{method}",
                         f"{inline_total} bytes inline, at most {self._pair.q.inline_size}")
-        if c.shmnd_total(list_, n) > self._pair.q.max_transfer:
+        if c.shmnd_sges_length(list_, n) > self._pair.q.max_transfer:
             self._pair.refuse(method, Status.BUFFER_OVERFLOW, sges, 0)
         # Its copy must not land where an outstanding request has its own.
         status = self._pair.check_connected()

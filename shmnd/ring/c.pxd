@@ -120,16 +120,16 @@ cdef extern from "send/post.h" nogil:
         shmnd_region *regions
         uint32_t count
         shmnd_grant *tables[64]
-        void *spent
+        void *unreleased
 
     struct shmnd_sge:
         uint64_t address
         uint32_t length
         uint32_t token
 
-    shmnd_region *shmnd_region_of(const shmnd_registry *r, uint32_t token)
+    shmnd_region *shmnd_region_lookup(const shmnd_registry *r, uint32_t token)
     shmnd_region *shmnd_sge_region(const shmnd_registry *r, const shmnd_sge *s, uint32_t rights)
-    shmnd_grant *shmnd_grant_slot(const shmnd_registry *r, uint32_t token)
+    shmnd_grant *shmnd_grant_entry(const shmnd_registry *r, uint32_t token)
     void shmnd_grant_publish(shmnd_grant *g, const shmnd_region *region, uint32_t rights,
                              uint64_t connection)
     void shmnd_grant_revoke(shmnd_grant *g)
@@ -138,9 +138,9 @@ cdef extern from "send/post.h" nogil:
         uint64_t offset
         uint32_t segment
 
-    bint shmnd_grant_read(const shmnd_grant *g, uint32_t token, uint32_t right, uint64_t address,
-                          uint64_t length, uint64_t connection, shmnd_target *target)
-    bint shmnd_within(uint64_t address, uint64_t length, uint64_t base, uint64_t size)
+    bint shmnd_grant_check(const shmnd_grant *g, uint32_t token, uint32_t right, uint64_t address,
+                           uint64_t length, uint64_t connection, shmnd_target *target)
+    bint shmnd_range_within(uint64_t address, uint64_t length, uint64_t base, uint64_t size)
 
     struct shmnd_spans:
         uint32_t count
@@ -158,7 +158,7 @@ cdef extern from "send/post.h" nogil:
 
     shmnd_process shmnd_this_process()
     int shmnd_vm_copy(shmnd_process *process, const shmnd_spans *to, const shmnd_spans *from_)
-    void shmnd_ring_self(int fd)
+    void shmnd_ring_eventfd(int fd)
 
     struct shmnd_cqe:
         void *context
@@ -312,13 +312,13 @@ cdef extern from "send/post.h" nogil:
         uint64_t wq_head
         uint64_t wq_next
         uint64_t wq_tail
-        uint64_t wq_spent
+        uint64_t wq_released
         shmnd_job tx_job
         cbool tx_busy
         cbool tx_started
         cbool batch
-        cbool held
-        cbool held_receives
+        cbool deferred
+        cbool deferred_receives
         shmnd_slots_reader in_ "in"
         uint64_t taken
         shmnd_receives own
@@ -355,55 +355,55 @@ cdef extern from "send/post.h" nogil:
     uint32_t shmnd_acquire32(const word32 *w)
     void shmnd_pause()
     uint8_t shmnd_byte_at(const void *at)
-    shmnd_slot *shmnd_slot_peek_at(const shmnd_slots_reader *r, uint64_t pos)
+    shmnd_slot *shmnd_reader_slot(const shmnd_slots_reader *r, uint64_t pos)
 
     void shmnd_counters_add(word64 *w, uint64_t n)
     void shmnd_counters_clear(shmnd_counters *t)
     void shmnd_counters_close(shmnd_counters *t)
     void shmnd_counters_open(shmnd_counters *t, uint64_t name)
     bint shmnd_counters_read(const shmnd_counters *t, uint64_t *out)
-    void shmnd_qp_enter(shmnd_qp *qp, uint32_t state)
+    void shmnd_qp_set_state(shmnd_qp *qp, uint32_t state)
     void shmnd_count_posted(shmnd_qp *qp)
 
     void shmnd_bell_arm(shmnd_arming *a, uint32_t mode)
     void shmnd_bell_disarm(shmnd_arming *a)
-    cbool shmnd_marks_asked(const shmnd_marks *marks)
-    void shmnd_marks_heard(shmnd_marks *marks)
+    cbool shmnd_marks_poll_requested(const shmnd_marks *marks)
+    void shmnd_marks_accept_request(shmnd_marks *marks)
 
     uint64_t shmnd_cq_count(const shmnd_cq *cq)
     uint32_t shmnd_cq_pop(shmnd_cq *cq, shmnd_cqe *out, uint32_t max)
     uint32_t shmnd_cq_poll(shmnd_cq *cq, shmnd_cqe *out, uint32_t max, shmnd_todo *todo)
-    void shmnd_cq_gather(shmnd_cq *cq, shmnd_todo *todo)
-    bint shmnd_cq_has_copy(const shmnd_cq *cq)
-    uint64_t shmnd_cq_due_ns(const shmnd_cq *cq, uint64_t soon_ns)
+    void shmnd_cq_drain_links(shmnd_cq *cq, shmnd_todo *todo)
+    bint shmnd_cq_has_unfinished_copy(const shmnd_cq *cq)
+    uint64_t shmnd_cq_next_poll_ns(const shmnd_cq *cq, uint64_t soon_ns)
     bint shmnd_cq_trigger(shmnd_cq *cq, uint32_t mode)
-    void shmnd_cq_join(shmnd_cq *cq, shmnd_qp *qp)
-    void shmnd_cq_leave(shmnd_cq *cq, shmnd_qp *qp)
+    void shmnd_cq_add_qp(shmnd_cq *cq, shmnd_qp *qp)
+    void shmnd_cq_remove_qp(shmnd_cq *cq, shmnd_qp *qp)
     void shmnd_qp_activate(shmnd_qp *qp)
 
     uint32_t shmnd_tx_advance(shmnd_qp *qp)
-    void *shmnd_take_spent(shmnd_registry *registry)
+    void *shmnd_pop_unreleased_context(shmnd_registry *registry)
     void shmnd_tx_run(shmnd_qp *qp)
-    void shmnd_tx_ran(shmnd_qp *qp)
-    void shmnd_rx_aim_anew(shmnd_qp *qp)
-    uint64_t SHMND_PATIENCE_NS
+    void shmnd_tx_run_done(shmnd_qp *qp)
+    void shmnd_rx_resolve_again(shmnd_qp *qp)
+    uint64_t SHMND_STALL_TIMEOUT_NS
     void shmnd_rx_run(shmnd_qp *qp)
-    void shmnd_rx_ran(shmnd_qp *qp)
-    bint shmnd_qp_has_to_go_on(const shmnd_qp *qp)
-    bint shmnd_qp_lets_go(shmnd_qp *qp, uint32_t token, uint64_t *since_p, uint64_t now_ns)
-    void shmnd_rx_publish(shmnd_qp *qp, uint64_t pos)
+    void shmnd_rx_run_done(shmnd_qp *qp)
+    bint shmnd_qp_needs_progress(const shmnd_qp *qp)
+    bint shmnd_qp_has_released(shmnd_qp *qp, uint32_t token, uint64_t *since_p, uint64_t now_ns)
+    void shmnd_rx_advertise(shmnd_qp *qp, uint64_t pos)
     uint32_t shmnd_receives_outstanding(const shmnd_receives *r)
 
     uint32_t shmnd_peer_state(const shmnd_qp *qp)
-    void shmnd_show_state(shmnd_qp *qp, uint32_t state)
+    void shmnd_publish_state(shmnd_qp *qp, uint32_t state)
     void shmnd_qp_disconnect(shmnd_qp *qp)
     void shmnd_batch_submit(shmnd_qp *qp)
     void shmnd_qp_flush(shmnd_qp *qp)
-    void shmnd_qp_look(shmnd_qp *qp)
-    void shmnd_qp_tend(shmnd_qp *qp, uint64_t now_ns, shmnd_todo *todo)
-    void shmnd_close_unopened(shmnd_qp *qp, uint32_t state)
-    bint shmnd_quiet(const shmnd_qp *qp)
-    void shmnd_unpublish_all(shmnd_qp *qp)
+    void shmnd_qp_check_peer(shmnd_qp *qp)
+    void shmnd_qp_progress_todo(shmnd_qp *qp, uint64_t now_ns, shmnd_todo *todo)
+    void shmnd_abort_attempt(shmnd_qp *qp, uint32_t state)
+    bint shmnd_peer_is_quiescent(const shmnd_qp *qp)
+    void shmnd_rx_unpin_all(shmnd_qp *qp)
     void shmnd_fail_unmapped(shmnd_qp *qp, bint receiving)
     word64 *shmnd_read_pos_of(shmnd_side *side)
 
@@ -415,11 +415,11 @@ cdef extern from "send/post.h" nogil:
                              uint32_t n, uint64_t address, uint32_t token, uint32_t flags,
                              cbool *kept_p)
     uint32_t shmnd_check_connected(shmnd_qp *qp)
-    void shmnd_qp_look(shmnd_qp *qp)
+    void shmnd_qp_check_peer(shmnd_qp *qp)
     const shmnd_grant *shmnd_peer_grant(const shmnd_qp *qp, uint32_t token)
     uint32_t shmnd_check_data(const shmnd_qp *qp, uint32_t n, uint32_t most, uint64_t total,
                               uint32_t flags)
-    uint64_t shmnd_total(const shmnd_sge *sges, uint32_t n)
+    uint64_t shmnd_sges_length(const shmnd_sge *sges, uint32_t n)
     uint32_t shmnd_post_window(shmnd_qp *qp, void *context, uint8_t type, uint32_t token,
                                uint32_t outcome, uint32_t flags)
     uint32_t shmnd_check_receive(const shmnd_qp *qp, const shmnd_receives *r,

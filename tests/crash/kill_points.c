@@ -171,7 +171,8 @@ static void compute(struct actor *a)
     const struct shmnd_wqe *w = &q->wqes[q->wq_next & q->wq_mask];
     struct timespec moment = {.tv_nsec = 300000};
     for (int i = 0; i < 100 && q->listed && !child_ended; i++) {
-        if (w->listing && shmnd_relaxed64(&shmnd_my_listed(q, w->message)->word) != w->listing)
+        if (w->listing &&
+            shmnd_relaxed64(&shmnd_own_backlog_entry(q, w->message)->word) != w->listing)
             break;
         (void)nanosleep(&moment, NULL);
     }
@@ -220,7 +221,7 @@ static void act(struct actor *a, uint32_t salt)
     carry_on(a);
     a->window =
         window_again(a->pair->proc, a->window, SHMND_ALLOW_READ, a->pair->q.link.connection);
-    shmnd_grant_revoke(shmnd_grant_slot(&a->pair->proc->registry, a->window));
+    shmnd_grant_revoke(shmnd_grant_entry(&a->pair->proc->registry, a->window));
     if (salt % 4 == 3) {
         for (int i = 0; i < 6; i++)
             send_bytes(a, 8, false); /* more than there are receives */

@@ -162,7 +162,7 @@ static inline void h_forge_message(struct hostile *h)
     struct shmnd_qp *q = &h->d.b->q;
     if (!q->in.ring)
         return;
-    struct shmnd_slot *s = shmnd_slot_peek_at(&q->in, q->in.read_pos + h_take(h, 1) % 3);
+    struct shmnd_slot *s = shmnd_reader_slot(&q->in, q->in.read_pos + h_take(h, 1) % 3);
     uint64_t pos = q->in.read_pos;
     s->kind = (uint8_t)(h_take(h, 1) % 7);
     s->flags = (uint8_t)h_take(h, 1);
@@ -178,7 +178,7 @@ static inline void h_forge_message(struct hostile *h)
 
 static inline void h_lie_about_grants(struct hostile *h)
 {
-    struct shmnd_grant *g = shmnd_grant_slot(&h->d.pa->registry, h->hostile_token);
+    struct shmnd_grant *g = shmnd_grant_entry(&h->d.pa->registry, h->hostile_token);
     switch (h_take(h, 1) % 7) {
     case 0: h_poke32(h, &g->token); break;
     case 1: h_poke32(h, &g->rights); break;

@@ -135,7 +135,7 @@ static inline void make_lane(struct lane *l, struct side *s, struct queue *queue
 /* The steps of a Bind after its grant is published. */
 static inline void bind_window(struct lane *l)
 {
-    struct shmnd_region *r = shmnd_region_of(&l->side->proc->registry, l->window);
+    struct shmnd_region *r = shmnd_region_lookup(&l->side->proc->registry, l->window);
     r->serial = l->e->q.serial;
     r->context = context_of(l, WINDOW, 0);
 }

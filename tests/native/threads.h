@@ -43,14 +43,14 @@ struct runner {
 
 static inline bool runner_begin(struct shmnd_qp *q, bool receiving)
 {
-    if (receiving ? !shmnd_rx_is_prepared(q) : !q->tx_busy || q->tx_started)
+    if (receiving ? !shmnd_rx_job_is_prepared(q) : !q->tx_busy || q->tx_started)
         return false;
     if (!receiving) {
         q->tx_started = true;
         return true;
     }
     q->rx_busy = true;
-    shmnd_rx_aim_anew(q);
+    shmnd_rx_resolve_again(q);
     return true;
 }
 
@@ -66,9 +66,9 @@ static inline void runner_run(struct shmnd_qp *q, bool receiving)
 static inline void runner_ran(struct shmnd_qp *q, bool receiving)
 {
     if (receiving)
-        shmnd_rx_ran(q);
+        shmnd_rx_run_done(q);
     else
-        shmnd_tx_ran(q);
+        shmnd_tx_run_done(q);
 }
 
 static void *runner_copies(void *arg)
@@ -130,7 +130,7 @@ static inline bool runner_poll(struct runner *r)
     for (uint32_t i = 0; i < n; i++)
         r->took(r->user, &out[i]);
     /* A silent request has succeeded when its context is released. */
-    for (void *context; (context = shmnd_take_spent(&r->proc->registry)) != NULL; n++)
+    for (void *context; (context = shmnd_pop_unreleased_context(&r->proc->registry)) != NULL; n++)
         r->took(r->user, &(struct shmnd_cqe){.context = context, .status = SHMND_SUCCESS});
     return n || todo.what != SHMND_IDLE;
 }
@@ -154,7 +154,7 @@ static inline void runner_sleep(struct runner *r)
     struct shmnd_todo todo;
     char rings[256];
     shmnd_bell_arm(&r->queue->cq.arming, SHMND_ARMED_ANY);
-    shmnd_cq_gather(&r->queue->cq, &todo);
+    shmnd_cq_drain_links(&r->queue->cq, &todo);
     if (todo.what != SHMND_IDLE)
         runner_serve(r, todo.qp, todo.what, todo.receiving);
     if (runner_poll(r) || todo.what != SHMND_IDLE)

@@ -249,15 +249,15 @@ static inline void pair_attach(struct pair *e, struct link *l, int me, struct pa
     q->serial = ++e->proc->world->serials;
     shmnd_counters_clear(q->counters);
     shmnd_counters_open(q->counters, q->serial);
-    shmnd_qp_enter(q, SHMND_QP_ATTACHED);
+    shmnd_qp_set_state(q, SHMND_QP_ATTACHED);
     shmnd_count_posted(q);
     e->link = l;
     l->end[me] = e;
     shmnd_put32(&end->mine->reaches, q->peer->vm ? 1 : 2);
     for (uint64_t pos = q->own.matched; pos != q->own.posted; pos++)
-        shmnd_rx_publish(q, pos);
-    shmnd_cq_join(&e->receive->cq, q);
-    shmnd_cq_join(&e->initiator->cq, q);
+        shmnd_rx_advertise(q, pos);
+    shmnd_cq_add_qp(&e->receive->cq, q);
+    shmnd_cq_add_qp(&e->initiator->cq, q);
 }
 
 /* A link between two pairs, which pair_open() completes. */
@@ -284,15 +284,15 @@ static inline struct link *pair_link(struct pair *active, struct pair *passive)
 static inline void pair_open(struct pair *active)
 {
     shmnd_put32(&active->q.link.mine->opened, 1);
-    shmnd_qp_enter(&active->q, SHMND_QP_CONNECTED);
-    shmnd_show_state(&active->q, SHMND_LINK_OPEN);
+    shmnd_qp_set_state(&active->q, SHMND_QP_CONNECTED);
+    shmnd_publish_state(&active->q, SHMND_LINK_OPEN);
 }
 
 static inline void pair_connect(struct pair *active, struct pair *passive)
 {
     pair_link(active, passive);
     pair_open(active);
-    shmnd_qp_look(&passive->q);
+    shmnd_qp_check_peer(&passive->q);
     EQUAL(passive->q.state, SHMND_QP_CONNECTED);
 }
 
@@ -313,7 +313,7 @@ static inline uint32_t region_new(struct proc *p, const void *at, uint64_t bytes
     uint32_t idx = p->registry.count++;
     CHECK(idx < W_REGIONS);
     uint64_t base = (uint64_t)(uintptr_t)at, start = (uint64_t)(uintptr_t)p->segment;
-    bool shared = shmnd_within(base, bytes, start, p->segment_bytes);
+    bool shared = shmnd_range_within(base, bytes, start, p->segment_bytes);
     struct shmnd_region *r = &p->registry.regions[idx];
     *r = (struct shmnd_region){.base = base,
                                .length = bytes,
@@ -324,15 +324,15 @@ static inline uint32_t region_new(struct proc *p, const void *at, uint64_t bytes
     uint32_t allowed = (rights & SHMND_MR_REMOTE_READ ? SHMND_ALLOW_READ : 0) |
                        ((rights & 5) == 5 ? SHMND_ALLOW_WRITE : 0);
     if (allowed)
-        shmnd_grant_publish(shmnd_grant_slot(&p->registry, r->token), r, allowed, 0);
+        shmnd_grant_publish(shmnd_grant_entry(&p->registry, r->token), r, allowed, 0);
     return r->token;
 }
 
 /* First half of Deregister: lookups of an SGE in it fail, and its grant is revoked. */
 static inline void region_withdraw(struct proc *p, uint32_t token)
 {
-    struct shmnd_region *r = shmnd_region_of(&p->registry, token);
-    struct shmnd_grant *grant = shmnd_grant_slot(&p->registry, token);
+    struct shmnd_region *r = shmnd_region_lookup(&p->registry, token);
+    struct shmnd_grant *grant = shmnd_grant_entry(&p->registry, token);
     r->base = UINT64_MAX;
     r->length = 0;
     if (shmnd_relaxed32(&grant->token) == token)
@@ -344,8 +344,8 @@ static inline uint32_t window_new(struct proc *p, const void *at, uint64_t bytes
                                   uint64_t connection)
 {
     uint32_t token = region_new(p, at, bytes, 0);
-    struct shmnd_region *r = shmnd_region_of(&p->registry, token);
-    shmnd_grant_publish(shmnd_grant_slot(&p->registry, token), r, allowed, connection);
+    struct shmnd_region *r = shmnd_region_lookup(&p->registry, token);
+    shmnd_grant_publish(shmnd_grant_entry(&p->registry, token), r, allowed, connection);
     return token;
 }
 
@@ -356,7 +356,7 @@ static inline uint32_t window_again(struct proc *p, uint32_t token, uint32_t all
     uint32_t idx = shmnd_token_index(token);
     struct shmnd_region *r = &p->registry.regions[idx];
     r->token = (uint32_t)++p->generations[idx] << SHMND_TOKEN_INDEX_BITS | idx;
-    shmnd_grant_publish(shmnd_grant_slot(&p->registry, r->token), r, allowed, connection);
+    shmnd_grant_publish(shmnd_grant_entry(&p->registry, r->token), r, allowed, connection);
     return r->token;
 }
 
@@ -365,7 +365,7 @@ static inline uint32_t window_bind(struct pair *e, const void *at, uint64_t byte
                                    uint64_t context)
 {
     uint32_t token = window_new(e->proc, at, bytes, allowed, e->q.link.connection);
-    struct shmnd_region *r = shmnd_region_of(&e->proc->registry, token);
+    struct shmnd_region *r = shmnd_region_lookup(&e->proc->registry, token);
     r->serial = e->q.serial;
     r->context = (void *)(uintptr_t)context;
     queue_reserve(e->receive, 1);
@@ -418,20 +418,20 @@ static inline void serve(struct shmnd_qp *q, enum shmnd_progress what, bool rece
     } else if (receiving) {
         CHECK(!q->rx_busy && q->rx_job.kind != SHMND_JOB_NONE);
         q->rx_busy = true;
-        shmnd_rx_aim_anew(q);
+        shmnd_rx_resolve_again(q);
         shmnd_rx_run(q);
-        shmnd_rx_ran(q);
+        shmnd_rx_run_done(q);
     } else {
         CHECK(q->tx_busy && q->tx_job.kind != SHMND_JOB_NONE);
         shmnd_tx_run(q);
-        shmnd_tx_ran(q);
+        shmnd_tx_run_done(q);
     }
 }
 
 /* Releases the contexts of silent successes. */
-static inline void give_back_spent(struct proc *p)
+static inline void release_contexts(struct proc *p)
 {
-    for (void *context; (context = shmnd_take_spent(&p->registry)) != NULL;) {
+    for (void *context; (context = shmnd_pop_unreleased_context(&p->registry)) != NULL;) {
         p->given_back++;
         p->given_sum += (uintptr_t)context;
     }
@@ -442,7 +442,7 @@ static inline void advance(struct pair *e)
 {
     for (int i = 0; i < 100000; i++) {
         enum shmnd_progress p = shmnd_tx_advance(&e->q);
-        give_back_spent(e->proc);
+        release_contexts(e->proc);
         if (p == SHMND_IDLE)
             return;
         serve(&e->q, p, false);
@@ -455,8 +455,8 @@ static inline void settle(struct pair *e)
 {
     for (int i = 0; i < 100000; i++) {
         struct shmnd_todo todo = {NULL, SHMND_IDLE, false};
-        shmnd_qp_tend(&e->q, shmnd_coarse_ns(), &todo);
-        give_back_spent(e->proc);
+        shmnd_qp_progress_todo(&e->q, shmnd_coarse_ns(), &todo);
+        release_contexts(e->proc);
         if (todo.what == SHMND_IDLE)
             return;
         serve(todo.qp, todo.what, todo.receiving);
@@ -471,7 +471,7 @@ static inline uint32_t queue_poll(struct queue *c, struct shmnd_cqe *out, uint32
         uint32_t n = shmnd_cq_poll(&c->cq, out, most, &todo);
         CHECK(n <= most);
         CHECK(shmnd_cq_count(&c->cq) <= c->cq.mask + 1);
-        give_back_spent(c->proc);
+        release_contexts(c->proc);
         if (todo.what != SHMND_IDLE)
             serve(todo.qp, todo.what, todo.receiving);
         if (n || todo.what == SHMND_IDLE)
@@ -485,7 +485,7 @@ static inline uint32_t queue_poll(struct queue *c, struct shmnd_cqe *out, uint32
 static inline uint32_t queue_turn(struct queue *c)
 {
     struct shmnd_cqe out[32];
-    shmnd_marks_heard(c->cq.arming.marks); /* as a requested poll does */
+    shmnd_marks_accept_request(c->cq.arming.marks); /* as a requested poll does */
     uint32_t n = queue_poll(c, out, 32), kept = 0;
     for (uint32_t i = 0; i < n; i++) {
         CHECK(c->got < W_INBOX);
@@ -584,10 +584,10 @@ static inline uint32_t post_rdma(struct pair *e, uint64_t context, uint8_t type,
 /* The owner's Invalidate, as the compiled classes execute it. */
 static inline void window_invalidate(struct pair *e, uint64_t context, uint32_t token)
 {
-    struct shmnd_region *r = shmnd_region_of(&e->proc->registry, token);
+    struct shmnd_region *r = shmnd_region_lookup(&e->proc->registry, token);
     bool bound = r && r->serial == e->q.serial;
     if (bound) {
-        shmnd_grant_revoke(shmnd_grant_slot(&e->proc->registry, token));
+        shmnd_grant_revoke(shmnd_grant_entry(&e->proc->registry, token));
         r->serial = 0;
         r->token = 0;
     }

@@ -63,8 +63,8 @@ static inline __attribute__((always_inline)) bool shmnd_local_spans(struct shmnd
 /* Adds the local address of the peer's `offset` in `segment` to `out`. Returns 1; 0: the segment is
  * not mapped here yet; -1: the range exceeds the segment, or is in private memory that this process
  * cannot access. */
-static inline int shmnd_peer_span(const struct shmnd_peer *peer, uint32_t segment, uint64_t offset,
-                                  uint64_t length, struct shmnd_spans *out)
+static inline int shmnd_peer_add_span(const struct shmnd_peer *peer, uint32_t segment,
+                                      uint64_t offset, uint64_t length, struct shmnd_spans *out)
 {
     if (segment == SHMND_PRIVATE_MEMORY) {
         if (!peer->vm)
@@ -77,7 +77,7 @@ static inline int shmnd_peer_span(const struct shmnd_peer *peer, uint32_t segmen
     if (segment >= peer->data_count || !peer->data[segment].base)
         return 0;
     const struct shmnd_mapping *m = &peer->data[segment];
-    if (!shmnd_within(offset, length, 0, m->bytes))
+    if (!shmnd_range_within(offset, length, 0, m->bytes))
         return -1;
     shmnd_spans_add(out, (uint64_t)(uintptr_t)m->base + offset, length);
     return 1;
@@ -86,7 +86,7 @@ static inline int shmnd_peer_span(const struct shmnd_peer *peer, uint32_t segmen
 /* May this process store to the peer's `segment`? The peer names the segment in a posted receive or
  * a grant, which proves nothing, and a store to memory that is mapped read-only here would end this
  * process. Private memory is written by a system call that returns an error. */
-static inline bool shmnd_peer_takes_stores(const struct shmnd_peer *peer, uint32_t segment)
+static inline bool shmnd_peer_is_writable(const struct shmnd_peer *peer, uint32_t segment)
 {
     return segment >= peer->data_count || !peer->data[segment].read_only;
 }
@@ -101,8 +101,8 @@ static inline uint32_t shmnd_copy_status(int error)
                              : SHMND_INTERNAL_ERROR;
 }
 
-static inline uint32_t shmnd_move(struct shmnd_peer *peer, const struct shmnd_spans *to,
-                                  const struct shmnd_spans *from)
+static inline uint32_t shmnd_copy_spans(struct shmnd_peer *peer, const struct shmnd_spans *to,
+                                        const struct shmnd_spans *from)
 {
     if (to->remote || from->remote)
         return shmnd_copy_status(shmnd_vm_copy(&peer->process, to, from));
@@ -111,11 +111,11 @@ static inline uint32_t shmnd_move(struct shmnd_peer *peer, const struct shmnd_sp
 }
 
 /* Copies a Write, whose target a thread may be polling: the last byte becomes visible last. */
-static inline uint32_t shmnd_move_in_order(struct shmnd_peer *peer, const struct shmnd_spans *to,
-                                           const struct shmnd_spans *from)
+static inline uint32_t shmnd_copy_write(struct shmnd_peer *peer, const struct shmnd_spans *to,
+                                        const struct shmnd_spans *from)
 {
     if (to->remote || from->remote || from->count != 1 || to->count != 1)
-        return shmnd_move(peer, to, from);
+        return shmnd_copy_spans(peer, to, from);
     uint8_t *dst = (uint8_t *)(uintptr_t)to->v[0].at;
     const uint8_t *src = (const uint8_t *)(uintptr_t)from->v[0].at;
     uint64_t n = to->v[0].length;
@@ -135,13 +135,14 @@ static inline uint32_t shmnd_move_in_order(struct shmnd_peer *peer, const struct
 }
 
 /* Copies between local ranges, some of them fragile, and plain memory. Returns a status. */
-static inline uint32_t shmnd_stage(struct shmnd_peer *peer, const struct shmnd_spans *scattered,
-                                   void *plain, bool out)
+static inline uint32_t shmnd_copy_staged(struct shmnd_peer *peer,
+                                         const struct shmnd_spans *scattered, void *plain, bool out)
 {
     struct shmnd_spans whole;
     shmnd_spans_clear(&whole);
     shmnd_spans_add(&whole, (uint64_t)(uintptr_t)plain, scattered->total);
-    return out ? shmnd_move(peer, scattered, &whole) : shmnd_move(peer, &whole, scattered);
+    return out ? shmnd_copy_spans(peer, scattered, &whole)
+               : shmnd_copy_spans(peer, &whole, scattered);
 }
 
 /* ---- piece by piece ------------------------------------------------------------------- */
@@ -153,31 +154,31 @@ static inline uint32_t shmnd_stage(struct shmnd_peer *peer, const struct shmnd_s
 #define SHMND_CALL_BYTES (256u << 10)
 
 /* Copies the next piece of a copy that runs from its beginning to its end. */
-static inline uint32_t shmnd_move_piece(struct shmnd_peer *peer, struct shmnd_job *job)
+static inline uint32_t shmnd_copy_piece(struct shmnd_peer *peer, struct shmnd_job *job)
 {
     uint64_t total = job->to.total;
     uint32_t status;
     if (total <= SHMND_PIECE) {
         job->moved = job->piece = total;
-        return shmnd_move_in_order(peer, &job->to, &job->from);
+        return shmnd_copy_write(peer, &job->to, &job->from);
     }
     struct shmnd_spans to, from;
     uint64_t left = total - job->moved, n = left < SHMND_PIECE ? left : SHMND_PIECE;
-    shmnd_spans_cut(&job->to, job->moved, n, &to);
-    shmnd_spans_cut(&job->from, job->moved, n, &from);
-    status = shmnd_move_in_order(peer, &to, &from);
+    shmnd_spans_slice(&job->to, job->moved, n, &to);
+    shmnd_spans_slice(&job->from, job->moved, n, &from);
+    status = shmnd_copy_write(peer, &to, &from);
     job->moved += n;
     job->piece = n;
     return status;
 }
 
 /* After a run: is a piece of the job left? */
-static inline bool shmnd_job_is_cut(const struct shmnd_job *job)
+static inline bool shmnd_job_is_unfinished(const struct shmnd_job *job)
 {
     if (job->result != SHMND_SUCCESS || job->kind == SHMND_JOB_NONE)
         return false;
     if (job->kind == SHMND_JOB_CHUNKS)
-        return shmnd_chunks_left(shmnd_relaxed64(&job->share->claim), &job->chunks);
+        return shmnd_chunks_unclaimed(shmnd_relaxed64(&job->share->claim), &job->chunks);
     return job->moved < job->to.total;
 }
 
@@ -190,20 +191,20 @@ static inline uint32_t shmnd_run_chunks(struct shmnd_peer *peer, struct shmnd_jo
     bool by_kernel = job->to.remote || job->from.remote;
     uint32_t most = by_kernel && c->size < SHMND_CALL_BYTES ? SHMND_CALL_BYTES / c->size : 1;
     for (job->piece = 0; job->piece < SHMND_PIECE;) {
-        struct shmnd_claim claim = shmnd_chunks_claim_some(job->share, c, last, most);
+        struct shmnd_claim claim = shmnd_chunks_claim_up_to(job->share, c, last, most);
         if (!claim.count)
             break;
         SHMND_KILL_POINT("chunk-claimed");
         struct shmnd_spans to, from;
         uint64_t off = claim.first * c->size, n = shmnd_claim_bytes(c, claim);
-        shmnd_spans_cut(&job->to, off, n, &to);
-        shmnd_spans_cut(&job->from, off, n, &from);
-        uint32_t status = shmnd_move(peer, &to, &from);
+        shmnd_spans_slice(&job->to, off, n, &to);
+        shmnd_spans_slice(&job->from, off, n, &from);
+        uint32_t status = shmnd_copy_spans(peer, &to, &from);
         if (status != SHMND_SUCCESS)
             return status; /* the chunks stay claimed and uncounted; the connection ends */
         job->piece += n;
         SHMND_KILL_POINT("chunk-copied");
-        shmnd_chunks_count_done(job->share, claim.count);
+        shmnd_chunks_complete(job->share, claim.count);
         SHMND_KILL_POINT("chunk-done");
     }
     return SHMND_SUCCESS;

@@ -31,7 +31,7 @@ static inline bool shmnd_cq_has_room(const struct shmnd_cq *cq)
 }
 
 /* May another request be posted that completes here? */
-static inline bool shmnd_cq_admits(const struct shmnd_cq *cq)
+static inline bool shmnd_cq_can_post(const struct shmnd_cq *cq)
 {
     return shmnd_cq_count(cq) <= cq->bound;
 }
@@ -131,8 +131,9 @@ static inline bool shmnd_cq_may_park(const struct shmnd_cq *cq, const struct shm
         shmnd_cq_count(cq) >= cq->limit)
         return false;
     return qp->state == SHMND_QP_CONNECTED && !qp->going_down && !qp->flush_pending &&
-           !qp->tx_busy && !qp->held && !qp->held_receives && !qp->rx_stalled && !qp->rx_open &&
-           !qp->rx_told && !qp->rx_busy && !qp->rx_fault && !shmnd_cq_is_hot(cq, qp);
+           !qp->tx_busy && !qp->deferred && !qp->deferred_receives && !qp->rx_stalled &&
+           !qp->rx_open && !qp->rx_extra_ready && !qp->rx_busy && !qp->rx_fault &&
+           !shmnd_cq_is_hot(cq, qp);
 }
 
 static inline void shmnd_cq_park(struct shmnd_cq *cq, struct shmnd_qp *qp)
@@ -156,7 +157,7 @@ static inline uint32_t shmnd_qp_bit(const struct shmnd_cq *cq, const struct shmn
 }
 
 /* Adds `qp` to the queue pairs that the queue polls. The caller has made room in the arrays. */
-static inline void shmnd_cq_join(struct shmnd_cq *cq, struct shmnd_qp *qp)
+static inline void shmnd_cq_add_qp(struct shmnd_cq *cq, struct shmnd_qp *qp)
 {
     for (uint32_t i = 0; i < cq->link_count; i++)
         if (cq->links[i] == qp)
@@ -170,7 +171,7 @@ static inline void shmnd_cq_join(struct shmnd_cq *cq, struct shmnd_qp *qp)
     cq->polls = UINT32_MAX / 2; /* the next poll polls all links */
 }
 
-static inline void shmnd_cq_leave(struct shmnd_cq *cq, struct shmnd_qp *qp)
+static inline void shmnd_cq_remove_qp(struct shmnd_cq *cq, struct shmnd_qp *qp)
 {
     if (qp->parked)
         shmnd_cq_activate(cq, qp);
@@ -193,9 +194,9 @@ static inline void shmnd_cq_leave(struct shmnd_cq *cq, struct shmnd_qp *qp)
 }
 
 /* Does only polling finish an operation of this queue pair? */
-static inline bool shmnd_qp_wants_polls(const struct shmnd_qp *qp)
+static inline bool shmnd_qp_needs_polls(const struct shmnd_qp *qp)
 {
-    return qp->wq_head != qp->wq_tail || qp->rx_stalled || qp->rx_open || qp->rx_told ||
+    return qp->wq_head != qp->wq_tail || qp->rx_stalled || qp->rx_open || qp->rx_extra_ready ||
            qp->going_down || qp->flush_pending;
 }
 

@@ -10,7 +10,7 @@
 
 #include "engine/objects.h"
 
-static inline void shmnd_qp_enter(struct shmnd_qp *qp, enum shmnd_qp_state state)
+static inline void shmnd_qp_set_state(struct shmnd_qp *qp, enum shmnd_qp_state state)
 {
     qp->state = state;
     shmnd_put64(&qp->counters->state, state);

@@ -37,7 +37,7 @@ static inline void shmnd_counters_add(shmnd_word64 *w, uint64_t n)
 static inline void shmnd_counters_close(struct shmnd_counters *t)
 {
     shmnd_put64(&t->name, 0);
-    /* SYNC counters: fence, pairs with the fence in shmnd_counters_still() */
+    /* SYNC counters: fence, pairs with the fence in shmnd_counters_unchanged() */
     shmnd_stores_before();
 }
 
@@ -66,7 +66,7 @@ static inline uint64_t shmnd_counters_name(const struct shmnd_counters *t)
 }
 
 /* After reading: did the set belong to the same use throughout? */
-static inline bool shmnd_counters_still(const struct shmnd_counters *t, uint64_t name)
+static inline bool shmnd_counters_unchanged(const struct shmnd_counters *t, uint64_t name)
 {
     /* SYNC counters: fence, pairs with the fence in shmnd_counters_close() */
     shmnd_loads_before();
@@ -80,7 +80,7 @@ static inline bool shmnd_counters_read(const struct shmnd_counters *t, uint64_t 
     uint64_t name = shmnd_counters_name(t);
     for (size_t i = 0; i < sizeof *t / sizeof words[0]; i++)
         out[i] = shmnd_relaxed64(&words[i]);
-    return name != 0 && shmnd_counters_still(t, name);
+    return name != 0 && shmnd_counters_unchanged(t, name);
 }
 
 #endif

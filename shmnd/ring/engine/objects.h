@@ -106,10 +106,10 @@ struct shmnd_cq {
     uint32_t link_count;
     struct shmnd_qp **active; /* progressed at every poll: pending requests, teardown */
     uint32_t active_count;
-    uint32_t active_turn;    /* the active queue pair with which the next poll begins */
-    uint32_t parked_count;   /* queue pairs whose requests wait for the peer, which marks them */
-    uint32_t unsettled;      /* active and parked queue pairs */
-    uint64_t parked_look_ns; /* when the parked ones were last progressed without a mark */
+    uint32_t active_turn;      /* the active queue pair with which the next poll begins */
+    uint32_t parked_count;     /* queue pairs whose requests wait for the peer, which marks them */
+    uint32_t unsettled;        /* active and parked queue pairs */
+    uint64_t parked_polled_ns; /* when the parked ones were last progressed without a mark */
     struct shmnd_qp **by_bit;
     struct shmnd_qp *hot[SHMND_HOT_LINKS]; /* polled directly although the bitmap is in use */
     uint32_t hot_next;
@@ -183,11 +183,11 @@ struct shmnd_wqe {
     uint8_t state;
     uint8_t share; /* of a large message: its index in `shares` */
     bool large;
-    bool proven;       /* a receive that can hold it was posted for it */
-    bool sure;         /* and the other side takes it even if it closes now */
+    bool has_receive;  /* a receive that can hold it was posted for it */
+    bool committed;    /* and the other side takes it even if it closes now */
     bool pushed;       /* no chunk of it was left to claim */
     bool pulled;       /* the reader claimed it from the backlog */
-    bool told;         /* its completion was written while its copy was still running */
+    bool reported;     /* its completion was written while its copy was still running */
     bool cut;          /* of one in parts: the last part was recalled, and the reader stops there */
     uint64_t slot_pos; /* where its message begins in the ring; the last part, if in parts */
     uint64_t recalled; /* messages recalled before it, which matched no receive */
@@ -226,7 +226,7 @@ struct shmnd_job {
     uint32_t token;
     uint64_t revision; /* PLACE and the sender's CHUNKS: `revision` of the receive it writes to */
     uint64_t index;    /* PLACE: the number of the receive */
-    bool sure;         /* PLACE: once it is published it will not be recalled */
+    bool committed;    /* PLACE: once it is published it will not be recalled */
     uint64_t request;  /* of the sender: position of the request */
     uint32_t unmapped; /* the peer's `unmapped` when the addresses were resolved */
     uint64_t moved;    /* RDMA, PLACE, PULL: bytes copied so far */
@@ -283,15 +283,16 @@ struct shmnd_qp {
     uint8_t *wqe_inline; /* `inline_size` for each request */
     uint32_t wq_mask, wq_depth, wq_stride;
     uint64_t wq_head, wq_next, wq_tail; /* oldest, first not issued, end */
-    uint64_t wq_asked; /* for requests before this position, the peer's progress was requested */
-    uint64_t wq_spent; /* contexts of requests from here to `wq_head` are still to be released */
-    struct shmnd_qp *next_spent; /* in the registry's list, while `is_spent` */
-    bool is_spent;
+    uint64_t
+        wq_poll_requested; /* for requests before this position, the peer's progress was requested */
+    uint64_t wq_released; /* contexts of requests from here to `wq_head` are still to be released */
+    struct shmnd_qp *next_unreleased; /* in the registry's list, while `has_unreleased` */
+    bool has_unreleased;
     struct shmnd_job tx_job;
     bool tx_busy;
-    bool tx_started;    /* the prepared job is running; otherwise the next poll runs it */
-    uint64_t wq_unsure; /* an issued Send with invalidation may precede this position */
-    uint64_t wq_push;   /* large Sends before this position need no further push */
+    bool tx_started;         /* the prepared job is running; otherwise the next poll runs it */
+    uint64_t wq_uncommitted; /* an issued Send with invalidation may precede this position */
+    uint64_t wq_push;        /* large Sends before this position need no further push */
     uint64_t wq_listed; /* requests from `wq_next` up to here are listed; the first may not be */
     uint32_t listed;    /* number of listed requests */
     bool shows_listed;  /* `state` has SHMND_LINK_LISTS */
@@ -301,9 +302,9 @@ struct shmnd_qp {
 
     /* a batch: messages and receives that are written and not published */
     bool batch;
-    bool held, held_solicited; /* messages, from `held_message` on */
-    bool held_receives;
-    uint64_t held_pos, held_message;
+    bool deferred, deferred_solicited; /* messages, from `deferred_message` on */
+    bool deferred_receives;
+    uint64_t deferred_pos, deferred_message;
 
     /* receiving */
     struct shmnd_slots_reader in;
@@ -319,7 +320,7 @@ struct shmnd_qp {
     bool rx_fault;             /* it broke a rule: the connection must end */
     uint32_t rx_refused;       /* the status of its receive, reported at teardown; 0: none */
     bool rx_unbinding;         /* it is whole, and waits for the last access to its window */
-    bool rx_told;              /* `rx_extra` is the next completion */
+    bool rx_extra_ready;       /* `rx_extra` is the next completion */
     uint8_t rx_kind, rx_flags; /* of that message */
     uint32_t rx_token;         /* of the window that it invalidates */
     bool rx_lists;             /* the other side has listed Sends */
@@ -338,8 +339,9 @@ struct shmnd_qp {
     enum shmnd_link_state down_state; /* the state that the other side will read */
     bool going_down;                  /* teardown has begun and is not finished */
     uint64_t down_since_ns;           /* when its first step ran; 0: not yet */
-    uint64_t held_up_ns; /* since when a Flush or Invalidate waits for the peer's copy; 0: none */
-    uint64_t drain_end;  /* slots from here on were published after it began */
+    uint64_t
+        stalled_since_ns; /* since when a Flush or Invalidate waits for the peer's copy; 0: none */
+    uint64_t drain_end;   /* slots from here on were published after it began */
     bool flush_pending;
     uint64_t flush_receives; /* cancel receives before this position */
     uint64_t cancelled;      /* receives cancelled by a Flush so far */

@@ -9,7 +9,7 @@
  * link does not write the bitmap. The cost of a poll depends on the number of busy links,
  * not on the number of connected ones.
  *
- * Polling is fair. A visit takes at most SHMND_SHARE messages of a link, and the next visit
+ * Polling is fair. A visit takes at most SHMND_POLL_BUDGET messages of a link, and the next visit
  * begins at the link after the last one visited, in this poll or the next, whatever `max` is.
  * Messages that pass through the ring are taken only as far as this poll can return them, so
  * that a message of another link does not wait in the ring behind those of a busy one. When
@@ -30,10 +30,10 @@
 
 #define SHMND_SWEEP_POLLS 4096u
 /* The most messages that a link delivers in one visit, if it is not the only one. */
-#define SHMND_SHARE 16u
+#define SHMND_POLL_BUDGET 16u
 /* How often parked queue pairs are progressed without a mark: for their time-outs, for peers that
  * died, and for marks that another peer has cleared. */
-#define SHMND_PARKED_LOOK_NS (10ull * 1000 * 1000)
+#define SHMND_PARKED_POLL_NS (10ull * 1000 * 1000)
 
 /* A job or mapping that a poll leaves to its caller. */
 struct shmnd_todo {
@@ -50,7 +50,8 @@ static inline void shmnd_todo_set(struct shmnd_todo *todo, struct shmnd_qp *qp,
 }
 
 /* Makes progress on one queue pair; jobs are left to the caller. */
-static inline void shmnd_qp_tend(struct shmnd_qp *qp, uint64_t now_ns, struct shmnd_todo *todo)
+static inline void shmnd_qp_progress_todo(struct shmnd_qp *qp, uint64_t now_ns,
+                                          struct shmnd_todo *todo)
 {
     enum shmnd_progress p = shmnd_qp_progress(qp, now_ns);
     if (p == SHMND_IDLE)
@@ -64,18 +65,19 @@ static inline void shmnd_qp_tend(struct shmnd_qp *qp, uint64_t now_ns, struct sh
 struct shmnd_poll {
     struct shmnd_cqe *out;
     uint32_t max, n;
-    uint32_t share; /* the most messages of one visit; 0: none, the link waits for its turn */
-    uint64_t fill;  /* messages may enter the queue's ring while it has fewer entries */
-    bool direct;    /* messages may go to `out` without passing through the ring */
+    uint32_t budget; /* the most messages of one visit; 0: none, the link waits for its turn */
+    uint64_t fill;   /* messages may enter the queue's ring while it has fewer entries */
+    bool direct;     /* messages may go to `out` without passing through the ring */
     struct shmnd_todo *todo;
 };
 
 /* Takes messages into the receive queue's ring: at most `most`, and none while it holds `fill`. */
-static inline uint32_t shmnd_qp_take_into_ring(struct shmnd_qp *qp, uint32_t most, uint64_t fill)
+static inline uint32_t shmnd_qp_consume_into_ring(struct shmnd_qp *qp, uint32_t most, uint64_t fill)
 {
     struct shmnd_cq *cq = qp->receive_cq;
     uint32_t n = 0;
-    while (n < most && shmnd_cq_count(cq) < fill && shmnd_cq_has_room(cq) && shmnd_qp_take_one(qp))
+    while (n < most && shmnd_cq_count(cq) < fill && shmnd_cq_has_room(cq) &&
+           shmnd_qp_consume_one(qp))
         n++;
     /* Its bit was cleared, and it may cease to be hot before it is visited again. */
     if ((most == 0 || !shmnd_cq_has_room(cq) || cq->link_count > SHMND_DIRECT_LINKS) &&
@@ -86,17 +88,18 @@ static inline uint32_t shmnd_qp_take_into_ring(struct shmnd_qp *qp, uint32_t mos
 
 /* Polls one link and returns the number of messages taken. They go to `out` if no completion
  * must precede them. */
-static inline uint32_t shmnd_cq_visit(struct shmnd_cq *cq, struct shmnd_qp *qp,
-                                      struct shmnd_poll *p)
+static inline uint32_t shmnd_cq_poll_link(struct shmnd_cq *cq, struct shmnd_qp *qp,
+                                          struct shmnd_poll *p)
 {
     uint32_t n = 0, left = p->max - p->n;
-    shmnd_qp_look(qp);
+    shmnd_qp_check_peer(qp);
     if (qp->state == SHMND_QP_CONNECTED && !qp->rx_busy) {
         if (p->direct && left && qp->receive_cq == cq && shmnd_cq_count(cq) == 0) {
-            n = shmnd_rx_poll(qp, p->out + p->n, p->share < left ? p->share : left);
+            n = shmnd_rx_poll(qp, p->out + p->n, p->budget < left ? p->budget : left);
             p->n += n;
         } else {
-            n = shmnd_qp_take_into_ring(qp, p->share, qp->receive_cq == cq ? p->fill : UINT64_MAX);
+            n = shmnd_qp_consume_into_ring(qp, p->budget,
+                                           qp->receive_cq == cq ? p->fill : UINT64_MAX);
         }
         if (qp->rx_needs_segment)
             shmnd_todo_set(p->todo, qp, SHMND_NEEDS_MAP, true);
@@ -104,19 +107,19 @@ static inline uint32_t shmnd_cq_visit(struct shmnd_cq *cq, struct shmnd_qp *qp,
             shmnd_todo_set(p->todo, qp, SHMND_RUN, true);
     }
     if (qp->rx_fault || qp->going_down)
-        shmnd_qp_tend(qp, shmnd_coarse_ns(), p->todo);
-    if (shmnd_qp_wants_polls(qp))
+        shmnd_qp_progress_todo(qp, shmnd_coarse_ns(), p->todo);
+    if (shmnd_qp_needs_polls(qp))
         shmnd_cq_activate(cq, qp);
     return n;
 }
 
 /* Polls links in turn, beginning after the last one visited, until `out` is full. When completions
  * from the ring have filled it, links that have messages join the active ones. */
-static inline void shmnd_cq_serve(struct shmnd_cq *cq, struct shmnd_qp *const *links,
-                                  uint32_t count, struct shmnd_poll *p)
+static inline void shmnd_cq_poll_links(struct shmnd_cq *cq, struct shmnd_qp *const *links,
+                                       uint32_t count, struct shmnd_poll *p)
 {
     bool full = p->n == p->max, again;
-    p->share = full ? 0 : count == 1 ? p->max : SHMND_SHARE;
+    p->budget = full ? 0 : count == 1 ? p->max : SHMND_POLL_BUDGET;
     p->fill = p->max - p->n;
     do {
         again = false;
@@ -124,7 +127,7 @@ static inline void shmnd_cq_serve(struct shmnd_cq *cq, struct shmnd_qp *const *l
             if (cq->turn >= count)
                 cq->turn = 0;
             struct shmnd_qp *qp = links[cq->turn++];
-            if (qp && shmnd_cq_visit(cq, qp, p) == SHMND_SHARE)
+            if (qp && shmnd_cq_poll_link(cq, qp, p) == SHMND_POLL_BUDGET)
                 again = p->direct;
         }
     } while (again && p->n < p->max);
@@ -138,12 +141,12 @@ static inline void shmnd_cq_make_hot(struct shmnd_cq *cq, struct shmnd_qp *qp, s
     uint32_t at = cq->hot_next++ % SHMND_HOT_LINKS;
     struct shmnd_qp *old = cq->hot[at];
     cq->hot[at] = qp;
-    shmnd_marks_keep(cq->arming.marks, shmnd_qp_bit(cq, qp));
+    shmnd_marks_set(cq->arming.marks, shmnd_qp_bit(cq, qp));
     if (!old)
         return;
     uint32_t bit = shmnd_qp_bit(cq, old);
-    shmnd_marks_take(cq->arming.marks, bit / 64, 1ull << (bit % 64));
-    shmnd_cq_visit(cq, old, p); /* messages published before its bit was cleared */
+    shmnd_marks_clear(cq->arming.marks, bit / 64, 1ull << (bit % 64));
+    shmnd_cq_poll_link(cq, old, p); /* messages published before its bit was cleared */
 }
 
 static inline uint64_t shmnd_cq_ready_bits(const struct shmnd_cq *cq, uint32_t word)
@@ -160,14 +163,14 @@ static inline uint64_t shmnd_cq_ready_bits(const struct shmnd_cq *cq, uint32_t w
     return bits;
 }
 
-static inline void shmnd_cq_visit_marked(struct shmnd_cq *cq, struct shmnd_poll *p)
+static inline void shmnd_cq_poll_marked(struct shmnd_cq *cq, struct shmnd_poll *p)
 {
     p->direct = false;
     for (uint32_t word = 0; word < cq->bit_words; word++) {
         uint64_t bits = shmnd_cq_ready_bits(cq, word);
         if (!bits)
             continue;
-        shmnd_marks_take(cq->arming.marks, word, bits);
+        shmnd_marks_clear(cq->arming.marks, word, bits);
         for (; bits; bits &= bits - 1) {
             struct shmnd_qp *qp = cq->by_bit[word * 64 + (uint32_t)__builtin_ctzll(bits)];
             if (!qp)
@@ -175,31 +178,31 @@ static inline void shmnd_cq_visit_marked(struct shmnd_cq *cq, struct shmnd_poll 
             shmnd_cq_make_hot(cq, qp, p);
             if (qp->parked) {
                 shmnd_cq_activate(cq, qp);
-                shmnd_qp_tend(qp, shmnd_coarse_ns(), p->todo);
+                shmnd_qp_progress_todo(qp, shmnd_coarse_ns(), p->todo);
             }
-            shmnd_cq_visit(cq, qp, p);
+            shmnd_cq_poll_link(cq, qp, p);
         }
     }
 }
 
-static inline void shmnd_cq_sweep(struct shmnd_cq *cq, struct shmnd_poll *p)
+static inline void shmnd_cq_poll_all(struct shmnd_cq *cq, struct shmnd_poll *p)
 {
     cq->polls = 0;
     p->direct = false;
     for (uint32_t i = cq->link_count; i-- > 0;)
         if (i < cq->link_count)
-            shmnd_cq_visit(cq, cq->links[i], p);
+            shmnd_cq_poll_link(cq, cq->links[i], p);
 }
 
 /* Makes progress on pending requests, and on stalled and closing links. True: a request is
  * pending, so receives must not overtake its completion. The next poll begins after the link that
  * delivered last. */
-static inline bool shmnd_cq_tend_active(struct shmnd_cq *cq, struct shmnd_poll *p, bool parking)
+static inline bool shmnd_cq_progress_active(struct shmnd_cq *cq, struct shmnd_poll *p, bool parking)
 {
     bool waiting = false;
     uint64_t now_ns = shmnd_coarse_ns();
-    if (cq->parked_count && (!parking || now_ns - cq->parked_look_ns > SHMND_PARKED_LOOK_NS)) {
-        cq->parked_look_ns = now_ns;
+    if (cq->parked_count && (!parking || now_ns - cq->parked_polled_ns > SHMND_PARKED_POLL_NS)) {
+        cq->parked_polled_ns = now_ns;
         shmnd_cq_unpark_all(cq);
     }
     uint32_t at = cq->active_turn, next = at;
@@ -211,11 +214,11 @@ static inline bool shmnd_cq_tend_active(struct shmnd_cq *cq, struct shmnd_poll *
             at = 0;
         struct shmnd_qp *qp = cq->active[at];
         bool wanted = qp->link.mine && shmnd_relaxed32(&qp->link.mine->wants_credit);
-        shmnd_qp_tend(qp, now_ns, p->todo);
-        if (qp->state == SHMND_QP_CONNECTED && shmnd_cq_visit(cq, qp, p))
+        shmnd_qp_progress_todo(qp, now_ns, p->todo);
+        if (qp->state == SHMND_QP_CONNECTED && shmnd_cq_poll_link(cq, qp, p))
             next = at + 1;
         waiting = waiting || qp->wq_head != qp->wq_tail;
-        if (!shmnd_qp_wants_polls(qp))
+        if (!shmnd_qp_needs_polls(qp))
             shmnd_cq_deactivate(cq, qp); /* the last active one moves to its place */
         else if (parking && shmnd_cq_may_park(cq, qp, wanted))
             shmnd_cq_park(cq, qp);
@@ -231,46 +234,46 @@ static inline bool shmnd_cq_tend_active(struct shmnd_cq *cq, struct shmnd_poll *
 static inline uint32_t shmnd_cq_poll(struct shmnd_cq *cq, struct shmnd_cqe *out, uint32_t max,
                                      struct shmnd_todo *todo)
 {
-    struct shmnd_poll p = {out, max, 0, SHMND_SHARE, max, false, todo};
+    struct shmnd_poll p = {out, max, 0, SHMND_POLL_BUDGET, max, false, todo};
     todo->what = SHMND_IDLE;
-    p.direct = !cq->unsettled || !shmnd_cq_tend_active(cq, &p, true);
+    p.direct = !cq->unsettled || !shmnd_cq_progress_active(cq, &p, true);
     p.n = shmnd_cq_pop(cq, out, max);
     if (cq->link_count <= SHMND_DIRECT_LINKS) {
-        shmnd_cq_serve(cq, cq->links, cq->link_count, &p);
+        shmnd_cq_poll_links(cq, cq->links, cq->link_count, &p);
     } else {
-        shmnd_cq_serve(cq, cq->hot, SHMND_HOT_LINKS, &p);
-        shmnd_cq_visit_marked(cq, &p);
+        shmnd_cq_poll_links(cq, cq->hot, SHMND_HOT_LINKS, &p);
+        shmnd_cq_poll_marked(cq, &p);
         if (++cq->polls > SHMND_SWEEP_POLLS)
-            shmnd_cq_sweep(cq, &p);
+            shmnd_cq_poll_all(cq, &p);
     }
     return p.n + shmnd_cq_pop(cq, out + p.n, max - p.n);
 }
 
 /* Does an operation here end without a wake-up, by a copy of the peer or of another thread? */
-static inline bool shmnd_qp_ends_unheard(const struct shmnd_qp *qp)
+static inline bool shmnd_qp_ends_without_wakeup(const struct shmnd_qp *qp)
 {
     return qp->going_down || qp->flush_pending || qp->rx_unbinding || shmnd_tx_awaits_peer(qp);
 }
 
 /* Is a piece of a copy left, which the next poll runs? */
-static inline bool shmnd_qp_has_copy(const struct shmnd_qp *qp)
+static inline bool shmnd_qp_has_unfinished_copy(const struct shmnd_qp *qp)
 {
-    return (qp->tx_busy && !qp->tx_started) || shmnd_rx_is_prepared(qp);
+    return (qp->tx_busy && !qp->tx_started) || shmnd_rx_job_is_prepared(qp);
 }
 
 /* The same for any queue pair of this queue. */
-static inline bool shmnd_cq_has_copy(const struct shmnd_cq *cq)
+static inline bool shmnd_cq_has_unfinished_copy(const struct shmnd_cq *cq)
 {
     bool some = false;
     for (uint32_t i = 0; i < cq->active_count; i++)
-        some = some || shmnd_qp_has_copy(cq->active[i]);
+        some = some || shmnd_qp_has_unfinished_copy(cq->active[i]);
     return some;
 }
 
 /* When this queue must be polled although no doorbell rings: now for a copy of which a piece is
  * left, in `soon_ns` for an operation that ends without a wake-up, and at its time-out for a Send
  * that waits for a receive. 0: there is no such time. */
-static inline uint64_t shmnd_cq_due_ns(const struct shmnd_cq *cq, uint64_t soon_ns)
+static inline uint64_t shmnd_cq_next_poll_ns(const struct shmnd_cq *cq, uint64_t soon_ns)
 {
     uint64_t due = 0;
     uint32_t count = cq->parked_count ? cq->link_count : cq->active_count;
@@ -278,9 +281,9 @@ static inline uint64_t shmnd_cq_due_ns(const struct shmnd_cq *cq, uint64_t soon_
         const struct shmnd_qp *qp = cq->parked_count ? cq->links[i] : cq->active[i];
         const struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
         uint64_t at = 0;
-        if (shmnd_qp_has_copy(qp))
+        if (shmnd_qp_has_unfinished_copy(qp))
             at = shmnd_now_ns();
-        else if (shmnd_qp_ends_unheard(qp))
+        else if (shmnd_qp_ends_without_wakeup(qp))
             at = shmnd_now_ns() + soon_ns;
         else if (qp->wq_head != qp->wq_tail && w->since_ns)
             at = w->since_ns + qp->rnr_ns + SHMND_COARSE_STEP_NS; /* a step of the coarse clock */
@@ -292,13 +295,13 @@ static inline uint64_t shmnd_cq_due_ns(const struct shmnd_cq *cq, uint64_t soon_
 
 /* Takes all messages that arrived into the ring: for Notify, Resize and a thread about to sleep,
  * which need the number of completions. */
-static inline void shmnd_cq_gather(struct shmnd_cq *cq, struct shmnd_todo *todo)
+static inline void shmnd_cq_drain_links(struct shmnd_cq *cq, struct shmnd_todo *todo)
 {
     struct shmnd_poll p = {NULL, 0, 0, UINT32_MAX, UINT64_MAX, false, todo};
     todo->what = SHMND_IDLE;
     if (cq->unsettled)
-        shmnd_cq_tend_active(cq, &p, false);
-    shmnd_cq_sweep(cq, &p);
+        shmnd_cq_progress_active(cq, &p, false);
+    shmnd_cq_poll_all(cq, &p);
 }
 
 #endif

@@ -30,11 +30,11 @@ static inline void shmnd_notify_receiver(struct shmnd_qp *qp, bool solicited)
     struct shmnd_link_end *l = &qp->link;
     /* SYNC arm, SYNC ready, SYNC closing: fence of the producer */
     shmnd_store_then_load();
-    SHMND_KILL_POINT("receiver-to-be-told");
-    shmnd_bell_mark(l->receive_bell, l->receive_marks, l->receive_bit);
-    if (shmnd_bell_wants(l->receive_bell, solicited, &l->receive_rung))
+    SHMND_KILL_POINT("receiver-notifying");
+    shmnd_bell_mark_ready(l->receive_bell, l->receive_marks, l->receive_bit);
+    if (shmnd_bell_must_ring(l->receive_bell, solicited, &l->receive_rung))
         shmnd_ring_doorbell(qp->peer->doorbell);
-    SHMND_KILL_POINT("receiver-told");
+    SHMND_KILL_POINT("receiver-notified");
 }
 
 static inline void shmnd_notify_initiator(struct shmnd_qp *qp)
@@ -42,27 +42,27 @@ static inline void shmnd_notify_initiator(struct shmnd_qp *qp)
     struct shmnd_link_end *l = &qp->link;
     /* SYNC arm, SYNC ready: fence of the producer */
     shmnd_store_then_load();
-    SHMND_KILL_POINT("initiator-to-be-told");
-    shmnd_bell_mark(l->initiator_bell, l->initiator_marks, l->initiator_bit);
-    if (shmnd_bell_wants(l->initiator_bell, true, &l->initiator_rung))
+    SHMND_KILL_POINT("initiator-notifying");
+    shmnd_bell_mark_ready(l->initiator_bell, l->initiator_marks, l->initiator_bit);
+    if (shmnd_bell_must_ring(l->initiator_bell, true, &l->initiator_rung))
         shmnd_ring_doorbell(qp->peer->doorbell);
 }
 
 /* A message that was sent needs a call of the peer, which may be sleeping for another event or
  * polling another queue. */
-static inline void shmnd_ask_receiver(struct shmnd_qp *qp)
+static inline void shmnd_notify_request_poll(struct shmnd_qp *qp)
 {
     struct shmnd_link_end *l = &qp->link;
     /* SYNC asked: fence of the producer */
     shmnd_store_then_load();
-    if (shmnd_bell_ask(l->receive_bell, l->receive_marks, &l->receive_rung))
+    if (shmnd_bell_request_poll(l->receive_bell, l->receive_marks, &l->receive_rung))
         shmnd_ring_doorbell(qp->peer->doorbell);
 }
 
 /* After space was returned or a receive posted: wakes the peer if one of its Sends waits. */
 static inline void shmnd_notify_waiting_sender(struct shmnd_qp *qp)
 {
-    /* SYNC credit: fence, pairs with the fence in shmnd_tx_want_credit() */
+    /* SYNC credit: fence, pairs with the fence in shmnd_tx_set_wants_credit() */
     shmnd_store_then_load();
     if (shmnd_relaxed32(&qp->link.theirs->wants_credit))
         shmnd_notify_initiator(qp);
@@ -72,44 +72,44 @@ static inline void shmnd_notify_waiting_sender(struct shmnd_qp *qp)
 
 /* Publishes the batch, by one store for all messages and one for all receives, each followed by
  * one notification. Sends that have a receive complete at the next shmnd_tx_retire(). */
-static inline void shmnd_batch_show(struct shmnd_qp *qp)
+static inline void shmnd_batch_publish(struct shmnd_qp *qp)
 {
-    if (qp->held) {
-        qp->held = false;
-        shmnd_slots_show(&qp->out, qp->held_pos);
-        shmnd_notify_receiver(qp, qp->held_solicited);
+    if (qp->deferred) {
+        qp->deferred = false;
+        shmnd_slots_publish_deferred(&qp->out, qp->deferred_pos);
+        shmnd_notify_receiver(qp, qp->deferred_solicited);
     }
-    if (qp->held_receives) {
-        qp->held_receives = false;
-        /* SYNC posted: release, pairs with acquire in shmnd_tx_look() */
+    if (qp->deferred_receives) {
+        qp->deferred_receives = false;
+        /* SYNC posted: release, pairs with acquire in shmnd_tx_update_credit() */
         shmnd_release64(&qp->link.mine->posted, qp->own.posted - qp->posted_base);
         shmnd_notify_waiting_sender(qp);
     }
 }
 
 /* Defers the message that is written next. True when it is the first of the batch. */
-static inline bool shmnd_batch_hold(struct shmnd_qp *qp, bool solicited)
+static inline bool shmnd_batch_defer(struct shmnd_qp *qp, bool solicited)
 {
-    bool first = !qp->held;
+    bool first = !qp->deferred;
     if (first) {
-        qp->held = true;
-        qp->held_solicited = false;
-        qp->held_pos = qp->out.write_pos;
-        qp->held_message = qp->messages;
+        qp->deferred = true;
+        qp->deferred_solicited = false;
+        qp->deferred_pos = qp->out.write_pos;
+        qp->deferred_message = qp->messages;
     }
-    qp->held_solicited = qp->held_solicited || solicited;
+    qp->deferred_solicited = qp->deferred_solicited || solicited;
     return first;
 }
 
 /* ---- the beginning of teardown -------------------------------------------------------- */
 
 /* Begins to end the connection: no new operation begins, and teardown.h continues. */
-static inline void shmnd_qp_go_down(struct shmnd_qp *qp, enum shmnd_link_state state,
-                                    uint32_t head_status)
+static inline void shmnd_qp_begin_teardown(struct shmnd_qp *qp, enum shmnd_link_state state,
+                                           uint32_t head_status)
 {
     if (qp->state != SHMND_QP_CONNECTED)
         return;
-    shmnd_qp_enter(qp, SHMND_QP_DOWN);
+    shmnd_qp_set_state(qp, SHMND_QP_DOWN);
     qp->going_down = true;
     qp->down_state = state;
     qp->down_status = head_status;

@@ -19,7 +19,7 @@ from libc.string cimport memset
 
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport NOT_MADE, forks, whose
-from shmnd.ring.shared_memory.registry cimport give_back_spent
+from shmnd.ring.shared_memory.registry cimport release_contexts
 from shmnd.ring.process.waiting cimport WaitSetCore
 
 from shmnd.status import RequestType, Status, error
@@ -383,8 +383,8 @@ cdef class CompletionCore:
             self._copied += (<PairCore>todo.qp.owner).serve(todo.what, todo.receiving)
             if n or self._copied >= _PIECE:
                 break
-        if self._registry is not None and self._registry.raw.spent != NULL:
-            give_back_spent(&self._registry.raw)
+        if self._registry is not None and self._registry.raw.unreleased != NULL:
+            release_contexts(&self._registry.raw)
         return <int>n
 
     cdef object result(self, const c.shmnd_cqe *e):
@@ -504,7 +504,7 @@ cdef class CompletionCore:
         if now - self._looked_ns > _LOOK_NS:
             self._looked_ns = now
             if self.asked():
-                c.shmnd_marks_heard(self.raw.arming.marks)
+                c.shmnd_marks_accept_request(self.raw.arming.marks)
                 self.collect()
             if self.adapter._engine.alive:
                 self.adapter._engine.progress()
@@ -584,7 +584,7 @@ cdef class CompletionCore:
             return True
         for i in range(self.raw.link_count):
             qp = self.raw.links[i]
-            if c.shmnd_relaxed64(&c.shmnd_slot_peek_at(&qp.in_, qp.in_.read_pos).ready_pos) \
+            if c.shmnd_relaxed64(&c.shmnd_reader_slot(&qp.in_, qp.in_.read_pos).ready_pos) \
                     == qp.in_.read_pos + 1:
                 return True
         return False
@@ -607,7 +607,7 @@ cdef class CompletionCore:
         for i in range(self.raw.link_count):
             qp = self.raw.links[i]
             held.append((<PairCore>qp.owner).link)
-            ready[n] = &c.shmnd_slot_peek_at(&qp.in_, qp.in_.read_pos).ready_pos
+            ready[n] = &c.shmnd_reader_slot(&qp.in_, qp.in_.read_pos).ready_pos
             expected[n] = qp.in_.read_pos + 1
             n += 1
         with nogil:
@@ -635,7 +635,7 @@ cdef class CompletionCore:
             self._rearm()
             for _ in range(_PIECES):
                 results.extend(self._taken_now(max))
-                if results or not c.shmnd_cq_has_copy(&self.raw):
+                if results or not c.shmnd_cq_has_unfinished_copy(&self.raw):
                     break
             if not results:
                 self.collect()  # marks that a peer has wiped away are no reason to sleep
@@ -688,7 +688,7 @@ cdef class CompletionCore:
             milliseconds = _milliseconds(until, engine.longest_sleep)
             if milliseconds == 0:
                 return True
-            if (wait_set.is_led_elsewhere() or c.shmnd_cq_has_copy(&self.raw)
+            if (wait_set.is_led_elsewhere() or c.shmnd_cq_has_unfinished_copy(&self.raw)
                     or not engine.request_progress.alone(self)):
                 return False
             others = []
@@ -771,7 +771,7 @@ cdef class CompletionCore:
                 return
             self.announcing = False
         if self.born == forks:
-            c.shmnd_ring_self(self.doorbell)
+            c.shmnd_ring_eventfd(self.doorbell)
 
     def _arm_for(self, mode: int) -> None:
         """Arm for Notify requests: 1 any completion, 2 solicited ones and errors, 0 none."""
@@ -789,14 +789,14 @@ cdef class CompletionCore:
         cdef int64_t copied = 0
         cdef int _
         for _ in range(1024):
-            c.shmnd_cq_gather(&self.raw, &todo)
+            c.shmnd_cq_drain_links(&self.raw, &todo)
             if todo.what == c.SHMND_IDLE:
                 break
             copied += (<PairCore>todo.qp.owner).serve(todo.what, todo.receiving)
             if copied >= _PIECE:
                 break
         if self._registry is not None:
-            give_back_spent(&self._registry.raw)
+            release_contexts(&self._registry.raw)
 
     def _gather(self) -> int:
         """Take all that arrived into the queue's own ring; tell how many results it holds."""
@@ -819,7 +819,7 @@ cdef class CompletionCore:
 
     cdef bint asked(self) noexcept:
         """Is a message waiting to be taken, whose sender has asked for it?"""
-        return self.raw.arming.marks != NULL and c.shmnd_marks_asked(self.raw.arming.marks)
+        return self.raw.arming.marks != NULL and c.shmnd_marks_poll_requested(self.raw.arming.marks)
 
     @property
     def _attended(self) -> bool:
@@ -829,7 +829,7 @@ cdef class CompletionCore:
     @property
     def _due(self) -> float | None:
         """When to look at requests in progress though nobody rings, as of `time.monotonic()`."""
-        cdef uint64_t due = c.shmnd_cq_due_ns(&self.raw, _SOON_NS)
+        cdef uint64_t due = c.shmnd_cq_next_poll_ns(&self.raw, _SOON_NS)
         return due * 1e-9 if due else None
 
     def _set_depth(self, depth: int) -> None:
@@ -868,7 +868,7 @@ cdef class CompletionCore:
         """Take what arrived into the queue's own ring, armed anew for what comes."""
         self.usable("_look")
         self._rearm()  # first: a producer rings once an arming
-        c.shmnd_marks_heard(self.raw.arming.marks)
+        c.shmnd_marks_accept_request(self.raw.arming.marks)
         self.collect()
 
     def _shut(self) -> None:

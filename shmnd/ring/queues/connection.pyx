@@ -81,12 +81,12 @@ cdef class ConnectionCore(PostingCore):
         if self.q.state != c.SHMND_QP_IDLE:
             raise error(Status.CONNECTION_ACTIVE, "Connector.connect",
                         f"the queue pair is {STATE_NAMES[self.q.state]}")
-        c.shmnd_qp_enter(&self.q, c.SHMND_QP_CONNECTING)
+        c.shmnd_qp_set_state(&self.q, c.SHMND_QP_CONNECTING)
 
     def _end_connect(self) -> None:
         """End an attempt that failed before there was a link."""
         if self.q.state == c.SHMND_QP_CONNECTING:
-            c.shmnd_qp_enter(&self.q, c.SHMND_QP_IDLE)
+            c.shmnd_qp_set_state(&self.q, c.SHMND_QP_IDLE)
 
     def _set_read_limits(self, inbound: int, outbound: int) -> None:
         """Set the negotiated limits; called before `_attach`."""
@@ -161,12 +161,12 @@ cdef class ConnectionCore(PostingCore):
         self.ends = ends
         self.registry.add_qp(&self.q)
         self._reset_counters(c.SHMND_COUNTERS_ACTIVE if active else c.SHMND_COUNTERS_PASSIVE, ends)
-        c.shmnd_qp_enter(&self.q, c.SHMND_QP_ATTACHED)
+        c.shmnd_qp_set_state(&self.q, c.SHMND_QP_ATTACHED)
         c.shmnd_put32(&end.mine.reaches, 1 if peer.raw.vm else 2)
         for pos in range(self.q.own.matched, self.q.own.posted):
-            c.shmnd_rx_publish(&self.q, pos)
-        c.shmnd_cq_join(&self.receive_cq.raw, &self.q)
-        c.shmnd_cq_join(&self.initiator_cq.raw, &self.q)
+            c.shmnd_rx_advertise(&self.q, pos)
+        c.shmnd_cq_add_qp(&self.receive_cq.raw, &self.q)
+        c.shmnd_cq_add_qp(&self.initiator_cq.raw, &self.q)
         step("pair-attached")
 
     cdef _reset_counters(self, uint64_t role, tuple ends):
@@ -195,16 +195,16 @@ cdef class ConnectionCore(PostingCore):
                         f"the queue pair is {STATE_NAMES[self.q.state]}")
         c.shmnd_put32(&self.q.link.mine.opened, 1)
         step("opened")
-        c.shmnd_qp_enter(&self.q, c.SHMND_QP_CONNECTED)
-        c.shmnd_show_state(&self.q, c.SHMND_LINK_OPEN)
+        c.shmnd_qp_set_state(&self.q, c.SHMND_QP_CONNECTED)
+        c.shmnd_publish_state(&self.q, c.SHMND_LINK_OPEN)
         step("connected")
 
     def _abandon(self, rejected: bool) -> None:
         """Publish in the link that the attempt was rejected or given up."""
         self.usable("_abandon")
         if self.q.link.mine != NULL and self.q.state == c.SHMND_QP_ATTACHED:
-            c.shmnd_close_unopened(&self.q, c.SHMND_LINK_REJECTED if rejected
-                                   else c.SHMND_LINK_CLOSED)
+            c.shmnd_abort_attempt(&self.q, c.SHMND_LINK_REJECTED if rejected
+                                  else c.SHMND_LINK_CLOSED)
 
     def _detach(self) -> None:
         """Release the link of a failed attempt. Posted receives stay."""
@@ -216,12 +216,12 @@ cdef class ConnectionCore(PostingCore):
             return
         self._abandon(False)
         # The other side may be placing a message at this moment, which will not be received.
-        deadline = c.shmnd_now_ns() + c.SHMND_PATIENCE_NS
-        while not c.shmnd_quiet(&self.q) and c.shmnd_now_ns() < deadline:
+        deadline = c.shmnd_now_ns() + c.SHMND_STALL_TIMEOUT_NS
+        while not c.shmnd_peer_is_quiescent(&self.q) and c.shmnd_now_ns() < deadline:
             time.sleep(50e-6)
-        c.shmnd_unpublish_all(&self.q)
+        c.shmnd_rx_unpin_all(&self.q)
         self._leave()
-        c.shmnd_qp_enter(&self.q, c.SHMND_QP_IDLE)
+        c.shmnd_qp_set_state(&self.q, c.SHMND_QP_IDLE)
         self._reset_counters(0, None)
 
     def _disconnect(self) -> bool:
@@ -230,7 +230,7 @@ cdef class ConnectionCore(PostingCore):
         if self.q.state == c.SHMND_QP_CONNECTED:
             c.shmnd_qp_disconnect(&self.q)
         if self.q.state == c.SHMND_QP_DOWN:
-            c.shmnd_qp_enter(&self.q, c.SHMND_QP_CLOSED)
+            c.shmnd_qp_set_state(&self.q, c.SHMND_QP_CLOSED)
         return self._disconnect_step()
 
     def _disconnect_step(self) -> bool:
@@ -249,10 +249,10 @@ cdef class ConnectionCore(PostingCore):
     cdef _leave(self):
         """Release the link, and clear all pointers into it."""
         self.registry.remove_qp(&self.q)
-        c.shmnd_cq_leave(&self.receive_cq.raw, &self.q)
-        c.shmnd_cq_leave(&self.initiator_cq.raw, &self.q)
+        c.shmnd_cq_remove_qp(&self.receive_cq.raw, &self.q)
+        c.shmnd_cq_remove_qp(&self.initiator_cq.raw, &self.q)
         memset(&self.q.link, 0, sizeof(self.q.link))
-        self.q.held = self.q.held_receives = False
+        self.q.deferred = self.q.deferred_receives = False
         self.link = None
 
     def _on_release(self, callback) -> None:

@@ -13,7 +13,7 @@ from libc.stdint cimport UINT64_MAX, int64_t
 
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport NOT_MADE, forks, whose
-from shmnd.ring.shared_memory.registry cimport Sge, gather_sges, give_back_spent, require_held
+from shmnd.ring.shared_memory.registry cimport Sge, gather_sges, release_contexts, require_held
 from shmnd.ring.queues.completion_queue cimport Bound, CompletionCore, PairCore
 from shmnd.ring.shared_memory.segment cimport lies_in_fragile
 from shmnd.ring.queues.shared_receive_queue cimport receive_reason
@@ -251,7 +251,7 @@ cdef class PostingCore(PairCore):
         if self.born != forks:
             self._refuse_in_child("submit_request_batch")
         c.shmnd_batch_submit(&self.q)
-        give_back_spent(self.q.registry)
+        release_contexts(self.q.registry)
         if self.q.wq_head != self.q.wq_tail:
             self.advance()
         _tell(self.initiator_cq)
@@ -405,7 +405,7 @@ cdef class PostingCore(PairCore):
         if status != _FULL or self.q.link.mine == NULL:
             return False
         self.settle()
-        return self.q.wq_tail - self.q.wq_spent < self.q.wq_depth
+        return self.q.wq_tail - self.q.wq_released < self.q.wq_depth
 
     cdef _window(self, uint32_t type_, uint32_t token, uint32_t outcome, object context,
                  object window, uint32_t flags):
@@ -435,7 +435,7 @@ cdef class PostingCore(PairCore):
         self.usable(method)
         self.initiator_cq._look_around()
         if self.q.link.mine != NULL:
-            c.shmnd_qp_look(&self.q)
+            c.shmnd_qp_check_peer(&self.q)
             if self.q.going_down:
                 self.settle()
         return 0
@@ -474,10 +474,10 @@ cdef class PostingCore(PairCore):
         elif status == Status.BUFFER_OVERFLOW:
             detail = f"{total} bytes, at most {self.q.max_transfer} a request"
         elif (status == Status.NO_MORE_ENTRIES
-                and self.q.wq_tail - self.q.wq_spent < self.q.wq_depth):
+                and self.q.wq_tail - self.q.wq_released < self.q.wq_depth):
             detail = _untaken(self.initiator_cq)
         elif status == Status.NO_MORE_ENTRIES:
-            detail = (f"{self.q.wq_tail - self.q.wq_spent} requests are outstanding, the queue "
+            detail = (f"{self.q.wq_tail - self.q.wq_released} requests are outstanding, the queue "
                       f"holds {self.q.wq_depth}; reap completions and post again")
         elif status == Status.CONNECTION_INVALID:
             detail = f"the queue pair is {STATE_NAMES[self.q.state]}; " + (
@@ -566,7 +566,7 @@ cdef class PostingCore(PairCore):
                 break
         if self.q.rx_fault or self.q.going_down:
             self.settle()
-        give_back_spent(self.q.registry)
+        release_contexts(self.q.registry)
 
     cdef int64_t serve(self, uint32_t what, bint receiving) except -1:
         """Run or map what a poll could not. Return how many bytes were copied."""
@@ -593,7 +593,7 @@ cdef class PostingCore(PairCore):
         else:
             c.shmnd_tx_run(&self.q)
         copied = self.q.tx_job.piece
-        c.shmnd_tx_ran(&self.q)
+        c.shmnd_tx_run_done(&self.q)
         return copied
 
     cdef int64_t run_rx(self) except -1:
@@ -603,7 +603,7 @@ cdef class PostingCore(PairCore):
             return 0
         self.q.rx_busy = True
         self.q.rx_job.piece = 0
-        c.shmnd_rx_aim_anew(&self.q)
+        c.shmnd_rx_resolve_again(&self.q)
         if self.q.rx_job.chunks.length >= _LONG_COPY or self.q.rx_job.from_.remote:
             self.peer.jobs += 1
             with nogil:
@@ -612,7 +612,7 @@ cdef class PostingCore(PairCore):
         else:
             c.shmnd_rx_run(&self.q)
         copied = self.q.rx_job.piece
-        c.shmnd_rx_ran(&self.q)
+        c.shmnd_rx_run_done(&self.q)
         return copied
 
     cdef _map(self, bint receiving):
@@ -633,13 +633,13 @@ cdef class PostingCore(PairCore):
         cdef int _
         for _ in range(_STEPS):
             todo.what = c.SHMND_IDLE
-            c.shmnd_qp_tend(&self.q, c.shmnd_coarse_ns(), &todo)
+            c.shmnd_qp_progress_todo(&self.q, c.shmnd_coarse_ns(), &todo)
             if todo.what == c.SHMND_IDLE:
                 break
             copied += self.serve(todo.what, todo.receiving)
             if copied >= _PIECE:
                 break
-        give_back_spent(self.q.registry)
+        release_contexts(self.q.registry)
 
     def _progress(self) -> None:
         """Look at the link once: what the other side did, and what follows from it."""

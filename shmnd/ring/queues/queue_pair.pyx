@@ -12,7 +12,7 @@ from libc.stdlib cimport calloc, free
 
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport forks
-from shmnd.ring.shared_memory.registry cimport Registry, give_back_spent
+from shmnd.ring.shared_memory.registry cimport Registry, release_contexts
 from shmnd.ring.queues.connection cimport ConnectionCore
 from shmnd.ring.queues.completion_queue cimport CompletionCore
 from shmnd.ring.queues.shared_receive_queue cimport ReceiveCore
@@ -158,7 +158,7 @@ cdef class QueuePair(ConnectionCore):
         cdef int attempt
         call = "QueuePair.view"
         if self.q.state == c.SHMND_QP_ATTACHED:
-            c.shmnd_qp_look(&self.q)
+            c.shmnd_qp_check_peer(&self.q)
         if self.q.state != c.SHMND_QP_CONNECTED:
             raise error(Status.CONNECTION_INVALID, call,
                         f"the queue pair is {STATE_NAMES[self.q.state]}")
@@ -168,8 +168,8 @@ cdef class QueuePair(ConnectionCore):
         for attempt in range(2):
             grant = c.shmnd_peer_grant(&self.q, token)
             if grant != NULL:
-                if not c.shmnd_grant_read(grant, token, c.SHMND_ALLOW_READ, address, nbytes,
-                                          self.q.link.connection, &target):
+                if not c.shmnd_grant_check(grant, token, c.SHMND_ALLOW_READ, address, nbytes,
+                                           self.q.link.connection, &target):
                     raise error(Status.ACCESS_VIOLATION, call,
                                 f"token {token:#x} grants no Read of {nbytes} bytes at "
                                 f"{address:#x}")
@@ -179,7 +179,7 @@ cdef class QueuePair(ConnectionCore):
                 if segment is not None:
                     if segment.writable:
                         raise _no_view(nbytes, address, "in memory that peers can write")
-                    if not c.shmnd_within(target.offset, nbytes, 0, segment.size):
+                    if not c.shmnd_range_within(target.offset, nbytes, 0, segment.size):
                         break
                     offset[0] = target.offset
                     return segment
@@ -200,10 +200,10 @@ cdef class QueuePair(ConnectionCore):
         if self.q.state == c.SHMND_QP_ATTACHED:
             self._detach()
         elif self.q.state == c.SHMND_QP_CONNECTING:
-            c.shmnd_qp_enter(&self.q, c.SHMND_QP_IDLE)
+            c.shmnd_qp_set_state(&self.q, c.SHMND_QP_IDLE)
         if self.q.state == c.SHMND_QP_IDLE:
             c.shmnd_qp_flush(&self.q)
-            c.shmnd_qp_enter(&self.q, c.SHMND_QP_CLOSED)
+            c.shmnd_qp_set_state(&self.q, c.SHMND_QP_CLOSED)
         if callback is not None:
             try:
                 callback()
@@ -252,7 +252,7 @@ cdef class QueuePair(ConnectionCore):
 
     def __dealloc__(self):
         if self.q.registry != NULL:
-            give_back_spent(self.q.registry)  # its own contexts may be among them
+            release_contexts(self.q.registry)  # its own contexts may be among them
         free(self.q.wqes)
         free(self.q.wqe_sges)
         free(self.q.wqe_inline)

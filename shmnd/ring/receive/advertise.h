@@ -31,13 +31,13 @@ static inline void shmnd_rx_unpin(struct shmnd_qp *qp, struct shmnd_rqe *e, stru
         return;
     e->pinned = false;
     for (uint32_t i = 0; i < e->sges; i++) {
-        struct shmnd_region *region = shmnd_region_of(qp->registry, sges[i].token);
+        struct shmnd_region *region = shmnd_region_lookup(qp->registry, sges[i].token);
         if (region && region->posted)
             region->posted--;
     }
 }
 
-static inline struct shmnd_posted *shmnd_own_posted(struct shmnd_qp *qp, uint64_t idx)
+static inline struct shmnd_posted *shmnd_own_receive_entry(struct shmnd_qp *qp, uint64_t idx)
 {
     return (struct shmnd_posted *)(qp->link.my_posted +
                                    (idx & qp->link.my_posted_mask) * qp->link.my_posted_stride);
@@ -67,10 +67,10 @@ static inline bool shmnd_rx_regions(const struct shmnd_qp *qp, const struct shmn
 }
 
 /* Writes the extents of a receive, when they are few enough. */
-static inline uint32_t shmnd_rx_publish_extents(const struct shmnd_qp *qp,
-                                                struct shmnd_shared_extent *x,
-                                                const struct shmnd_sge *sges,
-                                                struct shmnd_region *const *regions, uint32_t n)
+static inline uint32_t shmnd_rx_write_extents(const struct shmnd_qp *qp,
+                                              struct shmnd_shared_extent *x,
+                                              const struct shmnd_sge *sges,
+                                              struct shmnd_region *const *regions, uint32_t n)
 {
     uint32_t used = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -95,18 +95,18 @@ static inline void shmnd_rx_write_entry(struct shmnd_qp *qp, uint64_t pos)
 {
     struct shmnd_rqe *e = &qp->own.entries[pos & qp->own.mask];
     const struct shmnd_sge *sges = shmnd_rqe_sges(&qp->own, pos);
-    struct shmnd_posted *entry = shmnd_own_posted(qp, pos - qp->posted_base);
+    struct shmnd_posted *entry = shmnd_own_receive_entry(qp, pos - qp->posted_base);
     struct shmnd_region *regions[SHMND_MAX_SGE];
     uint32_t n = e->sges, extents = 0;
     bool plain = shmnd_rx_regions(qp, sges, n, regions);
     uint64_t below = plain || shmnd_rx_holds_fragile(qp, sges, n) ? e->capacity + 1 : 0;
     shmnd_put64(&entry->capacity, (pos - qp->posted_base + 1) << 32 | below);
     SHMND_KILL_POINT("receive-being-shown");
-    /* SYNC entry: fence, pairs with acquire in shmnd_peer_capacity() */
+    /* SYNC entry: fence, pairs with acquire in shmnd_peer_receive_capacity() */
     shmnd_stores_before();
     if (plain)
-        extents = shmnd_rx_publish_extents(qp, (struct shmnd_shared_extent *)(entry + 1), sges,
-                                           regions, n);
+        extents =
+            shmnd_rx_write_extents(qp, (struct shmnd_shared_extent *)(entry + 1), sges, regions, n);
     shmnd_put64(&entry->extents, extents);
     if (extents) {
         e->pinned = true;
@@ -117,10 +117,10 @@ static inline void shmnd_rx_write_entry(struct shmnd_qp *qp, uint64_t pos)
 }
 
 /* Shows the receive at `pos` to the sender, with all before it. */
-static inline void shmnd_rx_publish(struct shmnd_qp *qp, uint64_t pos)
+static inline void shmnd_rx_advertise(struct shmnd_qp *qp, uint64_t pos)
 {
     shmnd_rx_write_entry(qp, pos);
-    /* SYNC posted: release, pairs with acquire in shmnd_tx_look() */
+    /* SYNC posted: release, pairs with acquire in shmnd_tx_update_credit() */
     shmnd_release64(&qp->link.mine->posted, pos - qp->posted_base + 1);
     SHMND_KILL_POINT("receive-shown");
 }
@@ -136,13 +136,13 @@ static inline bool shmnd_rx_withdraw(struct shmnd_qp *qp)
         /* SYNC placing: fence, pairs with the fence in shmnd_push_enter() */
         shmnd_store_then_load();
     }
-    return qp->peer->dead || shmnd_hazard_clear_of(&qp->link.theirs->hazard, SHMND_HAZARD_PUSH);
+    return qp->peer->dead || shmnd_hazard_is_clear_of(&qp->link.theirs->hazard, SHMND_HAZARD_PUSH);
 }
 
-static inline void shmnd_rx_reoffer(struct shmnd_qp *qp)
+static inline void shmnd_rx_readvertise(struct shmnd_qp *qp)
 {
     qp->revision++;
-    /* SYNC flush: release, pairs with acquire in shmnd_tx_look() */
+    /* SYNC flush: release, pairs with acquire in shmnd_tx_update_credit() */
     shmnd_release64(&qp->link.mine->revision, qp->revision);
     SHMND_KILL_POINT("receives-offered-anew");
     shmnd_notify_waiting_sender(qp);

@@ -7,7 +7,7 @@
  * the Send (SYNC taken), so when an answer is here, a look at the requests that wait
  * finds the Send finished: it is looked for after the answer was taken from its link
  * and before the answer is told. A Send whose copy another thread has still to return
- * from is no exception (shmnd_tx_tell_placed).
+ * from is no exception (shmnd_tx_complete_placed).
  *
  * Those completions must find room, also in a queue that is full up to `limit`: they
  * go on to `bound`. A message is taken only below `limit`, and at most all that was
@@ -23,7 +23,7 @@
 
 /* Completes what is finished of all that waits on this queue, before something is told
  * that it may have caused. On another queue there is no order to keep. */
-static inline void shmnd_cq_catch_up(struct shmnd_cq *cq)
+static inline void shmnd_cq_complete_finished(struct shmnd_cq *cq)
 {
     for (uint32_t i = cq->active_count; i-- > 0;) {
         struct shmnd_qp *qp = cq->active[i];
@@ -44,12 +44,12 @@ static inline void shmnd_cq_catch_up(struct shmnd_cq *cq)
 }
 
 /* False: there is none, or it is not whole yet. */
-static inline bool shmnd_qp_take_one(struct shmnd_qp *qp)
+static inline bool shmnd_qp_consume_one(struct shmnd_qp *qp)
 {
     struct shmnd_cqe e;
     if (!shmnd_rx_poll(qp, &e, 1))
         return false;
-    shmnd_cq_catch_up(qp->receive_cq);
+    shmnd_cq_complete_finished(qp->receive_cq);
     shmnd_cq_push(qp->receive_cq, &e);
     return true;
 }

@@ -11,7 +11,8 @@
 
 #include "send/backlog.h"
 
-static inline struct shmnd_listed *shmnd_peer_listed(const struct shmnd_qp *qp, uint64_t message)
+static inline struct shmnd_listed *shmnd_peer_backlog_entry(const struct shmnd_qp *qp,
+                                                            uint64_t message)
 {
     const struct shmnd_link_end *l = &qp->link;
     return (struct shmnd_listed *)(l->their_listed +
@@ -21,7 +22,7 @@ static inline struct shmnd_listed *shmnd_peer_listed(const struct shmnd_qp *qp, 
 /* Where the extents of a large message lie for us. Gives their length together;
  * UINT64_MAX: they make no sense. A source that cannot be read from here is left
  * to its sender (`from` stays empty). */
-static inline uint64_t shmnd_rx_aim(struct shmnd_qp *qp)
+static inline uint64_t shmnd_rx_resolve_source(struct shmnd_qp *qp)
 {
     struct shmnd_spans *from = &qp->rx_job.from;
     uint64_t total = 0;
@@ -31,7 +32,7 @@ static inline uint64_t shmnd_rx_aim(struct shmnd_qp *qp)
     for (uint32_t i = 0; i < qp->rx_extent_count; i++) {
         const struct shmnd_extent *x = &qp->rx_extents[i];
         total += x->length;
-        int got = shmnd_peer_span(qp->peer, x->segment, x->offset, x->length, from);
+        int got = shmnd_peer_add_span(qp->peer, x->segment, x->offset, x->length, from);
         if (got == 0)
             qp->rx_needs_segment = true;
         if (got < 0 && x->segment != SHMND_PRIVATE_MEMORY)
@@ -43,41 +44,41 @@ static inline uint64_t shmnd_rx_aim(struct shmnd_qp *qp)
 }
 
 /* Reads the extents of a large message. False: they make no sense. */
-static inline bool shmnd_rx_large_source(struct shmnd_qp *qp, const struct shmnd_arrival *a)
+static inline bool shmnd_rx_read_large(struct shmnd_qp *qp, const struct shmnd_message_header *a)
 {
     uint32_t head[2];
     struct shmnd_extent *x = qp->rx_extents;
-    struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in, a->flags);
-    shmnd_slots_read(&drain, head, sizeof head);
+    struct shmnd_read_cursor drain = shmnd_slots_read_begin(&qp->in, a->flags);
+    shmnd_slots_read_once(&drain, head, sizeof head);
     if (head[0] > SHMND_MAX_SGE || head[1] >= SHMND_SHARES ||
         shmnd_slots_for(shmnd_slots_prefix(a->flags) + 8 + head[0] * (uint32_t)sizeof x[0]) !=
             a->slots)
         return false;
-    shmnd_slots_read(&drain, x, head[0] * (uint32_t)sizeof x[0]);
+    shmnd_slots_read_once(&drain, x, head[0] * (uint32_t)sizeof x[0]);
     qp->rx_extent_count = head[0];
     qp->rx_job.share = &qp->link.theirs->shares[head[1]];
-    return shmnd_rx_aim(qp) == a->length;
+    return shmnd_rx_resolve_source(qp) == a->length;
 }
 
 /* Under the lock, just before the copy: has the peer given a segment up since? One
  * that it announced a message in is not given up before that was taken. */
-static inline void shmnd_rx_aim_anew(struct shmnd_qp *qp)
+static inline void shmnd_rx_resolve_again(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->rx_job;
     if (job->unmapped == qp->peer->unmapped)
         return;
-    if (shmnd_rx_aim(qp) != job->chunks.length || job->from.total != job->chunks.length)
+    if (shmnd_rx_resolve_source(qp) != job->chunks.length || job->from.total != job->chunks.length)
         job->result = SHMND_ACCESS_VIOLATION;
     qp->rx_needs_segment = false;
 }
 
 /* Reads the listing of the next message: NONE when it is not listed, or not any more. */
 static __attribute__((noinline, cold, unused)) enum shmnd_peek
-shmnd_rx_read_listed(struct shmnd_qp *qp, struct shmnd_arrival *a)
+shmnd_rx_read_listed(struct shmnd_qp *qp, struct shmnd_message_header *a)
 {
-    const struct shmnd_listed *entry = shmnd_peer_listed(qp, qp->taken);
+    const struct shmnd_listed *entry = shmnd_peer_backlog_entry(qp, qp->taken);
     const struct shmnd_shared_extent *from = (const struct shmnd_shared_extent *)(entry + 1);
-    /* SYNC listed: acquire, pairs with release in shmnd_list_one() */
+    /* SYNC listed: acquire, pairs with release in shmnd_backlog_add() */
     uint64_t word = shmnd_acquire64(&entry->word), shape = shmnd_relaxed64(&entry->shape);
     uint32_t n = shape & 0xff;
     bool sensible = n <= qp->link.their_elements && n <= SHMND_MAX_SGE;
@@ -90,23 +91,23 @@ shmnd_rx_read_listed(struct shmnd_qp *qp, struct shmnd_arrival *a)
                                                   .segment = (uint32_t)(place >> 32),
                                                   .length = (uint32_t)place};
     }
-    /* SYNC listed: fence, pairs with the fence in shmnd_list_one() */
+    /* SYNC listed: fence, pairs with the fence in shmnd_backlog_add() */
     shmnd_loads_before();
     if (shmnd_relaxed64(&entry->word) != word)
         return SHMND_PEEK_NONE;
     qp->rx_extent_count = n;
     qp->rx_listing = word & ~(uint64_t)SHMND_LISTED_MASK;
-    *a = (struct shmnd_arrival){.kind = SHMND_KIND_LISTED,
-                                .flags = (uint8_t)(shape >> 8),
-                                .token = (uint32_t)(shape >> 32)};
-    return sensible ? SHMND_PEEK_MESSAGE : SHMND_PEEK_NONSENSE;
+    *a = (struct shmnd_message_header){.kind = SHMND_KIND_LISTED,
+                                       .flags = (uint8_t)(shape >> 8),
+                                       .token = (uint32_t)(shape >> 32)};
+    return sensible ? SHMND_PEEK_MESSAGE : SHMND_PEEK_MALFORMED;
 }
 
 /* Does the listing make sense? */
-static inline bool shmnd_rx_listed_source(struct shmnd_qp *qp, struct shmnd_arrival *a)
+static inline bool shmnd_rx_check_listed(struct shmnd_qp *qp, struct shmnd_message_header *a)
 {
     uint32_t known = SHMND_SLOT_SOLICITED | SHMND_SLOT_ACK | SHMND_SLOT_INVALIDATE;
-    uint64_t total = shmnd_rx_aim(qp);
+    uint64_t total = shmnd_rx_resolve_source(qp);
     if (total > UINT32_MAX || (a->flags & ~known))
         return false;
     a->length = (uint32_t)total;
@@ -117,8 +118,8 @@ static inline bool shmnd_rx_listed_source(struct shmnd_qp *qp, struct shmnd_arri
 static inline bool shmnd_rx_claim_listed(struct shmnd_qp *qp)
 {
     uint64_t word = qp->rx_listing | SHMND_LISTED_OPEN;
-    /* SYNC listed: compare-and-swap, pairs with the one in shmnd_list_swap_back() */
-    bool ours = shmnd_swap64(&shmnd_peer_listed(qp, qp->taken)->word, &word,
+    /* SYNC listed: compare-and-swap, pairs with the one in shmnd_backlog_swap_back() */
+    bool ours = shmnd_swap64(&shmnd_peer_backlog_entry(qp, qp->taken)->word, &word,
                              qp->rx_listing | SHMND_LISTED_TAKEN);
     SHMND_KILL_POINT("listing-claimed");
     return ours;
@@ -127,17 +128,17 @@ static inline bool shmnd_rx_claim_listed(struct shmnd_qp *qp)
 /* Copies the next piece of the listed message that is open, without the interpreter's lock. */
 static inline uint32_t shmnd_run_pull(struct shmnd_qp *qp, struct shmnd_job *job)
 {
-    struct shmnd_listed *entry = shmnd_peer_listed(qp, qp->taken);
+    struct shmnd_listed *entry = shmnd_peer_backlog_entry(qp, qp->taken);
     uint64_t word = qp->rx_listing | SHMND_LISTED_TAKEN;
-    /* SYNC listed: compare-and-swap, pairs with the one in shmnd_pulled_cut() */
+    /* SYNC listed: compare-and-swap, pairs with the one in shmnd_pull_cut() */
     if (!shmnd_swap64(&entry->word, &word, qp->rx_listing | SHMND_LISTED_COPYING))
         return SHMND_PENDING; /* cut short: it stays as it is until the connection has ended */
     SHMND_KILL_POINT("pull-begun");
-    uint32_t status = shmnd_move_piece(qp->peer, job);
+    uint32_t status = shmnd_copy_piece(qp->peer, job);
     SHMND_KILL_POINT("piece-pulled");
     bool whole = status == SHMND_SUCCESS && job->moved == job->to.total;
-    /* SYNC listed: release, pairs with acquire in shmnd_pulled_state(), shmnd_list_one(), and with
-     * the swap in shmnd_pulled_cut() */
+    /* SYNC listed: release, pairs with acquire in shmnd_pull_state(), shmnd_backlog_add(), and with
+     * the swap in shmnd_pull_cut() */
     shmnd_release64(&entry->word,
                     qp->rx_listing | (whole ? SHMND_LISTED_DONE : SHMND_LISTED_TAKEN));
     SHMND_KILL_POINT("pull-shown");
@@ -150,7 +151,7 @@ static inline bool shmnd_rx_is_ready(const struct shmnd_qp *qp)
     if (shmnd_slots_ready(&qp->in))
         return true;
     /* relaxed: shmnd_rx_read_listed() checks again */
-    return qp->rx_lists && (shmnd_relaxed64(&shmnd_peer_listed(qp, qp->taken)->word) &
+    return qp->rx_lists && (shmnd_relaxed64(&shmnd_peer_backlog_entry(qp, qp->taken)->word) &
                             SHMND_LISTED_MASK) == SHMND_LISTED_OPEN;
 }
 

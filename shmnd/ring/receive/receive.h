@@ -48,7 +48,7 @@ static inline void shmnd_rx_cqe(struct shmnd_qp *qp, uint32_t status, uint64_t b
 }
 
 /* The message met its receive and is done with: tell its sender. */
-static inline void shmnd_rx_took(struct shmnd_qp *qp)
+static inline void shmnd_rx_acknowledge(struct shmnd_qp *qp)
 {
     qp->taken++;
     shmnd_put64(&qp->counters->taken, qp->taken);
@@ -60,9 +60,9 @@ static inline void shmnd_rx_took(struct shmnd_qp *qp)
         shmnd_notify_waiting_sender(qp);
 }
 
-static inline void shmnd_rx_step_over(struct shmnd_qp *qp, uint32_t slots)
+static inline void shmnd_rx_consume_slots(struct shmnd_qp *qp, uint32_t slots)
 {
-    if (shmnd_slots_pop(&qp->in, slots))
+    if (shmnd_slots_consume(&qp->in, slots))
         shmnd_notify_waiting_sender(qp);
 }
 
@@ -91,7 +91,7 @@ static inline bool shmnd_rx_unbind(struct shmnd_qp *qp)
             (struct shmnd_cqe){window->context, qp->context, SHMND_SUCCESS, 0, SHMND_INVALIDATE, 0};
         window->context = NULL;
     }
-    return qp->peer->dead || shmnd_hazard_clear_of(&qp->link.theirs->hazard, qp->rx_token);
+    return qp->peer->dead || shmnd_hazard_is_clear_of(&qp->link.theirs->hazard, qp->rx_token);
 }
 
 /* All bytes of the message are here. True when `out` was filled. */
@@ -108,17 +108,17 @@ static inline bool shmnd_rx_finish(struct shmnd_qp *qp, uint64_t bytes, struct s
         }
         qp->rx_unbinding = false;
         SHMND_KILL_POINT("window-unbound");
-        qp->rx_told = qp->rx_extra.context != NULL;
+        qp->rx_extra_ready = qp->rx_extra.context != NULL;
     }
     shmnd_rx_cqe(qp, SHMND_SUCCESS, bytes, out);
     qp->rx_open = false;
-    shmnd_rx_took(qp);
+    shmnd_rx_acknowledge(qp);
     shmnd_count_received(qp, bytes);
     return true;
 }
 
 /* May the matched receive take `length` bytes? Else it is refused. */
-static inline bool shmnd_rx_accepts(struct shmnd_qp *qp, uint64_t length)
+static inline bool shmnd_rx_check_receive(struct shmnd_qp *qp, uint64_t length)
 {
     if (!shmnd_local_spans(qp->registry, qp->rx_sges, qp->rx_rqe.sges, SHMND_MR_LOCAL_WRITE,
                            &qp->rx_to)) {
@@ -135,39 +135,39 @@ static inline bool shmnd_rx_accepts(struct shmnd_qp *qp, uint64_t length)
 /* Slots to memory that its owner may have cut short: by way of a copy. Not inlined, since its
  * frame is large. A status. */
 static __attribute__((noinline, unused)) uint32_t shmnd_rx_copy_staged(
-    struct shmnd_qp *qp, struct shmnd_slots_drain *drain, const struct shmnd_spans *part)
+    struct shmnd_qp *qp, struct shmnd_read_cursor *drain, const struct shmnd_spans *part)
 {
     uint8_t staged[SHMND_EAGER_LONGEST];
-    shmnd_slots_get(drain, staged, (uint32_t)part->total);
-    return shmnd_stage(qp->peer, part, staged, true);
+    shmnd_slots_read_bytes(drain, staged, (uint32_t)part->total);
+    return shmnd_copy_staged(qp->peer, part, staged, true);
 }
 
 /* Slots to memory, from `off` bytes into the receive. A status. */
 static inline uint32_t shmnd_rx_copy_out(struct shmnd_qp *qp, uint64_t off, uint32_t length)
 {
-    struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in, qp->rx_flags);
+    struct shmnd_read_cursor drain = shmnd_slots_read_begin(&qp->in, qp->rx_flags);
     /* Of no byte, the difference is past every length. */
     if (!qp->rx_to.remote && off + length - 1 < qp->rx_to.v[0].length) {
-        shmnd_slots_get(&drain, (void *)(uintptr_t)(qp->rx_to.v[0].at + off), length);
+        shmnd_slots_read_bytes(&drain, (void *)(uintptr_t)(qp->rx_to.v[0].at + off), length);
         return SHMND_SUCCESS;
     }
     struct shmnd_spans part;
-    shmnd_spans_cut(&qp->rx_to, off, length, &part);
+    shmnd_spans_slice(&qp->rx_to, off, length, &part);
     if (part.remote)
         return shmnd_rx_copy_staged(qp, &drain, &part);
     for (uint32_t i = 0; i < part.count; i++)
-        shmnd_slots_get(&drain, (void *)(uintptr_t)part.v[i].at, (uint32_t)part.v[i].length);
+        shmnd_slots_read_bytes(&drain, (void *)(uintptr_t)part.v[i].at, (uint32_t)part.v[i].length);
     return SHMND_SUCCESS;
 }
 
 /* ---- large messages -------------------------------------------------------------------------- */
 
 /* Starts on the message whose receive was matched, and which is copied from where it lies. */
-static inline void shmnd_rx_large_begin(struct shmnd_qp *qp, const struct shmnd_arrival *a)
+static inline void shmnd_rx_begin_copy(struct shmnd_qp *qp, const struct shmnd_message_header *a)
 {
     struct shmnd_job *job = &qp->rx_job;
     job->chunks = shmnd_chunks_of(a->length, qp->taken);
-    shmnd_spans_cut(&qp->rx_to, 0, a->length, &job->to);
+    shmnd_spans_slice(&qp->rx_to, 0, a->length, &job->to);
     job->moved = 0;
     job->kind = a->kind == SHMND_KIND_LISTED   ? SHMND_JOB_PULL
                 : job->from.total == a->length ? SHMND_JOB_CHUNKS
@@ -176,7 +176,7 @@ static inline void shmnd_rx_large_begin(struct shmnd_qp *qp, const struct shmnd_
 }
 
 /* Is a copy prepared that nobody runs yet? */
-static inline bool shmnd_rx_is_prepared(const struct shmnd_qp *qp)
+static inline bool shmnd_rx_job_is_prepared(const struct shmnd_qp *qp)
 {
     return qp->rx_job.kind != SHMND_JOB_NONE && !qp->rx_busy;
 }
@@ -190,10 +190,10 @@ static inline void shmnd_rx_run(struct shmnd_qp *qp)
                                                   : shmnd_run_chunks(qp->peer, job, true);
 }
 
-static inline void shmnd_rx_ran(struct shmnd_qp *qp)
+static inline void shmnd_rx_run_done(struct shmnd_qp *qp)
 {
     qp->rx_busy = false;
-    if (!shmnd_job_is_cut(&qp->rx_job))
+    if (!shmnd_job_is_unfinished(&qp->rx_job))
         qp->rx_job.kind = SHMND_JOB_NONE;
 }
 
@@ -216,10 +216,10 @@ static inline bool shmnd_rx_continue(struct shmnd_qp *qp, struct shmnd_cqe *out)
 }
 
 /* One more piece of a message in parts. True when `out` was filled. */
-static inline bool shmnd_rx_part(struct shmnd_qp *qp, const struct shmnd_arrival *a,
-                                 struct shmnd_cqe *out)
+static inline bool shmnd_rx_consume_part(struct shmnd_qp *qp, const struct shmnd_message_header *a,
+                                         struct shmnd_cqe *out)
 {
-    if (!shmnd_rx_accepts(qp, qp->rx_got + a->length))
+    if (!shmnd_rx_check_receive(qp, qp->rx_got + a->length))
         return false;
     uint32_t status = shmnd_rx_copy_out(qp, qp->rx_got, a->length);
     if (status != SHMND_SUCCESS) {
@@ -229,24 +229,24 @@ static inline bool shmnd_rx_part(struct shmnd_qp *qp, const struct shmnd_arrival
     SHMND_KILL_POINT("part-taken");
     qp->rx_got += a->length;
     qp->rx_open = !(a->flags & SHMND_SLOT_LAST);
-    shmnd_rx_step_over(qp, a->slots);
+    shmnd_rx_consume_slots(qp, a->slots);
     if (qp->rx_open)
         return false;
     return shmnd_rx_finish(qp, qp->rx_got, out);
 }
 
 /* A message at the front whose receive is matched. True when `out` was filled. */
-static inline bool shmnd_rx_take(struct shmnd_qp *qp, const struct shmnd_arrival *a,
-                                 struct shmnd_cqe *out)
+static inline bool shmnd_rx_consume(struct shmnd_qp *qp, const struct shmnd_message_header *a,
+                                    struct shmnd_cqe *out)
 {
     if (a->kind == SHMND_KIND_PART)
-        return shmnd_rx_part(qp, a, out);
-    if (!shmnd_rx_accepts(qp, a->length))
+        return shmnd_rx_consume_part(qp, a, out);
+    if (!shmnd_rx_check_receive(qp, a->length))
         return false;
     if (a->kind == SHMND_KIND_LARGE || a->kind == SHMND_KIND_LISTED) {
-        shmnd_rx_large_begin(qp, a);
+        shmnd_rx_begin_copy(qp, a);
         if (a->kind == SHMND_KIND_LARGE)
-            shmnd_rx_step_over(qp, a->slots);
+            shmnd_rx_consume_slots(qp, a->slots);
         return false;
     }
     uint32_t status =
@@ -256,49 +256,49 @@ static inline bool shmnd_rx_take(struct shmnd_qp *qp, const struct shmnd_arrival
         return false;
     }
     SHMND_KILL_POINT("message-copied-out");
-    shmnd_rx_step_over(qp, a->slots);
+    shmnd_rx_consume_slots(qp, a->slots);
     return shmnd_rx_finish(qp, a->length, out);
 }
 
 /* Does the message make sense, as far as it names what it meets? */
-static inline bool shmnd_rx_sensible(struct shmnd_qp *qp, struct shmnd_arrival *a)
+static inline bool shmnd_rx_is_well_formed(struct shmnd_qp *qp, struct shmnd_message_header *a)
 {
     if (qp->rx_open)
         return a->kind == SHMND_KIND_PART;
     if (a->kind == SHMND_KIND_PLACED) {
         uint64_t index;
-        struct shmnd_slots_drain drain = shmnd_slots_open(&qp->in, a->flags);
-        shmnd_slots_read(&drain, &index, sizeof index);
+        struct shmnd_read_cursor drain = shmnd_slots_read_begin(&qp->in, a->flags);
+        shmnd_slots_read_once(&drain, &index, sizeof index);
         return !qp->shared && index == qp->own.matched - qp->posted_base;
     }
     if (a->kind == SHMND_KIND_LISTED)
-        return shmnd_rx_listed_source(qp, a);
-    return a->kind != SHMND_KIND_LARGE || shmnd_rx_large_source(qp, a);
+        return shmnd_rx_check_listed(qp, a);
+    return a->kind != SHMND_KIND_LARGE || shmnd_rx_read_large(qp, a);
 }
 
 /* A message that its sender took back meets no receive, but has its number. */
-static inline void shmnd_rx_skip(struct shmnd_qp *qp, const struct shmnd_arrival *a)
+static inline void shmnd_rx_skip_recalled(struct shmnd_qp *qp, const struct shmnd_message_header *a)
 {
     qp->rx_needs_segment = false;
     qp->rx_flags = 0;
     shmnd_counters_add(&qp->counters->skipped, 1);
-    shmnd_rx_step_over(qp, a->slots);
-    shmnd_rx_took(qp);
+    shmnd_rx_consume_slots(qp, a->slots);
+    shmnd_rx_acknowledge(qp);
 }
 
 /* The same. False: it came in parts and its last is recalled, so that its sender has
  * closed, and nothing follows. */
-static inline bool shmnd_rx_pass_over(struct shmnd_qp *qp, const struct shmnd_arrival *a)
+static inline bool shmnd_rx_try_skip(struct shmnd_qp *qp, const struct shmnd_message_header *a)
 {
     if (a->kind == SHMND_KIND_PART)
         return false;
-    shmnd_rx_skip(qp, a);
+    shmnd_rx_skip_recalled(qp, a);
     return true;
 }
 
 /* A message that can be recalled is claimed before it costs a receive; one in parts
  * with its last. False: it was recalled. */
-static inline bool shmnd_rx_claim(struct shmnd_qp *qp, const struct shmnd_arrival *a)
+static inline bool shmnd_rx_claim(struct shmnd_qp *qp, const struct shmnd_message_header *a)
 {
     if (a->kind == SHMND_KIND_LISTED)
         return shmnd_rx_claim_listed(qp);
@@ -315,14 +315,14 @@ static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out,
     qp->rx_stalled = false;
     /* No longer than once through the ring, whatever is written meanwhile. */
     for (uint32_t turn = 0; turn < SHMND_RING_USUAL && n < max; turn++) {
-        if (qp->rx_told) {
-            qp->rx_told = false;
+        if (qp->rx_extra_ready) {
+            qp->rx_extra_ready = false;
             out[n++] = qp->rx_extra;
             continue;
         }
         if (qp->rx_busy || qp->rx_fault)
             break;
-        struct shmnd_arrival a;
+        struct shmnd_message_header a;
         if (qp->rx_open && (qp->rx_kind != SHMND_KIND_PART || qp->rx_unbinding)) {
             if (qp->rx_job.kind != SHMND_JOB_NONE || !shmnd_rx_continue(qp, &out[n]))
                 break;
@@ -335,11 +335,11 @@ static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out,
         if (peek == SHMND_PEEK_NONE)
             break;
         if (peek == SHMND_PEEK_RECALLED && (a.kind == SHMND_KIND_PART || !qp->rx_open)) {
-            if (!shmnd_rx_pass_over(qp, &a))
+            if (!shmnd_rx_try_skip(qp, &a))
                 break;
             continue;
         }
-        if (peek == SHMND_PEEK_NONSENSE || !shmnd_rx_sensible(qp, &a)) {
+        if (peek == SHMND_PEEK_MALFORMED || !shmnd_rx_is_well_formed(qp, &a)) {
             qp->rx_fault = true;
             break;
         }
@@ -350,7 +350,7 @@ static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out,
             break;
         }
         if (!shmnd_rx_claim(qp, &a)) {
-            if (a.kind != SHMND_KIND_LISTED && !shmnd_rx_pass_over(qp, &a))
+            if (a.kind != SHMND_KIND_LISTED && !shmnd_rx_try_skip(qp, &a))
                 break;
             continue;
         }
@@ -364,7 +364,7 @@ static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out,
         if (a.flags & SHMND_SLOT_INVALIDATE)
             qp->rx_token = a.kind == SHMND_KIND_LISTED ? a.token : shmnd_slots_token(&qp->in);
         qp->rx_job.result = SHMND_SUCCESS;
-        if (shmnd_rx_take(qp, &a, &out[n]))
+        if (shmnd_rx_consume(qp, &a, &out[n]))
             n++;
     }
     return n;

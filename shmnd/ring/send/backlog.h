@@ -36,7 +36,8 @@
 
 #include "send/match.h"
 
-static inline struct shmnd_listed *shmnd_my_listed(const struct shmnd_qp *qp, uint64_t message)
+static inline struct shmnd_listed *shmnd_own_backlog_entry(const struct shmnd_qp *qp,
+                                                           uint64_t message)
 {
     const struct shmnd_link_end *l = &qp->link;
     return (struct shmnd_listed *)(l->my_listed +
@@ -44,7 +45,7 @@ static inline struct shmnd_listed *shmnd_my_listed(const struct shmnd_qp *qp, ui
 }
 
 /* Tells the reader whether there are listings. */
-static inline void shmnd_list_show(struct shmnd_qp *qp)
+static inline void shmnd_backlog_publish_state(struct shmnd_qp *qp)
 {
     uint32_t state = shmnd_relaxed32(&qp->link.mine->state) & ~(uint32_t)SHMND_LINK_LISTS;
     if (qp->shows_listed == (qp->listed != 0))
@@ -66,21 +67,22 @@ static inline uint8_t shmnd_tx_slot_flags(uint32_t op_flags, bool ack)
 /* ---- where the bytes lie --------------------------------------------------------------- */
 
 /* Does one of these SGEs lie in private memory? */
-static inline bool shmnd_tx_has_private(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
-                                        uint32_t n)
+static inline bool shmnd_tx_has_private_memory(const struct shmnd_qp *qp,
+                                               const struct shmnd_sge *sges, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
         if (sges[i].length &&
-            shmnd_region_of(qp->registry, sges[i].token)->segment == SHMND_PRIVATE_MEMORY)
+            shmnd_region_lookup(qp->registry, sges[i].token)->segment == SHMND_PRIVATE_MEMORY)
             return true;
     return false;
 }
 
 /* Can the other side read the memory of these SGEs? */
-static inline bool shmnd_tx_pullable(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
-                                     uint32_t n)
+static inline bool shmnd_tx_peer_can_read(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
+                                          uint32_t n)
 {
-    return shmnd_relaxed32(&qp->link.theirs->reaches) == 1 || !shmnd_tx_has_private(qp, sges, n);
+    return shmnd_relaxed32(&qp->link.theirs->reaches) == 1 ||
+           !shmnd_tx_has_private_memory(qp, sges, n);
 }
 
 /* The stretches of a request's source as the other side reaches them. Gives their number. */
@@ -89,7 +91,7 @@ static inline uint32_t shmnd_tx_extents(const struct shmnd_qp *qp, const struct 
 {
     uint32_t used = 0;
     for (uint32_t i = 0; i < n; i++) {
-        const struct shmnd_region *region = shmnd_region_of(qp->registry, sges[i].token);
+        const struct shmnd_region *region = shmnd_region_lookup(qp->registry, sges[i].token);
         bool shared = region->segment != SHMND_PRIVATE_MEMORY;
         if (sges[i].length == 0)
             continue;
@@ -103,7 +105,7 @@ static inline uint32_t shmnd_tx_extents(const struct shmnd_qp *qp, const struct 
 }
 
 /* Where the bytes of the Send at `pos` lie, if the other side can read them; -1: it cannot. */
-static inline int shmnd_list_extents(struct shmnd_qp *qp, uint64_t pos, struct shmnd_extent *x)
+static inline int shmnd_backlog_extents(struct shmnd_qp *qp, uint64_t pos, struct shmnd_extent *x)
 {
     const struct shmnd_wqe *w = &qp->wqes[pos & qp->wq_mask];
     const struct shmnd_sge *sges = shmnd_wqe_sges(qp, pos);
@@ -115,7 +117,7 @@ static inline int shmnd_list_extents(struct shmnd_qp *qp, uint64_t pos, struct s
         return w->length == 0 ? 0 : shmnd_relaxed32(&qp->link.theirs->reaches) == 1 ? 1 : -1;
     }
     if (!shmnd_local_spans(qp->registry, sges, w->sges, 0, &from) ||
-        !shmnd_tx_pullable(qp, sges, w->sges))
+        !shmnd_tx_peer_can_read(qp, sges, w->sges))
         return -1;
     return (int)shmnd_tx_extents(qp, sges, w->sges, x);
 }
@@ -123,11 +125,11 @@ static inline int shmnd_list_extents(struct shmnd_qp *qp, uint64_t pos, struct s
 /* ---- listing ------------------------------------------------------------------------------ */
 
 /* Lists the Send at `pos`, which will be message `message` if it is sent. */
-static __attribute__((noinline, cold, unused)) bool shmnd_list_one(struct shmnd_qp *qp,
-                                                                   uint64_t pos, uint64_t message)
+static __attribute__((noinline, cold, unused)) bool
+shmnd_backlog_add(struct shmnd_qp *qp, uint64_t pos, uint64_t message)
 {
     struct shmnd_wqe *w = &qp->wqes[pos & qp->wq_mask];
-    struct shmnd_listed *entry = shmnd_my_listed(qp, message);
+    struct shmnd_listed *entry = shmnd_own_backlog_entry(qp, message);
     struct shmnd_shared_extent *to = (struct shmnd_shared_extent *)(entry + 1);
     struct shmnd_extent x[SHMND_MAX_SGE];
     /* SYNC listed: acquire, pairs with release in shmnd_run_pull() */
@@ -135,7 +137,7 @@ static __attribute__((noinline, cold, unused)) bool shmnd_list_one(struct shmnd_
     if (w->state != SHMND_WQE_QUEUED || w->moved ||
         (state != SHMND_LISTED_NOT && state != SHMND_LISTED_DONE))
         return false;
-    int n = shmnd_list_extents(qp, pos, x);
+    int n = shmnd_backlog_extents(qp, pos, x);
     if (n < 0)
         return false;
     uint64_t flags = shmnd_tx_slot_flags(w->flags, true);
@@ -159,7 +161,8 @@ static __attribute__((noinline, cold, unused)) bool shmnd_list_one(struct shmnd_
 
 /* Lists what waits and is not listed yet: the request at `wq_next`, unless it is being carried
  * out, and the Sends behind it. Gives the flags of new listings, with SHMND_SLOT_ACK; 0: there is none. */
-static __attribute__((noinline, cold, unused)) uint8_t shmnd_list_rest(struct shmnd_qp *qp)
+static __attribute__((noinline, cold, unused)) uint8_t
+shmnd_backlog_add_waiting(struct shmnd_qp *qp)
 {
     uint8_t flags = 0;
     for (uint64_t pos = qp->wq_next; pos != qp->wq_tail; pos++) {
@@ -168,7 +171,7 @@ static __attribute__((noinline, cold, unused)) uint8_t shmnd_list_rest(struct sh
         if (w->type != SHMND_SEND)
             break;
         if (!w->listing && !running) {
-            if (!shmnd_list_one(qp, pos, qp->messages + (pos - qp->wq_next)))
+            if (!shmnd_backlog_add(qp, pos, qp->messages + (pos - qp->wq_next)))
                 break;
             flags |= shmnd_tx_slot_flags(w->flags, true);
         }
@@ -180,7 +183,7 @@ static __attribute__((noinline, cold, unused)) uint8_t shmnd_list_rest(struct sh
 }
 
 /* The Send at `wq_next` is the reader's: it is sent, and completes when it is taken. */
-static inline void shmnd_list_yield(struct shmnd_qp *qp, struct shmnd_wqe *w)
+static inline void shmnd_backlog_concede(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     w->recalled = qp->recalled;
     w->pulled = true;
@@ -189,16 +192,16 @@ static inline void shmnd_list_yield(struct shmnd_qp *qp, struct shmnd_wqe *w)
     qp->listed--;
     qp->wq_next++;
     if (w->flags & SHMND_OP_INVALIDATE)
-        qp->wq_unsure = qp->wq_next;
+        qp->wq_uncommitted = qp->wq_next;
     shmnd_count_sent(qp, w->length);
 }
 
 /* Its sender's alone, by a swap. */
-static inline bool shmnd_list_swap_back(struct shmnd_qp *qp, struct shmnd_wqe *w)
+static inline bool shmnd_backlog_swap_back(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     uint64_t word = w->listing;
     /* SYNC listed: compare-and-swap, pairs with the one in shmnd_rx_claim_listed() */
-    if (!shmnd_swap64(&shmnd_my_listed(qp, w->message)->word, &word,
+    if (!shmnd_swap64(&shmnd_own_backlog_entry(qp, w->message)->word, &word,
                       w->listing & ~(uint64_t)SHMND_LISTED_MASK))
         return false;
     SHMND_KILL_POINT("listing-taken-back");
@@ -208,60 +211,62 @@ static inline bool shmnd_list_swap_back(struct shmnd_qp *qp, struct shmnd_wqe *w
 }
 
 /* Takes the request at `wq_next` back, for its sender to carry out. False: the reader has it. */
-static inline bool shmnd_list_own(struct shmnd_qp *qp, struct shmnd_wqe *w)
+static inline bool shmnd_backlog_reclaim(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
-    if (!w->listing || shmnd_list_swap_back(qp, w))
+    if (!w->listing || shmnd_backlog_swap_back(qp, w))
         return true;
-    shmnd_list_yield(qp, w);
+    shmnd_backlog_concede(qp, w);
     return false;
 }
 
 /* Finds what the reader has taken. */
-static __attribute__((noinline, cold, unused)) void shmnd_list_look(struct shmnd_qp *qp)
+static __attribute__((noinline, cold, unused)) void shmnd_backlog_check(struct shmnd_qp *qp)
 {
     while (qp->wq_next != qp->wq_tail) {
         struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
         /* relaxed: what the reader did is known by `taken`, or by the word once more */
-        if (!w->listing || shmnd_relaxed64(&shmnd_my_listed(qp, w->message)->word) == w->listing)
+        if (!w->listing ||
+            shmnd_relaxed64(&shmnd_own_backlog_entry(qp, w->message)->word) == w->listing)
             break;
-        shmnd_list_yield(qp, w);
+        shmnd_backlog_concede(qp, w);
     }
 }
 
 /* Takes back all that the reader has not: from then on every request is the sender's alone, or
  * sent. */
-static __attribute__((noinline, cold, unused)) void shmnd_list_withdraw(struct shmnd_qp *qp)
+static __attribute__((noinline, cold, unused)) void shmnd_backlog_withdraw(struct shmnd_qp *qp)
 {
     if (!qp->listed)
         return;
     /* Newest first: what the reader takes meanwhile comes before all that is taken back. */
     for (uint64_t pos = qp->wq_listed; pos-- != qp->wq_next;) {
         struct shmnd_wqe *w = &qp->wqes[pos & qp->wq_mask];
-        if (w->listing && !shmnd_list_swap_back(qp, w))
+        if (w->listing && !shmnd_backlog_swap_back(qp, w))
             break;
     }
-    shmnd_list_look(qp);
+    shmnd_backlog_check(qp);
     qp->wq_listed = qp->wq_next;
-    shmnd_list_show(qp);
+    shmnd_backlog_publish_state(qp);
 }
 
 /* ---- a message that its reader copies --------------------------------------------------- */
 
 /* Its state, by the word of its listing. */
-static inline enum shmnd_listed_state shmnd_pulled_state(const struct shmnd_qp *qp,
-                                                         const struct shmnd_wqe *w)
+static inline enum shmnd_listed_state shmnd_pull_state(const struct shmnd_qp *qp,
+                                                       const struct shmnd_wqe *w)
 {
     /* SYNC listed: acquire, pairs with release in shmnd_run_pull() */
-    return shmnd_acquire64(&shmnd_my_listed(qp, w->message)->word) & SHMND_LISTED_MASK;
+    return shmnd_acquire64(&shmnd_own_backlog_entry(qp, w->message)->word) & SHMND_LISTED_MASK;
 }
 
 /* No piece of it is being read, and none will be. False: the reader is in the middle of one. */
-static inline bool shmnd_pulled_cut(struct shmnd_qp *qp, const struct shmnd_wqe *w)
+static inline bool shmnd_pull_cut(struct shmnd_qp *qp, const struct shmnd_wqe *w)
 {
     uint64_t number = w->listing & ~(uint64_t)SHMND_LISTED_MASK;
     uint64_t word = number | SHMND_LISTED_TAKEN;
     /* SYNC listed: compare-and-swap, pairs with the one in shmnd_run_pull() */
-    if (shmnd_swap64(&shmnd_my_listed(qp, w->message)->word, &word, number | SHMND_LISTED_CUT))
+    if (shmnd_swap64(&shmnd_own_backlog_entry(qp, w->message)->word, &word,
+                     number | SHMND_LISTED_CUT))
         return true;
     return word != (number | SHMND_LISTED_COPYING);
 }

@@ -16,7 +16,8 @@
 
 /* ---- the peer's posted receives ------------------------------------------------------ */
 
-static inline const struct shmnd_posted *shmnd_peer_posted(const struct shmnd_qp *qp, uint64_t idx)
+static inline const struct shmnd_posted *shmnd_peer_receive_entry(const struct shmnd_qp *qp,
+                                                                  uint64_t idx)
 {
     const struct shmnd_link_end *l = &qp->link;
     return (const struct shmnd_posted *)(l->their_posted +
@@ -25,10 +26,11 @@ static inline const struct shmnd_posted *shmnd_peer_posted(const struct shmnd_qp
 
 /* The receive with this number holds messages shorter than `*below_p`. False when
  * its entry holds another one: it was met, or is not posted yet. */
-static inline bool shmnd_peer_capacity(const struct shmnd_qp *qp, uint64_t idx, uint64_t *below_p)
+static inline bool shmnd_peer_receive_capacity(const struct shmnd_qp *qp, uint64_t idx,
+                                               uint64_t *below_p)
 {
     /* SYNC entry: acquire, pairs with the fence in shmnd_rx_write_entry() */
-    uint64_t word = shmnd_acquire64(&shmnd_peer_posted(qp, idx)->capacity);
+    uint64_t word = shmnd_acquire64(&shmnd_peer_receive_entry(qp, idx)->capacity);
     *below_p = (uint32_t)word;
     return (uint32_t)(word >> 32) == (uint32_t)(idx + 1);
 }
@@ -36,15 +38,15 @@ static inline bool shmnd_peer_capacity(const struct shmnd_qp *qp, uint64_t idx, 
 /* Looks again which receives are posted over there: receive numbers below
  * `qp->viewed`. Returns the revision the view belongs to; odd while the other
  * side flushes, and then grants nothing. */
-static inline uint64_t shmnd_tx_look(struct shmnd_qp *qp, uint64_t *cancelled_p)
+static inline uint64_t shmnd_tx_update_credit(struct shmnd_qp *qp, uint64_t *cancelled_p)
 {
     const struct shmnd_side *theirs = qp->link.theirs;
-    /* SYNC flush: acquire, pairs with release in shmnd_rx_reoffer(): an even revision comes
+    /* SYNC flush: acquire, pairs with release in shmnd_rx_readvertise(): an even revision comes
      * with its count. And with that in shmnd_flush_step(): whoever sees a new count sees
      * that `revision` has moved on. */
     uint64_t revision = shmnd_acquire64(&theirs->revision);
     uint64_t cancelled = shmnd_acquire64(&theirs->cancelled);
-    /* SYNC posted: acquire, pairs with release in shmnd_rx_publish() */
+    /* SYNC posted: acquire, pairs with release in shmnd_rx_advertise() */
     uint64_t posted = shmnd_acquire64(&theirs->posted);
     uint64_t met = qp->messages - qp->recalled;
     uint64_t first = met + cancelled; /* receive that the next message meets */
@@ -61,7 +63,7 @@ static inline uint64_t shmnd_tx_look(struct shmnd_qp *qp, uint64_t *cancelled_p)
     uint64_t least = qp->viewed > first ? qp->below : UINT64_MAX;
     for (uint64_t i = from; i < posted; i++) {
         uint64_t below;
-        if (shmnd_peer_capacity(qp, i, &below) && below < least)
+        if (shmnd_peer_receive_capacity(qp, i, &below) && below < least)
             least = below;
     }
     qp->viewed = posted;
@@ -74,25 +76,25 @@ static inline uint64_t shmnd_tx_look(struct shmnd_qp *qp, uint64_t *cancelled_p)
 
 /* Is a receive that holds `length` posted for message `message`, sent or the next?
  * `recalled` is how many before it met no receive. */
-static inline bool shmnd_tx_met(struct shmnd_qp *qp, uint64_t message, uint64_t recalled,
-                                uint64_t length)
+static inline bool shmnd_tx_has_receive(struct shmnd_qp *qp, uint64_t message, uint64_t recalled,
+                                        uint64_t length)
 {
     uint64_t cancelled, below;
-    if (qp->link.their_srq || (shmnd_tx_look(qp, &cancelled) & 1))
+    if (qp->link.their_srq || (shmnd_tx_update_credit(qp, &cancelled) & 1))
         return false;
     uint64_t index = message - recalled + cancelled;
-    return index < qp->viewed && shmnd_peer_capacity(qp, index, &below) && length < below;
+    return index < qp->viewed && shmnd_peer_receive_capacity(qp, index, &below) && length < below;
 }
 
 /* The same for the next message, without a look when the cached view suffices
  * (it says nothing about messages before the next). */
-static inline bool shmnd_tx_proven(struct shmnd_qp *qp, uint64_t length)
+static inline bool shmnd_tx_has_credit(struct shmnd_qp *qp, uint64_t length)
 {
     return (qp->messages < qp->credit && length < qp->below) ||
-           shmnd_tx_met(qp, qp->messages, qp->recalled, length);
+           shmnd_tx_has_receive(qp, qp->messages, qp->recalled, length);
 }
 
-static inline void shmnd_tx_want_credit(struct shmnd_qp *qp, bool want)
+static inline void shmnd_tx_set_wants_credit(struct shmnd_qp *qp, bool want)
 {
     if (shmnd_relaxed32(&qp->link.mine->wants_credit) == (uint32_t)want)
         return;
@@ -104,22 +106,22 @@ static inline void shmnd_tx_want_credit(struct shmnd_qp *qp, bool want)
 
 /* Can the receive that a message meets, sent or the next, be written from here?
  * Fills the job's target. 1 yes, 0 a segment is missing, -1 no. */
-static inline int shmnd_tx_aim(struct shmnd_qp *qp, uint64_t message, uint64_t recalled,
-                               uint64_t length, struct shmnd_job *job)
+static inline int shmnd_tx_resolve_receive(struct shmnd_qp *qp, uint64_t message, uint64_t recalled,
+                                           uint64_t length, struct shmnd_job *job)
 {
     uint64_t below, cancelled = qp->seen_cancelled, revision = qp->seen_revision;
     uint64_t index = message - recalled + cancelled;
     /* The view in hand serves as long as nothing was withdrawn; this spares the
      * line that the other side writes with every receive. */
     if (index >= qp->viewed || shmnd_relaxed64(&qp->link.theirs->revision) != revision) {
-        revision = shmnd_tx_look(qp, &cancelled);
+        revision = shmnd_tx_update_credit(qp, &cancelled);
         index = message - recalled + cancelled;
         if ((revision & 1) || index >= qp->viewed)
             return -1;
     }
-    const struct shmnd_posted *entry = shmnd_peer_posted(qp, index);
-    shmnd_prefetch(shmnd_peer_posted(qp, index + 1));
-    if (!shmnd_peer_capacity(qp, index, &below) || length >= below)
+    const struct shmnd_posted *entry = shmnd_peer_receive_entry(qp, index);
+    shmnd_prefetch(shmnd_peer_receive_entry(qp, index + 1));
+    if (!shmnd_peer_receive_capacity(qp, index, &below) || length >= below)
         return -1;
     uint64_t extents = shmnd_relaxed64(&entry->extents);
     if (extents == 0 || extents > qp->link.their_extents)
@@ -129,18 +131,18 @@ static inline int shmnd_tx_aim(struct shmnd_qp *qp, uint64_t message, uint64_t r
     shmnd_spans_clear(&all);
     for (uint64_t i = 0; i < extents; i++) {
         uint64_t place = shmnd_relaxed64(&x[i].place);
-        if (!shmnd_peer_takes_stores(qp->peer, (uint32_t)(place >> 32)))
+        if (!shmnd_peer_is_writable(qp->peer, (uint32_t)(place >> 32)))
             return -1;
-        int got = shmnd_peer_span(qp->peer, (uint32_t)(place >> 32), shmnd_relaxed64(&x[i].offset),
-                                  (uint32_t)place, &all);
+        int got = shmnd_peer_add_span(qp->peer, (uint32_t)(place >> 32),
+                                      shmnd_relaxed64(&x[i].offset), (uint32_t)place, &all);
         if (got <= 0)
             return got;
     }
     /* SYNC entry: fence, pairs with the fence in shmnd_rx_write_entry() */
     shmnd_loads_before();
-    if (!shmnd_peer_capacity(qp, index, &below) || all.total < length)
+    if (!shmnd_peer_receive_capacity(qp, index, &below) || all.total < length)
         return -1;
-    shmnd_spans_cut(&all, 0, length, &job->to);
+    shmnd_spans_slice(&all, 0, length, &job->to);
     job->revision = revision;
     job->index = index;
     job->unmapped = qp->peer->unmapped;

@@ -11,7 +11,7 @@
 
 #include "engine/polling.h"
 
-static inline uint64_t shmnd_total(const struct shmnd_sge *sges, uint32_t n)
+static inline uint64_t shmnd_sges_length(const struct shmnd_sge *sges, uint32_t n)
 {
     uint64_t total = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -34,22 +34,22 @@ static inline uint32_t shmnd_check_data(const struct shmnd_qp *qp, uint32_t n, u
 /* Is there no place for one more request, though a batch shows what it holds back? */
 static inline bool shmnd_requests_full(struct shmnd_qp *qp)
 {
-    if (qp->wq_tail - qp->wq_spent < qp->wq_depth)
+    if (qp->wq_tail - qp->wq_released < qp->wq_depth)
         return false;
-    if (qp->held && qp->wq_tail - qp->wq_head >= qp->wq_depth) {
-        shmnd_batch_show(qp);
+    if (qp->deferred && qp->wq_tail - qp->wq_head >= qp->wq_depth) {
+        shmnd_batch_publish(qp);
         shmnd_tx_retire(qp);
     }
-    return qp->wq_tail - qp->wq_spent >= qp->wq_depth;
+    return qp->wq_tail - qp->wq_released >= qp->wq_depth;
 }
 
 static inline uint32_t shmnd_check_connected(struct shmnd_qp *qp)
 {
     if (qp->state == SHMND_QP_ATTACHED)
-        shmnd_qp_look(qp);
+        shmnd_qp_check_peer(qp);
     if (qp->state != SHMND_QP_CONNECTED && qp->state != SHMND_QP_DOWN)
         return SHMND_CONNECTION_INVALID;
-    if (shmnd_requests_full(qp) || !shmnd_cq_admits(qp->initiator_cq))
+    if (shmnd_requests_full(qp) || !shmnd_cq_can_post(qp->initiator_cq))
         return SHMND_NO_MORE_ENTRIES;
     /* On a dead connection requests complete as they are posted, so only the
      * completion queue bounds them. */
@@ -82,7 +82,7 @@ static inline struct shmnd_wqe *shmnd_enqueue(struct shmnd_qp *qp, void *context
     if (qp->state == SHMND_QP_DOWN && !qp->going_down) {
         w->status = SHMND_CANCELED;
         shmnd_tx_complete(qp, w);
-        shmnd_tx_pass(qp);
+        shmnd_tx_pop_request(qp);
         qp->wq_next = qp->wq_tail;
     } else {
         shmnd_qp_activate(qp);
@@ -92,8 +92,8 @@ static inline struct shmnd_wqe *shmnd_enqueue(struct shmnd_qp *qp, void *context
 }
 
 /* Can a Send go into the ring as it is, to a receive that is posted? */
-static inline bool shmnd_send_fits(struct shmnd_qp *qp, const struct shmnd_sge *sges, uint32_t n,
-                                   uint32_t length, uint32_t flags)
+static inline bool shmnd_send_can_be_immediate(struct shmnd_qp *qp, const struct shmnd_sge *sges,
+                                               uint32_t n, uint32_t length, uint32_t flags)
 {
     if (qp->state != SHMND_QP_CONNECTED || length >= SHMND_PLACE_MIN || qp->link.their_srq)
         return false;
@@ -101,20 +101,20 @@ static inline bool shmnd_send_fits(struct shmnd_qp *qp, const struct shmnd_sge *
         for (uint32_t i = 0; i < n; i++)
             if (!shmnd_sge_region(qp->registry, &sges[i], 0))
                 return false;
-    return shmnd_tx_fits(qp, length) && shmnd_tx_proven(qp, length);
+    return shmnd_tx_ring_fits(qp, length) && shmnd_tx_has_credit(qp, length);
 }
 
 /* Queues a Send that is in the ring already, and proven, so that it is not taken back: it completes
  * later. */
-static inline void shmnd_queue_sent(struct shmnd_qp *qp, void *context, uint32_t length,
-                                    uint32_t flags)
+static inline void shmnd_enqueue_sent(struct shmnd_qp *qp, void *context, uint32_t length,
+                                      uint32_t flags)
 {
     qp->wqes[qp->wq_tail++ & qp->wq_mask] = (struct shmnd_wqe){.context = context,
                                                                .message = qp->messages - 1,
                                                                .length = length,
                                                                .type = SHMND_SEND,
                                                                .flags = (uint8_t)flags,
-                                                               .proven = true,
+                                                               .has_receive = true,
                                                                .state = SHMND_WQE_SENT};
     qp->wq_next = qp->wq_tail;
     shmnd_count_requests(qp);
@@ -122,11 +122,12 @@ static inline void shmnd_queue_sent(struct shmnd_qp *qp, void *context, uint32_t
 }
 
 /* A Send that fits, with nothing before it: done when this returns. False: go the long way. */
-static inline bool shmnd_send_now(struct shmnd_qp *qp, void *context, const struct shmnd_sge *sges,
-                                  uint32_t n, uint32_t length, uint32_t flags, bool *kept_p)
+static inline bool shmnd_send_immediate(struct shmnd_qp *qp, void *context,
+                                        const struct shmnd_sge *sges, uint32_t n, uint32_t length,
+                                        uint32_t flags, bool *kept_p)
 {
     if (qp->wq_head != qp->wq_tail || !shmnd_cq_has_room(qp->initiator_cq) ||
-        !shmnd_send_fits(qp, sges, n, length, flags))
+        !shmnd_send_can_be_immediate(qp, sges, n, length, flags))
         return false;
     shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0, false);
     shmnd_notify_receiver(qp, flags & SHMND_OP_SOLICIT);
@@ -134,23 +135,24 @@ static inline bool shmnd_send_now(struct shmnd_qp *qp, void *context, const stru
     bool closed_upon = shmnd_relaxed32(&qp->link.theirs->closing);
     *kept_p = closed_upon || !(flags & SHMND_OP_SILENT_SUCCESS);
     if (closed_upon)
-        shmnd_queue_sent(qp, context, length, flags); /* taken or not; `taken` will tell */
+        shmnd_enqueue_sent(qp, context, length, flags); /* taken or not; `taken` will tell */
     else if (*kept_p)
-        shmnd_tx_tell(qp, context, SHMND_SEND, SHMND_SUCCESS, length);
+        shmnd_tx_push_completion(qp, context, SHMND_SEND, SHMND_SUCCESS, length);
     return true;
 }
 
 /* The same within a batch: written and not shown, so it completes later. Nothing that
  * is not issued stands before it. */
-static inline bool shmnd_send_held(struct shmnd_qp *qp, void *context, const struct shmnd_sge *sges,
-                                   uint32_t n, uint32_t length, uint32_t flags)
+static inline bool shmnd_send_deferred(struct shmnd_qp *qp, void *context,
+                                       const struct shmnd_sge *sges, uint32_t n, uint32_t length,
+                                       uint32_t flags)
 {
-    if (qp->wq_next != qp->wq_tail || qp->wq_unsure > qp->wq_head || qp->tx_busy ||
-        shmnd_tx_is_broken(qp) || !shmnd_send_fits(qp, sges, n, length, flags))
+    if (qp->wq_next != qp->wq_tail || qp->wq_uncommitted > qp->wq_head || qp->tx_busy ||
+        shmnd_tx_is_broken(qp) || !shmnd_send_can_be_immediate(qp, sges, n, length, flags))
         return false;
     shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0, true);
     shmnd_count_sent(qp, length);
-    shmnd_queue_sent(qp, context, length, flags);
+    shmnd_enqueue_sent(qp, context, length, flags);
     return true;
 }
 
@@ -161,16 +163,16 @@ static inline uint32_t shmnd_post_send(struct shmnd_qp *qp, void *context,
     *kept_p = false;
     if (flags & ~(uint32_t)SHMND_SEND_FLAGS)
         return SHMND_INVALID_PARAMETER_4;
-    uint64_t total = shmnd_total(sges, n);
+    uint64_t total = shmnd_sges_length(sges, n);
     uint32_t status = shmnd_check_data(qp, n, qp->wq_stride, total, flags);
     if (status == SHMND_SUCCESS)
         status = shmnd_check_connected(qp);
     if (status != SHMND_SUCCESS)
         return status;
-    if (!qp->batch && shmnd_send_now(qp, context, sges, n, (uint32_t)total, flags, kept_p))
+    if (!qp->batch && shmnd_send_immediate(qp, context, sges, n, (uint32_t)total, flags, kept_p))
         return SHMND_SUCCESS;
     *kept_p = true;
-    if (qp->batch && shmnd_send_held(qp, context, sges, n, (uint32_t)total, flags))
+    if (qp->batch && shmnd_send_deferred(qp, context, sges, n, (uint32_t)total, flags))
         return SHMND_SUCCESS;
     shmnd_enqueue(qp, context, SHMND_SEND, sges, n, total, flags);
     return SHMND_SUCCESS;
@@ -181,9 +183,9 @@ static inline uint32_t shmnd_post_send(struct shmnd_qp *qp, void *context,
 static inline void shmnd_batch_submit(struct shmnd_qp *qp)
 {
     qp->batch = false;
-    shmnd_batch_show(qp);
+    shmnd_batch_publish(qp);
     shmnd_tx_retire(qp);
-    if (!shmnd_qp_wants_polls(qp)) {
+    if (!shmnd_qp_needs_polls(qp)) {
         shmnd_cq_deactivate(qp->receive_cq, qp);
         shmnd_cq_deactivate(qp->initiator_cq, qp);
     }
@@ -195,7 +197,7 @@ static inline uint32_t shmnd_post_send_invalidate(struct shmnd_qp *qp, void *con
                                                   const struct shmnd_sge *sges, uint32_t n,
                                                   uint32_t token, uint32_t flags)
 {
-    uint64_t total = shmnd_total(sges, n);
+    uint64_t total = shmnd_sges_length(sges, n);
     uint32_t status = shmnd_check_data(qp, n, qp->wq_stride, total, flags);
     if (status == SHMND_SUCCESS)
         status = shmnd_check_connected(qp);
@@ -208,15 +210,15 @@ static inline uint32_t shmnd_post_send_invalidate(struct shmnd_qp *qp, void *con
 
 /* A short Read or Write with nothing before it: done when this returns. False: go
  * the long way, which also finds out what is wrong. */
-static inline bool shmnd_rdma_now(struct shmnd_qp *qp, struct shmnd_wqe *w,
-                                  const struct shmnd_sge *sges, bool *kept_p)
+static inline bool shmnd_rdma_immediate(struct shmnd_qp *qp, struct shmnd_wqe *w,
+                                        const struct shmnd_sge *sges, bool *kept_p)
 {
     struct shmnd_job *job = &qp->tx_job;
     if (qp->wq_head != qp->wq_tail || qp->state != SHMND_QP_CONNECTED || qp->tx_busy ||
         w->length > SHMND_SHORT_COPY || (w->flags & SHMND_OP_INLINE) ||
         !shmnd_cq_has_room(qp->initiator_cq))
         return false;
-    if (shmnd_tx_aim_rdma(qp, w, sges, NULL, job) != SHMND_SUCCESS)
+    if (shmnd_tx_resolve_rdma(qp, w, sges, NULL, job) != SHMND_SUCCESS)
         return false;
     bool here = !job->to.remote && !job->from.remote;
     bool done = job->kind == SHMND_JOB_NONE || (here && shmnd_run_rdma(qp, job) == SHMND_SUCCESS);
@@ -237,7 +239,7 @@ static inline uint32_t shmnd_post_rdma(struct shmnd_qp *qp, void *context, uint8
     *kept_p = false;
     if (flags & ~(uint32_t)(type == SHMND_READ ? SHMND_READ_FLAGS : SHMND_WRITE_FLAGS))
         return SHMND_INVALID_PARAMETER_6;
-    uint64_t total = shmnd_total(sges, n);
+    uint64_t total = shmnd_sges_length(sges, n);
     uint32_t most =
         type == SHMND_READ && qp->max_read_sge < qp->wq_stride ? qp->max_read_sge : qp->wq_stride;
     uint32_t status = shmnd_check_data(qp, n, most, total, flags);
@@ -252,7 +254,7 @@ static inline uint32_t shmnd_post_rdma(struct shmnd_qp *qp, void *context, uint8
                             .sges = (uint16_t)n,
                             .type = type,
                             .flags = (uint8_t)flags};
-    if (shmnd_rdma_now(qp, &now, sges, kept_p))
+    if (shmnd_rdma_immediate(qp, &now, sges, kept_p))
         return SHMND_SUCCESS;
     *kept_p = true;
     struct shmnd_wqe *w = shmnd_enqueue(qp, context, type, sges, n, total, flags);
@@ -281,7 +283,7 @@ static inline uint32_t shmnd_check_receive(const struct shmnd_qp *qp,
 {
     if (n > r->stride)
         return SHMND_DATA_OVERRUN;
-    if (shmnd_total(sges, n) > qp->max_transfer)
+    if (shmnd_sges_length(sges, n) > qp->max_transfer)
         return SHMND_BUFFER_OVERFLOW;
     if (qp->state == SHMND_QP_CLOSED)
         return SHMND_CONNECTION_INVALID;
@@ -293,7 +295,8 @@ static inline uint32_t shmnd_check_receive(const struct shmnd_qp *qp,
 static inline void shmnd_receives_add(struct shmnd_receives *r, void *context,
                                       const struct shmnd_sge *sges, uint32_t n)
 {
-    r->entries[r->posted & r->mask] = (struct shmnd_rqe){context, shmnd_total(sges, n), n, false};
+    r->entries[r->posted & r->mask] =
+        (struct shmnd_rqe){context, shmnd_sges_length(sges, n), n, false};
     struct shmnd_sge *to = shmnd_rqe_sges(r, r->posted);
     for (uint32_t i = 0; i < n; i++)
         to[i] = sges[i];
@@ -308,7 +311,7 @@ static inline uint32_t shmnd_post_receive(struct shmnd_qp *qp, void *context,
         return status;
     bool down = qp->state == SHMND_QP_DOWN && !qp->going_down;
     /* What was flushed lies in the queue until its owner takes it. */
-    if (!(down ? shmnd_cq_has_room(qp->receive_cq) : shmnd_cq_admits(qp->receive_cq)))
+    if (!(down ? shmnd_cq_has_room(qp->receive_cq) : shmnd_cq_can_post(qp->receive_cq)))
         return SHMND_NO_MORE_ENTRIES;
     shmnd_receives_add(&qp->own, context, sges, n);
     shmnd_count_posted(qp);
@@ -317,11 +320,11 @@ static inline uint32_t shmnd_post_receive(struct shmnd_qp *qp, void *context,
     } else if (qp->link.mine && !qp->rx_fault && !qp->going_down) {
         if (qp->batch) {
             shmnd_rx_write_entry(qp, qp->own.posted - 1);
-            qp->held_receives = true;
+            qp->deferred_receives = true;
             shmnd_qp_activate(qp);
             return SHMND_SUCCESS;
         }
-        shmnd_rx_publish(qp, qp->own.posted - 1);
+        shmnd_rx_advertise(qp, qp->own.posted - 1);
         shmnd_notify_waiting_sender(qp);
     }
     return SHMND_SUCCESS;

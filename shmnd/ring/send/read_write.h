@@ -27,9 +27,9 @@ static inline const struct shmnd_grant *shmnd_peer_grant(const struct shmnd_qp *
 
 /* Checks both ends of a Read or Write and prepares its copy. A status,
  * SHMND_PENDING for "map a segment first". */
-static inline uint32_t shmnd_tx_aim_rdma(struct shmnd_qp *qp, const struct shmnd_wqe *w,
-                                         const struct shmnd_sge *sges, const uint8_t *inlined,
-                                         struct shmnd_job *job)
+static inline uint32_t shmnd_tx_resolve_rdma(struct shmnd_qp *qp, const struct shmnd_wqe *w,
+                                             const struct shmnd_sge *sges, const uint8_t *inlined,
+                                             struct shmnd_job *job)
 {
     bool reading = w->type == SHMND_READ;
     struct shmnd_spans *local = reading ? &job->to : &job->from;
@@ -51,13 +51,13 @@ static inline uint32_t shmnd_tx_aim_rdma(struct shmnd_qp *qp, const struct shmnd
         return SHMND_PENDING;
     struct shmnd_target target;
     uint32_t right = reading ? SHMND_ALLOW_READ : SHMND_ALLOW_WRITE;
-    if (!shmnd_grant_read(grant, w->remote_token, right, w->remote_address, w->length,
-                          qp->link.connection, &target))
+    if (!shmnd_grant_check(grant, w->remote_token, right, w->remote_address, w->length,
+                           qp->link.connection, &target))
         return qp->target_fault;
-    if (!reading && !shmnd_peer_takes_stores(qp->peer, target.segment))
+    if (!reading && !shmnd_peer_is_writable(qp->peer, target.segment))
         return qp->target_fault;
     shmnd_spans_clear(remote);
-    int got = shmnd_peer_span(qp->peer, target.segment, target.offset, w->length, remote);
+    int got = shmnd_peer_add_span(qp->peer, target.segment, target.offset, w->length, remote);
     if (got <= 0)
         return got == 0 ? SHMND_PENDING : qp->target_fault;
     job->kind = SHMND_JOB_RDMA;
@@ -79,7 +79,7 @@ static inline uint32_t shmnd_run_rdma(struct shmnd_qp *qp, struct shmnd_job *job
         shmnd_hazard_leave(&qp->link.mine->hazard);
         return SHMND_CANCELED;
     }
-    uint32_t status = shmnd_move_piece(qp->peer, job);
+    uint32_t status = shmnd_copy_piece(qp->peer, job);
     SHMND_KILL_POINT("rdma-moved");
     shmnd_hazard_leave(&qp->link.mine->hazard);
     return status;
@@ -89,7 +89,7 @@ static inline enum shmnd_progress shmnd_tx_issue_rdma(struct shmnd_qp *qp, struc
 {
     const uint8_t *inlined = w->flags & SHMND_OP_INLINE ? shmnd_wqe_inline(qp, qp->wq_next) : NULL;
     uint32_t status =
-        shmnd_tx_aim_rdma(qp, w, shmnd_wqe_sges(qp, qp->wq_next), inlined, &qp->tx_job);
+        shmnd_tx_resolve_rdma(qp, w, shmnd_wqe_sges(qp, qp->wq_next), inlined, &qp->tx_job);
     if (status == SHMND_PENDING)
         return SHMND_NEEDS_MAP;
     if (status == SHMND_SUCCESS && qp->tx_job.kind != SHMND_JOB_NONE) {

@@ -16,8 +16,8 @@
 /* ---- completing ---------------------------------------------------------------------- */
 
 /* A request has ended: its completion. */
-static inline void shmnd_tx_tell(struct shmnd_qp *qp, void *context, uint8_t type, uint32_t status,
-                                 uint32_t bytes)
+static inline void shmnd_tx_push_completion(struct shmnd_qp *qp, void *context, uint8_t type,
+                                            uint32_t status, uint32_t bytes)
 {
     struct shmnd_cqe e = {context, qp->context, status, bytes, type, 0};
     shmnd_cq_push(qp->initiator_cq, &e);
@@ -27,7 +27,7 @@ static inline void shmnd_tx_tell(struct shmnd_qp *qp, void *context, uint8_t typ
 static inline void shmnd_tx_complete(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     uint32_t bytes = 0;
-    if (w->told)
+    if (w->reported)
         return;
     if (w->status == SHMND_SUCCESS) {
         if (w->flags & SHMND_OP_SILENT_SUCCESS)
@@ -36,40 +36,40 @@ static inline void shmnd_tx_complete(struct shmnd_qp *qp, struct shmnd_wqe *w)
     } else {
         shmnd_count_failure(qp, w->status);
     }
-    shmnd_tx_tell(qp, w->context, w->type, w->status, bytes);
+    shmnd_tx_push_completion(qp, w->context, w->type, w->status, bytes);
     w->context = NULL;
 }
 
 /* The oldest request has ended. The context of a silent success is given back by the owner,
  * soon and outside of the engine: the end of an object may run any code. */
-static inline void shmnd_tx_pass(struct shmnd_qp *qp)
+static inline void shmnd_tx_pop_request(struct shmnd_qp *qp)
 {
     struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
-    if (!w->context && qp->wq_spent == qp->wq_head) {
-        qp->wq_spent++;
-    } else if (!qp->is_spent) {
-        qp->is_spent = true;
-        qp->next_spent = qp->registry->spent;
-        qp->registry->spent = qp;
+    if (!w->context && qp->wq_released == qp->wq_head) {
+        qp->wq_released++;
+    } else if (!qp->has_unreleased) {
+        qp->has_unreleased = true;
+        qp->next_unreleased = qp->registry->unreleased;
+        qp->registry->unreleased = qp;
     }
     qp->wq_head++;
 }
 
 /* A context that is to be given back; NULL: there is none. The caller may come back here
  * while it gives one back. */
-static inline void *shmnd_take_spent(struct shmnd_registry *registry)
+static inline void *shmnd_pop_unreleased_context(struct shmnd_registry *registry)
 {
     struct shmnd_qp *qp;
-    while ((qp = registry->spent) != NULL) {
-        while (qp->wq_spent != qp->wq_head) {
-            struct shmnd_wqe *w = &qp->wqes[qp->wq_spent++ & qp->wq_mask];
+    while ((qp = registry->unreleased) != NULL) {
+        while (qp->wq_released != qp->wq_head) {
+            struct shmnd_wqe *w = &qp->wqes[qp->wq_released++ & qp->wq_mask];
             void *context = w->context;
             w->context = NULL;
             if (context)
                 return context;
         }
-        registry->spent = qp->next_spent;
-        qp->is_spent = false;
+        registry->unreleased = qp->next_unreleased;
+        qp->has_unreleased = false;
     }
     return NULL;
 }
@@ -84,7 +84,7 @@ static inline bool shmnd_tx_is_silent(const struct shmnd_wqe *w)
 /* Has the Send at `w` come to its end? */
 static inline bool shmnd_tx_send_finished(struct shmnd_qp *qp, struct shmnd_wqe *w, uint64_t taken)
 {
-    if (w->message < taken || w->sure)
+    if (w->message < taken || w->committed)
         return true;
     /* One that invalidates has not ended before the window has: what is issued behind it
      * finds it gone, and a token that names no window fails at its sender. One that was
@@ -92,8 +92,9 @@ static inline bool shmnd_tx_send_finished(struct shmnd_qp *qp, struct shmnd_wqe 
     if ((w->flags & SHMND_OP_INVALIDATE) || w->pulled || shmnd_relaxed32(&qp->link.theirs->closing))
         return false;
     if (!w->large) {
-        w->proven = w->proven || shmnd_tx_met(qp, w->message, w->recalled, w->length);
-        return w->proven;
+        w->has_receive =
+            w->has_receive || shmnd_tx_has_receive(qp, w->message, w->recalled, w->length);
+        return w->has_receive;
     }
     struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
     return w->moved == 0 && shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
@@ -102,14 +103,14 @@ static inline bool shmnd_tx_send_finished(struct shmnd_qp *qp, struct shmnd_wqe 
 /* A message that another thread is placing is shown before that thread has the lock back:
  * it may have been taken, and answered, by now. Its Send is told then, and stays in the
  * queue until the thread comes. Whether the peer took it or lies, it is told once. */
-static inline void shmnd_tx_tell_placed(struct shmnd_qp *qp)
+static inline void shmnd_tx_complete_placed(struct shmnd_qp *qp)
 {
     struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
-    /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
-    if (w->told || shmnd_acquire64(&qp->link.theirs->taken) <= qp->messages)
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_acknowledge() */
+    if (w->reported || shmnd_acquire64(&qp->link.theirs->taken) <= qp->messages)
         return;
     shmnd_tx_complete(qp, w);
-    w->told = true;
+    w->reported = true;
 }
 
 /* Completes what is finished, oldest first, in order, until the queue holds `most`. Silent
@@ -118,10 +119,10 @@ static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
 {
     if (qp->wq_head == qp->wq_tail || !qp->link.theirs)
         return;
-    /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_acknowledge() */
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
     if (qp->listed)
-        shmnd_list_look(qp);
+        shmnd_backlog_check(qp);
     if (taken > qp->messages)
         taken = qp->messages; /* more than was sent: a lie that helps nobody */
     while (qp->wq_head != qp->wq_next) {
@@ -129,7 +130,7 @@ static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
         if (shmnd_cq_count(qp->initiator_cq) >= most && !shmnd_tx_is_silent(w))
             break;
         if (w->state == SHMND_WQE_SENT) {
-            if (qp->held && w->message >= qp->held_message)
+            if (qp->deferred && w->message >= qp->deferred_message)
                 break;
             if (!shmnd_tx_send_finished(qp, w, taken))
                 break;
@@ -139,19 +140,19 @@ static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
         if (w->state != SHMND_WQE_DONE)
             break;
         if (w->status != SHMND_SUCCESS && w->status != SHMND_CANCELED) {
-            shmnd_qp_go_down(qp, SHMND_LINK_FAULT, w->status);
+            shmnd_qp_begin_teardown(qp, SHMND_LINK_FAULT, w->status);
             return;
         }
         shmnd_tx_complete(qp, w);
         shmnd_count_waiting(qp, w, 0);
-        shmnd_tx_pass(qp);
+        shmnd_tx_pop_request(qp);
         shmnd_count_requests(qp);
     }
     if (qp->tx_started && qp->tx_job.kind == SHMND_JOB_PLACE && qp->wq_head == qp->wq_next &&
         shmnd_cq_count(qp->initiator_cq) < most)
-        shmnd_tx_tell_placed(qp);
+        shmnd_tx_complete_placed(qp);
     if (qp->wq_head == qp->wq_tail)
-        shmnd_tx_want_credit(qp, false);
+        shmnd_tx_set_wants_credit(qp, false);
 }
 
 static inline void shmnd_tx_retire(struct shmnd_qp *qp)
@@ -168,13 +169,13 @@ static inline void shmnd_tx_fail(struct shmnd_wqe *w, uint32_t status)
 /* May the next request to issue be sure of its end, when its receive is known? Not behind a
  * Send that invalidates, which can be taken back until it is taken: what follows that one
  * completes later anyway, and goes back with it. */
-static inline bool shmnd_tx_may_be_sure(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
+static inline bool shmnd_tx_may_commit(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
 {
-    return !(w->flags & SHMND_OP_INVALIDATE) && qp->wq_unsure <= qp->wq_head;
+    return !(w->flags & SHMND_OP_INVALIDATE) && qp->wq_uncommitted <= qp->wq_head;
 }
 
 /* The request gets the next message's number and place. */
-static inline void shmnd_tx_number(const struct shmnd_qp *qp, struct shmnd_wqe *w)
+static inline void shmnd_tx_assign_message(const struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     w->message = qp->messages;
     w->recalled = qp->recalled;
@@ -186,7 +187,7 @@ static inline void shmnd_tx_number(const struct shmnd_qp *qp, struct shmnd_wqe *
  * earlier ones, so that what stays keeps its number of receives. */
 static inline bool shmnd_tx_recall(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
-    if (w->state != SHMND_WQE_SENT || w->proven || w->moved || w->pulled)
+    if (w->state != SHMND_WQE_SENT || w->has_receive || w->moved || w->pulled)
         return false;
     if (!shmnd_slots_recall(&qp->out, w->slot_pos))
         return false;

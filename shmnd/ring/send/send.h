@@ -30,12 +30,12 @@
 /* ---- through the ring ---------------------------------------------------------------- */
 
 /* Begins the next message, with `token` before its payload when `flags` say so. */
-static inline struct shmnd_slots_fill shmnd_tx_begin(struct shmnd_qp *qp, uint8_t flags,
-                                                     uint32_t token)
+static inline struct shmnd_write_cursor shmnd_tx_write_begin(struct shmnd_qp *qp, uint8_t flags,
+                                                             uint32_t token)
 {
-    struct shmnd_slots_fill fill = shmnd_slots_begin(&qp->out);
+    struct shmnd_write_cursor fill = shmnd_slots_write_begin(&qp->out);
     if (flags & SHMND_SLOT_INVALIDATE)
-        shmnd_slots_add(&fill, &token, sizeof token);
+        shmnd_slots_write(&fill, &token, sizeof token);
     return fill;
 }
 
@@ -44,30 +44,30 @@ static inline void shmnd_tx_write_eager(struct shmnd_qp *qp, const struct shmnd_
                                         uint32_t n, const uint8_t *inlined, uint32_t length,
                                         uint8_t flags, uint32_t token, bool hold)
 {
-    struct shmnd_slots_fill fill = shmnd_tx_begin(qp, flags, token);
+    struct shmnd_write_cursor fill = shmnd_tx_write_begin(qp, flags, token);
     if (inlined) {
-        shmnd_slots_add(&fill, inlined, length);
+        shmnd_slots_write(&fill, inlined, length);
     } else {
         for (uint32_t i = 0; i < n; i++)
             if (sges[i].length)
-                shmnd_slots_add(&fill, (const void *)(uintptr_t)sges[i].address, sges[i].length);
+                shmnd_slots_write(&fill, (const void *)(uintptr_t)sges[i].address, sges[i].length);
     }
     uint32_t slots = shmnd_slots_for(shmnd_slots_prefix(flags) + length);
     if (hold)
-        shmnd_slots_hold(&qp->out, length, SHMND_KIND_EAGER, flags, slots,
-                         !shmnd_batch_hold(qp, flags & SHMND_SLOT_SOLICITED));
+        shmnd_slots_defer(&qp->out, length, SHMND_KIND_EAGER, flags, slots,
+                          !shmnd_batch_defer(qp, flags & SHMND_SLOT_SOLICITED));
     else
         shmnd_slots_publish(&qp->out, length, SHMND_KIND_EAGER, flags, slots);
     qp->messages++;
 }
 
-static inline void shmnd_tx_sent(struct shmnd_qp *qp, struct shmnd_wqe *w, bool large)
+static inline void shmnd_tx_mark_sent(struct shmnd_qp *qp, struct shmnd_wqe *w, bool large)
 {
     w->state = SHMND_WQE_SENT;
     w->large = large;
     qp->wq_next++;
     if (w->flags & SHMND_OP_INVALIDATE)
-        qp->wq_unsure = qp->wq_next;
+        qp->wq_uncommitted = qp->wq_next;
 }
 
 /* Its payload lies in `sges`, or at `bytes`, and the ring has room. */
@@ -78,16 +78,17 @@ static __attribute__((noinline, unused)) void shmnd_tx_issue_eager(struct shmnd_
 {
     uint32_t length = (uint32_t)w->length;
     uint8_t flags = shmnd_tx_slot_flags(w->flags, false);
-    w->proven = shmnd_tx_may_be_sure(qp, w) && shmnd_tx_proven(qp, length);
-    shmnd_tx_number(qp, w);
+    w->has_receive = shmnd_tx_may_commit(qp, w) && shmnd_tx_has_credit(qp, length);
+    shmnd_tx_assign_message(qp, w);
     shmnd_tx_write_eager(qp, sges, w->sges, bytes, length,
-                         w->proven ? flags : flags | SHMND_SLOT_ACK, w->remote_token, qp->batch);
+                         w->has_receive ? flags : flags | SHMND_SLOT_ACK, w->remote_token,
+                         qp->batch);
     if (!qp->batch)
         shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
     shmnd_count_sent(qp, length);
     /* SYNC closing: the fence in shmnd_notify_receiver() pairs with the closer's */
-    w->sure = w->proven && !qp->batch && !shmnd_relaxed32(&qp->link.theirs->closing);
-    shmnd_tx_sent(qp, w, false);
+    w->committed = w->has_receive && !qp->batch && !shmnd_relaxed32(&qp->link.theirs->closing);
+    shmnd_tx_mark_sent(qp, w, false);
 }
 
 /* The same from memory that its owner may have cut short: by way of a copy. Not inlined, since its
@@ -96,7 +97,7 @@ static __attribute__((noinline, unused)) void shmnd_tx_issue_staged(struct shmnd
                                                                     struct shmnd_wqe *w)
 {
     uint8_t staged[SHMND_EAGER_LONGEST];
-    uint32_t status = shmnd_stage(qp->peer, &qp->tx_job.from, staged, false);
+    uint32_t status = shmnd_copy_staged(qp->peer, &qp->tx_job.from, staged, false);
     if (status == SHMND_SUCCESS) {
         shmnd_tx_issue_eager(qp, w, NULL, staged);
         return;
@@ -117,13 +118,13 @@ shmnd_tx_issue_parts(struct shmnd_qp *qp, struct shmnd_wqe *w, const struct shmn
         bool last = left <= most;
         uint8_t part_flags = last ? flags | SHMND_SLOT_LAST : flags & ~SHMND_SLOT_INVALIDATE;
         uint32_t slots = shmnd_slots_for(shmnd_slots_prefix(part_flags) + n);
-        if (!shmnd_slots_room(&qp->out, slots))
+        if (!shmnd_slots_have_room(&qp->out, slots))
             return SHMND_IDLE;
         struct shmnd_spans part;
-        shmnd_spans_cut(source, w->moved, n, &part);
+        shmnd_spans_slice(source, w->moved, n, &part);
         uint8_t staged[SHMND_EAGER_MAX];
         if (part.remote) {
-            uint32_t status = shmnd_stage(qp->peer, &part, staged, false);
+            uint32_t status = shmnd_copy_staged(qp->peer, &part, staged, false);
             if (status != SHMND_SUCCESS) {
                 shmnd_tx_fail(w, status);
                 qp->wq_next++;
@@ -132,10 +133,10 @@ shmnd_tx_issue_parts(struct shmnd_qp *qp, struct shmnd_wqe *w, const struct shmn
             shmnd_spans_clear(&part);
             shmnd_spans_add(&part, (uint64_t)(uintptr_t)staged, n);
         }
-        struct shmnd_slots_fill fill = shmnd_tx_begin(qp, part_flags, w->remote_token);
+        struct shmnd_write_cursor fill = shmnd_tx_write_begin(qp, part_flags, w->remote_token);
         for (uint32_t i = 0; i < part.count; i++)
-            shmnd_slots_add(&fill, (const void *)(uintptr_t)part.v[i].at,
-                            (uint32_t)part.v[i].length);
+            shmnd_slots_write(&fill, (const void *)(uintptr_t)part.v[i].at,
+                              (uint32_t)part.v[i].length);
         w->moved += n;
         w->slot_pos = qp->out.write_pos;
         shmnd_slots_publish(&qp->out, n, SHMND_KIND_PART, part_flags, slots);
@@ -145,7 +146,7 @@ shmnd_tx_issue_parts(struct shmnd_qp *qp, struct shmnd_wqe *w, const struct shmn
     w->message = qp->messages++;
     w->recalled = qp->recalled;
     shmnd_count_sent(qp, w->length);
-    shmnd_tx_sent(qp, w, true);
+    shmnd_tx_mark_sent(qp, w, true);
     return SHMND_IDLE;
 }
 
@@ -161,27 +162,27 @@ static inline void shmnd_tx_write_large(struct shmnd_qp *qp, const struct shmnd_
     uint32_t head[2] = {n, w->share};
     uint8_t flags = shmnd_tx_slot_flags(w->flags, true);
     uint32_t payload = (uint32_t)sizeof head + n * (uint32_t)sizeof x[0];
-    struct shmnd_slots_fill fill = shmnd_tx_begin(qp, flags, w->remote_token);
-    shmnd_slots_add(&fill, head, sizeof head);
-    shmnd_slots_add(&fill, x, n * (uint32_t)sizeof x[0]);
+    struct shmnd_write_cursor fill = shmnd_tx_write_begin(qp, flags, w->remote_token);
+    shmnd_slots_write(&fill, head, sizeof head);
+    shmnd_slots_write(&fill, x, n * (uint32_t)sizeof x[0]);
     shmnd_slots_publish(&qp->out, (uint32_t)w->length, SHMND_KIND_LARGE, flags,
                         shmnd_slots_for(shmnd_slots_prefix(flags) + payload));
 }
 
-static inline void shmnd_tx_announce(struct shmnd_qp *qp, struct shmnd_wqe *w,
-                                     const struct shmnd_sge *sges, struct shmnd_share *share)
+static inline void shmnd_tx_advertise_large(struct shmnd_qp *qp, struct shmnd_wqe *w,
+                                            const struct shmnd_sge *sges, struct shmnd_share *share)
 {
     qp->tx_job.chunks = shmnd_chunks_of(w->length, qp->messages);
-    shmnd_chunks_offer(share, &qp->tx_job.chunks);
+    shmnd_chunks_advertise(share, &qp->tx_job.chunks);
     w->share = (uint8_t)(qp->larges++ % SHMND_SHARES);
     qp->share_message[w->share] = qp->messages;
-    shmnd_tx_number(qp, w);
+    shmnd_tx_assign_message(qp, w);
     shmnd_tx_write_large(qp, w, sges);
     qp->messages++;
     SHMND_KILL_POINT("large-announced");
     shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
     shmnd_count_sent(qp, w->length);
-    shmnd_tx_sent(qp, w, true);
+    shmnd_tx_mark_sent(qp, w, true);
     qp->tx_job.share = share;
 }
 
@@ -200,33 +201,33 @@ shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
         return SHMND_IDLE;
     bool inlined = w->flags & SHMND_OP_INLINE;
     if (!inlined && !shmnd_local_spans(qp->registry, sges, w->sges, 0, &job->from)) {
-        if (shmnd_list_own(qp, w)) {
+        if (shmnd_backlog_reclaim(qp, w)) {
             shmnd_tx_fail(w, SHMND_ACCESS_VIOLATION);
             qp->wq_next++;
         }
         return SHMND_IDLE;
     }
-    enum shmnd_way way = shmnd_tx_way(qp, w, sges, &aim, &share);
-    if (way != SHMND_WAY_EAGER)
-        shmnd_batch_show(qp); /* also where its reader is to make room */
-    if (way == SHMND_WAY_MAP)
+    enum shmnd_protocol way = shmnd_tx_choose_protocol(qp, w, sges, &aim, &share);
+    if (way != SHMND_PROTOCOL_EAGER)
+        shmnd_batch_publish(qp); /* also where its reader is to make room */
+    if (way == SHMND_PROTOCOL_MAP)
         return SHMND_NEEDS_MAP;
-    if (way == SHMND_WAY_NONE || !shmnd_list_own(qp, w))
+    if (way == SHMND_PROTOCOL_NONE || !shmnd_backlog_reclaim(qp, w))
         return SHMND_IDLE;
-    if (way == SHMND_WAY_PARTS)
+    if (way == SHMND_PROTOCOL_PARTS)
         return shmnd_tx_issue_parts(qp, w, &job->from);
-    if (way == SHMND_WAY_LARGE) {
-        shmnd_tx_announce(qp, w, sges, share);
+    if (way == SHMND_PROTOCOL_LARGE) {
+        shmnd_tx_advertise_large(qp, w, sges, share);
         if (aim < 0)
             return SHMND_IDLE;
         job->kind = SHMND_JOB_CHUNKS;
         qp->tx_busy = true;
         return SHMND_RUN;
     }
-    if (way == SHMND_WAY_PLACE) {
+    if (way == SHMND_PROTOCOL_PLACE) {
         job->kind = SHMND_JOB_PLACE;
         job->moved = 0;
-        job->sure = shmnd_tx_may_be_sure(qp, w);
+        job->committed = shmnd_tx_may_commit(qp, w);
         qp->tx_busy = true;
         return SHMND_RUN;
     }
@@ -238,7 +239,7 @@ shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
 }
 
 /* Of the large messages that are announced, has the first with chunks left a receive by now? */
-static inline enum shmnd_progress shmnd_tx_push(struct shmnd_qp *qp)
+static inline enum shmnd_progress shmnd_tx_prepare_push(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->tx_job;
     if (qp->wq_push < qp->wq_head)
@@ -250,11 +251,11 @@ static inline enum shmnd_progress shmnd_tx_push(struct shmnd_qp *qp)
         job->chunks = shmnd_chunks_of(w->length, w->message);
         job->share = &qp->link.mine->shares[w->share];
         job->request = qp->wq_push;
-        if (!shmnd_chunks_left(shmnd_relaxed64(&job->share->claim), &job->chunks))
+        if (!shmnd_chunks_unclaimed(shmnd_relaxed64(&job->share->claim), &job->chunks))
             continue;
         if (qp->link.their_srq || shmnd_relaxed32(&qp->link.theirs->closing))
             return SHMND_IDLE;
-        int aim = shmnd_tx_aim(qp, w->message, w->recalled, w->length, job);
+        int aim = shmnd_tx_resolve_receive(qp, w->message, w->recalled, w->length, job);
         if (aim <= 0)
             return aim == 0 ? SHMND_NEEDS_MAP : SHMND_IDLE;
         if (!shmnd_local_spans(qp->registry, shmnd_wqe_sges(qp, qp->wq_push), w->sges, 0,
@@ -289,13 +290,13 @@ static inline uint32_t shmnd_run_place(struct shmnd_qp *qp, struct shmnd_job *jo
     if (!shmnd_push_enter(qp, job->revision))
         return SHMND_PENDING;
     /* The line that the reader watches comes over while the copy runs. */
-    shmnd_prefetch_to_write(shmnd_slot_at(&qp->out, qp->out.write_pos));
-    uint32_t status = shmnd_move_piece(qp->peer, job);
+    shmnd_prefetch_to_write(shmnd_writer_slot(&qp->out, qp->out.write_pos));
+    uint32_t status = shmnd_copy_piece(qp->peer, job);
     SHMND_KILL_POINT("message-placed");
     if (status == SHMND_SUCCESS && job->moved == job->to.total) {
-        uint8_t flags = shmnd_tx_slot_flags(w->flags, !job->sure);
-        struct shmnd_slots_fill fill = shmnd_tx_begin(qp, flags, w->remote_token);
-        shmnd_slots_add(&fill, &job->index, sizeof job->index);
+        uint8_t flags = shmnd_tx_slot_flags(w->flags, !job->committed);
+        struct shmnd_write_cursor fill = shmnd_tx_write_begin(qp, flags, w->remote_token);
+        shmnd_slots_write(&fill, &job->index, sizeof job->index);
         shmnd_slots_publish(&qp->out, (uint32_t)w->length, SHMND_KIND_PLACED, flags, 1);
     }
     shmnd_hazard_leave(&qp->link.mine->hazard);

@@ -45,12 +45,12 @@ static inline void shmnd_tx_run(struct shmnd_qp *qp)
 }
 
 /* What a copy came to. */
-static inline void shmnd_tx_conclude(struct shmnd_qp *qp)
+static inline void shmnd_tx_finish_job(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->tx_job;
     enum shmnd_job_kind kind = job->kind;
     qp->tx_started = false;
-    if (shmnd_job_is_cut(job))
+    if (shmnd_job_is_unfinished(job))
         return; /* still prepared: the next call runs another piece of it */
     qp->tx_busy = false;
     job->kind = SHMND_JOB_NONE;
@@ -69,13 +69,13 @@ static inline void shmnd_tx_conclude(struct shmnd_qp *qp)
     struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
     if (kind == SHMND_JOB_PLACE) {
         if (job->result == SHMND_SUCCESS) {
-            shmnd_tx_number(qp, w);
+            shmnd_tx_assign_message(qp, w);
             w->slot_pos--; /* its one slot was published before the lock was back */
             qp->messages++;
-            w->proven = w->sure = job->sure;
+            w->has_receive = w->committed = job->committed;
             shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
             shmnd_count_sent(qp, w->length);
-            shmnd_tx_sent(qp, w, false);
+            shmnd_tx_mark_sent(qp, w, false);
             return;
         }
     }
@@ -94,45 +94,45 @@ static inline bool shmnd_tx_is_broken(const struct shmnd_qp *qp)
            last->status != SHMND_SUCCESS && last->status != SHMND_CANCELED;
 }
 
-static __attribute__((noinline, cold, unused)) void shmnd_tx_list(struct shmnd_qp *qp)
+static __attribute__((noinline, cold, unused)) void shmnd_tx_list_waiting(struct shmnd_qp *qp)
 {
     if (qp->state != SHMND_QP_CONNECTED || shmnd_tx_is_broken(qp))
         return;
-    uint8_t flags = shmnd_list_rest(qp);
-    shmnd_list_show(qp);
+    uint8_t flags = shmnd_backlog_add_waiting(qp);
+    shmnd_backlog_publish_state(qp);
     if (!flags)
         return;
-    shmnd_batch_show(qp);
+    shmnd_batch_publish(qp);
     shmnd_notify_receiver(qp, flags & SHMND_SLOT_SOLICITED);
 }
 
 /* Before its sender does something else: the Sends that could not be sent are listed. */
-static inline void shmnd_tx_leave(struct shmnd_qp *qp)
+static inline void shmnd_tx_update_backlog(struct shmnd_qp *qp)
 {
     if (qp->wq_next != qp->wq_tail || qp->shows_listed)
-        shmnd_tx_list(qp);
+        shmnd_tx_list_waiting(qp);
 }
 
 /* Requests that were just posted are not complete, and their sender may call nothing more: the peer
  * is asked to process them at its next call, whatever that is. Once for each request, since a sender
  * that asked again and again would wake a peer that can do nothing for it. */
-static __attribute__((noinline, cold, unused)) void shmnd_tx_ask(struct shmnd_qp *qp)
+static __attribute__((noinline, cold, unused)) void shmnd_tx_request_poll(struct shmnd_qp *qp)
 {
-    if (qp->wq_asked == qp->wq_tail || qp->state != SHMND_QP_CONNECTED || qp->held)
+    if (qp->wq_poll_requested == qp->wq_tail || qp->state != SHMND_QP_CONNECTED || qp->deferred)
         return;
-    qp->wq_asked = qp->wq_tail;
-    shmnd_tx_want_credit(qp, true);
-    shmnd_ask_receiver(qp);
+    qp->wq_poll_requested = qp->wq_tail;
+    shmnd_tx_set_wants_credit(qp, true);
+    shmnd_notify_request_poll(qp);
 }
 
 /* Under the lock again, after a run. The call may end here: requests that were posted meanwhile are
  * listed, and the peer is asked to copy the rest of a large message. */
-static inline void shmnd_tx_ran(struct shmnd_qp *qp)
+static inline void shmnd_tx_run_done(struct shmnd_qp *qp)
 {
-    shmnd_tx_conclude(qp);
-    shmnd_tx_leave(qp);
+    shmnd_tx_finish_job(qp);
+    shmnd_tx_update_backlog(qp);
     if (qp->tx_busy && qp->tx_job.kind == SHMND_JOB_CHUNKS)
-        shmnd_tx_ask(qp);
+        shmnd_tx_request_poll(qp);
 }
 
 /* ---- advancing the queue ------------------------------------------------------------- */
@@ -141,9 +141,9 @@ static inline void shmnd_tx_ran(struct shmnd_qp *qp)
 static inline bool shmnd_tx_issue_window(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     if (w->type == SHMND_INVALIDATE && w->status == SHMND_SUCCESS && !qp->peer->dead &&
-        !shmnd_hazard_clear_of(&qp->link.theirs->hazard, w->remote_token))
+        !shmnd_hazard_is_clear_of(&qp->link.theirs->hazard, w->remote_token))
         return false;
-    qp->held_up_ns = 0;
+    qp->stalled_since_ns = 0;
     w->state = SHMND_WQE_DONE;
     qp->wq_next++;
     return true;
@@ -164,7 +164,7 @@ static inline enum shmnd_progress shmnd_tx_issue(struct shmnd_qp *qp)
         if (qp->state != SHMND_QP_CONNECTED || qp->wq_head == qp->wq_tail)
             return SHMND_IDLE;
         if (qp->wq_next == qp->wq_tail)
-            return shmnd_tx_push(qp);
+            return shmnd_tx_prepare_push(qp);
         if (shmnd_tx_is_broken(qp))
             return SHMND_IDLE;
         struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
@@ -176,7 +176,7 @@ static inline enum shmnd_progress shmnd_tx_issue(struct shmnd_qp *qp)
         else if (w->type == SHMND_SEND)
             p = shmnd_tx_issue_send(qp, w);
         else if (qp->wq_head != qp->wq_next)
-            return shmnd_tx_push(qp); /* it waits behind a Send that waits */
+            return shmnd_tx_prepare_push(qp); /* it waits behind a Send that waits */
         else if (w->type == SHMND_READ || w->type == SHMND_WRITE)
             p = shmnd_tx_issue_rdma(qp, w);
         else if (!shmnd_tx_issue_window(qp, w))
@@ -184,13 +184,13 @@ static inline enum shmnd_progress shmnd_tx_issue(struct shmnd_qp *qp)
         if (p != SHMND_IDLE)
             return p;
         if (qp->wq_next == before)
-            return shmnd_tx_push(qp);
+            return shmnd_tx_prepare_push(qp);
     }
     return SHMND_IDLE;
 }
 
 /* A copy that is to help a large message waits until all that was posted is on its way. */
-static inline bool shmnd_tx_put_off(struct shmnd_qp *qp)
+static inline bool shmnd_tx_postpone_copy(struct shmnd_qp *qp)
 {
     if (!qp->tx_busy)
         return true;
@@ -202,21 +202,21 @@ static inline bool shmnd_tx_put_off(struct shmnd_qp *qp)
 }
 
 /* Issues what may be issued. SHMND_RUN: run the job (shmnd_tx_run, then
- * shmnd_tx_ran) and call again; SHMND_NEEDS_MAP: map and call again. */
+ * shmnd_tx_run_done) and call again; SHMND_NEEDS_MAP: map and call again. */
 static inline enum shmnd_progress shmnd_tx_advance(struct shmnd_qp *qp)
 {
-    if (!shmnd_tx_put_off(qp))
+    if (!shmnd_tx_postpone_copy(qp))
         return qp->tx_started ? SHMND_IDLE : SHMND_RUN;
     enum shmnd_progress p = shmnd_tx_issue(qp);
-    shmnd_tx_leave(qp);
+    shmnd_tx_update_backlog(qp);
     if (p == SHMND_IDLE && qp->wq_head != qp->wq_tail)
-        shmnd_tx_ask(qp);
+        shmnd_tx_request_poll(qp);
     return p;
 }
 
 /* Takes back what was sent after the request at `pos`, to be sent anew. False: one
  * of it has met a receive, and so has what was sent before it. */
-static inline bool shmnd_tx_unsend_after(struct shmnd_qp *qp, uint64_t pos)
+static inline bool shmnd_tx_recall_after(struct shmnd_qp *qp, uint64_t pos)
 {
     while (qp->wq_next - pos > 1) {
         struct shmnd_wqe *w = &qp->wqes[(qp->wq_next - 1) & qp->wq_mask];
@@ -235,10 +235,10 @@ static inline bool shmnd_tx_unsend_after(struct shmnd_qp *qp, uint64_t pos)
 /* The oldest Send has waited too long: it fails, unless it has just met a receive. */
 static inline void shmnd_tx_time_out(struct shmnd_qp *qp, struct shmnd_wqe *oldest)
 {
-    shmnd_list_withdraw(qp);
+    shmnd_backlog_withdraw(qp);
     if (oldest->state == SHMND_WQE_SENT && oldest->pulled)
         return;
-    if (!shmnd_tx_unsend_after(qp, qp->wq_head))
+    if (!shmnd_tx_recall_after(qp, qp->wq_head))
         return;
     if (oldest->state == SHMND_WQE_SENT && !shmnd_tx_recall(qp, oldest))
         return;
@@ -249,18 +249,18 @@ static inline void shmnd_tx_time_out(struct shmnd_qp *qp, struct shmnd_wqe *olde
 }
 
 /* The oldest Send waits for a receive: since when, and is that too long? */
-static inline void shmnd_tx_check_time(struct shmnd_qp *qp, uint64_t now_ns)
+static inline void shmnd_tx_check_rnr(struct shmnd_qp *qp, uint64_t now_ns)
 {
     if (qp->wq_head == qp->wq_tail || qp->tx_busy || qp->state != SHMND_QP_CONNECTED)
         return;
     struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
-    shmnd_tx_want_credit(qp, true);
+    shmnd_tx_set_wants_credit(qp, true);
     if (w->type != SHMND_SEND || w->state == SHMND_WQE_DONE || qp->link.their_srq)
         return;
     uint64_t cancelled;
     bool sent = w->state == SHMND_WQE_SENT;
     uint64_t met = sent ? w->message - w->recalled : qp->messages - qp->recalled;
-    if (!(shmnd_tx_look(qp, &cancelled) & 1) && met + cancelled < qp->viewed)
+    if (!(shmnd_tx_update_credit(qp, &cancelled) & 1) && met + cancelled < qp->viewed)
         shmnd_count_waiting(qp, w, 0); /* a receive is there; the rest is a matter of copying */
     else if (w->since_ns == 0)
         shmnd_count_waiting(qp, w, now_ns);

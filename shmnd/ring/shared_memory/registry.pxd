@@ -18,10 +18,10 @@ cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) exce
 
 
 # Release the contexts of silent successes. Finalisers may run arbitrary code here.
-cdef inline void give_back_spent(c.shmnd_registry *registry) noexcept:
+cdef inline void release_contexts(c.shmnd_registry *registry) noexcept:
     cdef void *context
-    while registry != NULL and registry.spent != NULL:
-        context = c.shmnd_take_spent(registry)
+    while registry != NULL and registry.unreleased != NULL:
+        context = c.shmnd_pop_unreleased_context(registry)
         if context != NULL:
             Py_DECREF(<object>context)
 

@@ -322,7 +322,7 @@ cdef class Registry:
                            "MemoryRegion.register")
             self._tables.append((c.SHMND_FIRST_TABLE_SEGMENT + table, segment))
             self.raw.tables[table] = <c.shmnd_grant *>(<Segment>segment).base
-        return c.shmnd_grant_slot(&self.raw, token)
+        return c.shmnd_grant_entry(&self.raw, token)
 
     def tables(self) -> list:
         """Return the table segments, as (number, Segment)."""
@@ -369,8 +369,8 @@ cdef class Registry:
 
     def withdraw(self, token: int) -> None:
         """First half of Deregister: no new access begins with this token."""
-        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
-        cdef c.shmnd_grant *grant = c.shmnd_grant_slot(&self.raw, token)
+        cdef c.shmnd_region *region = c.shmnd_region_lookup(&self.raw, token)
+        cdef c.shmnd_grant *grant = c.shmnd_grant_entry(&self.raw, token)
         if region == NULL:
             return
         if region.base != UINT64_MAX:  # else it is a window
@@ -390,11 +390,11 @@ cdef class Registry:
         cdef uint32_t i
         cdef bint touched = False
         for i in range(self._qp_count):
-            if not c.shmnd_qp_lets_go(self._qps[i], token, &since, now):
+            if not c.shmnd_qp_has_released(self._qps[i], token, &since, now):
                 touched = True
         if touched:
             self._held_up[token] = since
-        give_back_spent(&self.raw)
+        release_contexts(&self.raw)
         return not touched
 
     cdef _drive(self):
@@ -402,7 +402,7 @@ cdef class Registry:
         cdef uint32_t i
         cdef list owners = []
         for i in range(self._qp_count):
-            if c.shmnd_qp_has_to_go_on(self._qps[i]):
+            if c.shmnd_qp_needs_progress(self._qps[i]):
                 owners.append(<object>self._qps[i].owner)
         for owner in owners:
             owner._progress()
@@ -412,7 +412,7 @@ cdef class Registry:
         self._release(token)
 
     def _release(self, token: int) -> None:
-        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
+        cdef c.shmnd_region *region = c.shmnd_region_lookup(&self.raw, token)
         if region != NULL:
             region.token = 0
             region.serial = 0
@@ -435,7 +435,7 @@ cdef class Registry:
         `serial` is the queue pair's. `context` is the context of the completion in its receive
         queue when the peer invalidates the window; with None there is no completion.
         """
-        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, region_token)
+        cdef c.shmnd_region *region = c.shmnd_region_lookup(&self.raw, region_token)
         if region == NULL:
             raise error(Status.INVALID_PARAMETER_2, "QueuePair.bind", "the region is gone")
         cdef uint64_t offset = region.offset + (<uint64_t>address - region.base)
@@ -456,23 +456,23 @@ cdef class Registry:
 
     def is_bound(self, token: int) -> bool:
         """Return whether this is the token of a window that neither side has invalidated."""
-        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
+        cdef c.shmnd_region *region = c.shmnd_region_lookup(&self.raw, token)
         return region != NULL and region.serial != 0
 
     def rights(self, token: int) -> int:
         """Return the flags with which a region was registered."""
-        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
+        cdef c.shmnd_region *region = c.shmnd_region_lookup(&self.raw, token)
         if region == NULL:
             return 0
         return region.rights & ~<uint32_t>(c.SHMND_MR_SEALED | c.SHMND_MR_FRAGILE)
 
     def is_sealed(self, token: int) -> bool:
         """Return whether this is a region in memory that peers map read-only."""
-        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
+        cdef c.shmnd_region *region = c.shmnd_region_lookup(&self.raw, token)
         return region != NULL and bool(region.rights & c.SHMND_MR_SEALED)
 
     def covers(self, token: int, address: int, length: int) -> bool:
         """Return whether the region of a token contains this range."""
-        cdef c.shmnd_region *region = c.shmnd_region_of(&self.raw, token)
+        cdef c.shmnd_region *region = c.shmnd_region_lookup(&self.raw, token)
         return (region != NULL and region.base <= address
                 and address - region.base + length <= _length(region))

@@ -43,10 +43,10 @@ static inline enum shmnd_progress shmnd_flush_step(struct shmnd_qp *qp, uint64_t
     if (qp->rx_busy)
         return SHMND_IDLE;
     if (!shmnd_rx_withdraw(qp)) {
-        shmnd_qp_held_up(qp, &qp->held_up_ns, now_ns);
+        shmnd_qp_check_stall(qp, &qp->stalled_since_ns, now_ns);
         return SHMND_IDLE;
     }
-    qp->held_up_ns = 0;
+    qp->stalled_since_ns = 0;
     /* Receives of a shared queue are not cancelled: later messages match them. */
     enum shmnd_progress drain = qp->shared ? SHMND_IDLE : shmnd_teardown_drain(qp);
     if (drain != SHMND_IDLE || qp->rx_open || qp->rx_fault)
@@ -55,11 +55,11 @@ static inline enum shmnd_progress shmnd_flush_step(struct shmnd_qp *qp, uint64_t
     if (qp->own.matched < qp->flush_receives)
         shmnd_cancel_receives(qp, qp->flush_receives);
     qp->cancelled += qp->own.matched - before;
-    /* SYNC flush: release, pairs with acquire in shmnd_tx_look() */
+    /* SYNC flush: release, pairs with acquire in shmnd_tx_update_credit() */
     shmnd_release64(&qp->link.mine->cancelled, qp->cancelled);
     SHMND_KILL_POINT("flush-counted");
     qp->flush_pending = false;
-    shmnd_rx_reoffer(qp);
+    shmnd_rx_readvertise(qp);
     return SHMND_IDLE;
 }
 
@@ -73,9 +73,9 @@ static inline void shmnd_qp_flush(struct shmnd_qp *qp)
         if (qp->state != SHMND_QP_ATTACHED)
             return;
     }
-    shmnd_batch_show(qp);
+    shmnd_batch_publish(qp);
     shmnd_tx_retire(qp);
-    shmnd_list_withdraw(qp);
+    shmnd_backlog_withdraw(qp);
     shmnd_flush_requests(qp);
     qp->flush_pending = true;
     qp->flush_receives = qp->own.posted;
@@ -86,15 +86,15 @@ static inline void shmnd_qp_flush(struct shmnd_qp *qp)
 /* ---- connection attempts that fail ---------------------------------------------------------- */
 
 /* Ends an attempt before both ends were open: no push begins after this. */
-static inline void shmnd_close_unopened(struct shmnd_qp *qp, enum shmnd_link_state state)
+static inline void shmnd_abort_attempt(struct shmnd_qp *qp, enum shmnd_link_state state)
 {
     shmnd_put32(&qp->link.mine->closing, 1);
-    /* SYNC closing, SYNC placing: fence, as in shmnd_qp_go_down() */
+    /* SYNC closing, SYNC placing: fence, as in shmnd_qp_begin_teardown() */
     shmnd_store_then_load();
-    shmnd_show_state(qp, state);
+    shmnd_publish_state(qp, state);
 }
 
-static inline void shmnd_unpublish_all(struct shmnd_qp *qp)
+static inline void shmnd_rx_unpin_all(struct shmnd_qp *qp)
 {
     for (uint64_t pos = qp->own.matched; pos != qp->own.posted; pos++)
         shmnd_rx_unpin(qp, &qp->own.entries[pos & qp->own.mask], shmnd_rqe_sges(&qp->own, pos));
@@ -112,7 +112,7 @@ static inline void shmnd_fail_unmapped(struct shmnd_qp *qp, bool receiving)
     if (qp->tx_job.request < qp->wq_head)
         return; /* the request has ended meanwhile */
     if (qp->tx_job.request == qp->wq_next && qp->wq_next != qp->wq_tail) {
-        if (!shmnd_list_own(qp, w))
+        if (!shmnd_backlog_reclaim(qp, w))
             return;
         qp->wq_next++;
     }
@@ -122,9 +122,9 @@ static inline void shmnd_fail_unmapped(struct shmnd_qp *qp, bool receiving)
 /* The owner ends the connection. The contents of a batch are sent first. */
 static inline void shmnd_qp_disconnect(struct shmnd_qp *qp)
 {
-    shmnd_batch_show(qp);
+    shmnd_batch_publish(qp);
     shmnd_tx_retire(qp);
-    shmnd_qp_go_down(qp, SHMND_LINK_CLOSED, SHMND_CANCELED);
+    shmnd_qp_begin_teardown(qp, SHMND_LINK_CLOSED, SHMND_CANCELED);
 }
 
 static inline shmnd_word64 *shmnd_read_pos_of(struct shmnd_side *side)
@@ -135,9 +135,9 @@ static inline shmnd_word64 *shmnd_read_pos_of(struct shmnd_side *side)
 /* ---- progress ------------------------------------------------------------------------------- */
 
 /* Checks the state of the other side, and follows its changes. */
-static inline void shmnd_qp_look(struct shmnd_qp *qp)
+static inline void shmnd_qp_check_peer(struct shmnd_qp *qp)
 {
-    /* SYNC state: acquire, pairs with release in shmnd_show_state() */
+    /* SYNC state: acquire, pairs with release in shmnd_publish_state() */
     uint32_t word = qp->peer->dead ? SHMND_LINK_DEAD : shmnd_acquire32(&qp->link.theirs->state);
     if (word <= SHMND_LINK_OPEN && qp->state == SHMND_QP_CONNECTED)
         return; /* the usual case */
@@ -145,11 +145,11 @@ static inline void shmnd_qp_look(struct shmnd_qp *qp)
     enum shmnd_link_state s = shmnd_link_state_of(word);
     /* An end that opened and closed since the last check did connect. */
     if (qp->state == SHMND_QP_ATTACHED && shmnd_relaxed32(&qp->link.theirs->opened))
-        shmnd_qp_enter(qp, SHMND_QP_CONNECTED);
+        shmnd_qp_set_state(qp, SHMND_QP_CONNECTED);
     if (s <= SHMND_LINK_OPEN || qp->state != SHMND_QP_CONNECTED)
         return;
-    shmnd_qp_go_down(qp, SHMND_LINK_CLOSED,
-                     s == SHMND_LINK_DEAD ? SHMND_IO_TIMEOUT : SHMND_CANCELED);
+    shmnd_qp_begin_teardown(qp, SHMND_LINK_CLOSED,
+                            s == SHMND_LINK_DEAD ? SHMND_IO_TIMEOUT : SHMND_CANCELED);
 }
 
 /* Makes progress on everything but arriving messages. The caller executes the returned job or
@@ -158,12 +158,12 @@ static inline enum shmnd_progress shmnd_qp_progress(struct shmnd_qp *qp, uint64_
 {
     if (!qp->link.theirs)
         return SHMND_IDLE;
-    shmnd_qp_look(qp);
+    shmnd_qp_check_peer(qp);
     if (qp->rx_fault && !qp->going_down)
-        shmnd_qp_go_down(qp, SHMND_LINK_FAULT, SHMND_CANCELED);
-    shmnd_batch_show(qp); /* a caller that polls waits for its requests */
+        shmnd_qp_begin_teardown(qp, SHMND_LINK_FAULT, SHMND_CANCELED);
+    shmnd_batch_publish(qp); /* a caller that polls waits for its requests */
     /* A poll returns one job; a second one that it prepared is returned now. */
-    if ((qp->tx_busy && !qp->tx_started) || shmnd_rx_is_prepared(qp))
+    if ((qp->tx_busy && !qp->tx_started) || shmnd_rx_job_is_prepared(qp))
         return SHMND_RUN;
     enum shmnd_progress p = SHMND_IDLE;
     if (qp->flush_pending && !qp->going_down)
@@ -171,13 +171,13 @@ static inline enum shmnd_progress shmnd_qp_progress(struct shmnd_qp *qp, uint64_
     if (p == SHMND_IDLE && qp->wq_head != qp->wq_tail) {
         p = shmnd_tx_advance(qp);
         if (p == SHMND_IDLE)
-            shmnd_tx_check_time(qp, now_ns);
+            shmnd_tx_check_rnr(qp, now_ns);
         if (shmnd_tx_awaits_peer(qp))
-            shmnd_qp_held_up(qp, &qp->held_up_ns, now_ns);
+            shmnd_qp_check_stall(qp, &qp->stalled_since_ns, now_ns);
     }
     if (p == SHMND_IDLE && qp->going_down)
         p = shmnd_teardown_step(qp, now_ns);
-    shmnd_batch_show(qp); /* and for those issued just now */
+    shmnd_batch_publish(qp); /* and for those issued just now */
     return p;
 }
 

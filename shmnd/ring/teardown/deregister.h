@@ -3,7 +3,7 @@
  * Deregister: has every access to the memory of a region ended?
  *
  * The owner first withdraws the region under its lock: lookups of an SGE in it fail and its
- * grant is revoked, so no new copy to or from this memory is prepared. shmnd_qp_lets_go()
+ * grant is revoked, so no new copy to or from this memory is prepared. shmnd_qp_has_released()
  * then checks each connection for copies that were prepared before or are running:
  *
  * - A Read or Write of the peer sets the token in its hazard word (SYNC hazard and
@@ -30,7 +30,7 @@
 
 #include "teardown/teardown.h"
 
-static inline bool shmnd_sges_name(const struct shmnd_sge *sges, uint32_t n, uint32_t token)
+static inline bool shmnd_sges_use_region(const struct shmnd_sge *sges, uint32_t n, uint32_t token)
 {
     bool names = false;
     for (uint32_t i = 0; i < n; i++)
@@ -41,13 +41,13 @@ static inline bool shmnd_sges_name(const struct shmnd_sge *sges, uint32_t n, uin
 /* ---- requests ---------------------------------------------------------------------- */
 
 /* Does the request at `pos` have an element in the region? Inline data has no elements. */
-static inline bool shmnd_wqe_names(struct shmnd_qp *qp, uint64_t pos, uint32_t token)
+static inline bool shmnd_wqe_uses_region(struct shmnd_qp *qp, uint64_t pos, uint32_t token)
 {
-    return shmnd_sges_name(shmnd_wqe_sges(qp, pos), qp->wqes[pos & qp->wq_mask].sges, token);
+    return shmnd_sges_use_region(shmnd_wqe_sges(qp, pos), qp->wqes[pos & qp->wq_mask].sges, token);
 }
 
 /* Is a message in parts being sent? Then the messages before it must not be recalled and resent. */
-static inline bool shmnd_tx_is_amid_parts(const struct shmnd_qp *qp)
+static inline bool shmnd_tx_is_sending_parts(const struct shmnd_qp *qp)
 {
     return qp->wq_next != qp->wq_tail && qp->wqes[qp->wq_next & qp->wq_mask].moved;
 }
@@ -60,19 +60,19 @@ static inline bool shmnd_tx_drop_region(struct shmnd_qp *qp, uint32_t token)
     shmnd_tx_retire(qp); /* finished requests are not recalled */
     if (qp->state != SHMND_QP_CONNECTED)
         return true;
-    shmnd_list_withdraw(qp);
+    shmnd_backlog_withdraw(qp);
     for (uint64_t i = qp->wq_head; i != qp->wq_next; i++) {
         struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
-        if (w->moved || w->state != SHMND_WQE_SENT || !shmnd_wqe_names(qp, i, token))
+        if (w->moved || w->state != SHMND_WQE_SENT || !shmnd_wqe_uses_region(qp, i, token))
             continue;
-        if (!qp->tx_busy && !shmnd_tx_is_amid_parts(qp) && shmnd_tx_unsend_after(qp, i) &&
+        if (!qp->tx_busy && !shmnd_tx_is_sending_parts(qp) && shmnd_tx_recall_after(qp, i) &&
             shmnd_tx_recall(qp, w))
             shmnd_tx_fail(w, SHMND_ACCESS_VIOLATION);
         else if (w->large || w->pulled)
             settled = false;
     }
     shmnd_tx_retire(qp);
-    shmnd_tx_leave(qp);
+    shmnd_tx_update_backlog(qp);
     return settled;
 }
 
@@ -80,8 +80,8 @@ static inline bool shmnd_tx_drop_region(struct shmnd_qp *qp, uint32_t token)
  * may have ended meanwhile, and its entry may hold another request. */
 static inline bool shmnd_tx_is_copying(struct shmnd_qp *qp, uint32_t token)
 {
-    return qp->tx_busy &&
-           (qp->tx_job.request < qp->wq_head || shmnd_wqe_names(qp, qp->tx_job.request, token));
+    return qp->tx_busy && (qp->tx_job.request < qp->wq_head ||
+                           shmnd_wqe_uses_region(qp, qp->tx_job.request, token));
 }
 
 /* ---- receives ---------------------------------------------------------------------- */
@@ -99,14 +99,14 @@ static inline bool shmnd_rx_drop_region(struct shmnd_qp *qp, uint32_t token)
     for (uint64_t pos = qp->own.matched; pos != qp->own.posted; pos++) {
         struct shmnd_rqe *e = &qp->own.entries[pos & qp->own.mask];
         struct shmnd_sge *sges = shmnd_rqe_sges(&qp->own, pos);
-        if (e->pinned && shmnd_sges_name(sges, e->sges, token)) {
-            struct shmnd_posted *entry = shmnd_own_posted(qp, pos - qp->posted_base);
+        if (e->pinned && shmnd_sges_use_region(sges, e->sges, token)) {
+            struct shmnd_posted *entry = shmnd_own_receive_entry(qp, pos - qp->posted_base);
             shmnd_put64(&entry->extents, 0);
             shmnd_put64(&entry->capacity, (pos - qp->posted_base + 1) << 32);
             shmnd_rx_unpin(qp, e, sges);
         }
     }
-    shmnd_rx_reoffer(qp);
+    shmnd_rx_readvertise(qp);
     return true;
 }
 
@@ -114,7 +114,7 @@ static inline bool shmnd_rx_drop_region(struct shmnd_qp *qp, uint32_t token)
 static inline bool shmnd_rx_is_filling(const struct shmnd_qp *qp, uint32_t token)
 {
     return qp->rx_open && (qp->rx_kind == SHMND_KIND_LARGE || qp->rx_kind == SHMND_KIND_LISTED) &&
-           shmnd_sges_name(qp->rx_sges, qp->rx_rqe.sges, token);
+           shmnd_sges_use_region(qp->rx_sges, qp->rx_rqe.sges, token);
 }
 
 /* Is its copy by this process prepared or running? */
@@ -134,17 +134,17 @@ static inline bool shmnd_rx_is_pushed_to(const struct shmnd_qp *qp, uint32_t tok
 
 /* Is a job prepared, or a teardown in progress, that a Deregister may have to wait for? The caller
  * then makes progress on the queue pair before it checks. */
-static inline bool shmnd_qp_has_to_go_on(const struct shmnd_qp *qp)
+static inline bool shmnd_qp_needs_progress(const struct shmnd_qp *qp)
 {
-    return (qp->tx_busy && !qp->tx_started) || shmnd_rx_is_prepared(qp) || qp->rx_fault ||
+    return (qp->tx_busy && !qp->tx_started) || shmnd_rx_job_is_prepared(qp) || qp->rx_fault ||
            qp->going_down;
 }
 
 /* Has every access of this connection to the memory of a withdrawn token ended? If the peer's
  * access does not end for too long (`*since_p` is when the wait began), the connection ends. No new
  * access can begin, so `*since_p` is one time for the token and all connections. */
-static inline bool shmnd_qp_lets_go(struct shmnd_qp *qp, uint32_t token, uint64_t *since_p,
-                                    uint64_t now_ns)
+static inline bool shmnd_qp_has_released(struct shmnd_qp *qp, uint32_t token, uint64_t *since_p,
+                                         uint64_t now_ns)
 {
     if (qp->going_down)
         return false;
@@ -152,7 +152,7 @@ static inline bool shmnd_qp_lets_go(struct shmnd_qp *qp, uint32_t token, uint64_
         return true;
     if (qp->rx_fault)
         return false; /* teardown follows, and the sender may be writing to the refused receive */
-    const struct shmnd_region *region = shmnd_region_of(qp->registry, token);
+    const struct shmnd_region *region = shmnd_region_lookup(qp->registry, token);
     bool sent = shmnd_tx_drop_region(qp, token);
     if (qp->going_down)
         return false; /* a Send that failed has begun teardown */
@@ -160,8 +160,8 @@ static inline bool shmnd_qp_lets_go(struct shmnd_qp *qp, uint32_t token, uint64_
     if (shmnd_tx_is_copying(qp, token) || shmnd_rx_is_copying(qp, token))
         return false;
     if (!sent || posted || shmnd_rx_is_pushed_to(qp, token) ||
-        (!qp->peer->dead && !shmnd_hazard_clear_of(&qp->link.theirs->hazard, token))) {
-        shmnd_qp_held_up(qp, since_p, now_ns);
+        (!qp->peer->dead && !shmnd_hazard_is_clear_of(&qp->link.theirs->hazard, token))) {
+        shmnd_qp_check_stall(qp, since_p, now_ns);
         return false;
     }
     return true;

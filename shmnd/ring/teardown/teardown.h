@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Teardown: the steps from the beginning of a connection's end (shmnd_qp_go_down in
+ * Teardown: the steps from the beginning of a connection's end (shmnd_qp_begin_teardown in
  * wake.h) to the state that the other side reads.
  *
  * It first takes the messages that arrived, which are delivered, then cancels all
@@ -23,26 +23,27 @@ static inline enum shmnd_link_state shmnd_peer_state(const struct shmnd_qp *qp)
 {
     if (qp->peer->dead)
         return SHMND_LINK_DEAD;
-    /* SYNC state: acquire, pairs with release in shmnd_show_state() */
+    /* SYNC state: acquire, pairs with release in shmnd_publish_state() */
     enum shmnd_link_state s = shmnd_link_state_of(shmnd_acquire32(&qp->link.theirs->state));
     return s == SHMND_LINK_DEAD ? SHMND_LINK_FAULT : s;
 }
 
-static inline void shmnd_show_state(struct shmnd_qp *qp, enum shmnd_link_state state)
+static inline void shmnd_publish_state(struct shmnd_qp *qp, enum shmnd_link_state state)
 {
     /* SYNC state: release, pairs with acquire in shmnd_peer_state() */
     shmnd_release32(&qp->link.mine->state, state);
     SHMND_KILL_POINT("state-shown");
     /* SYNC arm, SYNC ready: fence of the producer */
     shmnd_store_then_load();
-    shmnd_bell_mark(qp->link.receive_bell, qp->link.receive_marks, qp->link.receive_bit);
-    shmnd_bell_mark(qp->link.initiator_bell, qp->link.initiator_marks, qp->link.initiator_bit);
+    shmnd_bell_mark_ready(qp->link.receive_bell, qp->link.receive_marks, qp->link.receive_bit);
+    shmnd_bell_mark_ready(qp->link.initiator_bell, qp->link.initiator_marks,
+                          qp->link.initiator_bit);
     shmnd_ring_doorbell(qp->peer->doorbell);
 }
 
 /* After `closing`: does the other side access no memory of this side any more? A hazard word that
  * names memory that it cannot be accessing is ignored. */
-static inline bool shmnd_quiet(const struct shmnd_qp *qp)
+static inline bool shmnd_peer_is_quiescent(const struct shmnd_qp *qp)
 {
     /* SYNC hazard-clear: acquire, pairs with release in shmnd_hazard_leave() */
     uint64_t hazard = shmnd_acquire64(&qp->link.theirs->hazard);
@@ -54,24 +55,24 @@ static inline bool shmnd_quiet(const struct shmnd_qp *qp)
 
 /* After this time in one copy, a process is taken to be hostile or stopped. Long enough for the
  * longest copy on a busy machine. */
-#define SHMND_PATIENCE_NS (10ull * 1000 * 1000 * 1000)
+#define SHMND_STALL_TIMEOUT_NS (10ull * 1000 * 1000 * 1000)
 
 /* An operation has waited since `*since_p` for the other side to end a copy. After
- * SHMND_PATIENCE_NS the connection ends. */
-static inline void shmnd_qp_held_up(struct shmnd_qp *qp, uint64_t *since_p, uint64_t now_ns)
+ * SHMND_STALL_TIMEOUT_NS the connection ends. */
+static inline void shmnd_qp_check_stall(struct shmnd_qp *qp, uint64_t *since_p, uint64_t now_ns)
 {
     if (*since_p == 0)
         *since_p = now_ns;
-    else if (now_ns - *since_p > SHMND_PATIENCE_NS)
-        shmnd_qp_go_down(qp, SHMND_LINK_FAULT, SHMND_IO_TIMEOUT);
+    else if (now_ns - *since_p > SHMND_STALL_TIMEOUT_NS)
+        shmnd_qp_begin_teardown(qp, SHMND_LINK_FAULT, SHMND_IO_TIMEOUT);
 }
 
 /* Takes the messages that arrived into the receive queue's ring. SHMND_IDLE: all are taken. */
 static inline enum shmnd_progress shmnd_teardown_drain(struct shmnd_qp *qp)
 {
-    while (qp->rx_told || ((shmnd_receives_outstanding(qp->receives) || qp->rx_open) &&
-                           qp->in.read_pos < qp->drain_end))
-        if (!shmnd_qp_take_one(qp))
+    while (qp->rx_extra_ready || ((shmnd_receives_outstanding(qp->receives) || qp->rx_open) &&
+                                  qp->in.read_pos < qp->drain_end))
+        if (!shmnd_qp_consume_one(qp))
             break;
     if (qp->rx_fault)
         return SHMND_IDLE;
@@ -84,7 +85,7 @@ static inline enum shmnd_progress shmnd_teardown_drain(struct shmnd_qp *qp)
 static inline bool shmnd_teardown_is_whole(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
 {
     if (w->pulled)
-        return shmnd_pulled_state(qp, w) == SHMND_LISTED_DONE;
+        return shmnd_pull_state(qp, w) == SHMND_LISTED_DONE;
     struct shmnd_chunks c = shmnd_chunks_of(w->length, w->message);
     return w->large && !w->moved && shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
 }
@@ -99,9 +100,9 @@ static inline bool shmnd_teardown_withdraw_large(struct shmnd_qp *qp, struct shm
         return true;
     /* Claim the other chunks without copying them, so the other side can begin none. They are never
      * counted, so the message cannot appear finished. */
-    for (uint32_t i = 0; i < c.count && shmnd_chunks_claim(share, &c, false) >= 0; i++)
+    for (uint32_t i = 0; i < c.count && shmnd_chunks_claim_one(share, &c, false) >= 0; i++)
         w->withheld++;
-    /* SYNC chunk-done: acquire, pairs with release in shmnd_chunks_count_done() */
+    /* SYNC chunk-done: acquire, pairs with release in shmnd_chunks_complete() */
     return shmnd_acquire64(&share->done) + w->withheld >= c.count;
 }
 
@@ -114,7 +115,7 @@ static inline bool shmnd_teardown_withdraw(struct shmnd_qp *qp)
         if (w->state != SHMND_WQE_SENT)
             continue;
         if (w->pulled)
-            quiet = shmnd_pulled_cut(qp, w) && quiet;
+            quiet = shmnd_pull_cut(qp, w) && quiet;
         else if (w->large && !w->moved)
             quiet = shmnd_teardown_withdraw_large(qp, w) && quiet;
     }
@@ -122,9 +123,9 @@ static inline bool shmnd_teardown_withdraw(struct shmnd_qp *qp)
 }
 
 /* Was a receive posted for it, and did the other side not close before it was published? */
-static inline bool shmnd_teardown_sure(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
+static inline bool shmnd_teardown_is_committed(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
 {
-    return w->sure || (w->proven && !shmnd_relaxed32(&qp->link.theirs->closing));
+    return w->committed || (w->has_receive && !shmnd_relaxed32(&qp->link.theirs->closing));
 }
 
 /* Is there a Send before the one at `pos` that is not known to be matched, and so will be
@@ -135,7 +136,7 @@ static inline bool shmnd_teardown_recalls_before(const struct shmnd_qp *qp, uint
     for (uint64_t i = qp->wq_head; i != pos; i++) {
         const struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
         bool stays =
-            w->proven || (!(w->flags & SHMND_OP_INVALIDATE) && shmnd_teardown_is_whole(qp, w));
+            w->has_receive || (!(w->flags & SHMND_OP_INVALIDATE) && shmnd_teardown_is_whole(qp, w));
         if (w->state == SHMND_WQE_SENT && w->message >= taken && !stays)
             return true;
     }
@@ -144,11 +145,11 @@ static inline bool shmnd_teardown_recalls_before(const struct shmnd_qp *qp, uint
 
 /* Marks the Sends up to the one at `pos`, which are published and have receives, as sure. They
  * remain so if the other side closes now, since it takes all messages published before. */
-static inline void shmnd_teardown_make_sure(struct shmnd_qp *qp, uint64_t pos)
+static inline void shmnd_teardown_commit(struct shmnd_qp *qp, uint64_t pos)
 {
     for (uint64_t i = qp->wq_head; i <= pos; i++) {
         struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
-        w->sure = w->sure || (w->state == SHMND_WQE_SENT && w->proven && !w->large);
+        w->committed = w->committed || (w->state == SHMND_WQE_SENT && w->has_receive && !w->large);
     }
 }
 
@@ -160,7 +161,7 @@ static inline bool shmnd_teardown_cut_short(struct shmnd_qp *qp, struct shmnd_wq
         w->cut = w->cut || shmnd_slots_recall(&qp->out, w->slot_pos);
         return w->cut;
     }
-    return (w->pulled ? shmnd_pulled_cut(qp, w) : shmnd_teardown_withdraw_large(qp, w)) &&
+    return (w->pulled ? shmnd_pull_cut(qp, w) : shmnd_teardown_withdraw_large(qp, w)) &&
            !shmnd_teardown_is_whole(qp, w);
 }
 
@@ -185,13 +186,13 @@ static inline uint64_t shmnd_teardown_cut_before(struct shmnd_qp *qp, uint64_t p
 static inline bool shmnd_teardown_agreed(struct shmnd_qp *qp, struct shmnd_wqe *w, uint64_t pos,
                                          uint64_t taken)
 {
-    /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_acknowledge() */
     if (shmnd_acquire64(&qp->link.theirs->taken) > w->message)
         return true;
     if ((!w->large && !w->pulled) || w->moved) {
-        if (!shmnd_teardown_sure(qp, w) || shmnd_teardown_recalls_before(qp, pos, taken))
+        if (!shmnd_teardown_is_committed(qp, w) || shmnd_teardown_recalls_before(qp, pos, taken))
             return false;
-        shmnd_teardown_make_sure(qp, pos);
+        shmnd_teardown_commit(qp, pos);
         return true;
     }
     return !(w->flags & SHMND_OP_INVALIDATE) || shmnd_teardown_cut_short(qp, w);
@@ -205,7 +206,7 @@ static inline bool shmnd_teardown_agreed(struct shmnd_qp *qp, struct shmnd_wqe *
  * published that yet. */
 static inline bool shmnd_teardown_recall(struct shmnd_qp *qp)
 {
-    /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_acknowledge() */
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
     for (uint64_t i = qp->wq_next; i-- != qp->wq_head;) {
         struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
@@ -252,7 +253,7 @@ static inline bool shmnd_teardown_delivered(const struct shmnd_qp *qp, const str
     if (!theirs_go_on || (w->flags & SHMND_OP_INVALIDATE))
         return false;
     if ((!w->large && !w->pulled) || w->moved)
-        return shmnd_teardown_sure(qp, w);
+        return shmnd_teardown_is_committed(qp, w);
     return shmnd_teardown_is_whole(qp, w);
 }
 
@@ -262,12 +263,12 @@ static inline bool shmnd_teardown_invalidated(const struct shmnd_qp *qp, const s
 {
     return w->type == SHMND_INVALIDATE && w->state == SHMND_WQE_QUEUED &&
            w->status == SHMND_SUCCESS && !qp->peer->dead &&
-           shmnd_hazard_clear_of(&qp->link.theirs->hazard, w->remote_token);
+           shmnd_hazard_is_clear_of(&qp->link.theirs->hazard, w->remote_token);
 }
 
 static inline void shmnd_teardown_cancel_requests(struct shmnd_qp *qp, bool theirs_go_on)
 {
-    /* SYNC taken: acquire, pairs with release in shmnd_rx_took() */
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_acknowledge() */
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
     uint32_t fault = shmnd_relaxed32(&qp->link.theirs->fault);
     uint32_t status = qp->down_status;
@@ -287,7 +288,7 @@ static inline void shmnd_teardown_cancel_requests(struct shmnd_qp *qp, bool thei
             failed = true;
         }
         shmnd_tx_complete(qp, w);
-        shmnd_tx_pass(qp);
+        shmnd_tx_pop_request(qp);
     }
     qp->wq_next = qp->wq_head;
     shmnd_count_requests(qp);
@@ -325,12 +326,12 @@ static inline enum shmnd_progress shmnd_teardown_step(struct shmnd_qp *qp, uint6
 {
     if (qp->down_since_ns == 0)
         qp->down_since_ns = now_ns;
-    bool patient = now_ns - qp->down_since_ns <= SHMND_PATIENCE_NS;
+    bool patient = now_ns - qp->down_since_ns <= SHMND_STALL_TIMEOUT_NS;
     if (qp->tx_busy || qp->rx_busy)
         return SHMND_IDLE;
     /* SYNC closing, SYNC placing: `closing` was stored and fenced; wait for a copy into or out of
      * the memory of this side that is in progress. */
-    if (patient && !shmnd_quiet(qp))
+    if (patient && !shmnd_peer_is_quiescent(qp))
         return SHMND_IDLE;
     enum shmnd_progress drain = shmnd_teardown_drain(qp);
     if (drain != SHMND_IDLE)
@@ -341,13 +342,13 @@ static inline enum shmnd_progress shmnd_teardown_step(struct shmnd_qp *qp, uint6
     if (qp->rx_unbinding && patient)
         return SHMND_IDLE; /* the sender is still accessing the window that it invalidated */
     shmnd_tx_retire_up_to(qp, qp->initiator_cq->bound); /* Sends with a receive by now succeed */
-    shmnd_list_withdraw(qp);
+    shmnd_backlog_withdraw(qp);
     if (theirs_go_on && (!shmnd_teardown_recall(qp) || !shmnd_teardown_withdraw(qp)) && patient)
         return SHMND_IDLE;
     SHMND_KILL_POINT("down-recalled");
     /* The other side may have ended the connection because of a message that it took. */
-    shmnd_cq_catch_up(qp->receive_cq);
-    shmnd_cq_catch_up(qp->initiator_cq);
+    shmnd_cq_complete_finished(qp->receive_cq);
+    shmnd_cq_complete_finished(qp->initiator_cq);
     shmnd_teardown_end_open(qp);
     shmnd_teardown_cancel_requests(qp, theirs_go_on);
     shmnd_cancel_receives(qp, qp->own.posted);
@@ -355,9 +356,9 @@ static inline enum shmnd_progress shmnd_teardown_step(struct shmnd_qp *qp, uint6
     qp->flush_pending = false;
     qp->rx_stalled = false;
     SHMND_KILL_POINT("down-cancelled");
-    shmnd_show_state(qp, qp->down_state);
-    shmnd_cq_leave(qp->receive_cq, qp);
-    shmnd_cq_leave(qp->initiator_cq, qp);
+    shmnd_publish_state(qp, qp->down_state);
+    shmnd_cq_remove_qp(qp->receive_cq, qp);
+    shmnd_cq_remove_qp(qp->initiator_cq, qp);
     return SHMND_IDLE;
 }
 

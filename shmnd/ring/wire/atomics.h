@@ -116,7 +116,7 @@ static inline void shmnd_prefetch_to_write(const void *at)
 }
 
 /* Loads a byte that another process may be writing. SYNC watched: acquire, pairs with release
- * in shmnd_move_in_order() */
+ * in shmnd_copy_write() */
 static inline uint8_t shmnd_byte_at(const void *at)
 {
     return atomic_load_explicit((const _Atomic uint8_t *)at, memory_order_acquire);

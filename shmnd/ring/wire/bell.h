@@ -3,7 +3,7 @@
  * Arming and ready bits: how a producer learns that a consumer is to be woken,
  * and how a consumer learns which of many links have a message.
  *
- * shmnd_bell_wants() and shmnd_bell_mark() are for producers, of which there may be
+ * shmnd_bell_must_ring() and shmnd_bell_mark_ready() are for producers, of which there may be
  * any number; the other functions are for the one consumer, which serialises its own
  * threads. None of them waits.
  *
@@ -49,7 +49,7 @@ static inline void shmnd_bell_arm(struct shmnd_arming *a, uint32_t mode)
     a->mode = mode;
     a->number++;
     shmnd_put64(&a->bell->armed, a->number << 2 | mode);
-    /* SYNC arm: fence, pairs with the fence in shmnd_bell_wants() */
+    /* SYNC arm: fence, pairs with the fence in shmnd_bell_must_ring() */
     shmnd_store_then_load();
     SHMND_KILL_POINT("bell-armed");
 }
@@ -64,7 +64,8 @@ static inline void shmnd_bell_disarm(struct shmnd_arming *a)
 
 /* For a producer, after its fence: must it ring? True once for each arming; `rung` is the
  * producer's private copy of the last arming for which it rang. */
-static inline bool shmnd_bell_wants(const struct shmnd_bell *bell, bool solicited, uint64_t *rung)
+static inline bool shmnd_bell_must_ring(const struct shmnd_bell *bell, bool solicited,
+                                        uint64_t *rung)
 {
     /* SYNC arm: the caller's fence pairs with the fence in shmnd_bell_arm() */
     uint64_t armed = shmnd_relaxed64(&bell->armed);
@@ -80,10 +81,10 @@ static inline bool shmnd_bell_wants(const struct shmnd_bell *bell, bool solicite
 
 /* For a producer, after its fence: its message needs the consumer's next call, of whatever kind.
  * True: the consumer sleeps, and the producer must ring. */
-static inline bool shmnd_bell_ask(const struct shmnd_bell *bell, struct shmnd_marks *marks,
-                                  uint64_t *rung)
+static inline bool shmnd_bell_request_poll(const struct shmnd_bell *bell, struct shmnd_marks *marks,
+                                           uint64_t *rung)
 {
-    /* SYNC asked: the caller's fence pairs with the fence in shmnd_marks_heard() */
+    /* SYNC asked: the caller's fence pairs with the fence in shmnd_marks_accept_request() */
     if (!shmnd_relaxed32(&marks->asked)) {
         shmnd_put32(&marks->asked, 1);
         SHMND_KILL_POINT("asked");
@@ -98,33 +99,33 @@ static inline bool shmnd_bell_ask(const struct shmnd_bell *bell, struct shmnd_ma
 }
 
 /* For the consumer: has a producer set `asked`? */
-static inline bool shmnd_marks_asked(const struct shmnd_marks *marks)
+static inline bool shmnd_marks_poll_requested(const struct shmnd_marks *marks)
 {
-    /* relaxed: only a hint, shmnd_marks_heard() orders what follows */
+    /* relaxed: only a hint, shmnd_marks_accept_request() orders what follows */
     return shmnd_relaxed32(&marks->asked);
 }
 
 /* Clears `asked`. The consumer checks all its rings afterwards. */
-static inline void shmnd_marks_heard(struct shmnd_marks *marks)
+static inline void shmnd_marks_accept_request(struct shmnd_marks *marks)
 {
-    if (!shmnd_marks_asked(marks))
+    if (!shmnd_marks_poll_requested(marks))
         return;
     shmnd_put32(&marks->asked, 0);
     SHMND_KILL_POINT("asking-heard");
-    /* SYNC asked: fence, pairs with the producer's in shmnd_bell_ask() */
+    /* SYNC asked: fence, pairs with the producer's in shmnd_bell_request_poll() */
     shmnd_store_then_load();
 }
 
 /* For a producer, after its fence: marks the link if the consumer uses the bitmap. */
-static inline void shmnd_bell_mark(const struct shmnd_bell *bell, struct shmnd_marks *marks,
-                                   uint32_t bit)
+static inline void shmnd_bell_mark_ready(const struct shmnd_bell *bell, struct shmnd_marks *marks,
+                                         uint32_t bit)
 {
     /* SYNC ready: the caller's fence pairs with shmnd_bell_use_bitmap() */
     if (!shmnd_relaxed32(&bell->use_bitmap))
         return;
     shmnd_word64 *word = &marks->ready[bit / 64 % SHMND_READY_WORDS];
     uint64_t mask = 1ull << (bit % 64);
-    /* SYNC ready: the caller's fence pairs with the fence in shmnd_marks_take() */
+    /* SYNC ready: the caller's fence pairs with the fence in shmnd_marks_clear() */
     if (!(shmnd_relaxed64(word) & mask))
         shmnd_set_bits(word, mask);
     SHMND_KILL_POINT("ready-marked");
@@ -138,17 +139,17 @@ static inline void shmnd_bell_use_bitmap(struct shmnd_bell *bell, bool use)
 }
 
 /* Clears `bits` of one word; the caller checks those rings afterwards. */
-static inline void shmnd_marks_take(struct shmnd_marks *marks, uint32_t word, uint64_t bits)
+static inline void shmnd_marks_clear(struct shmnd_marks *marks, uint32_t word, uint64_t bits)
 {
     /* needs no order of its own, for the fence behind it */
     shmnd_clear_bits(&marks->ready[word], bits);
     SHMND_KILL_POINT("ready-taken");
-    /* SYNC ready: fence, pairs with the producer's in shmnd_bell_mark() */
+    /* SYNC ready: fence, pairs with the producer's in shmnd_bell_mark_ready() */
     shmnd_store_then_load();
 }
 
 /* Sets the bit of a link that is polled anyway, so that its producer need not write it. */
-static inline void shmnd_marks_keep(struct shmnd_marks *marks, uint32_t bit)
+static inline void shmnd_marks_set(struct shmnd_marks *marks, uint32_t bit)
 {
     /* needs no order: the link is polled anyway */
     shmnd_set_bits(&marks->ready[bit / 64 % SHMND_READY_WORDS], 1ull << (bit % 64));

@@ -225,7 +225,8 @@ enum shmnd_armed {
     SHMND_ARMED_NOT = 0,
     SHMND_ARMED_ANY = 1,
     SHMND_ARMED_SOLICITED = 2,
-    SHMND_ARMED_ASKED = 3, /* the owner sleeps for another event: only shmnd_bell_ask() rings */
+    SHMND_ARMED_ASKED =
+        3, /* the owner sleeps for another event: only shmnd_bell_request_poll() rings */
     SHMND_ARMED_MASK = 3,
 };
 

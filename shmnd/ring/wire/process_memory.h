@@ -32,7 +32,7 @@ static inline struct shmnd_process shmnd_this_process(void)
     return (struct shmnd_process){.pid = getpid(), .pidfd = -1};
 }
 
-static inline bool shmnd_process_lives(struct shmnd_process *process)
+static inline bool shmnd_process_is_alive(struct shmnd_process *process)
 {
     uint64_t tick = shmnd_coarse_ns();
     /* relaxed: several threads may check, and each may use the result of another */
@@ -74,7 +74,7 @@ static inline int shmnd_vm_run(struct shmnd_process *process, struct shmnd_vm_li
 {
     uint32_t first = 0;
     while (first < list->count) {
-        if (!shmnd_process_lives(process))
+        if (!shmnd_process_is_alive(process))
             return ESRCH;
         const struct iovec *here = &list->here[first], *there = &list->there[first];
         uint32_t n = list->count - first;
@@ -150,7 +150,7 @@ static inline void shmnd_ring_doorbell(int fd)
 
 /* Wakes another thread of this process through a non-blocking eventfd that no other process
  * holds. */
-static inline void shmnd_ring_self(int fd)
+static inline void shmnd_ring_eventfd(int fd)
 {
     const uint64_t one = 1;
     ssize_t ignored = write(fd, &one, sizeof one); /* full: the thread was woken already */

@@ -94,8 +94,8 @@ static inline void shmnd_spans_add_fragile(struct shmnd_spans *s, uint64_t at, u
 }
 
 /* Stores the `length` bytes of `s` from `off` on, which must be within it, in `part`. */
-static inline void shmnd_spans_cut(const struct shmnd_spans *s, uint64_t off, uint64_t length,
-                                   struct shmnd_spans *part)
+static inline void shmnd_spans_slice(const struct shmnd_spans *s, uint64_t off, uint64_t length,
+                                     struct shmnd_spans *part)
 {
     shmnd_spans_clear(part);
     for (uint32_t i = 0; i < s->count && length; i++) {
@@ -188,7 +188,7 @@ static inline struct shmnd_chunks shmnd_chunks_of(uint64_t length, uint64_t mess
     return (struct shmnd_chunks){length, size, count, (uint32_t)message};
 }
 
-static inline void shmnd_chunks_offer(struct shmnd_share *share, const struct shmnd_chunks *c)
+static inline void shmnd_chunks_advertise(struct shmnd_share *share, const struct shmnd_chunks *c)
 {
     /* relaxed: ordered by the release that publishes the message's slot */
     shmnd_put64(&share->done, 0);
@@ -208,7 +208,7 @@ static inline uint32_t shmnd_claimed_back(uint64_t word)
 }
 
 /* Is there an unclaimed chunk of this message? */
-static inline bool shmnd_chunks_left(uint64_t word, const struct shmnd_chunks *c)
+static inline bool shmnd_chunks_unclaimed(uint64_t word, const struct shmnd_chunks *c)
 {
     return (uint32_t)(word >> 32) == c->tag &&
            shmnd_claimed_front(word) + shmnd_claimed_back(word) < c->count;
@@ -221,15 +221,15 @@ struct shmnd_claim {
 
 /* Claims unclaimed chunks from the front, or the back if `last`: at most `most`, and more than one
  * only while at least four times as many are left, so that both sides finish at the same time. */
-static inline struct shmnd_claim shmnd_chunks_claim_some(struct shmnd_share *share,
-                                                         const struct shmnd_chunks *c, bool last,
-                                                         uint32_t most)
+static inline struct shmnd_claim shmnd_chunks_claim_up_to(struct shmnd_share *share,
+                                                          const struct shmnd_chunks *c, bool last,
+                                                          uint32_t most)
 {
     uint64_t word = shmnd_relaxed64(&share->claim);
     /* Two correct sides collide at most once a chunk; a hostile peer that keeps changing the word
      * must not keep this loop running. */
     for (uint32_t tries = 0; tries < 2 * SHMND_CHUNKS_MAX; tries++) {
-        if (!shmnd_chunks_left(word, c))
+        if (!shmnd_chunks_unclaimed(word, c))
             break;
         uint32_t front = shmnd_claimed_front(word), back = shmnd_claimed_back(word);
         uint32_t some = (c->count - front - back) / 4;
@@ -242,15 +242,15 @@ static inline struct shmnd_claim shmnd_chunks_claim_some(struct shmnd_share *sha
 }
 
 /* Claims one chunk; -1: none is left. */
-static inline int shmnd_chunks_claim(struct shmnd_share *share, const struct shmnd_chunks *c,
-                                     bool last)
+static inline int shmnd_chunks_claim_one(struct shmnd_share *share, const struct shmnd_chunks *c,
+                                         bool last)
 {
-    struct shmnd_claim claim = shmnd_chunks_claim_some(share, c, last, 1);
+    struct shmnd_claim claim = shmnd_chunks_claim_up_to(share, c, last, 1);
     return claim.count ? (int)claim.first : -1;
 }
 
 /* Counts chunks that were copied. */
-static inline void shmnd_chunks_count_done(struct shmnd_share *share, uint32_t count)
+static inline void shmnd_chunks_complete(struct shmnd_share *share, uint32_t count)
 {
     /* SYNC chunk-done: release, pairs with acquire in shmnd_chunks_finished() */
     shmnd_add64(&share->done, count);
@@ -259,7 +259,7 @@ static inline void shmnd_chunks_count_done(struct shmnd_share *share, uint32_t c
 static inline bool shmnd_chunks_finished(const struct shmnd_share *share,
                                          const struct shmnd_chunks *c)
 {
-    /* SYNC chunk-done: acquire, pairs with release in shmnd_chunks_count_done() */
+    /* SYNC chunk-done: acquire, pairs with release in shmnd_chunks_complete() */
     return shmnd_acquire64(&share->done) >= c->count;
 }
 

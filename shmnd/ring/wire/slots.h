@@ -45,13 +45,12 @@ struct shmnd_slots_reader {
     uint64_t returned_pos;
 };
 
-static inline struct shmnd_slot *shmnd_slot_at(const struct shmnd_slots_writer *w, uint64_t pos)
+static inline struct shmnd_slot *shmnd_writer_slot(const struct shmnd_slots_writer *w, uint64_t pos)
 {
     return (struct shmnd_slot *)(w->ring + (pos & w->mask) * SHMND_SLOT_BYTES);
 }
 
-static inline struct shmnd_slot *shmnd_slot_peek_at(const struct shmnd_slots_reader *r,
-                                                    uint64_t pos)
+static inline struct shmnd_slot *shmnd_reader_slot(const struct shmnd_slots_reader *r, uint64_t pos)
 {
     return (struct shmnd_slot *)(r->ring + (pos & r->mask) * SHMND_SLOT_BYTES);
 }
@@ -67,7 +66,7 @@ static inline uint32_t shmnd_slots_for(uint32_t bytes)
 /* ---- writer --------------------------------------------------------------- */
 
 /* The number of slots from which the limits of one message are computed. */
-static inline uint32_t shmnd_slots_useful(const struct shmnd_slots_writer *w)
+static inline uint32_t shmnd_slots_usable(const struct shmnd_slots_writer *w)
 {
     return w->mask < SHMND_RING_USUAL ? (uint32_t)w->mask + 1 : SHMND_RING_USUAL;
 }
@@ -75,20 +74,20 @@ static inline uint32_t shmnd_slots_useful(const struct shmnd_slots_writer *w)
 /* The longest message that may wait for room. */
 static inline uint32_t shmnd_eager_max(const struct shmnd_slots_writer *w)
 {
-    return SHMND_SLOTS_HOLD(shmnd_slots_useful(w) / 4);
+    return SHMND_SLOTS_HOLD(shmnd_slots_usable(w) / 4);
 }
 
 /* The longest message that is written if there is room at once. */
 static inline uint32_t shmnd_eager_longest(const struct shmnd_slots_writer *w)
 {
-    return SHMND_SLOTS_HOLD(shmnd_slots_useful(w) / 4 * 3);
+    return SHMND_SLOTS_HOLD(shmnd_slots_usable(w) / 4 * 3);
 }
 
-static inline bool shmnd_slots_room(struct shmnd_slots_writer *w, uint32_t slots)
+static inline bool shmnd_slots_have_room(struct shmnd_slots_writer *w, uint32_t slots)
 {
     if (w->write_pos + slots <= w->room_pos)
         return true;
-    /* SYNC slot-free: acquire, pairs with release in shmnd_slots_return() */
+    /* SYNC slot-free: acquire, pairs with release in shmnd_slots_release() */
     uint64_t read_pos = shmnd_acquire64(w->read_pos);
     /* A hostile reader may claim to have read more than was written, or less than it reported
      * before. Its link stops; nothing else happens. */
@@ -100,20 +99,20 @@ static inline bool shmnd_slots_room(struct shmnd_slots_writer *w, uint32_t slots
 
 /* Where the next payload byte of the message being written goes. A message of several pieces is
  * written by several calls. */
-struct shmnd_slots_fill {
+struct shmnd_write_cursor {
     struct shmnd_slots_writer *w;
     uint64_t pos; /* slot being filled */
     uint8_t *at;
     uint32_t left; /* bytes free in that slot */
 };
 
-static inline struct shmnd_slots_fill shmnd_slots_begin(struct shmnd_slots_writer *w)
+static inline struct shmnd_write_cursor shmnd_slots_write_begin(struct shmnd_slots_writer *w)
 {
-    struct shmnd_slot *head = shmnd_slot_at(w, w->write_pos);
-    return (struct shmnd_slots_fill){w, w->write_pos, head->payload, SHMND_HEAD_PAYLOAD};
+    struct shmnd_slot *head = shmnd_writer_slot(w, w->write_pos);
+    return (struct shmnd_write_cursor){w, w->write_pos, head->payload, SHMND_HEAD_PAYLOAD};
 }
 
-static inline void shmnd_slots_add(struct shmnd_slots_fill *f, const void *data, uint32_t bytes)
+static inline void shmnd_slots_write(struct shmnd_write_cursor *f, const void *data, uint32_t bytes)
 {
     const uint8_t *from = data;
     while (bytes > f->left) {
@@ -121,7 +120,7 @@ static inline void shmnd_slots_add(struct shmnd_slots_fill *f, const void *data,
         from += f->left;
         bytes -= f->left;
         f->pos++;
-        struct shmnd_tail_slot *tail = (struct shmnd_tail_slot *)shmnd_slot_at(f->w, f->pos);
+        struct shmnd_tail_slot *tail = (struct shmnd_tail_slot *)shmnd_writer_slot(f->w, f->pos);
         shmnd_put64(&tail->ready_pos, 0); /* relaxed: ordered by the head's release */
         f->at = tail->payload;
         f->left = SHMND_TAIL_PAYLOAD;
@@ -131,7 +130,7 @@ static inline void shmnd_slots_add(struct shmnd_slots_fill *f, const void *data,
             from += SHMND_TAIL_PAYLOAD;
             bytes -= SHMND_TAIL_PAYLOAD;
             f->pos++;
-            tail = (struct shmnd_tail_slot *)shmnd_slot_at(f->w, f->pos);
+            tail = (struct shmnd_tail_slot *)shmnd_writer_slot(f->w, f->pos);
             shmnd_put64(&tail->ready_pos, 0);
             f->at = tail->payload;
         }
@@ -145,7 +144,7 @@ static inline void shmnd_slots_add(struct shmnd_slots_fill *f, const void *data,
 static inline void shmnd_slots_publish(struct shmnd_slots_writer *w, uint32_t length, uint8_t kind,
                                        uint8_t flags, uint32_t slots)
 {
-    struct shmnd_slot *head = shmnd_slot_at(w, w->write_pos);
+    struct shmnd_slot *head = shmnd_writer_slot(w, w->write_pos);
     head->length = length;
     head->kind = kind;
     head->flags = flags;
@@ -159,10 +158,10 @@ static inline void shmnd_slots_publish(struct shmnd_slots_writer *w, uint32_t le
 /* Writes the header without publishing the message: for the first message of a batch (`ready`
  * false) and the messages behind it. No reader gets past the first, so the release store that
  * publishes it publishes all behind it. */
-static inline void shmnd_slots_hold(struct shmnd_slots_writer *w, uint32_t length, uint8_t kind,
-                                    uint8_t flags, uint32_t slots, bool ready)
+static inline void shmnd_slots_defer(struct shmnd_slots_writer *w, uint32_t length, uint8_t kind,
+                                     uint8_t flags, uint32_t slots, bool ready)
 {
-    struct shmnd_slot *head = shmnd_slot_at(w, w->write_pos);
+    struct shmnd_slot *head = shmnd_writer_slot(w, w->write_pos);
     head->length = length;
     head->kind = kind;
     head->flags = flags;
@@ -172,10 +171,10 @@ static inline void shmnd_slots_hold(struct shmnd_slots_writer *w, uint32_t lengt
 }
 
 /* Publishes the deferred message at `pos` and all that were written behind it. */
-static inline void shmnd_slots_show(struct shmnd_slots_writer *w, uint64_t pos)
+static inline void shmnd_slots_publish_deferred(struct shmnd_slots_writer *w, uint64_t pos)
 {
     /* SYNC slot-ready: release, pairs with acquire in shmnd_slots_peek() */
-    shmnd_release64(&shmnd_slot_at(w, pos)->ready_pos, pos + 1);
+    shmnd_release64(&shmnd_writer_slot(w, pos)->ready_pos, pos + 1);
 }
 
 /* Recalls the message that begins at `pos`. False: the reader has claimed it. */
@@ -183,13 +182,13 @@ static inline bool shmnd_slots_recall(struct shmnd_slots_writer *w, uint64_t pos
 {
     uint64_t ready = pos + 1;
     /* SYNC recall: compare-and-swap, pairs with the one in shmnd_slots_claim() */
-    return shmnd_swap64(&shmnd_slot_at(w, pos)->ready_pos, &ready, ready | SHMND_POS_RECALLED);
+    return shmnd_swap64(&shmnd_writer_slot(w, pos)->ready_pos, &ready, ready | SHMND_POS_RECALLED);
 }
 
 /* ---- reader --------------------------------------------------------------- */
 
 /* The header of a message, read once. */
-struct shmnd_arrival {
+struct shmnd_message_header {
     uint32_t length;
     uint32_t slots;
     uint32_t token; /* of a listed message */
@@ -201,7 +200,7 @@ enum shmnd_peek {
     SHMND_PEEK_NONE = 0,
     SHMND_PEEK_MESSAGE,
     SHMND_PEEK_RECALLED, /* a message that its sender recalled */
-    SHMND_PEEK_NONSENSE,
+    SHMND_PEEK_MALFORMED,
 };
 
 /* The payload bytes in the slots of a message. For the kinds that carry extents or an index this
@@ -226,15 +225,15 @@ static inline uint32_t shmnd_slots_prefix(uint8_t flags)
 
 static inline bool shmnd_slots_ready(const struct shmnd_slots_reader *r)
 {
-    const struct shmnd_slot *head = shmnd_slot_peek_at(r, r->read_pos);
+    const struct shmnd_slot *head = shmnd_reader_slot(r, r->read_pos);
     /* relaxed: only a hint, shmnd_slots_peek() checks again */
     return shmnd_relaxed64(&head->ready_pos) == r->read_pos + 1;
 }
 
 static inline enum shmnd_peek shmnd_slots_peek(const struct shmnd_slots_reader *r,
-                                               struct shmnd_arrival *a)
+                                               struct shmnd_message_header *a)
 {
-    const struct shmnd_slot *head = shmnd_slot_peek_at(r, r->read_pos);
+    const struct shmnd_slot *head = shmnd_reader_slot(r, r->read_pos);
     /* SYNC slot-ready: acquire, pairs with release in shmnd_slots_publish() */
     uint64_t ready_pos = shmnd_acquire64(&head->ready_pos);
     if ((ready_pos & ~SHMND_POS_RECALLED) != r->read_pos + 1)
@@ -250,7 +249,7 @@ static inline enum shmnd_peek shmnd_slots_peek(const struct shmnd_slots_reader *
         extents = *(const volatile uint32_t *)(head->payload + prefix);
     uint32_t payload = shmnd_slots_payload(a->kind, a->length, extents);
     if (payload > SHMND_EAGER_LONGEST - prefix)
-        return SHMND_PEEK_NONSENSE;
+        return SHMND_PEEK_MALFORMED;
     a->slots = shmnd_slots_for(prefix + payload);
     return ready_pos & SHMND_POS_RECALLED ? SHMND_PEEK_RECALLED : SHMND_PEEK_MESSAGE;
 }
@@ -260,34 +259,34 @@ static inline bool shmnd_slots_claim(struct shmnd_slots_reader *r)
 {
     uint64_t ready = r->read_pos + 1;
     /* SYNC recall: compare-and-swap, pairs with the one in shmnd_slots_recall() */
-    return shmnd_swap64(&shmnd_slot_peek_at(r, r->read_pos)->ready_pos, &ready,
+    return shmnd_swap64(&shmnd_reader_slot(r, r->read_pos)->ready_pos, &ready,
                         ready | SHMND_POS_CLAIMED);
 }
 
 /* Where the next payload byte of the message at the front is read. */
-struct shmnd_slots_drain {
+struct shmnd_read_cursor {
     const struct shmnd_slots_reader *r;
     uint64_t pos;
     const uint8_t *at;
     uint32_t left;
 };
 
-static inline struct shmnd_slots_drain shmnd_slots_open(const struct shmnd_slots_reader *r,
-                                                        uint8_t flags)
+static inline struct shmnd_read_cursor shmnd_slots_read_begin(const struct shmnd_slots_reader *r,
+                                                              uint8_t flags)
 {
-    const struct shmnd_slot *head = shmnd_slot_peek_at(r, r->read_pos);
+    const struct shmnd_slot *head = shmnd_reader_slot(r, r->read_pos);
     uint32_t prefix = shmnd_slots_prefix(flags);
-    return (struct shmnd_slots_drain){r, r->read_pos, head->payload + prefix,
+    return (struct shmnd_read_cursor){r, r->read_pos, head->payload + prefix,
                                       SHMND_HEAD_PAYLOAD - prefix};
 }
 
 /* The window token of the message at the front, read once. */
 static inline uint32_t shmnd_slots_token(const struct shmnd_slots_reader *r)
 {
-    return *(const volatile uint32_t *)shmnd_slot_peek_at(r, r->read_pos)->payload;
+    return *(const volatile uint32_t *)shmnd_reader_slot(r, r->read_pos)->payload;
 }
 
-static inline void shmnd_slots_get(struct shmnd_slots_drain *d, void *data, uint32_t bytes)
+static inline void shmnd_slots_read_bytes(struct shmnd_read_cursor *d, void *data, uint32_t bytes)
 {
     uint8_t *to = data;
     while (bytes > d->left) {
@@ -295,14 +294,14 @@ static inline void shmnd_slots_get(struct shmnd_slots_drain *d, void *data, uint
         to += d->left;
         bytes -= d->left;
         d->pos++;
-        d->at = ((const struct shmnd_tail_slot *)shmnd_slot_peek_at(d->r, d->pos))->payload;
+        d->at = ((const struct shmnd_tail_slot *)shmnd_reader_slot(d->r, d->pos))->payload;
         d->left = SHMND_TAIL_PAYLOAD;
         while (bytes > SHMND_TAIL_PAYLOAD) {
             memcpy(to, d->at, SHMND_TAIL_PAYLOAD);
             to += SHMND_TAIL_PAYLOAD;
             bytes -= SHMND_TAIL_PAYLOAD;
             d->pos++;
-            d->at = ((const struct shmnd_tail_slot *)shmnd_slot_peek_at(d->r, d->pos))->payload;
+            d->at = ((const struct shmnd_tail_slot *)shmnd_reader_slot(d->r, d->pos))->payload;
         }
     }
     memcpy(to, d->at, bytes);
@@ -311,28 +310,28 @@ static inline void shmnd_slots_get(struct shmnd_slots_drain *d, void *data, uint
 }
 
 /* Copies payload that is used for decisions: read once. */
-static inline void shmnd_slots_read(struct shmnd_slots_drain *d, void *data, uint32_t bytes)
+static inline void shmnd_slots_read_once(struct shmnd_read_cursor *d, void *data, uint32_t bytes)
 {
-    shmnd_slots_get(d, data, bytes);
+    shmnd_slots_read_bytes(d, data, bytes);
     shmnd_read_once(data);
 }
 
-static inline void shmnd_slots_return(struct shmnd_slots_reader *r)
+static inline void shmnd_slots_release(struct shmnd_slots_reader *r)
 {
     r->returned_pos = r->read_pos;
     SHMND_KILL_POINT("slots-returning");
-    /* SYNC slot-free: release, pairs with acquire in shmnd_slots_room() */
+    /* SYNC slot-free: release, pairs with acquire in shmnd_slots_have_room() */
     shmnd_release64(r->read_pos_shared, r->read_pos);
 }
 
 /* Consumes the message at the front. True when this returned a quarter of the ring to the writer,
  * which may be waiting for room. */
-static inline bool shmnd_slots_pop(struct shmnd_slots_reader *r, uint32_t slots)
+static inline bool shmnd_slots_consume(struct shmnd_slots_reader *r, uint32_t slots)
 {
     r->read_pos += slots;
     if (r->read_pos - r->returned_pos <= r->mask / 4)
         return false;
-    shmnd_slots_return(r);
+    shmnd_slots_release(r);
     return true;
 }
 

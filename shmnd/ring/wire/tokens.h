@@ -56,7 +56,7 @@ struct shmnd_registry {
     struct shmnd_region *regions;
     uint32_t count; /* allocated entries */
     struct shmnd_grant *tables[SHMND_TABLE_SEGMENTS];
-    struct shmnd_qp *spent; /* queue pairs that hold contexts of silent successes (retire.h) */
+    struct shmnd_qp *unreleased; /* queue pairs that hold contexts of silent successes (retire.h) */
 };
 
 struct shmnd_sge {
@@ -70,7 +70,8 @@ static inline uint32_t shmnd_token_index(uint32_t token)
     return token & SHMND_TOKEN_INDEX_MASK;
 }
 
-static inline struct shmnd_region *shmnd_region_of(const struct shmnd_registry *r, uint32_t token)
+static inline struct shmnd_region *shmnd_region_lookup(const struct shmnd_registry *r,
+                                                       uint32_t token)
 {
     uint32_t idx = shmnd_token_index(token);
     if (token == 0 || idx >= r->count || r->regions[idx].token != token)
@@ -78,7 +79,8 @@ static inline struct shmnd_region *shmnd_region_of(const struct shmnd_registry *
     return &r->regions[idx];
 }
 
-static inline bool shmnd_within(uint64_t address, uint64_t length, uint64_t base, uint64_t size)
+static inline bool shmnd_range_within(uint64_t address, uint64_t length, uint64_t base,
+                                      uint64_t size)
 {
     return address >= base && length <= size && address - base <= size - length;
 }
@@ -87,8 +89,8 @@ static inline bool shmnd_within(uint64_t address, uint64_t length, uint64_t base
 static inline struct shmnd_region *shmnd_sge_region(const struct shmnd_registry *r,
                                                     const struct shmnd_sge *s, uint32_t rights)
 {
-    struct shmnd_region *region = shmnd_region_of(r, s->token);
-    if (!region || !shmnd_within(s->address, s->length, region->base, region->length))
+    struct shmnd_region *region = shmnd_region_lookup(r, s->token);
+    if (!region || !shmnd_range_within(s->address, s->length, region->base, region->length))
         return NULL;
     if (rights && !(region->rights & rights))
         return NULL;
@@ -99,9 +101,9 @@ static inline struct shmnd_region *shmnd_sge_region(const struct shmnd_registry 
 static inline struct shmnd_region *shmnd_fragile_region(const struct shmnd_registry *r,
                                                         const struct shmnd_sge *s, uint32_t rights)
 {
-    struct shmnd_region *region = shmnd_region_of(r, s->token);
+    struct shmnd_region *region = shmnd_region_lookup(r, s->token);
     if (!region || !(region->rights & SHMND_MR_FRAGILE) ||
-        !shmnd_within(s->address, s->length, region->base, region->offset))
+        !shmnd_range_within(s->address, s->length, region->base, region->offset))
         return NULL;
     if (rights && !(region->rights & rights))
         return NULL;
@@ -110,7 +112,7 @@ static inline struct shmnd_region *shmnd_fragile_region(const struct shmnd_regis
 
 /* ---- owner ----------------------------------------------------------------- */
 
-static inline struct shmnd_grant *shmnd_grant_slot(const struct shmnd_registry *r, uint32_t token)
+static inline struct shmnd_grant *shmnd_grant_entry(const struct shmnd_registry *r, uint32_t token)
 {
     uint32_t idx = shmnd_token_index(token);
     struct shmnd_grant *table = r->tables[idx / SHMND_TABLE_ENTRIES];
@@ -128,7 +130,7 @@ static inline void shmnd_grant_publish(struct shmnd_grant *g, const struct shmnd
     shmnd_put32(&g->segment, region->segment);
     shmnd_put64(&g->connection, connection);
     SHMND_KILL_POINT("grant-written");
-    /* SYNC grant: release, pairs with acquire in shmnd_grant_read() */
+    /* SYNC grant: release, pairs with acquire in shmnd_grant_check() */
     shmnd_release32(&g->token, region->token);
     SHMND_KILL_POINT("grant-published");
 }
@@ -150,12 +152,12 @@ static inline void shmnd_grant_revoke(struct shmnd_grant *g)
 static inline struct shmnd_region *shmnd_window_unbind(const struct shmnd_registry *r,
                                                        uint32_t token, uint64_t serial)
 {
-    struct shmnd_region *window = shmnd_region_of(r, token);
+    struct shmnd_region *window = shmnd_region_lookup(r, token);
     if (!window || serial == 0 || window->serial != serial)
         return NULL;
     window->serial = 0;
     SHMND_KILL_POINT("window-let-go");
-    shmnd_grant_revoke(shmnd_grant_slot(r, token));
+    shmnd_grant_revoke(shmnd_grant_entry(r, token));
     return window;
 }
 
@@ -166,9 +168,9 @@ struct shmnd_target {
     uint32_t segment;
 };
 
-static inline bool shmnd_grant_read(const struct shmnd_grant *g, uint32_t token, uint32_t right,
-                                    uint64_t address, uint64_t length, uint64_t connection,
-                                    struct shmnd_target *target)
+static inline bool shmnd_grant_check(const struct shmnd_grant *g, uint32_t token, uint32_t right,
+                                     uint64_t address, uint64_t length, uint64_t connection,
+                                     struct shmnd_target *target)
 {
     /* SYNC grant: acquire, pairs with release in shmnd_grant_publish() */
     if (token == 0 || shmnd_acquire32(&g->token) != token)
@@ -177,7 +179,7 @@ static inline bool shmnd_grant_read(const struct shmnd_grant *g, uint32_t token,
     uint64_t offset = shmnd_relaxed64(&g->offset), bound = shmnd_relaxed64(&g->connection);
     if (!(shmnd_relaxed32(&g->rights) & right) || (bound && bound != connection))
         return false;
-    if (!shmnd_within(address, length, base, size))
+    if (!shmnd_range_within(address, length, base, size))
         return false;
     target->segment = shmnd_relaxed32(&g->segment);
     target->offset = target->segment == SHMND_PRIVATE_MEMORY ? address : offset + (address - base);
@@ -186,7 +188,7 @@ static inline bool shmnd_grant_read(const struct shmnd_grant *g, uint32_t token,
 
 static inline void shmnd_hazard_leave(shmnd_word64 *hazard)
 {
-    /* SYNC hazard-clear: release, pairs with acquire in shmnd_hazard_clear_of() */
+    /* SYNC hazard-clear: release, pairs with acquire in shmnd_hazard_is_clear_of() */
     shmnd_release64(hazard, 0);
     SHMND_KILL_POINT("hazard-cleared");
 }
@@ -207,7 +209,7 @@ static inline bool shmnd_hazard_enter(shmnd_word64 *hazard, const struct shmnd_g
 }
 
 /* For the owner, after revoking: no copy under `what` is in progress on this link. */
-static inline bool shmnd_hazard_clear_of(const shmnd_word64 *hazard, uint64_t what)
+static inline bool shmnd_hazard_is_clear_of(const shmnd_word64 *hazard, uint64_t what)
 {
     /* SYNC hazard-clear: acquire, pairs with release in shmnd_hazard_leave() */
     return shmnd_acquire64(hazard) != what;

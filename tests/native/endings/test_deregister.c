@@ -49,13 +49,13 @@ static void meet(struct scene *s, enum shmnd_progress then)
 static bool lets_go(struct pair *e, uint32_t token)
 {
     uint64_t since = 0;
-    return shmnd_qp_lets_go(&e->q, token, &since, shmnd_coarse_ns());
+    return shmnd_qp_has_released(&e->q, token, &since, shmnd_coarse_ns());
 }
 
 static void sender_runs(struct scene *s)
 {
     shmnd_tx_run(&s->d.a->q);
-    shmnd_tx_ran(&s->d.a->q);
+    shmnd_tx_run_done(&s->d.a->q);
 }
 
 /* Released memory stays as its owner wrote it until both sides are done. */
@@ -79,16 +79,16 @@ static void a_large_message_keeps_its_receive_until_it_is_whole(void)
     announce(&s);
     struct shmnd_job *push = &s.d.a->q.tx_job;
     CHECK(shmnd_push_enter(&s.d.a->q, push->revision));
-    EQUAL(shmnd_chunks_claim(push->share, &push->chunks, false), 0);
+    EQUAL(shmnd_chunks_claim_one(push->share, &push->chunks, false), 0);
     meet(&s, SHMND_RUN);
     region_withdraw(s.d.pb, s.sink);
     CHECK(!lets_go(s.d.b, s.sink));
-    CHECK(shmnd_qp_has_to_go_on(&s.d.b->q));
+    CHECK(shmnd_qp_needs_progress(&s.d.b->q));
     settle(s.d.b);
-    CHECK(!shmnd_qp_has_to_go_on(&s.d.b->q));
+    CHECK(!shmnd_qp_needs_progress(&s.d.b->q));
     CHECK(!lets_go(s.d.b, s.sink));
     memcpy(s.into, s.from, push->chunks.size);
-    shmnd_chunks_count_done(push->share, 1);
+    shmnd_chunks_complete(push->share, 1);
     CHECK(lets_go(s.d.b, s.sink));
     CHECK(filled(s.into, LENGTH, 1));
     shmnd_hazard_leave(&s.d.a->q.link.mine->hazard);
@@ -188,7 +188,7 @@ static void a_copy_of_ours_is_over_when_its_thread_says_so(void)
     CHECK(!lets_go(s.d.b, s.sink));
     shmnd_rx_run(&s.d.b->q);
     CHECK(!lets_go(s.d.b, s.sink));
-    shmnd_rx_ran(&s.d.b->q);
+    shmnd_rx_run_done(&s.d.b->q);
     CHECK(lets_go(s.d.b, s.sink));
     sender_runs(&s);
     close_scene(&s, s.into, SHMND_SUCCESS);
@@ -211,7 +211,7 @@ static void a_refused_receive_is_kept_until_the_end(void)
     region_withdraw(s.d.pb, s.sink);
     EQUAL(shmnd_rx_poll(&s.d.b->q, &e, 1), 0);
     region_withdraw(s.d.pb, other);
-    CHECK(s.d.b->q.rx_fault && shmnd_qp_has_to_go_on(&s.d.b->q));
+    CHECK(s.d.b->q.rx_fault && shmnd_qp_needs_progress(&s.d.b->q));
     CHECK(!lets_go(s.d.b, s.sink) && !lets_go(s.d.b, other));
     settle(s.d.b);
     CHECK(!lets_go(s.d.b, s.sink) && !lets_go(s.d.b, other));
@@ -326,16 +326,16 @@ static void a_peer_is_not_waited_for_for_ever(void)
     struct shmnd_qp *q = &s.d.b->q;
     uint64_t since = 0;
     shmnd_word64 *hazard = &s.d.a->q.link.mine->hazard;
-    CHECK(shmnd_hazard_enter(hazard, shmnd_grant_slot(&s.d.pb->registry, s.sink), s.sink));
+    CHECK(shmnd_hazard_enter(hazard, shmnd_grant_entry(&s.d.pb->registry, s.sink), s.sink));
     region_withdraw(s.d.pb, s.sink);
-    CHECK(!shmnd_qp_lets_go(q, s.sink, &since, 1));
-    CHECK(!shmnd_qp_lets_go(q, s.sink, &since, 1 + SHMND_PATIENCE_NS));
+    CHECK(!shmnd_qp_has_released(q, s.sink, &since, 1));
+    CHECK(!shmnd_qp_has_released(q, s.sink, &since, 1 + SHMND_STALL_TIMEOUT_NS));
     EQUAL(q->state, SHMND_QP_CONNECTED);
-    CHECK(!shmnd_qp_lets_go(q, s.sink, &since, 2 + SHMND_PATIENCE_NS));
+    CHECK(!shmnd_qp_has_released(q, s.sink, &since, 2 + SHMND_STALL_TIMEOUT_NS));
     EQUAL(q->state, SHMND_QP_DOWN);
     shmnd_hazard_leave(hazard);
     settle(s.d.b);
-    CHECK(shmnd_qp_lets_go(q, s.sink, &since, 2 + SHMND_PATIENCE_NS));
+    CHECK(shmnd_qp_has_released(q, s.sink, &since, 2 + SHMND_STALL_TIMEOUT_NS));
     duo_close(&s.d);
 }
 
@@ -345,18 +345,18 @@ static void each_withdrawn_token_has_its_own_time(void)
     struct scene s;
     open_scene(&s, false);
     struct shmnd_qp *q = &s.d.b->q;
-    uint64_t half = SHMND_PATIENCE_NS / 2, stuck = 0, late = 0;
+    uint64_t half = SHMND_STALL_TIMEOUT_NS / 2, stuck = 0, late = 0;
     shmnd_word64 *hazard = &s.d.a->q.link.mine->hazard;
     uint32_t other = region_new(s.d.pb, s.into, LENGTH, 1);
-    CHECK(shmnd_hazard_enter(hazard, shmnd_grant_slot(&s.d.pb->registry, s.sink), s.sink));
+    CHECK(shmnd_hazard_enter(hazard, shmnd_grant_entry(&s.d.pb->registry, s.sink), s.sink));
     region_withdraw(s.d.pb, s.sink);
     region_withdraw(s.d.pb, other);
-    CHECK(!shmnd_qp_lets_go(q, s.sink, &stuck, 1));
-    CHECK(shmnd_qp_lets_go(q, other, &late, half));
+    CHECK(!shmnd_qp_has_released(q, s.sink, &stuck, 1));
+    CHECK(shmnd_qp_has_released(q, other, &late, half));
     EQUAL(late, 0);
-    CHECK(!shmnd_qp_lets_go(q, s.sink, &late, 2 + SHMND_PATIENCE_NS));
+    CHECK(!shmnd_qp_has_released(q, s.sink, &late, 2 + SHMND_STALL_TIMEOUT_NS));
     EQUAL(q->state, SHMND_QP_CONNECTED);
-    CHECK(!shmnd_qp_lets_go(q, s.sink, &stuck, 2 + SHMND_PATIENCE_NS));
+    CHECK(!shmnd_qp_has_released(q, s.sink, &stuck, 2 + SHMND_STALL_TIMEOUT_NS));
     EQUAL(q->state, SHMND_QP_DOWN);
     shmnd_hazard_leave(hazard);
     settle(s.d.b);

@@ -30,7 +30,7 @@ static bool take_window(struct lane *l)
         return false;
     if (!shmnd_window_unbind(q->registry, l->window, q->serial))
         return true;
-    shmnd_region_of(q->registry, l->window)->token = 0;
+    shmnd_region_lookup(q->registry, l->window)->token = 0;
     l->out[i].asked = TAKEN;
     l->out[i].length = 0;
     shmnd_post_window(q, context_of(l, ASKED, i), SHMND_INVALIDATE, l->window, SHMND_SUCCESS, 0);
@@ -66,7 +66,7 @@ static bool end(struct lane *l)
 {
     struct shmnd_qp *q = &l->e->q;
     if (l->taking) {
-        if (!shmnd_qp_lets_go(q, l->taking_token, &l->taking_since, shmnd_coarse_ns()))
+        if (!shmnd_qp_has_released(q, l->taking_token, &l->taking_since, shmnd_coarse_ns()))
             return true;
         memset(l->taking, 0x88, l->taking_length);
         l->taking = NULL;

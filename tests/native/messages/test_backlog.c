@@ -242,7 +242,7 @@ static void a_long_one_is_pulled_in_pieces(void)
             pull_piece(&s);
             CHECK(memcmp(s.from, s.into, done) == 0);
             EQUAL(s.into[done], 0);
-            CHECK(shmnd_cq_has_copy(&s.d.qb->cq));
+            CHECK(shmnd_cq_has_unfinished_copy(&s.d.qb->cq));
             CHECK(nothing(s.d.qa) || s.d.qb->got);
             s.d.qb->taken = s.d.qb->got = 0;
             break; /* the rest arrived during the polls */
@@ -302,7 +302,7 @@ static void what_is_whole_stays_whole(void)
         do
             pull_piece(&s);
         while (job->moved + SHMND_PIECE < LONG);
-        struct shmnd_listed *entry = shmnd_peer_listed(b, 0);
+        struct shmnd_listed *entry = shmnd_peer_backlog_entry(b, 0);
         if (amid) {
             shmnd_put64(&entry->word, b->rx_listing | SHMND_LISTED_COPYING);
             disconnect(s.d.a);
@@ -373,7 +373,7 @@ static void deregistered_while_listed(void)
     EQUAL(post_send(s.d.a, 30, &m, 1, 0), SHMND_SUCCESS);
     post_sends(&s, 31, 32, 0);
     region_withdraw(s.d.pa, token);
-    CHECK(shmnd_qp_lets_go(&s.d.a->q, token, &since, 1));
+    CHECK(shmnd_qp_has_released(&s.d.a->q, token, &since, 1));
     CHECK(s.d.a->q.listed > 5); /* those before it make progress */
     post_receives(&s, 0, MOST);
     for (uint32_t i = 0; i < 30; i++)
@@ -407,13 +407,13 @@ static void timed_out_while_listed(void)
 static void a_late_reader_takes_nothing(void)
 {
     struct scene s;
-    struct shmnd_arrival a;
+    struct shmnd_message_header a;
     open_scene(&s, 4, LONG, 0, false, 4);
     post_long(&s);
     struct shmnd_qp *b = &s.d.b->q;
-    shmnd_qp_look(b);
+    shmnd_qp_check_peer(b);
     EQUAL(shmnd_rx_read_listed(b, &a), SHMND_PEEK_MESSAGE);
-    CHECK(shmnd_rx_listed_source(b, &a));
+    CHECK(shmnd_rx_check_listed(b, &a));
     shmnd_qp_flush(&s.d.a->q);
     settle(s.d.a);
     CHECK(!shmnd_rx_claim_listed(b));

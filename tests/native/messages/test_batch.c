@@ -210,7 +210,7 @@ static void before_the_connection(void)
     for (uint64_t i = 4; i < 8; i++)
         EQUAL(post_receive(b, i, &r, 1), SHMND_SUCCESS);
     pair_open(a);
-    shmnd_qp_look(&b->q);
+    shmnd_qp_check_peer(&b->q);
     submit(b);
     for (uint64_t i = 0; i < 8; i++)
         EQUAL(post_send(a, 50 + i, &m, 1, 0), SHMND_SUCCESS);
@@ -353,7 +353,7 @@ static void a_poll_leaves_nothing_behind(void)
     for (int i = 0; i < 40; i++)
         queue_turn(s.d.qb); /* the ring is empty */
     queue_turn(s.d.qa);
-    EQUAL(s.d.a->q.held, false);
+    EQUAL(s.d.a->q.deferred, false);
     CHECK(seen(&s));
     duo_close(&s.d);
 }
@@ -525,15 +525,15 @@ static void behind_one_that_failed(void)
     EQUAL(shmnd_post_send(q, (void *)0, &large, 1, 0, &kept), SHMND_SUCCESS);
     EQUAL(shmnd_tx_advance(q), SHMND_RUN);
     struct shmnd_job peers = q->tx_job; /* the peer copies a chunk, long */
-    CHECK(shmnd_chunks_claim(peers.share, &peers.chunks, true) >= 0);
+    CHECK(shmnd_chunks_claim_one(peers.share, &peers.chunks, true) >= 0);
     shmnd_tx_run(q);
-    shmnd_tx_ran(q);
+    shmnd_tx_run_done(q);
     EQUAL(post_send(s.d.a, 1, &none, 1, 0), SHMND_SUCCESS);
     begin(s.d.a);
     sends(&s, 2, 1, 8);
     submit(s.d.a);
     EQUAL(q->messages, 1);
-    shmnd_chunks_count_done(peers.share, 1);
+    shmnd_chunks_complete(peers.share, 1);
     EXPECT_RECEIVED(s.d.qb, 0, BYTES);
     EXPECT(s.d.qb, SHMND_RECEIVE, 1, SHMND_CANCELED);
     EXPECT(s.d.qa, SHMND_SEND, 0, SHMND_SUCCESS);

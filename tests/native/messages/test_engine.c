@@ -308,7 +308,7 @@ static void silent_successes_take_no_place(void)
         EQUAL(d.pa->given_sum, sum);
         EQUAL(shmnd_cq_count(&d.qa->cq), 0);
     }
-    EQUAL(d.a->q.wq_spent, d.a->q.wq_head);
+    EQUAL(d.a->q.wq_released, d.a->q.wq_head);
     duo_close(&d);
 }
 
@@ -461,8 +461,8 @@ static void sinks_that_violate(void)
         EQUAL(post_receive(d.b, 2, &r, 1), SHMND_SUCCESS);
         if (k >= 8) {
             CHECK(shmnd_rx_drop_region(&d.b->q, tb));
-            EQUAL(shmnd_region_of(&d.pb->registry, tb)->posted, 0);
-            shmnd_region_of(&d.pb->registry, tb)->token = 0;
+            EQUAL(shmnd_region_lookup(&d.pb->registry, tb)->posted, 0);
+            shmnd_region_lookup(&d.pb->registry, tb)->token = 0;
         }
         EQUAL(post_send(d.a, 11, &s, 1, 0), SHMND_SUCCESS);
         EXPECT(d.qb, SHMND_RECEIVE, 1, SHMND_ACCESS_VIOLATION);
@@ -490,14 +490,14 @@ static void a_refused_receive_is_told_after_the_copy_into_it(void)
     EQUAL(shmnd_post_send(&d.a->q, NULL, &s, 1, 0, &kept), SHMND_SUCCESS);
     EQUAL(shmnd_tx_advance(&d.a->q), SHMND_RUN);
     CHECK(shmnd_push_enter(&d.a->q, d.a->q.tx_job.revision));
-    shmnd_region_of(&d.pb->registry, tb)->length = 0;
+    shmnd_region_lookup(&d.pb->registry, tb)->length = 0;
     for (uint32_t i = 0; i < 8; i++)
         EQUAL(queue_turn(d.qb), 0);
     shmnd_hazard_leave(&d.a->q.link.mine->hazard);
     queue_turn(d.qb);
     EXPECT(d.qb, SHMND_RECEIVE, 1, SHMND_ACCESS_VIOLATION);
     shmnd_tx_run(&d.a->q);
-    shmnd_tx_ran(&d.a->q);
+    shmnd_tx_run_done(&d.a->q);
     EXPECT(d.qa, SHMND_SEND, 0, SHMND_REMOTE_ERROR);
     duo_close(&d);
 }
@@ -509,7 +509,7 @@ static void regions_count_published_receives(void)
     duo_open(&d);
     uint8_t *src = shared_bytes(d.pa, 4096), *dst = shared_bytes(d.pb, 4096);
     uint32_t ta = region_new(d.pa, src, 4096, 0), tb = region_new(d.pb, dst, 4096, 1);
-    struct shmnd_region *region = shmnd_region_of(&d.pb->registry, tb);
+    struct shmnd_region *region = shmnd_region_lookup(&d.pb->registry, tb);
     struct shmnd_sge s = sge(src, 100, ta);
     struct shmnd_sge r[2] = {sge(dst, 100, tb), sge(dst + 100, 100, tb)};
     for (uint64_t i = 0; i < 10; i++)

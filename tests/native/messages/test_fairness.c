@@ -96,7 +96,7 @@ static void quiet_one(uint32_t links, uint32_t max, uint32_t depth, bool waiting
             CHECK(++polls < 10000);
         }
         /* Two rounds, and the poll during which it arrived. */
-        uint32_t share = max < SHMND_SHARE ? max : SHMND_SHARE;
+        uint32_t share = max < SHMND_POLL_BUDGET ? max : SHMND_POLL_BUDGET;
         for (uint32_t i = 1; i < links; i++)
             CHECK(came[i] <= 2 * share + max);
     }

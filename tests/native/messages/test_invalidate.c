@@ -71,8 +71,9 @@ static void stage_plain(struct stage *s, uint64_t context)
 static bool alive(const struct stage *s)
 {
     const struct shmnd_registry *r = &s->d.pb->registry;
-    bool granted = shmnd_relaxed32(&shmnd_grant_slot(r, s->window)->token) == s->window;
-    EQUAL(granted, shmnd_region_of(r, s->window) && shmnd_region_of(r, s->window)->serial != 0);
+    bool granted = shmnd_relaxed32(&shmnd_grant_entry(r, s->window)->token) == s->window;
+    EQUAL(granted,
+          shmnd_region_lookup(r, s->window) && shmnd_region_lookup(r, s->window)->serial != 0);
     return granted;
 }
 
@@ -275,7 +276,7 @@ static void windows_of_others(void)
     pair_connect(c, e);
     uint32_t other = window_bind(e, s.open, 4096, ALL, TOLD + 1);
     refused(&s, other);
-    CHECK(shmnd_region_of(&s.d.pb->registry, other)->serial == e->q.serial);
+    CHECK(shmnd_region_lookup(&s.d.pb->registry, other)->serial == e->q.serial);
     struct shmnd_sge m = sge(s.src, 8, s.ta);
     EQUAL(post_rdma(c, 5, SHMND_WRITE, &m, 1, s.open, other, 0), SHMND_SUCCESS);
     EXPECT(s.d.qa, SHMND_WRITE, 5, SHMND_SUCCESS);
@@ -558,7 +559,7 @@ static void a_full_queue_waits(void)
     stage_plain(&s, 2);
     struct shmnd_todo todo;
     for (int i = 0; i < 8; i++)
-        shmnd_cq_gather(&s.d.qb->cq, &todo);
+        shmnd_cq_drain_links(&s.d.qb->cq, &todo);
     EQUAL(shmnd_cq_count(&s.d.qb->cq), 1);
     EXPECT_RECEIVED(s.d.qb, 10, 8);
     EXPECT(s.d.qb, SHMND_INVALIDATE, TOLD, SHMND_SUCCESS);
@@ -609,7 +610,7 @@ static void forged_slots(void)
         stage_receive(&s, 11);
         uint32_t kind = (uint32_t)chance_below(&chance, 6);
         for (uint64_t pos = 0; pos < 3; pos++) {
-            struct shmnd_slot *slot = shmnd_slot_at(&s.d.a->q.out, pos);
+            struct shmnd_slot *slot = shmnd_writer_slot(&s.d.a->q.out, pos);
             uint32_t tokens[] = {s.window, s.tb, 0, (uint32_t)chance_next(&chance)};
             /* clang-format off */
             uint32_t lengths[] = {0, 44, SHMND_EAGER_MAX - 4, SHMND_EAGER_MAX - 3, SHMND_EAGER_MAX,

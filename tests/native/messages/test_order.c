@@ -185,7 +185,7 @@ static void the_answer_comes_before_the_placing_returns(void)
     shmnd_tx_run(&s.asks->q);
     far_answers(&s);
     expect_one_send_then_the_answer(&s);
-    shmnd_tx_ran(&s.asks->q);
+    shmnd_tx_run_done(&s.asks->q);
     expect_done(&s);
 }
 
@@ -203,7 +203,7 @@ static void the_answer_comes_before_the_copy_of_a_large_message_returns(void)
         expect_one_send_then_the_answer(&s);
         if (!begun)
             shmnd_tx_run(&s.asks->q);
-        shmnd_tx_ran(&s.asks->q);
+        shmnd_tx_run_done(&s.asks->q);
         expect_done(&s);
     }
 }
@@ -218,10 +218,10 @@ static void a_send_that_was_told_too_early_is_told_once(void)
     EQUAL(post_send(s.asks, 1, &from, 1, 0), SHMND_SUCCESS);
     shmnd_release64(&s.asked->q.link.mine->taken, 1);
     for (uint32_t i = 0; i < 2; i++)
-        shmnd_cq_catch_up(&s.tiny->cq);
+        shmnd_cq_complete_finished(&s.tiny->cq);
     EQUAL(shmnd_cq_count(&s.tiny->cq), 1);
     s.asks->q.tx_job.result = SHMND_ACCESS_VIOLATION;
-    shmnd_tx_ran(&s.asks->q);
+    shmnd_tx_run_done(&s.asks->q);
     settle(s.asks);
     EXPECT(s.tiny, SHMND_SEND, 0, SHMND_SUCCESS);
     EXPECT(s.tiny, SHMND_SEND, 1, SHMND_CANCELED);

@@ -96,7 +96,8 @@ static void an_answer_waits_for_its_send(void)
             for (uint32_t word = 0; word < SHMND_READY_WORDS; word++)
                 shmnd_put64(&c.qa->cq.arming.marks->ready[word], 0);
         struct shmnd_todo todo = {NULL, SHMND_IDLE, false};
-        shmnd_cq_sweep(&c.qa->cq, &(struct shmnd_poll){NULL, 0, 0, 16, UINT64_MAX, false, &todo});
+        shmnd_cq_poll_all(&c.qa->cq,
+                          &(struct shmnd_poll){NULL, 0, 0, 16, UINT64_MAX, false, &todo});
         EXPECT(c.qa, SHMND_SEND, i, SHMND_SUCCESS);
         EXPECT_RECEIVED(c.qa, 100 + i, 8);
         EXPECT_RECEIVED(c.qb, i, 8);
@@ -141,10 +142,10 @@ static void the_next_time_is_known(void)
 {
     struct crowd c;
     open_crowd(&c, 8, 10 * W_SECOND);
-    uint64_t due = shmnd_cq_due_ns(&c.qa->cq, 0);
+    uint64_t due = shmnd_cq_next_poll_ns(&c.qa->cq, 0);
     CHECK(due > shmnd_now_ns() && due < shmnd_now_ns() + 11 * W_SECOND);
     struct shmnd_todo todo;
-    shmnd_cq_gather(&c.qa->cq, &todo);
+    shmnd_cq_drain_links(&c.qa->cq, &todo);
     EQUAL(c.qa->cq.active_count, PAIRS);
     world_close(&c.w);
 }

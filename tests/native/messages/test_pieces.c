@@ -36,7 +36,7 @@ static bool run_piece(struct scene *s)
     EQUAL(shmnd_tx_advance(q), SHMND_RUN);
     q->tx_started = true;
     shmnd_tx_run(q);
-    shmnd_tx_ran(q);
+    shmnd_tx_run_done(q);
     EQUAL(shmnd_relaxed64(&q->link.mine->hazard), 0);
     CHECK(!q->tx_started);
     CHECK(!q->tx_busy || q->tx_job.piece <= SHMND_PIECE + SHMND_CHUNK_MAX);
@@ -68,10 +68,10 @@ static void a_write_in_pieces(void)
             EQUAL(s.dst[done], 0);
             EQUAL(s.dst[BYTES - 1], 0);
             EQUAL(s.d.a->q.wq_head, 0);
-            CHECK(shmnd_cq_has_copy(&s.d.qa->cq));
-            CHECK(shmnd_cq_due_ns(&s.d.qa->cq, W_SECOND) <= shmnd_now_ns());
+            CHECK(shmnd_cq_has_unfinished_copy(&s.d.qa->cq));
+            CHECK(shmnd_cq_next_poll_ns(&s.d.qa->cq, W_SECOND) <= shmnd_now_ns());
         }
-        CHECK(!shmnd_cq_has_copy(&s.d.qa->cq));
+        CHECK(!shmnd_cq_has_unfinished_copy(&s.d.qa->cq));
         EXPECT(s.d.qa, SHMND_WRITE, 1, SHMND_SUCCESS);
         CHECK(filled(s.dst, BYTES, 5));
         duo_close(&s.d);
@@ -86,7 +86,7 @@ static void a_grant_withdrawn_between_two_pieces(void)
     CHECK(run_piece(&s));
     region_withdraw(s.d.pb, s.tb);
     uint64_t since = 0;
-    CHECK(shmnd_qp_lets_go(&s.d.b->q, s.tb, &since, 1));
+    CHECK(shmnd_qp_has_released(&s.d.b->q, s.tb, &since, 1));
     EXPECT(s.d.qa, SHMND_WRITE, 1, SHMND_ACCESS_VIOLATION);
     EQUAL(s.dst[SHMND_PIECE], 0);
     duo_close(&s.d);
@@ -140,12 +140,12 @@ static void a_sender_ends_what_its_receiver_began(void)
     EQUAL(shmnd_cq_poll(&s.d.qb->cq, &out, 1, &todo), 0);
     EQUAL(todo.what, SHMND_RUN);
     serve(todo.qp, todo.what, todo.receiving);
-    CHECK(shmnd_cq_has_copy(&s.d.qb->cq));
+    CHECK(shmnd_cq_has_unfinished_copy(&s.d.qb->cq));
     while (run_piece(&s))
         ;
     EXPECT(s.d.qa, SHMND_SEND, 1, SHMND_SUCCESS);
     EXPECT_RECEIVED(s.d.qb, 2, BYTES);
-    CHECK(!shmnd_cq_has_copy(&s.d.qb->cq));
+    CHECK(!shmnd_cq_has_unfinished_copy(&s.d.qb->cq));
     CHECK(filled(s.dst, BYTES, 5));
     duo_close(&s.d);
 }

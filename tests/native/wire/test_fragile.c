@@ -33,12 +33,12 @@ static void file_close(struct file *f)
 static uint32_t fragile_new(struct proc *p, const struct file *f, uint32_t rights)
 {
     uint32_t token = region_new(p, f->at, BYTES, 0);
-    struct shmnd_region *r = shmnd_region_of(&p->registry, token);
+    struct shmnd_region *r = shmnd_region_lookup(&p->registry, token);
     r->rights = rights | SHMND_MR_FRAGILE;
     r->offset = r->length;
     r->length = 0;
     uint32_t allowed = SHMND_ALLOW_READ | SHMND_ALLOW_WRITE;
-    shmnd_grant_publish(shmnd_grant_slot(&p->registry, token), r, allowed, 0);
+    shmnd_grant_publish(shmnd_grant_entry(&p->registry, token), r, allowed, 0);
     return token;
 }
 

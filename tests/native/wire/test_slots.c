@@ -27,20 +27,20 @@ static struct ring ring_at(uint64_t pos)
 
 static void put(struct ring *ring, const uint8_t *data, uint32_t length, uint8_t flags)
 {
-    struct shmnd_slots_fill f = shmnd_slots_begin(&ring->w);
-    shmnd_slots_add(&f, data, length);
+    struct shmnd_write_cursor f = shmnd_slots_write_begin(&ring->w);
+    shmnd_slots_write(&f, data, length);
     shmnd_slots_publish(&ring->w, length, SHMND_KIND_EAGER, flags, shmnd_slots_for(length));
 }
 
 static bool get(struct ring *ring, uint8_t *data, uint32_t length)
 {
-    struct shmnd_arrival a;
+    struct shmnd_message_header a;
     if (shmnd_slots_peek(&ring->r, &a) != SHMND_PEEK_MESSAGE)
         return false;
     EQUAL(a.length, length);
-    struct shmnd_slots_drain d = shmnd_slots_open(&ring->r, 0);
-    shmnd_slots_get(&d, data, length);
-    shmnd_slots_pop(&ring->r, a.slots);
+    struct shmnd_read_cursor d = shmnd_slots_read_begin(&ring->r, 0);
+    shmnd_slots_read_bytes(&d, data, length);
+    shmnd_slots_consume(&ring->r, a.slots);
     return true;
 }
 
@@ -73,12 +73,12 @@ static void sizes_and_wraps(void)
             NOTE("size %u from %" PRIu64, n, starts[s]);
             for (uint32_t i = 0; i < n; i++)
                 out[i] = (uint8_t)(n * 7 + i);
-            CHECK(shmnd_slots_room(&ring.w, shmnd_slots_for(n)));
+            CHECK(shmnd_slots_have_room(&ring.w, shmnd_slots_for(n)));
             put(&ring, out, n, 0);
             memset(in, 0, sizeof in);
             CHECK(get(&ring, in, n));
             CHECK(memcmp(in, out, n) == 0);
-            struct shmnd_arrival a;
+            struct shmnd_message_header a;
             EQUAL(shmnd_slots_peek(&ring.r, &a), SHMND_PEEK_NONE);
         }
         guard_free_all();
@@ -95,24 +95,24 @@ static void pieces(void)
         uint32_t n = (uint32_t)chance_below(&c, SHMND_EAGER_MAX + 1);
         for (uint32_t i = 0; i < n; i++)
             out[i] = (uint8_t)chance_next(&c);
-        CHECK(shmnd_slots_room(&ring.w, shmnd_slots_for(n)));
-        struct shmnd_slots_fill f = shmnd_slots_begin(&ring.w);
+        CHECK(shmnd_slots_have_room(&ring.w, shmnd_slots_for(n)));
+        struct shmnd_write_cursor f = shmnd_slots_write_begin(&ring.w);
         for (uint32_t at = 0; at < n;) {
             uint32_t piece = 1 + (uint32_t)chance_below(&c, n - at);
-            shmnd_slots_add(&f, out + at, piece);
+            shmnd_slots_write(&f, out + at, piece);
             at += piece;
         }
         shmnd_slots_publish(&ring.w, n, SHMND_KIND_EAGER, 0, shmnd_slots_for(n));
-        struct shmnd_arrival a;
+        struct shmnd_message_header a;
         EQUAL(shmnd_slots_peek(&ring.r, &a), SHMND_PEEK_MESSAGE);
-        struct shmnd_slots_drain d = shmnd_slots_open(&ring.r, 0);
+        struct shmnd_read_cursor d = shmnd_slots_read_begin(&ring.r, 0);
         for (uint32_t at = 0; at < n;) {
             uint32_t piece = 1 + (uint32_t)chance_below(&c, n - at);
-            shmnd_slots_get(&d, in + at, piece);
+            shmnd_slots_read_bytes(&d, in + at, piece);
             at += piece;
         }
         CHECK(memcmp(in, out, n) == 0);
-        shmnd_slots_pop(&ring.r, a.slots);
+        shmnd_slots_consume(&ring.r, a.slots);
     }
     guard_free_all();
 }
@@ -123,18 +123,18 @@ static void room(void)
     struct ring ring = ring_at(77);
     uint8_t data[SHMND_EAGER_MAX] = {0};
     for (uint32_t i = 0; i < SHMND_RING_USUAL; i++) {
-        CHECK(shmnd_slots_room(&ring.w, 1));
+        CHECK(shmnd_slots_have_room(&ring.w, 1));
         put(&ring, data, 8, 0);
     }
-    CHECK(!shmnd_slots_room(&ring.w, 1));
+    CHECK(!shmnd_slots_have_room(&ring.w, 1));
     bool returned = false;
     for (uint32_t i = 0; i < SHMND_RING_USUAL / 4; i++) {
-        CHECK(!returned && !shmnd_slots_room(&ring.w, 1));
-        returned = shmnd_slots_pop(&ring.r, 1);
+        CHECK(!returned && !shmnd_slots_have_room(&ring.w, 1));
+        returned = shmnd_slots_consume(&ring.r, 1);
     }
     CHECK(returned);
-    CHECK(shmnd_slots_room(&ring.w, SHMND_RING_USUAL / 4));
-    CHECK(!shmnd_slots_room(&ring.w, SHMND_RING_USUAL / 4 + 1));
+    CHECK(shmnd_slots_have_room(&ring.w, SHMND_RING_USUAL / 4));
+    CHECK(!shmnd_slots_have_room(&ring.w, SHMND_RING_USUAL / 4 + 1));
     guard_free_all();
 }
 
@@ -146,7 +146,7 @@ static void longest_fits_once_read(void)
     struct chance c = {5};
     for (int i = 0; i < 5000; i++) {
         uint32_t n = (uint32_t)chance_below(&c, SHMND_EAGER_MAX + 1);
-        CHECK(shmnd_slots_room(&ring.w, SHMND_RING_USUAL / 4));
+        CHECK(shmnd_slots_have_room(&ring.w, SHMND_RING_USUAL / 4));
         put(&ring, data, n, 0);
         CHECK(get(&ring, in, n));
     }
@@ -158,14 +158,14 @@ static void leftovers(void)
 {
     struct ring ring = ring_at(0);
     uint8_t data[SHMND_EAGER_MAX];
-    struct shmnd_arrival a;
+    struct shmnd_message_header a;
     for (uint32_t lap = 0; lap < 64; lap++) {
         /* Payload that equals the sequence word of later slots. */
         for (uint32_t i = 0; i + 8 <= sizeof data; i += 8) {
             uint64_t v = ring.w.write_pos + SHMND_RING_USUAL + 1 + i / 64;
             memcpy(data + i, &v, 8);
         }
-        CHECK(shmnd_slots_room(&ring.w, 64));
+        CHECK(shmnd_slots_have_room(&ring.w, 64));
         put(&ring, data, SHMND_EAGER_MAX - lap, 0);
         CHECK(get(&ring, data, SHMND_EAGER_MAX - lap));
         for (uint32_t ahead = 0; ahead < SHMND_RING_USUAL; ahead++) {
@@ -191,7 +191,7 @@ static void lying_reader(void)
         for (uint32_t k = 0; k < SHMND_RING_USUAL; k++)
             put(&ring, &byte, 1, 0);
         shmnd_put64(ring.read_pos, lies[i]);
-        for (uint32_t k = 0; k < 4 * SHMND_RING_USUAL && shmnd_slots_room(&ring.w, 3); k++) {
+        for (uint32_t k = 0; k < 4 * SHMND_RING_USUAL && shmnd_slots_have_room(&ring.w, 3); k++) {
             CHECK(ring.w.room_pos - ring.w.write_pos <= SHMND_RING_USUAL);
             put(&ring, data, sizeof data, 0);
         }
@@ -203,29 +203,29 @@ static void lying_reader(void)
 static void nonsense(void)
 {
     struct ring ring = ring_at(3);
-    struct shmnd_slot *head = shmnd_slot_at(&ring.w, 3);
-    struct shmnd_arrival a;
+    struct shmnd_slot *head = shmnd_writer_slot(&ring.w, 3);
+    struct shmnd_message_header a;
     shmnd_put64(&head->ready_pos, 4);
     for (uint32_t kind = 0; kind < 256; kind++) {
         head->kind = (uint8_t)kind;
         head->length = 0;
         memset(head->payload, 0, sizeof head->payload);
         bool known = kind >= SHMND_KIND_EAGER && kind <= SHMND_KIND_PART;
-        EQUAL(shmnd_slots_peek(&ring.r, &a), known ? SHMND_PEEK_MESSAGE : SHMND_PEEK_NONSENSE);
+        EQUAL(shmnd_slots_peek(&ring.r, &a), known ? SHMND_PEEK_MESSAGE : SHMND_PEEK_MALFORMED);
     }
     static const uint32_t lengths[] = {SHMND_EAGER_LONGEST + 1, 0x7fffffff, 0x80000000, 0xffffffff,
                                        0xfffffff0};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         head->length = lengths[i];
         head->kind = SHMND_KIND_EAGER;
-        EQUAL(shmnd_slots_peek(&ring.r, &a), SHMND_PEEK_NONSENSE);
+        EQUAL(shmnd_slots_peek(&ring.r, &a), SHMND_PEEK_MALFORMED);
         head->kind = SHMND_KIND_PART;
-        EQUAL(shmnd_slots_peek(&ring.r, &a), SHMND_PEEK_NONSENSE);
+        EQUAL(shmnd_slots_peek(&ring.r, &a), SHMND_PEEK_MALFORMED);
         head->kind = SHMND_KIND_LARGE; /* its length is not in the slots */
         EQUAL(shmnd_slots_peek(&ring.r, &a), SHMND_PEEK_MESSAGE);
         uint32_t extents = lengths[i];
         memcpy(head->payload, &extents, 4);
-        EQUAL(shmnd_slots_peek(&ring.r, &a), SHMND_PEEK_NONSENSE);
+        EQUAL(shmnd_slots_peek(&ring.r, &a), SHMND_PEEK_MALFORMED);
         memset(head->payload, 0, 4);
     }
     guard_free_all();

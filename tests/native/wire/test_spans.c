@@ -52,8 +52,8 @@ static void copies(bool remote)
         uint64_t off = chance_below(&c, total + 1), n = chance_below(&c, total - off + 1);
         struct shmnd_spans a, b;
         collect(&from, want);
-        shmnd_spans_cut(&from, off, n, &a);
-        shmnd_spans_cut(&to, off, n, &b);
+        shmnd_spans_slice(&from, off, n, &a);
+        shmnd_spans_slice(&to, off, n, &b);
         EQUAL(a.total, n);
         EQUAL(b.total, n);
         collect(&to, got);
@@ -161,16 +161,16 @@ static void both_ends(void)
     struct shmnd_share share = {0};
     for (uint32_t front = 0; front <= SHMND_CHUNKS_MAX; front++) {
         struct shmnd_chunks k = shmnd_chunks_of(SHMND_CHUNKS_MAX * SHMND_CHUNK_MIN, front);
-        shmnd_chunks_offer(&share, &k);
+        shmnd_chunks_advertise(&share, &k);
         for (uint32_t i = 0; i < front; i++)
-            EQUAL(shmnd_chunks_claim(&share, &k, false), (int)i);
+            EQUAL(shmnd_chunks_claim_one(&share, &k, false), (int)i);
         for (uint32_t i = SHMND_CHUNKS_MAX; i-- > front;) {
-            CHECK(shmnd_chunks_left(shmnd_relaxed64(&share.claim), &k));
-            EQUAL(shmnd_chunks_claim(&share, &k, true), (int)i);
+            CHECK(shmnd_chunks_unclaimed(shmnd_relaxed64(&share.claim), &k));
+            EQUAL(shmnd_chunks_claim_one(&share, &k, true), (int)i);
         }
-        CHECK(!shmnd_chunks_left(shmnd_relaxed64(&share.claim), &k));
-        EQUAL(shmnd_chunks_claim(&share, &k, false), -1);
-        EQUAL(shmnd_chunks_claim(&share, &k, true), -1);
+        CHECK(!shmnd_chunks_unclaimed(shmnd_relaxed64(&share.claim), &k));
+        EQUAL(shmnd_chunks_claim_one(&share, &k, false), -1);
+        EQUAL(shmnd_chunks_claim_one(&share, &k, true), -1);
     }
 }
 
@@ -187,7 +187,7 @@ static void claims_of_a_liar(void)
         NOTE("claim word %" PRIx64, word);
         shmnd_put64(&share.claim, word);
         struct shmnd_claim claim =
-            shmnd_chunks_claim_some(&share, &k, turn % 2, 1 + (uint32_t)turn % 5);
+            shmnd_chunks_claim_up_to(&share, &k, turn % 2, 1 + (uint32_t)turn % 5);
         CHECK(claim.count <= 5 && claim.first + claim.count <= k.count);
     }
 }
@@ -207,12 +207,12 @@ static void *claimer(void *done_p)
             sched_yield();
         struct shmnd_chunks k = shmnd_chunks_of(64 * SHMND_CHUNK_MIN, turn);
         for (;;) {
-            struct shmnd_claim c = shmnd_chunks_claim_some(share, &k, turn % 4 < 2, 1 + turn % 5);
+            struct shmnd_claim c = shmnd_chunks_claim_up_to(share, &k, turn % 4 < 2, 1 + turn % 5);
             if (!c.count)
                 break;
             for (uint32_t i = c.first; i < c.first + c.count; i++)
                 shmnd_put32(&claims[i], shmnd_relaxed32(&claims[i]) + 1);
-            shmnd_chunks_count_done(share, c.count);
+            shmnd_chunks_complete(share, c.count);
         }
         shmnd_release64(done, turn);
     }
@@ -231,18 +231,18 @@ static void each_chunk_once(void)
         shared_chunks = shmnd_chunks_of(64 * SHMND_CHUNK_MIN, turn);
         for (uint32_t i = 0; i < SHMND_CHUNKS_MAX; i++)
             shmnd_put32(&claims[i], 0);
-        shmnd_chunks_offer(share, &shared_chunks);
+        shmnd_chunks_advertise(share, &shared_chunks);
         shmnd_release64(&turn_number, turn);
-        for (int chunk; (chunk = shmnd_chunks_claim(share, &shared_chunks, turn % 2)) >= 0;) {
+        for (int chunk; (chunk = shmnd_chunks_claim_one(share, &shared_chunks, turn % 2)) >= 0;) {
             shmnd_put32(&claims[chunk], shmnd_relaxed32(&claims[chunk]) + 1);
-            shmnd_chunks_count_done(share, 1);
+            shmnd_chunks_complete(share, 1);
         }
         while (!shmnd_chunks_finished(share, &shared_chunks))
             sched_yield();
         for (uint32_t i = 0; i < SHMND_CHUNKS_MAX; i++)
             EQUAL(shmnd_relaxed32(&claims[i]), 1);
         struct shmnd_chunks late = shmnd_chunks_of(64 * SHMND_CHUNK_MIN, turn - 1);
-        EQUAL(shmnd_chunks_claim(share, &late, turn % 2), -1);
+        EQUAL(shmnd_chunks_claim_one(share, &late, turn % 2), -1);
         while (shmnd_acquire64(done) < turn)
             sched_yield();
     }

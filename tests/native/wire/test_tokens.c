@@ -19,13 +19,13 @@ static void within(void)
             NOTE("%#" PRIx64 " + %#" PRIx64, edge[i], edge[k]);
             unsigned __int128 end = (unsigned __int128)edge[i] + edge[k];
             bool want = edge[i] >= BASE && end <= BASE + BYTES;
-            EQUAL(shmnd_within(edge[i], edge[k], BASE, BYTES), want);
+            EQUAL(shmnd_range_within(edge[i], edge[k], BASE, BYTES), want);
         }
     }
-    CHECK(shmnd_within(~0ull, 1, ~0ull, 1));
-    CHECK(!shmnd_within(~0ull, 2, ~0ull, 1));
-    CHECK(shmnd_within(5, 0, 5, 0));
-    CHECK(!shmnd_within(6, 0, 5, 0));
+    CHECK(shmnd_range_within(~0ull, 1, ~0ull, 1));
+    CHECK(!shmnd_range_within(~0ull, 2, ~0ull, 1));
+    CHECK(shmnd_range_within(5, 0, 5, 0));
+    CHECK(!shmnd_range_within(6, 0, 5, 0));
 }
 
 static struct shmnd_registry registry(uint32_t count)
@@ -48,13 +48,14 @@ static void local_tokens(void)
 {
     struct shmnd_registry r = registry(4);
     uint32_t token = enter(&r, 2, 9, SHMND_MR_LOCAL_WRITE);
-    CHECK(shmnd_region_of(&r, token) == &r.regions[2]);
-    CHECK(!shmnd_region_of(&r, 0));
-    CHECK(!shmnd_region_of(&r, token + 1));                              /* an entry never used */
-    CHECK(!shmnd_region_of(&r, token + (1u << SHMND_TOKEN_INDEX_BITS))); /* another generation */
-    CHECK(!shmnd_region_of(&r, 0xffffffffu));                            /* beyond the entries */
+    CHECK(shmnd_region_lookup(&r, token) == &r.regions[2]);
+    CHECK(!shmnd_region_lookup(&r, 0));
+    CHECK(!shmnd_region_lookup(&r, token + 1)); /* an entry never used */
+    CHECK(
+        !shmnd_region_lookup(&r, token + (1u << SHMND_TOKEN_INDEX_BITS))); /* another generation */
+    CHECK(!shmnd_region_lookup(&r, 0xffffffffu));                          /* beyond the entries */
     for (uint32_t idx = 4; idx < (1u << SHMND_TOKEN_INDEX_BITS); idx += 4093)
-        CHECK(!shmnd_region_of(&r, 9u << SHMND_TOKEN_INDEX_BITS | idx));
+        CHECK(!shmnd_region_lookup(&r, 9u << SHMND_TOKEN_INDEX_BITS | idx));
     struct shmnd_sge s = {BASE, BYTES, token};
     CHECK(shmnd_sge_region(&r, &s, 0));
     CHECK(shmnd_sge_region(&r, &s, SHMND_MR_LOCAL_WRITE));
@@ -73,23 +74,23 @@ static void grants(void)
     struct shmnd_registry r = registry(4);
     struct shmnd_target t;
     uint32_t token = enter(&r, 1, 3, 0);
-    struct shmnd_grant *g = shmnd_grant_slot(&r, token);
-    CHECK(!shmnd_grant_read(g, token, SHMND_ALLOW_READ, BASE, 1, 7, &t)); /* not published */
+    struct shmnd_grant *g = shmnd_grant_entry(&r, token);
+    CHECK(!shmnd_grant_check(g, token, SHMND_ALLOW_READ, BASE, 1, 7, &t)); /* not published */
     shmnd_grant_publish(g, &r.regions[1], SHMND_ALLOW_READ, 0);
-    CHECK(shmnd_grant_read(g, token, SHMND_ALLOW_READ, BASE + 8, BYTES - 8, 7, &t));
+    CHECK(shmnd_grant_check(g, token, SHMND_ALLOW_READ, BASE + 8, BYTES - 8, 7, &t));
     EQUAL(t.offset, 64 + 8);
     EQUAL(t.segment, 0);
-    CHECK(!shmnd_grant_read(g, token, SHMND_ALLOW_WRITE, BASE, 1, 7, &t));
-    CHECK(!shmnd_grant_read(g, token, SHMND_ALLOW_READ, BASE + 8, BYTES - 7, 7, &t));
-    CHECK(!shmnd_grant_read(g, token, SHMND_ALLOW_READ, BASE - 1, 2, 7, &t));
-    CHECK(!shmnd_grant_read(g, token, SHMND_ALLOW_READ, ~0ull, 2, 7, &t));
-    CHECK(!shmnd_grant_read(g, 0, SHMND_ALLOW_READ, BASE, 1, 7, &t));
-    CHECK(!shmnd_grant_read(g, token ^ (1u << 31), SHMND_ALLOW_READ, BASE, 1, 7, &t));
+    CHECK(!shmnd_grant_check(g, token, SHMND_ALLOW_WRITE, BASE, 1, 7, &t));
+    CHECK(!shmnd_grant_check(g, token, SHMND_ALLOW_READ, BASE + 8, BYTES - 7, 7, &t));
+    CHECK(!shmnd_grant_check(g, token, SHMND_ALLOW_READ, BASE - 1, 2, 7, &t));
+    CHECK(!shmnd_grant_check(g, token, SHMND_ALLOW_READ, ~0ull, 2, 7, &t));
+    CHECK(!shmnd_grant_check(g, 0, SHMND_ALLOW_READ, BASE, 1, 7, &t));
+    CHECK(!shmnd_grant_check(g, token ^ (1u << 31), SHMND_ALLOW_READ, BASE, 1, 7, &t));
     shmnd_grant_revoke(g);
-    CHECK(!shmnd_grant_read(g, token, SHMND_ALLOW_READ, BASE, 1, 7, &t));
+    CHECK(!shmnd_grant_check(g, token, SHMND_ALLOW_READ, BASE, 1, 7, &t));
     shmnd_grant_publish(g, &r.regions[1], SHMND_ALLOW_READ | SHMND_ALLOW_WRITE, 7);
-    CHECK(shmnd_grant_read(g, token, SHMND_ALLOW_WRITE, BASE, 1, 7, &t));
-    CHECK(!shmnd_grant_read(g, token, SHMND_ALLOW_WRITE, BASE, 1, 8, &t));
+    CHECK(shmnd_grant_check(g, token, SHMND_ALLOW_WRITE, BASE, 1, 7, &t));
+    CHECK(!shmnd_grant_check(g, token, SHMND_ALLOW_WRITE, BASE, 1, 8, &t));
     guard_free_all();
 }
 
@@ -99,9 +100,9 @@ static void private_grants_name_addresses(void)
     struct shmnd_target t;
     uint32_t token = enter(&r, 1, 3, 0);
     r.regions[1].segment = SHMND_PRIVATE_MEMORY;
-    shmnd_grant_publish(shmnd_grant_slot(&r, token), &r.regions[1], SHMND_ALLOW_READ, 0);
-    CHECK(
-        shmnd_grant_read(shmnd_grant_slot(&r, token), token, SHMND_ALLOW_READ, BASE + 5, 1, 1, &t));
+    shmnd_grant_publish(shmnd_grant_entry(&r, token), &r.regions[1], SHMND_ALLOW_READ, 0);
+    CHECK(shmnd_grant_check(shmnd_grant_entry(&r, token), token, SHMND_ALLOW_READ, BASE + 5, 1, 1,
+                            &t));
     EQUAL(t.offset, BASE + 5);
     EQUAL(t.segment, SHMND_PRIVATE_MEMORY);
     guard_free_all();
@@ -113,17 +114,17 @@ static void hazards(void)
     struct shmnd_registry r = registry(2);
     shmnd_word64 *hazard = guard_alloc(8);
     uint32_t token = enter(&r, 1, 3, 0);
-    struct shmnd_grant *g = shmnd_grant_slot(&r, token);
+    struct shmnd_grant *g = shmnd_grant_entry(&r, token);
     shmnd_grant_publish(g, &r.regions[1], SHMND_ALLOW_READ, 0);
     CHECK(shmnd_hazard_enter(hazard, g, token));
-    CHECK(!shmnd_hazard_clear_of(hazard, token));
-    CHECK(shmnd_hazard_clear_of(hazard, SHMND_HAZARD_PUSH));
+    CHECK(!shmnd_hazard_is_clear_of(hazard, token));
+    CHECK(shmnd_hazard_is_clear_of(hazard, SHMND_HAZARD_PUSH));
     shmnd_grant_revoke(g);
-    CHECK(!shmnd_hazard_clear_of(hazard, token));
+    CHECK(!shmnd_hazard_is_clear_of(hazard, token));
     shmnd_hazard_leave(hazard);
-    CHECK(shmnd_hazard_clear_of(hazard, token));
+    CHECK(shmnd_hazard_is_clear_of(hazard, token));
     CHECK(!shmnd_hazard_enter(hazard, g, token));
-    CHECK(shmnd_hazard_clear_of(hazard, token));
+    CHECK(shmnd_hazard_is_clear_of(hazard, token));
     guard_free_all();
 }
 
