@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Posted receives as their owner shows them to the sender, and how it takes one back.
+ * Advertising posted receives to the sender, and withdrawing them.
  *
- * Only the owner writes here. A receive may be reused or withdrawn while a sender is
- * reading its entry or writing into its memory: `revision` is made odd first, and a
- * push that is under way is waited for by its hazard word (SYNC placing in send.h).
+ * Only the owner writes the entries. Before it reuses or withdraws a receive whose entry a
+ * sender may be reading, or whose memory it may be writing, it makes `revision` odd; then
+ * it waits for a push in progress by the hazard word (SYNC placing in send.h).
  * Serves invariants 1 and 2.
  */
 #ifndef SHMND_RECEIVE_ADVERTISE_H
@@ -23,7 +23,7 @@ static inline uint32_t shmnd_receives_outstanding(const struct shmnd_receives *r
     return (uint32_t)(r->posted - r->matched);
 }
 
-/* ---- publishing ------------------------------------------------------------------------ */
+/* ---- advertising ----------------------------------------------------------------------- */
 
 static inline void shmnd_rx_unpin(struct shmnd_qp *qp, struct shmnd_rqe *e, struct shmnd_sge *sges)
 {
@@ -43,7 +43,7 @@ static inline struct shmnd_posted *shmnd_own_receive_entry(struct shmnd_qp *qp, 
                                    (idx & qp->link.my_posted_mask) * qp->link.my_posted_stride);
 }
 
-/* Does this list lie in memory for writing, some of it fragile? */
+/* Are all elements in memory with write access, some of it fragile? */
 static __attribute__((noinline, cold, unused)) bool
 shmnd_rx_holds_fragile(const struct shmnd_qp *qp, const struct shmnd_sge *sges, uint32_t n)
 {
@@ -54,7 +54,7 @@ shmnd_rx_holds_fragile(const struct shmnd_qp *qp, const struct shmnd_sge *sges, 
     return holds;
 }
 
-/* The regions of a list that lies in memory for writing, none of it fragile; else false. */
+/* Stores the regions of a list in `regions`. False unless all are writable and none is fragile. */
 static inline bool shmnd_rx_regions(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
                                     uint32_t n, struct shmnd_region **regions)
 {
@@ -66,7 +66,8 @@ static inline bool shmnd_rx_regions(const struct shmnd_qp *qp, const struct shmn
     return true;
 }
 
-/* Writes the extents of a receive, when they are few enough. */
+/* Writes the extents of a receive. Returns their number; 0: they are too many, or the owner copies
+ * by itself. */
 static inline uint32_t shmnd_rx_write_extents(const struct shmnd_qp *qp,
                                               struct shmnd_shared_extent *x,
                                               const struct shmnd_sge *sges,
@@ -78,7 +79,7 @@ static inline uint32_t shmnd_rx_write_extents(const struct shmnd_qp *qp,
         if (sges[i].length == 0)
             continue;
         if (r->rights & SHMND_MR_SEALED)
-            return 0; /* its owner takes it out of the ring, or pulls it */
+            return 0; /* its owner copies messages from the ring, or pulls them */
         if (used == qp->link.my_extents)
             return 0;
         bool shared = r->segment != SHMND_PRIVATE_MEMORY;
@@ -90,7 +91,7 @@ static inline uint32_t shmnd_rx_write_extents(const struct shmnd_qp *qp,
     return used;
 }
 
-/* Writes the entry of the receive at `pos`, which no sender checks yet. */
+/* Writes the entry of the receive at `pos`, which is not advertised yet. */
 static inline void shmnd_rx_write_entry(struct shmnd_qp *qp, uint64_t pos)
 {
     struct shmnd_rqe *e = &qp->own.entries[pos & qp->own.mask];
@@ -116,7 +117,7 @@ static inline void shmnd_rx_write_entry(struct shmnd_qp *qp, uint64_t pos)
     SHMND_KILL_POINT("receive-written");
 }
 
-/* Shows the receive at `pos` to the sender, with all before it. */
+/* Advertises the receive at `pos` and all before it. */
 static inline void shmnd_rx_advertise(struct shmnd_qp *qp, uint64_t pos)
 {
     shmnd_rx_write_entry(qp, pos);
@@ -125,8 +126,8 @@ static inline void shmnd_rx_advertise(struct shmnd_qp *qp, uint64_t pos)
     SHMND_KILL_POINT("receive-shown");
 }
 
-/* Makes `revision` odd: no push begins from here on. True when none is under
- * way either; otherwise ask again. */
+/* Makes `revision` odd, so that no push begins after this. True when none is in progress either;
+ * otherwise call again. */
 static inline bool shmnd_rx_withdraw(struct shmnd_qp *qp)
 {
     if (!(qp->revision & 1)) {

@@ -1,28 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Taking a message into its queue's ring, behind what it may have been caused by.
+ * Consuming a message into its queue's ring, after the completions that may have caused it.
  *
- * Causality: the completion of a Send comes out before anything that its delivery
- * caused on the same completion queue. Whoever answers has shown before that it took
- * the Send (SYNC taken), so when an answer is here, a look at the requests that wait
- * finds the Send finished: it is looked for after the answer was taken from its link
- * and before the answer is told. A Send whose copy another thread has still to return
- * from is no exception (shmnd_tx_complete_placed).
+ * Causality: the completion of a Send comes before all completions that its delivery caused
+ * on the same completion queue. A peer that answers a Send has published before that it took
+ * the Send (SYNC taken). So after an answer was taken from its link, a check of the pending
+ * requests finds the Send finished, and its completion is written before that of the answer.
+ * This includes a Send whose copy another thread is still running (shmnd_tx_complete_placed).
  *
- * Those completions must find room, also in a queue that is full up to `limit`: they
- * go on to `bound`. A message is taken only below `limit`, and at most all that was
- * outstanding then completes before it, so they never reach `bound`; then nothing is
- * taken until the owner has polled. A queue pair that goes down tells its end whatever
- * the queue holds; only where one after another goes down and nobody takes anything
- * could `bound` be reached, and what is finished then is told later.
+ * Those completions need room also in a queue that is full up to `limit`: they may fill it up
+ * to `bound`. A message is taken only below `limit`, and at most the requests that are
+ * outstanding then complete before it, so they never reach `bound`; after that no message is
+ * taken until the owner has polled. A queue pair in teardown completes its requests whatever
+ * the queue holds. Only if several of them go down and the owner does not poll, `bound` may
+ * be reached; requests that finish then complete later.
  */
 #ifndef SHMND_RECEIVE_CONSUME_H
 #define SHMND_RECEIVE_CONSUME_H
 
 #include "receive/receive.h"
 
-/* Completes what is finished of all that waits on this queue, before something is told
- * that it may have caused. On another queue there is no order to keep. */
+/* Completes the finished requests of all queue pairs of this queue, before a completion is written
+ * that they may have caused. Requests that complete to another queue need no order. */
 static inline void shmnd_cq_complete_finished(struct shmnd_cq *cq)
 {
     for (uint32_t i = cq->active_count; i-- > 0;) {
@@ -32,7 +31,7 @@ static inline void shmnd_cq_complete_finished(struct shmnd_cq *cq)
         else
             shmnd_tx_retire(qp);
     }
-    /* Not by their marks, which other peers can wipe away. */
+    /* Without relying on marks, which other peers can clear. */
     for (uint32_t i = 0; cq->parked_count && i < cq->link_count; i++) {
         struct shmnd_qp *qp = cq->links[i];
         if (!qp->parked)
@@ -43,7 +42,7 @@ static inline void shmnd_cq_complete_finished(struct shmnd_cq *cq)
     }
 }
 
-/* False: there is none, or it is not whole yet. */
+/* Takes one message into the ring. False: there is none, or it is not whole yet. */
 static inline bool shmnd_qp_consume_one(struct shmnd_qp *qp)
 {
     struct shmnd_cqe e;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages whose bytes the reader copies from where they lie: large ones, which their sender helps
- * with, and those that it takes from the backlog, piece by piece. backlog.h says which Sends are listed
- * there, and why each goes one way.
+ * Messages that the reader copies from the sender's memory: large ones, of which the sender copies
+ * chunks too, and those that it claims from the backlog, piece by piece. backlog.h says which Sends
+ * are listed there, and why exactly one side executes each.
  *
- * Nothing here waits. What an entry says is read once and checked as the slots of a message are.
+ * No function waits. An entry is read once and checked like the slots of a message.
  */
 #ifndef SHMND_PULL_H
 #define SHMND_PULL_H
@@ -19,9 +19,9 @@ static inline struct shmnd_listed *shmnd_peer_backlog_entry(const struct shmnd_q
                                    (message & l->their_listed_mask) * l->their_listed_stride);
 }
 
-/* Where the extents of a large message lie for us. Gives their length together;
- * UINT64_MAX: they make no sense. A source that cannot be read from here is left
- * to its sender (`from` stays empty). */
+/* Resolves the extents of a large message to local addresses. Returns their total length;
+ * UINT64_MAX: they are malformed. A source that this process cannot read is left to the sender
+ * (`from` stays empty). */
 static inline uint64_t shmnd_rx_resolve_source(struct shmnd_qp *qp)
 {
     struct shmnd_spans *from = &qp->rx_job.from;
@@ -43,7 +43,7 @@ static inline uint64_t shmnd_rx_resolve_source(struct shmnd_qp *qp)
     return total;
 }
 
-/* Reads the extents of a large message. False: they make no sense. */
+/* Reads the extents of a large message. False: they are malformed. */
 static inline bool shmnd_rx_read_large(struct shmnd_qp *qp, const struct shmnd_message_header *a)
 {
     uint32_t head[2];
@@ -60,8 +60,8 @@ static inline bool shmnd_rx_read_large(struct shmnd_qp *qp, const struct shmnd_m
     return shmnd_rx_resolve_source(qp) == a->length;
 }
 
-/* Under the lock, just before the copy: has the peer given a segment up since? One
- * that it announced a message in is not given up before that was taken. */
+/* Under the lock, just before the copy: resolves the extents again if the peer has released a
+ * segment since. A correct peer releases no segment of a message before that was taken. */
 static inline void shmnd_rx_resolve_again(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->rx_job;
@@ -72,7 +72,7 @@ static inline void shmnd_rx_resolve_again(struct shmnd_qp *qp)
     qp->rx_needs_segment = false;
 }
 
-/* Reads the listing of the next message: NONE when it is not listed, or not any more. */
+/* Reads the listing of the next message. SHMND_PEEK_NONE: it is not listed, or was reclaimed. */
 static __attribute__((noinline, cold, unused)) enum shmnd_peek
 shmnd_rx_read_listed(struct shmnd_qp *qp, struct shmnd_message_header *a)
 {
@@ -103,7 +103,7 @@ shmnd_rx_read_listed(struct shmnd_qp *qp, struct shmnd_message_header *a)
     return sensible ? SHMND_PEEK_MESSAGE : SHMND_PEEK_MALFORMED;
 }
 
-/* Does the listing make sense? */
+/* Is the listing well-formed? Sets the length of the message. */
 static inline bool shmnd_rx_check_listed(struct shmnd_qp *qp, struct shmnd_message_header *a)
 {
     uint32_t known = SHMND_SLOT_SOLICITED | SHMND_SLOT_ACK | SHMND_SLOT_INVALIDATE;
@@ -114,7 +114,7 @@ static inline bool shmnd_rx_check_listed(struct shmnd_qp *qp, struct shmnd_messa
     return qp->rx_needs_segment || qp->rx_job.from.total == total;
 }
 
-/* Makes the message the reader's. False: its sender has it back. */
+/* Claims the message for the reader. False: the sender has reclaimed it. */
 static inline bool shmnd_rx_claim_listed(struct shmnd_qp *qp)
 {
     uint64_t word = qp->rx_listing | SHMND_LISTED_OPEN;
@@ -132,7 +132,7 @@ static inline uint32_t shmnd_run_pull(struct shmnd_qp *qp, struct shmnd_job *job
     uint64_t word = qp->rx_listing | SHMND_LISTED_TAKEN;
     /* SYNC listed: compare-and-swap, pairs with the one in shmnd_pull_cut() */
     if (!shmnd_swap64(&entry->word, &word, qp->rx_listing | SHMND_LISTED_COPYING))
-        return SHMND_PENDING; /* cut short: it stays as it is until the connection has ended */
+        return SHMND_PENDING; /* cut short: it stays unfinished until the connection has ended */
     SHMND_KILL_POINT("pull-begun");
     uint32_t status = shmnd_copy_piece(qp->peer, job);
     SHMND_KILL_POINT("piece-pulled");
@@ -145,7 +145,7 @@ static inline uint32_t shmnd_run_pull(struct shmnd_qp *qp, struct shmnd_job *job
     return status;
 }
 
-/* Has the next message come, in a slot or in the backlog? A hint. */
+/* Has the next message arrived, in a slot or in the backlog? A hint. */
 static inline bool shmnd_rx_is_ready(const struct shmnd_qp *qp)
 {
     if (shmnd_slots_ready(&qp->in))

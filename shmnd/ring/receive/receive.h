@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The receiving half of a queue pair: matching messages to receives, taking the data.
+ * The receiving half of a queue pair: matching messages to receives, and copying the data.
  *
- * Message k meets receive k (plus what a Flush cancelled), so matching needs no
- * search and no contest. Whatever a slot says is checked against the receive it
- * meets; a message that breaks a rule ends the connection and nothing else.
- * Nothing here waits: a message without a receive, or a large one whose sender
- * still copies, is left for the next poll.
+ * Message k matches receive k plus the number of receives that a Flush cancelled, so
+ * matching needs no search and has no races. The header of a message is checked against
+ * its receive; a message that breaks a rule ends the connection and has no other effect.
+ * No function waits: a message without a receive, or a large one that its sender is still
+ * copying, is left for the next poll.
  *
- * A message that names a window unbinds it when it is whole, before anybody sees its
- * receive: the grant is withdrawn and the sender's hazard word checked, as Invalidate
- * does it (SYNC hazard in tokens.h). Only a sender that breaks the order of its queue
- * still shows the token then; its message waits, and nothing behind it is seen. Then
- * come the receive and, when the window's owner asked for it, a completion of its own.
+ * A message that invalidates a window unbinds it when the message is whole, before its
+ * receive completes: the grant is revoked and the sender's hazard word checked, as by
+ * Invalidate (SYNC hazard in tokens.h). Only a sender that violates the order of its queue
+ * still has the token in its hazard word then; its message waits, and so do all behind it.
+ * Then the receive completes and, if the window's owner wants one, a completion for the
+ * window follows.
  */
 #ifndef SHMND_RECEIVE_RECEIVE_H
 #define SHMND_RECEIVE_RECEIVE_H
@@ -23,7 +24,7 @@
 
 /* ---- matching ---------------------------------------------------------------------------- */
 
-/* Takes the next receive for the message at the front, into rx_rqe/rx_sges. */
+/* Matches the message at the front to the next receive, which is copied to rx_rqe and rx_sges. */
 static inline void shmnd_rx_match(struct shmnd_qp *qp)
 {
     struct shmnd_receives *r = qp->receives;
@@ -47,7 +48,7 @@ static inline void shmnd_rx_cqe(struct shmnd_qp *qp, uint32_t status, uint64_t b
         out->flags = SHMND_CQE_SOLICITED;
 }
 
-/* The message met its receive and is done with: tell its sender. */
+/* Publishes that the message was taken, and wakes the sender if it waits for that. */
 static inline void shmnd_rx_acknowledge(struct shmnd_qp *qp)
 {
     qp->taken++;
@@ -66,8 +67,8 @@ static inline void shmnd_rx_consume_slots(struct shmnd_qp *qp, uint32_t slots)
         shmnd_notify_waiting_sender(qp);
 }
 
-/* The receive fails, the Send with it (`fault`), and the connection. The sender may be
- * copying into its memory: it is told when that is over (shmnd_teardown_step). */
+/* Fails the receive, the Send (with `fault`), and the connection. The sender may be copying into
+ * the receive: it completes when that copy has ended (shmnd_teardown_step). */
 static inline void shmnd_rx_refuse(struct shmnd_qp *qp, uint32_t status, uint32_t fault)
 {
     shmnd_put32(&qp->link.mine->fault, fault);
@@ -77,7 +78,7 @@ static inline void shmnd_rx_refuse(struct shmnd_qp *qp, uint32_t status, uint32_
     qp->rx_fault = true;
 }
 
-/* Unbinds the window that the message names. False: not finished, ask again. */
+/* Unbinds the window of the message. False: an access is in progress; call again. */
 static inline bool shmnd_rx_unbind(struct shmnd_qp *qp)
 {
     if (!qp->rx_unbinding) {
@@ -94,7 +95,7 @@ static inline bool shmnd_rx_unbind(struct shmnd_qp *qp)
     return qp->peer->dead || shmnd_hazard_is_clear_of(&qp->link.theirs->hazard, qp->rx_token);
 }
 
-/* All bytes of the message are here. True when `out` was filled. */
+/* Completes a message of which all bytes have arrived. True when `out` was filled. */
 static inline bool shmnd_rx_finish(struct shmnd_qp *qp, uint64_t bytes, struct shmnd_cqe *out)
 {
     if (qp->rx_flags & SHMND_SLOT_INVALIDATE) {
@@ -117,7 +118,7 @@ static inline bool shmnd_rx_finish(struct shmnd_qp *qp, uint64_t bytes, struct s
     return true;
 }
 
-/* May the matched receive take `length` bytes? Else it is refused. */
+/* Checks that the matched receive can hold `length` bytes; otherwise refuses the message. */
 static inline bool shmnd_rx_check_receive(struct shmnd_qp *qp, uint64_t length)
 {
     if (!shmnd_local_spans(qp->registry, qp->rx_sges, qp->rx_rqe.sges, SHMND_MR_LOCAL_WRITE,
@@ -132,8 +133,8 @@ static inline bool shmnd_rx_check_receive(struct shmnd_qp *qp, uint64_t length)
     return true;
 }
 
-/* Slots to memory that its owner may have cut short: by way of a copy. Not inlined, since its
- * frame is large. A status. */
+/* Copies from slots to memory that may have been truncated, through a staging buffer. Not inlined,
+ * since its frame is large. Returns a status. */
 static __attribute__((noinline, unused)) uint32_t shmnd_rx_copy_staged(
     struct shmnd_qp *qp, struct shmnd_read_cursor *drain, const struct shmnd_spans *part)
 {
@@ -142,11 +143,11 @@ static __attribute__((noinline, unused)) uint32_t shmnd_rx_copy_staged(
     return shmnd_copy_staged(qp->peer, part, staged, true);
 }
 
-/* Slots to memory, from `off` bytes into the receive. A status. */
+/* Copies from slots to the receive, from its byte `off` on. Returns a status. */
 static inline uint32_t shmnd_rx_copy_out(struct shmnd_qp *qp, uint64_t off, uint32_t length)
 {
     struct shmnd_read_cursor drain = shmnd_slots_read_begin(&qp->in, qp->rx_flags);
-    /* Of no byte, the difference is past every length. */
+    /* With length 0, `off + length - 1` may wrap, and then exceeds every length. */
     if (!qp->rx_to.remote && off + length - 1 < qp->rx_to.v[0].length) {
         shmnd_slots_read_bytes(&drain, (void *)(uintptr_t)(qp->rx_to.v[0].at + off), length);
         return SHMND_SUCCESS;
@@ -162,7 +163,7 @@ static inline uint32_t shmnd_rx_copy_out(struct shmnd_qp *qp, uint64_t off, uint
 
 /* ---- large messages -------------------------------------------------------------------------- */
 
-/* Starts on the message whose receive was matched, and which is copied from where it lies. */
+/* Begins a matched message that is copied from the sender's memory. */
 static inline void shmnd_rx_begin_copy(struct shmnd_qp *qp, const struct shmnd_message_header *a)
 {
     struct shmnd_job *job = &qp->rx_job;
@@ -175,13 +176,13 @@ static inline void shmnd_rx_begin_copy(struct shmnd_qp *qp, const struct shmnd_m
     qp->rx_open = true;
 }
 
-/* Is a copy prepared that nobody runs yet? */
+/* Is a copy prepared that no thread is running? */
 static inline bool shmnd_rx_job_is_prepared(const struct shmnd_qp *qp)
 {
     return qp->rx_job.kind != SHMND_JOB_NONE && !qp->rx_busy;
 }
 
-/* Copies chunks, without the interpreter's lock. */
+/* Runs the prepared copy, without the interpreter's lock. */
 static inline void shmnd_rx_run(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->rx_job;
@@ -197,9 +198,9 @@ static inline void shmnd_rx_run_done(struct shmnd_qp *qp)
         qp->rx_job.kind = SHMND_JOB_NONE;
 }
 
-/* ---- polling ------------------------------------------------------------------------------------ */
+/* ---- polling -------------------------------------------------------------------------------- */
 
-/* A message that is open: is it finished now? */
+/* Completes the open message if it is finished now. True when `out` was filled. */
 static inline bool shmnd_rx_continue(struct shmnd_qp *qp, struct shmnd_cqe *out)
 {
     struct shmnd_job *job = &qp->rx_job;
@@ -215,7 +216,7 @@ static inline bool shmnd_rx_continue(struct shmnd_qp *qp, struct shmnd_cqe *out)
     return shmnd_rx_finish(qp, job->chunks.length, out);
 }
 
-/* One more piece of a message in parts. True when `out` was filled. */
+/* Consumes one part of a message in parts. True when `out` was filled. */
 static inline bool shmnd_rx_consume_part(struct shmnd_qp *qp, const struct shmnd_message_header *a,
                                          struct shmnd_cqe *out)
 {
@@ -235,7 +236,7 @@ static inline bool shmnd_rx_consume_part(struct shmnd_qp *qp, const struct shmnd
     return shmnd_rx_finish(qp, qp->rx_got, out);
 }
 
-/* A message at the front whose receive is matched. True when `out` was filled. */
+/* Consumes the matched message at the front. True when `out` was filled. */
 static inline bool shmnd_rx_consume(struct shmnd_qp *qp, const struct shmnd_message_header *a,
                                     struct shmnd_cqe *out)
 {
@@ -260,7 +261,7 @@ static inline bool shmnd_rx_consume(struct shmnd_qp *qp, const struct shmnd_mess
     return shmnd_rx_finish(qp, a->length, out);
 }
 
-/* Does the message make sense, as far as it names what it meets? */
+/* Is the message well-formed, as far as its receive, extents or listing are concerned? */
 static inline bool shmnd_rx_is_well_formed(struct shmnd_qp *qp, struct shmnd_message_header *a)
 {
     if (qp->rx_open)
@@ -276,7 +277,7 @@ static inline bool shmnd_rx_is_well_formed(struct shmnd_qp *qp, struct shmnd_mes
     return a->kind != SHMND_KIND_LARGE || shmnd_rx_read_large(qp, a);
 }
 
-/* A message that its sender took back meets no receive, but has its number. */
+/* Skips a message that its sender recalled: it matches no receive, but has a number. */
 static inline void shmnd_rx_skip_recalled(struct shmnd_qp *qp, const struct shmnd_message_header *a)
 {
     qp->rx_needs_segment = false;
@@ -286,8 +287,8 @@ static inline void shmnd_rx_skip_recalled(struct shmnd_qp *qp, const struct shmn
     shmnd_rx_acknowledge(qp);
 }
 
-/* The same. False: it came in parts and its last is recalled, so that its sender has
- * closed, and nothing follows. */
+/* The same. False: it is the last part of a message, so the sender is closing, and no message
+ * follows. */
 static inline bool shmnd_rx_try_skip(struct shmnd_qp *qp, const struct shmnd_message_header *a)
 {
     if (a->kind == SHMND_KIND_PART)
@@ -296,8 +297,8 @@ static inline bool shmnd_rx_try_skip(struct shmnd_qp *qp, const struct shmnd_mes
     return true;
 }
 
-/* A message that can be recalled is claimed before it costs a receive; one in parts
- * with its last. False: it was recalled. */
+/* Claims a message that can be recalled, before a receive is used for it; one in parts with its
+ * last part. False: it was recalled. */
 static inline bool shmnd_rx_claim(struct shmnd_qp *qp, const struct shmnd_message_header *a)
 {
     if (a->kind == SHMND_KIND_LISTED)
@@ -307,13 +308,13 @@ static inline bool shmnd_rx_claim(struct shmnd_qp *qp, const struct shmnd_messag
     return !due || shmnd_slots_claim(&qp->in);
 }
 
-/* Takes up to `max` messages. Stops at one that needs a job (rx_job.kind), a
- * segment (rx_needs_segment) or a receive (rx_stalled). */
+/* Takes up to `max` messages. Stops at a message that needs a job (rx_job.kind), a segment
+ * (rx_needs_segment) or a receive (rx_stalled). */
 static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out, uint32_t max)
 {
     uint32_t n = 0;
     qp->rx_stalled = false;
-    /* No longer than once through the ring, whatever is written meanwhile. */
+    /* At most once through the ring, even if the sender keeps writing. */
     for (uint32_t turn = 0; turn < SHMND_RING_USUAL && n < max; turn++) {
         if (qp->rx_extra_ready) {
             qp->rx_extra_ready = false;

@@ -2,33 +2,32 @@
  *
  * The backlog: Sends that cannot be sent now, listed in the link for their reader.
  *
- * A Send waits in the private queue of its end when the ring has no room for it, when too many
- * large ones are announced already, or behind one that waits. Its sender may compute from then on
- * and call nothing more. So each is listed, with where its bytes lie, and whichever of the two
- * moves first carries it out: its sender, who finds room by now and takes the entry back; or its
- * reader, who has taken everything that came before, and copies the bytes by itself. Listed are
- * the Sends behind the last one that was sent, as far as the reader can reach their memory, and
- * none behind a request of another type, which has to be carried out first.
+ * A Send waits in the private queue of its sender when the ring has no room for it, when too many
+ * large messages are already advertised, or behind another pending Send. The sender may compute
+ * from then on and make no further call. So each pending Send is listed, with the extents of its
+ * source, and the side that acts first executes it: the sender, once there is room, reclaims the
+ * entry; or the reader, once it has taken all messages before it, claims the entry and copies the
+ * bytes by itself. The Sends behind the last one that was sent are listed as far as the reader can
+ * access their memory, but none behind a request of another type, which must be executed first.
  *
- * Argument. The entry of message k holds a word with the number of the listing, which is never
- * used again, and its state. Its sender takes it back by a swap from OPEN to NOT, its reader takes
- * it by a swap from OPEN to TAKEN; one wins (SYNC listed). An entry is written only while its word
- * is NOT or DONE, the number by release and last; a reader that finds the word the same before and
- * after has read one listing, and if its swap succeeds the sender has not taken it back since.
- * Order: the reader takes the entry of message k only when it has taken k messages and none is in
- * the ring. The sender sends k only when it has taken the entry back, and k + 1 after it. So k is
- * either in the ring before the reader takes k + 1, or the reader has it.
+ * Argument. The entry of message k has a word with the number of the listing, which is never
+ * reused, and its state. The sender reclaims it by a compare-and-swap from OPEN to NOT, the reader
+ * claims it by one from OPEN to TAKEN; one succeeds (SYNC listed). An entry is written only while
+ * its word is NOT or DONE, with the word last and by release. A reader that finds the same word
+ * before and after its loads has read one listing, and if its swap succeeds the sender has not
+ * reclaimed that listing. Order: the reader claims the entry of message k only when it has taken k
+ * messages and none is in the ring. The sender sends k only when it has reclaimed the entry, and
+ * k + 1 after it. So k is either in the ring before the reader takes k + 1, or the reader has it.
  *
- * Of a long message the reader copies piece by piece, each between a swap from TAKEN to COPYING and
- * a store back. A sender that ends the connection swaps TAKEN to CUT: no piece begins after that.
- * DONE comes with the last piece, so both sides know alike whether the message was whole. The
- * sender gets its memory back by `taken`, or by the CUT.
+ * The reader copies a long message piece by piece, each between a swap from TAKEN to COPYING and a
+ * store back. A sender that ends the connection swaps TAKEN to CUT: no piece begins after that.
+ * DONE is stored with the last piece, so both sides agree whether the message was whole. The
+ * sender's memory is free again after `taken`, or after CUT.
  *
- * That there are listings stands in `state` (SHMND_LINK_LISTS), which the reader loads at each
- * look: a poll costs nothing more where there are none. A peer that writes anything into a word
- * gains nothing: a word that its sender did not write counts as taken, and the Send completes by
- * `taken`.
- * A death at any instruction leaves a listing that is never done, and the connection ends.
+ * A flag in `state` (SHMND_LINK_LISTS), which the reader loads at each poll anyway, says that there
+ * are listings: without any, a poll costs nothing more. A hostile peer gains nothing by writing a
+ * word: the sender treats a word that it did not write as claimed, and the Send completes by
+ * `taken`. A death at any instruction leaves a listing that is never done, and the connection ends.
  * Serves invariants 1, 2 and 3.
  */
 #ifndef SHMND_BACKLOG_H
@@ -44,7 +43,7 @@ static inline struct shmnd_listed *shmnd_own_backlog_entry(const struct shmnd_qp
                                    (message & l->my_listed_mask) * l->my_listed_stride);
 }
 
-/* Tells the reader whether there are listings. */
+/* Updates the flag that says whether there are listings. */
 static inline void shmnd_backlog_publish_state(struct shmnd_qp *qp)
 {
     uint32_t state = shmnd_relaxed32(&qp->link.mine->state) & ~(uint32_t)SHMND_LINK_LISTS;
@@ -56,7 +55,7 @@ static inline void shmnd_backlog_publish_state(struct shmnd_qp *qp)
     SHMND_KILL_POINT("listings-shown");
 }
 
-/* The flags of a message: as it is asked for, and whether its reader is to claim it. */
+/* The slot flags of a message with these request flags; with `ack` the reader must claim it. */
 static inline uint8_t shmnd_tx_slot_flags(uint32_t op_flags, bool ack)
 {
     return (uint8_t)((op_flags & SHMND_OP_SOLICIT ? SHMND_SLOT_SOLICITED : 0) |
@@ -64,9 +63,9 @@ static inline uint8_t shmnd_tx_slot_flags(uint32_t op_flags, bool ack)
                      (ack ? SHMND_SLOT_ACK : 0));
 }
 
-/* ---- where the bytes lie --------------------------------------------------------------- */
+/* ---- the source ------------------------------------------------------------------------ */
 
-/* Does one of these SGEs lie in private memory? */
+/* Is one of these SGEs in private memory? */
 static inline bool shmnd_tx_has_private_memory(const struct shmnd_qp *qp,
                                                const struct shmnd_sge *sges, uint32_t n)
 {
@@ -85,7 +84,7 @@ static inline bool shmnd_tx_peer_can_read(const struct shmnd_qp *qp, const struc
            !shmnd_tx_has_private_memory(qp, sges, n);
 }
 
-/* The stretches of a request's source as the other side reaches them. Gives their number. */
+/* Stores the extents of a source, as the other side can access them. Returns their number. */
 static inline uint32_t shmnd_tx_extents(const struct shmnd_qp *qp, const struct shmnd_sge *sges,
                                         uint32_t n, struct shmnd_extent *x)
 {
@@ -104,7 +103,8 @@ static inline uint32_t shmnd_tx_extents(const struct shmnd_qp *qp, const struct 
     return used;
 }
 
-/* Where the bytes of the Send at `pos` lie, if the other side can read them; -1: it cannot. */
+/* Stores the extents of the Send at `pos`. Returns their number; -1: the other side cannot read
+ * them. */
 static inline int shmnd_backlog_extents(struct shmnd_qp *qp, uint64_t pos, struct shmnd_extent *x)
 {
     const struct shmnd_wqe *w = &qp->wqes[pos & qp->wq_mask];
@@ -124,7 +124,7 @@ static inline int shmnd_backlog_extents(struct shmnd_qp *qp, uint64_t pos, struc
 
 /* ---- listing ------------------------------------------------------------------------------ */
 
-/* Lists the Send at `pos`, which will be message `message` if it is sent. */
+/* Lists the Send at `pos`, which will have the number `message`. */
 static __attribute__((noinline, cold, unused)) bool
 shmnd_backlog_add(struct shmnd_qp *qp, uint64_t pos, uint64_t message)
 {
@@ -159,8 +159,9 @@ shmnd_backlog_add(struct shmnd_qp *qp, uint64_t pos, uint64_t message)
     return true;
 }
 
-/* Lists what waits and is not listed yet: the request at `wq_next`, unless it is being carried
- * out, and the Sends behind it. Gives the flags of new listings, with SHMND_SLOT_ACK; 0: there is none. */
+/* Lists the pending Sends that are not listed yet: the request at `wq_next`, unless a job for it is
+ * prepared, and the Sends behind it. Returns the flags of the new listings, with SHMND_SLOT_ACK; 0:
+ * there is none. */
 static __attribute__((noinline, cold, unused)) uint8_t
 shmnd_backlog_add_waiting(struct shmnd_qp *qp)
 {
@@ -176,13 +177,13 @@ shmnd_backlog_add_waiting(struct shmnd_qp *qp)
             flags |= shmnd_tx_slot_flags(w->flags, true);
         }
         if (qp->wq_listed > pos + 1)
-            pos = qp->wq_listed - 1; /* all up to there are */
+            pos = qp->wq_listed - 1; /* all up to there are listed */
         qp->wq_listed = pos + 1;
     }
     return flags;
 }
 
-/* The Send at `wq_next` is the reader's: it is sent, and completes when it is taken. */
+/* Marks the Send at `wq_next`, which the reader has claimed, as sent: it completes when taken. */
 static inline void shmnd_backlog_concede(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     w->recalled = qp->recalled;
@@ -196,7 +197,7 @@ static inline void shmnd_backlog_concede(struct shmnd_qp *qp, struct shmnd_wqe *
     shmnd_count_sent(qp, w->length);
 }
 
-/* Its sender's alone, by a swap. */
+/* Reclaims a listing by compare-and-swap. */
 static inline bool shmnd_backlog_swap_back(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     uint64_t word = w->listing;
@@ -210,7 +211,7 @@ static inline bool shmnd_backlog_swap_back(struct shmnd_qp *qp, struct shmnd_wqe
     return true;
 }
 
-/* Takes the request at `wq_next` back, for its sender to carry out. False: the reader has it. */
+/* Reclaims the request at `wq_next` for the sender to execute. False: the reader has it. */
 static inline bool shmnd_backlog_reclaim(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     if (!w->listing || shmnd_backlog_swap_back(qp, w))
@@ -219,12 +220,12 @@ static inline bool shmnd_backlog_reclaim(struct shmnd_qp *qp, struct shmnd_wqe *
     return false;
 }
 
-/* Finds what the reader has taken. */
+/* Marks the Sends that the reader has claimed as sent. */
 static __attribute__((noinline, cold, unused)) void shmnd_backlog_check(struct shmnd_qp *qp)
 {
     while (qp->wq_next != qp->wq_tail) {
         struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
-        /* relaxed: what the reader did is known by `taken`, or by the word once more */
+        /* relaxed: `taken`, or another load of the word, orders the reader's accesses */
         if (!w->listing ||
             shmnd_relaxed64(&shmnd_own_backlog_entry(qp, w->message)->word) == w->listing)
             break;
@@ -232,13 +233,13 @@ static __attribute__((noinline, cold, unused)) void shmnd_backlog_check(struct s
     }
 }
 
-/* Takes back all that the reader has not: from then on every request is the sender's alone, or
- * sent. */
+/* Reclaims all listings that the reader has not claimed: after this every request belongs to the
+ * sender alone, or is sent. */
 static __attribute__((noinline, cold, unused)) void shmnd_backlog_withdraw(struct shmnd_qp *qp)
 {
     if (!qp->listed)
         return;
-    /* Newest first: what the reader takes meanwhile comes before all that is taken back. */
+    /* Newest first: listings that the reader claims meanwhile precede all that are reclaimed. */
     for (uint64_t pos = qp->wq_listed; pos-- != qp->wq_next;) {
         struct shmnd_wqe *w = &qp->wqes[pos & qp->wq_mask];
         if (w->listing && !shmnd_backlog_swap_back(qp, w))
@@ -249,9 +250,9 @@ static __attribute__((noinline, cold, unused)) void shmnd_backlog_withdraw(struc
     shmnd_backlog_publish_state(qp);
 }
 
-/* ---- a message that its reader copies --------------------------------------------------- */
+/* ---- a message that the reader copies --------------------------------------------------- */
 
-/* Its state, by the word of its listing. */
+/* The state in the word of its listing. */
 static inline enum shmnd_listed_state shmnd_pull_state(const struct shmnd_qp *qp,
                                                        const struct shmnd_wqe *w)
 {
@@ -259,7 +260,7 @@ static inline enum shmnd_listed_state shmnd_pull_state(const struct shmnd_qp *qp
     return shmnd_acquire64(&shmnd_own_backlog_entry(qp, w->message)->word) & SHMND_LISTED_MASK;
 }
 
-/* No piece of it is being read, and none will be. False: the reader is in the middle of one. */
+/* Stops the reader from copying further pieces. False: it is copying one now. */
 static inline bool shmnd_pull_cut(struct shmnd_qp *qp, const struct shmnd_wqe *w)
 {
     uint64_t number = w->listing & ~(uint64_t)SHMND_LISTED_MASK;

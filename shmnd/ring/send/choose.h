@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which way a Send goes now, by its length, its memory, the receive it will meet and the room there
- * is. Nothing is sent here.
+ * The choice of the protocol for a Send: by its length, its memory, the receive that it will match,
+ * and the room in the ring. Nothing is sent here.
  */
 #ifndef SHMND_CHOOSE_H
 #define SHMND_CHOOSE_H
 
 #include "send/retire.h"
 
-/* From here a message goes straight into its receive, when that is known: its slots would take
- * longer, each being a line to hand over. Streams of shorter ones are faster through the ring. */
+/* From this length a message is placed directly into its receive, when that is known: slots take
+ * longer, since each is a cache line to transfer. Shorter ones stream faster through the ring. */
 #define SHMND_PLACE_MIN 512u
-/* Up to here the ring is faster than the kernel, which reaches a receive in private memory. */
+/* Up to this length the ring is faster than a system call into a receive in private memory. */
 #define SHMND_COPY_TWICE_MAX SHMND_EAGER_LONGEST
-/* From here a message to a shared receive queue, in a segment, waits there to be read. */
+/* From this length a message in a segment to a shared receive queue is copied by its reader. */
 #define SHMND_PULL_MIN 1024u
-/* From here both sides may copy. */
+/* From this length both sides may copy chunks. */
 #define SHMND_SHARE_MIN (64u << 10)
 
-/* Words for the chunks of one more large message: those whose last message was
- * taken. NULL: the other side has that many still to take. */
+/* The chunk words for another large message, whose previous message was taken. NULL: the other side
+ * has not taken so many large messages yet. */
 static inline struct shmnd_share *shmnd_tx_next_share(const struct shmnd_qp *qp)
 {
     uint32_t i = (uint32_t)(qp->larges % SHMND_SHARES);
@@ -30,9 +30,9 @@ static inline struct shmnd_share *shmnd_tx_next_share(const struct shmnd_qp *qp)
     return &qp->link.mine->shares[i];
 }
 
-/* Is it read by the other side sooner than from the ring? A shared receive queue never
- * lets a sender write into its receives, and one reader copies faster than two through
- * many slots; not so if it took a system call. */
+/* Is it faster if the reader copies the message from its source than through the ring? A shared
+ * receive queue advertises no receives, and one direct copy is faster than two through many slots,
+ * unless it needs a system call. */
 static inline bool shmnd_tx_prefers_pull(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                          const struct shmnd_sge *sges)
 {
@@ -46,11 +46,11 @@ enum shmnd_protocol {
     SHMND_PROTOCOL_PLACE,
     SHMND_PROTOCOL_LARGE,
     SHMND_PROTOCOL_PARTS,
-    SHMND_PROTOCOL_MAP, /* when a segment of the peer is mapped */
+    SHMND_PROTOCOL_MAP, /* a segment of the peer must be mapped first */
 };
 
 /* Has the ring room for a message, with one slot left for each further message whose receive is
- * known, so that these can be placed? Those of one slot have no other way that needs less. */
+ * known, so that these can be placed? A message of one slot has no protocol that needs less. */
 static inline bool shmnd_tx_ring_fits(struct shmnd_qp *qp, uint32_t bytes)
 {
     uint32_t slots = shmnd_slots_for(bytes);
@@ -58,8 +58,8 @@ static inline bool shmnd_tx_ring_fits(struct shmnd_qp *qp, uint32_t bytes)
     return shmnd_slots_have_room(&qp->out, slots == 1 ? 1 : slots + (uint32_t)known);
 }
 
-/* The way of a Send that is in registered memory and not sent in parts. `aim`: whether its receive
- * can be written from here, as shmnd_tx_resolve_receive() has it; it is known then. */
+/* The protocol of a Send from registered memory that is not being sent in parts. `aim` is the
+ * result of shmnd_tx_resolve_receive(): 1 if the receive can be written from here. */
 static inline enum shmnd_protocol shmnd_tx_choose_for_memory(struct shmnd_qp *qp,
                                                              const struct shmnd_wqe *w,
                                                              const struct shmnd_sge *sges, int aim,
@@ -69,7 +69,7 @@ static inline enum shmnd_protocol shmnd_tx_choose_for_memory(struct shmnd_qp *qp
     uint64_t bytes = prefix + w->length;
     bool fits = bytes <= shmnd_eager_longest(&qp->out) && shmnd_tx_ring_fits(qp, (uint32_t)bytes);
     if (aim > 0) {
-        /* Sooner copied twice, through the ring, than once by the kernel? */
+        /* Is copying twice, through the ring, faster than once by a system call? */
         if (fits && (w->length < SHMND_PLACE_MIN ||
                      (qp->tx_job.to.remote && bytes <= SHMND_COPY_TWICE_MAX)))
             return SHMND_PROTOCOL_EAGER;
@@ -80,8 +80,8 @@ static inline enum shmnd_protocol shmnd_tx_choose_for_memory(struct shmnd_qp *qp
         bool room = shmnd_slots_have_room(&qp->out, shmnd_slots_for((uint32_t)bytes));
         return room ? SHMND_PROTOCOL_EAGER : SHMND_PROTOCOL_NONE;
     } else if (!shmnd_tx_peer_can_read(qp, sges, w->sges)) {
-        /* Wait for a receive, which may be one that can be written from here. One
-         * that is too small is for its owner to refuse. */
+        /* Wait for a receive, which may be one that can be written from here. If it is too small,
+         * its owner refuses the message. */
         return qp->link.their_srq || qp->messages < qp->credit ? SHMND_PROTOCOL_PARTS
                                                                : SHMND_PROTOCOL_NONE;
     }
@@ -91,7 +91,7 @@ static inline enum shmnd_protocol shmnd_tx_choose_for_memory(struct shmnd_qp *qp
                : SHMND_PROTOCOL_NONE;
 }
 
-/* The same for any Send that is not sent yet, or not wholly. */
+/* The protocol of any Send that is not yet sent completely. */
 static inline enum shmnd_protocol shmnd_tx_choose_protocol(struct shmnd_qp *qp,
                                                            const struct shmnd_wqe *w,
                                                            const struct shmnd_sge *sges, int *aim_p,

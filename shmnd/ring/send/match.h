@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The peer's posted receives as its sender sees them: how many there are, what the
- * next one holds, and whether it can be written from here.
+ * The peer's advertised receives as the sender sees them: their number, the capacity of
+ * the next one, and whether it can be written from here.
  *
- * The sender keeps what it saw (`credit`, `below`, `viewed`) and checks again only
- * when that no longer suffices: so a small Send reads no line that the other side
- * writes with every receive. Nothing waits here, and a view that contradicts what
- * this side knows grants nothing (invariant 1).
+ * The sender caches the result of its last check (`credit`, `below`, `viewed`) and checks
+ * again only when that no longer suffices: so a small Send loads no line that the other
+ * side writes with every receive. No function waits, and values that contradict the
+ * private state of this side give no credit (invariant 1).
  */
 #ifndef SHMND_SEND_MATCH_H
 #define SHMND_SEND_MATCH_H
@@ -24,8 +24,8 @@ static inline const struct shmnd_posted *shmnd_peer_receive_entry(const struct s
                                          (idx & l->their_posted_mask) * l->their_posted_stride);
 }
 
-/* The receive with this number holds messages shorter than `*below_p`. False when
- * its entry holds another one: it was met, or is not posted yet. */
+/* Stores in `*below_p` the length below which messages fit into the receive with this number. False
+ * when its entry holds another receive: it was matched, or is not posted yet. */
 static inline bool shmnd_peer_receive_capacity(const struct shmnd_qp *qp, uint64_t idx,
                                                uint64_t *below_p)
 {
@@ -35,24 +35,23 @@ static inline bool shmnd_peer_receive_capacity(const struct shmnd_qp *qp, uint64
     return (uint32_t)(word >> 32) == (uint32_t)(idx + 1);
 }
 
-/* Looks again which receives are posted over there: receive numbers below
- * `qp->viewed`. Returns the revision the view belongs to; odd while the other
- * side flushes, and then grants nothing. */
+/* Checks which receives the peer has advertised: those with numbers below `qp->viewed`. Returns the
+ * revision of this check; odd while a Flush of the peer is in progress, which gives no credit. */
 static inline uint64_t shmnd_tx_update_credit(struct shmnd_qp *qp, uint64_t *cancelled_p)
 {
     const struct shmnd_side *theirs = qp->link.theirs;
-    /* SYNC flush: acquire, pairs with release in shmnd_rx_readvertise(): an even revision comes
-     * with its count. And with that in shmnd_flush_step(): whoever sees a new count sees
-     * that `revision` has moved on. */
+    /* SYNC flush: acquire, pairs with release in shmnd_rx_readvertise(): with an even revision the
+     * load of `cancelled` returns its count. And with release in shmnd_flush_step(): after a load
+     * of a new count, the second load of `revision` returns a new value. */
     uint64_t revision = shmnd_acquire64(&theirs->revision);
     uint64_t cancelled = shmnd_acquire64(&theirs->cancelled);
     /* SYNC posted: acquire, pairs with release in shmnd_rx_advertise() */
     uint64_t posted = shmnd_acquire64(&theirs->posted);
     uint64_t met = qp->messages - qp->recalled;
-    uint64_t first = met + cancelled; /* receive that the next message meets */
+    uint64_t first = met + cancelled; /* the receive that the next message matches */
     *cancelled_p = cancelled;
-    /* All entries, and the receive of a message in parts, which is met before
-     * the message is counted here: more would be a lie. */
+    /* All entries, and the receive of a message in parts, which is matched before the message is
+     * counted here. A hostile peer may claim more. */
     uint64_t most = met + qp->link.their_posted_mask + 2;
     if ((revision & 1) || shmnd_relaxed64(&theirs->revision) != revision || cancelled > posted ||
         first < cancelled || posted - cancelled > most || posted < qp->viewed) {
@@ -86,8 +85,8 @@ static inline bool shmnd_tx_has_receive(struct shmnd_qp *qp, uint64_t message, u
     return index < qp->viewed && shmnd_peer_receive_capacity(qp, index, &below) && length < below;
 }
 
-/* The same for the next message, without a look when the cached view suffices
- * (it says nothing about messages before the next). */
+/* The same for the next message, without a check when the cached values suffice (they say nothing
+ * about messages before the next). */
 static inline bool shmnd_tx_has_credit(struct shmnd_qp *qp, uint64_t length)
 {
     return (qp->messages < qp->credit && length < qp->below) ||
@@ -104,14 +103,14 @@ static inline void shmnd_tx_set_wants_credit(struct shmnd_qp *qp, bool want)
     shmnd_store_then_load();
 }
 
-/* Can the receive that a message meets, sent or the next, be written from here?
- * Fills the job's target. 1 yes, 0 a segment is missing, -1 no. */
+/* Can the receive that a message matches, sent or the next, be written from here? Stores its ranges
+ * in the job. Returns 1: yes; 0: a segment must be mapped first; -1: no. */
 static inline int shmnd_tx_resolve_receive(struct shmnd_qp *qp, uint64_t message, uint64_t recalled,
                                            uint64_t length, struct shmnd_job *job)
 {
     uint64_t below, cancelled = qp->seen_cancelled, revision = qp->seen_revision;
     uint64_t index = message - recalled + cancelled;
-    /* The view in hand serves as long as nothing was withdrawn; this spares the
+    /* The cached values are valid as long as no receive was withdrawn; this avoids a load of the
      * line that the other side writes with every receive. */
     if (index >= qp->viewed || shmnd_relaxed64(&qp->link.theirs->revision) != revision) {
         revision = shmnd_tx_update_credit(qp, &cancelled);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Posting: the immediate checks of the interface, in its order (flags, SGE
- * count, length, connection, depth), and the short way of a small Send.
+ * Posting: the immediate checks of the interface, in its order (flags, SGE count,
+ * length, connection, depth), and the immediate execution of small requests.
  *
- * A call that fails has changed nothing. `*kept_p` says whether the context
- * was taken over: a silent success on the short way needs none.
+ * A call that fails has no effect. `*kept_p` says whether the context is kept: an
+ * immediate silent success needs none.
  */
 #ifndef SHMND_SEND_POST_H
 #define SHMND_SEND_POST_H
@@ -19,7 +19,7 @@ static inline uint64_t shmnd_sges_length(const struct shmnd_sge *sges, uint32_t 
     return total;
 }
 
-/* ND_SUCCESS: go on; anything else is the call's status. */
+/* Returns ND_SUCCESS, or the status with which the call fails. */
 static inline uint32_t shmnd_check_data(const struct shmnd_qp *qp, uint32_t n, uint32_t most,
                                         uint64_t total, uint32_t flags)
 {
@@ -31,7 +31,7 @@ static inline uint32_t shmnd_check_data(const struct shmnd_qp *qp, uint32_t n, u
     return SHMND_SUCCESS;
 }
 
-/* Is there no place for one more request, though a batch shows what it holds back? */
+/* Is the initiator queue full, also after a batch was published? */
 static inline bool shmnd_requests_full(struct shmnd_qp *qp)
 {
     if (qp->wq_tail - qp->wq_released < qp->wq_depth)
@@ -51,8 +51,8 @@ static inline uint32_t shmnd_check_connected(struct shmnd_qp *qp)
         return SHMND_CONNECTION_INVALID;
     if (shmnd_requests_full(qp) || !shmnd_cq_can_post(qp->initiator_cq))
         return SHMND_NO_MORE_ENTRIES;
-    /* On a dead connection requests complete as they are posted, so only the
-     * completion queue bounds them. */
+    /* On an ended connection requests complete when they are posted, so only the completion queue
+     * limits them. */
     if (qp->state == SHMND_QP_DOWN && !qp->going_down &&
         (qp->wq_depth == 0 || !shmnd_cq_has_room(qp->initiator_cq)))
         return SHMND_NO_MORE_ENTRIES;
@@ -91,7 +91,7 @@ static inline struct shmnd_wqe *shmnd_enqueue(struct shmnd_qp *qp, void *context
     return w;
 }
 
-/* Can a Send go into the ring as it is, to a receive that is posted? */
+/* Can a Send be written to the ring now, for a receive that is posted? */
 static inline bool shmnd_send_can_be_immediate(struct shmnd_qp *qp, const struct shmnd_sge *sges,
                                                uint32_t n, uint32_t length, uint32_t flags)
 {
@@ -104,8 +104,8 @@ static inline bool shmnd_send_can_be_immediate(struct shmnd_qp *qp, const struct
     return shmnd_tx_ring_fits(qp, length) && shmnd_tx_has_credit(qp, length);
 }
 
-/* Queues a Send that is in the ring already, and proven, so that it is not taken back: it completes
- * later. */
+/* Queues a Send that is already in the ring and has a receive, so that it is not recalled: it
+ * completes later. */
 static inline void shmnd_enqueue_sent(struct shmnd_qp *qp, void *context, uint32_t length,
                                       uint32_t flags)
 {
@@ -121,7 +121,7 @@ static inline void shmnd_enqueue_sent(struct shmnd_qp *qp, void *context, uint32
     shmnd_qp_activate(qp);
 }
 
-/* A Send that fits, with nothing before it: done when this returns. False: go the long way. */
+/* Executes a Send that fits, with no request before it. False: it must be queued. */
 static inline bool shmnd_send_immediate(struct shmnd_qp *qp, void *context,
                                         const struct shmnd_sge *sges, uint32_t n, uint32_t length,
                                         uint32_t flags, bool *kept_p)
@@ -135,14 +135,14 @@ static inline bool shmnd_send_immediate(struct shmnd_qp *qp, void *context,
     bool closed_upon = shmnd_relaxed32(&qp->link.theirs->closing);
     *kept_p = closed_upon || !(flags & SHMND_OP_SILENT_SUCCESS);
     if (closed_upon)
-        shmnd_enqueue_sent(qp, context, length, flags); /* taken or not; `taken` will tell */
+        shmnd_enqueue_sent(qp, context, length, flags); /* `taken` will show whether it was taken */
     else if (*kept_p)
         shmnd_tx_push_completion(qp, context, SHMND_SEND, SHMND_SUCCESS, length);
     return true;
 }
 
-/* The same within a batch: written and not shown, so it completes later. Nothing that
- * is not issued stands before it. */
+/* The same within a batch: written and not published, so it completes later. All requests before it
+ * are issued. */
 static inline bool shmnd_send_deferred(struct shmnd_qp *qp, void *context,
                                        const struct shmnd_sge *sges, uint32_t n, uint32_t length,
                                        uint32_t flags)
@@ -178,8 +178,8 @@ static inline uint32_t shmnd_post_send(struct shmnd_qp *qp, void *context,
     return SHMND_SUCCESS;
 }
 
-/* Shows what a batch held back and completes what that completes; when nothing is left
- * to wait for, the next poll need not look at the queue pair for its own sake. */
+/* Publishes a batch and completes the Sends that have receives. If no request is left pending, the
+ * queue pair need not stay active. */
 static inline void shmnd_batch_submit(struct shmnd_qp *qp)
 {
     qp->batch = false;
@@ -191,8 +191,8 @@ static inline void shmnd_batch_submit(struct shmnd_qp *qp)
     }
 }
 
-/* A Send that unbinds the peer's window of that token. It waits for the other side,
- * so there is no short way. */
+/* A Send that invalidates the peer's window of that token. It waits for the other side, so it is
+ * never immediate. */
 static inline uint32_t shmnd_post_send_invalidate(struct shmnd_qp *qp, void *context,
                                                   const struct shmnd_sge *sges, uint32_t n,
                                                   uint32_t token, uint32_t flags)
@@ -208,8 +208,8 @@ static inline uint32_t shmnd_post_send_invalidate(struct shmnd_qp *qp, void *con
     return SHMND_SUCCESS;
 }
 
-/* A short Read or Write with nothing before it: done when this returns. False: go
- * the long way, which also finds out what is wrong. */
+/* Executes a short Read or Write with no request before it. False: it must be queued, and its
+ * errors are found when it is issued. */
 static inline bool shmnd_rdma_immediate(struct shmnd_qp *qp, struct shmnd_wqe *w,
                                         const struct shmnd_sge *sges, bool *kept_p)
 {
@@ -263,8 +263,8 @@ static inline uint32_t shmnd_post_rdma(struct shmnd_qp *qp, void *context, uint8
     return SHMND_SUCCESS;
 }
 
-/* Bind and Invalidate take effect before they are queued; `outcome` is what
- * they complete with, `token` what Invalidate took away. */
+/* Queues a Bind or Invalidate, which has taken effect already; `outcome` is its status, `token` the
+ * token that Invalidate revoked. */
 static inline uint32_t shmnd_post_window(struct shmnd_qp *qp, void *context, uint8_t type,
                                          uint32_t token, uint32_t outcome, uint32_t flags)
 {
@@ -275,7 +275,7 @@ static inline uint32_t shmnd_post_window(struct shmnd_qp *qp, void *context, uin
     return SHMND_SUCCESS;
 }
 
-/* ---- receives ------------------------------------------------------------------------------------ */
+/* ---- receives ----------------------------------------------------------------------------- */
 
 static inline uint32_t shmnd_check_receive(const struct shmnd_qp *qp,
                                            const struct shmnd_receives *r,
@@ -310,7 +310,7 @@ static inline uint32_t shmnd_post_receive(struct shmnd_qp *qp, void *context,
     if (status != SHMND_SUCCESS)
         return status;
     bool down = qp->state == SHMND_QP_DOWN && !qp->going_down;
-    /* What was flushed lies in the queue until its owner takes it. */
+    /* Completions of flushed requests occupy the queue until its owner takes them. */
     if (!(down ? shmnd_cq_has_room(qp->receive_cq) : shmnd_cq_can_post(qp->receive_cq)))
         return SHMND_NO_MORE_ENTRIES;
     shmnd_receives_add(&qp->own, context, sges, n);

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Carrying out a Read or Write: in the initiator, by its own mapping of the
- * owner's segment, under a grant that the owner may withdraw (tokens.h).
+ * Executing a Read or Write: by the initiator, through its mapping of the owner's
+ * segment, under a grant that the owner may revoke (tokens.h).
  *
- * Both ends are checked before the copy, the grant once more under the hazard
- * word. Never waits. A long copy runs piece by piece, from its beginning to its end,
- * each under the hazard word and a check of the grant and of `closing` of its own: its
- * owner waits for one piece at most, and what it withdraws between two of them fails
- * there, with memory half written as by a device. A death in the middle of a copy leaves memory half written,
- * as a device would, and a hazard word that no longer counts.
+ * Both ends are checked before the copy, and the grant again under the hazard word. Never
+ * waits. A long copy runs piece by piece from its beginning to its end. Each piece sets the
+ * hazard word and checks the grant and `closing` by itself, so the owner waits for one piece
+ * at most. If it revokes the grant between two pieces, the copy fails there with memory
+ * partly written, as with a device; so does a death during a copy, and the hazard word of
+ * the dead process no longer counts.
  */
 #ifndef SHMND_SEND_READ_WRITE_H
 #define SHMND_SEND_READ_WRITE_H
 
 #include "send/retire.h"
 
-/* Copies up to this many bytes run where they stand; longer ones are jobs. */
+/* Copies of up to this many bytes run within the post; longer ones are jobs. */
 #define SHMND_SHORT_COPY (16u << 10)
 
 static inline const struct shmnd_grant *shmnd_peer_grant(const struct shmnd_qp *qp, uint32_t token)
@@ -25,8 +25,8 @@ static inline const struct shmnd_grant *shmnd_peer_grant(const struct shmnd_qp *
     return m->base ? &((const struct shmnd_grant *)m->base)[idx % SHMND_TABLE_ENTRIES] : NULL;
 }
 
-/* Checks both ends of a Read or Write and prepares its copy. A status,
- * SHMND_PENDING for "map a segment first". */
+/* Checks both ends of a Read or Write and prepares its copy. Returns a status; SHMND_PENDING: a
+ * segment must be mapped first. */
 static inline uint32_t shmnd_tx_resolve_rdma(struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                              const struct shmnd_sge *sges, const uint8_t *inlined,
                                              struct shmnd_job *job)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sends that wait for the other side: completing those that came to their end,
- * in order, and taking back those that have met no receive.
+ * Sends that wait for the other side: completing the finished ones in order, and
+ * recalling those that have matched no receive.
  *
- * A Send completes at once when a receive is known to be posted for it and the
- * data is in the ring or placed: SYNC closing makes sure that the other side,
- * should it close at this moment, still takes it. Otherwise it waits in the
- * queue for `taken`, for a receive to be posted, or for its time to run out.
+ * A Send completes at once when a receive is known to be posted for it and its data
+ * is in the ring or placed: SYNC closing ensures that the other side takes it even
+ * if it closes at this moment. Otherwise it waits in the queue for `taken`, for a
+ * receive, or for its time-out.
  */
 #ifndef SHMND_SEND_RETIRE_H
 #define SHMND_SEND_RETIRE_H
@@ -15,7 +15,7 @@
 
 /* ---- completing ---------------------------------------------------------------------- */
 
-/* A request has ended: its completion. */
+/* Writes the completion of a request. */
 static inline void shmnd_tx_push_completion(struct shmnd_qp *qp, void *context, uint8_t type,
                                             uint32_t status, uint32_t bytes)
 {
@@ -23,7 +23,7 @@ static inline void shmnd_tx_push_completion(struct shmnd_qp *qp, void *context, 
     shmnd_cq_push(qp->initiator_cq, &e);
 }
 
-/* Tells how the request ended. A silent success has no completion: its context stays. */
+/* Completes a request. A silent success has no completion: its context stays in the queue. */
 static inline void shmnd_tx_complete(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     uint32_t bytes = 0;
@@ -40,8 +40,8 @@ static inline void shmnd_tx_complete(struct shmnd_qp *qp, struct shmnd_wqe *w)
     w->context = NULL;
 }
 
-/* The oldest request has ended. The context of a silent success is given back by the owner,
- * soon and outside of the engine: the end of an object may run any code. */
+/* Removes the oldest request, which has completed. The owner releases the context of a silent
+ * success soon, outside of the engine: the finaliser of an object may run any code. */
 static inline void shmnd_tx_pop_request(struct shmnd_qp *qp)
 {
     struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
@@ -55,8 +55,8 @@ static inline void shmnd_tx_pop_request(struct shmnd_qp *qp)
     qp->wq_head++;
 }
 
-/* A context that is to be given back; NULL: there is none. The caller may come back here
- * while it gives one back. */
+/* Removes and returns a context that the caller must release; NULL: there is none. Releasing it may
+ * call this function again. */
 static inline void *shmnd_pop_unreleased_context(struct shmnd_registry *registry)
 {
     struct shmnd_qp *qp;
@@ -74,21 +74,21 @@ static inline void *shmnd_pop_unreleased_context(struct shmnd_registry *registry
     return NULL;
 }
 
-/* Does this request end without a completion, if it has come to its end? */
+/* Does this request complete silently, if it is finished? */
 static inline bool shmnd_tx_is_silent(const struct shmnd_wqe *w)
 {
     return (w->flags & SHMND_OP_SILENT_SUCCESS) &&
            (w->state == SHMND_WQE_SENT || w->status == SHMND_SUCCESS);
 }
 
-/* Has the Send at `w` come to its end? */
+/* Is the Send at `w` finished? */
 static inline bool shmnd_tx_send_finished(struct shmnd_qp *qp, struct shmnd_wqe *w, uint64_t taken)
 {
     if (w->message < taken || w->committed)
         return true;
-    /* One that invalidates has not ended before the window has: what is issued behind it
-     * finds it gone, and a token that names no window fails at its sender. One that was
-     * closed upon is finished only by `taken`, too, and one that its reader copies alone. */
+    /* A Send that invalidates a window finishes only when the window is gone: requests behind it
+     * must find it gone, and a token that names no window must fail the Send. A Send to a side that
+     * was closing, and one that only its reader copies, also finish only by `taken`. */
     if ((w->flags & SHMND_OP_INVALIDATE) || w->pulled || shmnd_relaxed32(&qp->link.theirs->closing))
         return false;
     if (!w->large) {
@@ -100,9 +100,9 @@ static inline bool shmnd_tx_send_finished(struct shmnd_qp *qp, struct shmnd_wqe 
     return w->moved == 0 && shmnd_chunks_finished(&qp->link.mine->shares[w->share], &c);
 }
 
-/* A message that another thread is placing is shown before that thread has the lock back:
- * it may have been taken, and answered, by now. Its Send is told then, and stays in the
- * queue until the thread comes. Whether the peer took it or lies, it is told once. */
+/* A message that another thread is placing is published before that thread has the lock again: it
+ * may have been taken, and answered, already. Its Send completes then, and stays in the queue until
+ * the thread returns. Even if the peer's count is false, it completes only once. */
 static inline void shmnd_tx_complete_placed(struct shmnd_qp *qp)
 {
     struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
@@ -113,8 +113,8 @@ static inline void shmnd_tx_complete_placed(struct shmnd_qp *qp)
     w->reported = true;
 }
 
-/* Completes what is finished, oldest first, in order, until the queue holds `most`. Silent
- * successes take no place in it. */
+/* Completes finished requests, oldest first, until the queue holds `most` completions. Silent
+ * successes need no room in it. */
 static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
 {
     if (qp->wq_head == qp->wq_tail || !qp->link.theirs)
@@ -124,7 +124,7 @@ static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
     if (qp->listed)
         shmnd_backlog_check(qp);
     if (taken > qp->messages)
-        taken = qp->messages; /* more than was sent: a lie that helps nobody */
+        taken = qp->messages; /* a hostile peer may report more than was sent */
     while (qp->wq_head != qp->wq_next) {
         struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
         if (shmnd_cq_count(qp->initiator_cq) >= most && !shmnd_tx_is_silent(w))
@@ -166,15 +166,15 @@ static inline void shmnd_tx_fail(struct shmnd_wqe *w, uint32_t status)
     w->status = status;
 }
 
-/* May the next request to issue be sure of its end, when its receive is known? Not behind a
- * Send that invalidates, which can be taken back until it is taken: what follows that one
- * completes later anyway, and goes back with it. */
+/* May the next request to issue be committed when its receive is known? Not behind a Send that
+ * invalidates, which can be recalled until it is taken: requests after that one complete later
+ * anyway, and are recalled with it. */
 static inline bool shmnd_tx_may_commit(const struct shmnd_qp *qp, const struct shmnd_wqe *w)
 {
     return !(w->flags & SHMND_OP_INVALIDATE) && qp->wq_uncommitted <= qp->wq_head;
 }
 
-/* The request gets the next message's number and place. */
+/* Assigns the number and ring position of the next message to a request. */
 static inline void shmnd_tx_assign_message(const struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     w->message = qp->messages;
@@ -182,9 +182,9 @@ static inline void shmnd_tx_assign_message(const struct shmnd_qp *qp, struct shm
     w->slot_pos = qp->out.write_pos;
 }
 
-/* Takes a Send back that waits for a receive: it is as if it was never sent.
- * False: it has met one, or may have. Later ones must be taken back before
- * earlier ones, so that what stays keeps its number of receives. */
+/* Recalls a Send that waits for a receive, as if it was never sent. False: it is matched, or may
+ * be. Later Sends must be recalled before earlier ones, so that those that stay match the same
+ * receives. */
 static inline bool shmnd_tx_recall(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     if (w->state != SHMND_WQE_SENT || w->has_receive || w->moved || w->pulled)

@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Carrying out a Send: through the ring, into the posted receive, or announced
- * for both sides to copy.
+ * Executing a Send: through the ring, into the posted receive, or advertised for
+ * both sides to copy.
  *
- * Called for the first request that is not issued, by whoever holds the queue
- * pair; nothing waits. What cannot be done now is left for the next call, what
- * takes a long copy is prepared as a job. A death at any instruction leaves a
- * message that never was, or one whose chunks are not all done: the connection
- * ends, nothing else.
+ * Called for the first request that is not issued, under the lock of the queue pair;
+ * no function waits. A Send that cannot be executed now is left for the next call, and
+ * a long copy is prepared as a job. After a death at any instruction the message was
+ * never sent, or its chunks are not all done: the connection ends, with no other effect.
  *
- * A Send that invalidates a window of the peer's carries its token before the payload,
- * in the last part if there are several. It is never proven, whatever receive is
- * posted: it waits for `taken`, and until its reader claims it it can be taken back. So
- * can what is issued behind it until then.
+ * A Send that invalidates a window of the peer carries its token before the payload, in
+ * the last part if there are several. It never completes because of a posted receive: it
+ * waits for `taken`, and can be recalled until its reader claims it. So can the messages
+ * that are issued behind it until then.
  *
- * Argument for SYNC placing. Before a sender writes into a posted receive it
- * sets its hazard word, fences, and looks whether `revision` (even) and
- * `closing` are as it knew them; a Flush or a Deregister makes `revision` odd,
- * fences, then checks the hazard word. Either the sender finds the receive
- * withdrawn, or the owner finds the push and lets it finish. A long copy is pushed piece
- * by piece, each with a check of its own; a receive that was withdrawn between two of them
- * has the whole message issued anew.
+ * Argument for SYNC placing. Before a sender writes into a posted receive it sets its
+ * hazard word, fences, and checks that `revision` is the even value it knows and that
+ * `closing` is unset. A Flush or a Deregister makes `revision` odd, fences, then checks
+ * the hazard word. At least one of the two sees the other's store: either the sender finds
+ * the receive withdrawn, or the owner finds the push and lets it finish. A long copy is
+ * pushed piece by piece, each with its own check; if the receive is withdrawn between two
+ * of them, the whole message is issued again.
  */
 #ifndef SHMND_SEND_SEND_H
 #define SHMND_SEND_SEND_H
@@ -39,7 +38,7 @@ static inline struct shmnd_write_cursor shmnd_tx_write_begin(struct shmnd_qp *qp
     return fill;
 }
 
-/* Puts a whole message into the ring. The caller saw that there is room. */
+/* Writes a whole message to the ring. The caller has checked that there is room. */
 static inline void shmnd_tx_write_eager(struct shmnd_qp *qp, const struct shmnd_sge *sges,
                                         uint32_t n, const uint8_t *inlined, uint32_t length,
                                         uint8_t flags, uint32_t token, bool hold)
@@ -70,7 +69,7 @@ static inline void shmnd_tx_mark_sent(struct shmnd_qp *qp, struct shmnd_wqe *w, 
         qp->wq_uncommitted = qp->wq_next;
 }
 
-/* Its payload lies in `sges`, or at `bytes`, and the ring has room. */
+/* Sends a message through the ring, which has room. Its payload is in `sges`, or at `bytes`. */
 static __attribute__((noinline, unused)) void shmnd_tx_issue_eager(struct shmnd_qp *qp,
                                                                    struct shmnd_wqe *w,
                                                                    const struct shmnd_sge *sges,
@@ -91,8 +90,8 @@ static __attribute__((noinline, unused)) void shmnd_tx_issue_eager(struct shmnd_
     shmnd_tx_mark_sent(qp, w, false);
 }
 
-/* The same from memory that its owner may have cut short: by way of a copy. Not inlined, since its
- * frame is large. */
+/* The same from memory that may have been truncated, through a staging buffer. Not inlined, since
+ * its frame is large. */
 static __attribute__((noinline, unused)) void shmnd_tx_issue_staged(struct shmnd_qp *qp,
                                                                     struct shmnd_wqe *w)
 {
@@ -106,7 +105,7 @@ static __attribute__((noinline, unused)) void shmnd_tx_issue_staged(struct shmnd
     qp->wq_next++;
 }
 
-/* A piece of a message that no memory can be shared for, as room permits. */
+/* Sends parts of a message whose memory neither side can access remotely, as room permits. */
 static __attribute__((noinline, unused)) enum shmnd_progress
 shmnd_tx_issue_parts(struct shmnd_qp *qp, struct shmnd_wqe *w, const struct shmnd_spans *source)
 {
@@ -150,10 +149,10 @@ shmnd_tx_issue_parts(struct shmnd_qp *qp, struct shmnd_wqe *w, const struct shmn
     return SHMND_IDLE;
 }
 
-/* ---- announced: both sides copy ------------------------------------------------------ */
+/* ---- advertised: both sides copy ----------------------------------------------------- */
 
-/* Announces a large message: the extents of its source, for a reader that helps.
- * The payload is {u32 extents, u32 share, extents...}. */
+/* Writes the header of a large message: the extents of its source, from which the reader copies
+ * chunks. The payload is {u32 extents, u32 share, extents...}. */
 static inline void shmnd_tx_write_large(struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                         const struct shmnd_sge *sges)
 {
@@ -186,7 +185,7 @@ static inline void shmnd_tx_advertise_large(struct shmnd_qp *qp, struct shmnd_wq
     qp->tx_job.share = share;
 }
 
-/* ---- which way ----------------------------------------------------------------------- */
+/* ---- issuing ------------------------------------------------------------------------- */
 
 static __attribute__((noinline, unused)) enum shmnd_progress
 shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
@@ -195,8 +194,8 @@ shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
     struct shmnd_job *job = &qp->tx_job;
     struct shmnd_share *share = NULL;
     int aim = -1;
-    /* Nothing new begins towards a side that closes: until it says that it has, a
-     * copy into its receives would be turned away again and again. */
+    /* No message is sent to a side that closes: until it is down, a copy into its receives would be
+     * rejected again and again. */
     if (shmnd_relaxed32(&qp->link.theirs->closing))
         return SHMND_IDLE;
     bool inlined = w->flags & SHMND_OP_INLINE;
@@ -209,7 +208,7 @@ shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
     }
     enum shmnd_protocol way = shmnd_tx_choose_protocol(qp, w, sges, &aim, &share);
     if (way != SHMND_PROTOCOL_EAGER)
-        shmnd_batch_publish(qp); /* also where its reader is to make room */
+        shmnd_batch_publish(qp); /* also where the reader has to make room */
     if (way == SHMND_PROTOCOL_MAP)
         return SHMND_NEEDS_MAP;
     if (way == SHMND_PROTOCOL_NONE || !shmnd_backlog_reclaim(qp, w))
@@ -238,7 +237,8 @@ shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
     return SHMND_IDLE;
 }
 
-/* Of the large messages that are announced, has the first with chunks left a receive by now? */
+/* Prepares a push for the first advertised large message with unclaimed chunks, if it has a receive
+ * by now. */
 static inline enum shmnd_progress shmnd_tx_prepare_push(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->tx_job;
@@ -260,7 +260,7 @@ static inline enum shmnd_progress shmnd_tx_prepare_push(struct shmnd_qp *qp)
             return aim == 0 ? SHMND_NEEDS_MAP : SHMND_IDLE;
         if (!shmnd_local_spans(qp->registry, shmnd_wqe_sges(qp, qp->wq_push), w->sges, 0,
                                &job->from))
-            return SHMND_IDLE; /* deregistered meanwhile: the side that claims ends with it */
+            return SHMND_IDLE; /* deregistered meanwhile: the claiming side fails with it */
         job->kind = SHMND_JOB_CHUNKS;
         qp->tx_busy = true;
         return SHMND_RUN;
@@ -272,7 +272,7 @@ static inline enum shmnd_progress shmnd_tx_prepare_push(struct shmnd_qp *qp)
 
 static inline bool shmnd_push_enter(struct shmnd_qp *qp, uint64_t revision)
 {
-    /* SYNC hazard-clear: release, for an owner that waits for what stood here before */
+    /* SYNC hazard-clear: release, for an owner that waits for the previous value to go */
     shmnd_release64(&qp->link.mine->hazard, SHMND_HAZARD_PUSH);
     SHMND_KILL_POINT("push-entered");
     /* SYNC placing: fence, pairs with the fence in shmnd_rx_withdraw() */
@@ -289,7 +289,7 @@ static inline uint32_t shmnd_run_place(struct shmnd_qp *qp, struct shmnd_job *jo
 {
     if (!shmnd_push_enter(qp, job->revision))
         return SHMND_PENDING;
-    /* The line that the reader watches comes over while the copy runs. */
+    /* The cache line that the reader polls is fetched while the copy runs. */
     shmnd_prefetch_to_write(shmnd_writer_slot(&qp->out, qp->out.write_pos));
     uint32_t status = shmnd_copy_piece(qp->peer, job);
     SHMND_KILL_POINT("message-placed");

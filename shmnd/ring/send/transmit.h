@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sending half of a queue pair: carrying requests out in order, running what
- * was prepared, giving up what waited too long.
+ * The sending half of a queue pair: executing requests in order, running prepared
+ * copies, and failing requests that waited too long.
  *
- * Behind a Send that waits only further Sends are issued. shmnd_tx_advance() and
- * the rest belong to whoever holds the queue pair, but shmnd_tx_run(), which
- * copies and touches only the prepared job.
+ * Behind a Send that waits only further Sends are issued. All functions require the
+ * lock of the queue pair, except shmnd_tx_run(), which copies and accesses only the
+ * prepared job.
  */
 #ifndef SHMND_SEND_TRANSMIT_H
 #define SHMND_SEND_TRANSMIT_H
@@ -20,13 +20,13 @@ static inline void shmnd_tx_run(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->tx_job;
     struct shmnd_wqe *w = &qp->wqes[job->request & qp->wq_mask];
-    /* A peer that gave a segment up has withdrawn what lay in it, or lies. */
+    /* A correct peer has withdrawn all memory in a segment that it released. */
     if (job->unmapped != qp->peer->unmapped) {
         job->result = SHMND_PENDING;
         return;
     }
     if (qp->peer->dead && job->kind == SHMND_JOB_RDMA && job->moved) {
-        job->result = SHMND_IO_TIMEOUT; /* between two pieces: the rest has no reader */
+        job->result = SHMND_IO_TIMEOUT; /* between two pieces: the other end is gone */
         return;
     }
     switch (job->kind) {
@@ -44,20 +44,20 @@ static inline void shmnd_tx_run(struct shmnd_qp *qp)
     }
 }
 
-/* What a copy came to. */
+/* Finishes the request of a copy that has run, or leaves the next piece prepared. */
 static inline void shmnd_tx_finish_job(struct shmnd_qp *qp)
 {
     struct shmnd_job *job = &qp->tx_job;
     enum shmnd_job_kind kind = job->kind;
     qp->tx_started = false;
     if (shmnd_job_is_unfinished(job))
-        return; /* still prepared: the next call runs another piece of it */
+        return; /* still prepared: the next call runs another piece */
     qp->tx_busy = false;
     job->kind = SHMND_JOB_NONE;
     if (kind == SHMND_JOB_CHUNKS) {
         struct shmnd_wqe *large = &qp->wqes[job->request & qp->wq_mask];
         if (job->request < qp->wq_head)
-            return; /* it has come to its end meanwhile */
+            return; /* the request has completed meanwhile */
         if (job->result != SHMND_SUCCESS && job->result != SHMND_PENDING)
             shmnd_tx_fail(large, job->result);
         large->pushed = job->result == SHMND_SUCCESS;
@@ -65,12 +65,12 @@ static inline void shmnd_tx_finish_job(struct shmnd_qp *qp)
         return;
     }
     if (job->result == SHMND_PENDING)
-        return; /* what it aimed at was withdrawn: issued anew */
+        return; /* its target was withdrawn: the request is issued again */
     struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
     if (kind == SHMND_JOB_PLACE) {
         if (job->result == SHMND_SUCCESS) {
             shmnd_tx_assign_message(qp, w);
-            w->slot_pos--; /* its one slot was published before the lock was back */
+            w->slot_pos--; /* its one slot was published before the lock was held again */
             qp->messages++;
             w->has_receive = w->committed = job->committed;
             shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
@@ -85,8 +85,8 @@ static inline void shmnd_tx_finish_job(struct shmnd_qp *qp)
     qp->wq_next++;
 }
 
-/* The last request that was issued failed, and ends the connection when those before
- * it are done: what follows it must not reach the other side. */
+/* Has the last issued request failed? It ends the connection when those before it are done, and no
+ * request behind it may reach the other side. */
 static inline bool shmnd_tx_is_broken(const struct shmnd_qp *qp)
 {
     const struct shmnd_wqe *last = &qp->wqes[(qp->wq_next - 1) & qp->wq_mask];
@@ -106,16 +106,16 @@ static __attribute__((noinline, cold, unused)) void shmnd_tx_list_waiting(struct
     shmnd_notify_receiver(qp, flags & SHMND_SLOT_SOLICITED);
 }
 
-/* Before its sender does something else: the Sends that could not be sent are listed. */
+/* Lists the Sends that could not be sent, before the call returns to the program. */
 static inline void shmnd_tx_update_backlog(struct shmnd_qp *qp)
 {
     if (qp->wq_next != qp->wq_tail || qp->shows_listed)
         shmnd_tx_list_waiting(qp);
 }
 
-/* Requests that were just posted are not complete, and their sender may call nothing more: the peer
- * is asked to process them at its next call, whatever that is. Once for each request, since a sender
- * that asked again and again would wake a peer that can do nothing for it. */
+/* Requests that were just posted are not complete, and the sender may make no further call: asks
+ * the peer to poll at its next call, of whatever kind. Once for each request, since repeated
+ * requests would wake a peer that cannot make progress on them. */
 static __attribute__((noinline, cold, unused)) void shmnd_tx_request_poll(struct shmnd_qp *qp)
 {
     if (qp->wq_poll_requested == qp->wq_tail || qp->state != SHMND_QP_CONNECTED || qp->deferred)
@@ -125,8 +125,8 @@ static __attribute__((noinline, cold, unused)) void shmnd_tx_request_poll(struct
     shmnd_notify_request_poll(qp);
 }
 
-/* Under the lock again, after a run. The call may end here: requests that were posted meanwhile are
- * listed, and the peer is asked to copy the rest of a large message. */
+/* After a run, under the lock again. The call may end here, so requests that were posted meanwhile
+ * are listed, and the peer is asked to copy the other chunks of a large message. */
 static inline void shmnd_tx_run_done(struct shmnd_qp *qp)
 {
     shmnd_tx_finish_job(qp);
@@ -137,7 +137,7 @@ static inline void shmnd_tx_run_done(struct shmnd_qp *qp)
 
 /* ---- advancing the queue ------------------------------------------------------------- */
 
-/* Invalidate waits until the peer touches nothing of the window any more. */
+/* Issues a Bind, or an Invalidate once the peer's accesses to the window have ended. */
 static inline bool shmnd_tx_issue_window(struct shmnd_qp *qp, struct shmnd_wqe *w)
 {
     if (w->type == SHMND_INVALIDATE && w->status == SHMND_SUCCESS && !qp->peer->dead &&
@@ -149,7 +149,7 @@ static inline bool shmnd_tx_issue_window(struct shmnd_qp *qp, struct shmnd_wqe *
     return true;
 }
 
-/* Does an Invalidate wait for the peer to end what it does with the window? */
+/* Does an Invalidate wait for the peer's access to the window to end? */
 static inline bool shmnd_tx_awaits_peer(const struct shmnd_qp *qp)
 {
     const struct shmnd_wqe *w = &qp->wqes[qp->wq_head & qp->wq_mask];
@@ -189,7 +189,8 @@ static inline enum shmnd_progress shmnd_tx_issue(struct shmnd_qp *qp)
     return SHMND_IDLE;
 }
 
-/* A copy that is to help a large message waits until all that was posted is on its way. */
+/* Postpones the chunks of a large message until all posted requests are issued. False: a job is
+ * prepared or running that cannot be postponed. */
 static inline bool shmnd_tx_postpone_copy(struct shmnd_qp *qp)
 {
     if (!qp->tx_busy)
@@ -201,8 +202,8 @@ static inline bool shmnd_tx_postpone_copy(struct shmnd_qp *qp)
     return true;
 }
 
-/* Issues what may be issued. SHMND_RUN: run the job (shmnd_tx_run, then
- * shmnd_tx_run_done) and call again; SHMND_NEEDS_MAP: map and call again. */
+/* Issues all requests that can be issued. SHMND_RUN: run the job (shmnd_tx_run, then
+ * shmnd_tx_run_done) and call again; SHMND_NEEDS_MAP: map the segment and call again. */
 static inline enum shmnd_progress shmnd_tx_advance(struct shmnd_qp *qp)
 {
     if (!shmnd_tx_postpone_copy(qp))
@@ -214,8 +215,8 @@ static inline enum shmnd_progress shmnd_tx_advance(struct shmnd_qp *qp)
     return p;
 }
 
-/* Takes back what was sent after the request at `pos`, to be sent anew. False: one
- * of it has met a receive, and so has what was sent before it. */
+/* Recalls the messages sent after the request at `pos`, to send them again. False: one of them is
+ * matched, and so are those before it. */
 static inline bool shmnd_tx_recall_after(struct shmnd_qp *qp, uint64_t pos)
 {
     while (qp->wq_next - pos > 1) {
@@ -232,7 +233,7 @@ static inline bool shmnd_tx_recall_after(struct shmnd_qp *qp, uint64_t pos)
     return true;
 }
 
-/* The oldest Send has waited too long: it fails, unless it has just met a receive. */
+/* The oldest Send has waited too long: it fails, unless it was matched meanwhile. */
 static inline void shmnd_tx_time_out(struct shmnd_qp *qp, struct shmnd_wqe *oldest)
 {
     shmnd_backlog_withdraw(qp);
@@ -248,7 +249,7 @@ static inline void shmnd_tx_time_out(struct shmnd_qp *qp, struct shmnd_wqe *olde
     shmnd_tx_retire(qp);
 }
 
-/* The oldest Send waits for a receive: since when, and is that too long? */
+/* Checks whether the oldest Send waits for a receive, and fails it after its time-out. */
 static inline void shmnd_tx_check_rnr(struct shmnd_qp *qp, uint64_t now_ns)
 {
     if (qp->wq_head == qp->wq_tail || qp->tx_busy || qp->state != SHMND_QP_CONNECTED)
@@ -261,7 +262,7 @@ static inline void shmnd_tx_check_rnr(struct shmnd_qp *qp, uint64_t now_ns)
     bool sent = w->state == SHMND_WQE_SENT;
     uint64_t met = sent ? w->message - w->recalled : qp->messages - qp->recalled;
     if (!(shmnd_tx_update_credit(qp, &cancelled) & 1) && met + cancelled < qp->viewed)
-        shmnd_count_waiting(qp, w, 0); /* a receive is there; the rest is a matter of copying */
+        shmnd_count_waiting(qp, w, 0); /* a receive is posted; only the copy is missing */
     else if (w->since_ns == 0)
         shmnd_count_waiting(qp, w, now_ns);
     else if (now_ns - w->since_ns > qp->rnr_ns)

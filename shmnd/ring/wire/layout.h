@@ -148,7 +148,7 @@ enum shmnd_link_state {
 
 /* The chunks of one large message. */
 struct shmnd_share {
-    /* Low half of the message number << 32 | chunks claimed from the back << 16 | from the front. */
+    /* Low half of the message number << 32 | chunks claimed from the back << 16 | from the front */
     shmnd_word64 claim;
     shmnd_word64 done; /* number of chunks copied */
 };
