@@ -28,7 +28,7 @@ _DAY: Final = 86400
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, what stands below it, and whether that is set to the right."""
+    """A heading, the text of its cells, and whether they are aligned to the right."""
 
     heading: str
     cell: Callable[[Mapping[str, Any]], str]

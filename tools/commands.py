@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which commands there are, and the parser of each.
+"""The commands, and the parser of each.
 
 A verb is a module with `HELP`, an `EXAMPLE` of its use, `configure(parser)` and `run(args) -> int`;
-where the exit code 1 says something, `FAILURE` says what. Only the one that is wanted gets
-imported, so that a look at the broker does not load the data plane.
+where the exit code 1 has a meaning, `FAILURE` describes it. Only the chosen verb is imported, so
+that a command about the broker does not load the data plane.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def _bench_verbs() -> Mapping[str, str]:
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, with the nearest right word; `--help` has the rest."""
+    """Reports an error in one line, with the nearest valid word; `--help` has the rest."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse; an option that is none of this command ends the program here."""
@@ -116,9 +116,9 @@ def _nearest(word: str, words: Iterable[str]) -> str:
 
 
 def in_order(given: Sequence[str]) -> list[str]:
-    """Put a command as its parser wants it: what stands before the noun comes behind.
+    """Reorder a command for its parser: options before the noun are moved behind it.
 
-    A noun without its verb gets the one that is meant, or prints its help.
+    A noun without its verb gets its usual verb, or prints its help.
     """
     before: list[str] = []
     rest = list(given)

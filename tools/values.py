@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What options take, and what is said of something else."""
+"""The values of options, and the errors of invalid ones."""
 
 import argparse
 import ipaddress

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two ends of a benchmark as two commands: the client says what is measured, and reports.
+"""The two ends of a benchmark as two commands: the client sets the options, and reports.
 
 The server offers what a worker process offers, and nothing but connections of shmnd: a client
 names parameters, which are read and checked here, and no program. What else a command starts,
@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser, command: str) -> None:
 
 
 def refuse_options(parser: argparse.ArgumentParser, reason: str) -> None:
-    """Let a command that has but one end say so to who asks for two."""
+    """Let a command that has only one end reject the options for two."""
 
     class Refuse(argparse.Action):
         def __call__(
@@ -145,7 +145,7 @@ def serve(args: argparse.Namespace) -> int:
 
 
 def _welcome(adapter: Any, listener: Any, channel: Any, command: str) -> Any:
-    """Wait for a client of the same command; others are told what this is."""
+    """Wait for a client of the same command; other clients get an error that names it."""
     while True:
         connector = adapter.create_connector()
         listener.get_connection_request(connector).result()

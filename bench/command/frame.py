@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frame of every run: look at the machine, measure, and give the report in all its forms."""
+"""The frame of every run: describe the machine, measure, and write the report in all forms."""
 
 import argparse
 import dataclasses
@@ -113,7 +113,7 @@ def perform(
 
 
 def check_outputs(args: argparse.Namespace) -> None:
-    """Complain of an output that cannot be made before anything is measured."""
+    """Reject an output that cannot be written before anything is measured."""
     for path in (args.json, args.csv, args.hdr, args.plot):
         if path is not None and not path.absolute().parent.is_dir():
             args.complain(f"there is no folder {path.absolute().parent} for {path.name}")
@@ -125,7 +125,7 @@ def check_outputs(args: argparse.Namespace) -> None:
 
 
 def write_outputs(args: argparse.Namespace, answers: Answers, data: dict[str, Any]) -> None:
-    """Write the files that were asked for."""
+    """Write the requested files."""
     if args.json:
         args.json.write_text(json.dumps(data, indent=1) + "\n")
     if args.csv:
@@ -141,7 +141,7 @@ def write_outputs(args: argparse.Namespace, answers: Answers, data: dict[str, An
 
 
 def draw(path: Path, answers: Answers) -> None:
-    """Draw the answers; when none of them is good, say so and leave the file out."""
+    """Plot the answers; if all failed, print a warning and write no file."""
     try:
         plot.draw(path, answers)
     except ValueError as exc:
@@ -150,7 +150,7 @@ def draw(path: Path, answers: Answers) -> None:
 
 @contextmanager
 def progress(args: argparse.Namespace) -> Iterator[Callable[[str], None]]:
-    """Have a line that says what is going on, and an orderly end on SIGTERM."""
+    """Provide a progress line, and an orderly end on SIGTERM."""
     line = _Progress(args.progress)
     before = signal.signal(signal.SIGTERM, _exit_by_signal)
     try:

@@ -138,7 +138,7 @@ def add_interface(parser: argparse.ArgumentParser) -> None:
 
 
 def subjects_of(args: argparse.Namespace) -> list[Subject]:
-    """Return what is to be measured: engines and versions of the interface."""
+    """Return the subjects to measure: engines and versions of the interface."""
     kinds: list[type[Shmnd]] = []
     if args.face != "nd1":
         kinds += ENGINES[args.engine]

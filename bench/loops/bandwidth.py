@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many messages, or bytes, pass? The loops in Python, through the public interface.
+"""Throughput in messages or bytes: the loops in Python, over the public interface.
 
 One buffer on each side serves all messages, as in perftest and in the OSU benchmarks. Both sides
-handle completions in batches; every one is looked at, and every Receive is posted again.
+handle completions in batches; each is checked, and each Receive is posted again.
 """
 
 from itertools import repeat
@@ -52,7 +52,7 @@ def receive_acknowledgement(lane: "Lane | Nd1Lane") -> None:
 
 
 def send_acknowledgement(lane: "Lane | Nd1Lane") -> None:
-    """Tell the other side that everything is there."""
+    """Send the other side the acknowledgement that all messages have arrived."""
     lane.qp.send(None)
     check(lane.initiator_cq.wait(1))
 

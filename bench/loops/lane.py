@@ -93,7 +93,7 @@ def _notified(queue: CompletionQueue) -> Callable[[int], list[Result]]:
         nonlocal told
         while not (results := queue.get_results(most)):
             if told is None or told.done():
-                told = queue.notify()  # and look again: it may have come before
+                told = queue.notify()  # and poll again: a result may precede it
             else:
                 told.result()
         return results

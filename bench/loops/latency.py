@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long does a message take? The loops in Python, through the public interface.
+"""Latency of messages: the loops in Python, over the public interface.
 
-What does not lie between the arrival of a message and the sending of the answer is done after
-the sending, while the answer travels: the look at the clock, too, which is where each loop turns.
-Nothing is left out: each round reaps both completions and posts its Receive again.
+All work that is not needed between the arrival of a message and the sending of the answer is done
+after the sending, while the answer is in transit. This includes the reading of the clock, at which
+each loop turns. Nothing is left out: each round reaps both completions and posts its Receive again.
 """
 
 import time

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do messages arrive as they were sent? Some of each kind, every byte looked at, off the clock."""
+"""Check every byte of some messages of each kind, outside the measurement."""
 
 import numpy
 
@@ -34,7 +34,7 @@ def pattern(size: int, number: int, flip: int = 0) -> numpy.ndarray:
 
 
 def compare(found: numpy.ndarray, wanted: numpy.ndarray, what: str) -> None:
-    """Complain of the first byte that is not what was sent."""
+    """Raise an error for the first byte that differs from the message sent."""
     wrong = numpy.flatnonzero(found != wanted)
     if wrong.size:
         place = int(wrong[0])

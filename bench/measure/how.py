@@ -50,11 +50,11 @@ class How:
     rate: float = 0.0
     """Messages per second that are to be started; 0: each when the one before is through."""
     warmup: int | None = None
-    """Messages before the clock runs; None: a twentieth of what is measured."""
+    """Messages before the measurement; None: a twentieth of the measured ones."""
     validate: bool = False
-    """First, send some messages whose every byte is looked at."""
+    """First, send some messages whose every byte is checked."""
     burst: int = 0
-    """Sends of a stream between two looks at their queue, each burst to its end."""
+    """Sends of a stream between two polls of their queue, each burst to its end."""
     batch: bool = False
     """A burst is shown to the other side as one batch, and so are the Receives after a look."""
     threads: int = 1

@@ -24,7 +24,7 @@ class FiPingpong(Program):
         return question.kind is Kind.PINGPONG and self.plain(question)
 
     def command(self, question: Question, count: int, port: int, host: str | None) -> list[str]:
-        """Both sides are told the same, but for the port."""
+        """Both sides get the same options except for the port."""
         common = ["-p", "shm", "-e", "rdm", "-S", str(question.size), "-I", str(count)]
         return [*common, *(("-B", str(port)) if host is None else ("-P", str(port), host))]
 

@@ -35,22 +35,22 @@ class Mpi(TwoSided):
     library: ClassVar[str]
     """What the library calls itself."""
     arguments: ClassVar[tuple[str, ...]] = ()
-    """What its launcher needs to be told."""
+    """The options of its launcher."""
 
     def __init__(self, python: str | None = None) -> None:
         super().__init__({"library": self.library}, python)
 
     def missing(self) -> str | None:
-        """Look for mpi4py in the interpreter, and for mpiexec beside it or on the path."""
+        """Search for mpi4py in the interpreter, and for mpiexec next to it or on the path."""
         problem = super().missing()
         if problem is None and self._launcher() is None:
-            return f"no mpiexec beside {self.python} or on PATH: {self.install}"
+            return f"no mpiexec next to {self.python} or on PATH: {self.install}"
         return problem
 
     def _launcher(self) -> str | None:
         # Of the same environment first: a launcher of another MPI would start two lone ranks.
-        beside = shutil.which("mpiexec", path=str(Path(self.python).absolute().parent))
-        return beside or shutil.which("mpiexec")
+        near = shutil.which("mpiexec", path=str(Path(self.python).absolute().parent))
+        return near or shutil.which("mpiexec")
 
     def launch(self, stage: Stage) -> Workers:
         """Start two ranks; each pins itself by its rank."""

@@ -21,7 +21,7 @@ class PosixQueue(TwoSided):
     needs: ClassVar[str] = "posix_ipc"
 
     def answers(self, question: Question) -> bool:
-        """What is two-sided and no longer than the kernel allows."""
+        """Two-sided questions whose messages are not longer than the kernel permits."""
         return super().answers(question) and 0 < question.size <= _largest()
 
 
@@ -70,7 +70,7 @@ class PosixQueueEnd(TwoSidedEnd):
         return functools.partial(mine.send, bytes(question.size)), theirs.receive
 
     def close(self) -> None:
-        """Close and unlink what is left."""
+        """Close and unlink the remaining queues."""
         for queues in [*self._made.values(), *self._queues.values()]:
             for queue in queues:
                 try:

@@ -79,7 +79,7 @@ class Program(Subject):
         return child
 
     def stop(self, *, orderly: bool = True) -> None:
-        """End what is left of a measurement."""
+        """End the remaining processes of a measurement."""
         for child in self._children:
             if self._stage is not None:
                 self._stage.discard(child)

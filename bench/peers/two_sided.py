@@ -2,7 +2,7 @@
 """What all peers that send and receive from Python have in common: the loops.
 
 A peer gives two calls without arguments, as cheap as it can make them, and both the measured
-loop and the look at the clock are the same for all of them.
+loop and the reading of the clock are the same for all of them.
 """
 
 import abc
@@ -25,7 +25,7 @@ class TwoSided(WorkerSubject):
     """A peer with Send and Receive and nothing else."""
 
     sleeps: ClassVar[bool] = False
-    """Whoever waits sleeps in the kernel at once, as `Wait.EVENT` asks for."""
+    """A waiter sleeps in the kernel at once, as `Wait.EVENT` demands."""
 
     def answers(self, question: Question) -> bool:
         """Ping-pong and streams, with no wishes that only shmnd knows."""
@@ -50,7 +50,7 @@ class TwoSidedEnd(abc.ABC):
         """Nothing is needed to find the server."""
         return {}
 
-    def join(  # noqa: B027  # some are connected by whoever started them
+    def join(  # noqa: B027  # the starter connects some of them
         self, question: Question, offer: dict[str, Any]
     ) -> None:
         """Nothing is needed to connect."""

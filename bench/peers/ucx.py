@@ -34,7 +34,7 @@ class UcxPerftest(Program):
         return question.kind in _TESTS and self.plain(question)
 
     def command(self, question: Question, count: int, port: int, host: str | None) -> list[str]:
-        """The client says what is to be done; the server is told the same, as perftest wants."""
+        """The client and the server get the same options, as perftest demands."""
         test = ["-t", _TESTS[question.kind], "-s", str(question.size), "-n", str(count)]
         warmup = ["-w", str(count // 20 + 1)]
         return [*([host] if host else []), *test, *warmup, "-f", "-v", "-p", str(port)]

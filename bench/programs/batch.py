@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does a batch gain? The same bursts of small Sends, shown one by one and together."""
+"""The gain of a batch: the same bursts of small Sends, published one by one and together."""
 
 import argparse
 import functools

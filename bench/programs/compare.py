@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         args.complain("core has sizes of its own; name another command for -s or -a")
     subjects: list[Subject] = [Shmnd(args.namespace), ShmndNative(args.namespace)]
     peers = catalogue.chosen(args)
-    # Single rounds are timed where something shows them, off the clock of what is compared.
+    # Single rounds are timed if an output shows them, separately from the compared rounds.
     record = Record.APART if args.plot or args.hdr or args.json or args.csv else Record.NEVER
     if args.what != _CORE:
         sizes = args.sizes or _SIZES.get(args.what, [SEND.size])

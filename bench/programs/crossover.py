@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where does one way of moving data begin to beat another? The two thresholds of an adapter.
+"""The sizes at which one kind of request becomes faster than another: two limits of an adapter.
 
-An adapter reports below which size inline data beats registered memory, and above which size Read
-and Write beat Send and Receive. Here both are measured, beside what is reported: for one message
-after another and for a stream. The usual loop is the compiled one, for in Python the flag itself
-costs as much as what is compared.
+An adapter reports the size below which inline data is faster than registered memory, and the size
+above which Read and Write are faster than Send and Receive. This program measures both and prints
+them next to the reported ones: for one message after another and for a stream. The usual loop is
+the compiled one, because in Python the flag itself costs as much as the difference.
 """
 
 import argparse

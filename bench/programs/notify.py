@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long until a process that sleeps has a message? Both ends sleep, each in the same way.
+"""The time until a sleeping process has a message. Both ends sleep in the same way.
 
-Between two rounds there is a pause, so that whoever waits is asleep and not about to be.
+There is a pause between two rounds, so that the waiter is asleep when the message is sent.
 """
 
 import argparse

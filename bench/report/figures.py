@@ -43,7 +43,7 @@ def histogram_of(answer: Answer) -> Histogram | None:
 
 
 def latency_cells(answer: Answer, notes: Notes) -> list[str]:
-    """Return a row of times; what is typical is the median, as perftest has it."""
+    """Return a row of times; `t_typical` is the median, as in perftest."""
     size, rounds = str(answer.question.size), f"{answer.count * len(answer.values)}"
     histogram = histogram_of(answer)
     if answer.spread is None:

@@ -21,7 +21,7 @@ _TAILS: Final = (0, 90, 99, 99.9, 99.99, 99.999, 99.9999)
 
 
 def missing() -> str | None:
-    """Say why there can be no pictures; None when there can."""
+    """Return why no plots can be made, or None if they can."""
     try:
         importlib.import_module("matplotlib")
     except ImportError as exc:
@@ -30,7 +30,7 @@ def missing() -> str | None:
 
 
 def draw(path: Path, answers: Iterable[Answer], title: str = "") -> None:
-    """Draw what the answers allow, panel beside panel, into one PNG file."""
+    """Plot the answers into one PNG file, with the panels next to each other."""
     good = [answer for answer in answers if answer.spread is not None]
     panels = [panel for panel in (_sizes, _curves, _bandwidths) if panel(None, good, {})]
     if not panels:

@@ -28,7 +28,7 @@ def render(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: str
 
 
 class Notes:
-    """Long texts that a table refers to by number; each is told once, below it."""
+    """Long texts that a table refers to by number; each is printed once, below it."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -79,4 +79,4 @@ def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 SMALL = 1024
-"""Streams of messages below this size are told in messages per second, others in bytes."""
+"""Streams of messages below this size are shown in messages per second, others in bytes."""

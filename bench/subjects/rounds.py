@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds A B A B: each question is put to every subject in turn, then all of it again.
+"""Rounds A B A B: each question is measured for every subject in turn, and then all again.
 
-A machine changes under a benchmark: other guests, clocks, the place of the cores. What is to be
-compared is therefore taken within the same tenths of a second, many times, and compared round by
-round. Figures of separate runs are never put side by side.
+A machine changes during a benchmark: other guests, clocks, the place of the cores. Figures that are
+compared are therefore measured within the same tenths of a second, many times, and compared round
+by round. Figures of separate runs are never compared.
 """
 
 import dataclasses
@@ -34,9 +34,9 @@ class Record(enum.Enum):
 
     NEVER = enum.auto()
     ALWAYS = enum.auto()
-    """In what is measured: the mean and the percentiles are of the same rounds."""
+    """Within the measurement: the mean and the percentiles are of the same rounds."""
     APART = enum.auto()
-    """Beside it, so that means compare with those who time nothing but the whole."""
+    """Separately, so that means are comparable with programs that time only the whole."""
 
 
 @dataclasses.dataclass(slots=True)

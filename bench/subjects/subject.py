@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured: shmnd itself, a peer, or a floor such as memcpy. One class for each.
+"""The subjects of measurements: shmnd itself, a peer, or a floor such as memcpy.
 
 To add a peer, write one module in `peers/`: a `Subject` for the process that leads, and the
 class of its ends if it is driven from Python.
@@ -50,7 +50,7 @@ class Subject(abc.ABC):
         """End its processes."""
 
     def versions(self) -> dict[str, str]:
-        """Name what was measured, once it has started."""
+        """Return the versions of the subject, once it has started."""
         return {}
 
 
@@ -76,7 +76,7 @@ class WorkerSubject(Subject):
         """Look whether the interpreter has the module."""
         if not self.needs:
             return None
-        # Not what lies in the current folder, where `-c` looks first.
+        # Not a module of the current folder, which `-c` searches first.
         look = f"import sys; sys.path[:] = filter(None, sys.path); import {self.needs}"
         try:
             found = subprocess.run(

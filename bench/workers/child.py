@@ -21,7 +21,7 @@ class Child:
     """A started process, its process group, and what it said on its standard error."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
-        # Not a pipe: nobody reads it while the process runs.
+        # Not a pipe, which no thread would read while the process runs.
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by stop()
         self.name = Path(argv[0]).name
         try:

@@ -46,7 +46,7 @@ class WireChannel:
         self.qp.receive(self._region.sge(place * _PIECE, _PIECE), place)
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when something has come; look at `pending` first."""
+        """Return a descriptor that is readable when data has arrived; check `pending` first."""
         self._arrivals.notify()
         return self._arrivals.fileno()
 

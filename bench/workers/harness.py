@@ -31,8 +31,8 @@ _QUIT_LIMIT = 5.0
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 # Has the package found under its name whatever the interpreter has installed: the peers live in
-# environments of their own, and in a source tree its folder bears another name. What lies in the
-# current folder is not meant, though `python -c` would look there first.
+# environments of their own, and in a source tree its folder bears another name. A module
+# of the current folder must not be used, although `python -c` would search there first.
 _BOOTSTRAP = """\
 import sys
 sys.path[:] = filter(None, sys.path)
@@ -49,7 +49,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 class FarServer(Protocol):
-    """A server that somebody else has started."""
+    """A server that was started by another process."""
 
     def line(self) -> Conversation:
         """Return a conversation with it for one transport."""
@@ -129,7 +129,7 @@ class Workers:
         self._children: list[Child] = []
         self._channels: dict[int, Conversation] = {}
         self._far: frozenset[int] = frozenset()
-        """Roles that somebody else plays."""
+        """Roles of processes that were started elsewhere."""
 
     @classmethod
     def start(

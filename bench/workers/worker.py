@@ -151,7 +151,7 @@ def main(arguments: list[str]) -> int:
     role = rank() if options.role == "mpi" else int(options.role)
     cpus = leash.parse_cpus(options.cpus)
     leash.pin(cpus[role : role + 1])
-    # As timeit does: what is measured makes no cycles, and a collection would hit any message.
+    # As timeit does: the loops make no cycles, and a collection would delay any message.
     gc.disable()
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(f"\0{options.control}")

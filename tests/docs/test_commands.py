@@ -17,7 +17,7 @@ _CONSOLE: Final = re.compile(r"^```console\n(.*?)^```$", re.S | re.M)
 
 
 def commands(page: Path) -> set[str]:
-    """What is typed into a shell: lines behind a prompt, and what stands in backticks."""
+    """Return the shell commands of a page: lines behind a prompt, and text in backticks."""
     text = page.read_text()
     typed = [
         line[2:]
@@ -38,7 +38,7 @@ def every_page(test: object) -> object:
 def test_every_command_is_one(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in commands(page):
         if not command.startswith("shmnd ") or page.name == "report.md":
-            continue  # there these are the names of what was measured
+            continue  # there these are the names of measurements
         words = command.split()[1:]
         if words[0] == "mpiexec":
             words = words[:1]  # the words behind it are those of a program

@@ -36,7 +36,7 @@ def test_a_figure_is_found_by_its_name() -> None:
     assert looked_up("8 B stream; shmnd", TABLES) == ("7.35", "M/s")
     assert looked_up("Latency over size; shmnd; 64 B", TABLES) == ("0.312", "")
     assert looked_up("40 B Read; shmnd; 99%", TABLES) == ("0.342", "")
-    for name in ("8 B stream; nobody", "Latency over size; shmnd; 9 B", "40 B Read; shmnd"):
+    for name in ("8 B stream; other", "Latency over size; shmnd; 9 B", "40 B Read; shmnd"):
         with pytest.raises(KeyError):
             looked_up(name, TABLES)
 
@@ -49,9 +49,9 @@ def test_an_old_figure_is_renewed_and_another_unit_is_seen() -> None:
 
 
 def test_a_whole_table_is_renewed() -> None:
-    rows = "| | 64 B |\n| --- | --- |\n| shmnd | 9 |\n| nobody | 9 |\n"
+    rows = "| | 64 B |\n| --- | --- |\n| shmnd | 9 |\n| other | 9 |\n"
     page = f"<!-- table: Latency over size -->\n\n{rows}\nand 9\n"
-    new = page.replace("shmnd | 9 |", "shmnd | 0.312 |").replace("nobody | 9 |", "nobody | – |")
+    new = page.replace("shmnd | 9 |", "shmnd | 0.312 |").replace("other | 9 |", "other | – |")
     assert renewed(page, TABLES) == new
 
 

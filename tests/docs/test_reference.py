@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every public name stands in the reference, and only what is there."""
+"""Every public name is in the reference, and no other name."""
 
 import importlib
 import inspect
@@ -16,7 +16,7 @@ from unit.interface.test_public_api import ATTRIBUTES, METHODS
 
 REFERENCE: Final = Path(__file__).parents[2] / "docs" / "reference"
 
-# A class with what stands below it: its listed members, and attributes described by hand.
+# A class with the text below it: its listed members, and attributes described by hand.
 _CLASS: Final = re.compile(r"^\.\. autoclass:: (\S+)\n((?:(?:   .*)?\n)*)", re.M)
 _LISTED: Final = re.compile(r"^   :members: *(.*(?:\n {6}.*)*)", re.M)
 _BY_HAND: Final = re.compile(r"^   \.\. (?:auto)?(?:attribute|method):: (\w+)", re.M)

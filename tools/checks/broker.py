@@ -19,7 +19,7 @@ from .finding import Finding, mebibytes, ok, problem, warning
 
 
 def look(namespace: str | None, group: str | None = None) -> Iterator[Finding]:
-    """Look at the place of a namespace, at who serves it, and at what is left over."""
+    """Check the directory of a namespace, its broker, and leftover files."""
     check = "runtime directory"
     try:
         place = place_of(namespace, group=group)
@@ -41,7 +41,7 @@ def look(namespace: str | None, group: str | None = None) -> Iterator[Finding]:
 
 
 def _processes(namespace: str | None, group: str | None) -> str:
-    """Count those that use the place, whether the broker knows them or not."""
+    """Count the processes of the namespace, whether the broker knows them or not."""
     counter_table = CounterReader(namespace, group)
     counter_table.refresh()
     scene = Scene()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the doctor says of one thing, and where it looks."""
+"""The finding of a check of the doctor, and the files that the checks read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shmnd.ring.shared_memory.bounds import Mount, mounts
 
 
 class Level(enum.StrEnum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
@@ -33,22 +33,22 @@ class Finding:
 
 
 def ok(check: str, found: str) -> Finding:
-    """Say that something is as it should be."""
+    """Return a finding of a successful check."""
     return Finding(check, Level.OK, found)
 
 
 def warning(check: str, found: str, meaning: str, remedy: str) -> Finding:
-    """Say what works, but with a drawback or a danger."""
+    """Return a finding of a check that works with a drawback or a danger."""
     return Finding(check, Level.WARNING, found, meaning, remedy)
 
 
 def problem(check: str, found: str, meaning: str, remedy: str) -> Finding:
-    """Say what does not work."""
+    """Return a finding of a failed check."""
     return Finding(check, Level.PROBLEM, found, meaning, remedy)
 
 
 def mebibytes(nbytes: int) -> str:
-    """Write a size for people."""
+    """Return a size as text."""
     return f"{nbytes / (1 << 20):,.0f} MiB" if nbytes >= 10 << 20 else f"{nbytes >> 10:,} KiB"
 
 
@@ -63,7 +63,7 @@ class Host:
         return self.root / name.lstrip("/")
 
     def read(self, name: str) -> str:
-        """Return what stands in a file; nothing if it cannot be read."""
+        """Return the contents of a file; an empty text if it cannot be read."""
         try:
             return self.path(name).read_text(errors="replace").strip()
         except OSError:

@@ -20,7 +20,7 @@ _SPARE: Final = 64 << 20
 
 
 def look(host: Host) -> Iterator[Finding]:
-    """Look at descriptors and address space."""
+    """Check descriptors and address space."""
     yield _descriptors()
     yield _address_space(host)
 

@@ -29,7 +29,7 @@ _ELSEWHERE: Final = (
 
 
 def look(host: Host) -> Iterator[Finding]:
-    """Look at what systemd does to names, to the runtime directory, and to the view of it."""
+    """Check the effects of systemd on names, on the runtime directory, and on its visibility."""
     try:
         root = PurePosixPath(root_of())
     except NdError:
@@ -66,7 +66,7 @@ def _names(host: Host) -> Finding:
 
 
 def _setting(host: Host, name: str, usual: str) -> str:
-    """Find what logind is told last; files of logind.conf.d come after logind.conf."""
+    """Return the last setting of logind; files of logind.conf.d follow logind.conf."""
     texts = [host.read(f"/etc/{_LOGIND}")]
     parts: dict[str, str] = {}
     for folder in ("/usr/lib", "/run", "/etc"):  # a later folder's file replaces its namesake

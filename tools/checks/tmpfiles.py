@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How old things may become in a folder, by what systemd-tmpfiles is told (tmpfiles.d)."""
+"""The age limit of files in a folder, by the rules of systemd-tmpfiles (tmpfiles.d)."""
 
 from __future__ import annotations
 

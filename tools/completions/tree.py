@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class Takes(enum.Enum):
-    """What comes after an option."""
+    """The value of an option."""
 
     NOTHING = enum.auto()
     WORD = enum.auto()

@@ -3,8 +3,8 @@
 
 pyproject.toml names the modules and this command. Every header and .pxd counts for every module:
 the headers include each other, and a module built with an old one would disagree with the rest
-about what lies in shared memory. Those of shmnd/mpi and shmnd/ipc count for the modules there
-alone. What is named as `depends` is also what an sdist holds.
+about the layout of shared memory. Those of shmnd/mpi and shmnd/ipc count for the modules there
+alone. An sdist also contains the files named as `depends`.
 
 A wheel is built without symbols, in place for work on shmnd with them.
 

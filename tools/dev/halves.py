@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The test suite in two halves beside each other, with one closing line for all of it.
+"""The test suite in two concurrent halves, with one closing line for all of it.
 
 Its tests wait as often as they work, so one processor has room for another half. Each half is a
-pytest of its own and not a worker of one: a worker has a thread beside the tests, and the tests
-fork, count threads and look at all that their process holds. Options go to each of them.
+pytest of its own and not a worker of one: a worker has an additional thread, and the tests fork,
+count threads and check all objects of their process. Options go to each of them.
 """
 
 import re
@@ -23,8 +23,8 @@ ALONE: Final = (
     TESTS / "processes" / "broker" / "test_leftovers.py",
     TESTS / "unit" / "broker" / "test_leftovers.py",
 )
-"""They make names in /dev/shm that nobody owns. Any broker that starts ends such names, and other
-tests expect none."""
+"""They create names in /dev/shm without an owner. Any broker that starts removes such names, and
+other tests expect none."""
 
 PYTEST: Final = (sys.executable, "-m", "pytest", "--color=no")
 _CLOSING: Final = re.compile(r"=+ (.* in [\d.]+s.*) =+\n?")
@@ -49,7 +49,7 @@ def shown(lines: Iterable[str], failed: list[str]) -> Counter[str]:
 
 
 def counts(closing: str) -> Counter[str]:
-    """Return what is counted in a closing line; `1 error` and `2 errors` are of one kind."""
+    """Return the counts of a closing line; `1 error` and `2 errors` are of one kind."""
     found = re.findall(r"(\d+) (error|warning|\w+)", closing)
     return Counter({kind: int(number) for number, kind in found})
 

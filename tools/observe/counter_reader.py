@@ -52,7 +52,7 @@ class CounterReader:
         """Those that the last search of /proc found."""
         self._search_at = 0.0
         self.connects: list[dict[str, Any]] = []
-        """Those that nobody has answered, as the broker tells of connections."""
+        """Connects without an answer, as the broker reports connections."""
         self.processes: dict[str, int] = {}
         """Process ids by adapter, as the broker tells."""
         self.note = ""
@@ -117,7 +117,7 @@ class CounterReader:
         }
 
     def _map(self, found: Iterable[tuple[int, Descriptor]]) -> Iterator[tuple[_File, Page]]:
-        """Map what is new; a segment that makes no sense is left out."""
+        """Map new segments; a malformed one is left out."""
         known = self._searched | self._known
         for pid, fd in found:
             with contextlib.suppress(NdError, OSError):

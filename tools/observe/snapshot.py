@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One look at everything: the ends of connections, put together, and who waits for whom.
+"""A snapshot of all counters: the ends of connections in pairs, and the cause of each wait.
 
-The words of a set of counters are whatever their owner wrote, so they are taken as numbers and
-nothing more.
+The owner of a set of counters may write any value, so its words are treated as numbers and nothing
+more.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Process:
 
     @classmethod
     def of(cls, pid: int) -> Process:
-        """Look at it; one that is gone, or of another PID namespace, has no more than its id."""
+        """Read its state; a process that is gone, or of another PID namespace, has only its id."""
         try:
             found = psutil.Process(pid)
             with found.oneshot():
@@ -110,7 +110,7 @@ class End:
 
 @dataclass
 class Scene:
-    """Everything that one look found."""
+    """The contents of one snapshot."""
 
     processes: dict[int, Process] = field(default_factory=dict)
     pages: list[Page] = field(default_factory=list)
@@ -123,7 +123,7 @@ class Scene:
 
     @classmethod
     def of(cls, counter_table: CounterReader) -> Scene:
-        """Look at everything."""
+        """Read all counters."""
         scene = cls()
         scene.read(counter_table)
         for connect in counter_table.connects:
@@ -157,7 +157,7 @@ class Scene:
                 self._partners[words["connection"]].append(end)
 
     def process(self, pid: int) -> Process:
-        """Return a process; it is looked at once."""
+        """Return a process; its state is read once."""
         if pid not in self.processes:
             self.processes[pid] = Process.of(pid)
         return self.processes[pid]
@@ -207,7 +207,7 @@ def place(address: tuple[str, int] | list[Any] | None) -> str:
 
 
 def heads(pages: list[Page]) -> Iterator[tuple[int, dict[str, int]]]:
-    """Return what is counted for each adapter, with its process; later segments say nothing."""
+    """Return the counts of each adapter with its process; later segments have none."""
     for page in pages:
         if page.view.number == 0:
             yield page.pid, page.view.head()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes on now: the rates of every connection, again and again until Ctrl-C."""
+"""Show the rates of every connection, repeatedly until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
 def rate_rows(
     scene: Scene, before: dict[tuple[str, int, int], dict[str, int]], seconds: float
 ) -> list[dict[str, Any]]:
-    """Return what each end did a second since the look before; the busiest come first."""
+    """Return the rates of each end since the previous table, the busiest first."""
     rows = []
     for end in scene.ends:
         # A connection that is new has done all that it did since then.
