@@ -25,7 +25,7 @@ cdef class Bound:
     cdef object context, window
 
 
-# What the queues know of a queue pair.
+# A queue pair as its completion queues use it.
 cdef class PairCore:
     cdef c.shmnd_qp q
     cdef object link
@@ -43,7 +43,7 @@ cdef class CompletionCore:
     cdef Segment _bells, _marks
     cdef tuple bell_place
     cdef int depth
-    cdef uint64_t places  # held for windows
+    cdef uint64_t places  # entries reserved for windows
     cdef uint64_t reserved
     cdef uint32_t rooms
     cdef list _free_bits
@@ -58,18 +58,18 @@ cdef class CompletionCore:
     cdef public double spin
     cdef uint32_t _spin_misses
     cdef int sleepers
-    cdef bint announcing  # who sleeps elsewhere is to hear of the next request in progress
+    cdef bint announcing  # the next pending request must wake a thread that sleeps elsewhere
     cdef unsigned int looks
     cdef uint32_t notify_mode
-    cdef bint fired  # a completion was taken that those who wait are still to be told of
+    cdef bint fired  # a completion was taken that satisfies a Notify, which is not complete yet
     cdef dict users  # context of queue pairs -> weak references to them
-    cdef list feeders  # shared receive queues, weakly
+    cdef list feeders  # weak references to shared receive queues
     cdef object readiness
     cdef uint32_t born  # NOT_MADE until it can be used
     cdef uint32_t taking  # as `born`, and NOT_MADE again when it is closed
     cdef uint64_t _looked_ns
     cdef c.shmnd_pace pace
-    cdef int64_t _copied  # bytes, by the call that is under way
+    cdef int64_t _copied  # bytes copied by the current call
 
     cdef reserve(self, uint64_t entries)
     cdef unreserve(self, uint64_t entries)

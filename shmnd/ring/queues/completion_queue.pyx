@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""Completion queues: what is done at the speed of a message.
+"""Completion queues: the compiled part, which polls, waits and makes results.
 
-Arming, resizing and the overlapped operations around them are in `shmnd.completion_queue`.
+Notify, Resize and their overlapped operations are in `shmnd.completion_queue`.
 """
 
 import weakref
@@ -39,29 +39,29 @@ cdef dict _REASONS = {
 cdef int _KNOWN_OF_ONE_CONTEXT = 8
 # More entries than were asked for: programs outrun an exact depth by a few.
 cdef uint64_t _SLACK = 16
-# A first look with the interpreter's lock held, before other threads are let in.
+# The first polls of a wait keep the interpreter's lock for this long.
 cdef uint64_t _KEEP_LOCK_NS = 3000
-# How often a queue that is used looks for dead peers.
+# How often a queue in use checks for dead peers.
 cdef uint64_t _LOOK_NS = 10000000
-# How often a queue checks what ends without ringing anybody.
+# How often a queue is polled for operations that end without a wake-up.
 cdef uint64_t _SOON_NS = 2000000
-# Steps of one poll at most: peers that change their minds all the time must not keep us in it.
+# The most steps of one poll: a hostile peer that keeps changing its state must not prolong it.
 cdef int _STEPS = 4096
-# As many results as a queue may be asked to hold.
+# The largest depth of a queue.
 cdef int _MOST_DEPTH = 1 << 24
-# What one call copies before it leaves the rest to the next.
+# The bytes that one call copies before it leaves the rest to the next.
 cdef int64_t _PIECE = c.SHMND_PIECE
-# Such pieces between two polls of everything else by a sleeper.
+# The number of pieces that a sleeper copies before it polls all else.
 cdef int _PIECES = 16
-# After so many waits in vain the spin window shrinks to an eighth.
+# After this many waits in vain the spin window shrinks to an eighth.
 cdef uint32_t _MISSES = 8
-# Seconds that count as for ever.
+# Seconds that count as unlimited.
 cdef double _LONG = 1e9
 
 
 @cython.freelist(256)
 cdef class Result:
-    """How a request ended."""
+    """The result of a request."""
 
     @property
     def bytes_transferred(self) -> int:
@@ -91,7 +91,7 @@ cdef class Result:
 
 
 cdef class FailedResult(Result):
-    """A result that is not a success: it knows why."""
+    """A result that is not a success, with the reason."""
 
     @property
     def detail(self) -> str:
@@ -101,7 +101,7 @@ cdef class FailedResult(Result):
 
 @cython.final
 cdef class Bound:
-    """The context of a Bind or Invalidate, with the window, which it keeps until it is over."""
+    """The context of a Bind or Invalidate, with the window, which it keeps alive until then."""
 
 
 cdef inline object _context_of(const c.shmnd_cqe *e):
@@ -112,28 +112,28 @@ cdef inline object _context_of(const c.shmnd_cqe *e):
 
 
 cdef class PairCore:
-    """What a completion queue asks of a queue pair: to run what a poll could not."""
+    """A queue pair as its completion queues use it: it runs the jobs that a poll leaves."""
 
     cdef int64_t serve(self, uint32_t what, bint receiving) except -1:
-        """Return how many bytes it copied."""
-        raise AssertionError("a queue pair serves itself")
+        """Run a job or map a segment; return the number of bytes copied."""
+        raise AssertionError("a queue pair overrides this")
 
     cdef str why(self, uint32_t status, uint32_t type_):
-        """Say why a request of it ended with this status."""
-        raise AssertionError("a queue pair knows why")
+        """Say why a request ended with this status."""
+        raise AssertionError("a queue pair overrides this")
 
     cdef str outstanding(self, bint requests, bint receives):
-        """Say what is outstanding, and with whom."""
-        raise AssertionError("a queue pair knows what is outstanding")
+        """Say which requests are outstanding, and with which process."""
+        raise AssertionError("a queue pair overrides this")
 
     @property
     def _receive_cq(self) -> CompletionCore:
-        """Where its Receives complete."""
+        """The queue of its Receives."""
         return self.receive_cq
 
 
 cdef inline Py_ssize_t _most(str call, object value) except -1:
-    """How many results are wanted."""
+    """Return the number of results that the caller wants."""
     cdef int beyond = 0
     cdef long most
     if type(value) is int:
@@ -144,7 +144,7 @@ cdef inline Py_ssize_t _most(str call, object value) except -1:
 
 
 cdef inline object _patience(object timeout):
-    """A time-out as given; no number of seconds is an error."""
+    """Return a time-out; raise if it is not a number of seconds or None."""
     if timeout is None or (type(timeout) is float and timeout >= 0):
         return timeout
     if type(timeout) is int and 0 <= timeout <= 0xFFFFFFFF:
@@ -153,7 +153,7 @@ cdef inline object _patience(object timeout):
 
 
 cdef int _milliseconds(uint64_t until, double longest) except -1:
-    """How long to sleep, rounded up, but no longer than `longest`; 0 when the time is over."""
+    """Return the milliseconds to sleep, rounded up, at most `longest`; 0 when the time is over."""
     cdef uint64_t now
     if until:
         now = c.shmnd_now_ns()
@@ -164,9 +164,9 @@ cdef int _milliseconds(uint64_t until, double longest) except -1:
 
 
 def idle_beside(references, alone, bint announcing) -> bool:
-    """Return whether no queue but one has requests in progress, and have them announce such.
+    """Return whether no queue except `alone` has pending requests; have the others announce one.
 
-    What `RequestProgress` asks before a thread sleeps alone: `references` are all queues of its
+    `RequestProgress` calls it before a thread sleeps alone: `references` are all queues of its
     progress engine.
     """
     cdef CompletionCore queue
@@ -230,7 +230,7 @@ cdef class CompletionCore:
             raise whose(self.born, f"CompletionQueue.{call}")
         return 0
 
-    # -- what the Python half sees and sets --
+    # -- state for the Python half --
 
     @property
     def _adapter(self) -> object:
@@ -239,37 +239,37 @@ cdef class CompletionCore:
 
     @property
     def _closed(self) -> bool:
-        """After `close`."""
+        """Whether it was closed."""
         return self.closed
 
     @property
     def _depth(self) -> int:
-        """How many results it holds."""
+        """The number of results that it can hold."""
         return self.depth
 
     @property
     def _queued(self) -> int:
-        """Results that are here already; what arrived and was not looked at does not count."""
+        """The number of results in its ring, without messages that no poll has taken yet."""
         return c.shmnd_cq_count(&self.raw)
 
     @property
     def _connected(self) -> int:
-        """Queue pairs that complete here and have a peer, or had one until just now."""
+        """The number of queue pairs that complete here and have, or just had, a peer."""
         return self.raw.link_count
 
     @property
     def _looks(self) -> int:
-        """How often results were asked for; it wraps."""
+        """The number of polls by the program; it wraps."""
         return self.looks
 
     @property
     def _notify_mode(self) -> int:
-        """What `_arm_for` has set."""
+        """The mode that `_arm_for` has set."""
         return self.notify_mode
 
     @property
     def _announcing(self) -> bool:
-        """A sleeper is to be rung for the next request in progress."""
+        """Whether the next pending request wakes a thread that sleeps elsewhere."""
         return self.announcing
 
     @_announcing.setter
@@ -277,7 +277,7 @@ cdef class CompletionCore:
         self.announce(value)
 
     cdef announce(self, bint value):
-        """Have messages and requests that need a poll of this queue wake a thread that sleeps."""
+        """Set whether messages and requests that need a poll here wake a sleeping thread."""
         if value or self.announcing:
             self.announcing = value
             self._rearm()
@@ -294,7 +294,7 @@ cdef class CompletionCore:
     # -- room --
 
     cdef reserve(self, uint64_t entries):
-        """Make room for all that a new queue pair can have outstanding."""
+        """Make room for all requests and receives that a new queue pair can have outstanding."""
         cdef uint64_t count = c.shmnd_cq_count(&self.raw)
         cdef uint64_t reserved = self.reserved + entries
         cdef uint64_t need = max(count, self.raw.limit + reserved) + reserved
@@ -323,7 +323,7 @@ cdef class CompletionCore:
         self.raw.bound += entries
 
     def _hold_place(self) -> None:
-        """Make room for one completion that counts for nobody's depth: of a window."""
+        """Make room for the completion of an invalidated window, which no depth includes."""
         self.usable("_hold_place")
         self.reserve(1)
         self.places += 1
@@ -335,7 +335,7 @@ cdef class CompletionCore:
             self.unreserve(1)
 
     cdef uint32_t take_bit(self) except? 0xffffffff:
-        """A number for a link of this queue, and room for it in the lists."""
+        """Return a bit number for a link of this queue, and make room for it in the lists."""
         cdef void *grown
         if not self._free_bits and self._next_bit == c.SHMND_READY_BITS:
             raise error(Status.INSUFFICIENT_RESOURCES, "Adapter.create_queue_pair",
@@ -359,19 +359,19 @@ cdef class CompletionCore:
         self._free_bits.append(bit)
 
     cdef keep(self, object context):
-        """The queue pair goes; completions with its context may still be here."""
+        """Keep the context of a queue pair that is released: completions may still refer to it."""
         if c.shmnd_cq_count(&self.raw):
             self._keep.append(context)
 
     # -- polling --
 
     cdef int poll(self, c.shmnd_cqe *out, uint32_t most) except -1:
-        """Poll until there is a completion or nothing left to do; jobs are run here."""
+        """Poll until there is a completion or no work is left; run the jobs of the poll."""
         cdef c.shmnd_todo todo
         cdef uint32_t n = 0
         cdef int _
         if self.notify_mode:
-            # Nobody takes a completion that those who wait for one have not seen.
+            # A completion must satisfy a waiting Notify before it is taken.
             self.collect()
             if c.shmnd_cq_trigger(&self.raw, self.notify_mode):
                 self.fired = True
@@ -388,7 +388,7 @@ cdef class CompletionCore:
         return <int>n
 
     cdef object result(self, const c.shmnd_cqe *e):
-        """Hand a completion over: the reference to its context moves along."""
+        """Make the result of a completion, which passes on the reference to its context."""
         cdef Result r
         if e.status:
             return self.failure(e)
@@ -405,7 +405,7 @@ cdef class CompletionCore:
         return r
 
     cdef object failure(self, const c.shmnd_cqe *e):
-        """Hand over a completion that is not a success, with the reason."""
+        """Make the result of a completion that is not a success, with the reason."""
         cdef FailedResult r = FailedResult.__new__(FailedResult)
         r.status = Status(e.status)
         r.request_type = _TYPES[e.type]
@@ -413,7 +413,7 @@ cdef class CompletionCore:
         r.request_context = _context_of(e)
         Py_DECREF(<object>e.context)
         r.why = _REASONS.get(e.status, "")
-        # Of several queue pairs with one context any may be the one: then only what all say counts.
+        # With several queue pairs of one context, a reason counts only if all of them give it.
         reasons = set()
         for reference in self.users.get(<size_t>e.qp_context, ()):
             pair = reference()
@@ -424,7 +424,7 @@ cdef class CompletionCore:
         return r
 
     cdef know(self, PairCore pair):
-        """A queue pair completes here: results that fail can say why."""
+        """Add a queue pair that completes here, for the reasons of failed results."""
         cdef size_t key = <size_t>pair.q.context
         living = [reference for reference in self.users.get(key, ()) if reference() is not None]
         if len(living) < _KNOWN_OF_ONE_CONTEXT:
@@ -442,7 +442,7 @@ cdef class CompletionCore:
         if self.taking != forks or c.shmnd_pace_due(&self.pace):
             self._pause()
         if self.notify_mode:
-            # A Notify sees every completion before it is taken; its descriptor is checked too.
+            # A Notify checks every completion before it is taken, and its descriptor too.
             if self.readiness is None:
                 self._tick()
             else:
@@ -453,14 +453,14 @@ cdef class CompletionCore:
         return self.take(max)
 
     cdef int _pause(self) except -1:
-        """What is not for every call: to refuse in a child, and to see to the rest."""
+        """The work that not every call does: refuse in a child process, and periodic progress."""
         if self.taking != forks:
             self._refuse_taking("get_results")
         self._look_around()
         return 0
 
     def _refuse_taking(self, call):
-        """Raise why no results can be taken: it is closed, or another process's, or not made."""
+        """Raise the reason why no results can be taken: closed, of another process, or not made."""
         self.usable(call)
         self.adapter._check_open(f"CompletionQueue.{call}")
         raise error(Status.INVALID_HANDLE, f"CompletionQueue.{call}",
@@ -495,10 +495,10 @@ cdef class CompletionCore:
         return [] if results is None else results
 
     cdef _look_around(self):
-        """A program that only polls or posts still learns, soon enough, that a peer has died.
+        """Check periodically for dead peers, and make progress on the other queues of the process.
 
-        The other queues of this process have their requests carried on, too. This happens before
-        a poll and before a post, whatever they find: what it raises loses nothing.
+        A program that only polls or posts depends on it. It runs before a poll or a post, so an
+        exception from it loses no result.
         """
         cdef uint64_t now = c.shmnd_coarse_ns()
         if now - self._looked_ns > _LOOK_NS:
@@ -513,7 +513,7 @@ cdef class CompletionCore:
     def wait(self, max=64, timeout=None) -> list:
         """Take completions; when there is none, wait for one.
 
-        Looks for `spin` seconds, then sleeps in the kernel. Returns [] when `timeout` seconds end
+        Polls for `spin` seconds, then sleeps in the kernel. Returns [] when `timeout` seconds end
         first. Ctrl-C interrupts it.
         """
         cdef Py_ssize_t most = _most("CompletionQueue.wait", max)
@@ -544,9 +544,9 @@ cdef class CompletionCore:
         return results
 
     cdef list _spin(self, Py_ssize_t max, object timeout):
-        """Poll for the spin window, without the interpreter's lock but for the start.
+        """Poll for the spin window, without the interpreter's lock except at its beginning.
 
-        A copy that was left in pieces is carried on meanwhile; the window begins anew behind each.
+        Pieces of long copies are run meanwhile; the window begins again after each.
         """
         cdef double window = self.spin if self._spin_misses < _MISSES else self.spin / 8
         cdef uint64_t start = c.shmnd_now_ns()
@@ -575,7 +575,7 @@ cdef class CompletionCore:
                 self._spin_unlocked(end)
 
     cdef bint _something(self) noexcept:
-        """A cheap look, under the lock: is it worth a poll?"""
+        """Return whether a poll may find something; a cheap check, under the lock."""
         cdef uint32_t i
         cdef c.shmnd_qp *qp
         if self.raw.unsettled or c.shmnd_cq_count(&self.raw):
@@ -590,9 +590,9 @@ cdef class CompletionCore:
         return False
 
     cdef _spin_unlocked(self, uint64_t end):
-        """Look at the next slots of a few links with the lock released, up to 20 µs.
+        """Poll the next slots of a few links with the lock released, for up to 20 µs.
 
-        Their memory is held by references meanwhile; what was seen is a hint for a real poll.
+        References keep their memory mapped meanwhile. The outcome is only a hint for a full poll.
         """
         cdef const c.word64 *ready[4]
         cdef uint64_t expected[4]
@@ -621,7 +621,7 @@ cdef class CompletionCore:
                 c.shmnd_pause()
 
     def _sleep(self, Py_ssize_t max, timeout):
-        """Sleep in the kernel until something is there."""
+        """Sleep in the kernel until there is a completion."""
         cdef list results = []
         cdef uint64_t until = 0
         if timeout is not None:
@@ -638,7 +638,7 @@ cdef class CompletionCore:
                 if results or not c.shmnd_cq_has_unfinished_copy(&self.raw):
                     break
             if not results:
-                self.collect()  # marks that a peer has wiped away are no reason to sleep
+                self.collect()  # a hostile peer may have cleared marks
                 results.extend(self._taken_now(max))
             return bool(results) or self._over()
 
@@ -646,10 +646,10 @@ cdef class CompletionCore:
         return results
 
     cdef bint _sleep_alone(self, Py_ssize_t max, uint64_t until, list results) except -1:
-        """Sleep as `_asleep` does, without its calls: the common case of a waiter.
+        """Sleep as `_asleep` does, without its Python calls: the common case of a waiter.
 
-        False when there is more to attend to: another thread sleeps too, or requests of other
-        queues are in progress.
+        False if that is not possible: another thread sleeps too, or requests of other queues are
+        pending.
         """
         cdef WaitSetCore wait_set = self._wait_set_core
         cdef object engine = self.adapter._engine
@@ -670,17 +670,17 @@ cdef class CompletionCore:
             engine.request_progress.end(self)
 
     cdef bint _nap_until(self, Py_ssize_t max, uint64_t until, list results) except -1:
-        """Sleep and poll in turn; False when this thread may not go on to do so alone."""
+        """Sleep and poll in turn; False when this thread cannot continue to do so alone."""
         cdef WaitSetCore wait_set = self._wait_set_core
         cdef object engine = self.adapter._engine
         cdef uint64_t seen
         cdef int milliseconds
         cdef list others
         while True:
-            seen = wait_set._generation  # first: what ends the progress engine after it is news
+            seen = wait_set._generation  # first: later changes of the engine must be noticed
             engine.check("wait")
             self._rearm()
-            self.collect()  # marks that a peer has wiped away are no reason to sleep
+            self.collect()  # a hostile peer may have cleared marks
             if c.shmnd_cq_count(&self.raw):
                 results.extend(self._taken_now(max))
             if results or self._over():
@@ -706,14 +706,14 @@ cdef class CompletionCore:
                 return True
 
     cdef bint _over(self) except -1:
-        """Before a sleep: there is no need of it any more, or what ends unheard is checked."""
+        """Before a sleep: return whether it must not begin, and set the time of the next poll."""
         due = self._due
         if due is not None and not self.closed:
             self.adapter._engine.wake_at(due)
         return self.closed
 
     cdef doze(self):
-        """Sleep in the kernel until a completion is there, and leave it there."""
+        """Sleep in the kernel until there is a completion, without taking it."""
 
         def found():
             self._rearm()
@@ -735,7 +735,7 @@ cdef class CompletionCore:
             self.adapter._engine.request_progress.left(self)
 
     def _outstanding(self) -> list:
-        """Say for each connected queue pair what is outstanding, and with whom."""
+        """Return a text for each connected queue pair: its outstanding requests and its peer."""
         cdef c.shmnd_qp *qp
         cdef uint32_t i
         said = []
@@ -748,7 +748,7 @@ cdef class CompletionCore:
     # -- waking --
 
     cdef _rearm(self):
-        """Arm for the strongest of those who sleep and those who wait for a Notify."""
+        """Arm the bell in the strongest mode that a sleeping thread or a Notify needs."""
         cdef uint32_t mode = self.notify_mode
         if self.born != forks:
             return
@@ -762,9 +762,9 @@ cdef class CompletionCore:
             c.shmnd_bell_disarm(&self.raw.arming)
 
     cdef void pushed(self) noexcept:
-        """A thread of ours completed something: others of ours may sleep for it.
+        """Wake sleeping threads of this process after a completion, or a request that is pending.
 
-        Or it began what does not end at once, and those who sleep are to carry that on.
+        A sleeping thread makes progress on pending requests of the others.
         """
         if self.raw.arming.mode in (c.SHMND_ARMED_NOT, c.SHMND_ARMED_ASKED):
             if not self.announcing or not self.raw.unsettled:
@@ -781,9 +781,9 @@ cdef class CompletionCore:
         self._rearm()
 
     cdef collect(self):
-        """Take all that arrived into the queue's own ring, as far as it has room.
+        """Take all messages that arrived into the queue's own ring, as far as it has room.
 
-        Of long copies a piece is made; `due` says that there is more to do.
+        One piece of a long copy is run; `_due` returns when to continue.
         """
         cdef c.shmnd_todo todo
         cdef int64_t copied = 0
@@ -799,7 +799,7 @@ cdef class CompletionCore:
             release_contexts(&self._registry.raw)
 
     def _gather(self) -> int:
-        """Take all that arrived into the queue's own ring; tell how many results it holds."""
+        """Take all messages that arrived into the queue's own ring; return its length."""
         self.usable("_gather")
         self.collect()
         if self.sleepers:
@@ -807,33 +807,33 @@ cdef class CompletionCore:
         return c.shmnd_cq_count(&self.raw)
 
     def _triggered(self, mode: int) -> bool:
-        """After `_gather`: does a completion newer than the last trigger satisfy a Notify?"""
+        """After `_gather`: whether a completion since the last trigger satisfies a Notify."""
         cdef bint taken = self.fired
         self.fired = False
         return c.shmnd_cq_trigger(&self.raw, mode) or taken
 
     @property
     def _busy(self) -> bool:
-        """Requests are in progress that only polling finishes, here or at a peer."""
+        """Whether requests are pending that only polling finishes, here or at a peer."""
         return self.raw.unsettled != 0 or self.asked()
 
     cdef bint asked(self) noexcept:
-        """Is a message waiting to be taken, whose sender has asked for it?"""
+        """Return whether a sender has requested a poll for its message."""
         return self.raw.arming.marks != NULL and c.shmnd_marks_poll_requested(self.raw.arming.marks)
 
     @property
     def _attended(self) -> bool:
-        """Somebody sleeps for it, or waits for a Notify."""
+        """Whether a thread sleeps for it, or a Notify is pending."""
         return self.sleepers != 0 or self.notify_mode != 0
 
     @property
     def _due(self) -> float | None:
-        """When to look at requests in progress though nobody rings, as of `time.monotonic()`."""
+        """The `time.monotonic()` at which pending requests need a poll without a wake-up."""
         cdef uint64_t due = c.shmnd_cq_next_poll_ns(&self.raw, _SOON_NS)
         return due * 1e-9 if due else None
 
     def _set_depth(self, depth: int) -> None:
-        """Hold `depth` results from now on."""
+        """Set the number of results that it can hold."""
         self.usable("_set_depth")
         if not 0 < depth <= _MOST_DEPTH:
             raise ValueError(f"a completion queue of depth {depth}")
@@ -847,32 +847,32 @@ cdef class CompletionCore:
         self.depth = depth
 
     cdef feed_from(self, object receives):
-        """Queue pairs here take their receives from this queue, which is told of it."""
+        """Add a shared receive queue of queue pairs here, to notify when receives are consumed."""
         reference = weakref.ref(receives, self.feeders.remove)
         if reference not in self.feeders:
             self.feeders.append(reference)
 
     cdef _tell_feeders(self):
-        """Messages may have used receives up, and somebody may wait for that."""
+        """Notify the shared receive queues that messages may have consumed receives."""
         for reference in list(self.feeders):
             receives = reference()
             if receives is not None:
                 receives._used_up()
 
     def _watch(self, on: bool) -> None:
-        """Have arrivals ring as for one who sleeps, and tell of receives used up, or no longer."""
+        """Treat the queue as if a thread slept for it, so that arrivals ring, or no longer."""
         self.sleepers = max(0, self.sleepers + (1 if on else -1))
         self._rearm()
 
     def _look(self) -> None:
-        """Take what arrived into the queue's own ring, armed anew for what comes."""
+        """Arm the bell again, and take all messages that arrived into the queue's own ring."""
         self.usable("_look")
         self._rearm()  # first: a producer rings once an arming
         c.shmnd_marks_accept_request(self.raw.arming.marks)
         self.collect()
 
     def _shut(self) -> None:
-        """No more waiting; results that are here stay readable."""
+        """Close it: waits end, and no further results can be taken."""
         self.closed = True
         self.taking = NOT_MADE
 
@@ -886,11 +886,11 @@ cdef class CompletionCore:
         free(self.raw.by_bit)
 
 
-# -- what the garbage collector is to see --
+# -- garbage collection --
 
-# The contexts of results that nobody took are held by entries in C. One that refers to its queue
-# pair, as an object of a program with a connection and a request does, keeps that pair alive, and
-# so this queue; what cannot be seen to be a circle is never given back.
+# Entries in C hold the contexts of results that were not taken. A context that refers to its queue
+# pair keeps that pair alive, and so this queue. The garbage collector frees such a cycle only if
+# these functions show it the contexts.
 
 cdef PyTypeObject *_type = <PyTypeObject *>CompletionCore
 cdef traverseproc _visit_attributes = _type.tp_traverse
@@ -913,7 +913,7 @@ cdef int _clear(object queue) except -1:
     cdef void *context
     while raw.read_pos != raw.write_pos:
         context = raw.ring[raw.read_pos & raw.mask].context
-        raw.read_pos += 1  # first: the end of a context may come back here
+        raw.read_pos += 1  # first: the finaliser of a context may call this again
         Py_DECREF(<object>context)
     return _clear_attributes(queue)
 

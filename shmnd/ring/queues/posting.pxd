@@ -21,7 +21,7 @@ cdef class PostingCore(PairCore):
     cdef tuple map_place
     cdef uint32_t born  # NOT_MADE until it can be used
     cdef c.shmnd_pace pace
-    cdef str title  # what messages call it
+    cdef str title  # its name in messages
 
     cdef uint32_t post_send(self, object context, const c.shmnd_sge *sges, uint32_t n,
                             uint32_t flags) except? 0xffffffff

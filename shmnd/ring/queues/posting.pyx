@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""The posting half of a queue pair, and what carries its requests out.
+"""Posting requests to a queue pair, and making progress on them.
 
-Everything is done under the interpreter's lock but copies that are long enough to matter; see
-objects.h for what other threads may do meanwhile.
+All of it runs under the interpreter's lock except long copies; objects.h says what other threads
+may do meanwhile.
 """
 
 cimport cython
@@ -24,12 +24,12 @@ from shmnd.common.arguments import flags_as_context, flags_given, index_given
 STATE_NAMES = ("not connected", "connecting", "not yet connected", "connected",
                "no longer connected", "disconnected")
 
-# A copy of this length holds other threads up; a shorter one takes a few microseconds.
+# A copy of this length delays other threads noticeably; a shorter one takes a few microseconds.
 cdef uint64_t _LONG_COPY = 128 << 10
-# Steps that one call takes at most; what is left is for the next poll. A peer that changes its
-# mind all the time must not keep us here.
+# The most steps of one call; the next poll continues. A hostile peer that keeps changing its state
+# must not prolong it.
 cdef int _STEPS = 4096
-# What one call copies before it leaves the rest to the next.
+# The bytes that one call copies before it leaves the rest to the next.
 cdef int64_t _PIECE = c.SHMND_PIECE
 cdef dict _LEGAL = {
     "send": c.SHMND_SEND_FLAGS, "send_and_invalidate": c.SHMND_SEND_FLAGS,
@@ -48,7 +48,7 @@ cdef uint32_t _FULL = Status.NO_MORE_ENTRIES
 
 
 cdef uint32_t flags_of(object flags, str call) except? 0xffffffff:
-    """Flags as the engine takes them; what is no 32-bit number is no legal flag either."""
+    """Return flags as the engine takes them; for an invalid number, a flag that it refuses."""
     cdef int beyond = 0
     cdef long number
     if flags is _NO_FLAGS:
@@ -60,15 +60,15 @@ cdef uint32_t flags_of(object flags, str call) except? 0xffffffff:
 
 
 cdef inline int _no_flag(object context, str call) except -1:
-    """A context may be any object but flags: a program that passes those here means `flags=`."""
+    """Raise if the context is a flag: a program that passes one here means `flags=`."""
     if type(context) is _OP_FLAG or type(context) is _MR_FLAG:
         raise flags_as_context(call, context)
     return 0
 
 
 cdef inline uint64_t _number(object value, uint64_t most, str name, str call) except? 0:
-    """A remote address or token. What cannot be one is 0, which no memory has: the request fails
-    as it does for any remote fault."""
+    """Return a remote address or token. An impossible value becomes 0, which no memory has, so the
+    request fails like any other with a remote fault."""
     cdef unsigned long long number
     if type(value) is not int:
         value = index_given(call, name, value)
@@ -80,9 +80,9 @@ cdef inline uint64_t _number(object value, uint64_t most, str name, str call) ex
 
 
 def inline_bytes(sge, call) -> bytearray:
-    """The bytes that a list of inline data names.
+    """Return the bytes of a list of inline data.
 
-    An element may name any memory by its bare address; a bad one is an error here, not a crash.
+    An element may have the bare address of any memory; an invalid one raises, and does not crash.
     """
     cdef c.shmnd_spans to, from_
     cdef c.shmnd_process me = c.shmnd_this_process()
@@ -110,20 +110,20 @@ def inline_bytes(sge, call) -> bytearray:
 
 
 cdef inline void _tell(CompletionCore queue) noexcept:
-    """Something was completed here or begun: call what hears of it, if anything does."""
+    """Wake sleeping threads of this process, if any, after a completion or a pending request."""
     if queue.raw.arming.mode or queue.announcing:
         queue.pushed()
 
 
 cdef str _untaken(CompletionCore queue):
-    """Why a request is refused that its own queue would hold."""
+    """Return the reason for refusing a request that its own queue has room for."""
     return (f"its completion queue of depth {queue.depth} is full: "
             f"{c.shmnd_cq_count(&queue.raw)} results were not taken; take them and post again")
 
 
 @cython.no_gc_clear
 cdef class PostingCore(PairCore):
-    """What a queue pair does between its making and its end; `QueuePair` is the whole of it."""
+    """A queue pair with its requests and their progress; the base of `QueuePair`."""
 
     def __cinit__(self, *args, **kwargs):
         self.q.owner = <void *>self
@@ -133,7 +133,7 @@ cdef class PostingCore(PairCore):
     # -- posting --
 
     def send(self, sge, context=None, *, flags=0) -> None:
-        """Send a message to the peer, who must have a Receive posted for it.
+        """Send a message to the peer, which must have posted a Receive for it.
 
         Flags: SILENT_SUCCESS, READ_FENCE, SEND_AND_SOLICIT_EVENT, INLINE.
         """
@@ -158,7 +158,7 @@ cdef class PostingCore(PairCore):
 
     cdef uint32_t post_send(self, object context, const c.shmnd_sge *sges, uint32_t n,
                             uint32_t flags) except? 0xffffffff:
-        """Queue a Send, or carry it out. Gives the status of the call."""
+        """Queue a Send, or execute it. Return the status of the call."""
         cdef c.cbool kept
         cdef uint32_t status = c.shmnd_post_send(&self.q, <void *>context, sges, n, flags, &kept)
         if status and self.made_room(status):
@@ -202,7 +202,7 @@ cdef class PostingCore(PairCore):
         _tell(self.initiator_cq)
 
     def receive(self, sge, context=None) -> None:
-        """Post a receive: the next message without one goes into its buffers."""
+        """Post a receive: the next unmatched message goes into its buffers."""
         cdef c.shmnd_sge list_[16]
         cdef uint32_t n, status
         if self.born != forks:
@@ -221,10 +221,10 @@ cdef class PostingCore(PairCore):
 
     cdef uint32_t post_receive(self, object context, const c.shmnd_sge *sges,
                                uint32_t n) except? 0xffffffff:
-        """Post a Receive. Gives the status of the call."""
+        """Post a Receive. Return the status of the call."""
         cdef uint32_t status = c.shmnd_post_receive(&self.q, <void *>context, sges, n)
         if status == _FULL:
-            self.receive_cq.collect()  # messages that arrived have used receives up
+            self.receive_cq.collect()  # messages that arrived consume receives
             status = c.shmnd_post_receive(&self.q, <void *>context, sges, n)
         if status:
             return status
@@ -236,18 +236,18 @@ cdef class PostingCore(PairCore):
         return 0
 
     def _begin_batch(self) -> None:
-        """Hold small Sends and Receives back, to be shown to the peer together.
+        """Defer small Sends and Receives, to be published to the peer together.
 
-        A hint: what is held is shown by `_submit_batch` at the latest, and before by whatever
-        must not wait: a poll of a completion queue of this queue pair, a flush, a disconnect, a
-        full ring, a message that takes more than the ring. Sends complete when they are shown.
+        A hint: they are published by `_submit_batch` at the latest, and before by a poll of a
+        completion queue of this queue pair, a flush, a disconnect, a full ring, or a message that
+        needs more than the ring. Sends complete when they are published.
         """
         if self.born != forks:
             self._refuse_in_child("start_request_batch")
         self.q.batch = True
 
     def _submit_batch(self) -> None:
-        """Show what a batch held back. Harmless without one."""
+        """Publish a batch. Without one it has no effect."""
         if self.born != forks:
             self._refuse_in_child("submit_request_batch")
         c.shmnd_batch_submit(&self.q)
@@ -257,7 +257,7 @@ cdef class PostingCore(PairCore):
         _tell(self.initiator_cq)
 
     def _end_batch(self) -> None:
-        """Submit if a batch is open; never raises."""
+        """Submit the batch if one is open; never raises."""
         if self.q.batch and self.born == forks:
             self._submit_batch()
 
@@ -303,7 +303,7 @@ cdef class PostingCore(PairCore):
     cdef uint32_t post_rdma(self, uint32_t type_, object context, const c.shmnd_sge *sges,
                             uint32_t n, uint64_t address, uint32_t token,
                             uint32_t flags) except? 0xffffffff:
-        """Queue a Read or Write, or carry it out. Gives the status of the call."""
+        """Queue a Read or Write, or execute it. Return the status of the call."""
         cdef c.cbool kept
         cdef uint32_t status = c.shmnd_post_rdma(&self.q, <void *>context, <unsigned char>type_,
                                                  sges, n, address, token, flags, &kept)
@@ -320,7 +320,7 @@ cdef class PostingCore(PairCore):
         return 0
 
     cdef _inline(self, object sge, str call):
-        """Make sure that an INLINE list can be read: registered memory, a buffer, or copied."""
+        """Return an INLINE list that can be read: registered memory, a buffer, or a copy."""
         cdef bint bare = False
         if type(sge) is Sge and c.shmnd_sge_region(&self.registry.raw, &(<Sge>sge).raw, 0) != NULL:
             return sge
@@ -393,15 +393,15 @@ cdef class PostingCore(PairCore):
             self.refuse(method, status, None, 0)
 
     cdef uint32_t check_connected(self) except? 0xffffffff:
-        """Is there a connection, and room for one more request? Gives the status of the call."""
+        """Check for a connection and room for a request. Return the status of the call."""
         cdef uint32_t status = c.shmnd_check_connected(&self.q)
         if status and self.made_room(status):
             status = c.shmnd_check_connected(&self.q)
         return status
 
     cdef bint made_room(self, uint32_t status) except -1:
-        """After NO_MORE_ENTRIES: see what has completed by now. An entry is free then, although
-        its result was not taken yet; tells whether one is."""
+        """After NO_MORE_ENTRIES: complete finished requests, which frees their entries although
+        their results are not taken yet. Return whether an entry is free."""
         if status != _FULL or self.q.link.mine == NULL:
             return False
         self.settle()
@@ -417,7 +417,7 @@ cdef class PostingCore(PairCore):
         _tell(self.initiator_cq)
 
     def flush(self) -> None:
-        """Cancel all outstanding requests of both queues. What has arrived is delivered first."""
+        """Cancel all outstanding requests of both queues, after delivering arrived messages."""
         if self.born != forks:
             self._refuse_in_child("flush")
         c.shmnd_qp_flush(&self.q)
@@ -430,8 +430,8 @@ cdef class PostingCore(PairCore):
         raise whose(self.born, f"{self.title}.{method}")
 
     cdef int pause(self, str method) except -1:
-        """What is not for every post: to refuse in a child, and to see what the peer and the rest
-        of the process do. A program that only posts learns of them nowhere else."""
+        """The work that not every post does: refuse in a child process, check the peer, and make
+        progress on other queues. A program that only posts depends on it."""
         self.usable(method)
         self.initiator_cq._look_around()
         if self.q.link.mine != NULL:
@@ -455,14 +455,14 @@ cdef class PostingCore(PairCore):
                                    self._ask("max_receive_sge"), self._ask("receive_depth")))
 
     cdef str _ask(self, str limit):
-        """Say where more of what is limited is asked for."""
+        """Say how to request a larger limit."""
         if self.title == "QueuePair":
             return f"ask create_queue_pair for more with {limit}"
         limit = _IN_VERSION_1[limit]
         return f"ask create_endpoint for more with {limit}" if limit else "send it from a region"
 
     cdef refuse(self, str method, uint32_t status, object sge, object flags):
-        """Raise for a call that was refused, naming the value and the limit it broke."""
+        """Raise for a call that was refused, naming the value and the limit that it exceeds."""
         items = [sge] if isinstance(sge, Sge) else list(sge or ())
         total = sum(item.length for item in items)
         if status == Status.DATA_OVERRUN:
@@ -489,7 +489,7 @@ cdef class PostingCore(PairCore):
         raise error(status, f"{self.title}.{method}", detail)
 
     def _break_off(self) -> None:
-        """Flush, and end the connection as an error would; the connector sees it at once."""
+        """Flush, and end the connection as after an error; the connector notices at once."""
         if self.born != forks:
             self._refuse_in_child("flush")
         if self.q.state == c.SHMND_QP_CONNECTED:
@@ -500,10 +500,10 @@ cdef class PostingCore(PairCore):
         else:
             self.flush()
 
-    # -- why requests fail --
+    # -- the reasons of failed requests --
 
     cdef str why(self, uint32_t status, uint32_t type_):
-        """Say why a request ended with this status, and with which process it had to do."""
+        """Say why a request ended with this status, and which process was involved."""
         cdef uint32_t theirs
         cdef object peer
         if self.q.link.mine == NULL or self.peer is None:
@@ -540,7 +540,7 @@ cdef class PostingCore(PairCore):
         return ""
 
     cdef str outstanding(self, bint requests, bint receives):
-        """Say what is outstanding, and with whom."""
+        """Say which requests are outstanding, and with which process."""
         cdef list said = []
         if requests:
             said.append(f"{self.q.wq_tail - self.q.wq_head} requests")
@@ -553,7 +553,7 @@ cdef class PostingCore(PairCore):
     # -- progress --
 
     cdef advance(self):
-        """Carry out what can be carried out now; of a long copy a piece."""
+        """Execute all requests that can be executed now; of a long copy, one piece."""
         cdef uint32_t p
         cdef int64_t copied = 0
         cdef int _
@@ -569,7 +569,7 @@ cdef class PostingCore(PairCore):
         release_contexts(self.q.registry)
 
     cdef int64_t serve(self, uint32_t what, bint receiving) except -1:
-        """Run or map what a poll could not. Return how many bytes were copied."""
+        """Run the job, or map the segment, that a poll left. Return the number of bytes copied."""
         if what == c.SHMND_NEEDS_MAP:
             self._map(receiving)
             return 0
@@ -597,7 +597,7 @@ cdef class PostingCore(PairCore):
         return copied
 
     cdef int64_t run_rx(self) except -1:
-        """Copy chunks of a large message that arrives."""
+        """Run a piece of the copy of an arriving message."""
         cdef int64_t copied
         if self.q.rx_busy or self.q.rx_job.kind == c.SHMND_JOB_NONE:
             return 0
@@ -616,18 +616,18 @@ cdef class PostingCore(PairCore):
         return copied
 
     cdef _map(self, bint receiving):
-        """A segment of the peer is not mapped here: take what the broker sent, once."""
+        """Map a segment of the peer: read the events of the broker, once, then give up."""
         where = (receiving, self.q.wq_head, self.q.wq_next, self.q.in_.read_pos)
         if where != self.map_place:
             self.adapter._engine.sync()
             self.map_place = where
             return
         self.map_place = None
-        # The peer names memory that it never announced.
+        # The peer named memory that it never announced.
         c.shmnd_fail_unmapped(&self.q, receiving)
 
     cdef settle(self):
-        """Do all that can be done now, until only others can continue; of a long copy a piece."""
+        """Make all progress that this side can make now; of a long copy, one piece."""
         cdef c.shmnd_todo todo
         cdef int64_t copied = 0
         cdef int _
@@ -642,6 +642,6 @@ cdef class PostingCore(PairCore):
         release_contexts(self.q.registry)
 
     def _progress(self) -> None:
-        """Look at the link once: what the other side did, and what follows from it."""
+        """Check the state of the other side once, and make progress."""
         if self.q.link.mine != NULL and self.born == forks:
             self.settle()
