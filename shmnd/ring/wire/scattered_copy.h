@@ -263,12 +263,6 @@ static inline bool shmnd_chunks_finished(const struct shmnd_share *share,
     return shmnd_acquire64(&share->done) >= c->count;
 }
 
-static inline uint64_t shmnd_chunk_bytes(const struct shmnd_chunks *c, int chunk)
-{
-    uint64_t off = (uint64_t)chunk * c->size;
-    return c->length - off < c->size ? c->length - off : c->size;
-}
-
 /* The bytes of chunks that were claimed together. */
 static inline uint64_t shmnd_claim_bytes(const struct shmnd_chunks *c, struct shmnd_claim claim)
 {
