@@ -171,7 +171,7 @@ static inline uint32_t shmnd_board_take(struct shmnd_board *b, uint32_t class)
  * needs. */
 static inline uint32_t shmnd_board_squeeze(struct shmnd_board *b, uint32_t class)
 {
-    uint32_t slot = shmnd_slots_take(&b->slots, class);
+    uint32_t slot = shmnd_board_take(b, class);
     while (slot == SHMND_NO_SLOT && b->low < b->firm) {
         shmnd_board_withdraw(b, b->low + 1);
         shmnd_board_count(b);
@@ -411,7 +411,8 @@ static inline void shmnd_board_evict(struct shmnd_board *b, uint32_t seat)
     shmnd_put32(&shmnd_head_seats(b->head)[seat].state, SHMND_SEAT_EVICTED);
 }
 
-/* The board gets more lines; the old ones are withdrawn, and readers go to the new ones. */
+/* The board gets more lines. Those are whole before a reader can find them, and only then the old
+ * ones are withdrawn: no sample is missing in between, whenever the publisher dies. */
 static inline void shmnd_board_move(struct shmnd_board *b, struct shmnd_line *lines,
                                     uint32_t *line_slots, uint64_t line_mask, uint64_t where)
 {
@@ -428,15 +429,19 @@ static inline void shmnd_board_move(struct shmnd_board *b, struct shmnd_line *li
         } else {
             shmnd_put64(&line->stamp, SHMND_WITHDRAWN | (p + 1));
         }
-        shmnd_put64(&old->stamp, SHMND_WITHDRAWN | (p + 1));
+    }
+    SHMND_KILL_POINT("board-copied");
+    /* SYNC moved: release, pairs with acquire in shmnd_reading_moved() */
+    shmnd_release64(&b->head->where, where);
+    for (uint64_t p = oldest; p < b->next; p++) {
+        /* SYNC moved: release, pairs with acquire in shmnd_reading_next(): one that finds a line
+         * withdrawn finds where the lines are */
+        shmnd_release64(&b->lines[p & b->line_mask].stamp, SHMND_WITHDRAWN | (p + 1));
     }
     b->low = b->low > oldest ? b->low : oldest;
     b->lines = lines;
     b->line_slots = line_slots;
     b->line_mask = line_mask;
-    SHMND_KILL_POINT("board-copied");
-    /* SYNC moved: release, pairs with acquire in shmnd_reading_moved() */
-    shmnd_release64(&b->head->where, where);
 }
 
 #endif

@@ -26,6 +26,7 @@ cdef class Source:
     cdef bint closed
     cdef object __weakref__
 
+    cdef void give_up(self)
     cdef object next(self)
     cdef shmnd_look find(self, shmnd_found *found) except *
     cdef object sample(self, shmnd_found *found, bint copied)

@@ -126,7 +126,8 @@ cdef class Source:
         lines_ = memory
         if self.lines_memory is not None:
             self.old_memories.append(self.lines_memory)  # another thread may be reading them
-        if <uint64_t>lines_.shape[0] < <uint64_t>64 << <uint32_t>(where & 0xFF):
+        if (not 0 < (where & 0xFF) <= SHMND_MOST_LINES_LOG
+                or <uint64_t>lines_.shape[0] < <uint64_t>64 << <uint32_t>(where & 0xFF)):
             raise ValueError("the publisher's board is too small")
         self.r.lines = <const shmnd_line *>&lines_[0]
         self.r.line_mask = (<uint64_t>1 << <uint32_t>(where & 0xFF)) - 1
@@ -164,11 +165,16 @@ cdef class Source:
         if self.r.policy != SHMND_DROP_NEWEST:
             return True
         segment = shmnd_relaxed32(&shmnd_head_seats(self.r.head)[self.r.seat].kept) - 1
-        memory = self.neighbour.view(segment, 0)
+        try:
+            memory = self.neighbour.view(segment, 0)
+        except NdError:
+            self.give_up()  # it has ended, or lies
+            return False
         kept_ = memory
         count = kept_.shape[0] // 128
         if count == 0 or count & (count - 1):
-            raise ValueError("the publisher's queue for this subscriber has a strange size")
+            self.give_up()
+            return False
         self.r.kept = <const shmnd_kept *>&kept_[0]
         self.r.kept_mask = count - 1
         self.kept_memory = memory
@@ -204,7 +210,7 @@ cdef class Source:
     @property
     def ready(self):
         """A look may find something."""
-        return shmnd_reading_ready(&self.r)
+        return not self.closed and shmnd_reading_ready(&self.r)
 
     def doze(self):
         """Have the publisher ring for the next sample."""
@@ -244,7 +250,12 @@ cdef class Source:
         look = shmnd_reading_next(&self.r, found)
         if look == SHMND_LOOK_MOVED:
             where = self.where
-            self.enter_lines((where, self.neighbour.view(where >> 8, 0)))
+            try:
+                self.enter_lines((where, self.neighbour.view(where >> 8, 0)))
+            except (NdError, ValueError) as exc:
+                self.give_up()
+                raise ValueError(f"Subscriber.receive: {self.publisher} names lines that it does "
+                                 f"not share; nothing is received from it: {exc}") from None
             look = shmnd_reading_next(&self.r, found)
             if look == SHMND_LOOK_MOVED:
                 look = SHMND_LOOK_NOTHING
@@ -320,6 +331,11 @@ cdef class Source:
             held.memory = self.pools.get(found.body[0] >> 32)
             sample.owner = held
         return sample
+
+    cdef void give_up(self):
+        """Read no more from a publisher that has ended, or that writes what makes no sense."""
+        self.close()
+        self.gone = True
 
     def close(self):
         """Read no more. Held samples stay held."""
@@ -587,7 +603,7 @@ cdef class ReaderCore:
     def _ready(self):
         """A look may find something."""
         for source in self.sources:
-            if shmnd_reading_ready(&(<Source>source).r):
+            if not (<Source>source).closed and shmnd_reading_ready(&(<Source>source).r):
                 return True
         return False
 
@@ -651,7 +667,7 @@ cdef class ReaderCore:
             held = list(self.sources)
             n = 0
             for source in held:
-                if n < 16:
+                if n < 16 and not (<Source>source).closed:
                     look[n] = &(<Source>source).r
                     n += 1
             with nogil:

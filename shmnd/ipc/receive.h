@@ -217,7 +217,8 @@ static inline enum shmnd_look shmnd_reading_next(struct shmnd_reading *r, struct
         return r->kept ? shmnd_reading_next_kept(r, found) : shmnd_reading_next_early(r, found);
     for (uint32_t look = 0; look < SHMND_LOOKS; look++) {
         const struct shmnd_line *line = &r->lines[r->cursor & r->line_mask];
-        /* SYNC line: acquire, pairs with release in shmnd_line_write() */
+        /* SYNC line, SYNC moved: acquire, pairs with release in shmnd_line_write() and
+         * shmnd_board_move() */
         uint64_t stamp = shmnd_acquire64(&line->stamp);
         if (stamp == r->cursor + 1 && !shmnd_reading_overrun(r, &seen)) {
             enum shmnd_look took = shmnd_reading_take(r, found, line);

@@ -204,14 +204,6 @@ cdef class WriterCore:
         """The bytes of all slots."""
         return sum(memory.nbytes for memory in self.pools.values())
 
-    def _slot_states(self):
-        """Count the slots by state."""
-        cdef uint32_t i
-        counts = [0, 0, 0, 0, 0]
-        for i in range(self.b.slots.count):
-            counts[self.b.slots.all[i].state] += 1
-        return counts
-
     # -- subscribers --
 
     def _seat(self, seat, page, most_held, policy, buffer, first, kept, neighbour):

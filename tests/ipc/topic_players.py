@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from shmnd import ipc
+from shmnd.adapter import Adapter
 
 PATIENCE = 60.0
 WORDS = 5000
@@ -144,3 +145,35 @@ def view_at_exit(name: str, out: Any) -> None:
 
 
 kept: list[Any] = []
+
+
+def publish_anything(name: str, seed: int, count: int) -> None:
+    """Publish, and overwrite whatever a publisher of this process can write."""
+    memories: list[Any] = []
+    allocate = Adapter.allocate_segment
+
+    def watched(self: Adapter, nbytes: int, **options: Any) -> Any:
+        memory = allocate(self, nbytes, **options)
+        memories.append(np.frombuffer(memoryview(memory), np.uint64))
+        return memory
+
+    Adapter.allocate_segment = watched  # type: ignore[assignment, method-assign]
+    chance = np.random.default_rng(seed)
+    pub = ipc.Publisher(name, "i8", history=8)
+    head, lines = memories[0], memories[1]
+    pub.wait_for_subscribers(4, timeout=PATIENCE)
+    for number in range(count):
+        try:
+            pub.send(numbered(number)[: 3 + number % 900], header=b"h" * (number % 50), timeout=0)
+        except (ipc.LoanLimit, TimeoutError):
+            pass  # by its own values
+        words = head[8 : 8 + 12] if number % 5 == 0 else lines
+        if number % 7 == 0 and len(memories) > 3:
+            words = memories[int(chance.integers(3, len(memories)))]
+        at = number % 64 * 8 if words is lines else int(chance.integers(0, len(words)))
+        if words is lines:  # a part of the newest line, or any one
+            at += int(chance.integers(1, 8)) if number % 3 else int(chance.integers(0, 500))
+        at %= len(words)
+        wild = int(chance.integers(0, 1 << 63)) * 2 + 1
+        words[at] = wild >> int(chance.integers(0, 64))
+    os._exit(0)
