@@ -168,11 +168,12 @@ cdef class Source:
         try:
             memory = self.neighbour.view(segment, 0)
         except NdError:
-            self.give_up()  # it has ended, or lies
+            self.give_up()  # it has ended, or is hostile
             return False
         kept_ = memory
-        count = kept_.shape[0] // 128
-        if count == 0 or count & (count - 1):
+        # As many lines as its publisher makes for such a buffer; a segment is a whole page at least.
+        count = 1 << max(0, self.r.buffer - 1).bit_length()
+        if kept_.shape[0] < count * 128:
             self.give_up()
             return False
         self.r.kept = <const shmnd_kept *>&kept_[0]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shmnd import ipc
@@ -56,8 +56,10 @@ STEPS = st.lists(
 
 
 @pytest.mark.parametrize("policy", ["drop_oldest", "drop_newest", "conflate", "block"])
-@settings(max_examples=30)
+@settings(max_examples=25)
 @given(steps=STEPS, buffer=st.integers(1, 9))
+@example(steps=[("send", 1), ("receive", 1)] * 20, buffer=1)
+@example(steps=[("send", 5), ("receive", 3)] * 20, buffer=3)
 def test_a_policy_keeps_what_its_model_keeps(
     policy: str, steps: list[tuple[str, int]], buffer: int
 ) -> None:
