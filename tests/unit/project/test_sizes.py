@@ -45,7 +45,7 @@ LONG_FILES: Final = {
     "shmnd/ring/queues/completion_queue.pyx": (980, _CLASS),
     "shmnd/ring/queues/posting.pyx": (700, _CLASS),
     "shmnd/ring/shared_memory/registry.pyx": (520, _CLASS),
-    "tests/ipc/test_topics.py": (670, "to be cut"),
+    "tests/topics/test_topics.py": (670, "to be cut"),
     "tests/native/messages/test_invalidate.c": (700, "one program, whose table runs all checks"),
     "tests/native/world.h": (720, "the model of two processes that all native tests share"),
     "tests/nd1/test_connector.py": (750, "to be cut"),

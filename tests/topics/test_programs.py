@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipc import topic_players as players
 from shmnd import ipc
+from topics import players
 
 FORK = multiprocessing.get_context("fork")
 PATIENCE = players.PATIENCE

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ipc import topic_players as players
 from shmnd import ipc
+from topics import players
 
 FORK = multiprocessing.get_context("fork")
 REFUSED = (ValueError, TypeError, ipc.LoanLimit, ipc.PeerLost, TimeoutError, ipc.NoPublisher)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Long runs of topics: many samples, each byte checked, and many subscribers.
 
-    pytest -m soak tests/ipc/test_topic_soak.py
+    pytest -m soak tests/topics/test_soak.py
 
 SHMND_SOAK_SAMPLES says how many samples, 10**8 without it.
 """
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipc import topic_players as players
 from shmnd import ipc
+from topics import players
 
 FORK = multiprocessing.get_context("fork")
 SAMPLES = int(os.environ.get("SHMND_SOAK_SAMPLES", str(10**8)))
