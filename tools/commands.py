@@ -25,6 +25,10 @@ _NOUNS: Final[Mapping[str, tuple[str, Callable[[], Mapping[str, str]]]]] = {
         "run, inspect or stop the broker, by which processes find each other",
         lambda: {verb: f"shmnd_tools.verbs.broker_{verb}" for verb in ("run", "status", "stop")},
     ),
+    "ipc": (
+        "list, print, record and replay topics, services, events and blackboards",
+        lambda: _ipc_verbs(),
+    ),
 }
 _PLAIN: Final = {
     "clean": (
@@ -58,8 +62,9 @@ _EXAMPLES: Final = {
     "address": "shmnd address list",
     "bench": "shmnd bench pingpong",
     "broker": "shmnd broker status",
+    "ipc": "shmnd ipc list",
 }
-_ALONE: Final = ("broker", "bench")
+_ALONE: Final = ("broker", "bench", "ipc")
 """Nouns that print their help where nothing follows."""
 _LIKE_MOST: Final = ("--format", "--namespace", "--group")
 """Options of nearly every verb, which may stand before the noun too."""
@@ -75,6 +80,12 @@ def _bench_verbs() -> Mapping[str, str]:
 
     verbs: Mapping[str, str] = COMMANDS
     return verbs
+
+
+def _ipc_verbs() -> Mapping[str, str]:
+    from .ipc import VERBS
+
+    return VERBS
 
 
 class Parser(argparse.ArgumentParser):

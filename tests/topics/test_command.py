@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`shmnd ipc`: lists, prints, records and replays."""
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shmnd import ipc
+from shmnd_tools.ipc.echo import plain, shown
+from shmnd_tools.ipc.recording import Recording
+from shmnd_tools.main import main
+from topics import players
+
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def name() -> str:
+    return f"topic-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def command() -> Iterator[Callable[..., threading.Thread]]:
+    """Run a command in a thread, as its exit code."""
+    threads: list[threading.Thread] = []
+
+    def begin(*line: str, codes: list[int]) -> threading.Thread:
+        thread = threading.Thread(target=lambda: codes.append(main(["ipc", *line])))
+        thread.start()
+        threads.append(thread)
+        return thread
+
+    yield begin
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def test_list_info_and_watch(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with (
+        ipc.Publisher(name, ipc.Array("f4", (2, 3)), attributes={"unit": "m"}),
+        ipc.Subscriber(name),
+        ipc.Server("sums", request="f8", response="f8"),
+        ipc.Listener("go"),
+    ):
+        assert main(["ipc", "list", "--format", "json"]) == 0
+        rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+        assert set(rows) == {name, "sums", "go"}
+        assert rows[name]["counts"] == {"publisher": 1, "subscriber": 1}
+        assert rows[name]["attributes"] == {"unit": "m"}
+        assert main(["ipc", "list", "topic"]) == 0
+        text = capsys.readouterr().out
+        assert "<f4[2, 3]" in text
+        assert "1 publisher, 1 subscriber" in text
+        assert "sums" not in text
+        assert main(["ipc", "info", name]) == 0
+        assert '{"unit": "m"}' in capsys.readouterr().out
+        assert main(["ipc", "info", "none"]) == 1
+        assert "there is no 'none'" in capsys.readouterr().err
+        assert main(["ipc", "watch", "--count", "4", "--format", "json"]) == 0
+        seen = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert {(each["kind"], each["role"]) for each in seen} == {
+            ("topic", "publisher"), ("topic", "subscriber"),
+            ("service", "server"), ("event", "listener"),
+        }  # fmt: skip
+
+
+def test_publish_and_echo(name: str, command: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    codes: list[int] = []
+    with ipc.Subscriber(name) as sub:
+        thread = command(
+            "publish", name, "[1, 2.5]", "--count", "3", "--header", "h", "--rate", "500",
+            codes=codes,
+        )  # fmt: skip
+        for number in range(3):
+            sample = sub.receive(timeout=PATIENCE)
+            assert (sample.sequence, sample.header) == (number, b"h")
+            assert sample.value.tolist() == [1, 2.5]
+        thread.join()
+    assert codes == [0]
+    assert main(["ipc", "publish", name, "[1, 2.5]", "--wait", "0"]) == 1
+    assert "0 subscribers" in capsys.readouterr().err
+    assert main(["ipc", "publish", name, "no literal"]) == 1
+    assert "no literal of Python" in capsys.readouterr().err
+    with ipc.Publisher(name, history=4) as pub:
+        for value in (np.arange(100), b"raw", {"a": [1, None]}, np.eye(2)):
+            pub.send(value, header=b"x")
+        assert main(["ipc", "echo", name, "--count", "4"]) == 0
+        lines = capsys.readouterr().out
+        assert f"{name} 0 header b'x'  int64[100] [ 0  1  2 ... 97 98 99]" in lines
+        assert "{'a': [1, None]}" in lines
+        assert main(["ipc", "echo", name, "--count", "4", "--format", "json"]) == 0
+        found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [each["sequence"] for each in found] == [0, 1, 2, 3]
+        assert found[0]["value"] == list(range(100))
+        assert found[2]["value"] == {"a": [1, None]}
+        assert main(["ipc", "echo", "another", "--timeout", "0.01"]) == 1
+
+
+def test_values_are_shown(name: str) -> None:
+    with ipc.Publisher(name, players.State) as pub, ipc.Subscriber(name) as sub:
+        pub.send(players.State(5, 0.5, np.arange(6.0)))
+        value = sub.receive(timeout=PATIENCE).value
+        assert shown(value) == "(step=5  time=0.5  pose=float64[6] [0. 1. 2. 3. 4. 5.]  ok=True)"
+        assert plain(value) == {"step": 5, "time": 0.5, "pose": [0, 1, 2, 3, 4, 5], "ok": True}
+    assert shown(b"x" * 100).startswith("100 bytes b'xxx")
+    assert plain({1: b"x", "o": {2}}) == {"1": "eA==", "o": "{2}"}
+
+
+def test_rate(name: str, command: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    codes: list[int] = []
+    with ipc.Publisher(name, "f8") as pub:
+        line = ("rate", "--interval", "0.2", "--count", "2", "--format", "json")
+        thread = command(*line, codes=codes)
+        while thread.is_alive():
+            pub.send(np.zeros(100))
+            time.sleep(0.001)
+    assert codes == [0]
+    (first,), (second,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["topic"] == name
+    assert second["samples_per_s"] > 0
+    assert second["bytes_per_s"] == pytest.approx(800 * second["samples_per_s"])
+    assert second["median_us"] > 0
+    assert main(["ipc", "rate"]) == 1
+
+
+def test_record_and_replay(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.rec"
+    other = name + "-object"
+    state = players.State(5, 0.5, np.arange(6.0))
+    with (
+        ipc.Publisher(name, players.State, history=4, attributes={"unit": "m"}) as pub,
+        ipc.Publisher(other, history=8) as mixed,
+    ):
+        for number in range(3):
+            state.step = number
+            pub.send(state, header=str(number).encode())
+        for value in (np.eye(3, dtype="f4"), b"raw", {"a": np.arange(5000)}, np.float64(3)):
+            mixed.send(value)
+        assert main(["ipc", "record", str(path), name, other, "--count", "7"]) == 0
+        assert "7 samples" in capsys.readouterr().err
+    with pytest.raises(FileExistsError), Recording(path):
+        path.open("x")
+    with Recording(path) as whole:
+        assert len(whole) == 7
+        assert {topic["name"] for topic in whole.topics.values()} == {name, other}
+        steps = [found.array["step"] for found in whole if found.header]
+        assert steps == [0, 1, 2]
+    cut = tmp_path / "cut.rec"  # the recorder was killed in the middle of a sample
+    cut.write_bytes(path.read_bytes()[: int(whole.index["offset"][-1]) + 100])
+    with Recording(cut) as rest:
+        assert [found.sequence for found in rest] == [found.sequence for found in _read(path)][:-1]
+    with (
+        ipc.Subscriber(name, players.State, buffer=16) as sub,
+        ipc.Subscriber(other, buffer=16) as sub_mixed,
+    ):
+        assert main(["ipc", "replay", str(path), "--speed", "0", "--wait", "60"]) == 0
+        for number in range(3):
+            sample = sub.receive(timeout=PATIENCE)
+            assert (sample.value.step, sample.header) == (number, str(number).encode())
+            assert sample.value.pose.tolist() == list(range(6))
+        values = [sub_mixed.receive(timeout=PATIENCE).value for _ in range(4)]
+        assert np.array_equal(values[0], np.eye(3))
+        assert values[0].dtype == "f4"
+        assert values[1] == b"raw"
+        assert np.array_equal(values[2]["a"], np.arange(5000))
+        assert float(values[3]) == 3
+    junk = tmp_path / "junk"
+    junk.write_bytes(b"something else")
+    assert main(["ipc", "replay", str(junk)]) == 1
+    assert "is no recording" in capsys.readouterr().err
+
+
+def _read(path: Path) -> list[Any]:
+    with Recording(path) as recording:
+        return list(recording)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The samples of topics, printed as they come."""
+
+import argparse
+import base64
+import json
+import sys
+from typing import Any
+
+import numpy as np
+
+from shmnd import ipc
+
+from ..output import add_format
+from ..values import how_many, seconds
+
+HELP = "print the samples of topics as they come"
+EXAMPLE = "shmnd ipc echo camera --count 1"
+FAILURE = "no sample came within --timeout"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("topic", nargs="+", help="name of a topic")
+    parser.add_argument("--count", type=how_many, metavar="N", help="end after N samples")
+    parser.add_argument(
+        "--timeout",
+        type=seconds(0, 1e6),
+        metavar="SECONDS",
+        help="end when no sample comes for so long (default: wait until Ctrl-C)",
+    )
+    parser.add_argument("--full", action="store_true", help="print all values of large arrays")
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print samples; those that come too fast to be printed are counted as lost."""
+    told = 0
+    with ipc.WaitSet() as ready:
+        subs = [ipc.Subscriber(name, buffer=256) for name in dict.fromkeys(args.topic)]
+        lost = dict.fromkeys(subs, 0)
+        for sub in subs:
+            ready.add(sub)
+        while True:
+            found = ready.wait(args.timeout)
+            if not found:
+                print(f"shmnd: no sample within {args.timeout:g} s", file=sys.stderr)
+                return 1
+            for sub in found:
+                sample = sub.try_receive()
+                if sample is None:
+                    continue
+                if sub.lost > lost[sub]:
+                    print(f"shmnd: {sub.lost - lost[sub]} lost of {sub.name}", file=sys.stderr)
+                    lost[sub] = sub.lost
+                with sample:
+                    print(line_of(sub.name, sample, args), flush=True)
+                told += 1
+                if told == args.count:
+                    return 0
+
+
+def line_of(name: str, sample: Any, args: argparse.Namespace) -> str:
+    """Return a sample as text."""
+    value = sample.value
+    if args.format == "json":
+        whole = {
+            "topic": name,
+            "sequence": sample.sequence,
+            "publisher": sample.publisher.pid,
+            "timestamp_ns": sample.timestamp_ns,
+            "header": None if sample.header is None else base64.b64encode(sample.header).decode(),
+            "value": plain(value),
+        }
+        return json.dumps(whole)
+    head = f"{name} {sample.sequence}"
+    if sample.header:
+        head += f" header {sample.header[:32]!r}"
+    return f"{head}  {shown(value, full=args.full)}"
+
+
+def shown(value: Any, *, full: bool = False) -> str:
+    """Return a value as people read it: what it is, and its numbers."""
+    if hasattr(value, "keys") and hasattr(value, "array"):
+        inner = "  ".join(f"{name}={shown(value[name], full=full)}" for name in value)
+        return f"({inner})"
+    if isinstance(value, np.ndarray):
+        threshold = sys.maxsize if full else 12
+        text = np.array2string(value, threshold=threshold, edgeitems=3, precision=6)
+        what = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+        gap = "\n" if "\n" in text else " "
+        return f"{what}{gap}{text}" if value.ndim else text
+    if isinstance(value, bytes):
+        return repr(value) if full or len(value) <= 64 else f"{len(value)} bytes {value[:48]!r}..."
+    return repr(value)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: arrays as lists, bytes as base64, other objects as text."""
+    if hasattr(value, "keys") and hasattr(value, "array"):
+        return {name: plain(value[name]) for name in value}
+    if isinstance(value, (np.ndarray, np.generic)):
+        return plain(value.tolist())
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return repr(value)

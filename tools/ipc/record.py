@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples of topics, written to a file."""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from shmnd import ipc
+
+from ..values import how_many, seconds
+from .recording import Writer
+
+HELP = "record topics to a file until Ctrl-C"
+EXAMPLE = "shmnd ipc record run.rec camera pose --seconds 60"
+FAILURE = "the file exists, or no topic was named and there is none"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("file", type=Path, help="file to write, which must not exist")
+    parser.add_argument("topic", nargs="*", help="name of a topic (default: all there are)")
+    parser.add_argument(
+        "--seconds", type=seconds(0, 1e7), metavar="SECONDS", help="end after so long"
+    )
+    parser.add_argument("--count", type=how_many, metavar="N", help="end after N samples")
+    parser.add_argument(
+        "--buffer",
+        type=how_many,
+        default=1024,
+        metavar="N",
+        help="samples of a topic that may wait for the disk; older ones are lost (default 1024)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Record; publishers wait for nothing. The number of samples that were lost is printed."""
+    names = list(dict.fromkeys(args.topic or [found.name for found in ipc.topics()]))
+    if not names:
+        print("shmnd: there is no topic", file=sys.stderr)
+        return 1
+    subs = [ipc.Subscriber(name, buffer=args.buffer) for name in names]
+    numbers: dict[ipc.Subscriber, int] = {}
+    samples = nbytes = 0
+    began = told = time.monotonic()
+    with Writer(args.file) as writer, ipc.WaitSet(*subs) as ready:
+        try:
+            while args.count is None or samples < args.count:
+                now = time.monotonic()
+                if args.seconds is not None and now - began >= args.seconds:
+                    break
+                if sys.stderr.isatty() and now - told > 1:
+                    told = now
+                    _tell(samples, nbytes, subs, end="\r")
+                ready.wait(0.2)
+                for sub in subs:
+                    while sample := sub.try_receive():
+                        with sample:
+                            if sub not in numbers:
+                                numbers[sub] = writer.add_topic(_described(sub))
+                            nbytes += writer.add(numbers[sub], sample)
+                        samples += 1
+                        if samples == args.count:
+                            break
+        except KeyboardInterrupt:
+            pass  # the index is written, and the file is whole
+    _tell(samples, nbytes, subs, end="\n")
+    return 0
+
+
+def _described(sub: ipc.Subscriber) -> dict[str, object]:
+    found = {each.name: each for each in ipc.topics()}.get(sub.name)
+    assert sub._form is not None
+    attributes = dict(found.attributes) if found is not None else {}
+    return {"name": sub.name, "type": json.loads(sub._form.text), "attributes": attributes}
+
+
+def _tell(samples: int, nbytes: int, subs: list[ipc.Subscriber], end: str) -> None:
+    lost = sum(sub.lost for sub in subs)
+    print(f"{samples} samples, {nbytes:,} bytes, {lost} lost", file=sys.stderr, end=end, flush=True)

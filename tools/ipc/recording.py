@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file of samples: plain numpy arrays one after another, and an index at the end.
+
+`SHMNDREC`, then items. An item is a structured array of numpy's format (`np.save`) with one element
+of `ENTRY`, the header of the sample, and its value as another such array; an item of a topic has
+its description as JSON there. The index is an array of `PLACE`, behind it 16 bytes: where it
+begins, and `SHMNDEND`. A file without its end, as of a recorder that was killed, is read through.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["Recorded", "Recording", "Writer"]
+
+BEGIN: Final = b"SHMNDREC"
+END: Final = b"SHMNDEND"
+TOPIC: Final = 0
+ENTRY: Final = np.dtype(
+    [("kind", "u4"), ("topic", "u4"), ("sequence", "u8"), ("when_ns", "u8"), ("header", "u8")]
+)
+"""`kind` is that of a sample on the wire (1 array, 2 bytes, 3 object, 4 described), or TOPIC."""
+PLACE: Final = np.dtype([("offset", "u8"), ("topic", "u4"), ("kind", "u4"), ("when_ns", "u8")])
+
+
+class Writer:
+    """Writes samples to a new file."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = path.open("xb")
+        self._file.write(BEGIN)
+        self._places: list[tuple[int, int, int, int]] = []
+        self._topics = 0
+
+    def add_topic(self, description: dict[str, Any]) -> int:
+        """Write what a topic is; return its number."""
+        self._topics += 1
+        text = np.frombuffer(json.dumps(description).encode(), "u1")
+        self._add(TOPIC, self._topics, 0, 0, b"", text)
+        return self._topics
+
+    def add(self, topic: int, sample: Any) -> int:
+        """Write a sample; return its bytes."""
+        array = sample.array
+        header = sample.header or b""
+        self._add(sample._kind, topic, sample.sequence, sample.timestamp_ns, header, array)
+        return int(array.nbytes) + len(header)
+
+    def _add(
+        self, kind: int, topic: int, sequence: int, when: int, header: bytes, array: Any
+    ) -> None:
+        self._places.append((self._file.tell(), topic, kind, when))
+        entry = np.array([(kind, topic, sequence, when, len(header))], ENTRY)
+        np.lib.format.write_array(self._file, entry, allow_pickle=False)
+        self._file.write(header)
+        np.lib.format.write_array(self._file, array, allow_pickle=False)
+
+    def close(self) -> None:
+        """Write the index. Harmless twice."""
+        if self._file.closed:
+            return
+        at = self._file.tell()
+        np.lib.format.write_array(self._file, np.array(self._places, PLACE), allow_pickle=False)
+        self._file.write(at.to_bytes(8, "little") + END)
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class Recorded:
+    """One sample of a file."""
+
+    def __init__(self, entry: Any, header: bytes, array: Any) -> None:
+        self.kind = int(entry["kind"])
+        self.topic = int(entry["topic"])
+        self.sequence = int(entry["sequence"])
+        self.timestamp_ns = int(entry["when_ns"])
+        self.header = header or None
+        self.array: Any = array
+
+
+class Recording:
+    """A file of samples; iterate over it, or read single ones by the index."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = path.open("rb")
+        try:
+            if self._file.read(8) != BEGIN:
+                raise ValueError(f"{path} is no recording of `shmnd ipc record`")
+            self.index: Any = self._indexed()
+            self.topics: dict[int, dict[str, Any]] = {}
+            for place in self.index[self.index["kind"] == TOPIC]:
+                found = self.read(int(place["offset"]))
+                self.topics[found.topic] = json.loads(found.array.tobytes())
+            self.index = self.index[self.index["kind"] != TOPIC]
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _indexed(self) -> Any:
+        end = self._file.seek(0, io.SEEK_END)
+        self._file.seek(max(8, end - 16))
+        tail = self._file.read(16)
+        if tail[8:] == END and int.from_bytes(tail[:8], "little") < end:
+            self._file.seek(int.from_bytes(tail[:8], "little"))
+            index = np.lib.format.read_array(self._file, allow_pickle=False)
+            if index.dtype == PLACE:
+                return index
+        return self._read_through(end)
+
+    def _read_through(self, end: int) -> Any:
+        """Find the items of a file that has no end."""
+        places = []
+        at = 8
+        while at < end:
+            try:
+                found = self.read(at)
+            except (ValueError, EOFError, OSError):
+                break  # the last one is not whole
+            places.append((at, found.topic, found.kind, found.timestamp_ns))
+            at = self._file.tell()
+        return np.array(places, PLACE)
+
+    def read(self, offset: int) -> Recorded:
+        """Return the sample that begins there."""
+        self._file.seek(offset)
+        entry = np.lib.format.read_array(self._file, allow_pickle=False)
+        if entry.dtype != ENTRY or entry.shape != (1,):
+            raise ValueError(f"no sample begins at byte {offset}")
+        nbytes = int(entry[0]["header"])
+        if nbytes > os.fstat(self._file.fileno()).st_size:
+            raise ValueError(f"the sample at byte {offset} has a header of {nbytes} bytes")
+        header = self._file.read(nbytes)
+        return Recorded(entry[0], header, np.lib.format.read_array(self._file, allow_pickle=False))
+
+    def __iter__(self) -> Iterator[Recorded]:
+        for place in self.index:
+            yield self.read(int(place["offset"]))
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def close(self) -> None:
+        """Close the file. Harmless twice."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recorded file, published again."""
+
+import argparse
+import contextlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from shmnd import ipc
+from shmnd.ipc import forms
+
+from ..values import seconds
+from .recording import Recorded, Recording
+
+HELP = "publish a recorded file again"
+EXAMPLE = "shmnd ipc replay run.rec --speed 2"
+FAILURE = "the file is no recording, or no subscriber came"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("file", type=Path, help="file that `shmnd ipc record` has written")
+    parser.add_argument("--topic", action="append", help="replay this topic alone; repeatable")
+    parser.add_argument(
+        "--speed",
+        type=float,
+        default=1.0,
+        metavar="FACTOR",
+        help="times as fast as it was recorded; 0 for as fast as it goes (default 1)",
+    )
+    parser.add_argument("--loop", action="store_true", help="begin again at the end, until Ctrl-C")
+    parser.add_argument(
+        "--wait",
+        type=seconds(0, 1e6),
+        default=0.0,
+        metavar="SECONDS",
+        help="wait so long for a subscriber of each topic (default 0: publish at once)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Publish the samples in the order and at the pace of the recording."""
+    try:
+        with Recording(args.file) as recording, contextlib.ExitStack() as stack:
+            pubs = {
+                number: stack.enter_context(_publisher(topic))
+                for number, topic in recording.topics.items()
+                if args.topic is None or topic["name"] in args.topic
+            }
+            for pub in pubs.values():
+                if args.wait:
+                    pub.wait_for_subscribers(1, args.wait)
+            while True:
+                sent = _play(recording, pubs, args.speed)
+                if not args.loop or sent == 0:
+                    break
+    except (TimeoutError, TypeError, ValueError) as exc:
+        print(f"shmnd: {exc}", file=sys.stderr)
+        return 1
+    print(f"{sent} samples", file=sys.stderr)
+    return 0
+
+
+def _publisher(topic: dict[str, Any]) -> ipc.Publisher:
+    form = forms.form_from_text(json.dumps(topic["type"]))
+    return ipc.Publisher(str(topic["name"]), form, attributes=topic["attributes"])
+
+
+def _play(recording: Recording, pubs: dict[int, ipc.Publisher], speed: float) -> int:
+    sent = 0
+    first = began = None
+    for sample in recording:
+        pub = pubs.get(sample.topic)
+        if pub is None:
+            continue
+        if first is None or began is None:
+            first, began = sample.timestamp_ns, time.monotonic()
+        if speed > 0:
+            due = began + (sample.timestamp_ns - first) / 1e9 / speed
+            time.sleep(max(0.0, due - time.monotonic()))
+        send(pub, sample)
+        sent += 1
+        if sys.stderr.isatty() and sent % 1000 == 0:
+            print(f"{sent} of {len(recording)} samples", file=sys.stderr, end="\r", flush=True)
+    return sent
+
+
+def send(pub: ipc.Publisher, sample: Recorded) -> None:
+    """Publish a recorded sample as it was; an object goes as its pickle, which is not read here."""
+    if sample.kind in (forms.BYTES, forms.OBJECT):
+        pub._put_bytes(memoryview(sample.array), sample.kind, None, sample.header, None)
+    else:
+        pub.send(sample.array, sample.header)
