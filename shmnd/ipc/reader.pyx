@@ -171,7 +171,7 @@ cdef class Source:
             self.give_up()  # it has ended, or is hostile
             return False
         kept_ = memory
-        # As many lines as its publisher makes for such a buffer; a segment is a whole page at least.
+        # As many lines as its publisher makes for such a buffer; a mapping is a page at least.
         count = 1 << max(0, self.r.buffer - 1).bit_length()
         if kept_.shape[0] < count * 128:
             self.give_up()

@@ -88,7 +88,7 @@ def test_publish_and_echo(name: str, command: Any, capsys: pytest.CaptureFixture
     assert main(["ipc", "publish", name, "[1, 2.5]", "--wait", "0"]) == 1
     assert "0 subscribers" in capsys.readouterr().err
     assert main(["ipc", "publish", name, "no literal"]) == 1
-    assert "no literal of Python" in capsys.readouterr().err
+    assert "not a literal of Python" in capsys.readouterr().err
     with ipc.Publisher(name, history=4) as pub:
         for value in (np.arange(100), b"raw", {"a": [1, None]}, np.eye(2)):
             pub.send(value, header=b"x")
@@ -117,7 +117,7 @@ def test_values_are_shown(name: str) -> None:
 def test_rate(name: str, command: Any, capsys: pytest.CaptureFixture[str]) -> None:
     codes: list[int] = []
     with ipc.Publisher(name, "f8") as pub:
-        line = ("rate", "--interval", "0.2", "--count", "2", "--format", "json")
+        line = ("rate", name, "--interval", "0.2", "--count", "2", "--format", "json")
         thread = command(*line, codes=codes)
         while thread.is_alive():
             pub.send(np.zeros(100))
@@ -175,7 +175,7 @@ def test_record_and_replay(name: str, tmp_path: Path, capsys: pytest.CaptureFixt
     junk = tmp_path / "junk"
     junk.write_bytes(b"something else")
     assert main(["ipc", "replay", str(junk)]) == 1
-    assert "is no recording" in capsys.readouterr().err
+    assert "is not a recording" in capsys.readouterr().err
 
 
 def _read(path: Path) -> list[Any]:

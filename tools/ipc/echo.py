@@ -90,6 +90,8 @@ def shown(value: Any, *, full: bool = False) -> str:
         what = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
         gap = "\n" if "\n" in text else " "
         return f"{what}{gap}{text}" if value.ndim else text
+    if isinstance(value, np.generic):
+        return str(value)
     if isinstance(value, bytes):
         return repr(value) if full or len(value) <= 64 else f"{len(value)} bytes {value[:48]!r}..."
     return repr(value)

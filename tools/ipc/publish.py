@@ -14,7 +14,7 @@ from shmnd import ipc
 from ..values import how_many, seconds
 
 HELP = "send a value to a topic"
-EXAMPLE = "shmnd ipc publish pose '[0, 0, 1.5]' --type f8 --rate 10 --count 100"
+EXAMPLE = "shmnd ipc publish pose [0,0,1.5] --type f8 --rate 10 --count 100"
 FAILURE = "no subscriber came, or the value is not of the type"
 
 
@@ -69,5 +69,5 @@ def value_of(text: str, type_: str) -> Any:
     except (SyntaxError, ValueError):
         if type_ == "object":
             return text
-        raise ValueError(f"{text!r} is no literal of Python, as 1.5 or [1, 2]") from None
+        raise ValueError(f"{text!r} is not a literal of Python, as 1.5 or [1, 2]") from None
     return value if type_ == "object" else np.asarray(value, type_)

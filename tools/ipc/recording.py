@@ -99,7 +99,7 @@ class Recording:
         self._file: BinaryIO = path.open("rb")
         try:
             if self._file.read(8) != BEGIN:
-                raise ValueError(f"{path} is no recording of `shmnd ipc record`")
+                raise ValueError(f"{path} is not a recording of `shmnd ipc record`")
             self.index: Any = self._indexed()
             self.topics: dict[int, dict[str, Any]] = {}
             for place in self.index[self.index["kind"] == TOPIC]:

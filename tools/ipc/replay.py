@@ -17,7 +17,7 @@ from .recording import Recorded, Recording
 
 HELP = "publish a recorded file again"
 EXAMPLE = "shmnd ipc replay run.rec --speed 2"
-FAILURE = "the file is no recording, or no subscriber came"
+FAILURE = "the file is not a recording, or no subscriber came"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

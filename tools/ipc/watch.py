@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What comes and goes, one line each."""
+"""Comings and goings, one line each."""
 
 import argparse
 import json
