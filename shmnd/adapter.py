@@ -57,9 +57,9 @@ _DEPTH: Final = 64
 
 
 class Adapter(Closing):
-    """An open adapter. Two adapters are independent, also of one address in one process.
+    """An open adapter. Two adapters are independent, even for one address in one process.
 
-    Closing it ends everything made from it; arrays of `allocate` stay valid.
+    Closing it ends all objects created from it; arrays of `allocate` stay valid.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Adapter(Closing):
     # -- queries --
 
     def query(self) -> AdapterInfo:
-        """Return what this adapter can do."""
+        """Return the limits and abilities of this adapter."""
         self._check_open("Adapter.query")
         return replace(self._limits, info_version=INFO_VERSIONS[-1])
 
@@ -218,20 +218,20 @@ class Adapter(Closing):
     def create_memory_region(
         self, *, overlapped_file: OverlappedFile | None = None
     ) -> MemoryRegion:
-        """Make a region, to register a buffer with."""
+        """Create a region, which registers a buffer."""
         call = "Adapter.create_memory_region"
         self._check_open(call)
         return self._keep(MemoryRegion(self, require_file(overlapped_file, self, call)))
 
     def create_memory_window(self) -> MemoryWindow:
-        """Make a window, to let one peer read or write a part of a region."""
+        """Create a window, which grants one peer access to a part of a region."""
         self._check_open("Adapter.create_memory_window")
         return MemoryWindow(self)
 
     # -- queues --
 
     def create_overlapped_file(self) -> OverlappedFile:
-        """Make a file through which operations are delivered when they are over."""
+        """Create a file that delivers operations when they complete."""
         self._check_open("Adapter.create_overlapped_file")
         return OverlappedFile(self)
 
@@ -243,7 +243,7 @@ class Adapter(Closing):
         group: int = 0,
         affinity: int = 0,
     ) -> CompletionQueue:
-        """Make a completion queue for `depth` results. An affinity has no effect."""
+        """Create a completion queue for `depth` results. An affinity has no effect."""
         call = "Adapter.create_completion_queue"
         self._check_open(call)
         file = require_file(overlapped_file, self, call)
@@ -260,7 +260,7 @@ class Adapter(Closing):
         group: int = 0,
         affinity: int = 0,
     ) -> SharedReceiveQueue:
-        """Make a queue of receives that several queue pairs share.
+        """Create a queue of Receives that several queue pairs share.
 
         Its Notify completes when fewer than `notify_threshold` are outstanding; with 0, never.
         """
@@ -288,8 +288,8 @@ class Adapter(Closing):
         """Make a queue pair. Receives complete on one queue, all else on the other, or the same.
 
         `context` comes back in each of its results. A depth is how many requests may be
-        outstanding, `inline_size` how many bytes one may pass inline. More scatter/gather
-        elements may be granted than are asked for.
+        outstanding, `inline_size` how many bytes one may pass inline. The granted number of
+        scatter/gather elements may be larger than the requested one.
         """
         call = "Adapter.create_queue_pair"
         self._check_open(call)
@@ -317,7 +317,7 @@ class Adapter(Closing):
         max_initiator_sge: int = 1,
         inline_size: int = 0,
     ) -> QueuePair:
-        """Make a queue pair that takes its receives from a shared receive queue."""
+        """Create a queue pair that takes its Receives from a shared receive queue."""
         call = "Adapter.create_queue_pair_with_srq"
         self._check_open(call)
         self._own_queue(call, 2, receive_cq, CompletionQueue)
@@ -359,13 +359,13 @@ class Adapter(Closing):
     # -- connections --
 
     def create_connector(self, *, overlapped_file: OverlappedFile | None = None) -> Connector:
-        """Make a connector, for one connection of one queue pair."""
+        """Create a connector, for one connection of one queue pair."""
         call = "Adapter.create_connector"
         self._check_open(call)
         return self._keep(Connector(self, require_file(overlapped_file, self, call)))
 
     def create_listener(self, *, overlapped_file: OverlappedFile | None = None) -> Listener:
-        """Make a listener, to get connection requests from."""
+        """Create a listener, which receives connection requests."""
         call = "Adapter.create_listener"
         self._check_open(call)
         return self._keep(Listener(self, require_file(overlapped_file, self, call)))

@@ -45,9 +45,9 @@ def processor_affinity() -> tuple[int, int]:
 
 
 class CompletionQueue(CompletionCore, OverlappedObject):
-    """Where requests of any number of queue pairs complete.
+    """A queue of results for any number of queue pairs.
 
-    `spin` is how many seconds `wait` looks before it sleeps; 0 sleeps at once.
+    `spin` is the time in seconds for which `wait` polls before it sleeps; 0 sleeps at once.
     """
 
     def __init__(self, adapter: MemoryAdapter, depth: int, file: OverlappedFile | None) -> None:
@@ -162,7 +162,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
             self._engine.wake_at(retry if due is None else min(due, retry))
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable after an armed Notify completed.
+        """Return a descriptor that becomes readable when an armed Notify completes.
 
         It stays readable until `get_results` is called.
         """
@@ -176,7 +176,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
     # -- the rest --
 
     def resize(self, depth: int) -> None:
-        """Change how many results the queue holds. Nothing is lost; traffic may continue."""
+        """Change the depth of the queue. No result is lost; traffic may continue."""
         call = "CompletionQueue.resize"
         self._adapter._check_open(call)
         self._check_usable(call)
@@ -201,7 +201,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
             raise error(Status.INVALID_HANDLE, call, "the completion queue is closed")
 
     def close(self) -> None:
-        """Release it: pending Notify requests end with CANCELED, and threads that wait wake up.
+        """Release the queue: pending Notify requests end with CANCELED, waiting threads wake up.
 
         Queue pairs that use it live on. Every call raises INVALID_HANDLE from then on, and
         results not taken are lost.

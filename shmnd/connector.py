@@ -36,7 +36,7 @@ _HAS_ADDRESSES: Final = _HAS_LIMITS | {State.CONNECTING}
 
 
 class Connector(BrokerEvents):
-    """Makes one connection: `connect` and `complete_connect`, or a request and `accept`."""
+    """Makes one connection, by `connect` and `complete_connect`, or by a request and `accept`."""
 
     # -- the active side --
 
@@ -68,7 +68,7 @@ class Connector(BrokerEvents):
     ) -> Overlapped:
         """Ask the listener at an address for a connection with this queue pair.
 
-        Over when the peer has accepted (`complete_connect` comes next) or refused. A refused
+        Completes when the peer has accepted (`complete_connect` comes next) or refused. A refused
         connector is as new, but has what the peer sent along.
         """
         call = "Connector.connect"
@@ -123,7 +123,7 @@ class Connector(BrokerEvents):
         return self._await_decision(self._start(call, None, self._cancel_connect, written(peer)))
 
     def complete_connect(self) -> Overlapped:
-        """Take the connection that the peer has accepted; both sides are connected then."""
+        """Confirm the connection that the peer has accepted; both sides are then connected."""
         call = "Connector.complete_connect"
         self._check(call)
         with self._lock:
@@ -149,7 +149,8 @@ class Connector(BrokerEvents):
     ) -> Overlapped:
         """Accept the request that this connector holds, with this queue pair.
 
-        Over when the active side has completed the connection, or given up. It may take its time.
+        Completes when the active side has completed the connection or abandoned it, without a
+        time limit.
         """
         call = "Connector.accept"
         self._check(call)
@@ -200,7 +201,7 @@ class Connector(BrokerEvents):
             link.close_fd()
 
     def reject(self, private_data: Buffer = b"") -> None:
-        """Say no: to a request instead of Accept, or to an answer instead of CompleteConnect."""
+        """Reject a request in place of Accept, or an answer in place of CompleteConnect."""
         call = "Connector.reject"
         self._check(call)
         private = self._callee_data(private_data, call)
@@ -227,7 +228,7 @@ class Connector(BrokerEvents):
     # -- the peer --
 
     def get_read_limits(self) -> tuple[int, int]:
-        """Return the (inbound, outbound) read limits that the peer offered, or that are agreed."""
+        """Return the (inbound, outbound) read limits that the peer offered, or the agreed ones."""
         call = "Connector.get_read_limits"
         self._check(call)
         with self._lock:
@@ -237,11 +238,11 @@ class Connector(BrokerEvents):
             return self._limits.inbound, self._limits.outbound
 
     def get_private_data(self) -> bytes:
-        """Return the private data that came from the peer, exactly as long as it was sent."""
+        """Return the private data of the peer, with exactly the length that was sent."""
         return self._private_data("Connector.get_private_data")
 
     def get_private_data_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with the private data; give its length.
+        """Fill a buffer with the private data; return its length.
 
         BUFFER_OVERFLOW when it does not fit: what fits is filled, `.required` is the length.
         """
@@ -319,7 +320,7 @@ class Connector(BrokerEvents):
             return overlapped
 
     def close(self) -> None:
-        """Release the connector: it withdraws, gives up, or disconnects, as its state wants it.
+        """Release the connector: reject, abandon or disconnect, as its state requires.
 
         Safe at any moment and twice. Pending operations end with CANCELED, except that
         NotifyDisconnect succeeds, since the connection ended, and a Disconnect continues to its

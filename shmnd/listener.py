@@ -29,7 +29,7 @@ _CERTAINLY_TAKEN: Final = 1024
 
 
 class Listener(PortHolder):
-    """Waits at an address, and hands each connection request to a connector."""
+    """Waits at an address, and passes each connection request to a connector."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Listener(PortHolder):
         self._numbers: dict[Overlapped, int] = {}  # of the connectors that wait
 
     def bind(self, address: tuple[str, int]) -> None:
-        """Choose the address and port; the any-address stands for all, port 0 for a free one."""
+        """Choose the address and port; the any-address means all addresses, port 0 a free port."""
         call = "Listener.bind"
         self._check(call)
         wanted = parse(address, call, 1)
@@ -61,7 +61,7 @@ class Listener(PortHolder):
             self._port = port
 
     def listen(self, backlog: int = 0) -> None:
-        """Let requests arrive; so many may wait for `get_connection_request` (0: no limit)."""
+        """Start to listen; at most `backlog` requests wait in the queue (0: no limit)."""
         call = "Listener.listen"
         self._check(call)
         backlog = within(call, 1, "backlog", backlog, 0)
@@ -79,16 +79,16 @@ class Listener(PortHolder):
             self._listening = True
 
     def get_local_address(self) -> tuple[str, int]:
-        """Return the address where it listens, with the port that was chosen."""
+        """Return the address of the listener, with the chosen port."""
         return self._require_listening("Listener.get_local_address").address
 
     def get_local_address_into(self, buffer: Buffer | None) -> int:
-        """Fill a buffer with the sockaddr where it listens; BUFFER_OVERFLOW when it is short."""
+        """Fill a buffer with the sockaddr of the listener; BUFFER_OVERFLOW when it is short."""
         call = "Listener.get_local_address_into"
         return into(call, buffer, pack_sockaddr(self._require_listening(call).address))
 
     def get_connection_request(self, connector: Connector) -> Overlapped:
-        """Have a new connector take the next request; over when it holds one."""
+        """Pass the next request to a new connector; completes when the connector holds one."""
         call = "Listener.get_connection_request"
         self._check(call)
         if not isinstance(connector, Connector):
@@ -161,7 +161,7 @@ class Listener(PortHolder):
         return found if isinstance(found, Connector) else None
 
     def close(self) -> None:
-        """Release the listener: what waits is cancelled, and requests not handed out refused.
+        """Release the listener: pending operations are cancelled, waiting requests refused.
 
         Connectors that hold a request, and connections, are not affected.
         """

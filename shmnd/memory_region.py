@@ -148,7 +148,7 @@ class MemoryRegion(OverlappedObject):
     # -- deregistering --
 
     def deregister(self) -> Overlapped:
-        """Release the registration. Over when nothing touches the memory any more."""
+        """Release the registration. Completes when no request accesses the memory any more."""
         call = "MemoryRegion.deregister"
         self._adapter._check_open(call)
         if not self._token or self._leaving:
@@ -211,14 +211,14 @@ class MemoryRegion(OverlappedObject):
 
     @property
     def address(self) -> int:
-        """Where the buffer begins, in this process."""
+        """The address of the buffer in this process."""
         self._registered("MemoryRegion.address")
         assert self._held is not None
         return self._held.address
 
     @property
     def length(self) -> int:
-        """How many bytes are registered."""
+        """The length of the registered buffer in bytes."""
         self._registered("MemoryRegion.length")
         assert self._held is not None
         return self._held.nbytes

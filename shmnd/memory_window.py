@@ -36,17 +36,17 @@ class MemoryWindow(Closing):
 
     @property
     def remote_token(self) -> int:
-        """The token for the peer, as soon as Bind returned; 0 before the first."""
+        """The token for the peer, valid when Bind has returned; 0 before the first Bind."""
         return self._given
 
     @property
     def address(self) -> int:
-        """Where the bound range begins, in this process."""
+        """The address of the bound range in this process."""
         return self._address
 
     @property
     def length(self) -> int:
-        """How long the bound range is."""
+        """The length of the bound range in bytes."""
         return self._length
 
     def _set_invalidate_context(self, context: object) -> None:
@@ -170,7 +170,7 @@ class MemoryWindow(Closing):
             place._free_place()
 
     def close(self) -> None:
-        """Release the window; the peer's access ends."""
+        """Release the window; the access of the peer ends."""
         self._closed = True
         if self._adapter._engine.alive:  # else it is the parent's
             self._drop()

@@ -105,13 +105,13 @@ class Overlapped:
 
     @property
     def status(self) -> Status:
-        """PENDING until the operation is over, then its final status. Reading drives it on."""
+        """PENDING until the operation has completed, then its status. Reading it makes progress."""
         if self._final is None and self._engine.alive:
             self._engine.progress()
         return self._seen()
 
     def done(self) -> bool:
-        """Return whether the operation is over. Asking drives it on."""
+        """Return whether the operation has completed. The call also makes progress."""
         return self.status is not Status.PENDING
 
     def result(self, timeout: float | None = None) -> None:
@@ -336,7 +336,7 @@ class OverlappedObject(Closing):
 
 
 class OverlappedFile(Closing):
-    """Where the operations of the objects made with it come out when they are over."""
+    """Delivers the operations of the objects that were created with it when they complete."""
 
     def __init__(self, adapter: AdapterLike) -> None:
         self._adapter: Final = adapter
@@ -350,9 +350,9 @@ class OverlappedFile(Closing):
         return self._closed
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when there may be something to `poll`.
+        """Return a descriptor that becomes readable when `poll` may return operations.
 
-        For `select`, `selectors` and asyncio. A `poll` that it led to may find nothing.
+        For `select`, `selectors` and asyncio. A `poll` may nevertheless return none.
         """
         self._check("OverlappedFile.fileno")
         return self._readiness.fileno()
@@ -387,7 +387,7 @@ class OverlappedFile(Closing):
         return taken
 
     def close(self) -> None:
-        """Close the file. Objects made with it live on; nothing of theirs is delivered any more."""
+        """Close the file. Its objects stay open; their operations are no longer delivered."""
         self._closed = True
         self._queue.clear()
         self._readiness.close()

@@ -53,7 +53,7 @@ class Provider(Closing):
         return _adapter_id()
 
     def open_adapter(self, adapter_id: int) -> Adapter:
-        """Open the adapter of this id; each call gives an adapter of its own."""
+        """Open the adapter of this id; each call returns a separate adapter."""
         call = "Provider.open_adapter"
         if adapter_id != _adapter_id():
             raise error(Status.INVALID_PARAMETER, call, f"adapter id {adapter_id!r} is unknown")
@@ -63,7 +63,7 @@ class Provider(Closing):
         return f"<Provider namespace={self._namespace!r} group={self._group!r}>"
 
     def close(self) -> None:
-        """Nothing is held here: adapters that are open stay open."""
+        """Close the provider; open adapters stay open."""
 
 
 def open_adapter(
@@ -74,13 +74,13 @@ def open_adapter(
     group: int | str | None = None,
     memory_limit: int | None = None,
 ) -> Adapter:
-    """Open the adapter that serves a local address; starts the broker when there is none.
+    """Open the adapter of a local address; starts the broker if none runs.
 
-    `namespace` separates worlds that are not to meet. `rnr_timeout` is how many seconds a Send
-    waits for a Receive. With a `group` (its name or number; default: SHMND_GROUP) the processes of
-    its members meet in a namespace of that group; else those of this user alone. `memory_limit` is
-    how many bytes the segments of its `allocate` may have together; SHMND_MEMORY_LIMIT limits all
-    segments that the process makes.
+    Processes of different namespaces cannot connect to each other. `rnr_timeout` is the time in
+    seconds for which a Send waits for a Receive. With a `group` (its name or number; default:
+    SHMND_GROUP) the processes of its members can connect to each other, otherwise only those of
+    this user. `memory_limit` is the total size in bytes of the segments of its `allocate`;
+    SHMND_MEMORY_LIMIT limits all segments that the process creates.
     """
     return Adapter(
         host,

@@ -28,7 +28,7 @@ _RETRY: Final = 0.002
 
 
 class SharedReceiveQueue(ReceiveCore, OverlappedObject):
-    """Receives that several queue pairs take from, in the order in which messages come."""
+    """Receives for several queue pairs, used in the order in which messages arrive."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
             raise error(Status.INVALID_HANDLE, call, "the shared receive queue is closed")
 
     def close(self) -> None:
-        """Release it: posted receives are dropped without completions."""
+        """Release the queue: posted Receives are dropped without completions."""
         if self._closed:
             return
         self._shut()

@@ -107,7 +107,7 @@ class Status(enum.IntEnum):
 
 
 class MrFlag(enum.IntFlag):
-    """ND_MR_FLAG_*: what a memory region may be used for."""
+    """ND_MR_FLAG_*: the permitted uses of a memory region."""
 
     if TYPE_CHECKING:
         __sizeof__: None  # type: ignore[assignment]  # so that no checker takes it for a context
