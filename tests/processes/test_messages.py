@@ -3,57 +3,26 @@
 
 import asyncio
 import contextlib
-import multiprocessing
-import os
-import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
 from multiprocessing import BufferTooShort
 from multiprocessing.connection import Connection as Pipe
-from typing import Any
 
 import numpy as np
 import pytest
 
 import shmnd
+from processes.messages_kit import (
+    LIMIT,
+    LONG,
+    SIZES,
+    Address,
+    MakePeer,
+    Pair,
+    echo,
+    pattern,
+    sender,
+)
 from shmnd import Status
-
-LIMIT = 20.0
-SPAWN = multiprocessing.get_context("spawn")
-Address = tuple[str, int]
-LONG = 3_000_001
-SIZES = [0, 1, 8, 40, 1016, 16_376, 16_377, 16_384, 100_000, 1 << 20, LONG]
-
-
-def pattern(nbytes: int, start: int = 0) -> bytes:
-    """Bytes of which no two stretches are alike."""
-    return (
-        (np.arange(start, start + nbytes, dtype=np.uint64) * 2654435761 >> 7).astype("u1").tobytes()
-    )
-
-
-# -- what the peers do --
-
-
-def echo(address: Address, pipe: Pipe) -> None:
-    with shmnd.connect(address) as connection:
-        for message in connection:
-            connection.send_bytes(message)
-
-
-def silent(address: Address, pipe: Pipe) -> None:
-    """Connect, say so, and do nothing until told."""
-    with shmnd.connect(address) as connection:
-        pipe.send(connection.local_address)
-        pipe.recv()
-
-
-def sender(address: Address, pipe: Pipe) -> None:
-    """Send what is asked for, and close at once."""
-    with shmnd.connect(address) as connection:
-        for nbytes in pipe.recv():
-            connection.send_bytes(pattern(nbytes))
 
 
 def slow(address: Address, pipe: Pipe) -> None:
@@ -82,81 +51,7 @@ def burst(address: Address, pipe: Pipe) -> None:
         pipe.recv()
 
 
-def end_without_closing(address: Address, pipe: Pipe) -> None:
-    connection = shmnd.connect(address)
-    connection.send_bytes(b"last words")
-    globals()["kept"] = connection  # until the interpreter ends
-
-
-class Peer:
-    """Another process, and the connection with it."""
-
-    def __init__(self, role: Callable[[Address, Pipe], None], **options: Any) -> None:
-        self.server = shmnd.listen(**options)
-        self.pipe, theirs = SPAWN.Pipe()
-        self.process = SPAWN.Process(target=role, args=(self.server.address, theirs), daemon=True)
-        self.process.start()
-        theirs.close()
-        try:
-            self.connection = self.server.accept(LIMIT)
-        except BaseException:
-            self.end()
-            raise
-
-    def kill(self) -> None:
-        assert self.process.pid is not None
-        os.kill(self.process.pid, signal.SIGKILL)
-        self.process.join(LIMIT)
-
-    def end(self) -> None:
-        if hasattr(self, "connection"):
-            self.connection.close()
-        self.server.close()
-        self.pipe.close()
-        self.process.join(LIMIT)
-        self.process.kill()
-        self.process.join()
-        self.process.close()
-
-
-MakePeer = Callable[..., Peer]
-
-
-@pytest.fixture
-def peer_of() -> Iterator[MakePeer]:
-    made: list[Peer] = []
-
-    def make(role: Callable[[Address, Pipe], None], **options: Any) -> Peer:
-        made.append(Peer(role, **options))
-        return made[-1]
-
-    yield make
-    while made:
-        made.pop().end()
-
-
-Pair = list[shmnd.Connection]
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    """Both ends in this process."""
-    made: Pair = []
-    with shmnd.listen() as server:
-        thread = threading.Thread(target=lambda: made.append(shmnd.connect(server.address)))
-        thread.start()
-        accepted = server.accept(LIMIT)
-        thread.join()
-        made.insert(0, accepted)
-        del accepted
-    yield made
-    while made:  # what is left in the list would keep its memory
-        made.pop().close()
-
-
 # -- messages --
-
-
 def test_messages_of_any_length_come_as_they_were_sent(peer_of: MakePeer) -> None:
     connection = peer_of(echo).connection
     for nbytes in SIZES:
@@ -292,273 +187,7 @@ def test_time_outs_are_checked_and_name_the_peer(pair: Pair) -> None:
             call("1")  # type: ignore[arg-type]
 
 
-# -- the end --
-
-
-def test_the_death_of_the_peer_is_no_end_of_file(peer_of: MakePeer) -> None:
-    peer = peer_of(silent)
-    peer.pipe.recv()
-    assert peer.connection.connected
-    peer.kill()
-    with pytest.raises(ConnectionResetError, match="died, or disconnected without closing"):
-        peer.connection.recv_bytes(LIMIT)
-    with pytest.raises(ConnectionResetError):
-        peer.connection.send_bytes(b"x", LIMIT)
-    assert not peer.connection.connected
-    assert peer.connection.poll()
-
-
-def test_an_interpreter_that_ends_closes_its_connections(peer_of: MakePeer) -> None:
-    peer = peer_of(end_without_closing)
-    assert peer.connection.recv_bytes(LIMIT) == b"last words"
-    with pytest.raises(EOFError):
-        peer.connection.recv_bytes(LIMIT)
-
-
-def test_a_sender_learns_that_the_peer_has_closed(pair: Pair) -> None:
-    near, far = pair
-    far.close()
-    with pytest.raises(BrokenPipeError, match="has closed") as caught:
-        near.send_bytes(b"x", LIMIT)
-    assert isinstance(caught.value, EOFError)
-
-
-def test_a_closed_connection_refuses_calls(pair: Pair) -> None:
-    near, _ = pair
-    assert "connected" in repr(near)
-    near.close()
-    near.close()
-    assert near.closed
-    assert not near.connected
-    assert "closed" in repr(near)
-    for call in (near.recv_bytes, near.poll, lambda: near.send_bytes(b"")):
-        with pytest.raises(OSError, match="the connection is closed"):
-            call()
-
-
-def test_close_ends_the_wait_of_another_thread(pair: Pair) -> None:
-    near, _ = pair
-    ended: list[BaseException] = []
-
-    def wait() -> None:
-        try:
-            near.recv_bytes()
-        except OSError as exc:
-            ended.append(exc)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    while not near._messages.pumping:
-        time.sleep(0.001)
-    near.close()
-    thread.join(LIMIT)
-    assert "the connection is closed" in str(ended.pop())
-
-
-def test_ctrl_c_ends_a_wait_and_loses_nothing(peer_of: MakePeer) -> None:
-    peer = peer_of(silent)
-    peer.pipe.recv()
-    # A shell starts what runs in its background without.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(0.2, lambda: signal.pthread_kill(threading.main_thread().ident, 2))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        peer.connection.recv_bytes(LIMIT)
-    timer.join()
-    signal.signal(signal.SIGINT, before)
-    peer.pipe.send("close")
-    with pytest.raises(EOFError):
-        peer.connection.recv_bytes(LIMIT)
-
-
-def test_a_forked_child_leaves_the_connection_alone(pair: Pair) -> None:
-    near, far = pair
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            try:
-                near.send_bytes(b"from the child")
-            except OSError as exc:
-                status = 0 if "fork" in str(exc) else 2
-            near.close()
-        finally:
-            os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0
-    near.send_bytes(b"from the parent")
-    assert far.recv_bytes(LIMIT) == b"from the parent"
-
-
-def test_one_thread_sends_while_another_receives(pair: Pair) -> None:
-    near, far = pair
-    count = 300
-    got: list[bytes] = []
-
-    def answer() -> None:
-        for message in far:
-            far.send_bytes(message)
-
-    def collect() -> None:
-        while len(got) < count:
-            got.append(near.recv_bytes(LIMIT))
-
-    threads = [threading.Thread(target=target) for target in (answer, collect)]
-    for thread in threads:
-        thread.start()
-    for number in range(count):
-        near.send_bytes(pattern(number * 100), LIMIT)
-    threads[1].join(LIMIT)
-    near.close()
-    threads[0].join(LIMIT)
-    assert got == [pattern(number * 100) for number in range(count)]
-
-
-def test_threads_of_both_sides_send_and_receive_at_once(pair: Pair) -> None:
-    """Three of each kind on each side: nothing is lost, and each sender's order is kept."""
-    count, threads = 150, 3
-    got: dict[int, list[tuple[int, int, int]]] = {0: [], 1: []}
-    broken: list[BaseException] = []
-
-    def send(side: int, number: int) -> None:
-        for place in range(count):
-            mark = bytes([number, place & 0xFF, place >> 8])
-            pair[side].send_bytes(mark + bytes(place % 7 * 9000), LIMIT)
-
-    def receive(side: int) -> None:
-        for _ in range(count):
-            message = pair[side].recv_bytes(LIMIT)
-            got[side].append((message[0], message[1] | message[2] << 8, len(message)))
-
-    def kept(target: Callable[..., None], *args: int) -> None:
-        try:
-            target(*args)
-        except BaseException as exc:
-            broken.append(exc)
-
-    started = [
-        threading.Thread(target=kept, args=args)
-        for side in (0, 1)
-        for number in range(threads)
-        for args in ((send, side, number), (receive, side))
-    ]
-    for thread in started:
-        thread.start()
-    for thread in started:
-        thread.join(3 * LIMIT)
-    assert broken == []
-    assert not any(thread.is_alive() for thread in started)
-    for side in (0, 1):
-        wanted = [(n, p, 3 + p % 7 * 9000) for n in range(threads) for p in range(count)]
-        assert sorted(got[side]) == sorted(wanted)
-
-
-def test_a_sender_keeps_its_order_beside_others(pair: Pair) -> None:
-    near, far = pair
-    count = 400
-
-    def send(number: int) -> None:
-        for place in range(count):
-            far.send_bytes(b"%d %d" % (number, place), LIMIT)
-
-    started = [threading.Thread(target=send, args=(number,)) for number in range(3)]
-    for thread in started:
-        thread.start()
-    got: dict[int, list[int]] = {0: [], 1: [], 2: []}
-    for _ in range(3 * count):
-        number, place = map(int, near.recv_bytes(LIMIT).split())
-        got[number].append(place)
-    for thread in started:
-        thread.join(LIMIT)
-    assert list(got.values()) == [list(range(count))] * 3
-
-
-def test_a_time_out_counts_from_the_call_whatever_comes_meanwhile(pair: Pair) -> None:
-    """Credits that arrive do not end the wait, and do not make it longer."""
-    near, far = pair
-    for _ in range(40):
-        near.send_bytes(b"x")
-    began = time.monotonic()
-    timer = threading.Timer(0.1, lambda: [far.recv_bytes(LIMIT) for _ in range(40)])
-    timer.start()
-    with pytest.raises(TimeoutError, match="has sent no message"):
-        near.recv_bytes(0.4)
-    assert time.monotonic() - began >= 0.4
-    timer.join()
-
-
-def test_a_receive_of_the_program_itself_takes_a_message_out(pair: Pair) -> None:
-    """One that is posted by hand stands behind those for messages, and ends with the rest."""
-    near, far = pair
-    far.qp.receive(far.region.sge(0, 64), "by hand")
-    for number in range(200):
-        near.send_bytes(b"%d" % number)
-        if not far.poll(0):
-            break
-        assert far.recv_bytes(LIMIT) == b"%d" % number
-    assert bytes(far.memory[:8]) != bytes(8)
-
-
-@pytest.mark.parametrize("word", [0x5D11, 0x5D10 | 5 << 28, 0x5D14, 0, (1 << 64) - 1, 0x5D12])
-def test_words_that_make_no_sense_are_no_messages_or_end_the_connection(
-    pair: Pair, word: int
-) -> None:
-    near, far = pair
-    near.memory[:8] = word.to_bytes(8, "little")
-    near.qp.send(near.region.sge(0, 8))
-    near.send_bytes(b"behind it")
-    refused = word == 0x5D11  # the next of none; a first one that stays alone is cut short
-    ended = pytest.raises(ConnectionResetError, match="fragments that do not fit together")
-    with ended if refused else contextlib.nullcontext():
-        while far.recv_bytes(LIMIT) != b"behind it":
-            pass
-        if refused:
-            far.recv_bytes(LIMIT)  # whole messages are delivered before
-
-
-# -- asyncio --
-
-
-def test_tasks_send_and_receive_at_once(peer_of: MakePeer) -> None:
-    connection = peer_of(echo).connection
-
-    async def work() -> list[bytes]:
-        async def send() -> None:
-            for nbytes in SIZES:
-                await connection.asend_bytes(pattern(nbytes), LIMIT)
-
-        sending = asyncio.create_task(send())
-        got = [await connection.arecv_bytes(LIMIT) for _ in SIZES]
-        await sending
-        with pytest.raises(TimeoutError, match="has sent no message"):
-            await connection.arecv_bytes(0.01)
-        return got
-
-    assert asyncio.run(work()) == [pattern(nbytes) for nbytes in SIZES]
-
-
-def test_a_server_and_its_clients_in_one_event_loop() -> None:
-    async def serve(server: shmnd.Server) -> None:
-        async for connection in server:
-            with connection:
-                async for message in connection:
-                    await connection.asend_bytes(message.upper())
-
-    async def work() -> None:
-        with shmnd.listen() as server:
-            serving = asyncio.create_task(serve(server))
-            for _ in range(3):
-                with await shmnd.aconnect(server.address) as connection:
-                    await connection.asend_bytes(b"hello")
-                    assert await connection.arecv_bytes(LIMIT) == b"HELLO"
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
-
-    asyncio.run(work())
-
-
 # -- servers --
-
-
 def test_a_server_tells_where_it_listens_and_waits_no_longer_than_asked() -> None:
     with shmnd.listen(("127.0.0.1", 0)) as server:
         assert server.address[0] == "127.0.0.1"
@@ -619,8 +248,6 @@ def test_listen_and_connect_check_what_they_are_given(options: dict[str, int], s
 
 
 # -- what lies underneath --
-
-
 def test_the_objects_underneath_are_those_of_the_interface(pair: Pair) -> None:
     near, far = pair
     for end in pair:

@@ -21,6 +21,8 @@ import shmnd
 import shmnd.runtime.pending
 from shmnd import MrFlag, NdError, OpFlag, RequestType, Status
 
+EPHEMERAL = range(49152, 65536)
+"""Ports that the provider chooses from."""
 WAIT = 10.0
 """No wait in this suite is longer than this many seconds, unless it says so."""
 

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from shmnd import NdError, Status
-from spi.harness import NOBODY, WAIT, End, final, nd_error, outcome
+from spi.harness import EPHEMERAL, NOBODY, WAIT, End, final, nd_error, outcome
 from spi.pair import Pair
 from spi.remote import Ends
-
-EPHEMERAL = range(49152, 65536)
 
 
 def knock(pair: Pair, data: bytes = b"") -> Any:

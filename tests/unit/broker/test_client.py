@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client: calls, events, posts, and what it does when the broker is gone, slow or odd."""
 
-import contextlib
-import errno
 import os
-import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,51 +16,25 @@ from shmnd.broker import client as client_module
 from shmnd.broker import session as session_module
 from shmnd.broker.client import BrokerClient
 from shmnd.broker.place import Place, place_of
-from shmnd.broker.protocol import Datagram, decode, encode, name_of, receive, send
+from shmnd.broker.protocol import Datagram, name_of, receive
 from shmnd.broker.service.server import Server
 from shmnd.status import NdError, Status
+from unit.broker.client_kit import (
+    ADAPTER,
+    KEY,
+    LISTENER,
+    Make,
+    Owner,
+    Puppet,
+    greeted,
+    listening,
+    puppet,
+    readable,
+)
 from unit.broker.wire import PATIENCE, Wire, serving
-
-KEY = "ab" * 16
-ADAPTER = name_of(KEY)
-LISTENER = {"adapter": ADAPTER, "object": 1, "kind": "listener", "host": "127.0.0.1", "port": 5000}
-
-
-Make = Callable[..., BrokerClient]
-
-
-@pytest.fixture
-def make(place: Place) -> Iterator[Make]:
-    """Make clients of this place, and close them at the end."""
-    made: list[BrokerClient] = []
-
-    def make(**more: Any) -> BrokerClient:
-        more = {"key": os.urandom(16).hex(), **more}
-        base = str(place.directory.parent)
-        client = BrokerClient("test", base=base, **more)
-        made.append(client)
-        return client
-
-    yield make
-    for client in made:
-        client.close()
-        client.close()
-
-
-def readable(client: BrokerClient, seconds: float = 0.0) -> bool:
-    return bool(select.select([client.fileno()], [], [], seconds)[0])
-
-
-def listening(client: BrokerClient) -> None:
-    client.call("adapter", key=KEY)
-    client.call("bind", **LISTENER)
-    client.call("listen", object=1, backlog=0)
-    client.call("request", object=1, connector=1)
 
 
 # --- calls ---
-
-
 def test_a_call_gives_the_reply(make: Make, broker: Server) -> None:
     client = make()
     assert client.alive
@@ -133,8 +104,6 @@ def test_a_call_within_a_call(make: Make, broker: Server, monkeypatch: pytest.Mo
 
 
 # --- events ---
-
-
 def test_events_come_in_order_with_their_descriptors(
     make: Make, place: Place, broker: Server
 ) -> None:
@@ -211,20 +180,6 @@ def test_events_nobody_took_are_closed_with_the_client(
         client.call("sync")
         client.close()  # the check after each test finds what stays open
         assert client.events() == []
-
-
-# --- another broker ---
-
-
-class Owner:
-    """Tells a new broker what a process holds."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def __call__(self, client: BrokerClient) -> None:
-        self.told.append(client.broker)
-        listening(client)
 
 
 def test_a_call_finds_the_next_broker_and_tells_it_first(make: Make, place: Place) -> None:
@@ -321,255 +276,7 @@ def test_what_the_last_broker_said_is_not_lost(make: Make, place: Place) -> None
         os.close(fd)
 
 
-# --- odd brokers ---
-
-
-class Puppet:
-    """A broker that does what the test says."""
-
-    def __init__(self, place: Place) -> None:
-        lock = place.try_lock()
-        assert lock is not None
-        self.lock = lock
-        self.place = place
-        self.listener = place.listen()
-        self.socks: list[socket.socket] = []
-
-    def accept(self) -> None:
-        assert select.select([self.listener], [], [], PATIENCE)[0], "nobody comes"
-        self.socks.append(self.listener.accept()[0])
-
-    def read(self) -> dict[str, Any]:
-        assert select.select([self.socks[-1]], [], [], PATIENCE)[0], "nobody talks"
-        return decode(receive(self.socks[-1]).data)
-
-    def say(self, **message: Any) -> None:
-        send(self.socks[-1], encode(message))
-
-    def greet(self, **more: Any) -> dict[str, Any]:
-        self.accept()
-        hello = self.read()
-        reply = {"re": hello["id"], "status": 0, "message": "", "broker": "puppet", **more}
-        self.say(**reply)
-        return hello
-
-    def hang_up(self) -> None:
-        self.socks.pop().close()
-
-    def give_way(self) -> int:
-        """Be no broker any more; give the lock, or whoever misses the broker starts another."""
-        self.place.socket.unlink()
-        self.listener.close()
-        for sock in self.socks:
-            sock.close()
-        lock, self.lock = self.lock, -1
-        return lock
-
-    def leave(self) -> None:
-        if self.lock >= 0:
-            os.close(self.give_way())
-
-
-@contextlib.contextmanager
-def puppet(place: Place) -> Iterator[Puppet]:
-    made = Puppet(place)
-    try:
-        yield made
-    finally:
-        made.leave()
-
-
-@contextlib.contextmanager
-def greeted(place: Place, make: Make, **more: Any) -> Iterator[tuple[Puppet, BrokerClient]]:
-    """Return a puppet and a client that it has greeted."""
-    with puppet(place) as broker, ThreadPoolExecutor(1) as pool:
-        making = pool.submit(make, **more)
-        broker.greet()
-        yield broker, making.result(PATIENCE)
-
-
-def test_hello_says_who_comes(make: Make, place: Place) -> None:
-    with puppet(place) as broker, ThreadPoolExecutor(1) as pool:
-        making = pool.submit(make, key="c" * 32)
-        hello = broker.greet()
-        assert (hello["key"], hello["pid"], hello["holds"]) == ("c" * 32, os.getpid(), False)
-        making.result(PATIENCE)
-
-
-def test_a_broker_that_was_about_to_leave_is_tried_again(make: Make, place: Place) -> None:
-    with puppet(place) as broker, ThreadPoolExecutor(1) as pool:
-        making = pool.submit(make)
-        for _ in range(3):
-            broker.accept()
-            broker.hang_up()
-        broker.greet()
-        assert making.result(PATIENCE).alive
-
-
-def test_who_is_turned_away_hears_why(make: Make, place: Place) -> None:
-    with puppet(place) as broker, ThreadPoolExecutor(1) as pool:
-        making = pool.submit(make)
-        broker.accept()
-        broker.say(re=0, status=int(Status.INSUFFICIENT_RESOURCES), message="4096 are here")
-        broker.hang_up()
-        with pytest.raises(MemoryError, match="4096 are here"):
-            making.result(PATIENCE)
-
-
-@pytest.mark.parametrize("unread", [False, True])
-def test_what_was_said_before_a_loss_is_heard(make: Make, place: Place, unread: bool) -> None:
-    with greeted(place, make) as (broker, client):
-        broker.say(ev="gone", process="0" * 32)
-        if unread:
-            client.post("close", object=1)
-        broker.hang_up()
-        assert [event["ev"] for event, _ in client.events()] == ["gone"]
-        client.events()
-        assert not client.alive
-
-
-def test_another_version_is_told(make: Make, place: Place) -> None:
-    with puppet(place) as broker, ThreadPoolExecutor(1) as pool:
-        making = pool.submit(make)
-        broker.greet(status=int(Status.NOT_SUPPORTED), message="version 2, not 1")
-        with pytest.raises(NotImplementedError, match="version 2, not 1"):
-            making.result(PATIENCE)
-
-
-def test_a_broker_of_another_user_is_refused(
-    make: Make, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with puppet(place):
-        monkeypatch.setattr(client_module.os, "geteuid", lambda: 12345)
-        monkeypatch.setattr(client_module, "place_of", lambda *_: place)
-        with pytest.raises(PermissionError, match="runs as uid"):
-            make()
-
-
-def test_a_broker_that_does_not_answer_is_a_timeout_that_names_it(make: Make, place: Place) -> None:
-    with greeted(place, make) as (_, client):
-        client._timeout = 0.05
-        with pytest.raises(TimeoutError, match=r"sock \(pid \d+\) did not answer") as caught:
-            client.call("sync", caller="Listener.bind")
-        assert "Listener.bind" in str(caught.value)
-        assert not client.alive, "whether it was done is unknown, so the session is over"
-
-
-def test_after_a_timeout_the_next_call_starts_afresh(make: Make, place: Place) -> None:
-    owner = Owner()
-    with greeted(place, make, on_reconnect=owner) as (broker, client):
-        client._timeout = 0.05
-        with pytest.raises(TimeoutError):
-            client.call("sync")
-        client._timeout = PATIENCE
-        broker.leave()
-        with serving(place):
-            assert client.call("status")["listeners"] == 1
-
-
-def test_an_interrupted_call_starts_afresh(
-    make: Make, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with serving(place):
-        client = make(on_reconnect=Owner())
-        listening(client)
-
-        def interrupt(*_: Any) -> None:
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(client, "_drain", interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                client.call("sync")
-        assert not client.alive
-        assert client.call("status")["listeners"] == 1
-
-
-def test_nonsense_ends_the_session(make: Make, place: Place) -> None:
-    with greeted(place, make) as (broker, client):
-        broker.socks[-1].send(b"nonsense")
-        assert readable(client, PATIENCE)
-        assert client.events() == []
-        assert not client.alive
-
-
-def test_replies_for_nobody_are_left_out(make: Make, place: Place) -> None:
-    with greeted(place, make) as (broker, client), ThreadPoolExecutor(1) as pool:
-        broker.say(re=12345, status=0, message="")
-        calling = pool.submit(client.call, "sync")
-        ident = broker.read()["id"]
-        broker.say(re=ident - 1, status=0, message="late")
-        broker.say(re=ident, status=0, message="", mine=True)
-        assert calling.result(PATIENCE)["mine"] is True
-
-
-def test_posts_wait_for_a_broker_that_does_not_read(make: Make, place: Place) -> None:
-    with greeted(place, make) as (broker, client), ThreadPoolExecutor(1) as pool:
-        count = 3000
-        for number in range(1, count + 1):
-            client.post("close", object=number)
-        assert client._posts, "the socket takes more than expected"
-        assert client.alive
-        assert [broker.read()["object"] for _ in range(5)] == [1, 2, 3, 4, 5]
-        calling = pool.submit(client.call, "sync")
-        read = [broker.read() for _ in range(count - 5)]
-        assert [message["object"] for message in read] == list(range(6, count + 1))
-        last = broker.read()
-        assert last["op"] == "sync"
-        broker.say(re=last["id"], status=0, message="")
-        calling.result(PATIENCE)
-
-
-def test_waiting_posts_wake_their_owner_when_there_is_room(make: Make, place: Place) -> None:
-    with greeted(place, make) as (broker, client):
-        sent = 0
-        while not client._posts:
-            client.post("close", object=1)
-            sent += 1
-        client.events()
-        assert not readable(client)
-        for _ in range(sent - 1):
-            broker.read()
-        assert readable(client, PATIENCE)
-        client.events()
-        assert not client._posts
-        assert not readable(client)
-
-
-def test_posts_are_not_kept_without_end(
-    make: Make, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_module, "_POSTS_MAX", 100)
-    with greeted(place, make) as (_, client):
-        for number in range(1, 5001):
-            client.post("close", object=number)
-        assert not client.alive
-        assert not client._posts
-
-
-def test_a_post_carries_no_descriptors(make: Make, broker: Server) -> None:
-    with pytest.raises(ValueError, match="descriptors"):
-        make().post("close", [0], object=1)
-
-
-def test_a_kernel_without_room_is_told(
-    make: Make, broker: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = make()
-
-    def fail(*_: Any) -> None:
-        raise OSError(errno.ETOOMANYREFS, "Too many references")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(session_module, "send", fail)
-        with pytest.raises(MemoryError, match="Too many references"):
-            client.call("sync")
-    client.call("sync")
-
-
 # --- ends ---
-
-
 def test_a_closed_client_refuses(make: Make, broker: Server) -> None:
     client = make()
     client.close()

@@ -48,19 +48,7 @@ LONG_FILES: Final = {
     "tests/topics/test_topics.py": (670, "to be cut"),
     "tests/native/messages/test_invalidate.c": (700, "one program, whose table runs all checks"),
     "tests/native/world.h": (720, "the model of two processes that all native tests share"),
-    "tests/nd1/test_connector.py": (750, "to be cut"),
-    "tests/nd1/test_endpoint.py": (1000, "to be cut"),
-    "tests/processes/test_messages.py": (690, "to be cut"),
-    "tests/processes/test_ways_of_python.py": (700, "to be cut"),
-    "tests/spi/adapter/test_adapter.py": (790, "to be cut"),
-    "tests/spi/connections/test_connector.py": (950, "to be cut"),
-    "tests/spi/queues/test_queue_pair.py": (1700, "to be cut"),
     "tests/spi/scenarios.py": (680, "to be cut"),
-    "tests/unit/broker/test_client.py": (690, "to be cut"),
-    "tests/unit/broker/test_rendezvous.py": (800, "to be cut"),
-    "tests/unit/handshake/test_connector_states.py": (1300, "to be cut"),
-    "tests/unit/interface/test_overlapped.py": (800, "to be cut"),
-    "tests/unit/runtime/test_progress.py": (880, "to be cut"),
 }
 
 

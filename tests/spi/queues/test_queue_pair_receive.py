@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""IND2QueuePair: Receive and Flush."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shmnd import RequestType, Status
+from spi.harness import (
+    FILL,
+    WAIT,
+    Buffer,
+    contexts,
+    final,
+    nd_error,
+    statuses,
+)
+from spi.pair import Pair
+from spi.queues.queue_pair_kit import MakePair, each_local_fault, ended, too_long, too_many
+
+
+# Receive
+def test_receive_success_before_the_connection_and_kept_through_a_refused_attempt(
+    pair: Pair,
+) -> None:
+    sink = pair.active.memory(5)
+    pair.active.qp.receive(sink.sge(), "early")
+    pair.listen()
+    connecting = pair.request()
+    pair.offered()
+    pair.passive.connector.reject()
+    assert final(connecting) == Status.CONNECTION_REFUSED
+    assert pair.active.leftover() == []
+    connector = pair.passive.new_connector()
+    connecting = pair.request()
+    pair.passive.listener.get_connection_request(connector).result(timeout=WAIT)
+    accepting = connector.accept(pair.passive.qp)
+    connecting.result(timeout=WAIT)
+    pair.active.connector.complete_connect().result(timeout=WAIT)
+    accepting.result(timeout=WAIT)
+    source = pair.passive.memory(5)
+    source.put(b"early")
+    pair.passive.qp.send(source.sge())
+    assert statuses(pair.reap(pair.passive)) == [Status.SUCCESS]
+    assert contexts(pair.reap(pair.active)) == ["early"]
+    assert sink.get() == b"early"
+
+
+@pytest.mark.parametrize("state", ["A0", "A1", "A2", "A3", "A4"])
+def test_receive_success_in_every_state_before_the_end(pair: Pair, state: str) -> None:
+    pair.to(state)
+    pair.active.qp.receive(None, state)
+    assert pair.active.leftover() == []
+    pair.active.qp.flush()
+    assert contexts(pair.active.reap()) == [state]
+
+
+def test_receive_success_of_a_message_shorter_than_its_room(connected: Pair) -> None:
+    source, sink = connected.active.memory(10), connected.passive.memory(100)
+    source.put(b"0123456789")
+    connected.passive.qp.receive(sink.sge())
+    connected.active.qp.send(source.sge())
+    assert connected.reap(connected.passive)[0].bytes_transferred == 10
+    assert sink.get() == b"0123456789" + bytes([FILL]) * 90
+
+
+def test_receive_connection_invalid_when_locally_disconnected(pair: Pair) -> None:
+    pair.to("A6")
+    with nd_error(Status.CONNECTION_INVALID, match="receive"):
+        pair.active.qp.receive(None)
+
+
+def test_receive_buffer_overflow_when_longer_than_max_transfer_length(pair: Pair) -> None:
+    end = pair.active
+    with nd_error(Status.BUFFER_OVERFLOW, match=str(end.info.max_transfer_length)):
+        end.qp.receive(too_long(end, end.memory(1)))
+
+
+def test_receive_no_more_entries_when_depth_is_outstanding(make_pair: MakePair) -> None:
+    pair = make_pair(depth=8)
+    end = pair.active
+    fitted = 0
+    with nd_error(Status.NO_MORE_ENTRIES) as caught:
+        for fitted in range(1 << 17):
+            end.qp.receive(None, fitted)
+    assert fitted >= 8
+    assert isinstance(caught.value, BlockingIOError)
+    end.qp.flush()
+    assert contexts(end.reap(fitted)) == list(range(fitted))
+
+
+def test_receive_no_more_entries_when_flushes_filled_the_completion_queue(
+    make_pair: MakePair,
+) -> None:
+    """What nobody takes stays: a program that continues and on is stopped, and loses nothing."""
+    end = make_pair(depth=8, cq_depth=2).active
+    posted = 0
+    with nd_error(Status.NO_MORE_ENTRIES, match="completion queue of depth 2 is full"):
+        for posted in range(1 << 17):
+            end.qp.receive(None, posted)
+            if posted % 8 == 7:
+                end.qp.flush()
+    end.qp.flush()
+    assert contexts(end.reap(posted)) == list(range(posted))
+    end.qp.receive(None)
+    end.qp.receive(None, "room again")
+
+
+def test_receive_success_again_when_messages_used_them_up_though_nobody_polled(
+    make_pair: MakePair,
+) -> None:
+    pair = make_pair(passive={"depth": 4}).connect()
+    for number in range(0, 32, 4):
+        for posted in range(number, number + 4):
+            pair.passive.qp.receive(None, posted)
+        with nd_error(Status.NO_MORE_ENTRIES):
+            pair.passive.qp.receive(None)
+        for _ in range(4):
+            pair.active.qp.send(None)
+        assert statuses(pair.active.reap(4)) == [Status.SUCCESS] * 4
+    assert contexts(pair.passive.reap(32)) == list(range(32))
+
+
+def test_receive_data_overrun_when_more_sge_than_granted(pair: Pair) -> None:
+    end = pair.active
+    with nd_error(Status.DATA_OVERRUN, match=str(end.info.max_receive_sge + 1)):
+        end.qp.receive(too_many(end.memory(4), end.info.max_receive_sge))
+
+
+def test_receive_invalid_device_request_when_the_queue_pair_has_a_shared_queue(
+    make_pair: MakePair,
+) -> None:
+    pair = make_pair(srq=True)
+    with nd_error(Status.INVALID_DEVICE_REQUEST, match="receive"):
+        pair.active.qp.receive(None)
+
+
+def test_receive_completes_success_in_issue_order_with_exact_lengths(connected: Pair) -> None:
+    lengths = [0, 1, 63, 64, 65, 4096, 100_000, 3, 0]
+    source, sink = connected.active.memory(100_000), connected.passive.memory(100_000)
+    for number in range(len(lengths)):
+        connected.passive.qp.receive(sink.sge(), number)
+    for length in lengths:
+        connected.active.qp.send(source.sge(0, length))
+    received = connected.reap(connected.passive, len(lengths))
+    assert contexts(received) == list(range(len(lengths)))
+    assert [c.bytes_transferred for c in received] == lengths
+    connected.reap(connected.active, len(lengths))
+
+
+def test_receive_completes_buffer_overflow_when_the_message_is_larger(connected: Pair) -> None:
+    source, sink = connected.active.memory(1024), connected.passive.memory(1023)
+    connected.passive.qp.receive(sink.sge(), "small")
+    connected.passive.qp.receive(None, "behind")
+    connected.active.qp.send(source.sge())
+    received = connected.reap(connected.passive, 2)
+    assert statuses(received) == [Status.BUFFER_OVERFLOW, Status.CANCELED]
+    assert contexts(received) == ["small", "behind"]
+    assert [c.bytes_transferred for c in received] == [0, 0]
+    assert statuses(connected.reap(connected.active)) == [Status.REMOTE_ERROR]
+    ended(connected, connected.passive, connected.active)
+
+
+@each_local_fault
+def test_receive_completes_access_violation_when_an_sge_is_bad(
+    connected: Pair, fault: Callable[[Buffer], Any]
+) -> None:
+    sink = connected.passive.memory(16)
+    connected.passive.qp.receive(fault(sink), "bad")
+    connected.passive.qp.receive(None, "behind")
+    connected.active.qp.send(connected.active.memory(4).sge())
+    received = connected.reap(connected.passive, 2)
+    assert statuses(received) == [Status.ACCESS_VIOLATION, Status.CANCELED]
+    assert contexts(received) == ["bad", "behind"]
+    assert sink.get() == bytes([FILL]) * 16
+    assert statuses(connected.reap(connected.active)) == [Status.REMOTE_ERROR]
+
+
+@pytest.mark.parametrize("size", [4, 4000, 100_000])
+def test_receive_completes_access_violation_when_local_write_is_not_allowed(
+    connected: Pair, size: int
+) -> None:
+    sink = connected.passive.memory(size, 0)
+    connected.passive.qp.receive(sink.sge())
+    connected.active.qp.send(connected.active.memory(size).sge())
+    assert statuses(connected.reap(connected.passive)) == [Status.ACCESS_VIOLATION]
+    assert statuses(connected.reap(connected.active)) == [Status.REMOTE_ERROR]
+    assert sink.get() == bytes([FILL]) * size
+
+
+@pytest.mark.parametrize("size", [4, 100_000])
+def test_receive_completes_access_violation_when_its_region_is_deregistered(
+    connected: Pair, size: int
+) -> None:
+    sink = connected.passive.memory(size)
+    connected.passive.qp.receive(sink.sge())
+    sink.mr.deregister().result(timeout=WAIT)
+    connected.active.qp.send(connected.active.memory(size).sge())
+    assert statuses(connected.reap(connected.passive)) == [Status.ACCESS_VIOLATION]
+    (sent,) = connected.reap(connected.active)
+    # A small message is delivered when it met a Receive with room, whose owner then pulls the
+    # memory away: the connection ends, but the sender has had its completion.
+    assert sent.status in ((Status.REMOTE_ERROR, Status.SUCCESS)[: 1 if size > 1000 else 2])
+    assert sink.get() == bytes([FILL]) * size
+
+
+def test_receive_completes_canceled_when_flushed_before_any_connection(pair: Pair) -> None:
+    for number in range(3):
+        pair.active.qp.receive(None, number)
+    pair.active.qp.flush()
+    canceled = pair.active.reap(3)
+    assert statuses(canceled) == [Status.CANCELED] * 3
+    assert contexts(canceled) == [0, 1, 2]
+    assert {c.request_type for c in canceled} == {RequestType.RECEIVE}
+
+
+def test_receive_completes_canceled_on_both_sides_at_a_disconnect(connected: Pair) -> None:
+    for end in (connected.active, connected.passive):
+        end.qp.receive(None, "first")
+        end.qp.receive(None, "second")
+    connected.hang_up(connected.active)
+    for end in (connected.active, connected.passive):
+        canceled = end.reap(2)
+        assert statuses(canceled) == [Status.CANCELED] * 2
+        assert contexts(canceled) == ["first", "second"]
+
+
+# Flush
+def test_flush_success_takes_what_has_arrived_first(connected: Pair) -> None:
+    source, sink = connected.active.memory(7), connected.passive.memory(7)
+    source.put(b"arrived")
+    connected.passive.qp.receive(sink.sge(), "arrived")
+    connected.passive.qp.receive(None, "idle")
+    connected.active.qp.send(source.sge())
+    assert statuses(connected.active.reap()) == [Status.SUCCESS]
+    connected.passive.qp.flush()
+    flushed = connected.passive.reap(2)
+    assert contexts(flushed) == ["arrived", "idle"]
+    assert statuses(flushed) == [Status.SUCCESS, Status.CANCELED]
+    assert sink.get() == b"arrived"
+
+
+def test_flush_success_cancels_both_queues_and_leaves_the_connection(patient: Pair) -> None:
+    end = patient.active
+    end.qp.receive(None, "receive")
+    end.qp.send(None, "send")
+    end.qp.flush()
+    completions = end.reap(2)
+    assert statuses(completions) == [Status.CANCELED] * 2
+    assert sorted(contexts(completions)) == ["receive", "send"]
+    patient.exchange()
+
+
+def test_flush_success_leaves_other_queue_pairs_alone(pair: Pair) -> None:
+    other = pair.active.new_qp(context="other")
+    other.receive(None, "stays")
+    pair.active.qp.receive(None, "goes")
+    pair.active.qp.flush()
+    assert contexts(pair.active.reap()) == ["goes"]
+    assert pair.active.leftover() == []
+    other.flush()
+    assert contexts(pair.active.reap()) == ["stays"]
+
+
+def test_flush_success_with_nothing_posted(pair: Pair) -> None:
+    pair.active.qp.flush()
+    assert pair.active.leftover() == []
+    pair.connect()
+    pair.active.qp.flush()
+    assert pair.active.leftover() == []
+    pair.exchange()
+
+
+def test_flush_success_keeps_a_message_for_the_next_receive(patient: Pair) -> None:
+    sink = patient.passive.memory(8)
+    for _ in range(20):
+        patient.passive.qp.receive(sink.sge(), "flushed")
+        patient.passive.qp.flush()
+        assert statuses(patient.passive.reap()) == [Status.CANCELED]
+        patient.active.qp.send(patient.active.memory(8).sge(), "sent")
+        patient.passive.qp.receive(sink.sge(), "kept")
+        assert contexts(patient.reap(patient.passive)) == ["kept"]
+        assert statuses(patient.reap(patient.active)) == [Status.SUCCESS]
+
+
+def test_flush_success_into_a_queue_nobody_polls(make_pair: MakePair) -> None:
+    pair = make_pair(cq_depth=2)
+    for number in range(64):
+        pair.active.qp.receive(None, number)
+    pair.active.qp.flush()
+    assert contexts(pair.active.reap(64)) == list(range(64))

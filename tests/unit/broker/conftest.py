@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures that several files of this folder use."""
+
+from unit.broker.client_kit import make as make
