@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the tests of messagess."""
+"""Peers in other processes that the tests of messages share."""
 
 import multiprocessing
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the tests of ways of pythons."""
+"""Helpers that the tests of ways to run Python share."""
 
 import os
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the tests of endpoints."""
+"""Requests and rights that the tests of endpoints share."""
 
 from collections.abc import Callable
 from typing import Any

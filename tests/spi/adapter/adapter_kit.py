@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the tests of adapters."""
+"""Checks that the tests of what an adapter creates share."""
 
 from collections.abc import Callable
 from typing import Any

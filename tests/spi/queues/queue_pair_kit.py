@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the tests of queue pairs."""
+"""Requests, faults and checks that the tests of queue pairs share."""
 
 import functools
 from collections.abc import Callable

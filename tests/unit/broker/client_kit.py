@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the tests of clients."""
+"""Brokers made of a socket, and clients, that the tests of clients share."""
 
 import contextlib
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the tests of connector statess."""
+"""Statuses and steps that the tests of connector states share."""
 
 import gc
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the tests of overlappeds."""
+"""Objects with overlapped operations that the tests of them share."""
 
 from collections.abc import Iterator
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the tests of progresss."""
+"""A server in another process, and a client, that the tests of progress share."""
 
 import os
 import subprocess

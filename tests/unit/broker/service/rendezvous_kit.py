@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the tests of rendezvouss."""
+"""The broker without sockets that the tests of its requests share."""
 
 import pytest
 
