@@ -17,7 +17,7 @@ from pathlib import Path
 
 if not __package__:
     # Run as a file by an interpreter in isolated mode, which does not know where shmnd lies. Last
-    # in the path, so that nothing beside the package hides a module of the standard library.
+    # in the path, so that nothing next to the package hides a module of the standard library.
     sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from shmnd.broker.access import Access
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
             _daemon(place, lock, options) if options.daemon else _foreground(place, lock, options)
         )
     except (NdError, OSError) as exc:
-        said = str(exc).removeprefix("open_adapter: ")  # nobody has called it here
+        said = str(exc).removeprefix("open_adapter: ")  # the command was not called that
         print(exc if options.daemon else f"shmnd broker: {said}", file=sys.stderr)
         return 1
 
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m shmnd.broker",
-        description="Run a broker, or look after one.",
+        description="Run a broker, or report on one.",
         epilog="example:\n  python -m shmnd.broker run --namespace lab\n\n"
         "exit codes:\n  0  done (--daemon: a broker serves)\n"
         "  1  run: another one serves, or it cannot be served; status: none runs; stop: it does\n"
@@ -75,7 +75,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         help="run (default): serve in the foreground, and log to stderr",
     )
     parser.add_argument("--namespace", help="which one (default: SHMND_NAMESPACE, or 'default')")
-    parser.add_argument("--group", help="serve this group too (default: SHMND_GROUP, or nobody)")
+    parser.add_argument("--group", help="serve this group too (default: SHMND_GROUP, or none)")
     parser.add_argument(
         "--idle",
         type=float,
@@ -83,7 +83,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         help="leave after so long without clients (default: never; of a daemon: 10)",
     )
     parser.add_argument(
-        "--daemon", action="store_true", help="serve from a process beside, and end when it does"
+        "--daemon", action="store_true", help="serve from a child process, and end when it does"
     )
     parser.add_argument(
         "--replace",
@@ -102,7 +102,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _look_after(place: Place, verb: str) -> int:
-    """Tell of the broker that is there, or end it."""
+    """Report on the running broker, or end it."""
     if verb == "stop":
         gone, told = stop(place)
         print(told, file=sys.stdout if gone else sys.stderr)
@@ -142,7 +142,7 @@ def _replace(place: Place) -> int | None:
         with visit(place) as observer:
             if observer is not None:
                 # Its clients learn of the end at the same moment, and one of them wants the lock
-                # too: whoever asks for it only when the process is gone is always the second.
+                # too: one that asks for it only after the process is gone is always second.
                 taken: list[int] = []
                 observer.end(functools.partial(_take, place, taken))
                 if taken:
@@ -177,7 +177,7 @@ def _daemon(place: Place, lock: int, options: argparse.Namespace) -> int:
     if os.fork():
         os.close(tell)
         sys.stderr.flush()
-        os._exit(0 if os.read(ready, 1) else 1)  # at once: somebody waits
+        os._exit(0 if os.read(ready, 1) else 1)  # at once: the starter waits
     os.close(ready)
     return _serve(place, lock, options, tell)
 

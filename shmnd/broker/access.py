@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may come in: this user alone, or with a group its members too, and nobody else.
+"""Access to a broker: for this user alone or, with a group, for its members too.
 
 Three gates stand one behind the other. The directory lets only them reach the socket; the socket
 has its own mode; and each end of a connection asks the kernel who is at the other.
@@ -60,7 +60,7 @@ def caller_at(sock: socket.socket) -> Caller:
     try:
         more.frombytes(sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES))
     except (OSError, ValueError):
-        pass  # a kernel that does not tell, or somebody in very many groups: the main one counts
+        pass  # not reported by the kernel, or too many groups: the main one counts
     return Caller(pid, uid, frozenset([gid, *more]))
 
 
@@ -121,7 +121,7 @@ class Access:
         return f"{mine} only" if self.gid is None else f"{mine} and group {self.gid} only"
 
     def admits(self, caller: Caller) -> bool:
-        """Return whether somebody may come in, or may be the one who serves."""
+        """Return whether a caller may connect, or may run the broker."""
         return caller.uid == os.geteuid() or (self.gid is not None and self.gid in caller.gids)
 
     def make(self, directory: Path) -> None:
@@ -140,7 +140,7 @@ class Access:
         except OSError as exc:
             with contextlib.suppress(OSError):
                 coming.rmdir()
-            if not os.path.lexists(directory):  # else somebody was quicker
+            if not os.path.lexists(directory):  # else another process was faster
                 raise unusable(directory, f"cannot be made: {exc.strerror}", exc) from exc
 
     def _give(self, path: Path, mine: int, shared: int) -> None:
@@ -149,7 +149,7 @@ class Access:
         path.chmod(mine if self.gid is None else shared)
 
     def give_socket(self, path: Path) -> None:
-        """Let those in connect to a socket, and nobody else."""
+        """Let only the permitted users connect to a socket."""
         self._give(path, 0o600, 0o660)
 
     def open_lock(self, path: Path) -> int:
@@ -167,19 +167,19 @@ class Access:
             raise unusable(path, f"cannot be opened: {exc.strerror}", exc) from exc
 
     def _make_lock(self, path: Path) -> None:
-        """Make the lock file under another name first: nobody finds it before its mode is right."""
+        """Make the lock file under another name first, so that it never has a wrong mode."""
         coming = _coming(path)
         os.close(os.open(coming, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         try:
             step("lock-made")
             self._give(coming, 0o600, 0o660)
-            with contextlib.suppress(FileExistsError):  # somebody was quicker
+            with contextlib.suppress(FileExistsError):  # another process was faster
                 path.hardlink_to(coming)
         finally:
             coming.unlink()
 
     def require(self, directory: Path) -> None:
-        """Nobody but those who may come in can reach what lies in it."""
+        """Require a directory that only the permitted users can enter."""
         if self.gid is None:
             _require_private(directory)
             return
@@ -192,7 +192,7 @@ class Access:
             )
 
     def require_sheltered(self, directory: Path) -> None:
-        """Nobody else may put another directory in the place of one that we make inside."""
+        """Require parents in which no other user can replace a directory that we make."""
         directory = directory.resolve()
         found = _lstat(directory)
         if self.gid is not None and found.st_gid == self.gid and not found.st_mode & stat.S_IWOTH:
@@ -211,7 +211,7 @@ class Access:
 
 
 def _coming(path: Path) -> Path:
-    """Return another name beside a path, for what is to be there when it is ready."""
+    """Return a temporary name next to a path, for a file that is renamed when it is complete."""
     return path.with_name(f".{path.name}-{os.urandom(4).hex()}")
 
 
@@ -233,7 +233,7 @@ def _lstat(directory: Path) -> os.stat_result:
     try:
         found = directory.lstat()
     except OSError as exc:
-        raise unusable(directory, f"cannot be looked at: {exc.strerror}", exc) from exc
+        raise unusable(directory, f"cannot be inspected: {exc.strerror}", exc) from exc
     if not stat.S_ISDIR(found.st_mode):
         raise _refused(directory, "is not a directory")
     return found

@@ -37,9 +37,9 @@ _ATTEMPTS: Final = 5
 class BrokerClient(Session):
     """A process's session with the broker of a namespace, renewed as often as needed.
 
-    `key` are 32 hexadecimal digits that nobody else learns; the name of this process is made of
+    `key` are 32 hexadecimal digits that no other process knows; the name of this process is made of
     them (`protocol.name_of`), whatever broker is there. `on_reconnect` is called with this client,
-    in the thread that met the loss, whenever a new broker must be told what the process holds; it
+    in the thread that met the loss, whenever a new broker needs the state of the process; it
     uses `call` as usual. NdError says why no broker could be reached.
     """
 
@@ -116,7 +116,7 @@ class BrokerClient(Session):
         """Say something that needs no reply: never waits, and never raises for the broker.
 
         It is sent before anything that is called later. With no broker there, nothing is lost
-        by dropping it: the next one is told what is held then.
+        by dropping it: the state is replayed to the next one.
         """
         if fds:
             raise ValueError("a post carries no descriptors; they might be closed before it goes")
@@ -158,7 +158,7 @@ class BrokerClient(Session):
         return True
 
     def reconnect(self) -> None:
-        """Find or start another broker, if this one is gone, and tell it what is held."""
+        """Find or start another broker, if this one is gone, and replay the state to it."""
         with self._exclusive("broker reconnect", time.monotonic() + START_SECONDS):
             self._ready()
 
@@ -177,7 +177,7 @@ class BrokerClient(Session):
     @contextlib.contextmanager
     def _exclusive(self, who: str, deadline: float) -> Iterator[None]:
         """Hold the lock; afterwards see to what others left for its holder."""
-        self._require_own()  # in a forked child nobody may be left to release it
+        self._require_own()  # in a forked child no thread may be left to release it
         if not self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise self._no_answer(who)
         try:
@@ -200,7 +200,7 @@ class BrokerClient(Session):
                 return
             self._require_own()
             if self._replaying:
-                raise Lost  # whoever replays tries again from the beginning
+                raise Lost  # the replay starts again from the beginning
             try:
                 self._connect(holds=True)
                 self._replay()

@@ -3,8 +3,8 @@
 
 Shared memory goes with the last process that has it, since it has no name. What can stay is small:
 the place of a namespace whose broker was killed, with its lock file and socket, and, of releases
-that gave segments names for an instant, a name in /dev/shm. Whether its owner lives is told by a
-lock and by nothing else: the kernel drops a lock with the process that holds it, whatever became
+that gave segments names for an instant, a name in /dev/shm. Evidence that its owner lives is only a
+lock: the kernel drops a lock with the process that holds it, whatever became
 of its process id. A process that was killed while it made the place itself leaves an empty
 directory or file with a name of its own, which holds no other process up.
 """
@@ -38,18 +38,18 @@ _OLD_ENOUGH: Final = 10.0
 
 @dataclass(frozen=True)
 class Leftover:
-    """Something that lies where this library's things lie."""
+    """A file where this library keeps its files."""
 
     path: Path
     kind: str
-    """`socket`, `segment`, `name`, or `namespace`, which nobody uses."""
+    """`socket`, `segment`, `name`, or `namespace`, which is unused."""
     stale: bool
     """Its owner is proven dead; else it is in use, or too young to tell."""
     nbytes: int = 0
 
 
 def find_leftovers(base: str | None = None) -> list[Leftover]:
-    """Look at all namespaces of this user, and at /dev/shm. Changes nothing."""
+    """Inspect all namespaces of this user, and /dev/shm. Change nothing."""
     places = list(_places(base))
     records = [each for place in places for each in _records(place)]
     looked = [each for place in places for each in _look_at(place)]
@@ -158,7 +158,7 @@ def _names() -> Iterator[Leftover]:
 
 
 def _hold_name(path: Path) -> int | None:
-    """Lock a file that nobody holds and that is of no age at which somebody may be about to."""
+    """Lock a file that no process holds and that is too old for one to be about to hold it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

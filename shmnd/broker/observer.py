@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A observer's look at a broker: it starts none, declares nothing, and holds nothing."""
+"""A read-only connection to a broker: it starts none, declares nothing, and holds nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["LIMIT", "Observer", "facts", "stop", "visit"]
 LIMIT: Final = 5.0
 """Seconds for an answer, and for an end."""
 _LOOK: Final = 0.0002
-"""Seconds between two looks at what ends a wait."""
+"""Seconds between two checks of the condition that ends a wait."""
 
 
 class Observer:
@@ -94,7 +94,7 @@ class Observer:
                 return decode(datagram.data), datagram.fds
 
     def end(self, enough: Callable[[], bool] = lambda: False) -> bool:
-        """End the broker, also one that is stopped; False when it goes on nevertheless.
+        """End the broker, also one that is stopped; False when it continues nevertheless.
 
         `enough` is asked all the while, and ends the wait too.
         """
@@ -120,7 +120,7 @@ class Observer:
 
 @contextlib.contextmanager
 def visit(place: Place, limit: float | None = None) -> Iterator[Observer | None]:
-    """Connect to the broker of a place; None when there is none, or it takes nobody now.
+    """Connect to the broker of a place; None when there is none, or it accepts no client now.
 
     It has `limit` seconds for each answer.
     """
@@ -139,7 +139,7 @@ def facts(place: Place, observer: Observer | None) -> dict[str, Any]:
 
 
 def stop(place: Place) -> tuple[bool, str]:
-    """End the broker of a place; tell whether none is left, and what was done."""
+    """End the broker of a place; return whether none is left, and a message."""
     name = place.directory.name
     with visit(place) as observer:
         if observer is None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a broker lives: a private directory with its lock and its socket.
 
-The lock decides who is the broker: it is held for the whole life of one, and by nobody else. A
+The lock decides who is the broker: it is held for the whole life of one, and by no other process. A
 process id proves nothing. The socket is removed and made only by the holder of the lock, so a stale
 one is always replaced and a live one never.
 
@@ -130,7 +130,7 @@ def _common_directory() -> Path:
 
 
 class Place:
-    """The directory of one namespace, and what lies in it."""
+    """The directory of one namespace, and the files in it."""
 
     def __init__(self, directory: Path, access: Access | None = None) -> None:
         self.directory = directory
@@ -138,7 +138,7 @@ class Place:
         self.lock = directory / "lock"
         self.socket = directory / "broker.sock"
         self.coming = directory / "broker.new"
-        """The socket until somebody listens at it."""
+        """The socket until a broker listens at it."""
 
     @property
     def mark(self) -> int:
@@ -164,7 +164,7 @@ class Place:
         return True
 
     def try_lock(self) -> int | None:
-        """Become the broker, or whoever starts it: give the locked descriptor, None if taken."""
+        """Lock the place for a broker, and return the descriptor; None if it is taken."""
         while True:
             try:
                 fd = self.access.open_lock(self.lock)
@@ -181,7 +181,7 @@ class Place:
                 raise unusable(self.lock, f"cannot be locked: {exc.strerror}", exc) from exc
             if self.holds(fd):
                 return fd
-            os.close(fd)  # somebody removed the file meanwhile; lock the one that is there now
+            os.close(fd)  # the file was removed meanwhile; lock the present one
 
     def adopt(self, fd: int) -> int:
         """Take over a lock that was inherited; OSError when it is none."""
@@ -199,9 +199,9 @@ class Place:
             return False
 
     def listen(self) -> socket.socket:
-        """Make the socket; only for who holds the lock. What lies there is stale by that.
+        """Make the socket; only for the holder of the lock, so any existing file is stale.
 
-        Whoever finds it may come in and is heard, also when this process dies in the midst of it.
+        A process that finds it can connect, also when this process dies during the call.
         """
         self.coming.unlink(missing_ok=True)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
@@ -219,7 +219,7 @@ class Place:
         return sock
 
     def connect(self) -> socket.socket | None:
-        """Connect to the broker; None when nobody is there or it takes nobody now."""
+        """Connect to the broker; None when none runs or it accepts no client now."""
         try:
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         except OSError as exc:

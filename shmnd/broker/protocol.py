@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes over the broker's socket: JSON text, one message per datagram, descriptors beside it.
+"""Messages on the broker's socket: JSON text, one message per datagram, with its descriptors.
 
 A request `{"op": …, "id": n, …}` gets one reply `{"re": n, "status": u32, "message": str, …}`; a
 request without an id gets none. An event `{"ev": …}` comes unasked. Bytes that come from a client
@@ -52,12 +52,12 @@ VERSION: Final = 6
 """Both ends must speak the same; an upgrade that changes a message raises it."""
 
 FIRST_FOR_TOOLS: Final = 1 << 31
-"""Segments with these numbers are for those who look on; peers are not told of them."""
+"""Segments with these numbers are for observers; peers do not learn of them."""
 
 MAX_MESSAGE: Final = 32768
 """Bytes of one datagram, in both directions."""
 MAX_FDS: Final = 4
-"""Descriptors beside one message; no request carries more than two."""
+"""Descriptors with one message; no request carries more than two."""
 MAX_DEPTH: Final = 16
 """Nesting of a message. The JSON parser recurses, so this also bounds the encoder's stack."""
 
@@ -90,7 +90,7 @@ class Refusal(Exception):
 class Descriptor:
     """A file descriptor that is closed when the last one who refers to it lets go.
 
-    The same pidfd or segment may lie in many outgoing queues at once, so nobody else could say
+    The same pidfd or segment may be in many outgoing queues at once, so no queue could say
     when to close it.
     """
 
@@ -115,10 +115,10 @@ class Descriptor:
         return process_of(self.fd)
 
     def size(self) -> int:
-        """Return the bytes of shared memory that nobody can cut short, -1 for anything else.
+        """Return the size of shared memory that no process can truncate, -1 for anything else.
 
-        A file system may keep everybody waiting who asks for a size, or closes a file. So what is
-        not shared memory is passed on to nobody; its seals no file system is asked for.
+        A file system may block a process that asks for a size, or closes a file. So a file that is
+        not shared memory is never passed on; reading its seals asks no file system.
         """
         try:
             if not fcntl.fcntl(self.fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
@@ -128,7 +128,7 @@ class Descriptor:
             return -1
 
     def detach(self) -> int:
-        """Return the number away; from now on somebody else closes it."""
+        """Release the number to a new owner, who closes it."""
         fd, self.fd = self.fd, -1
         return fd
 
@@ -146,7 +146,7 @@ class Descriptor:
 
 
 def channel() -> tuple[Descriptor, Descriptor]:
-    """Make what one process rings another by: the end for who rings, and the end for who listens.
+    """Make what one process rings another by: the ringing end and the listening end.
 
     A socket, for it can be rung without waiting whatever is done at the other end.
     """
@@ -212,7 +212,7 @@ def decode(data: bytes) -> Fields:
         text = data.decode("utf-8")
         message, end = _DECODER.raw_decode(text)
         if end != len(text):
-            message = _DECODER.decode(text)  # blanks, or what is none
+            message = _DECODER.decode(text)  # blanks, or no JSON
     except (ValueError, RecursionError) as exc:
         raise BadMessage(f"not a JSON message: {show(str(exc))}") from None
     if not isinstance(message, dict):

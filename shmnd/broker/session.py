@@ -41,7 +41,7 @@ class Lost(Exception):
 
 
 class Session:
-    """The socket of this moment, what waits to be sent, and what came and was not taken yet.
+    """The present socket, the messages that wait to be sent, and those that were not taken yet.
 
     All but posting and taking events wants the lock held.
     """
@@ -90,7 +90,7 @@ class Session:
         self._sock = sock
 
     def _hang_up(self) -> None:
-        """End the session; what came before stays to be taken."""
+        """End the session; earlier messages can still be taken."""
         sock, self._sock = self._sock, None
         if sock is None:
             return
@@ -98,7 +98,7 @@ class Session:
             with contextlib.suppress(OSError, ValueError):
                 # A forked child may keep the open file, and with it the registration.
                 self._epoll.unregister(sock.fileno())
-            self._announce_events()  # whoever sleeps on `fileno` looks, and finds it not alive
+            self._announce_events()  # wakes a thread that sleeps on `fileno`; it finds it not alive
         sock.close()
 
     def _release(self) -> None:
@@ -190,7 +190,7 @@ class Session:
                 self._keep(message, datagram)
                 continue
             for ident in self._expected:
-                # 0: turned away before anything was read. Late replies are for nobody.
+                # 0: turned away before anything was read. Late replies are dropped.
                 if message.get("re") in (ident, 0):
                     self._replies[ident] = message
 
@@ -285,7 +285,7 @@ class Session:
             self._flushing = False
 
     def _want_room(self, wanted: bool) -> None:
-        """Become readable for the owner when posts could go on."""
+        """Become readable for the owner when posts can be sent again."""
         if self._sock is not None:
             events = select.EPOLLIN | (select.EPOLLOUT if wanted else 0)
             self._epoll.modify(self._sock.fileno(), events)
@@ -293,7 +293,7 @@ class Session:
     def _announce_events(self) -> None:
         with contextlib.suppress(OSError, BlockingIOError):
             os.eventfd_write(self._waiting.fileno(), 1)
-        self._announced = True  # last: what is to be taken is there
+        self._announced = True  # last: the events are in place
 
     def _take_events(self) -> list[Event]:
         if self._announced:

@@ -2,8 +2,8 @@
 """Find the broker of a namespace, or start it: one, however many ask at the same time.
 
 Who needs a broker and finds none tries the lock. The one who gets it starts the broker and gives
-it the locked descriptor along, so there is no moment in which somebody else could get it; all the
-others go on trying to connect. A starter that dies takes the lock with it, and the next one tries.
+it the locked descriptor along, so at no moment can another process get it; all the
+others keep trying to connect. A starter that dies takes the lock with it, and the next one tries.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _CALL: Final = "open_adapter"
 _PAUSE: Final = (0.001, 0.05)  # between attempts, growing; seconds
 _MAIN: Final = Path(__file__).with_name("__main__.py")
 
-# A fork in another thread, while a start is going on, must not leave its child with the broker's
-# lock: the child might outlive the broker, and nobody could start another one.
+# A fork in another thread, during a start, must not leave its child with the broker's
+# lock: the child might outlive the broker, and then no other could be started.
 _locks: set[int] = set()
 _locks_guard = threading.RLock()
 
@@ -78,14 +78,14 @@ def reach(place: Place, deadline: float, *, idle: float = IDLE_SECONDS) -> socke
             raise error(
                 Status.IO_TIMEOUT,
                 _CALL,
-                f"no broker answers at {place.socket}, though somebody holds {place.lock}",
+                f"no broker answers at {place.socket}, though a process holds {place.lock}",
             )
         time.sleep(pause)
         pause = min(pause * 1.5, longest)
 
 
 def _start_if_ours(place: Place, idle: float, deadline: float) -> bool:
-    """Start the broker if the lock is free; False when somebody else has it."""
+    """Start the broker if the lock is free; False when another process has it."""
     with _locks_guard:
         fd = place.try_lock()
         if fd is None:

@@ -181,7 +181,7 @@ class ConnectionStateMachine(PortHolder):
         qp_link.disconnect(done)
 
     def _withdraw(self) -> None:
-        """Give up an undecided Connect, and withdraw its offer at the broker."""
+        """Abort an undecided Connect, and withdraw its offer at the broker."""
         assert self._attempt is not None
         assert self._qp_link is not None
         self._broker.withdraw(self._attempt, self._port)

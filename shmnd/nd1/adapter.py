@@ -117,7 +117,7 @@ class Adapter(OverlappedObject):
     # -- memory --
 
     def allocate(self, nbytes: int) -> SharedArray:
-        """Return zeroed shared memory: what is registered in it moves without a copy in between."""
+        """Return zeroed shared memory; data registered in it moves without an intermediate copy."""
         return self._core.allocate(nbytes)
 
     def register_memory(
@@ -214,7 +214,7 @@ class Adapter(OverlappedObject):
     # -- the end --
 
     def close(self) -> None:
-        """Close it: connections end, what is pending is cancelled. Arrays stay valid."""
+        """Close it: connections end, pending operations are cancelled. Arrays stay valid."""
         super().close()
         self._regions.clear()
         self._core.close()

@@ -21,8 +21,8 @@ class CompletionQueue(ReapingCore, CompletionQueue2):
     def __init__(self, nd1_adapter: AdapterLike, entries: int, file: OverlappedFile) -> None:
         CompletionQueue2.__init__(self, nd1_adapter._core, entries, file)
         self._nd1_adapter = nd1_adapter
-        """The adapter that made it; it keeps what is registered there alive."""
+        """The adapter that made it; it keeps its registrations alive."""
 
     def resize(self, entries: int) -> None:
-        """Change how many results the queue holds. Nothing is lost; traffic may go on."""
+        """Change how many results the queue holds. Nothing is lost; traffic may continue."""
         super().resize(entries)

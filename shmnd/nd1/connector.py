@@ -170,11 +170,11 @@ class Connector(Front):
             return self._core.accept(own._pair, *own._limits, private_data)
 
     def reject(self, private_data: Buffer = b"") -> None:
-        """Say no: instead of Accept, or instead of CompleteConnect."""
+        """Refuse: instead of Accept, or instead of CompleteConnect."""
         with in_words_of_version_1("Connector.reject"):
             self._core.reject(private_data)
 
-    # -- what is known of the peer --
+    # -- the peer --
 
     def get_connection_data(self) -> tuple[int, int, bytes]:
         """Return (inbound read limit, outbound read limit, private data) of the peer.
@@ -231,12 +231,12 @@ class Connector(Front):
     # -- the end of a connection --
 
     def notify_disconnect(self) -> Overlapped2:
-        """Be told when the connection ends, whoever ends it; at once when it has ended."""
+        """Request a notification of the end of the connection; at once when it has ended."""
         with in_words_of_version_1("Connector.notify_disconnect"):
             return self._core.notify_disconnect()
 
     def disconnect(self) -> Overlapped2:
-        """End the connection; what is outstanding on the endpoint ends with CANCELED."""
+        """End the connection; outstanding requests of the endpoint end with CANCELED."""
         with in_words_of_version_1("Connector.disconnect"):
             return self._core.disconnect()
 

@@ -159,7 +159,7 @@ class Endpoint(EndpointCore, Front):
         self._pair._begin_batch()
 
     def submit_request_batch(self) -> None:
-        """Publish what was held back. Harmless when nothing was."""
+        """Publish the requests held back. Harmless when there are none."""
         self._pair._submit_batch()
 
     def flush(self) -> None:
@@ -167,7 +167,7 @@ class Endpoint(EndpointCore, Front):
         self._pair._break_off()
 
     def close(self) -> None:
-        """Release it: a connection ends, what is outstanding is cancelled."""
+        """Release it: a connection ends, outstanding requests are cancelled."""
         self._pair.close()
         staging, self._staging = self._staging, None
         if staging is not None:
@@ -178,7 +178,7 @@ class Endpoint(EndpointCore, Front):
     def _staged(
         self, items: list[RegisteredSge], call: str, flags: int
     ) -> tuple[list[RegisteredSge], int]:
-        """Return what is posted for a list with inline elements, and the flags to post it with."""
+        """Return the list to post for one with inline elements, and the flags to post it with."""
         inline = [item for item in items if not item.token]
         if len(inline) == len(items):
             data = inline_bytes(items, call)

@@ -15,7 +15,7 @@ __all__ = ["FileHandle"]
 
 
 class FileHandle(Closing):
-    """A view of the adapter's one overlapped file. Closing it harms nobody else's."""
+    """A handle of the adapter's one overlapped file. Closing it affects no other handle."""
 
     def __init__(self, file: OverlappedFile) -> None:
         self._file: OverlappedFile | None = file
@@ -25,7 +25,7 @@ class FileHandle(Closing):
         return self._open("FileHandle.fileno").fileno()
 
     def poll(self, max: int | None = None) -> list[Overlapped]:
-        """Take what is over since the last time, by whichever handle, in order. Never waits."""
+        """Take the operations that completed since the last call on any handle. Never waits."""
         return self._open("FileHandle.poll").poll(max)
 
     def __repr__(self) -> str:

@@ -70,7 +70,7 @@ class Listen(Front):
         return self._core.get_overlapped_result(overlapped, wait)
 
     def close(self) -> None:
-        """Stop listening: what is pending is cancelled. Connectors with a request go on."""
+        """Stop listening: pending requests are cancelled. Connectors that hold one continue."""
         self._core.close()
 
     def __repr__(self) -> str:

@@ -61,7 +61,7 @@ cdef class Sge(registry.Sge):
         cdef object clipped = None
         if length is not None:
             length = within("Sge", 2, "length", length, 0, UINT64_MAX)
-            # More than any request may move: whoever posts it is told so.
+            # More than any request may move: the posting call refuses it.
             clipped = min(length, 0xFFFFFFFF)
         registry.Sge.__init__(self, buffer_or_address, clipped,
                               0 if memory_handle is None else memory_handle)
@@ -270,7 +270,7 @@ cdef class EndpointCore:
             # No offset at all: a mistake of the caller, which leaves the connection as it is.
             address = within(call, 5, "offset", offset, 0, UINT64_MAX)
         if address > UINT64_MAX - descriptor.base:
-            token = 0  # it wraps: nobody grants that
+            token = 0  # it wraps: no grant has it
         address += descriptor.base
         n = gather_sges(sges, list_, call, self._pair.q.wq_stride)
         if flag & ~_RDMA_FLAGS:
@@ -283,11 +283,11 @@ cdef class EndpointCore:
         if status:
             self._pair.refuse(method, status, sges, flag)
 
-    # -- what is seldom --
+    # -- rare paths --
 
     cdef _refuse_flags(self, str method, uint32_t flag_status, const c.shmnd_sge *list_,
                        uint32_t n, object sges, object flags):
-        """The flags are wrong; the length of the list and of the data are looked at before."""
+        """The flags are wrong; the length of the list and of the data are checked before."""
         cdef uint32_t status = c.shmnd_check_data(
             &self._pair.q, n, self._pair.q.wq_stride, c.shmnd_sges_length(list_, n), 0)
         if status:
@@ -298,7 +298,7 @@ cdef class EndpointCore:
 
     cdef tuple _stage(self, str method, const c.shmnd_sge *list_, uint32_t n, object sges,
                       uint32_t flags):
-        """Inline data: what is to be posted instead of the list, and with which flags."""
+        """Inline data: the list to post instead, and its flags."""
         cdef uint64_t inline_total = 0
         cdef uint32_t i
         if n > self._pair.q.wq_stride:

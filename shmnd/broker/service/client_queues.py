@@ -2,7 +2,7 @@
 """The lines to the broker's clients: what waits for each of them, and who has to go.
 
 A message is sent at once or waits in its client's own bounded queue; while something waits, nothing
-is read from that client. Nobody here knows what the messages mean.
+is read from that client. This module does not interpret messages.
 
 Clients have their turns in the order in which their words came, one message each: what one process
 said before it told another by other ways to speak is then heard before the other one. So a socket
@@ -41,7 +41,7 @@ class ServerLimits:
     queued_messages: int = 65536
     hello_seconds: float = 5.0
     batch: int = 64
-    """New clients, or requests of clients, taken before a look at everything else."""
+    """New clients, or requests of clients, taken before everything else is polled."""
 
 
 @dataclass(eq=False, slots=True)
@@ -89,7 +89,7 @@ class Lines:
         for fd, events in self._epoll.poll(0, self._limits.batch):
             line = self._by_fd[fd]
             line.reported = True
-            turns.append((line, bool(events & ~select.EPOLLIN)))  # a failure too is told by sending
+            turns.append((line, bool(events & ~select.EPOLLIN)))  # sending reports a failure too
         return turns
 
     def add(self, line: Line) -> None:

@@ -2,7 +2,7 @@
 """The records of connections: who occupies which end, and what follows when one is over.
 
 Each connection has two ends. An end is occupied by a process, vacant (its process has lost the
-broker and may come back), or over; what is asked for, and by whom, is in `connections.py`.
+broker and may come back), or over; the requests are in `connections.py`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Ends:
         self._channel = channel
 
     def introduce(self, adapter: Adapter, to: Process | None) -> None:
-        """Tell a process of an adapter and of those of its segments that it has not got yet.
+        """Introduce an adapter to a process, with those of its segments that it does not have yet.
 
         INSUFFICIENT_RESOURCES changes nothing.
         """
@@ -76,9 +76,9 @@ class Ends:
                 )
 
     def _tell_of(self, adapter: Adapter, to: Process) -> None:
-        """Tell a process of an adapter, with what it may ring its owner by.
+        """Introduce an adapter to a process, with a doorbell to its owner.
 
-        The channel is theirs alone, so what one of them does to it harms nobody else. Whoever can
+        The channel is theirs alone, so neither can harm a third process by it. A process that can
         ring the owner already closes the new end, and the owner then closes the other.
         """
         owner = adapter.process
@@ -96,7 +96,7 @@ class Ends:
         )
 
     def _new_channel(self, owner: Process, to: Process) -> tuple[Descriptor, Descriptor]:
-        """Make a channel; its ends are kept nowhere but in what is yet to be sent."""
+        """Make a channel; only the messages yet to be sent keep its ends."""
         waiting = owner.channels.setdefault(to.uid, WeakSet())
         if len(waiting) >= self._limits.channels:
             raise Refusal(
@@ -184,7 +184,7 @@ class Ends:
         self._fill(connection, end)
 
     def _fill(self, connection: Connection, end: End) -> None:
-        """Nobody needs to look for a claimant of this end any more."""
+        """Drop an end from those that wait for a claimant."""
         vacant = self._vacant.get(end.adapter)
         if vacant is not None:
             vacant.pop(connection.identity, None)

@@ -31,7 +31,7 @@ class Connections(Ends):
     # --- requests of the active side -----------------------------------------------------------
 
     def connect(self, process: Process, source: Bound, fields: Fields) -> int:
-        """Queue or offer a connect to whoever listens there."""
+        """Queue a connect at its listener, or offer it."""
         listener = self._listener_for(source, fields)
         connection = Connection(
             number=_new_number(process, listener.adapter.process),
@@ -120,7 +120,7 @@ class Connections(Ends):
                 return
 
     def forget_bound(self, bound: Bound) -> None:
-        """A listener or connector is closed: what is still undecided through it ends."""
+        """End the undecided connections of a listener or connector that was closed."""
         for connection in list(bound.queue.values()):
             self._refuse(connection, "")
         connection_of = bound.connection
@@ -152,7 +152,7 @@ class Connections(Ends):
                 self.introduce(adapter, other.process)
 
     def introduce_again(self, process: Process) -> None:
-        """Tell a process once more what it has not heard of; what cannot be told yet stays so."""
+        """Repeat lost introductions of adapters; keep those that cannot be sent yet."""
         for uid in list(process.unheard):
             adapter = self._adapters.get(uid)
             if adapter is not None:
@@ -163,7 +163,7 @@ class Connections(Ends):
             process.unheard.discard(uid)
 
     def renew_doorbell(self, process: Process, uid: str) -> None:
-        """Make what another process may ring this one by, in place of what was lost."""
+        """Make a new doorbell in place of a lost one."""
         for adapter in process.adapters.values():
             other = adapter.known_by.get(uid)
             if other is not None:
@@ -178,8 +178,8 @@ class Connections(Ends):
     def hold(self, process: Process, held: Fields) -> None:
         """Take note of a connection that was made through an earlier broker.
 
-        Only claims of the same two adapters meet in one record, and nobody can declare another's
-        adapter: whoever claims a connection of others makes a record that concerns nobody else.
+        Only claims of the same two adapters meet in one record, and none can declare another's
+        adapter: a false claim makes a record that concerns its author alone.
         """
         adapter = process.adapters.get(held["adapter"])
         if adapter is None:
@@ -269,7 +269,7 @@ class Connections(Ends):
             )
         listener = self._ports.find(source.protocol, *peer)
         if listener is None or not listener.listening:
-            raise Refusal(Status.CONNECTION_REFUSED, f"nobody listens at {peer}")
+            raise Refusal(Status.CONNECTION_REFUSED, f"no listener at {peer}")
         if not listener.armed and len(listener.queue) >= listener.backlog:
             raise Refusal(
                 Status.CONNECTION_REFUSED,
@@ -291,7 +291,7 @@ class Connections(Ends):
             )
 
     def _offered_to(self, process: Process, number: int) -> Connection:
-        """Find a connection that lies with this process for its answer."""
+        """Find a connection that waits for the answer of this process."""
         connection = process.connections.get(number)
         if (
             connection is None
@@ -324,11 +324,11 @@ class Connections(Ends):
             private=connection.private,
             offer=connection.offer,
         )
-        connection.private, connection.offer = "", {}  # delivered; nobody asks for them again
+        connection.private, connection.offer = "", {}  # delivered, and not needed again
 
 
 def _new_number(*parties: Process) -> int:
-    """Choose a number that the parties do not use; also the next broker can go on with it."""
+    """Choose a number that the parties do not use; the next broker can continue with it."""
     while True:
         number = random.getrandbits(62) | 1
         if not any(number in party.connections for party in parties):

@@ -138,7 +138,7 @@ class Directory:
     # --- watching ------------------------------------------------------------------------------
 
     def watch(self, process: Process, kind: str, name: str) -> None:
-        """Send the process what comes and goes under a name, or under a kind."""
+        """Send the process the changes of the records of a name, or of a kind."""
         watches = self._member(process).watches
         if (kind, name) not in watches and len(watches) >= self._limits.watches:
             raise _full(self._limits.watches, "watches")

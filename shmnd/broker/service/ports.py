@@ -31,7 +31,7 @@ def covers(bound: str, host: str) -> bool:
 
 
 class PortSpace(Generic[Holder]):
-    """Who holds which port. Hosts must be in canonical spelling."""
+    """The owner of each port. Hosts must be in canonical spelling."""
 
     def __init__(self, *, first: int | None = None) -> None:
         self._holders: dict[tuple[int, int], dict[str, Holder]] = {}
@@ -78,7 +78,7 @@ class PortSpace(Generic[Holder]):
                 self._next = port + 1 if port + 1 in EPHEMERAL else EPHEMERAL[0]
                 if self._free(protocol, host, port):
                     return port
-            # Whoever asks again and again shall not make the others wait for each search.
+            # Repeated requests of one client must not delay the others by a search each.
             self._exhausted.add((protocol, host))
         raise Refusal(
             Status.TOO_MANY_ADDRESSES,

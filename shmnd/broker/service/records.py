@@ -63,10 +63,10 @@ class Outgoing(NamedTuple):
 
 
 class Outbox:
-    """Collects what a step of the broker says, in order, for whoever has the sockets.
+    """Collects the messages of one step of the broker, in order, for the owner of the sockets.
 
-    First the doorbells, then the answer, then the events that follow from it: nobody is told of a
-    process that may still not hear of its doorbell.
+    First the doorbells, then the answer, then the events that follow from it: none learns of a
+    process before that has its doorbell.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Outbox:
     def event(
         self, to: Process | None, name: str, fds: Sequence[Descriptor] = (), /, **fields: object
     ) -> None:
-        """Tell a process something, if it is still there."""
+        """Send an event to a process that is still connected."""
         if to is not None and to.present:
             self.items.append(Outgoing(to.client, {"ev": name, **fields}, tuple(fds)))
 
@@ -117,9 +117,9 @@ class Process:
     objects: dict[int, Bound] = field(default_factory=dict)
     connections: dict[int, Connection] = field(default_factory=dict)
     knows: dict[str, set[int]] = field(default_factory=dict)
-    """Adapters it was told about, and which of their segments it was given."""
+    """Adapters that were introduced to it, with the segments that it has."""
     unheard: set[str] = field(default_factory=set)
-    """Adapters it was told about when it had no room for the descriptors."""
+    """Adapters whose introduction was lost because it had no room for the descriptors."""
     met: dict[str, Process] = field(default_factory=dict)
     """Processes that shared a connection, or an attempt at one, with it."""
     channels: dict[str, weakref.WeakSet[Descriptor]] = field(default_factory=dict)

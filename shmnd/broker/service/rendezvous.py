@@ -2,8 +2,8 @@
 """Every request that the broker answers, without any socket.
 
 `Rendezvous.handle` takes one decoded message and puts the reply and the events that follow from it
-into the outbox; `leave` does the same for a client that is gone. Whoever has the sockets carries
-them out. A request that is refused changes nothing.
+into the outbox; `leave` does the same for a client that is gone. The owner of the sockets sends
+them. A request that is refused changes nothing.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Rendezvous:
                 f"this broker (pid {os.getpid()}) speaks version {VERSION} of the protocol, the"
                 f" client version {fields['version']}: they are of different releases of shmnd;"
                 " 'python -m shmnd.broker --replace' of the newer one takes its place, and"
-                " connections that are established go on",
+                " established connections continue",
             )
         if client in self._clients:
             raise Refusal(Status.INVALID_DEVICE_STATE, "hello: it was said before")
@@ -333,12 +333,12 @@ class Rendezvous:
         return {"refused": refused}
 
     def _sync(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        """Tell again what was not heard; whatever was said before, the client has by now."""
+        """Repeat lost introductions. The reply follows every earlier message to the client."""
         self.connections.introduce_again(process)
         return {}
 
     def _unheard(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        """Descriptors were lost on their way: it will be told once more when it matters."""
+        """Note that descriptors were lost: the introduction is repeated when it is needed."""
         uid = fields["adapter"]
         if process.knows.pop(uid, None) is not None:
             self.adapters[uid].known_by.pop(process.uid, None)

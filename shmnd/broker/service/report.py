@@ -25,7 +25,7 @@ def report(
 ) -> Fields:
     """Return the counts, and the page of the wanted kind; `next` (not 0) leads to the one after.
 
-    What stands in the page may come with a descriptor each, in the same order.
+    Each record of the page may come with a descriptor, in the same order.
     """
     listeners = [
         bound
@@ -56,7 +56,7 @@ def report(
 
 
 def _counter_table(adapters: Mapping[str, Adapter], after: int, gives: list[Descriptor]) -> Fields:
-    """Return the segments that adapters keep for tools. Nobody but their owners can write them."""
+    """Return the segments that adapters keep for tools. Only their owners can write them."""
     every = (
         (adapter, number, segment)
         for adapter in adapters.values()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The broker's sockets and its loop: one thread, one epoll, nothing that ever blocks.
 
-What a client sends is answered, or the client is dropped. What is sent to a client waits in a
+Every request of a client is answered, or the client is dropped. Messages to a client wait in a
 bounded queue of its own as long as it does not read; meanwhile nothing more is read from it, so a
-client that only talks holds itself up and nobody else. A queue that overflows costs its client
+client that only sends delays itself and no other. A queue that overflows costs its client
 the connection (it comes back and tells what it holds).
 """
 
@@ -40,7 +40,7 @@ _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM
 _LOOK_AFTER_PLACE: Final = 5.0
 """Seconds between looks whether lock and socket are still the ones that others find."""
 _FIRST_CLIENT: Final = 1.0
-"""Seconds that whoever started it has at least to come."""
+"""Seconds that the process that started it has at least to connect."""
 _DESCRIPTORS_PER_CLIENT: Final = 8
 """A socket, a pidfd, and some segments; more clients than fit are turned away."""
 _SPARE_DESCRIPTORS: Final = 64
@@ -89,7 +89,7 @@ class Server:
     # --- life ----------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Serve until told to stop, or until nobody has been here for a while."""
+        """Serve until `stop`, or until no client was connected for a while."""
         try:
             while not self._stop_reason:
                 self._turn()
@@ -153,9 +153,9 @@ class Server:
             self._selector.register(self._listener, selectors.EVENT_READ)
         if now >= self._look_at:
             self._look_at = now + _LOOK_AFTER_PLACE
-            os.utime(self._lock)  # whoever clears old files away shall see that it is in use
+            os.utime(self._lock)  # shows programs that remove old files that it is in use
             if not self._at_home():
-                # Clients come back to whoever is found there now, and tell it what they hold.
+                # Clients reconnect to the broker found there now, and replay their state.
                 self.stop("the lock or the socket was removed")
 
     def _at_home(self) -> bool:
@@ -175,10 +175,10 @@ class Server:
         """
         self._accept()
         if not self._lines:
-            self.stop(f"nobody was here for {self._idle:g} s")
+            self.stop(f"no client for {self._idle:g} s")
 
     def _close(self) -> None:
-        # As long as the lock is ours, nobody else can have made a socket there.
+        # As long as the lock is ours, no other process can have made a socket there.
         if self._place.holds(self._lock) and self._owns_socket():
             self._place.socket.unlink(missing_ok=True)
             step("broker-socket-removed")
@@ -257,7 +257,7 @@ class Server:
             try:
                 self._state.leave(number)
             except Exception as exc:
-                self._log(f"internal error: {exc!r}")  # ours; the others have to go on
+                self._log(f"internal error: {exc!r}")  # a bug of ours; the others must continue
             self._deliver()
 
     # --- messages ------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ _SIZE_MAX: Final = 2**56
 _UID: Final = re.compile(r"[0-9a-f]{32}")
 _LABEL: Final = re.compile(r"[a-z0-9.-]{1,32}")
 
-# A check takes what stands in the message and gives what the broker works with, or raises
+# A check converts a field of the message to the value that the broker uses, or raises
 # ValueError with the limit that was broken.
 
 Check = Callable[[object], object]
@@ -351,7 +351,7 @@ def request_id(message: Mapping[str, object]) -> int | None:
 
 
 def read_request(message: Mapping[str, object], fds: int) -> tuple[str, Fields]:
-    """Return the name and the checked fields of a request; Refusal says what is wrong with it."""
+    """Return the name and the checked fields of a request; Refusal names the error."""
     op = message.get("op")
     shape = REQUESTS.get(op) if isinstance(op, str) else None
     if shape is None or not isinstance(op, str):
