@@ -375,7 +375,7 @@ def test_it_stays_as_long_as_somebody_is_there(place: Place) -> None:
             time.sleep(0.2)
             wire.ask("sync")
         eventually(lambda: not place.socket.exists())
-        assert "nobody" in server._stop_reason
+        assert "no client" in server._stop_reason
 
 
 def test_who_comes_in_the_last_moment_is_served(place: Place) -> None:
