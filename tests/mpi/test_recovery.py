@@ -65,8 +65,11 @@ comm.Barrier()
 
 RECOVERS = """
 if comm.rank == 1:
+    for _ in range(comm.size - 1):
+        comm.recv(tag=2)  # all have left the barrier
     comm.send("before", 0, 3)
     dies()
+comm.send("out", 1, 2)
 if comm.rank == 0:
     assert comm.recv(source=1, tag=3) == "before"
     error = fails(comm.recv, source=1, tag=7)
