@@ -10,7 +10,6 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from shmnd.info import AdapterInfo
 from shmnd.status import (
     AdapterFlag,
     CqNotify,
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from shmnd.completion_queue import CompletionQueue, Result
     from shmnd.connection import Connection
     from shmnd.connector import Connector
+    from shmnd.info import AdapterInfo
     from shmnd.listener import Listener
     from shmnd.memory_region import MemoryRegion, Sge
     from shmnd.memory_window import MemoryWindow
@@ -72,6 +72,7 @@ __all__ = [
 # not pay for numpy and the data plane.
 _HOME: Final = {
     "Adapter": "shmnd.adapter",
+    "AdapterInfo": "shmnd.info",
     "CompletionQueue": "shmnd.completion_queue",
     "Connection": "shmnd.connection",
     "Connector": "shmnd.connector",

@@ -8,6 +8,8 @@ job of one rank.
 """
 
 import atexit
+import fcntl
+import mmap
 import os
 import sys
 import time
@@ -17,7 +19,6 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdlib cimport calloc
 
 from shmnd.mpi import seam
-from shmnd.ring.shared_memory.segment cimport Segment
 
 cdef extern from "coll.h" nogil:
     shmpi_engine *shmpi_engine_new(shmpi_job *job, int rank)
@@ -53,7 +54,7 @@ cdef extern from "coll.h" nogil:
     void shmpi_idle(shmpi_engine *e, uint32_t turn)
     void shmnd_pause()
 
-cdef Segment _segment = None
+cdef unsigned char[::1] _memory = None
 cdef bint _finalized = False
 cdef uint32_t _vain = 0
 
@@ -74,7 +75,7 @@ cdef shmpi_job *_alone() except NULL:
 
 
 cdef int _attach() except -1:
-    global E, _segment
+    global E, _memory
     cdef shmpi_job *job
     cdef int rank = 0
     descriptor = os.environ.get("SHMND_MPI_JOB")
@@ -82,14 +83,19 @@ cdef int _attach() except -1:
         job = _alone()
     else:
         rank = int(os.environ["SHMND_MPI_RANK"])
-        _segment = Segment.adopt(os.dup(int(descriptor)), writable=True, call="shmnd.mpi")
-        job = <shmpi_job *>_segment.base
-        if not shmpi_job_fits(job, _segment.size) or not 0 <= rank < <int>job.size:
+        # Mapped here and not by the data plane, which takes longer to import than all this.
+        if fcntl.fcntl(int(descriptor), fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK == 0:
+            raise RuntimeError(
+                f"shmnd.mpi: descriptor {descriptor} is memory that another process can truncate; "
+                "start the program by `shmnd mpiexec`"
+            )
+        _memory = mmap.mmap(int(descriptor), 0)
+        job = <shmpi_job *>&_memory[0]
+        if not shmpi_job_fits(job, _memory.shape[0]) or not 0 <= rank < <int>job.size:
             raise RuntimeError(
                 f"shmnd.mpi: descriptor {descriptor} is not the memory of a job with a rank "
                 f"{rank}; start the program by `shmnd mpiexec` of the same version"
             )
-        _segment.close_fd()
     E = shmpi_engine_new(job, rank)
     if E == NULL:
         raise MemoryError("shmnd.mpi: no memory for the engine")

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from shmnd.mpi import constants
 from shmnd.mpi.comm import Comm
@@ -16,8 +15,7 @@ from shmnd.mpi.intracomm import Intracomm
 from shmnd.mpi.neighbor import NeighborCalls, NeighborObjects
 
 
-@dataclass(frozen=True)
-class Cart:
+class Cart(NamedTuple):
     """A grid."""
 
     dims: tuple[int, ...]
@@ -57,26 +55,24 @@ class Cart:
         return found, found
 
 
-@dataclass(frozen=True)
-class Graph:
+class Graph(NamedTuple):
     """A graph that every rank knows whole."""
 
-    index: tuple[int, ...]
+    ends: tuple[int, ...]
     edges: tuple[int, ...]
     kind: int = constants.GRAPH
 
     def of(self, rank: int) -> list[int]:
         """Return the neighbours of a rank."""
-        first = self.index[rank - 1] if rank else 0
-        return list(self.edges[first : self.index[rank]])
+        first = self.ends[rank - 1] if rank else 0
+        return list(self.edges[first : self.ends[rank]])
 
     def around(self, rank: int) -> tuple[list[int], list[int]]:
         """Return the neighbours that a rank receives from and sends to."""
         return self.of(rank), self.of(rank)
 
 
-@dataclass(frozen=True)
-class DistGraph:
+class DistGraph(NamedTuple):
     """The edges of one rank."""
 
     sources: tuple[int, ...]
@@ -297,7 +293,7 @@ class Graphcomm(Topocomm):
     def Get_dims(self) -> tuple[int, int]:
         """Return the number of nodes and edges."""
         found = self._topology("Get_dims")
-        return len(found.index), len(found.edges)
+        return len(found.ends), len(found.edges)
 
     @property
     def dims(self) -> tuple[int, int]:
@@ -317,7 +313,7 @@ class Graphcomm(Topocomm):
     def Get_topo(self) -> tuple[list[int], list[int]]:
         """Return index and edges."""
         found = self._topology("Get_topo")
-        return list(found.index), list(found.edges)
+        return list(found.ends), list(found.edges)
 
     @property
     def topo(self) -> tuple[list[int], list[int]]:
@@ -346,11 +342,11 @@ class Graphcomm(Topocomm):
     def Get_neighbors(self, rank: int) -> list[int]:
         """Return list of neighbors of a process."""
         found = self._topology("Get_neighbors")
-        if not 0 <= rank < len(found.index):
+        if not 0 <= rank < len(found.ends):
             raise_error(
                 self,
                 constants.ERR_RANK,
-                f"Graphcomm.Get_neighbors: rank {rank}, the graph has {len(found.index)} nodes",
+                f"Graphcomm.Get_neighbors: rank {rank}, the graph has {len(found.ends)} nodes",
             )
         neighbors: list[int] = found.of(rank)
         return neighbors

@@ -6,7 +6,6 @@ from shmnd.mpi.comm_state cimport CommState
 from shmnd.mpi.engine cimport shmpi_engine
 from shmnd.mpi.handle cimport State
 from shmnd.mpi.typestate cimport TypeState
-from shmnd.ring.shared_memory.segment cimport Segment
 
 
 cdef extern from "remote.h" nogil:
@@ -27,7 +26,7 @@ cdef class WinState(State):
     cdef readonly list sizes, units
     cdef uint64_t *bases
     cdef char **mapped
-    cdef Segment control, data
+    cdef object control, data           # segments, which live as long as the window
     cdef shmpi_gate *gates
     cdef public object posted, started, locked
     cdef public list attached

@@ -26,9 +26,11 @@ cdef extern from "sched.h" nogil:
 _LINE = 64
 
 
-cdef Segment _shared(comm, Py_ssize_t nbytes, str call):
+cdef object _shared(comm, Py_ssize_t nbytes, str call):
     """A zeroed segment that all ranks of a communicator map."""
-    cdef Segment segment = None
+    from shmnd.ring.shared_memory.segment import Segment  # few programs have windows
+
+    segment = None
     failure = None
     if comm.Get_rank() == 0:
         try:
@@ -72,7 +74,7 @@ cdef class WinState(State):
         if self.bases == NULL or self.mapped == NULL:
             raise MemoryError(f"{call}: no memory for a window")
         self.control = _shared(comm, self.size * sizeof(shmpi_gate), call)
-        self.gates = <shmpi_gate *>self.control.base
+        self.gates = <shmpi_gate *><size_t>self.control.address
         if memory is not None:
             base = memory.address
             nbytes = memory.nbytes
@@ -86,7 +88,7 @@ cdef class WinState(State):
             rooms = [-(-each // _LINE) * _LINE for each in self.sizes]
             self.data = _shared(comm, max(_LINE, sum(rooms)), call)
             for i in range(self.size):
-                self.mapped[i] = <char *>self.data.base + at
+                self.mapped[i] = <char *><size_t>self.data.address + at
                 at += rooms[i]
             self.memory = view_at(self.mapped[self.rank], nbytes, False)
         elif memory is None:
