@@ -47,17 +47,18 @@ class Mpi(TwoSided):
             return f"no mpiexec next to {self.python} or on PATH: {self.install}"
         return problem
 
-    def _launcher(self) -> str | None:
+    def _launcher(self) -> list[str] | None:
         # Of the same environment first: a launcher of another MPI would start two lone ranks.
         near = shutil.which("mpiexec", path=str(Path(self.python).absolute().parent))
-        return near or shutil.which("mpiexec")
+        found = near or shutil.which("mpiexec")
+        return None if found is None else [found]
 
     def launch(self, stage: Stage) -> Workers:
         """Start two ranks; each pins itself by its rank."""
         launcher = self._launcher()
         if launcher is None:
             raise HarnessError(f"no mpiexec: {self.install}")
-        arguments = [launcher, "-n", "2", *self.arguments, self.python]
+        arguments = [*launcher, "-n", "2", *self.arguments, self.python]
         env = _AS_ROOT if os.geteuid() == 0 else {}
 
         def start(control: str) -> list[Child]:
@@ -83,6 +84,19 @@ class Mpich(Mpi):
     name: ClassVar[str] = "mpi4py MPICH"
     install: ClassVar[str] = "pip install mpi4py mpich (in an environment of its own)"
     library: ClassVar[str] = "MPICH"
+
+
+class ShmndMpi(Mpi):
+    """The same programs on shmnd.mpi, whose front stands for mpi4py."""
+
+    name: ClassVar[str] = "mpi4py shmnd"
+    install: ClassVar[str] = "pip install shmnd"
+    library: ClassVar[str] = "shmnd"
+    needs: ClassVar[str] = "shmnd.mpi"
+    arguments: ClassVar[tuple[str, ...]] = ("--bind-to", "none", "--oversubscribe")
+
+    def _launcher(self) -> list[str] | None:
+        return [self.python, "-m", "shmnd.mpi"]
 
 
 class MpiEnd(TwoSidedEnd):

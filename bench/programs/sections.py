@@ -9,6 +9,7 @@ from typing import Any, Final
 from ..measure.how import How, Wait
 from ..measure.question import Kind, Question, format_size
 from ..peers import catalogue
+from ..peers.mpi import Mpi, ShmndMpi
 from ..peers.two_sided import TwoSided
 from ..report import comparison
 from ..report.figures import LATENCY_HEADINGS, latency_cells
@@ -18,11 +19,15 @@ from ..report.targets import (
     AWAITED,
     HEADINGS,
     IDLE,
+    MPI_PINGS,
+    MPI_STREAMS,
     PRIVATE,
     RATE,
     SEND,
     STREAMS,
     WRITE,
+    judge,
+    mpi_targets,
     summary,
 )
 from ..subjects.connecting import Connecting
@@ -160,6 +165,25 @@ def _ask_scale(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]
     return [*crowds, *meshes], subjects
 
 
+def _ask_mpi(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
+    others = [peer for peer in catalogue.chosen(args) if isinstance(peer, Mpi)]
+    return [*MPI_PINGS, *MPI_STREAMS], [ShmndMpi(), *others]
+
+
+def _tell_mpi(taken: Taken) -> list[str]:
+    notes = Notes()
+    judged = [judge(target, taken.answers) for target in mpi_targets()]
+    questions = [*MPI_PINGS, *MPI_STREAMS]
+    return [
+        "### Targets",
+        markdown(HEADINGS, [verdict.cells(notes) for verdict in judged]),
+        summary(judged).capitalize() + ".",
+        "### Every figure",
+        markdown(comparison.HEADINGS, comparison.rows(taken.answers, questions, notes)),
+        *notes.paragraphs(),
+    ]
+
+
 def _tell_times(taken: Taken) -> list[str]:
     notes = Notes()
     rows = [
@@ -196,6 +220,14 @@ SECTIONS: Final = {
         _tell_grid,
         share=0.4,
         picture="bandwidth.png",
+    ),
+    "mpi": Section(
+        "Programs for mpi4py",
+        "The same program of mpi4py under `shmnd mpiexec`, on Open MPI and on MPICH: blocking Send "
+        "and Recv of two ranks, and streams. All arrays lie in private memory.",
+        _ask_mpi,
+        _tell_mpi,
+        share=0.4,
     ),
     "verbs": Section(
         "Send, Write and Read",

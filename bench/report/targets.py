@@ -29,6 +29,12 @@ PRIVATE: Final = tuple(
 )
 """The same streams between arrays in private memory."""
 OPEN_MPI: Final = "mpi4py Open MPI"
+MPI: Final = "mpi4py shmnd"
+MPI_PINGS: Final = tuple(
+    Question(Kind.PINGPONG, size) for size in (8, 4 << 10, 64 << 10, 1 << 20, 4 << 20)
+)
+"""Blocking Send and Recv between two ranks, with arrays in private memory."""
+MPI_STREAMS: Final = tuple(Question(Kind.STREAM, size) for size in (8, 4 << 10, 1 << 20))
 IDLE: Final = 1000
 IDLE_BYTES: Final = 64 << 10
 
@@ -126,6 +132,15 @@ def core_targets(idle: int = IDLE) -> list[Target]:
         crowd = dataclasses.replace(SEND, idle=idle)
         targets.append(Target("shmnd crowd", crowd, 1.3, "shmnd", SEND))
     return targets
+
+
+def mpi_targets() -> list[Target]:
+    """Return the targets of MPI programs: the ratio to the same program on Open MPI."""
+    bounds = (0.3, 0.3, 0.8, 0.6, 0.8)
+    return [
+        Target(MPI, question, bound, OPEN_MPI)
+        for question, bound in zip(MPI_PINGS, bounds, strict=True)
+    ]
 
 
 def judge(target: Target, answers: Answers) -> Verdict:

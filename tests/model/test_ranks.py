@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lanes, bells, deaths and notes of `shmnd/mpi`, each order removed in turn."""
+
+import pytest
+
+from model.explorer import (
+    Thread,
+    acquire,
+    explore,
+    fence,
+    load,
+    loads_before,
+    release,
+    store,
+    stores_before,
+)
+from model.verdict import violated
+
+# -- SYNC shown, SYNC room: a ring of two lines in its second lap; old marks are never records --
+
+
+def lane(clear: bool = True, show: bool = True, look: bool = True, room: bool = True) -> int:
+    """Three records through two lines. Line 1 has a mark of an earlier lap that must be cleared."""
+
+    def sender() -> Thread:
+        read = 0
+        for position in range(3):
+            line = position % 2
+            if room and position + 2 - read > 2 + 1:
+                read = yield acquire("read_pos")
+                if position + 1 - read > 1:
+                    return  # no room: it tries again later
+            yield store(f"words{line}", 10 + position)
+            if clear:
+                yield store(f"mark{1 - line}", 0)
+            yield (release if show else store)(f"mark{line}", 1 + position)
+
+    def receiver() -> Thread:
+        for position in range(2):
+            line = position % 2
+            mark = yield (acquire if look else load)(f"mark{line}")
+            if mark == 0:
+                return
+            assert mark == 1 + position, "a mark of an earlier lap was taken for a record"
+            words = yield load(f"words{line}")
+            assert words == 10 + position, "a record was read before it was written"
+            yield release("read_pos", position + 1)
+
+    before = {"mark0": 0, "mark1": 99, "words0": 0, "words1": 0, "read_pos": 0}
+    return explore([sender, receiver], before)
+
+
+def test_records_are_whole_and_none_is_of_an_earlier_lap() -> None:
+    assert lane() > 20
+
+
+@pytest.mark.parametrize("part", ["clear", "show", "look", "room"])
+def test_a_lane_needs_its_order(part: str) -> None:
+    assert violated(lambda: lane(**{part: False}))
+
+
+# -- SYNC wants: a sender that found no room is woken, or sees the room --
+
+
+def wants(sender_fence: bool = True, receiver_fence: bool = True, again: bool = True) -> int:
+    def sender() -> Thread:
+        yield store("wants_room", 1)
+        if sender_fence:
+            yield fence()
+        read = yield acquire("read_pos")
+        yield store("continues", read if again else 0)
+
+    def receiver() -> Thread:
+        yield release("read_pos", 1)
+        if receiver_fence:
+            yield fence()
+        wanted = yield load("wants_room")
+        yield store("woken", wanted)
+
+    def final(memory: dict[str, int]) -> None:
+        assert memory["continues"] or memory["woken"], "the sender sleeps with room before it"
+
+    words = ("wants_room", "read_pos", "continues", "woken")
+    return explore([sender, receiver], dict.fromkeys(words, 0), final)
+
+
+@pytest.mark.parametrize("part", ["sender_fence", "receiver_fence", "again"])
+def test_a_sender_learns_of_room(part: str) -> None:
+    assert wants() > 3
+    assert violated(lambda: wants(**{part: False}))
+
+
+# -- SYNC bell: no rank sleeps with a record before it --
+
+
+def bell(
+    sleeper_fence: bool = True,
+    producer_fence: bool = True,
+    again: bool = True,
+    early_bell: bool = True,
+) -> int:
+    def sleeper() -> Thread:
+        rung = (yield load("bell")) if early_bell else 0
+        yield store("asleep", 1)
+        if sleeper_fence:
+            yield fence()
+        mark = (yield acquire("mark")) if again else 0
+        if not early_bell:
+            rung = yield load("bell")
+        yield store("sleeps_at", 0 if mark else 1 + rung)
+
+    def producer() -> Thread:
+        yield release("mark", 1)
+        if producer_fence:
+            yield fence()
+        if (yield load("asleep")):
+            yield store("asleep", 0)
+            yield release("bell", 1)
+
+    def final(memory: dict[str, int]) -> None:
+        # A sleep ends at once, or by the wake-up, if the bell is not what the sleeper saw.
+        assert memory["sleeps_at"] != 1 + memory["bell"], "a rank sleeps with a record before it"
+
+    words = ("bell", "asleep", "mark", "sleeps_at")
+    return explore([sleeper, producer], dict.fromkeys(words, 0), final)
+
+
+@pytest.mark.parametrize("part", ["sleeper_fence", "producer_fence", "again", "early_bell"])
+def test_a_sleeper_is_woken_or_sees_the_record(part: str) -> None:
+    assert bell() > 5
+    assert violated(lambda: bell(**{part: False}))
+
+
+# -- SYNC death: a counted death is a visible one, after all records of the dead rank --
+
+
+def death(count: bool = True, look: bool = True, last: bool = True) -> int:
+    def launcher() -> Thread:
+        # The kernel reported the end of the process, so its stores are before this.
+        yield store("mark", 1)
+        if not last:
+            yield (release if count else store)("failures", 1)
+        yield store("dead", 1)
+        if last:
+            yield (release if count else store)("failures", 1)
+
+    def rank() -> Thread:
+        if (yield (acquire if look else load)("failures")):
+            assert (yield load("mark")) == 1, "a record of the dead rank is lost"
+            assert (yield load("dead")) == 1, "a counted death is not seen, and not looked for again"
+
+    return explore([launcher, rank], dict.fromkeys(("failures", "dead", "mark"), 0))
+
+
+@pytest.mark.parametrize("part", ["count", "look", "last"])
+def test_a_death_is_seen_with_all_that_the_rank_had_shown(part: str) -> None:
+    assert death() > 3
+    assert violated(lambda: death(**{part: False}))
+
+
+# -- SYNC note: all words that a reader takes are of one note --
+
+
+def note(odd: bool = True, fenced: bool = True, ends: bool = True, reader: bool = True) -> int:
+    def writer() -> Thread:
+        if odd:
+            yield store("notes", 1)
+        if fenced:
+            yield stores_before()
+        yield store("peer", 7)
+        yield store("tag", 7)
+        yield (release if ends else store)("notes", 2)
+
+    def tool() -> Thread:
+        turn = yield acquire("notes")
+        peer = yield load("peer")
+        tag = yield load("tag")
+        if reader:
+            yield loads_before()
+        if turn % 2 == 0 and (yield load("notes")) == turn:
+            assert peer == tag, "half of a note"
+            assert (peer == 7) == (turn == 2), "the words of another turn"
+
+    return explore([writer, tool], dict.fromkeys(("notes", "peer", "tag"), 0))
+
+
+@pytest.mark.parametrize("part", ["odd", "fenced", "ends", "reader"])
+def test_a_note_is_read_whole(part: str) -> None:
+    assert note() > 10
+    assert violated(lambda: note(**{part: False}))
