@@ -25,7 +25,7 @@ CLIENT = 0
 SERVER = 1
 """The role that answers."""
 
-_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+_RANKS = ("SHMND_MPI_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
 
 class End(Protocol):
