@@ -147,7 +147,7 @@ def death(count: bool = True, look: bool = True, last: bool = True) -> int:
     def rank() -> Thread:
         if (yield (acquire if look else load)("failures")):
             assert (yield load("mark")) == 1, "a record of the dead rank is lost"
-            assert (yield load("dead")) == 1, "a counted death is not seen, and not looked for again"
+            assert (yield load("dead")) == 1, "a counted death is not seen, ever"
 
     return explore([launcher, rank], dict.fromkeys(("failures", "dead", "mark"), 0))
 
