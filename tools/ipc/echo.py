@@ -3,6 +3,7 @@
 
 import argparse
 import base64
+import contextlib
 import json
 import sys
 from typing import Any
@@ -36,8 +37,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print samples; those that come too fast to be printed are counted as lost."""
     told = 0
-    with ipc.WaitSet() as ready:
-        subs = [ipc.Subscriber(name, buffer=256) for name in dict.fromkeys(args.topic)]
+    with contextlib.ExitStack() as stack:
+        ready = stack.enter_context(ipc.WaitSet())
+        subs = [
+            stack.enter_context(ipc.Subscriber(name, buffer=256))
+            for name in dict.fromkeys(args.topic)
+        ]
         lost = dict.fromkeys(subs, 0)
         for sub in subs:
             ready.add(sub)

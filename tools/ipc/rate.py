@@ -2,6 +2,7 @@
 """How fast the samples of topics come, how late, and how many are lost."""
 
 import argparse
+import contextlib
 import json
 import sys
 import time
@@ -99,7 +100,15 @@ def run(args: argparse.Namespace) -> int:
     if not names:
         print("shmnd: there is no topic", file=sys.stderr)
         return 1
-    meters = [Meter(name) for name in names]
+    with contextlib.ExitStack() as stack:
+        meters = [Meter(name) for name in names]
+        for meter in meters:
+            stack.enter_context(meter.sub)
+        _show(meters, args)
+    return 0
+
+
+def _show(meters: list[Meter], args: argparse.Namespace) -> None:
     screen = sys.stdout.isatty() and args.format == "table"
     told = 0
     with ipc.WaitSet(*(meter.sub for meter in meters)) as ready:
@@ -117,4 +126,3 @@ def run(args: argparse.Namespace) -> int:
             else:
                 print((_CLEAR if screen else "") + draw(_COLUMNS, rows), flush=True)
             told += 1
-    return 0

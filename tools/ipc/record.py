@@ -2,6 +2,7 @@
 """Samples of topics, written to a file."""
 
 import argparse
+import contextlib
 import json
 import sys
 import time
@@ -40,7 +41,13 @@ def run(args: argparse.Namespace) -> int:
     if not names:
         print("shmnd: there is no topic", file=sys.stderr)
         return 1
-    subs = [ipc.Subscriber(name, buffer=args.buffer) for name in names]
+    with contextlib.ExitStack() as stack:
+        subs = [stack.enter_context(ipc.Subscriber(name, buffer=args.buffer)) for name in names]
+        _record(subs, args)
+    return 0
+
+
+def _record(subs: list[ipc.Subscriber], args: argparse.Namespace) -> None:
     numbers: dict[ipc.Subscriber, int] = {}
     samples = nbytes = 0
     began = told = time.monotonic()
@@ -66,7 +73,6 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             pass  # the index is written, and the file is whole
     _tell(samples, nbytes, subs, end="\n")
-    return 0
 
 
 def _described(sub: ipc.Subscriber) -> dict[str, object]:
