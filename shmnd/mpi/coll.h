@@ -82,9 +82,30 @@ static inline void shmpi_build_reduce(struct shmpi_sched *s, const struct shmpi_
     shmpi_sched_round(s);
 }
 
+/* Of two ranks with separate buffers: nothing is copied that need not be. */
+static inline void shmpi_build_allreduce_pair(struct shmpi_sched *s, const struct shmpi_group *g,
+                                              const char *from, char *to, uint64_t items,
+                                              uint64_t bytes)
+{
+    int other = g->ranks[!g->rank];
+    char *theirs = g->rank ? shmpi_sched_block(s, bytes) : to;
+    if (!theirs)
+        return;
+    shmpi_sched_receive(s, other, theirs, bytes);
+    shmpi_sched_send(s, other, from, bytes);
+    if (g->rank)
+        shmpi_sched_copy(s, from, to, bytes);
+    shmpi_sched_round(s);
+    shmpi_sched_reduce(s, g->rank ? theirs : from, to, items);
+}
+
 static inline void shmpi_build_allreduce(struct shmpi_sched *s, const struct shmpi_group *g,
                                          const char *from, char *to, uint64_t items, uint64_t bytes)
 {
+    if (g->size == 2 && from != to) {
+        shmpi_build_allreduce_pair(s, g, from, to, items, bytes);
+        return;
+    }
     char *mine = shmpi_sched_block(s, bytes), *spare = shmpi_sched_block(s, bytes);
     if (!mine || !spare)
         return;
