@@ -102,7 +102,7 @@ static inline void shmnd_rx_write_entry(struct shmnd_qp *qp, uint64_t pos)
     bool plain = shmnd_rx_regions(qp, sges, n, regions);
     uint64_t below = plain || shmnd_rx_holds_fragile(qp, sges, n) ? e->capacity + 1 : 0;
     shmnd_put64(&entry->capacity, (pos - qp->posted_base + 1) << 32 | below);
-    SHMND_KILL_POINT("receive-being-shown");
+    SHMND_KILL_POINT("receive-writing");
     /* SYNC entry: fence, pairs with acquire in shmnd_peer_receive_capacity() */
     shmnd_stores_before();
     if (plain)
@@ -123,7 +123,7 @@ static inline void shmnd_rx_advertise(struct shmnd_qp *qp, uint64_t pos)
     shmnd_rx_write_entry(qp, pos);
     /* SYNC posted: release, pairs with acquire in shmnd_tx_update_credit() */
     shmnd_release64(&qp->link.mine->posted, pos - qp->posted_base + 1);
-    SHMND_KILL_POINT("receive-shown");
+    SHMND_KILL_POINT("receive-advertised");
 }
 
 /* Makes `revision` odd, so that no push begins after this. True when none is in progress either;
@@ -145,7 +145,7 @@ static inline void shmnd_rx_readvertise(struct shmnd_qp *qp)
     qp->revision++;
     /* SYNC flush: release, pairs with acquire in shmnd_tx_update_credit() */
     shmnd_release64(&qp->link.mine->revision, qp->revision);
-    SHMND_KILL_POINT("receives-offered-anew");
+    SHMND_KILL_POINT("receives-readvertised");
     shmnd_notify_waiting_sender(qp);
 }
 

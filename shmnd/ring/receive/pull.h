@@ -141,7 +141,7 @@ static inline uint32_t shmnd_run_pull(struct shmnd_qp *qp, struct shmnd_job *job
      * the swap in shmnd_pull_cut() */
     shmnd_release64(&entry->word,
                     qp->rx_listing | (whole ? SHMND_LISTED_DONE : SHMND_LISTED_TAKEN));
-    SHMND_KILL_POINT("pull-shown");
+    SHMND_KILL_POINT("pull-published");
     return status;
 }
 

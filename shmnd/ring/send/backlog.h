@@ -52,7 +52,7 @@ static inline void shmnd_backlog_publish_state(struct shmnd_qp *qp)
     qp->shows_listed = qp->listed != 0;
     /* relaxed: the entries have an order of their own */
     shmnd_put32(&qp->link.mine->state, qp->shows_listed ? state | SHMND_LINK_LISTS : state);
-    SHMND_KILL_POINT("listings-shown");
+    SHMND_KILL_POINT("backlog-published");
 }
 
 /* The slot flags of a message with these request flags; with `ack` the reader must claim it. */
@@ -205,7 +205,7 @@ static inline bool shmnd_backlog_swap_back(struct shmnd_qp *qp, struct shmnd_wqe
     if (!shmnd_swap64(&shmnd_own_backlog_entry(qp, w->message)->word, &word,
                       w->listing & ~(uint64_t)SHMND_LISTED_MASK))
         return false;
-    SHMND_KILL_POINT("listing-taken-back");
+    SHMND_KILL_POINT("listing-reclaimed");
     w->listing = 0;
     qp->listed--;
     return true;

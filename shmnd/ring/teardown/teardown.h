@@ -32,7 +32,7 @@ static inline void shmnd_publish_state(struct shmnd_qp *qp, enum shmnd_link_stat
 {
     /* SYNC state: release, pairs with acquire in shmnd_peer_state() */
     shmnd_release32(&qp->link.mine->state, state);
-    SHMND_KILL_POINT("state-shown");
+    SHMND_KILL_POINT("state-published");
     /* SYNC arm, SYNC ready: fence of the producer */
     shmnd_store_then_load();
     shmnd_bell_mark_ready(qp->link.receive_bell, qp->link.receive_marks, qp->link.receive_bit);

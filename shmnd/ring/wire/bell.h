@@ -111,7 +111,7 @@ static inline void shmnd_marks_accept_request(struct shmnd_marks *marks)
     if (!shmnd_marks_poll_requested(marks))
         return;
     shmnd_put32(&marks->asked, 0);
-    SHMND_KILL_POINT("asking-heard");
+    SHMND_KILL_POINT("poll-request-accepted");
     /* SYNC asked: fence, pairs with the producer's in shmnd_bell_request_poll() */
     shmnd_store_then_load();
 }

@@ -165,7 +165,7 @@ static inline void shmnd_spans_copy_mapped(const struct shmnd_spans *to,
     struct shmnd_stretch s;
     while (shmnd_walk_next(&w, &s)) {
         memmove(s.to, s.from, s.length);
-        SHMND_KILL_POINT("copy-in-midst");
+        SHMND_KILL_POINT("copy-midway");
     }
 }
 
@@ -193,7 +193,7 @@ static inline void shmnd_chunks_advertise(struct shmnd_share *share, const struc
     /* relaxed: ordered by the release that publishes the message's slot */
     shmnd_put64(&share->done, 0);
     shmnd_put64(&share->claim, (uint64_t)c->tag << 32);
-    SHMND_KILL_POINT("chunks-offered");
+    SHMND_KILL_POINT("chunks-advertised");
 }
 
 /* The fields of the claim word: chunks claimed from the front, and from the back. */

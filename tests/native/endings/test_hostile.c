@@ -5,7 +5,7 @@
  */
 #include "hostile.h"
 
-static void lies_at_random(void)
+static void hostile_at_random(void)
 {
     uint64_t runs = number_of("SHMND_HOSTILE_RUNS", 1500);
     uint64_t seed = number_of("SHMND_HOSTILE_SEED", 1);
@@ -22,6 +22,6 @@ static void lies_at_random(void)
     }
 }
 
-static const struct check_test tests[] = {TEST(lies_at_random)};
+static const struct check_test tests[] = {TEST(hostile_at_random)};
 
 MAIN(tests)

@@ -13,6 +13,7 @@
 #include "dawdle.h"
 
 #include "lanes.h"
+#include "lane_posts.h"
 
 /* ---- revoking access ------------------------------------------------------------------------ */
 

@@ -176,7 +176,7 @@ static void both_ends(void)
 }
 
 /* Whatever a peer writes to the word, a claimed chunk belongs to the message. */
-static void claims_of_a_liar(void)
+static void claims_of_a_hostile_peer(void)
 {
     struct chance c = {81};
     struct shmnd_share share = {0};
@@ -252,9 +252,13 @@ static void each_chunk_once(void)
 }
 
 static const struct check_test tests[] = {
-    TEST(mapped_copies),    TEST(remote_copies),
-    TEST(remote_failures),  TEST(a_number_given_away_again),
-    TEST(chunks_cover),     TEST(both_ends),
-    TEST(claims_of_a_liar), TEST(each_chunk_once),
+    TEST(mapped_copies),
+    TEST(remote_copies),
+    TEST(remote_failures),
+    TEST(a_number_given_away_again),
+    TEST(chunks_cover),
+    TEST(both_ends),
+    TEST(claims_of_a_hostile_peer),
+    TEST(each_chunk_once),
 };
 MAIN(tests)
