@@ -90,6 +90,8 @@ cdef extern from "send/post.h" nogil:
         uint64_t listed_off[2]
         uint32_t listed_mask[2]
         uint32_t listed_stride[2]
+        uint64_t bounce_off[2]
+        uint64_t committed
         uint64_t bytes
 
     void shmnd_link_rings(shmnd_link_shape *shape)
@@ -221,6 +223,8 @@ cdef extern from "send/post.h" nogil:
         uint32_t their_listed_mask
         uint32_t their_listed_stride
         uint32_t their_elements
+        uint8_t *my_bounce
+        const uint8_t *their_bounce
         const shmnd_bell *receive_bell
         const shmnd_bell *initiator_bell
         shmnd_marks *receive_marks
@@ -377,6 +381,7 @@ cdef extern from "send/post.h" nogil:
     bint shmnd_cq_has_unfinished_copy(const shmnd_cq *cq)
     uint64_t shmnd_cq_next_poll_ns(const shmnd_cq *cq, uint64_t soon_ns)
     bint shmnd_cq_trigger(shmnd_cq *cq, uint32_t mode)
+    void shmnd_bounce_release(shmnd_qp *qp)
     void shmnd_cq_add_qp(shmnd_cq *cq, shmnd_qp *qp)
     void shmnd_cq_remove_qp(shmnd_cq *cq, shmnd_qp *qp)
     void shmnd_qp_activate(shmnd_qp *qp)

@@ -200,6 +200,10 @@ static void act(struct actor *a, uint32_t salt)
     struct shmnd_arming *arming = &a->queue->cq.arming;
     for (int i = 0; i < 9; i++)
         take_in(a, BYTES, salt % 5 == 4);
+    if (salt % 2)
+        pair_never_bounces(a->pair);
+    else
+        a->pair->q.bounces.refused = false;
     shmnd_bell_arm(arming, SHMND_ARMED_ANY);
     for (int i = 0; i < 5; i++) {
         send_bytes(a, sizes[i], i == 3);

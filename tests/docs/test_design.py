@@ -27,7 +27,8 @@ FILES: Final = {
 }
 
 _TABLE_LABEL: Final = re.compile(r"^\| SYNC ([a-z-]+) \|", re.M)
-_SIZE: Final = re.compile(r"(\d[\d,]*)( KiB)?(?: \w+){0,2} \(`(SHMND_\w+)`\)")
+_SHIFT: Final = {"": 0, " KiB": 10, " MiB": 20}
+_SIZE: Final = re.compile(r"(\d[\d,]*)( [KM]iB)?(?: \w+){0,2} \(`(SHMND_\w+)`\)")
 
 
 def quoted(page: Path) -> set[str]:
@@ -72,7 +73,7 @@ def test_names_of_the_data_plane_are_there(page: Path) -> None:
 def test_sizes_are_those_of_the_headers() -> None:
     shown = [size for page in PAGES for size in _SIZE.findall(page.read_text())]
     for number, unit, name in shown:
-        assert int(number.replace(",", "")) << (10 if unit else 0) == value(name), name
+        assert int(number.replace(",", "")) << _SHIFT[unit] == value(name), name
     assert {name for _, _, name in shown} >= {"SHMND_EAGER_MAX", "SHMND_SHARE_MIN"}
 
 

@@ -229,6 +229,9 @@ static inline void pair_attach(struct pair *e, struct link *l, int me, struct pa
     end->their_listed_mask = l->map.listed_mask[it];
     end->their_listed_stride = l->map.listed_stride[it];
     end->their_elements = other->q.wq_stride;
+    shmnd_bounce_release(q); /* of the connection before */
+    end->my_bounce = l->memory + l->map.bounce_off[me];
+    end->their_bounce = l->memory + l->map.bounce_off[it];
     end->receive_bell = other->receive->cq.arming.bell;
     end->initiator_bell = other->initiator->cq.arming.bell;
     end->receive_marks = other->receive->cq.arming.marks;
@@ -279,6 +282,13 @@ static inline struct link *pair_link(struct pair *active, struct pair *passive)
     pair_attach(passive, l, SHMND_PASSIVE, active);
     pair_attach(active, l, SHMND_ACTIVE, passive);
     return l;
+}
+
+/* As where the kernel has no memory for what it sends by way of its bounce area. */
+static inline void pair_never_bounces(struct pair *p)
+{
+    p->q.bounces.committed = 0;
+    p->q.bounces.refused = true;
 }
 
 static inline void pair_open(struct pair *active)

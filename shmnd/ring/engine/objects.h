@@ -155,6 +155,8 @@ struct shmnd_link_end {
     uint32_t receive_bit, initiator_bit;
     uint64_t receive_rung, initiator_rung;
     uint64_t connection;
+    uint8_t *my_bounce; /* SHMND_BOUNCE_BYTES each */
+    const uint8_t *their_bounce;
     bool their_srq;
 };
 
@@ -191,6 +193,19 @@ struct shmnd_wqe {
     bool cut;          /* of one in parts: the last part was recalled, and the reader stops there */
     uint64_t slot_pos; /* where its message begins in the ring; the last part, if in parts */
     uint64_t recalled; /* messages recalled before it, which matched no receive */
+};
+
+#define SHMND_BOUNCES 16u
+
+/* The messages in the bounce area of this side that the peer has not taken, oldest first. */
+struct shmnd_bounces {
+    struct {
+        uint64_t message;
+        uint32_t begin, end;
+    } used[SHMND_BOUNCES];
+    uint64_t first, count; /* positions in `used`, masked: the oldest, and the next */
+    uint32_t committed;    /* bytes at the beginning of the area whose pages are committed */
+    bool refused;          /* the kernel had no memory for more */
 };
 
 struct shmnd_rqe {
@@ -296,7 +311,8 @@ struct shmnd_qp {
     uint32_t listed;    /* number of listed requests */
     bool shows_listed;  /* `state` has SHMND_LINK_LISTS */
     uint64_t listings;  /* number of listings so far */
-    uint64_t larges;    /* large messages so far, each with the next index in `shares` */
+    struct shmnd_bounces bounces;
+    uint64_t larges; /* large messages so far, each with the next index in `shares` */
     uint64_t share_message[SHMND_SHARES]; /* the last message that used it */
 
     /* a batch: messages and receives that are written and not published */
@@ -321,6 +337,7 @@ struct shmnd_qp {
     bool rx_unbinding;         /* it is whole, and waits for the last access to its window */
     bool rx_extra_ready;       /* `rx_extra` is the next completion */
     uint8_t rx_kind, rx_flags; /* of that message */
+    const uint8_t *rx_bounced; /* the payload of one of kind BOUNCED */
     uint32_t rx_token;         /* of the window that it invalidates */
     bool rx_lists;             /* the other side has listed Sends */
     uint64_t rx_listing;       /* word of the listing that is being read, or was claimed */

@@ -2,6 +2,7 @@
 # cython: language_level=3
 """A remote adapter as this process sees it, and the link to one of its queue pairs."""
 
+import os
 import secrets
 
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
@@ -201,7 +202,8 @@ cdef class Link:
         """Create it. For the passive side, when it accepts."""
         cdef Link self = Link.__new__(Link)
         self._size(local, remote, False)
-        self.segment = Segment.create(self.map.bytes, label="link", call="Connector.accept")
+        self.segment = Segment.create(self.map.bytes, label="link", call="Connector.accept",
+                                      committed=self.map.committed)
         step("link-made")
         cdef c.shmnd_link_header *header = <c.shmnd_link_header *>self.segment.base
         header.magic = c.SHMND_LINK_MAGIC
@@ -217,12 +219,17 @@ cdef class Link:
     def attach(fd: int, size: int, local: dict, remote: dict) -> Link:
         """Map it. For the active side. Takes over the descriptor, also when it fails."""
         cdef Link self = Link.__new__(Link)
-        self.segment = Segment.attach(fd, size, writable=True)
-        self._size(local, remote, True)
+        try:
+            self._size(local, remote, True)
+            if size < self.map.bytes:
+                raise error(Status.INTERNAL_ERROR, "Link.attach",
+                            f"the peer's link has {size} bytes, {self.map.bytes} needed")
+        except BaseException:
+            os.close(fd)
+            raise
+        self.segment = Segment.attach(fd, self.map.bytes, writable=True,
+                                      committed=self.map.committed)
         cdef c.shmnd_link_header *header = <c.shmnd_link_header *>self.segment.base
-        if self.segment.size < self.map.bytes:
-            raise error(Status.INTERNAL_ERROR, "Link.attach",
-                        f"the peer's link has {self.segment.size} bytes, {self.map.bytes} needed")
         # SYNC link-made: acquire, pairs with release in Link.create()
         version = c.shmnd_acquire32(&header.version)
         if header.magic != c.SHMND_LINK_MAGIC or version != c.SHMND_LAYOUT_VERSION:
@@ -260,7 +267,7 @@ cdef class Link:
 
     @property
     def size(self) -> int:
-        """Bytes of shared memory."""
+        """Bytes of the shared file; its end is sparse."""
         return 0 if self.segment is None else self.segment.size
 
     def close_fd(self) -> None:

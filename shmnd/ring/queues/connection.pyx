@@ -139,6 +139,8 @@ cdef class ConnectionCore(PostingCore):
         end.their_listed_mask, end.their_listed_stride = \
             link.map.listed_mask[it], link.map.listed_stride[it]
         end.their_elements = link.shape.elements[it]
+        end.my_bounce = base + link.map.bounce_off[me]
+        end.their_bounce = base + link.map.bounce_off[it]
         self.q.out.ring = base + link.map.ring_off[me]
         self.q.out.read_pos = c.shmnd_read_pos_of(end.theirs)
         self.q.out.write_pos = 0
@@ -251,6 +253,7 @@ cdef class ConnectionCore(PostingCore):
         self.registry.remove_qp(&self.q)
         c.shmnd_cq_remove_qp(&self.receive_cq.raw, &self.q)
         c.shmnd_cq_remove_qp(&self.initiator_cq.raw, &self.q)
+        c.shmnd_bounce_release(&self.q)
         memset(&self.q.link, 0, sizeof(self.q.link))
         self.q.deferred = self.q.deferred_receives = False
         self.link = None

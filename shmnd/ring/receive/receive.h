@@ -161,6 +161,16 @@ static inline uint32_t shmnd_rx_copy_out(struct shmnd_qp *qp, uint64_t off, uint
     return SHMND_SUCCESS;
 }
 
+/* The bounce area of the sender to memory. A status. */
+static __attribute__((noinline, unused)) uint32_t shmnd_rx_copy_bounced(struct shmnd_qp *qp,
+                                                                        uint32_t length)
+{
+    struct shmnd_spans part;
+    shmnd_spans_slice(&qp->rx_to, 0, length, &part);
+    /* The copy only reads what it is given: the area is mapped for writing. */
+    return shmnd_copy_staged(qp->peer, &part, (void *)(uintptr_t)qp->rx_bounced, true);
+}
+
 /* ---- large messages -------------------------------------------------------------------------- */
 
 /* Begins a matched message that is copied from the sender's memory. */
@@ -250,8 +260,9 @@ static inline bool shmnd_rx_consume(struct shmnd_qp *qp, const struct shmnd_mess
             shmnd_rx_consume_slots(qp, a->slots);
         return false;
     }
-    uint32_t status =
-        a->kind == SHMND_KIND_EAGER ? shmnd_rx_copy_out(qp, 0, a->length) : SHMND_SUCCESS;
+    uint32_t status = a->kind == SHMND_KIND_EAGER     ? shmnd_rx_copy_out(qp, 0, a->length)
+                      : a->kind == SHMND_KIND_BOUNCED ? shmnd_rx_copy_bounced(qp, a->length)
+                                                      : SHMND_SUCCESS;
     if (status != SHMND_SUCCESS) {
         shmnd_rx_refuse(qp, status, SHMND_REMOTE_ERROR);
         return false;
@@ -271,6 +282,13 @@ static inline bool shmnd_rx_is_well_formed(struct shmnd_qp *qp, struct shmnd_mes
         struct shmnd_read_cursor drain = shmnd_slots_read_begin(&qp->in, a->flags);
         shmnd_slots_read_once(&drain, &index, sizeof index);
         return !qp->shared && index == qp->own.matched - qp->posted_base;
+    }
+    if (a->kind == SHMND_KIND_BOUNCED) {
+        uint32_t at;
+        struct shmnd_read_cursor drain = shmnd_slots_read_begin(&qp->in, a->flags);
+        shmnd_slots_read_once(&drain, &at, sizeof at);
+        qp->rx_bounced = qp->link.their_bounce + at;
+        return at <= SHMND_BOUNCE_BYTES - a->length;
     }
     if (a->kind == SHMND_KIND_LISTED)
         return shmnd_rx_check_listed(qp, a);

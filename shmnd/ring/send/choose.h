@@ -6,7 +6,7 @@
 #ifndef SHMND_CHOOSE_H
 #define SHMND_CHOOSE_H
 
-#include "send/retire.h"
+#include "send/bounce.h"
 
 /* From this length a message is placed directly into its receive, when that is known: slots take
  * longer, since each is a cache line to transfer. Shorter ones stream faster through the ring. */
@@ -43,6 +43,7 @@ static inline bool shmnd_tx_prefers_pull(const struct shmnd_qp *qp, const struct
 enum shmnd_protocol {
     SHMND_PROTOCOL_NONE = 0, /* not now */
     SHMND_PROTOCOL_EAGER,
+    SHMND_PROTOCOL_BOUNCE,
     SHMND_PROTOCOL_PLACE,
     SHMND_PROTOCOL_LARGE,
     SHMND_PROTOCOL_PARTS,
@@ -58,6 +59,17 @@ static inline bool shmnd_tx_ring_fits(struct shmnd_qp *qp, uint32_t bytes)
     return shmnd_slots_have_room(&qp->out, slots == 1 ? 1 : slots + (uint32_t)known);
 }
 
+/* Does the bounce area, which has room, save a copy by the kernel? `fits`: the ring has room, too. */
+static inline bool shmnd_tx_prefers_bounce(struct shmnd_qp *qp, const struct shmnd_wqe *w,
+                                           const struct shmnd_sge *sges, int aim, bool fits)
+{
+    if (w->length < (fits ? SHMND_BOUNCE_MIN : SHMND_PLACE_MIN) || w->length > SHMND_BOUNCE_MAX)
+        return false;
+    bool is_private =
+        aim > 0 ? qp->tx_job.to.remote : shmnd_tx_has_private_memory(qp, sges, w->sges);
+    return is_private && shmnd_bounce_has_room(qp, w->length);
+}
+
 /* The protocol of a Send from registered memory that is not being sent in parts. `aim` is the
  * result of shmnd_tx_resolve_receive(): 1 if the receive can be written from here. */
 static inline enum shmnd_protocol shmnd_tx_choose_for_memory(struct shmnd_qp *qp,
@@ -68,6 +80,8 @@ static inline enum shmnd_protocol shmnd_tx_choose_for_memory(struct shmnd_qp *qp
     uint32_t prefix = w->flags & SHMND_OP_INVALIDATE ? sizeof w->remote_token : 0;
     uint64_t bytes = prefix + w->length;
     bool fits = bytes <= shmnd_eager_longest(&qp->out) && shmnd_tx_ring_fits(qp, (uint32_t)bytes);
+    if (shmnd_tx_prefers_bounce(qp, w, sges, aim, fits))
+        return SHMND_PROTOCOL_BOUNCE;
     if (aim > 0) {
         /* Is copying twice, through the ring, faster than once by a system call? */
         if (fits && (w->length < SHMND_PLACE_MIN ||

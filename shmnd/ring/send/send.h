@@ -90,6 +90,34 @@ static __attribute__((noinline, unused)) void shmnd_tx_issue_eager(struct shmnd_
     shmnd_tx_mark_sent(qp, w, false);
 }
 
+/* The same through the bounce area, which has room. */
+static __attribute__((noinline, unused)) void shmnd_tx_issue_bounced(struct shmnd_qp *qp,
+                                                                     struct shmnd_wqe *w)
+{
+    uint32_t length = (uint32_t)w->length, at = shmnd_bounce_take(qp, length);
+    uint8_t flags = shmnd_tx_slot_flags(w->flags, false);
+    uint32_t status = shmnd_copy_staged(qp->peer, &qp->tx_job.from, qp->link.my_bounce + at, false);
+    if (status != SHMND_SUCCESS) {
+        qp->bounces.count--;
+        shmnd_tx_fail(w, status);
+        qp->wq_next++;
+        return;
+    }
+    SHMND_KILL_POINT("message-bounced");
+    w->has_receive = shmnd_tx_may_commit(qp, w) && shmnd_tx_has_credit(qp, length);
+    flags = w->has_receive ? flags : flags | SHMND_SLOT_ACK;
+    shmnd_tx_assign_message(qp, w);
+    struct shmnd_write_cursor fill = shmnd_tx_write_begin(qp, flags, w->remote_token);
+    shmnd_slots_write(&fill, &at, sizeof at);
+    shmnd_slots_publish(&qp->out, length, SHMND_KIND_BOUNCED, flags, 1);
+    qp->messages++;
+    shmnd_notify_receiver(qp, w->flags & SHMND_OP_SOLICIT);
+    shmnd_count_sent(qp, length);
+    /* SYNC closing: the fence in shmnd_notify_receiver() pairs with the closer's */
+    w->committed = w->has_receive && !shmnd_relaxed32(&qp->link.theirs->closing);
+    shmnd_tx_mark_sent(qp, w, false);
+}
+
 /* The same from memory that may have been truncated, through a staging buffer. Not inlined, since
  * its frame is large. */
 static __attribute__((noinline, unused)) void shmnd_tx_issue_staged(struct shmnd_qp *qp,
@@ -230,7 +258,9 @@ shmnd_tx_issue_send(struct shmnd_qp *qp, struct shmnd_wqe *w)
         qp->tx_busy = true;
         return SHMND_RUN;
     }
-    if (!inlined && job->from.remote)
+    if (way == SHMND_PROTOCOL_BOUNCE)
+        shmnd_tx_issue_bounced(qp, w);
+    else if (!inlined && job->from.remote)
         shmnd_tx_issue_staged(qp, w);
     else
         shmnd_tx_issue_eager(qp, w, sges, inlined ? shmnd_wqe_inline(qp, qp->wq_next) : NULL);

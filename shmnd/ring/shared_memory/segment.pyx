@@ -53,12 +53,17 @@ def _create(label: str, nbytes: int, call: str) -> int:
         ) from err
 
 
-def _commit(fd: int, nbytes: int, call: str) -> None:
-    """Commit the memory now: a shortage is an error here instead of a signal later."""
-    require_room(nbytes, _held, call)
+def _commit(fd: int, committed: int, nbytes: int, call: str) -> None:
+    """Commit the memory now: a shortage is an error here instead of a signal later.
+
+    Bytes from `committed` on stay sparse.
+    """
+    require_room(committed, _held, call)
     while True:
         try:
-            os.posix_fallocate(fd, 0, nbytes)
+            os.posix_fallocate(fd, 0, committed)
+            if nbytes > committed:
+                os.ftruncate(fd, nbytes)
             return
         except InterruptedError:
             continue
@@ -74,10 +79,10 @@ def _commit(fd: int, nbytes: int, call: str) -> None:
             ) from err
 
 
-def _require_sealed(fd: int, nbytes: int) -> None:
+def _require_sealed(fd: int, nbytes: int, committed: int) -> None:
     """Raise unless a descriptor is shared memory of at least `nbytes` bytes with a sealed size.
 
-    It must be committed, as all segments are: uncommitted memory costs its owner nothing, so a
+    Its first `committed` bytes must be committed: uncommitted memory costs its owner nothing, so a
     hostile peer could fill the address space of this process with it.
     """
     cdef c_statfs where
@@ -89,7 +94,7 @@ def _require_sealed(fd: int, nbytes: int) -> None:
         why = f"holds {size} bytes, {nbytes} were announced"
     elif not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
         why = "could be truncated while it is in use (its size is not sealed)"
-    elif found.st_blocks * 512 < nbytes:
+    elif found.st_blocks * 512 < committed:
         why = f"holds {size} bytes, of which only {found.st_blocks * 512} are committed"
     else:
         return
@@ -146,11 +151,13 @@ cdef class Segment:
 
     @staticmethod
     def create(
-        nbytes: int, *, label: str, writable: bool = True, call: str = "Segment.create"
+        nbytes: int, *, label: str, writable: bool = True, call: str = "Segment.create",
+        committed: int | None = None,
     ) -> Segment:
-        """Create a segment of `nbytes` zeros, committed, mapped, without a name.
+        """Create a segment of `nbytes` zeros, mapped, without a name.
 
-        Unless it is `writable`, only this mapping can write.
+        Unless it is `writable`, only this mapping can write. The first `committed` bytes, or all,
+        are committed. The rest is sparse: its pages must be committed before they are used.
         """
         cdef Segment self = Segment.__new__(Segment)
         global _held
@@ -162,9 +169,9 @@ cdef class Segment:
         self.fd = _create(label, nbytes, call)
         step("segment-created")
         try:
-            _commit(self.fd, nbytes, call)
+            self.counted = nbytes if committed is None else committed
+            _commit(self.fd, self.counted, nbytes, call)
             self._map(nbytes, True)
-            self.counted = nbytes
             _held += self.counted
             self.sealed = not writable
             seals = _SEALED_SIZE if writable else _SEALED_SIZE | _SEAL_FUTURE_WRITE
@@ -176,11 +183,14 @@ cdef class Segment:
         return self
 
     @staticmethod
-    def attach(fd: int, nbytes: int, *, writable: bool) -> Segment:
-        """Map a segment of another process. Takes over the descriptor, also when it fails."""
+    def attach(fd: int, nbytes: int, *, writable: bool, committed: int | None = None) -> Segment:
+        """Map a segment of another process. Takes over the descriptor, also when it fails.
+
+        Its first `committed` bytes, or all, must be committed.
+        """
         cdef Segment self = Segment.__new__(Segment)
         try:
-            _require_sealed(fd, nbytes)
+            _require_sealed(fd, nbytes, nbytes if committed is None else committed)
             self.fd = fd
             self._map(nbytes, writable)
         finally:

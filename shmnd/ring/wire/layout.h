@@ -13,7 +13,7 @@
 #include "wire/atomics.h"
 #include "wire/kill_point.h"
 
-#define SHMND_LAYOUT_VERSION 6u
+#define SHMND_LAYOUT_VERSION 7u
 #define SHMND_LINK_MAGIC 0x6b6e696c646e6d73ull /* "smndlink" */
 
 /* ---- the slot ring: one per direction of a link ------------------------- */
@@ -43,6 +43,7 @@ enum shmnd_kind {
     SHMND_KIND_LARGE,     /* extents of the source; each side copies the chunks that it claims */
     SHMND_KIND_PART,      /* one part of a message whose memory neither side can access remotely */
     SHMND_KIND_LISTED,    /* in no slot: the reader took it from the backlog */
+    SHMND_KIND_BOUNCED,   /* payload in the sender's bounce area, at the offset in the slot */
 };
 
 enum shmnd_slot_flag {
@@ -77,6 +78,13 @@ struct shmnd_tail_slot {
 _Static_assert(sizeof(struct shmnd_slot) == SHMND_SLOT_BYTES, "one cache line");
 _Static_assert(sizeof(struct shmnd_tail_slot) == SHMND_SLOT_BYTES, "one cache line");
 _Static_assert(offsetof(struct shmnd_slot, payload) == 16, "48 bytes of payload");
+
+/* ---- the bounce area: one per direction of a link ------------------------------- */
+
+/* Messages too long for the ring whose receive, or source, is private memory: the sender copies
+ * them into this area and the receiver out of it (bounce.h). Both areas are the sparse end of the
+ * link: a sender commits pages of its own area when it first needs them. */
+#define SHMND_BOUNCE_BYTES (2u << 20)
 
 /* ---- posted receives, advertised to a sender that pushes ------------------ */
 

@@ -18,6 +18,8 @@ struct shmnd_link_map {
     uint64_t listed_off[2];
     uint32_t listed_mask[2];
     uint32_t listed_stride[2];
+    uint64_t bounce_off[2]; /* areas of that side, for what it sends */
+    uint64_t committed;     /* bytes that are committed when the link is made */
     uint64_t bytes;
 };
 
@@ -91,7 +93,10 @@ static inline struct shmnd_link_map shmnd_link_map(const struct shmnd_link_shape
                               &map.listed_off[side], &map.listed_mask[side],
                               &map.listed_stride[side]);
     }
-    map.bytes = (at + 4095) & ~4095ull;
+    map.committed = (at + 4095) & ~4095ull;
+    for (int side = 0; side < 2; side++)
+        map.bounce_off[side] = map.committed + (uint64_t)side * SHMND_BOUNCE_BYTES;
+    map.bytes = map.committed + 2 * SHMND_BOUNCE_BYTES;
     return map;
 }
 

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -105,6 +106,22 @@ static inline int shmnd_vm_copy_here(void *to, const void *from, uint64_t length
         done += (uint64_t)got;
     }
     return 0;
+}
+
+/* Commits the pages of shared memory that may be sparse: a shortage is an error here instead of a
+ * signal later. False: there is no memory. */
+static inline bool shmnd_commit_pages(uint8_t *at, uint64_t bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    if (madvise(at, bytes, MADV_POPULATE_WRITE) == 0)
+        return true;
+#endif
+    /* The kernel is older than 5.14, or has no memory: a copy by it returns the error. */
+    const uint8_t zero = 0;
+    for (uint64_t page = 0; page < bytes; page += 4096)
+        if (shmnd_vm_copy_here(at + page, &zero, 1) != 0)
+            return false;
+    return true;
 }
 
 /* Copies between this process and the other one. One of the two lists has remote ranges, possibly

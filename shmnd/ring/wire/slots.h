@@ -211,6 +211,8 @@ static inline uint32_t shmnd_slots_payload(uint8_t kind, uint32_t length, uint32
     case SHMND_KIND_EAGER:
     case SHMND_KIND_PART: return length <= SHMND_EAGER_LONGEST ? length : 0xffffffffu;
     case SHMND_KIND_PLACED: return sizeof(uint64_t);
+    case SHMND_KIND_BOUNCED:
+        return length <= SHMND_BOUNCE_BYTES ? (uint32_t)sizeof(uint32_t) : 0xffffffffu;
     case SHMND_KIND_LARGE:
         return extents <= 16 ? 8 + extents * (uint32_t)sizeof(struct shmnd_extent) : 0xffffffffu;
     default: return 0xffffffffu;

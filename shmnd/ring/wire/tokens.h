@@ -57,6 +57,7 @@ struct shmnd_registry {
     uint32_t count; /* allocated entries */
     struct shmnd_grant *tables[SHMND_TABLE_SEGMENTS];
     struct shmnd_qp *unreleased; /* queue pairs that hold contexts of silent successes (retire.h) */
+    uint64_t bounce_bytes;       /* committed in the bounce areas of its queue pairs (bounce.h) */
 };
 
 struct shmnd_sge {

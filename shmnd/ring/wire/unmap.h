@@ -19,7 +19,7 @@
 #include <sys/mman.h>
 
 /* Freeing this much takes about a millisecond. */
-#define SHMND_UNMAP_AT_ONCE (4u << 20)
+#define SHMND_UNMAP_AT_ONCE (5u << 20)
 /* The thread frees this much at a time: other threads that map, unmap or copy by system calls wait
  * for the lock of the address space meanwhile. A multiple of a huge page. */
 #define SHMND_UNMAP_PIECE (2u << 20)

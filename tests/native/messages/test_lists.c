@@ -186,6 +186,7 @@ static void private_memory_through_the_ring(void)
                 d.a->q.out.room_pos = SHMND_RING_USUAL / 4;
                 d.a->q.out.read_pos = &nothing_back;
             }
+            pair_never_bounces(d.a);
             EQUAL(post_send(d.a, 9, &s, 1, 0), SHMND_SUCCESS);
             bool fits = n <= (full ? SHMND_EAGER_MAX : SHMND_EAGER_LONGEST);
             EQUAL(d.a->q.out.write_pos, fits ? shmnd_slots_for(n) : 1);

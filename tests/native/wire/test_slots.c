@@ -210,7 +210,8 @@ static void nonsense(void)
         head->kind = (uint8_t)kind;
         head->length = 0;
         memset(head->payload, 0, sizeof head->payload);
-        bool known = kind >= SHMND_KIND_EAGER && kind <= SHMND_KIND_PART;
+        bool known =
+            kind >= SHMND_KIND_EAGER && kind <= SHMND_KIND_BOUNCED && kind != SHMND_KIND_LISTED;
         EQUAL(shmnd_slots_peek(&ring.r, &a), known ? SHMND_PEEK_MESSAGE : SHMND_PEEK_MALFORMED);
     }
     static const uint32_t lengths[] = {SHMND_EAGER_LONGEST + 1, 0x7fffffff, 0x80000000, 0xffffffff,
@@ -221,6 +222,9 @@ static void nonsense(void)
         EQUAL(shmnd_slots_peek(&ring.r, &a), SHMND_PEEK_MALFORMED);
         head->kind = SHMND_KIND_PART;
         EQUAL(shmnd_slots_peek(&ring.r, &a), SHMND_PEEK_MALFORMED);
+        head->kind = SHMND_KIND_BOUNCED;
+        EQUAL(shmnd_slots_peek(&ring.r, &a),
+              lengths[i] <= SHMND_BOUNCE_BYTES ? SHMND_PEEK_MESSAGE : SHMND_PEEK_MALFORMED);
         head->kind = SHMND_KIND_LARGE; /* its length is not in the slots */
         EQUAL(shmnd_slots_peek(&ring.r, &a), SHMND_PEEK_MESSAGE);
         uint32_t extents = lengths[i];
