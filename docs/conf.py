@@ -7,6 +7,7 @@ pages, in the files, and wherever else Markdown is shown.
 
 import argparse
 import ast
+import importlib
 import os
 import re
 from collections.abc import Iterator
@@ -144,8 +145,8 @@ def _signature(
             return "", ""
         args = (_from_stub(obj, "__init__") or (args, ""))[0]
     elif type(obj).__name__ == "cython_function_or_method":
-        _, *path, method = name.removeprefix("shmnd.nd1").split(".")
-        owner = getattr(shmnd.nd1 if ".nd1." in name else shmnd, path[-1])
+        package, cls, method = name.rsplit(".", 2)
+        owner = getattr(importlib.import_module(package), cls)
         args, result = _from_stub(owner, method) or (args, result)
     elif what not in ("function", "method"):
         return None
