@@ -84,7 +84,7 @@ def seconds(call: str, parameter: int, name: str, value: object) -> float:
 def index_given(call: str, name: str, value: object) -> int:
     """Return a number as an int. Raise TypeError for any other type."""
     try:
-        return operator.index(value)  # type: ignore[arg-type]
+        return operator.index(value)  # type: ignore[arg-type]  # a TypeError refuses it
     except TypeError:
         kind = type(value).__name__
         raise TypeError(f"{call}: {name} must be an int, not {kind} ({value!r})") from None

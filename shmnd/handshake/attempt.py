@@ -116,7 +116,7 @@ class Attempt:
 def private_bytes(data: object, limit: int, limit_name: str, call: str) -> bytes:
     """Check private data: bytes-like, and no more than the adapter carries."""
     try:
-        view = memoryview(data)  # type: ignore[arg-type]
+        view = memoryview(data)  # type: ignore[arg-type]  # a TypeError refuses it
     except TypeError:
         raise error(
             Status.ACCESS_VIOLATION,

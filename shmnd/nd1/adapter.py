@@ -226,7 +226,7 @@ class Adapter(OverlappedObject):
 def _is_read_only(buffer: object) -> bool:
     """Return whether it is read-only memory; an object without memory is refused later."""
     try:
-        with memoryview(buffer) as view:  # type: ignore[arg-type]
+        with memoryview(buffer) as view:  # type: ignore[arg-type]  # a TypeError refuses it
             return view.readonly
     except (TypeError, BufferError, ValueError):
         return False

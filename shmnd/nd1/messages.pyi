@@ -39,8 +39,8 @@ class MwDescriptor:
     def __eq__(self, other: object, /) -> bool: ...
 
 class ReapingCore(CompletionCore):
-    def get_results(self, max: int = 64) -> list[Result]: ...  # type: ignore[override]
-    def wait(self, max: int = 64, timeout: float | None = None) -> list[Result]: ...  # type: ignore[override]
+    def get_results(self, max: int = 64) -> list[Result]: ...  # type: ignore[override]  # Result of version 1
+    def wait(self, max: int = 64, timeout: float | None = None) -> list[Result]: ...  # type: ignore[override]  # Result of version 1
 
 class EndpointCore:
     @property

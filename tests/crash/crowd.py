@@ -82,7 +82,7 @@ class Member:
             self.connect((self.version_api.address[0], port), "answering")
 
     def turn(self, timeout: float) -> None:
-        """Take in what has ended, and let every line do something."""
+        """Take the requests that ended, and let every line do something."""
         for ended in self.version_api.ended(timeout):
             ended.line.take_in(ended)
             if ended.what[0] == "shared":
@@ -143,7 +143,7 @@ def held(pid: str = "self") -> Counter[str]:
 
 
 def survive(version: int, seed: int, trusting: bool, pipe: Connection) -> None:
-    """Serve whoever comes, talk with the other survivor, and tell what became of each line."""
+    """Serve every peer, talk with the other survivor, and report the end of each line."""
     member = Member(version, seed, kits=20, trusting=trusting)
     pipe.send(member.version_api.address)
     for other in pipe.recv():
@@ -153,7 +153,7 @@ def survive(version: int, seed: int, trusting: bool, pipe: Connection) -> None:
         line.honest, line.name = True, "honest"
     member.until(lambda: all(line.connected for line in member.lines))
     pipe.send("ready")
-    gc.freeze()  # so that a look at what is held need not go through all of it
+    gc.freeze()  # so that counting the held objects need not visit all of them
     while True:
         member.listen()
         member.turn(0.002)

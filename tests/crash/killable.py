@@ -45,7 +45,7 @@ class Half:
             self.posted += 2
 
     def reap(self, timeout: float = 0.0) -> None:
-        """Count what has ended."""
+        """Count the requests that ended."""
         self.ended += len(self.queue.wait(64, timeout) if timeout else self.queue.get_results())
 
 
@@ -87,7 +87,7 @@ def live_passive(pipe: Connection) -> None:
 
 
 def live_broker(pipe: Connection) -> None:
-    """Be the broker of this namespace until nobody is there any more."""
+    """Be the broker of this namespace until its last client has left."""
     from shmnd.broker.__main__ import main
 
     sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115 - for life

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One connection of a process that does everything at once: messages of all sizes, windows that the
-peer writes through, reads back and ends. Whatever arrives is looked at.
+peer writes through, reads back and ends. Everything that arrives is checked.
 
 A line ends when its peer ends, and is over when nothing of it is outstanding.
 """
@@ -168,7 +168,7 @@ class Line:
         return self.ended and not self.outstanding
 
     def is_trusted(self) -> bool:
-        """May what arrives be taken for what was sent?"""
+        """Return whether arrived data must equal the sent data."""
         return self.honest or self.member.trusting
 
     def close(self) -> Report:
@@ -252,7 +252,7 @@ class Line:
         assert self.kit is not None
         self.ask(self.port.move, (what,), self.kit.board, offset, self.moving, self.theirs)
 
-    # -- what came of it --
+    # -- outcomes --
 
     def take_in(self, ended: Ended) -> None:
         """One request is over."""

@@ -60,7 +60,7 @@ def to_be_killed(
 def to_lie(
     version: int, seed: int, addresses: list[Address], known: Layout, lies: int
 ) -> tuple[float, dict[str, int]]:
-    """A child that lies so often, or until its own lies end it; how often about what."""
+    """A child that writes forged values, until its count or its own end; returns their counts."""
     subjects = names(known)
     told = np.frombuffer(mmap.mmap(-1, 8 * len(subjects)), np.int64)
     child = _child(live_and_lie, version, seed, addresses, known, lies, told)
@@ -119,7 +119,7 @@ class Process:
 
 
 class Crowd:
-    """Survivors of both versions, and whoever is born among them to die."""
+    """Survivors of both versions, and the children among them that die."""
 
     def __init__(self, seed: int, *, trusting: bool = True) -> None:
         self.all = [Process(nurse)]
@@ -151,7 +151,7 @@ class Crowd:
     def hear_lies(
         self, version: int, seed: int, known: Layout, lies: int
     ) -> tuple[float, list[Report], dict[str, int]]:
-        """Raise one that lies: when it ended, what became of its lines, how often about what."""
+        """Start a hostile child; return when it ended, the ends of its lines, its forged values."""
         instant, told = self.all[0].ask((to_lie, version, seed, self.addresses, known, lies))
         return instant, self.reports(), told
 

@@ -60,7 +60,7 @@ def look(crowd: Crowd, broker: int) -> tuple[list[Counter[str]], list[int]]:
 
 
 def deaths(count: int, seed: int) -> Counters:
-    """So many, one after another; all is looked at."""
+    """So many, one after another; everything is checked."""
     chance, counters = Random(seed), Counters()
     crowd = Crowd(seed)
     try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that lies about everything that it shares, to two that it talks with.
+"""A hostile process that forges everything it shares, and two peers that talk with it.
 
-Those look at every message of each other, at the margins of all their memory, and at how often
-each of their requests ends. The long run, which prints what was lied about:
+The peers check every message of each other, at the margins of all their memory, and at how often
+each of their requests ends. The long run, which prints the forged values:
 
     SHMND_LIES=100000 python -m pytest tests/crash/test_hostile_peer.py -m soak -s
 """

@@ -93,9 +93,9 @@ def test_the_limit_of_a_memory_cgroup_is_an_error_of_the_call(group: Path) -> No
     with shmnd.open_adapter() as adapter:
         listener = listening(adapter)
         port = listener.get_local_address()[1]
-        with Child(HUNGRY) as hungry, Child(HUNGRY) as beside:
+        with Child(HUNGRY) as hungry, Child(HUNGRY) as neighbour:
             talks = []
-            for child in (hungry, beside):
+            for child in (hungry, neighbour):
                 child.say(port)
                 talks.append(Talk.of(listener))
                 assert child.hear() == "met"
@@ -108,6 +108,6 @@ def test_the_limit_of_a_memory_cgroup_is_an_error_of_the_call(group: Path) -> No
             assert hungry.process.wait(2 * PATIENCE) == -signal.SIGKILL
             with pytest.raises(ConnectionError):
                 talks[0].hear()
-            talks[1].say(b"go on")  # its receive is posted, so this arrives whatever else is
-            assert beside.process.poll() is None
+            talks[1].say(b"continue")  # its receive is posted, so this arrives whatever else is
+            assert neighbour.process.poll() is None
         listener.close()

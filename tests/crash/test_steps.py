@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Death at every named step that is carried out in Python: of a peer, and of the broker.
 
-The survivor is this process. It has a second connection, within itself, that must go on.
+The survivor is this process. It has a second connection, within itself, that must continue.
 """
 
 import contextlib
@@ -92,7 +92,7 @@ class Aside:
         listener.close()
 
     def talk(self, number: int) -> None:
-        """One message, looked at."""
+        """One message, checked."""
         self.near.memory[:2000] = number % 251
         self.far.memory[:2000] = 0
         self.far.pair.receive(self.far.region.sge(), "taken")
@@ -220,7 +220,7 @@ def test_the_passive_side_dies_at(namespace: str, name: str) -> None:
 
 
 def until_it_serves(process: Any) -> None:
-    """Else whoever comes would start another one."""
+    """Else the next client would start another one."""
     place, deadline = place_of(), time.monotonic() + WAIT
     while process.is_alive() and not place.socket.exists():
         assert time.monotonic() < deadline

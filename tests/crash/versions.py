@@ -39,7 +39,7 @@ class Ended(NamedTuple):
 
 
 class Memory:
-    """Registered memory, shared or private, between margins that nobody may touch."""
+    """Registered memory, shared or private, between margins that no process may write."""
 
     def __init__(self, version_api: Version, nbytes: int, *, private: bool) -> None:
         room = nbytes + 2 * _MARGIN
@@ -52,7 +52,7 @@ class Memory:
         self.handle = version_api.register(self.array)
 
     def is_intact(self) -> bool:
-        """Nothing was written beside it."""
+        """Nothing was written next to it."""
         return all(bool((margin == _CANARY).all()) for margin in self._margins)
 
 

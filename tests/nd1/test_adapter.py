@@ -72,7 +72,7 @@ def test_get_overlapped_result_device_removed_when_the_adapter_is_closed(pair: P
 
 
 def test_get_file_handle_success_tells_every_operation_once(pair: Pair) -> None:
-    """Immediate successes included, in order; calls that failed are not told."""
+    """Immediate successes included, in order; calls that failed are not delivered."""
     end = pair.active
     told: list[Overlapped] = []
     handle, registered = end.adapter.register_memory(bytearray(64))
@@ -412,7 +412,7 @@ def test_bad_backlogs_and_ports_are_parameters(end: End) -> None:
 
 
 def test_children_keep_the_adapter_alive(make_end: Callable[..., End]) -> None:
-    """What is registered lives as long as anything that can use it."""
+    """A registration lives as long as anything that can use it."""
     adapter = nd.Provider().open_adapter("127.0.0.1")
     adapter.register_memory(bytearray(16))
     cq = adapter.create_completion_queue(8)

@@ -105,11 +105,11 @@ def test_a_closed_window_is_bound_no_more(connected: Pair) -> None:
         endpoint.invalidate(nd.Result(), window)
 
 
-@pytest.mark.parametrize("beside", [0, 1], ids=["alone", "beside registered memory"])
-def test_inline_data_ends_where_its_buffer_ends(connected: Pair, beside: int) -> None:
-    """Nothing that lies behind a buffer, or where one once was, is read or sent."""
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "with registered memory"])
+def test_inline_data_ends_where_its_buffer_ends(connected: Pair, others: int) -> None:
+    """Nothing behind a buffer, or where one once was, is read or sent."""
     near, endpoint = connected.active, connected.active.endpoint
-    rest = [near.memory(8).sge()] * beside
+    rest = [near.memory(8).sge()] * others
     memory, moving = connected.passive.memory(256), bytearray(1 << 20)
     moved = nd.Sge(moving, 8, None)
     moving.extend(bytes(1 << 24))
@@ -121,7 +121,7 @@ def test_inline_data_ends_where_its_buffer_ends(connected: Pair, beside: int) ->
             endpoint.write(nd.Result(), [*rest, sge], nd.MwDescriptor(0, 0, 0), 0)
     endpoint.send(nd.Result(), [nd.Sge(b"whole", 5, None), *rest])
     assert [result.status for result in connected.both_reap(near)] == [Status.SUCCESS]
-    assert [result.bytes_transferred for result in connected.passive.reap()] == [5 + 8 * beside]
+    assert [result.bytes_transferred for result in connected.passive.reap()] == [5 + 8 * others]
 
 
 @pytest.mark.parametrize("host", [None, 17, (), (None, 0), "nowhere"], ids=repr)
@@ -133,7 +133,7 @@ def test_open_adapter_invalid_address_when_it_is_none(host: Any) -> None:
 def test_a_call_that_is_refused_takes_nothing_of_what_is_outstanding(
     make_pair: Callable[..., Pair],
 ) -> None:
-    """Inline data beside registered data is copied aside until its request is over."""
+    """Inline data next to registered data is copied aside until its request is over."""
     pair = make_pair(outbound_entries=4, rnr_timeout=120.0).connect()
     near, far = pair.active, pair.passive
     source, sink, nowhere = near.memory(80_000), far.memory(240_300), nd.MwDescriptor(0, 0, 0)

@@ -13,7 +13,7 @@ from nd1.ends import End, Pair
 from nd1.test_adapter import at_the_limit
 from shmnd import NdError, Status
 from shmnd.address import pack_sockaddr
-from spi.harness import NOBODY, WAIT, nd_error, outcome, wait_until
+from spi.harness import UNSERVED, WAIT, nd_error, outcome, wait_until
 
 
 def status_of(call: Callable[[], object]) -> Status:
@@ -127,7 +127,7 @@ def test_create_endpoint_device_removed_when_the_adapter_is_closed(end: End) -> 
         connector.create_endpoint(cq, cq, 1, 1, 1, 1)
 
 
-# -- what is known of the peer --
+# -- the peer --
 def test_get_connection_data_success_before_the_endpoint_and_after(pair: Pair) -> None:
     address = pair.address()
     waiting = pair.passive.listen.get_connection_request(pair.passive.connector)
@@ -159,7 +159,7 @@ def test_what_goes_wrong_is_said_in_words_of_version_1_alone(pair: Pair) -> None
         lambda: pair.active.connector.reject(),
         lambda: pair.active.connector.connect(pair.active.endpoint, pair.address()),
         lambda: pair.passive.connector.complete_connect(),
-        lambda: nd.Provider().open_adapter(NOBODY),
+        lambda: nd.Provider().open_adapter(UNSERVED),
         lambda: pair.passive.connector.connect(pair.passive.endpoint, "nowhere"),  # type: ignore
         lambda: pair.passive.adapter.register_memory((4096, 64)),
         lambda: nd.MwDescriptor(-1, 0, 0),
@@ -184,7 +184,7 @@ def closed_window(end: End) -> nd.MemoryWindow:
 def test_get_connection_data_success_with_limits_crossed_over(
     make_end: Callable[..., End],
 ) -> None:
-    """A2: what the peer reads is what is read here."""
+    """A2: the inbound limit of one side is the outbound limit of the other."""
     active = make_end(inbound_read_limit=3, outbound_read_limit=5)
     pair = Pair(active, make_end())
     pair.offer()

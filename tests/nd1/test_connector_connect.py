@@ -9,7 +9,7 @@ import pytest
 import shmnd.nd1 as nd
 from nd1.ends import End, Pair
 from shmnd import Status
-from spi.harness import NOBODY, WAIT, nd_error, outcome
+from spi.harness import UNSERVED, WAIT, nd_error, outcome
 
 
 # -- Connect --
@@ -131,7 +131,7 @@ def test_connect_connection_refused_under_another_protocol(pair: Pair) -> None:
 
 
 def test_connect_host_unreachable_when_the_address_is_nobodys(end: End) -> None:
-    assert outcome(end.connector.connect, end.endpoint, (NOBODY, 5)) is Status.HOST_UNREACHABLE
+    assert outcome(end.connector.connect, end.endpoint, (UNSERVED, 5)) is Status.HOST_UNREACHABLE
 
 
 def test_connect_canceled_by_a_cancel(pair: Pair) -> None:

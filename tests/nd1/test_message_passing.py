@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a message-passing library does with version 1, as its channel does it, in two processes.
+"""The channel of a message-passing library on version 1, in two processes.
 
-Receives are posted in a batch before the connection; large data is told by a descriptor, bound and
-sent in one breath, and fetched with Reads; the notice that it was fetched carries READ_FENCE; the
-window's result is also the result of its Invalidate; what is left at the end is flushed.
+Receives are posted in a batch before the connection; large data is announced by a descriptor, bound
+and sent in one batch, and fetched with Reads; the notice that it was fetched carries READ_FENCE;
+the window's result is also the result of its Invalidate; the remaining requests are flushed at the
+end.
 """
 
 import multiprocessing

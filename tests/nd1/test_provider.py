@@ -6,7 +6,7 @@ import pytest
 import shmnd.nd1 as nd
 from shmnd import Status
 from shmnd.address import unpack_address_list
-from spi.harness import NOBODY, nd_error
+from spi.harness import UNSERVED, nd_error
 
 
 def test_query_address_list_success_holds_the_loopback_address() -> None:
@@ -41,7 +41,7 @@ def test_open_adapter_success_ignores_the_port() -> None:
         assert adapter.query().max_cq_entries > 0
 
 
-@pytest.mark.parametrize("host", [NOBODY, "no address", "0.0.0.0", None, 7])
+@pytest.mark.parametrize("host", [UNSERVED, "no address", "0.0.0.0", None, 7])
 def test_open_adapter_invalid_address_when_it_is_none_of_this_host(host: object) -> None:
     with nd_error(Status.INVALID_ADDRESS, match="open_adapter"):
         nd.Provider().open_adapter(host)  # type: ignore[arg-type]

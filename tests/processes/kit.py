@@ -54,7 +54,7 @@ class Talk:
 
     @classmethod
     def to(cls, adapter: shmnd.Adapter, address: Address, **more: Any) -> Talk:
-        """Connect to whoever listens."""
+        """Connect to the listener."""
         talk = cls(adapter, **more)
         talk.connector.connect(talk.qp, address).result(PATIENCE)
         talk.connector.complete_connect().result(PATIENCE)
@@ -174,7 +174,7 @@ class Child:
         return self.process.pid
 
     def say(self, what: object) -> None:
-        """Tell it something."""
+        """Send it a message."""
         import json
 
         assert self.process.stdin is not None
@@ -239,11 +239,11 @@ def broker_pid(place: Place | None = None) -> int:
 
 
 def end_process(pid: int, number: int = signal.SIGKILL) -> None:
-    """End a process that may be no child of this one, and wait for its end."""
+    """End a process, which need not be a child of this one, and wait for its end."""
     fd = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(fd, number)
-        assert select.select([fd], [], [], PATIENCE)[0], f"{pid} goes on after signal {number}"
+        assert select.select([fd], [], [], PATIENCE)[0], f"{pid} still runs after signal {number}"
     finally:
         os.close(fd)
 

@@ -44,7 +44,7 @@ def echo(address: Address, pipe: Pipe) -> None:
 
 
 def sender(address: Address, pipe: Pipe) -> None:
-    """Send what is asked for, and close at once."""
+    """Send the requested messages, and close at once."""
     with shmnd.connect(address) as connection:
         for nbytes in pipe.recv():
             connection.send_bytes(pattern(nbytes))
@@ -112,5 +112,5 @@ def pair() -> Iterator[Pair]:
         made.insert(0, accepted)
         del accepted
     yield made
-    while made:  # what is left in the list would keep its memory
+    while made:  # an object left in the list would keep its memory
         made.pop().close()

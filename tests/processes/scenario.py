@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything that a program does from opening an adapter to the end, within one process.
 
-For tests in which something is missing: what is made here is given back, whatever fails.
+For tests in which something is missing: all objects made here are released, whatever fails.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def attempt(**options: Any) -> tuple[str, str]:
 
 
 def settle(before: tuple[set[str], int]) -> str:
-    """Wait until everything is given back; tell what is not."""
+    """Wait until everything is released; return the rest."""
     deadline = time.monotonic() + 5
     while True:
         fds, maps = held()

@@ -90,7 +90,7 @@ import signal
 signal.signal(15, lambda *_: sys.exit(7))
 talk.cq.wait(1)
 """,
-    "an error nobody catches": "raise SystemExit(7)",
+    "an error without a handler": "raise SystemExit(7)",
     "the peer's end": "other.connector.disconnect(); other.qp.close()",
     "no broker any more": """
 import signal
@@ -172,7 +172,7 @@ def test_a_handler_that_raises_ends_a_wait(what: str) -> None:
 
 
 def test_a_handler_that_returns_disturbs_no_wait() -> None:
-    """Calls that the kernel breaks off (EINTR) go on; no message is lost under a rain of them."""
+    """Interrupted system calls (EINTR) are repeated; no message is lost under many of them."""
     came = 0
 
     def handler(*_: object) -> None:

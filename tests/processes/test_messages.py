@@ -111,7 +111,7 @@ def test_a_peer_that_reads_slowly_holds_the_sender_up(peer_of: MakePeer) -> None
         peer.connection.send_bytes(bytes(sent), 0)
     assert 4 <= sent < 20, "no more than there is room for"
     peer.pipe.send(sent)
-    assert peer.pipe.recv() == list(range(sent)), "what was not sent in time is not delivered"
+    assert peer.pipe.recv() == list(range(sent)), "a message not sent in time is not delivered"
     peer.connection.send_bytes(b"again", LIMIT)
     peer.pipe.send(1)
     assert peer.pipe.recv() == [5]
@@ -247,7 +247,7 @@ def test_listen_and_connect_check_what_they_are_given(options: dict[str, int], s
             call()
 
 
-# -- what lies underneath --
+# -- the underlying objects --
 def test_the_objects_underneath_are_those_of_the_interface(pair: Pair) -> None:
     near, far = pair
     for end in pair:

@@ -178,7 +178,7 @@ def test_a_context_that_refers_to_its_queue_pair_keeps_nothing_alive(
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_forked_child_is_told_to_open_its_own(nested: bool) -> None:
-    """And it may; the parent's connection goes on as if nothing had been."""
+    """And it may; the parent's connection is unaffected."""
     with Child(ECHO) as echo, shmnd.open_adapter() as adapter, listening(adapter) as listener:
         talk = Talk.to(adapter, tuple(echo.hear()))
         window = adapter.create_memory_window()
@@ -278,7 +278,7 @@ def test_a_process_that_becomes_another_program_is_as_dead_to_its_peers() -> Non
         talk = Talk.to(adapter, tuple(child.hear()))
         assert child.hear() == "connected"
         told = talk.connector.notify_disconnect()
-        child.say("go on")
+        child.say("continue")
         told.result(PATIENCE)
         (result,) = talk.cq.wait(8, PATIENCE)
         assert (result.request_context, result.status) == ("in", Status.CANCELED)

@@ -123,7 +123,7 @@ class Machine(RuleBasedStateMachine):
         return pair.node.windows[window % len(pair.node.windows)]
 
     def _grant(self, pair: Pair, pick: int, stray: bool) -> Grant:
-        """A token of the peer; rarely one of another connection's windows, or of nobody's."""
+        """A token of the peer; rarely one of another connection's windows, or an unknown one."""
         grants = pair.other.grants
         if stray:
             others = [g for slot in self.w.slots for p in slot for g in p.grants if g.only]

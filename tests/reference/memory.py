@@ -42,7 +42,7 @@ class Slab:
         self.token = self.buffer.local_token
 
     def take(self, length: int) -> int | None:
-        """A free stretch; None when there is none. Never what was just given back, if possible."""
+        """A free stretch; None when there is none. Never the one returned last, if possible."""
         for index, (start, room) in enumerate(self._free):
             if room >= length:
                 self._free[index : index + 1] = (
@@ -177,7 +177,7 @@ class Grant:
 
 @dataclass(eq=False)
 class Window:
-    """A memory window. `state`: free, bound, or lost (nobody can tell any more)."""
+    """A memory window. `state`: free, bound, or lost (no longer known)."""
 
     real: Any
     state: str = "free"

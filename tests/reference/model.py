@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A reference of the interface, in plain Python: what may happen to requests, and what must.
 
-It does not foretell. It is told what a program posted and called, and what completion queues
-gave; it knows which of that the interface allows, and says `Violation` at the rest. What depends
+It predicts nothing. It receives the posts and calls of a program, and the results of completion
+queues; it knows which of that the interface allows, and says `Violation` at the rest. What depends
 on how far the library has come by itself is left open; what must have happened when both sides
 have polled long enough is asked for by `Connection.unsettled`.
 
@@ -95,10 +95,10 @@ class Queue:
     sides: list[Side] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     told: bool = False
-    """A Notify completed, and what was in the queue then may not all have been retrieved."""
+    """A Notify completed, and the results of that moment may not all have been retrieved."""
 
     def most(self) -> int:
-        """How many completions it can hold at most, by what was posted and not retrieved."""
+        """How many completions it can hold at most, by the requests posted and not retrieved."""
         count = 0
         for side in self.sides:
             if side.initiator_queue is self:
@@ -112,7 +112,7 @@ class Queue:
         return sum(side.receive_depth + side.initiator_depth for side in self.sides)
 
     def satisfied(self, status: Status) -> list[Notice]:
-        """Those who must have been told of a completion with this status."""
+        """The notices that a completion with this status must have ended."""
         if any(notice.kind is CqNotify.ANY for notice in self.notices):
             return list(self.notices)
         if status is not Status.SUCCESS and self._asks_for_solicited():
@@ -178,7 +178,7 @@ class Side:
         self.receives: list[Request] = []
         self.sent: list[Request] = []
         self.arrived: list[Arrival] = []
-        self.matched = 0  # messages to this side that were compared with what was sent
+        self.matched = 0  # messages to this side that were compared with the sent ones
         self.posted_sends = 0
         self.flushes = 0
         self.flushed_receives = False
@@ -194,7 +194,7 @@ class Side:
             shared.sides.append(self)
 
     def leave(self) -> None:
-        """It is forgotten; its queues go on."""
+        """It is forgotten; its queues continue."""
         for queue in {self.receive_queue, self.initiator_queue}:
             queue.sides.remove(self)
         if self.shared is not None:
@@ -214,7 +214,7 @@ class Side:
             exact = resting and not any(request.silent for request in outstanding)
             return {Status.NO_MORE_ENTRIES} if exact else {Status.NO_MORE_ENTRIES, Status.SUCCESS}
         # Posts on a dead connection complete at once, so only the completion queue bounds them;
-        # and what flushes cancelled may fill it, if nobody takes it.
+        # and what flushes cancelled may fill it, if no poll takes it.
         most = queue.depth if self.connection.may_be_over() else queue.depth + queue.in_use()
         if queue.most() >= most:
             return {Status.NO_MORE_ENTRIES, Status.SUCCESS}
@@ -233,7 +233,7 @@ class Side:
             self.other.shared.look()
 
     def flush(self) -> None:
-        """Flush was called: what is posted may end with CANCELED."""
+        """Flush was called: posted requests may end with CANCELED."""
         self.flushes += 1
         for request in [*self.requests, *self.receives]:
             request.flushed = request.flushed or self.flushes
@@ -427,13 +427,13 @@ class Connection:
     # -- at rest --
 
     def unsettled(self) -> str:
-        """Say what is not as it must be once both sides have polled long enough; else nothing."""
+        """Return the error that remains after both sides have polled long enough; else nothing."""
         for side in self.sides:
             trouble = self._waits_in_vain(side)
             if trouble:
                 return trouble
         if self.suspected and not self.over:
-            return f"{self.suspected}, and the connection goes on"
+            return f"{self.suspected}, and the connection continues"
         return ""
 
     def _waits_in_vain(self, side: Side) -> str:
@@ -442,7 +442,7 @@ class Connection:
             return f"{side.name}: {side.receives[0]} outstanding after the end"
         if ended:
             for request in side.requests:
-                if not request.silent:  # one that is may have succeeded, and nobody would be told
+                if not request.silent:  # a silent one may have succeeded without a notice
                     return f"{side.name}: {request} outstanding after the end"
             return ""
         waits = side.requests[self._silently_done(side) :]
@@ -485,7 +485,7 @@ class Connection:
         return len(side.requests)
 
     def settle(self) -> None:
-        """Both sides have polled long enough: what was left open is decided now."""
+        """Both sides have polled long enough: decide the open questions."""
         for side in self.sides:
             ended = side.closed or self.over
             for _ in range(len(side.requests) if ended else self._silently_done(side)):
@@ -496,7 +496,7 @@ class Connection:
             self._check_refusal(side, side.other)
 
     def _match(self, sender: Side, receiver: Side) -> None:
-        """What was received is what was sent, in order."""
+        """The received messages equal the sent ones, in order."""
         both = min(len(sender.sent), len(receiver.arrived))
         for index in range(receiver.matched, both):
             self._compare(sender, receiver, sender.sent[index], receiver.arrived[index])
@@ -518,10 +518,10 @@ class Connection:
             )
         if got.own_done is not None and got.own_done < sent.waits_after:
             raise Violation(
-                f"{receiver.name}: {got.request} was told before the Send that caused it"
+                f"{receiver.name}: {got.request} was reported before the Send that caused it"
             )
         if sent.solicited and any(not notice.done for notice in got.notices):
-            raise Violation(f"{receiver.name}: {got.request} was solicited, nobody was told")
+            raise Violation(f"{receiver.name}: {got.request} was solicited, and no Notify ended")
         sent.data = got.data = b""
 
     def _check_refusal(self, sender: Side, receiver: Side) -> None:

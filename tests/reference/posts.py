@@ -40,7 +40,7 @@ class Posts(SharedQueues):
         return Pieces.take(slabs, lengths)
 
     def receive(self, pair: Pair, lengths: list[int], where: int = 0, bad: bool = False) -> bool:
-        """Post a receive; `bad` names a token that nobody gave out."""
+        """Post a receive; `bad` names a token that was never granted."""
         memory = self._memory(pair.node, where, lengths)
         if memory is None:
             return False
@@ -163,7 +163,7 @@ class Posts(SharedQueues):
 
         def effect() -> None:
             if memory.get() != grant.target.shadow[start : start + length]:
-                raise Violation(f"{pair.model.name}: {request} did not fetch what is there")
+                raise Violation(f"{pair.model.name}: {request} did not fetch the present data")
 
         request.effect = effect
         request.release = memory.give_back

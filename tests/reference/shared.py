@@ -55,7 +55,7 @@ class SharedQueues(Stage):
         real.modify(depth, threshold)
 
     def notify_shared(self, node: Node) -> None:
-        """Ask to be told when few receives are left."""
+        """Request a notice of few remaining receives."""
         shared = node.shared
         if shared is None:
             return
@@ -68,7 +68,7 @@ class SharedQueues(Stage):
         shared.look()
 
     def cancel_shared(self, node: Node) -> None:
-        """Take back what was asked; what had to be told by then was told."""
+        """Withdraw the request; a notice due by then has come."""
         if node.shared is None:
             return
         self.call(
@@ -85,7 +85,7 @@ class SharedQueues(Stage):
         node.shared.alarms.clear()
 
     def check_shared(self, node: Node) -> None:
-        """At rest: who had to be told that few are left was told, and nobody else."""
+        """At rest: a notice of few receives has come exactly where it was due."""
         shared = node.shared
         if shared is None:
             return
@@ -102,4 +102,4 @@ class SharedQueues(Stage):
         if told and not alarm.may:
             raise Violation(f"{node.name}: told that few receives are left, and there were enough")
         if alarm.must and not told:
-            raise Violation(f"{node.name}: nobody was told that few receives are left")
+            raise Violation(f"{node.name}: no notice that few receives remain")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What random programs act on: two nodes, their connections, and how a call is made.
 
-Everything real stands beside the model of it. Contexts of a node in this process are objects with
+Every real object has its model. Contexts of a node in this process are objects with
 an identity; a child's come back by value.
 """
 
@@ -39,7 +39,7 @@ class Shape:
     cq_depth: int = 8
     inline: int = 256
     separate: tuple[bool, bool] = (False, True)
-    """Has each node a receive queue of its own beside its initiator queue?"""
+    """Has each node a receive queue of its own in addition to its initiator queue?"""
     shared: tuple[bool, bool] = (False, False)
     thresholds: tuple[int, int] = (0, 0)
     """Of the shared receive queues."""
@@ -168,7 +168,7 @@ class Stage:
         return status is Status.SUCCESS, value
 
     def over_of(self, operations: list[Any]) -> list[bool]:
-        """Which of them are over: all that one event ended, though a look at one ends others."""
+        """Which of them are over: all that one event ended, though a poll of one ends others."""
         over = [False] * len(operations)
         while (now := [self._is_done(operation) for operation in operations]) != over:
             over = now

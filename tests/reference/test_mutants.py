@@ -38,7 +38,7 @@ class Swapped(World):
 
 
 class Lost(World):
-    """Every third look at a queue loses a completion."""
+    """Every third poll of a queue loses a completion."""
 
     looks = 0
 
@@ -80,7 +80,7 @@ class Copied(World):
 
 
 class Hopeful(World):
-    """What was canceled is called a success."""
+    """A canceled request is called a success."""
 
     def _judge(self, queue: Queue, completion: Completion) -> None:
         if completion.status == Status.CANCELED:

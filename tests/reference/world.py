@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real objects beside the model of them: each call is made, and what it gave is judged.
+"""Real objects with the model of them: each call is made, and its result is judged.
 
 A world has two nodes (an adapter with its queues, in this process or in the child) and a few
 connections between them. Its methods are the vocabulary of random programs and of regressions;
@@ -98,10 +98,10 @@ class World(Windows, Handshakes, Computing):
                 return trouble
             over = side.connection.over
             if over and side.connected and not all(map(self._is_done, pair.notified)):
-                return f"{side.name}: nobody was told of the end"
+                return f"{side.name}: no notice of the end"
             if not over and any(map(self._is_done, pair.notified)):
                 # Looking may itself have ended it: of a Send that waited too long.
-                return f"{side.name}: told of an end, and the connection goes on"
+                return f"{side.name}: a notice of an end, and the connection continues"
             if pair.disconnecting is not None and not self._is_done(pair.disconnecting):
                 return f"{side.name}: Disconnect does not end"
         for node in self.nodes:
@@ -115,7 +115,7 @@ class World(Windows, Handshakes, Computing):
         for pair in itertools.chain(*self.slots):
             target = pair.target
             if target.dirty and target.slab.buffer.get() != target.shadow:
-                raise Violation(f"{pair.model.name}: memory holds what nobody wrote there")
+                raise Violation(f"{pair.model.name}: memory holds bytes that no request wrote")
             target.dirty = False
         for node in self.nodes:
             slab = node.loose
@@ -150,7 +150,7 @@ class World(Windows, Handshakes, Computing):
         node.windows[node.windows.index(window)] = Window(node.end.adapter.create_memory_window())
 
     def dispose(self) -> None:
-        """Let go of the memory now: whoever looks at a failure may hold on to the rest."""
+        """Let go of the memory now: the report of a failure may keep the rest."""
         targets = [pair.target.slab for pair in self.pair_of.values()]
         for slab in itertools.chain(targets, *(node.slabs for node in self.nodes)):
             slab.buffer.mr.close()
@@ -161,7 +161,7 @@ class World(Windows, Handshakes, Computing):
         self.slots.clear()
 
     def finish(self) -> None:
-        """End everything in order, and look once more."""
+        """End everything in order, and check once more."""
         self.settle()
         for pair in itertools.chain(*self.slots):
             if pair.model.connected and not pair.model.closed:

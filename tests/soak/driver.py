@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two processes that talk for long over many connections, and what they take while they do.
 
-`python tests/soak/driver.py --messages 1000000000` is the long run. While the streams go on,
-connections come and go beside them, and each process counts what it holds.
+`python tests/soak/driver.py --messages 1000000000` is the long run. While the streams run,
+connections come and go in addition, and each process counts what it holds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WAIT: Final = 600.0
 HEAD: Final = 40
 """Bytes of the first piece of a message in two."""
 SLICE: Final = 0.25
-"""Seconds of streaming between two looks at what is held."""
+"""Seconds of streaming between two counts of the held resources."""
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _M64: Final = (1 << 64) - 1
 
@@ -218,7 +218,7 @@ class End:
         self.told.churned += 1
 
     def other_pair(self) -> shmnd.QueuePair:
-        """Make a queue pair beside the streams."""
+        """Make a queue pair in addition to the streams."""
         pair = self.adapter.create_queue_pair(self.other_cq, self.other_cq)
         self.buffer = self.adapter.allocate(4096)
         self.region = self.adapter.create_memory_region()
@@ -235,7 +235,9 @@ class End:
         (result,) = self.other_cq.wait(1, WAIT)
         assert result.status is shmnd.Status.SUCCESS, result
         if not self.active:
-            assert (self.buffer == self.told.churned % 251).all(), "a message beside the streams"
+            assert (self.buffer == self.told.churned % 251).all(), (
+                "a message in addition to the streams"
+            )
         self.other_cq.get_results()
         self.region.deregister().result(WAIT)
 
@@ -312,7 +314,7 @@ def run(plan: Plan) -> list[Told]:
     told: list[Told | None] = [None, None]
     try:
         while None in told:
-            # One that has told is gone, and the end of its pipe is no news.
+            # A process that has reported is gone; the end of its pipe says nothing.
             talking = [pipe for pipe, one in zip(pipes, told, strict=True) if one is None]
             for ready in multiprocessing.connection.wait(talking, 5.0):
                 at = pipes.index(ready)  # type: ignore[arg-type]
@@ -351,7 +353,7 @@ def _both(said: BaseException, at: int, pipes: list[Connection]) -> str:
 
 
 def settled(told: Told) -> tuple[Held, Held]:
-    """What was held when everything was warm (after a quarter of the time), and at the end."""
+    """The resources held when everything was warm (after a quarter of the time), and at the end."""
     return told.held[len(told.held) // 4], told.held[-1]
 
 

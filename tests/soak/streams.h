@@ -273,7 +273,7 @@ static inline void soak_compute(uint64_t h)
         nanosleep(&moment, NULL);
 }
 
-/* Goes on until all is sent and received, or until a moment. False: see `wrong`. */
+/* Runs until all is sent and received, or until a moment. False: see `wrong`. */
 static inline bool soak_run(struct soak_side *side, uint64_t until_ns)
 {
     struct shmnd_cqe out[SOAK_POLL];

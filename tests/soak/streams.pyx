@@ -104,7 +104,7 @@ cdef class Side:
             self.raw.streams[i].in_target = receives[i]
 
     def run(self, double seconds) -> bool:
-        """Go on for so long at most; True when all has come as expected."""
+        """Run for so long at most; True when all has come as expected."""
         cdef uint64_t until = c.shmnd_now_ns() + <uint64_t>(seconds * 1e9)
         cdef bint fine
         with nogil:

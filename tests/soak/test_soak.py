@@ -30,7 +30,7 @@ def check(told: list[Told]) -> None:
     one, other = told
     assert one.sent == other.received
     assert other.sent == one.received
-    assert one.churned == other.churned > 0, "connections beside the streams"
+    assert one.churned == other.churned > 0, "connections in addition to the streams"
     for each in told:
         warm, end = settled(each)
         assert end.descriptors <= warm.descriptors + 3, "a connection that is being made has some"

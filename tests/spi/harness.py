@@ -3,7 +3,7 @@
 
 A test is written against an `End` for the active and one for the passive side (`spi.pair`). `End`
 objects and everything they hand out either live here or are reached through a `Proxy`; a test
-cannot tell, except by identity. Contexts of the local end are therefore the place to look at `is`.
+cannot tell, except by identity. So `is` is checked with contexts of the local end.
 """
 
 import contextlib
@@ -28,14 +28,14 @@ WAIT = 10.0
 
 LOCAL = MrFlag.ALLOW_LOCAL_WRITE
 REMOTE = MrFlag.ALLOW_REMOTE_READ | MrFlag.ALLOW_REMOTE_WRITE
-NOBODY = "192.0.2.1"
+UNSERVED = "192.0.2.1"
 """A documentation address: no host has it, so no adapter serves it."""
 
 FILL = 0xA5
-"""What fresh memory holds, so that a byte that was not moved can be told from a zero."""
+"""What fresh memory holds, so that a byte that was not moved differs from a zero."""
 
 
-# A sleeping thread looks again each second even if nothing woke it, so that a lost wake-up would
+# A sleeping thread polls each second even if nothing woke it, so that a lost wake-up would
 # pass for a slow one. Not here: it sleeps until the wait of the test is over.
 assert hasattr(shmnd.runtime.pending, "LONGEST_SLEEP")
 setattr(shmnd.runtime.pending, "LONGEST_SLEEP", 3600.0)  # noqa: B010 - it is Final
@@ -92,7 +92,7 @@ def final(overlapped: Any) -> Status:
 
 
 def wait_completion(cq: Any, count: int = 1, timeout: float = WAIT) -> list[Completion]:
-    """Take exactly `count` completions from a queue that nobody else reaps."""
+    """Take exactly `count` completions from a queue that no other thread polls."""
     deadline = time.monotonic() + timeout
     taken: list[Completion] = []
     while len(taken) < count:
@@ -104,7 +104,7 @@ def wait_completion(cq: Any, count: int = 1, timeout: float = WAIT) -> list[Comp
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout: float = WAIT) -> None:
-    """Look again and again, for states that nothing announces."""
+    """Poll repeatedly, for states that nothing announces."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
@@ -146,7 +146,7 @@ class Buffer:
         return self.mr.sge(offset, length)
 
     def raw_sge(self, offset: int, length: int, token: int | None = None) -> Any:
-        """An entry that nobody checked: any address, length and token."""
+        """An unchecked entry: any address, length and token."""
         return shmnd.Sge(
             self.address + offset, length, self.local_token if token is None else token
         )
@@ -346,7 +346,7 @@ class End:
         return shmnd.Sge(0x1000, length, 0xFFFFFFFE)
 
     def raw_sge(self, address: int, length: int, token: int) -> Any:
-        """An entry that nobody checked."""
+        """An unchecked entry."""
         return shmnd.Sge(address, length, token)
 
     def listen(self, backlog: int = 0, port: int = 0) -> tuple[str, int]:
@@ -446,7 +446,7 @@ class in_background:  # noqa: N801 - reads as a verb where it is used
     def _run(self, call: Callable[..., Any], *args: Any) -> None:
         try:
             self.value = call(*args)
-        except BaseException as error:  # handed to whoever waits
+        except BaseException as error:  # raised again in the waiter
             self.error = error
 
     def wait(self, timeout: float = 5 * WAIT) -> BaseException | None:
@@ -468,7 +468,7 @@ SEND_FLAGS = (
 def exhaust_ports(end: End) -> set[int]:
     """Bind one connector after the other to port 0 until none is left; the ports that were given.
 
-    Only what is connecting or listening tells its port, so listeners are used.
+    Only a connecting or listening object tells its port, so listeners are used.
     """
     ports: set[int] = set()
     for _ in range(1 << 16):

@@ -38,7 +38,7 @@ class Pair:
         self.active.connector.bind((self.active.host, 0))
 
     def request(self, private_data: bytes = b"") -> Any:
-        """Connect, without a look at the answer."""
+        """Connect, and leave the answer unread."""
         self.connecting = self.active.connector.connect(
             self.active.qp, self.address, *self.limits, private_data
         )

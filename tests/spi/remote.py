@@ -123,7 +123,7 @@ class _Child:
         self.table = _Table()
         self.ends: list[End] = []
         self.baseline = holdings()
-        gc.freeze()  # what was imported stays: no later look for cycles goes through it
+        gc.freeze()  # imported modules stay: no later collection visits them
 
     def serve(self) -> None:
         while True:
@@ -168,7 +168,7 @@ class _Child:
         return end
 
     def do_reset(self) -> dict[str, int]:
-        """Close everything; what is still held afterwards, beyond what was held at first."""
+        """Close everything; return the resources still held beyond those of the beginning."""
         while self.ends:
             self.ends.pop().dispose()
         self.table = _Table()

@@ -322,7 +322,7 @@ def test_ndadapterinfo() -> None:
 
 
 def test_storm_of_connections_over_shared_completion_queues(pair: Pair) -> None:
-    """Connections come and go on one pair of queues and one file, with messages both ways."""
+    """Connections begin and end on one pair of queues and one file, with messages both ways."""
     pair.listen()
     for number in range(50):
         for name in ("connector", "qp"):
@@ -335,7 +335,7 @@ def test_storm_of_connections_over_shared_completion_queues(pair: Pair) -> None:
 
 
 def test_validated_traffic_through_one_window(connected: Pair) -> None:
-    """Reads and Writes of many sizes at many places of one window, with a look at every byte."""
+    """Reads and Writes of many sizes at many places of one window, with a check of every byte."""
     size = 1 << 20
     owner, user = connected.passive, connected.active
     far, near = owner.memory(size), user.memory(size)

@@ -13,7 +13,7 @@ from shmnd.runtime.progress import ProgressEngine
 
 WAIT = 10
 SIDES = 128, 896
-"""Where the two sides lie in a link, and the word in each that says what is being touched."""
+"""Where the two sides lie in a link, and the word in each that names the memory in use."""
 HAZARD = 384
 PUSHING = 1 << 32
 

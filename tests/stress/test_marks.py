@@ -11,7 +11,7 @@ from processes.kit import join, listening
 
 WAIT = 10
 LINKS = 12
-"""More than are looked at one by one, and more than stay hot."""
+"""More than are polled one by one, and more than stay hot."""
 
 
 @pytest.mark.slow

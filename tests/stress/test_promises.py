@@ -41,7 +41,7 @@ class Ends:
     def close(self) -> None:
         for adapter in self.adapters:
             adapter.close()
-        self.__dict__.clear()  # a fixture's value outlives the look at what is left behind
+        self.__dict__.clear()  # a fixture's value outlives the check for leftovers
 
 
 def connect(
@@ -152,7 +152,7 @@ def test_threads_share_a_queue_pair(ends: Ends) -> None:
     for _ in range(64):
         ends.pairs[1].receive(sink.sge(0, 64), "posted")
     sent: list[Any] = []
-    taking = threading.Lock()  # or one thread writes down what it took after what came later
+    taking = threading.Lock()  # or one thread notes its results after later ones
 
     def send(number: int) -> None:
         for message in range(count):

@@ -87,7 +87,7 @@ def memory(adapter: shmnd.Adapter, kind: str, nbytes: int) -> np.ndarray[Any, An
 
 
 class _Unreachable:
-    """A probe that nobody can read."""
+    """A probe that no process can read."""
 
     address, nonce = 8, "00" * 16
 

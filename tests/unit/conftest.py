@@ -15,7 +15,7 @@ from unit.sides import Sides
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """Where nobody else looks for a broker."""
+    """A place at which no other test looks for a broker."""
     return place_of("test", str(tmp_path))
 
 

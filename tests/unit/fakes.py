@@ -89,7 +89,7 @@ class FakeBroker:
             self.pump()
 
     def die(self) -> None:
-        """Everybody loses the session; what was said before is still to be read."""
+        """Every client loses its session; earlier messages can still be read."""
         self.runs = False
         clients, self.clients = self.clients, {}
         for number, client in clients.items():
@@ -311,7 +311,7 @@ class FakePeer:
 
 
 class FakeDataPlane:
-    """The makers of the data plane; any of them can be told to fail."""
+    """The makers of the data plane; any of them can be made to fail."""
 
     def __init__(self) -> None:
         self.fail: dict[str, Status] = {}

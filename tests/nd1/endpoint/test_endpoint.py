@@ -107,7 +107,7 @@ def test_write_data_overrun_beyond_the_elements(pair: Pair) -> None:
 
 
 def refuses_flags(end: End, name: str, parameter: int, allowed: int) -> None:
-    """Before the connection is looked at; INLINE is of version 2."""
+    """Checked before the connection; INLINE is of version 2."""
     for bit in (0x4, 0x8, 0x10, 0x20, 0x40, 1 << 31, 1 << 40):
         if not bit & allowed:
             with nd_error(Status[f"INVALID_PARAMETER_{parameter}"], match=f"Endpoint.{name}"):
@@ -144,7 +144,7 @@ def full(make_pair: Callable[..., Pair], name: str, *, inline: bool = False) -> 
         pair.passive.endpoint.receive(nd.Result(), sink.sge())
     assert pair.both_reap(end, 2) == waiting
     if inline:
-        assert sink.get(5) == b"waits", "what was refused has overwritten nothing"
+        assert sink.get(5) == b"waits", "the refused requests have overwritten nothing"
 
 
 def test_send_no_more_entries_when_the_queue_is_full(make_pair: Callable[..., Pair]) -> None:
@@ -239,7 +239,7 @@ REFUSED: dict[str, Callable[[Pair], Any]] = {
 
 @pytest.mark.parametrize("how", REFUSED)
 def test_a_call_that_is_refused_ends_a_batch(connected: Pair, how: str) -> None:
-    """What was held back arrives, though nothing else submits it."""
+    """Requests held back arrive, though nothing else submits them."""
     received = nd.Result()
     connected.passive.endpoint.receive(received, None)
     connected.active.endpoint.start_request_batch()

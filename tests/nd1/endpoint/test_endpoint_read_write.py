@@ -152,10 +152,10 @@ def test_write_completes_canceled_behind_a_send_that_ended(patient: Pair) -> Non
 
 # -- SendAndInvalidate --
 def told_window(pair: Pair) -> tuple[Memory, nd.MemoryWindow, nd.MwDescriptor, nd.Result]:
-    told = nd.Result()
+    notice = nd.Result()
     memory = pair.passive.memory(256)
-    window, descriptor = pair.window(pair.passive, memory, READ | WRITE, told)
-    return memory, window, descriptor, told
+    window, descriptor = pair.window(pair.passive, memory, READ | WRITE, notice)
+    return memory, window, descriptor, notice
 
 
 @pytest.mark.parametrize("length", [0, 40, 2000, 1 << 17])
@@ -163,7 +163,7 @@ def test_send_and_invalidate_completes_success_and_tells_the_owner(
     connected: Pair, length: int
 ) -> None:
     """A13: the window's result comes right after the Receive; silence does not suppress it."""
-    memory, _, descriptor, told = told_window(connected)
+    memory, _, descriptor, notice = told_window(connected)
     active, passive = connected.active, connected.passive
     source, sink = active.memory(1 << 17), passive.memory(1 << 17)
     source.put(b"\x5a" * length)
@@ -172,10 +172,10 @@ def test_send_and_invalidate_completes_success_and_tells_the_owner(
     active.endpoint.send_and_invalidate(sent, source.sge(0, length), descriptor)
     seen = connected.both_reap(passive, 2)
     assert seen[0] is received
-    assert seen[1] is told
+    assert seen[1] is notice
     assert connected.both_reap(active) == [sent]
     assert (received.status, received.bytes_transferred) == (Status.SUCCESS, length)
-    assert (told.status, told.bytes_transferred) == (Status.SUCCESS, 0)
+    assert (notice.status, notice.bytes_transferred) == (Status.SUCCESS, 0)
     assert (sent.status, sent.bytes_transferred) == (Status.SUCCESS, length)
     assert sink.get(length) == b"\x5a" * length
     before = memory.get(256)
@@ -202,12 +202,12 @@ def test_send_and_invalidate_success_without_a_result_to_tell(connected: Pair) -
 
 def test_send_and_invalidate_success_names_the_window_by_its_token_alone(connected: Pair) -> None:
     """A14."""
-    _, _, descriptor, told = told_window(connected)
+    _, _, descriptor, notice = told_window(connected)
     received = nd.Result()
     connected.passive.endpoint.receive(received, None)
     stale = nd.MwDescriptor(1, 2, descriptor.token)
     connected.active.endpoint.send_and_invalidate(nd.Result(), None, stale)
-    assert connected.both_reap(connected.passive, 2) == [received, told]
+    assert connected.both_reap(connected.passive, 2) == [received, notice]
 
 
 def invalidated_twice(pair: Pair) -> tuple[nd.Result, nd.Result]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The broker dies, is stopped, is replaced: what is connected does not notice, the rest goes on."""
+"""The broker dies, is stopped, is replaced: connections are unaffected, all else continues."""
 
 import os
 import select
@@ -53,11 +53,11 @@ def test_a_connection_outlives_its_broker(adapter: shmnd.Adapter) -> None:
         exchange(talk)
         end_process(broker_pid())
         exchange(talk)
-        assert broker_pid() == 0, "messages need no broker, so nobody started one"
+        assert broker_pid() == 0, "messages need no broker, so none was started"
 
 
 def test_new_connections_while_an_old_one_goes_on(adapter: shmnd.Adapter) -> None:
-    """Whoever needs a broker starts it, and both sides tell it what they hold."""
+    """A process that needs a broker starts it, and both sides replay their state."""
     program = ECHO.replace(
         "    while True:\n        talk.say(talk.hear())",
         "    while True:\n        what = talk.hear()\n        talk.say(what)\n"
@@ -78,7 +78,7 @@ def test_new_connections_while_an_old_one_goes_on(adapter: shmnd.Adapter) -> Non
 
 
 def connect_when_back(adapter: shmnd.Adapter, address: tuple[str, int]) -> Talk:
-    """Connect; as long as the listener's process has not come back, nobody listens."""
+    """Connect; as long as the listener's process has not come back, there is no listener."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -145,7 +145,7 @@ def test_messages_go_on_beside_a_stopped_broker(adapter: shmnd.Adapter) -> None:
 
 
 def connect_when_back_to_itself(adapter: shmnd.Adapter) -> None:
-    """All is as before once the broker goes on."""
+    """All is as before once the broker continues."""
     listener = listening(adapter)
     request = adapter.create_connector()
     waiting = listener.get_connection_request(request)
@@ -155,7 +155,7 @@ def connect_when_back_to_itself(adapter: shmnd.Adapter) -> None:
 
 
 def test_a_stopped_broker_is_named_within_the_bound() -> None:
-    """Also by a process that comes new, whose hello nobody reads."""
+    """Also by a process that comes new, whose hello is not read."""
     with shmnd.open_adapter():
         broker = broker_pid()
         with stopped(broker), Child("""
@@ -202,7 +202,7 @@ def run_broker(*arguments: str, source: str = "") -> "subprocess.Popen[str]":
 
 
 def test_a_broker_is_replaced_in_place(adapter: shmnd.Adapter) -> None:
-    """What the old one knew, the new one hears from those who hold it; messages go on."""
+    """The clients replay the state of the old broker to the new one; messages continue."""
     with Child(ECHO) as echo:
         talk = Talk.to(adapter, tuple(echo.hear()))
         old = broker_pid()
@@ -236,7 +236,7 @@ def test_a_broker_of_another_version_is_told_from_ours(
 ) -> None:
     """An older release still runs: the message says which versions, and how to end it.
 
-    What is connected goes on, and when the other one is replaced, all is as before.
+    Connections continue, and when the other one is replaced, all is as before.
     """
     root = Path(shmnd.__file__).parent
     other = tmp_path / "shmnd"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a peer does to the doorbells that it shares with a process harms no other connection of it.
 
-Nobody here looks by himself: who is not rung sleeps until it is too late.
+No process polls by itself: one that is not rung sleeps until it is too late.
 """
 
 import contextlib
@@ -160,7 +160,7 @@ def test_a_peer_cannot_silence_what_others_ring() -> None:
         bells = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()
                  if "memfd:shmnd-bell" in line]  # fmt: skip
         theirs = [place for place, rights, *_ in bells if "w" not in rights]
-        assert len(theirs) == len(bells) - 1 > 0, "beside our own"
+        assert len(theirs) == len(bells) - 1 > 0, "besides our own"
         mprotect = ctypes.CDLL(None, use_errno=True).mprotect
         for place in theirs:
             begin, end = (int(each, 16) for each in place.split("-"))

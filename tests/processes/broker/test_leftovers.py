@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything crashes at once, and what is left goes at the next start; what lives stays."""
+"""Everything crashes at once, and the next start removes the leftovers; live names stay."""
 
 import fcntl
 import json
@@ -27,7 +27,7 @@ SHM = Path("/dev/shm")
 
 @pytest.fixture
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of namespaces that nobody else uses."""
+    """A folder of namespaces that no other process uses."""
     folder = tmp_path / "run"
     monkeypatch.setenv("SHMND_RUNTIME_DIR", str(folder))
     return folder
@@ -99,7 +99,7 @@ def test_everything_is_killed_at_once_and_the_next_start_finds_it_clean(base: Pa
             time.sleep(chance.uniform(0.0, 0.3))
             broker = broker_pid()
             everybody = [*(child.pid for child in crowd), broker]
-            for number in (signal.SIGSTOP, signal.SIGKILL):  # so nobody sees another die
+            for number in (signal.SIGSTOP, signal.SIGKILL):  # so no process sees another die
                 for pid in everybody:
                     os.kill(pid, number)
             for child in crowd:
@@ -171,7 +171,7 @@ hear()
 
 def test_names_of_releases_of_old(base: Path, names: list[Path]) -> None:
     stale, young, held = named("link"), named(age=0.0), named("bell")
-    foreign = SHM / "shmnd-of-somebody-else"
+    foreign = SHM / "shmnd-of-another-owner"
     foreign.touch()
     names += [stale, young, held, foreign]
     with held.open("rb") as holder:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may come in: the same user, with a group its members, and nobody else."""
+"""Access to a broker: for the same user and, with a group, its members."""
 
 import contextlib
 import functools
@@ -201,7 +201,7 @@ def test_memory_of_another_user_is_not_reached_through_us(common: Path) -> None:
 @only_root
 @pytest.mark.parametrize("lies", ["number", "number and pidfd"])
 def test_a_process_is_not_taken_for_another_one_of_its_user(common: Path, lies: str) -> None:
-    """Else whoever sends to it would write into that other one, wherever the hostile peer likes."""
+    """Else a sender would write into that other one, at an address of the hostile peer's choice."""
     assert not _near(common, ANNA, ANNA, lies=lies)
 
 
@@ -239,7 +239,7 @@ def test_who_is_not_in_the_group_is_refused_at_every_gate(common: Path) -> None:
         status, permission, text = outcome("", common, **stranger(CARL))
         assert (status, permission) == ("ACCESS_VIOLATION", True)
         assert str(common / "run") in text
-        # and, if somebody opens that, by the broker.
+        # and, if another process opens that, by the broker.
         for path in (common / "run", common / "run" / "default", *(common / "run").glob("*/*")):
             path.chmod(0o777)
         status, text = _knock(common, CARL)
@@ -269,14 +269,14 @@ except OSError:  # turned away before it said a word; the answer is there
 
 @only_root
 def test_another_user_gets_a_clear_refusal(common: Path) -> None:
-    """Two users with the same settings and no group: the second is told whose it is."""
+    """Two users with the same settings and no group: the second one learns the owner."""
     program = ECHO
     with Child(program, **stranger(ANNA), env=env(common)) as anna:
         anna.hear()
         status, permission, text = outcome("", common, **stranger(BERT))
         assert (status, permission) == ("ACCESS_VIOLATION", True)
         assert str(common / "run") in text
-        # Also when the modes were opened by hand: the library looks at the owner,
+        # Also when the modes were opened by hand: the library checks the owner,
         for path in (common / "run", common / "run" / "default", *(common / "run").glob("*/*")):
             path.chmod(0o777)
         status, _, text = outcome("", common, **stranger(BERT))
@@ -342,7 +342,7 @@ def test_a_directory_with_other_modes_is_not_used_for_a_group(common: Path) -> N
 
 @only_root
 def test_many_members_start_at_once(common: Path) -> None:
-    """Nobody meets a directory, a lock or a socket that is half made."""
+    """No process meets a directory, a lock or a socket that is half made."""
     program = f"""
 say("ready")
 hear()
@@ -427,7 +427,7 @@ class Owner:
 
 
 def attempt(talk: Talk, what: str, address: int, token: int) -> Status:
-    """Try a Read or Write of 8 bytes; give what came of it."""
+    """Try a Read or Write of 8 bytes; return the outcome."""
     call = talk.qp.write if what == "write" else talk.qp.read
     region = talk.regions[0 if what == "write" else 1]
     talk.out[:8] = 0x66

@@ -41,9 +41,9 @@ class Line:
 @pytest.mark.slow
 @pytest.mark.parametrize("polls", [1, 2, 3])
 def test_deregistering_waits_for_no_copy_that_only_a_poll_would_run(polls: int) -> None:
-    """A poll prepares the copies of many queue pairs and runs one; the others are nobody's.
+    """A poll prepares the copies of many queue pairs and runs one; the others belong to no thread.
 
-    Whoever then deregisters, and waits for that instead of polling, must not wait for them.
+    A thread that then deregisters, and waits for that instead of polling, must not wait for them.
     """
     with shmnd.open_adapter(rnr_timeout=60.0) as sender, shmnd.open_adapter() as receiver:
         listener = listening(receiver)

@@ -204,9 +204,9 @@ def test_a_name_that_another_file_has_by_now_is_left(name: str) -> None:
     with shmnd.open_adapter() as adapter:
         array = adapter.allocate(5000, name=name)
         (SHM / name[1:]).unlink()
-        (SHM / name[1:]).write_bytes(b"of somebody else")
+        (SHM / name[1:]).write_bytes(b"of another owner")
     assert array.nbytes == 5000
-    assert (SHM / name[1:]).read_bytes() == b"of somebody else"
+    assert (SHM / name[1:]).read_bytes() == b"of another owner"
 
 
 MAKER = """

@@ -36,7 +36,7 @@ def broker() -> Iterator[None]:
 SWEEP = """
 import resource
 from processes.scenario import attempt, held, settle
-attempt()  # what is imported late is imported now
+attempt()  # late imports happen now
 before = held()
 seen = []
 {limits}
@@ -86,7 +86,7 @@ limits = [used + step * (256 << 10) for step in range(0, 480, 12)]
 limits += [1 << 40]
 """
     seen = sweep("RLIMIT_AS", limits)
-    assert seen[0][1], "nothing is left, and that is told"
+    assert seen[0][1], "no descriptor is left, and the error says so"
     assert seen[-1] == ("the end", "")
     for _, why in seen:
         if why:
@@ -155,7 +155,7 @@ def test_each_call_that_can_fail_fails_once(
         assert not settle(before), f"call {number} failed: {reached}, {why}"
         if faults.calls < number:
             break
-        assert why, f"call {number} failed and nobody said so"
+        assert why, f"call {number} failed without an error"
         stopped_at.add(reached)
     # Connect and Accept learn of a refusal later, and make no call that waits for the broker.
     assert number > (10 if kind == "system" else 8)
@@ -386,7 +386,7 @@ def inside(how: str, elsewhere: Path) -> tuple[list[str], dict[str, str]]:
 def test_processes_of_other_namespaces_meet(
     how: str, first: str, private: bool, tmp_path: Path
 ) -> None:
-    """Whoever comes first starts the broker; the other one's process id may be unknown there."""
+    """The first process starts the broker; the other one's process id may be unknown there."""
     wrapper, env = inside(how, tmp_path)
     if broker_pid():
         end_process(broker_pid())

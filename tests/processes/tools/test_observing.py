@@ -34,7 +34,7 @@ listener = listening(adapter)
 say(listener.get_local_address())
 talk = Talk.of(listener)
 say("connected")
-while True:  # with the interpreter's lock, and without a look at anything
+while True:  # with the interpreter's lock, and without a poll
     pass
 """
 
@@ -98,7 +98,7 @@ def asleep(pid: int) -> bool:
 
 
 def test_who_waits_for_whom(adapter: shmnd.Adapter) -> None:
-    """The other process spins with the interpreter's lock: it polls nothing and answers nobody."""
+    """The other process spins with the interpreter's lock: it neither polls nor answers."""
     with Child(HANGS) as child:
         talk = Talk.to(adapter, tuple(child.hear()))
         assert child.hear() == "connected"
@@ -311,7 +311,7 @@ def test_a_connection_is_traced_to_its_end(adapter: shmnd.Adapter) -> None:
 
 @contextlib.contextmanager
 def tracing(*options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `shmnd trace` beside the test, which is what it looks at."""
+    """Run `shmnd trace` next to the test, which it observes."""
     program = (
         f"import signal, sys; sys.path[:0] = {sys.path!r}; from shmnd_tools.main import main;"
         # A test run in the background of a shell inherits an ignored SIGINT.
@@ -332,7 +332,7 @@ def tracing(*options: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 _BEGINNINGS: Final = ("came", "present")
-"""How the first look at a connection is told; it may be connected by then."""
+"""The first line about a connection; it may be connected by then."""
 
 
 def follow(

@@ -102,15 +102,15 @@ def too_long() -> shmnd.Sge:
 
 @pytest.mark.active_end_here
 @pytest.mark.parametrize("made", [moved, gone, shrunk, too_long])
-@pytest.mark.parametrize("beside", [0, 1, 20], ids=["alone", "beside another", "beside many"])
+@pytest.mark.parametrize("others", [0, 1, 20], ids=["alone", "with another", "with many"])
 def test_send_inline_access_violation_beyond_the_buffer(
-    make_pair: Callable[..., Pair], made: Callable[[], Any], beside: int
+    make_pair: Callable[..., Pair], made: Callable[[], Any], others: int
 ) -> None:
-    """Nothing that lies behind a buffer, or where one once was, is read or sent."""
+    """Nothing behind a buffer, or where one once was, is read or sent."""
     pair = make_pair(inline=256).connect()
     qp = pair.active.qp
     pair.passive.qp.receive(pair.passive.memory(256).sge())
-    rest = [shmnd.Sge(b"x", 1, 0)] * beside
+    rest = [shmnd.Sge(b"x", 1, 0)] * others
     for sge in ([made(), *rest], [*rest, made()]) if rest else (made(), [made()]):
         with nd_error(Status.ACCESS_VIOLATION, match="send"):
             qp.send(sge, flags=OpFlag.INLINE)
@@ -118,7 +118,7 @@ def test_send_inline_access_violation_beyond_the_buffer(
             qp.write(sge, 0, 0, flags=OpFlag.INLINE)
     qp.send([shmnd.Sge(b"whole", 5, 0), *rest], flags=OpFlag.INLINE)
     assert statuses(pair.reap(pair.active)) == [Status.SUCCESS]
-    assert pair.reap(pair.passive)[0].bytes_transferred == 5 + beside
+    assert pair.reap(pair.passive)[0].bytes_transferred == 5 + others
 
 
 @pytest.mark.parametrize("value", [None, True, -1, 1.0, math.nan, "1", np.int64(-1)], ids=repr)

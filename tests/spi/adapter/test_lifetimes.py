@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a pending operation, a request or a connection needs lives as long as it does, no longer.
 
-All ends are in this process: what is asked is when an object of it goes.
+All ends are in this process: the question is when an object of it goes.
 """
 
 import gc

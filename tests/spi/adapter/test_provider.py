@@ -12,7 +12,7 @@ import pytest
 
 import shmnd
 from shmnd import Provider, Status
-from spi.harness import NOBODY, nd_error
+from spi.harness import UNSERVED, nd_error
 
 LOOPS = ["127.0.0.1", "127.0.0.2", "127.1.2.3", "127.255.255.254", "::1"]
 
@@ -109,7 +109,7 @@ def test_resolve_address_success_of_every_address_of_the_host(
     assert adapter_id == provider.resolve_address(host)
 
 
-@pytest.mark.parametrize("host", [NOBODY, "2001:db8::1", "8.8.8.8", "not an address", ""])
+@pytest.mark.parametrize("host", [UNSERVED, "2001:db8::1", "8.8.8.8", "not an address", ""])
 def test_resolve_address_invalid_address_when_nobody_here_has_it(
     provider: Provider, host: str
 ) -> None:
@@ -173,5 +173,5 @@ def test_the_shortcut_opens_the_adapter_of_an_address(opened: list[Any]) -> None
 
 
 def test_the_shortcut_refuses_an_address_of_nobody() -> None:
-    with nd_error(Status.INVALID_ADDRESS, match=NOBODY):
-        shmnd.open_adapter(NOBODY)
+    with nd_error(Status.INVALID_ADDRESS, match=UNSERVED):
+        shmnd.open_adapter(UNSERVED)

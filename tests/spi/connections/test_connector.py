@@ -10,7 +10,7 @@ from shmnd import Status
 from spi.harness import (
     EPHEMERAL,
     FILL,
-    NOBODY,
+    UNSERVED,
     WAIT,
     End,
     exhaust_ports,
@@ -69,7 +69,7 @@ def test_bind_device_removed_when_the_adapter_is_closed(end: End) -> None:
         connector.bind((end.host, 0))
 
 
-@pytest.mark.parametrize("host", [NOBODY, "2001:db8::1", "8.8.8.8"])
+@pytest.mark.parametrize("host", [UNSERVED, "2001:db8::1", "8.8.8.8"])
 def test_bind_invalid_address_when_it_is_none_of_the_adapter(end: End, host: str) -> None:
     with nd_error(Status.INVALID_ADDRESS, match=host) as caught:
         end.connector.bind((host, 0))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shmnd import Status
-from spi.harness import EPHEMERAL, NOBODY, WAIT, End, final, nd_error, outcome, statuses
+from spi.harness import EPHEMERAL, UNSERVED, WAIT, End, final, nd_error, outcome, statuses
 from spi.pair import Pair
 from spi.remote import Ends
 
@@ -175,7 +175,7 @@ def test_connect_connection_active_when_the_queue_pair_is_connecting_elsewhere(
 
 
 def test_connect_host_unreachable_when_nobody_here_serves_the_address(pair: Pair) -> None:
-    for host in (NOBODY, "2001:db8::1", "8.8.8.8"):
+    for host in (UNSERVED, "2001:db8::1", "8.8.8.8"):
         with nd_error(Status.HOST_UNREACHABLE, match=host) as caught:
             pair.active.connector.connect(pair.active.qp, (host, 50000)).result(timeout=WAIT)
         assert isinstance(caught.value, OSError)

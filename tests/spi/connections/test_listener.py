@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shmnd import NdError, Status
-from spi.harness import EPHEMERAL, NOBODY, WAIT, End, final, nd_error, outcome
+from spi.harness import EPHEMERAL, UNSERVED, WAIT, End, final, nd_error, outcome
 from spi.pair import Pair
 from spi.remote import Ends
 
@@ -93,7 +93,7 @@ def test_bind_address_already_associated_when_bound(end: End) -> None:
         end.listener.bind(end.listener.get_local_address())
 
 
-@pytest.mark.parametrize("host", [NOBODY, "2001:db8::1", "8.8.8.8"])
+@pytest.mark.parametrize("host", [UNSERVED, "2001:db8::1", "8.8.8.8"])
 def test_bind_invalid_address_when_it_is_none_of_the_adapter(end: End, host: str) -> None:
     with nd_error(Status.INVALID_ADDRESS, match=host):
         end.listener.bind((host, 0))

@@ -2,7 +2,7 @@
 """The state tables of connections, cell by cell: late, repeated, crossed and abandoned calls.
 
 A row names the state, the call or event, how it ends, and the state afterwards. That state is
-shown by going on from it: a connector that is still in A1 to A4 finishes the handshake and
+shown by continuing from it: a connector that is still in A1 to A4 finishes the handshake and
 exchanges messages, one in A0 connects again, one in A5 can be disconnected, one in A6 is good for
 nothing.
 """
@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from shmnd import NdError, RequestType, Status
-from spi.harness import NOBODY, WAIT, End, final, outcome, statuses
+from spi.harness import UNSERVED, WAIT, End, final, outcome, statuses
 from spi.pair import Pair
 
 Action = Callable[[Pair], Status]
 
 
-# What is done. Each gives the status that the call ends with.
+# Calls and events. Each returns the status that the call ends with.
 
 
 def bind_again(pair: Pair) -> Status:
@@ -41,7 +41,7 @@ def connect_to_every_address(pair: Pair) -> Status:
 
 
 def connect_to_nobody(pair: Pair) -> Status:
-    return outcome(pair.active.connector.connect, pair.active.qp, (NOBODY, 50000))
+    return outcome(pair.active.connector.connect, pair.active.qp, (UNSERVED, 50000))
 
 
 def connect_where_nobody_listens(pair: Pair) -> Status:

@@ -17,7 +17,7 @@ from spi.harness import FILL, LOCAL, REMOTE, WAIT, End, final, nd_error, outcome
 from spi.pair import Pair
 
 UNMAPPED = 0x1000
-"""An address that the kernel maps for nobody (vm.mmap_min_addr is above it)."""
+"""An address that the kernel never maps (vm.mmap_min_addr is above it)."""
 
 
 def region(end: End) -> Any:

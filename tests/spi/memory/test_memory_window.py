@@ -139,7 +139,7 @@ def test_invalidated_window_gives_no_access(connected: Pair, name: str) -> None:
 
 
 def test_no_byte_moves_after_invalidate_completed(connected: Pair) -> None:
-    """A peer that hammers: what is there when Invalidate completes stays as it is."""
+    """A peer that hammers: the bytes present when Invalidate completes stay as they are."""
     owner = connected.passive
     source, far = connected.active.memory(1 << 18), owner.memory(1 << 18)
     window = connected.window(owner, far, WRITE)

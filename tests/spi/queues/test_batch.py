@@ -92,7 +92,7 @@ def test_receives_before_the_connection(pair: Pair) -> None:
 
 
 def test_never_submitted_and_polled(connected: Pair) -> None:
-    """Whoever checks a queue waits for what was posted."""
+    """A thread that checks a queue waits for the posted requests."""
     post(connected)
     arrived(connected)
 

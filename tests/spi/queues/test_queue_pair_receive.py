@@ -93,7 +93,7 @@ def test_receive_no_more_entries_when_depth_is_outstanding(make_pair: MakePair) 
 def test_receive_no_more_entries_when_flushes_filled_the_completion_queue(
     make_pair: MakePair,
 ) -> None:
-    """What nobody takes stays: a program that continues and on is stopped, and loses nothing."""
+    """Results stay until they are taken: a program that only posts is stopped, and loses none."""
     end = make_pair(depth=8, cq_depth=2).active
     posted = 0
     with nd_error(Status.NO_MORE_ENTRIES, match="completion queue of depth 2 is full"):

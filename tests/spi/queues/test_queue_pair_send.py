@@ -480,11 +480,11 @@ def test_send_completes_canceled_when_the_peer_disconnects(patient: Pair, size: 
 
 def test_send_completes_io_timeout_when_no_receive_is_posted(impatient: Pair) -> None:
     notice = impatient.passive.connector.notify_disconnect()
-    impatient.active.qp.send(None, "nobody")
+    impatient.active.qp.send(None, "unreceived")
     impatient.active.qp.send(None, "behind")
     completions = impatient.reap(impatient.active, 2)
     assert statuses(completions) == [Status.IO_TIMEOUT, Status.CANCELED]
-    assert contexts(completions) == ["nobody", "behind"]
+    assert contexts(completions) == ["unreceived", "behind"]
     assert impatient.settle(notice, impatient.passive) == Status.SUCCESS
     assert impatient.passive.leftover() == []
 

@@ -57,7 +57,7 @@ class Bound:
         return Status(self.pair.reap(self.peer)[0].status)
 
     def told(self, count: int = 2) -> list[tuple[RequestType, Status, Any]]:
-        """What the owner is told."""
+        """The results of the owner."""
         return [
             (RequestType(each.request_type), Status(each.status), each.request_context)
             for each in self.pair.reap(self.owner, count)
@@ -318,7 +318,7 @@ def test_a_disconnect_of_the_sender(connected: Pair, nbytes: int, posted: bool) 
 @pytest.mark.parametrize("nbytes", [0, 8, 1024, 20_000])
 @pytest.mark.parametrize("posted", [False, True])
 def test_a_disconnect_of_the_owner(connected: Pair, nbytes: int, posted: bool) -> None:
-    """What has arrived and has a receive is delivered, with the window's end."""
+    """A message that has arrived and has a receive is delivered, with the window's end."""
     bound = Bound(connected, nbytes)
     if posted:
         bound.receive()
@@ -351,7 +351,7 @@ def test_a_sender_that_dies(ends: Any, kill: Callable[[], int]) -> None:
 
 
 def test_the_results_take_no_place_of_the_queues_depth(make_pair: MakePair) -> None:
-    """A queue of 16 entries, 64 windows: everything comes, in order, though nobody reaped."""
+    """A queue of 16 entries, 64 windows: everything comes, in order, without a poll."""
     pair = make_pair(cq_depth=16, depth=64).connect()
     bound = Bound(pair)
     shown = bound.shown

@@ -273,7 +273,7 @@ def test_notify_pending_until_fewer_than_the_threshold_are_posted(shared: Pair) 
 
 
 def test_notify_success_though_nobody_polls(shared: Pair) -> None:
-    """Who waits for receives to be used up may wait for nothing else."""
+    """A thread that waits for receives to be used up may wait for nothing else."""
     end = shared.passive
     end.srq.modify(notify_threshold=3)
     for number in range(4):
@@ -281,7 +281,7 @@ def test_notify_success_though_nobody_polls(shared: Pair) -> None:
     notice = end.srq.notify()
     shared.active.qp.send(None, "first")
     assert end.still_pending(notice)
-    late, _ = another(shared, "joined while somebody waits")
+    late, _ = another(shared, "joined during a wait")
     late.send(None, "second")
     assert final(notice) == Status.SUCCESS
     assert contexts(end.reap(2)) == [0, 1]
@@ -317,7 +317,7 @@ def test_notify_success_of_all_that_are_outstanding_by_one_event(shared: Pair) -
 
 
 def test_notify_success_although_more_were_posted_before_anybody_looked(shared: Pair) -> None:
-    """That they fell below the threshold is what counts, not how many there are later."""
+    """It counts that they fell below the threshold, not how many there are later."""
     end = shared.passive
     end.srq.modify(notify_threshold=1)
     end.srq.receive(None)

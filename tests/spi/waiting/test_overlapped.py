@@ -114,7 +114,7 @@ def test_get_overlapped_result_canceled_when_the_adapter_is_closed(end: End, kin
 
 
 def test_get_overlapped_result_device_removed_in_a_forked_child(end: End) -> None:
-    """What was opened before fork() belongs to the parent; the child's copy refuses."""
+    """Objects opened before fork() belong to the parent; the child's copy refuses."""
     cq, overlapped = end.cq, end.cq.notify()
     read_fd, write_fd = os.pipe()
     child = os.fork()
@@ -444,7 +444,7 @@ def test_ended_processes_complete_what_waited_for_them(ends: Ends, kill: Callabl
 
 
 def test_disconnect_and_deregister_may_both_be_submitted_and_forgotten(connected: Pair) -> None:
-    """What every program of the samples does at its end, without a look at the results."""
+    """The end of every sample program, which leaves the results unread."""
     end = connected.active
     buffer = end.memory(64)
     end.qp.receive(buffer.sge())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that nobody waits for go on: who waits for something else carries them on.
+"""Requests without a waiter make progress in the waits for something else.
 
-Nobody here looks at the queue that the requests complete to, before the other end has everything.
+No test polls the queue that the requests complete to before the other end has everything.
 """
 
 import asyncio
@@ -105,14 +105,14 @@ def test_a_send_gives_up_on_time_while_its_process_waits_for_something_else(
     impatient: Pair,
 ) -> None:
     notice = impatient.passive.connector.notify_disconnect()
-    impatient.active.qp.send(None, "nobody")
+    impatient.active.qp.send(None, "unreceived")
     impatient.active.run(the_end)
     assert statuses(impatient.active.leftover()) == [Status.IO_TIMEOUT]
     assert final(notice) == Status.SUCCESS
 
 
 def test_a_send_gives_up_on_time_while_somebody_sleeps_for_it(impatient: Pair) -> None:
-    impatient.active.qp.send(None, "nobody")
+    impatient.active.qp.send(None, "unreceived")
     began = time.monotonic()
     (completion,) = impatient.active.reap()
     assert completion.status == Status.IO_TIMEOUT

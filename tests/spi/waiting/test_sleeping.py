@@ -53,7 +53,7 @@ def test_a_wake_up_runs_few_functions_of_python(pair: Pair) -> None:
         sys.setprofile(None)
     sender.join(WAIT)
     assert [result.request_context for result in results] == ["woken"]
-    # Of another queue there may be a look at its requests in progress, the Send's.
+    # The requests in progress of another queue, the Send's, may be polled too.
     assert len(calls) <= 25, calls
 
 

@@ -230,7 +230,7 @@ def test_ends_apart_with_parameters_of_the_client(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serving("pingpong") as where:
-        # Of another command, a client is told what this is, and the server goes on.
+        # A client of another command is refused, and the server continues.
         assert main(["bench", "rpingpong", "--client", where, *SHORT]) == 1
         assert capsys.readouterr().err == f"shmnd: {where}: it serves: shmnd bench pingpong\n"
         options = ["-s", "8,4K", "--validate", "--memory", "private", "--engine", "native"]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands of the latency suite with options drawn at random, also while others want the CPUs.
 
-Whatever the options, a command ends: with figures, or with one line that says what is wrong with
+Whatever the options, a command ends: with figures, or with one line that names the error in
 them. A longer run, from another place:
 
     SHMND_BENCH_RUNS=500 SHMND_SEED=1000 python -m pytest tests/unit/bench/test_fuzz.py --timeout 0
@@ -91,7 +91,7 @@ def drawn(seed: int) -> list[str]:
     return words if "-n" in words else [*words, "-n", rng.choice(FEW)]
 
 
-@pytest.fixture(params=[False, True], ids=["alone", "beside others"])
+@pytest.fixture(params=[False, True], ids=["alone", "among others"])
 def busy(request: pytest.FixtureRequest) -> Iterator[bool]:
     """Have the CPUs wanted by others, too."""
     spin = [sys.executable, "-c", "while True: pass"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worker processes: that they do what they are told, and that nothing of them stays."""
+"""Worker processes: that they obey, and that nothing of them stays."""
 
 import os
 import signal

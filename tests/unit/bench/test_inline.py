@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`-I` reaches the requests of every loop: what is inline needs no registered memory."""
+"""`-I` reaches the requests of every loop: inline data needs no registered memory."""
 
 import dataclasses
 import threading

@@ -21,7 +21,7 @@ class Script:
         self.closed = False
 
     def fileno(self) -> int:
-        raise AssertionError("nobody has to wait")
+        raise AssertionError("no call has to wait")
 
     def pending(self) -> bool:
         return bool(self.coming)

@@ -2,7 +2,7 @@
 """The benchmark's loops do what their figures claim: nothing skipped, nothing left over.
 
 A fake connection stands in for the real one. It is strict where a real one would only become
-slower: it counts completions that nobody took, and refuses what does not fit into the queues.
+slower: it counts completions that were not taken, and refuses requests that exceed the queues.
 """
 
 import sys
@@ -24,7 +24,7 @@ from shmnd_bench.measure.reading import Stamps, intervals, make_stamps
 Loop = Callable[..., None]
 
 RATES: tuple[Loop, ...] = (bandwidth.stream,)
-"""Loops that do exactly as many rounds as they are told, without stamps."""
+"""Loops that do exactly as many rounds as requested, without stamps."""
 
 
 @pytest.fixture(autouse=True)
@@ -159,8 +159,8 @@ def run_both(loop: Loop, lanes: tuple[FakeLane, FakeLane], count: int) -> Stamps
 
 def assert_clean(lanes: tuple[FakeLane, FakeLane]) -> None:
     for lane in lanes:
-        assert not lane.receive_cq.results, "a Receive completed and nobody took it"
-        assert not lane.initiator_cq.results, "a request completed and nobody took it"
+        assert not lane.receive_cq.results, "a Receive completed and was not taken"
+        assert not lane.initiator_cq.results, "a request completed and was not taken"
         assert lane.qp.posted == lane.depths.receives, "a Receive was not posted again"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts: which way round a ratio is, when it is sure, and what is said when it is missing."""
+"""Verdicts: which way round a ratio is, when it is sure, and the remark when it is missing."""
 
 import pytest
 
@@ -111,7 +111,7 @@ def test_a_figure_of_ours_that_failed_is_a_remark() -> None:
     verdict = judge(Target("ours", SEND, 0.5, "peer"), answers)
     assert verdict.met is None
     assert verdict.remark == "ours: the server ended by SIGSEGV"
-    assert judge(Target("nobody", SEND, 0.5, "peer"), answers).remark == "not part of this run"
+    assert judge(Target("absent", SEND, 0.5, "peer"), answers).remark == "not part of this run"
 
 
 def test_a_target_may_be_another_figure_of_the_same_subject() -> None:

@@ -59,7 +59,7 @@ def listening(client: BrokerClient) -> None:
 
 # --- another broker ---
 class Owner:
-    """Tells a new broker what a process holds."""
+    """Replays the state of a process to a new broker."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -82,11 +82,11 @@ class Puppet:
         self.socks: list[socket.socket] = []
 
     def accept(self) -> None:
-        assert select.select([self.listener], [], [], PATIENCE)[0], "nobody comes"
+        assert select.select([self.listener], [], [], PATIENCE)[0], "no client comes"
         self.socks.append(self.listener.accept()[0])
 
     def read(self) -> dict[str, Any]:
-        assert select.select([self.socks[-1]], [], [], PATIENCE)[0], "nobody talks"
+        assert select.select([self.socks[-1]], [], [], PATIENCE)[0], "no message comes"
         return decode(receive(self.socks[-1]).data)
 
     def say(self, **message: Any) -> None:
@@ -103,7 +103,7 @@ class Puppet:
         self.socks.pop().close()
 
     def give_way(self) -> int:
-        """Be no broker any more; give the lock, or whoever misses the broker starts another."""
+        """Stop being a broker; return the lock, or a client starts another one."""
         self.place.socket.unlink()
         self.listener.close()
         for sock in self.socks:

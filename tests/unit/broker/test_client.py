@@ -178,7 +178,7 @@ def test_events_nobody_took_are_closed_with_the_client(
     with Wire(place).hello() as other:
         other.connect(1, 5000)
         client.call("sync")
-        client.close()  # the check after each test finds what stays open
+        client.close()  # the check after each test finds open descriptors
         assert client.events() == []
 
 
@@ -191,8 +191,8 @@ def test_a_call_finds_the_next_broker_and_tells_it_first(make: Make, place: Plac
     assert readable(client, PATIENCE)
     assert client.events() == []
     assert not client.alive
-    assert not readable(client), "the loss was told, and must not keep the sleeper awake"
-    client.post("close", object=1)  # nobody is there to be told
+    assert not readable(client), "the loss was reported, and must not keep the sleeper awake"
+    client.post("close", object=1)  # no broker receives it
     with serving(place) as second:
         assert client.call("status")["listeners"] == 1
         assert owner.told == [client.broker] == [second._state.uid]

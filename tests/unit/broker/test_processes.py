@@ -269,7 +269,7 @@ def test_a_fork_in_the_midst_of_a_start_takes_no_lock_along(
 
 
 def test_clients_that_come_while_it_leaves_are_not_lost(place: Place, make: Make) -> None:
-    """Brokers with next to no patience: every client comes in somebody's last moments."""
+    """Brokers with next to no patience: every client comes in the last moments of one."""
     seed = random.SystemRandom().getrandbits(32)
     print(f"seed {seed}")
     random_ = random.Random(seed)
@@ -330,7 +330,7 @@ def test_by_hand_it_logs_and_stays(place: Place, make: Make) -> None:
 
 
 def test_a_broker_that_cannot_serve_says_why_in_one_line(place: Place) -> None:
-    place.socket.mkdir()  # nobody made a socket of that name
+    place.socket.mkdir()  # no broker can make a socket of that name
     with pytest.raises(NdError, match=r"did not start: \[Errno \d+\] .*broker\.sock'"):
         spawn.reach(place, time.monotonic() + PATIENCE)
     with run(place) as process:
@@ -476,7 +476,7 @@ for n in range(10**9):
         for _ in range(4):
             end_process(broker_pid(place))
             for child in all_of_them:
-                # What lies in the pipe was said before; new words come from a new broker.
+                # The text in the pipe is old; new text comes from a new broker.
                 assert child.process.stdout is not None
                 for _ in range(50):
                     assert child.hear(), "it failed"
@@ -520,7 +520,7 @@ def test_a_stopped_broker_is_a_timeout_and_comes_back(place: Place, make: Make) 
     finally:
         os.kill(pid, signal.SIGCONT)
     client._timeout = PATIENCE
-    assert client.call("status")["adapters"] == 0  # nobody told the session that is now
+    assert client.call("status")["adapters"] == 0  # nothing was replayed to the present session
     assert broker_pid(place) == pid
 
 

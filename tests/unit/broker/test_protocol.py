@@ -114,7 +114,7 @@ def test_no_data_means_gone(pair: tuple[socket.socket, socket.socket]) -> None:
 
 
 def test_last_words_are_heard(pair: tuple[socket.socket, socket.socket]) -> None:
-    pair[1].send(b"nobody reads this")
+    pair[1].send(b"never read")
     pair[0].send(b"last words")
     pair[0].close()
     assert receive(pair[1]).data == b"last words"
@@ -328,7 +328,7 @@ def test_private_data_is_exact() -> None:
 
 
 def test_nothing_that_is_forwarded_grows_beyond_a_message() -> None:
-    # What came in as raw UTF-8 goes out with every character escaped.
+    # Text that came in as raw UTF-8 goes out with every character escaped.
     offer = {"ä" * 100: "\u20ac" * 2000}
     assert len(json.dumps(offer, ensure_ascii=False).encode()) < MAX_OPAQUE
     read_request({**CONNECT, "offer": offer}, 0)

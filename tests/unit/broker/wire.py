@@ -29,7 +29,7 @@ def serving(
 ) -> Iterator[Server]:
     """Run a broker in a thread. A lock that is held already goes over to it."""
     lock = place.try_lock() if lock is None else lock
-    assert lock is not None, "somebody else is the broker here"
+    assert lock is not None, "another process is the broker here"
     server = Server(place, lock, idle=idle, limits=limits, state_limits=state_limits, log=log)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -46,7 +46,7 @@ class Wire:
 
     def __init__(self, place: Place) -> None:
         sock = place.connect()
-        assert sock is not None, "nobody serves"
+        assert sock is not None, "no broker serves"
         self.sock = sock
         self.key = os.urandom(16).hex()
         self.uid = name_of(self.key)

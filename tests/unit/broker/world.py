@@ -59,7 +59,7 @@ class World:
             if message is None:
                 self.dropped.append(client)
             else:
-                # Over the wire, so that what has no wire form or is too long fails here.
+                # Over the wire, so that a message without a wire form, or a long one, fails here.
                 self.said.setdefault(client, []).append((decode(encode(message)), fds))
 
     def party(

@@ -31,7 +31,7 @@ def ends() -> Iterator[Ends]:
         made.handle1 = earlier.register_memory(made.memory1)[0]
         made.window1 = earlier.create_memory_window()
         yield made
-    vars(made).clear()  # what a failure would keep, and memory lives as long as somebody has it
+    vars(made).clear()  # a failure would keep it, and memory lives as long as any reference
 
 
 def bind_at(ends: Ends) -> int:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes of a first hour: the whole text of each error, as it stands in `mistakes.txt`.
 
-`python tests/unit/interface/test_mistakes.py` writes that file anew, for a review of what has
-changed.
+`python tests/unit/interface/test_mistakes.py` writes that file anew, for a review of the
+changes.
 """
 
 import os

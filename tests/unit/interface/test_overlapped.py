@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Overlapped operations: they end once, are delivered once, and wake whoever waits."""
+"""Overlapped operations: they end once, are delivered once, and wake their waiters."""
 
 import asyncio
 import gc
@@ -133,8 +133,8 @@ def test_steps_are_taken_at_every_look_until_one_ends_it(adapter: FakeAdapter) -
 def test_a_step_that_fails_ends_it_with_that(adapter: FakeAdapter, file: OverlappedFile) -> None:
     thing = Thing(adapter, file)
     pending = thing.start_stepping()
-    thing.raises = error(Status.IO_TIMEOUT, "inside", "nobody answered")
-    with pytest.raises(TimeoutError, match=r"^Thing\.step: nobody answered \[IO_TIMEOUT\]$"):
+    thing.raises = error(Status.IO_TIMEOUT, "inside", "no answer came")
+    with pytest.raises(TimeoutError, match=r"^Thing\.step: no answer came \[IO_TIMEOUT\]$"):
         pending.result()
     assert file.poll() == [pending]
 
@@ -211,7 +211,7 @@ def test_after_the_engine_is_closed_everything_is_device_removed(
     with pytest.raises(NdError, match=r"the adapter is gone.*DEVICE_REMOVED"):
         pending.result()
     assert thing.get_overlapped_result(pending, wait=True) is Status.DEVICE_REMOVED
-    assert file.poll() == [done], "what had ended before still comes out"
+    assert file.poll() == [done], "earlier ends are still delivered"
     for call in (thing.cancel_overlapped_requests, file.poll, lambda: adapter._engine.wait(bool)):
         with pytest.raises(NdError, match="its adapter is closed") as caught:
             call()
@@ -254,6 +254,6 @@ def test_an_await_while_the_engine_is_closed(adapter: FakeAdapter) -> None:
 
 
 def test_details_are_told_once() -> None:
-    exc = error(Status.CONNECTION_REFUSED, "Connector.connect", "nobody: there")
-    assert detail_of(exc) == "nobody: there"
+    exc = error(Status.CONNECTION_REFUSED, "Connector.connect", "nothing: there")
+    assert detail_of(exc) == "nothing: there"
     assert detail_of(NdError(Status.CANCELED, "plain")) == "plain"

@@ -148,7 +148,7 @@ def test_two_sleepers_do_not_keep_each_other_awake(adapter: FakeAdapter) -> None
 def test_many_threads_wait_and_none_is_forgotten(
     adapter: FakeAdapter, file: OverlappedFile
 ) -> None:
-    """Whoever finds something tells everybody: doorbells, completions, steps, all at once."""
+    """A thread that finds something wakes all others: doorbells, completions, steps, at once."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -466,7 +466,7 @@ def test_a_loop_that_is_closed_in_the_middle(adapter: FakeAdapter) -> None:
     loop.run_until_complete(asyncio.sleep(0))
     assert pending._waiters
     loop.close()
-    pending._complete(SUCCESS)  # nobody is left to be told
+    pending._complete(SUCCESS)  # no waiter is left
     task.get_coro().close()
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     assert not adapter._engine.loops

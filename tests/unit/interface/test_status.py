@@ -139,7 +139,7 @@ def test_a_number_that_is_no_status_is_refused() -> None:
 
 
 def test_socket_like_errors_carry_errno() -> None:
-    refused = error(Status.CONNECTION_REFUSED, "Connector.connect", "nobody listens")
+    refused = error(Status.CONNECTION_REFUSED, "Connector.connect", "no listener")
     assert isinstance(refused, OSError)
     assert refused.errno == errno.ECONNREFUSED
     assert refused.strerror == str(refused)

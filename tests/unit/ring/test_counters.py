@@ -160,7 +160,7 @@ def test_one_that_is_too_short_is_refused() -> None:
 
 
 def test_any_bytes_are_read_without_harm(adapter: shmnd.Adapter) -> None:
-    """All words of all counters are whatever a hostile peer likes; the size is what was mapped."""
+    """A hostile peer chooses all words of all counters; the size is that of the mapping."""
     ((_, segment),) = adapter._counter_table.segments()
     honest = os.pread(segment.fd, 256, 0)
     for _ in range(20):
@@ -176,7 +176,7 @@ def test_any_bytes_are_read_without_harm(adapter: shmnd.Adapter) -> None:
 
 
 def test_nobody_looks_at_more_than_an_adapter_ever_makes(adapter: shmnd.Adapter) -> None:
-    """Whoever looks would be at the pages of a hostile peer for minutes."""
+    """A reader would spend minutes on the pages of a hostile peer."""
     ((_, segment),) = adapter._counter_table.segments()
     view = CountersView(forged(os.pread(segment.fd, 256, 0), 64 << 20))
     assert view.entries == 4095

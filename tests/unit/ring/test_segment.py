@@ -64,7 +64,7 @@ def test_a_segment_that_could_be_cut_short_is_refused() -> None:
 
 
 def test_a_segment_that_costs_its_owner_nothing_is_refused() -> None:
-    """Two of the largest fill the address space of whoever maps them."""
+    """Two of the largest fill the address space of a process that maps them."""
     fd = unsealed(1 << 46)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
     with pytest.raises(NdError, match="only 0 are committed") as caught:

@@ -11,7 +11,7 @@ from shmnd.status import NdError, Status, error
 
 
 class Told:
-    """Who is told of segments; the n-th time it may fail."""
+    """Receives announcements of segments; the n-th may fail."""
 
     def __init__(self, fails_at: int = 0) -> None:
         self.known: set[int] = set()
@@ -19,7 +19,7 @@ class Told:
         self.bells = Bells(self.announce, self.known.discard)
 
     def shared(self) -> set[int]:
-        """What a new broker would be told now."""
+        """The segments that would be replayed to a new broker now."""
         every = self.bells.segments() + self.bells.read_only_segments()
         return {number for number, _ in every}
 

@@ -164,7 +164,7 @@ def test_a_lost_doorbell_is_made_anew(sides: Sides, which: str) -> None:
     assert end.engine._wait_set.ready() == (False, [])
     other.engine.progress()
     assert rung_by(other, end).fileno() == before, "queue pairs know it by its number"
-    assert end.engine._wait_set.ready() == (True, []), "for what was rung in vain"
+    assert end.engine._wait_set.ready() == (True, []), "for the lost ring"
     ring(rung_by(other, end))
     assert end.engine._wait_set.ready() == (True, [])
     end.engine.progress()
@@ -191,7 +191,7 @@ def test_without_a_broker_it_is_waited_for(sides: Sides) -> None:
     end.engine._doorbells._due = 0.0
     end.engine.progress()
     assert not sides.world.broker.ops("doorbell_lost")
-    assert end.engine._doorbells._due > 0.0, "it looks again after a pause"
+    assert end.engine._doorbells._due > 0.0, "it asks again after a pause"
     assert len(end.engine.pending_operations) == 1
     end.engine.client.reconnect()  # which tells all of each other anew
     end.engine.progress()
@@ -233,7 +233,7 @@ def test_who_has_listened_and_hung_up_when_the_broker_has_lost_it_is_dead(
     assert not known.dead
     other.engine.progress()
     assert known.dead
-    assert other.engine._wait_set.ready() == (True, []), "others who sleep look at what is over"
+    assert other.engine._wait_set.ready() == (True, []), "other sleepers wake for the end"
 
 
 def test_a_forked_child_rings_nobody(sides: Sides) -> None:

@@ -121,7 +121,7 @@ def test_an_adapter_that_is_closed_while_its_process_lives_on(world: World) -> N
 
 
 def test_both_processes_meet_again_at_a_new_broker(sides: Sides) -> None:
-    """What is known already is kept, and what came meanwhile is learned."""
+    """Known segments are kept, and new ones are added."""
     sides.active.adapter.add_segment(1)
     sides.to("A4")
     known = peer_of(sides.passive, sides.active)
@@ -190,7 +190,7 @@ def test_a_peer_whose_process_cannot_be_watched_now(
 
 
 def test_answers_to_nobody_are_answered(sides: Sides) -> None:
-    """A connector that is gone without a word (an interrupted call) leaves nobody waiting."""
+    """A connector that is gone without a word (an interrupted call) leaves no peer waiting."""
     sides.to("A2")
     sides.active.engine._ends.clear()
     sides.accept()

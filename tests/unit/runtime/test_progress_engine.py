@@ -240,7 +240,7 @@ def _bound(connector: Connector, address: Address) -> bool:
 
 
 def test_the_death_of_the_broker(client: FakeAdapter, server: Server, runtime_dir: Path) -> None:
-    """Connections do not notice; listeners are found again; what was undecided is refused."""
+    """Connections do not notice; listeners are found again; undecided connections are refused."""
     _, address = server
     connector, qp = Connector(client), client.queue_pair()
     connector.connect(qp, address).result(WAIT)
@@ -256,7 +256,7 @@ def test_the_death_of_the_broker(client: FakeAdapter, server: Server, runtime_di
     assert connector.get_local_address()[1] in range(49152, 65536)
 
     def found_again() -> bool:
-        """The listening process finds the new broker by itself; nobody calls it."""
+        """The listening process finds the new broker by itself, without a call."""
         with Connector(client) as again:
             qp = client.queue_pair()
             try:
@@ -301,7 +301,7 @@ def test_an_idle_process_with_a_listener_rejoins_while_it_selects(
         partner.close()
 
 
-class Nobody:
+class Unopened:
     """An adapter that could not be opened."""
 
     uid = "0" * 32
@@ -309,7 +309,7 @@ class Nobody:
 
 def test_of_gives_one_engine_per_namespace(namespace: str) -> None:
     pytest.importorskip("shmnd.ring")
-    nobody: Any = Nobody()
+    unopened: Any = Unopened()
     one, two, other = (
         ProgressEngine.of(namespace),
         ProgressEngine.of(namespace),
@@ -317,15 +317,15 @@ def test_of_gives_one_engine_per_namespace(namespace: str) -> None:
     )
     assert one is two
     assert one is not other
-    one.unregister_adapter(nobody)
+    one.unregister_adapter(unopened)
     assert one.alive
-    one.unregister_adapter(nobody)
+    one.unregister_adapter(unopened)
     assert not one.alive
     assert other.alive
     again = ProgressEngine.of(namespace)
     assert again is not one
     for engine in (again, other):
-        engine.unregister_adapter(nobody)
+        engine.unregister_adapter(unopened)
     assert not ProgressEngine._engines
 
 

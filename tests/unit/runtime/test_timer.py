@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The timer of a process: whoever sets it, and whatever comes in between, the first moment counts.
+"""The timer of a process: of all moments that are set, by any thread, the first one counts.
 
 In between comes another thread, or a finaliser in the same one.
 """

@@ -107,7 +107,7 @@ def test_stop_ends_one_that_is_stopped(
 def test_the_module_does_the_same(
     verb: str, broker: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert serve([verb, "--namespace", "nobody"]) == (1 if verb == "status" else 0)
+    assert serve([verb, "--namespace", "unused"]) == (1 if verb == "status" else 0)
     capsys.readouterr()
     assert serve([verb, *HERE]) == 0
     told = capsys.readouterr().out

@@ -16,7 +16,7 @@ from shmnd_tools.main import main
 
 END = "--end--"
 FILE = "notes.txt"
-"""What lies in the folder where the shells run."""
+"""The files in the folder where the shells run."""
 
 # Completion's own builtins work only while a key is pressed; what they would do is printed.
 HARNESS = {
@@ -43,7 +43,7 @@ end
 """,
 }
 PLAIN = {"bash": "--norc", "zsh": "-f", "fish": "--no-config"}
-"""The option by which a shell reads nobody's settings."""
+"""The option by which a shell reads no user's settings."""
 
 
 def offered(shell: str, lines: list[list[str]], folder: Path) -> list[set[str]]:
@@ -72,7 +72,7 @@ def offered(shell: str, lines: list[list[str]], folder: Path) -> list[set[str]]:
     answers = done.stdout.split(f"{END}\n")
     assert answers.pop() == ""
     assert len(answers) == len(lines)
-    # fish completes the whole word, the others what stands after the sign.
+    # fish completes the whole word, the others the text after the sign.
     begun = [words[-1] if shell == "fish" else words[-1].rpartition("=")[2] for words in lines]
     return [
         {word for word in answer.split() if word.startswith(start)}
@@ -113,7 +113,7 @@ def test_a_command_without_options_that_take_something() -> None:
     ("line", "wanted"),
     [
         (["in"], {"info"}),
-        (["bro", ""], None),  # no command, so what stands before it counts
+        (["bro", ""], None),  # no command, so the word before it counts
         (["broker", "st"], {"status", "stop"}),
         (["broker", "status", "con"], {"connections"}),
         (["broker", "status", "--format", ""], {"table", "json"}),

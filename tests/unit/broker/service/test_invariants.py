@@ -11,7 +11,7 @@ from unit.broker.world import Fake, Party, World
 
 
 def check(world: World) -> None:
-    """Look at everything the broker remembers, from every side."""
+    """Check all records of the broker against each other."""
     state = world.state
     assert state.processes == {p.uid: p for p in state._clients.values()}
     assert state.adapters == {
@@ -199,7 +199,7 @@ class Player:
 
 
 def test_a_connect_whose_number_the_listening_process_claims_is_refused() -> None:
-    """A random game found it: the offer took the place of what was claimed."""
+    """A random game found it: the offer took the place of the claimed end."""
     world = World()
     active, passive = world.party(), world.party()
     listener = passive.listen(5000)

@@ -45,7 +45,7 @@ def test_another_version_is_told_both(world: World) -> None:
     [
         ("anon_inode:[pidfd]", ""),
         ("pidfd:[4026531836]", ""),
-        ("", ""),  # no /proc: it cannot be told
+        ("", ""),  # no /proc: the kind is unknown
         ("pipe:[12]", "pidfd"),
         ("anon_inode:[eventfd]", "pidfd"),
     ],
@@ -360,7 +360,7 @@ class Tool:
 
 
 def test_parties_are_told_apart(world: World) -> None:
-    """The helper itself: what is said to one is not seen by another."""
+    """The helper itself: a message to one is not seen by another."""
     one, two = world.party(), world.party()
     assert isinstance(one, Party)
     assert one.take() == two.take() == []

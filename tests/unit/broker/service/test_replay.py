@@ -188,7 +188,7 @@ def test_nobody_claims_an_end_that_is_not_its_own(old: tuple[Party, Party]) -> N
     ((number, why),) = holds(hostile_peer, held(active, passive, "active"), done=False)
     assert number == NUMBER
     assert active.adapter in why
-    # and with its own, whoever is the first, it makes a record that concerns nobody else.
+    # and with its own, in any order, it makes a record that concerns no other process.
     assert holds(hostile_peer, held(hostile_peer, passive, "active"), done=False) == []
     holds(active, held(active, passive, "active"), done=False)
     assert holds(

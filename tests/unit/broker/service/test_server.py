@@ -57,7 +57,7 @@ def test_a_connection_with_its_descriptors(place: Place, broker: Server) -> None
         os.write(ringing.fileno(), b"!")
         assert os.read(listening.fileno(), 9) == b"!"
         ringing.close()
-        assert os.read(listening.fileno(), 9) == b"", "nobody else has kept it"
+        assert os.read(listening.fileno(), 9) == b"", "no other process has kept it"
         assert "pidfd" in pidfd.kind()
         assert os.path.sameopenfile(got.fileno(), segment)
         assert seg["size"] == 8192
@@ -213,7 +213,7 @@ def test_who_only_talks_holds_itself_up(place: Place, broker: Server) -> None:
             while sent < 100000:
                 talker.sock.send(request)
                 sent += 1
-        assert sent < 100000, "the broker reads on, though nobody takes its replies"
+        assert sent < 100000, "the broker reads on, though its replies are not read"
         for _ in range(20):
             good.ask("sync")
         for _ in range(sent):
@@ -398,7 +398,7 @@ def test_it_leaves_when_others_cannot_find_it(
     with serving(place), Wire(place).hello() as wire:
         getattr(place, what).unlink()
         assert wire.hung_up()
-    # What somebody else made in the meantime is theirs.
+    # Files that another broker made in the meantime are its own.
     assert place.socket.exists() is (what == "lock")
 
 
@@ -531,7 +531,7 @@ class Vandal:
             self.wire = self._come()
 
     def _read(self) -> None:
-        """Take what is there, sometimes all, and note what could be named later."""
+        """Take the arrived messages, sometimes all, and note names for later."""
         select.select([self.wire.sock], [], [], 0.002)  # most often an answer is on its way
         with contextlib.suppress(BlockingIOError):
             while True:
