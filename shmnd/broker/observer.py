@@ -54,7 +54,7 @@ class Observer:
         """Ask for the segments that adapters keep for those who look on."""
         after = 0
         while True:
-            reply, fds = self._exchange(kind="tallies", after=after)
+            reply, fds = self._exchange(kind="counters", after=after)
             yield from zip(reply["page"], fds, strict=False)  # fewer, where none is free here
             after = reply["next"]
             if not after:

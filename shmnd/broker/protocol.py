@@ -48,7 +48,7 @@ __all__ = [
     "written",
 ]
 
-VERSION: Final = 6
+VERSION: Final = 7
 """Both ends must speak the same; an upgrade that changes a message raises it."""
 
 FIRST_FOR_TOOLS: Final = 1 << 31

@@ -68,7 +68,7 @@ class BrokerEvents(ConnectionStateMachine):
 
     def _on_accepted(self, event: Event, fds: list[int]) -> None:
         if not self._is_undecided(event):
-            self._engine.post("abandon", connection=event["connection"])
+            self._engine.post("withdraw", connection=event["connection"])
             return
         step("answer-arrived")
         attempt = self._attempt
@@ -185,7 +185,7 @@ class BrokerEvents(ConnectionStateMachine):
         self._engine.follow("passive", event["connection"], self)
         overlapped._complete(Status.SUCCESS)
 
-    def _on_abandoned(self, event: Event, fds: list[int]) -> None:
+    def _on_withdrawn(self, event: Event, fds: list[int]) -> None:
         if self._attempt is None or self._attempt.connection != event["connection"]:
             return
         if self._state is State.OFFERED:
@@ -223,7 +223,7 @@ class BrokerEvents(ConnectionStateMachine):
         "accepted": _on_accepted,
         "refused": _on_refused,
         "offer": _on_offer,
-        "abandoned": _on_abandoned,
+        "withdrawn": _on_withdrawn,
         "broker_lost": _on_broker_lost,
         "port_lost": _on_port_lost,
     }

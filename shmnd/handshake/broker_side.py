@@ -89,7 +89,7 @@ class BrokerSide:
     def withdraw(self, attempt: Attempt, port: Port | None) -> None:
         """Withdraw an offer. Before the broker has answered, it knows the offer by its port."""
         if not self.unanswered:
-            self._engine.post("abandon", connection=attempt.connection)
+            self._engine.post("withdraw", connection=attempt.connection)
         elif port is not None:
             self._engine.post("close", object=port.object)
 

@@ -126,14 +126,14 @@ class Ends:
             private=private,
         )
 
-    def _abandon(self, connection: Connection) -> None:
+    def _withdraw(self, connection: Connection) -> None:
         """The active side is not there any more; the passive one may have to know."""
         passive = None if connection.passive.over else connection.passive.process
         if connection.stage is Stage.ACCEPTED:
             self._end(connection, connection.active)
         else:
             self._remove(connection)
-        self._outbox.event(passive, "abandoned", connection=connection.number)
+        self._outbox.event(passive, "withdrawn", connection=connection.number)
 
     def _end(self, connection: Connection, end: End) -> None:
         """One end of an accepted connection is over; the second takes the record with it."""
@@ -141,7 +141,7 @@ class Ends:
         if connection.stage is not Stage.ACCEPTED:
             # Not what a careful client says here, but what it means is clear.
             if end is connection.active:
-                self._abandon(connection)
+                self._withdraw(connection)
             else:
                 self._refuse(connection, "")
             return

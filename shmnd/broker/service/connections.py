@@ -55,7 +55,7 @@ class Connections(Ends):
         self.match(listener)
         return connection.number
 
-    def abandon(self, process: Process, number: int) -> None:
+    def withdraw(self, process: Process, number: int) -> None:
         """Return up a connect whose answer was not taken; harmless when it is over already."""
         connection = process.connections.get(number)
         if connection is None or connection.active.process is not process:
@@ -64,7 +64,7 @@ class Connections(Ends):
             # The passive side of the same process was quicker, and its word was taken for this one.
             self._end(connection, connection.passive)
             return
-        self._abandon(connection)
+        self._withdraw(connection)
 
     # --- requests of the passive side ----------------------------------------------------------
 
@@ -127,7 +127,7 @@ class Connections(Ends):
         if connection_of is not None:
             connection_of.source = None
             if connection_of.stage is not Stage.ACCEPTED:
-                self._abandon(connection_of)
+                self._withdraw(connection_of)
         bound.connection = None
 
     def forget_adapter(self, adapter: Adapter, *, lost: bool) -> None:
@@ -138,7 +138,7 @@ class Connections(Ends):
             if connection.stage is Stage.ACCEPTED and lost:
                 self._vacate(connection, end)
             elif end is connection.active:
-                self._abandon(connection)
+                self._withdraw(connection)
             elif connection.stage is Stage.ACCEPTED:
                 self._end(connection, end)
             else:
@@ -237,7 +237,7 @@ class Connections(Ends):
 
     def _unheld(self, connection: Connection, end: End) -> None:
         if end is connection.active:
-            self._abandon(connection)
+            self._withdraw(connection)
         else:
             self._end(connection, end)
 

@@ -75,7 +75,7 @@ class Rendezvous:
             "request": self._request,
             "cancel_request": self._cancel_request,
             "connect": self._connect,
-            "abandon": self._abandon,
+            "withdraw": self._withdraw,
             "accept": self._accept,
             "reject": self._reject,
             "close": self._close,
@@ -299,8 +299,8 @@ class Rendezvous:
         connection = self.connections.connect(process, source, fields)
         return {"connection": connection, "port": source.port}
 
-    def _abandon(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
-        self.connections.abandon(process, fields["connection"])
+    def _withdraw(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        self.connections.withdraw(process, fields["connection"])
         return {}
 
     def _accept(self, process: Process, fields: Fields, fds: Sequence[Descriptor]) -> Fields:

@@ -48,7 +48,7 @@ def report(
     kind, after = fields["kind"], fields["after"]
     if kind == "none":
         return counts
-    if kind == "tallies":
+    if kind == "counters":
         return {**counts, **_counter_table(adapters, after, gives)}
     page = list(islice(pages[kind], after, after + _PAGE))
     seen = after + len(page)

@@ -278,7 +278,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
             "offer": _Default(_opaque, {}),
         },
     ),
-    "abandon": Shape(0, {"connection": _connection}),
+    "withdraw": Shape(0, {"connection": _connection}),
     "accept": Shape(
         1,
         {
@@ -328,7 +328,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
         0,
         {
             "kind": _Default(
-                _choice("none", "processes", "adapters", "listeners", "connections", "tallies"),
+                _choice("none", "processes", "adapters", "listeners", "connections", "counters"),
                 "none",
             ),
             "after": _Default(_integer(0, _U31), 0),

@@ -106,14 +106,14 @@ class EventDispatch(abc.ABC):
         elif name == "broker_lost":
             found = [self._ends.get(key) for key in event["ends"]]
         else:
-            role = "passive" if name == "abandoned" else "active"
+            role = "passive" if name == "withdrawn" else "active"
             found = [self._ends.get((role, event["connection"]))]
         targets = [target for ref in found if ref is not None and (target := ref()) is not None]
-        if not targets and name in self._FOR_NOBODY:
-            self.post(self._FOR_NOBODY[name], connection=event["connection"])
+        if not targets and name in self._UNTAKEN:
+            self.post(self._UNTAKEN[name], connection=event["connection"])
         return targets
 
-    _FOR_NOBODY: ClassVar[Mapping[str, str]] = {"offer": "reject", "accepted": "abandon"}
+    _UNTAKEN: ClassVar[Mapping[str, str]] = {"offer": "reject", "accepted": "withdraw"}
     """Answer for an object that is gone, so that the other side need not wait for it."""
 
     def _drop_events(self) -> None:

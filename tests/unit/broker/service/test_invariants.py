@@ -184,7 +184,7 @@ class Player:
                 },
                 0,
             ),
-            ("abandon", connection, 0),
+            ("withdraw", connection, 0),
             ("accept", {**connection, "size": 1}, 1),
             ("reject", connection, 0),
             ("close", {"object": number}, 0),

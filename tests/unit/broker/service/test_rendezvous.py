@@ -227,9 +227,9 @@ def test_when_the_active_process_dies_its_peers_are_told(world: World) -> None:
     passive.take()
     active.leave()
     events = [(e["ev"], e.get("connection")) for e in passive.events()]
-    assert ("abandoned", offered) in events
+    assert ("withdrawn", offered) in events
     assert events[-1] == ("gone", None)
-    assert ("abandoned", connection) not in events  # gone, and its pidfd, say it all
+    assert ("withdrawn", connection) not in events  # gone, and its pidfd, say it all
     passive.arm(listener, 7)
     assert passive.take() == []
     assert [n for n, *_ in world.state.connections.records] == [connection]
@@ -237,9 +237,9 @@ def test_when_the_active_process_dies_its_peers_are_told(world: World) -> None:
     assert world.state.connections.records == {}
 
 
-@pytest.mark.parametrize("words", [("closed", "abandon"), ("abandon", "closed")])
+@pytest.mark.parametrize("words", [("closed", "withdraw"), ("withdraw", "closed")])
 def test_both_ends_of_one_process_end_in_any_order(world: World, words: tuple[str, ...]) -> None:
-    """The passive end's `closed` and the active end's `abandon` cross on their ways."""
+    """The passive end's `closed` and the active end's `withdraw` cross on their ways."""
     party = world.party()
     party.arm(party.listen(5000))
     connection = party.connect(5000)
@@ -333,11 +333,11 @@ def test_what_is_for_tools_goes_to_tools_alone(world: World) -> None:
     assert [event["seg"] for event in active.events() if event["ev"] == "segment"] == [7]
 
     tool = Tool(world)
-    first = tool.status(kind="tallies")
+    first = tool.status(kind="counters")
     given = tool.given
     assert [row["adapter"] for row in first["page"]] == [passive.adapter] * MAX_FDS
     assert {row["size"] for row in first["page"]} == {4096}
-    rest = tool.status(kind="tallies", after=first["next"])
+    rest = tool.status(kind="counters", after=first["next"])
     assert [*given, *tool.given] == mine
     assert (len(rest["page"]), rest["next"]) == (2, 0)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connect, accept, reject and abandon at the broker."""
+"""Connect, accept, reject and withdraw at the broker."""
 
 import pytest
 
@@ -309,30 +309,30 @@ def test_only_the_one_it_was_offered_to_answers_and_once(world: World) -> None:
     assert passive.refused("reject", connection=connection) is Status.INVALID_DEVICE_STATE
     assert active.names() == ["peer", "accepted"]
     stranger.ask("closed", connection=connection)
-    stranger.ask("abandon", connection=connection)
+    stranger.ask("withdraw", connection=connection)
     assert passive.names() == ["peer", "offer"]
 
 
-def test_abandon_before_the_offer_is_silent(world: World) -> None:
+def test_withdraw_before_the_offer_is_silent(world: World) -> None:
     active, passive = world.party(), world.party()
     listener = passive.listen(5000)
     connection = active.connect(5000)
-    active.ask("abandon", connection=connection)
-    active.ask("abandon", connection=connection)
+    active.ask("withdraw", connection=connection)
+    active.ask("withdraw", connection=connection)
     passive.arm(listener)
     assert passive.take() == []
 
 
 @pytest.mark.parametrize("accepted", [False, True])
-def test_abandon_after_the_offer_is_told(world: World, accepted: bool) -> None:
+def test_withdraw_after_the_offer_is_an_event(world: World, accepted: bool) -> None:
     active, passive = world.party(), world.party()
     passive.arm(passive.listen(5000))
     connection = active.connect(5000)
     if accepted:
         passive.accept(connection)
     passive.take()
-    active.ask("abandon", connection=connection)
-    assert passive.events() == [{"ev": "abandoned", "connection": connection}]
+    active.ask("withdraw", connection=connection)
+    assert passive.events() == [{"ev": "withdrawn", "connection": connection}]
     status = Status.INVALID_DEVICE_STATE if accepted else Status.CONNECTION_ABORTED
     assert passive.refused("accept", [Fake()], connection=connection, size=1) is status
 
@@ -343,7 +343,7 @@ def test_closing_a_connector_gives_its_attempt_up(world: World) -> None:
     fields = active.connect_fields(5000)
     active.ask("connect", **fields)
     active.ask("close", object=fields["object"])
-    assert passive.names() == ["peer", "offer", "abandoned"]
+    assert passive.names() == ["peer", "offer", "withdrawn"]
     assert world.state.connections.records == {}
 
 
@@ -368,7 +368,7 @@ def test_closing_an_adapter_takes_all_that_is_its_own(world: World) -> None:
     passive.take()
     active.ask("adapter_close", adapter=active.adapter)
     events = [(e["ev"], e.get("connection")) for e in passive.events()]
-    assert set(events[:-1]) == {("abandoned", connection), ("abandoned", offered)}
+    assert set(events[:-1]) == {("withdrawn", connection), ("withdrawn", offered)}
     assert events[-1] == ("adapter_gone", None)
     passive.ask("closed", connection=connection)
     assert world.state.connections.records == {}

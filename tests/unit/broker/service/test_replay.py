@@ -95,7 +95,7 @@ def test_a_passive_side_hears_that_its_active_side_has_given_up(old: tuple[Party
     holds(passive, held(passive, active, "passive"))
     assert passive.take() == []
     holds(active)
-    assert passive.events() == [{"ev": "abandoned", "connection": NUMBER}]
+    assert passive.events() == [{"ev": "withdrawn", "connection": NUMBER}]
     passive.ask("closed", connection=NUMBER)
     assert world.state.connections.records == {}
 
@@ -105,7 +105,7 @@ def test_it_hears_so_too_when_the_active_side_was_first(old: tuple[Party, Party]
     active, passive = (back(world, party) for party in old)
     holds(active)
     holds(passive, held(passive, active, "passive"))
-    assert passive.names() == ["abandoned"]
+    assert passive.names() == ["withdrawn"]
 
 
 def test_an_active_side_waits_for_a_passive_one_in_peace(old: tuple[Party, Party]) -> None:
@@ -146,7 +146,7 @@ def test_or_gives_up_what_it_does_not_claim() -> None:
     active = back(world, active)
     passive.take()
     holds(active)
-    assert passive.events() == [{"ev": "abandoned", "connection": connection}]
+    assert passive.events() == [{"ev": "withdrawn", "connection": connection}]
 
 
 @pytest.mark.parametrize("first", ["active", "passive"])
@@ -158,7 +158,7 @@ def test_a_connection_within_one_adapter(first: str) -> None:
         assert holds(party, held(party, party, role), done=False) == []
     holds(party)
     assert [n for n, *_ in world.state.connections.records] == [NUMBER]
-    assert "abandoned" not in party.names()
+    assert "withdrawn" not in party.names()
     for _ in roles:
         party.ask("closed", connection=NUMBER)
     assert world.state.connections.records == {}
@@ -168,7 +168,7 @@ def test_half_of_a_connection_within_one_adapter_is_abandoned() -> None:
     world = World()
     party = world.party(holds=True)
     holds(party, held(party, party, "passive"))
-    assert party.names() == ["abandoned"]
+    assert party.names() == ["withdrawn"]
 
 
 def test_telling_twice_is_harmless(old: tuple[Party, Party]) -> None:
@@ -198,7 +198,7 @@ def test_nobody_claims_an_end_that_is_not_its_own(old: tuple[Party, Party]) -> N
     assert holds(active) == []
     holds(hostile_peer)
     hostile_peer.ask("closed", connection=NUMBER)
-    assert "abandoned" not in passive.names()
+    assert "withdrawn" not in passive.names()
     assert (NUMBER, active.adapter, passive.adapter) in world.state.connections.records
     active.segment(5)
     assert passive.names() == ["segment"]
@@ -221,7 +221,7 @@ def test_a_lie_about_a_stranger_stays_with_the_hostile_peer(old: tuple[Party, Pa
     for role in ("active", "passive"):
         holds(hostile_peer, held(hostile_peer, victim, role, NUMBER + len(role)))
     assert victim.take() == []
-    assert set(hostile_peer.names()) <= {"abandoned"}  # no descriptor of the victim
+    assert set(hostile_peer.names()) <= {"withdrawn"}  # no descriptor of the victim
 
 
 def test_held_connections_are_limited() -> None:
