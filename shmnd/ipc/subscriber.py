@@ -337,6 +337,9 @@ class Subscriber(ReaderCore, Closing):
             raise
         source.owner = Tie(room, neighbour, announcement)
         self._add(source)
+        if self.closed:  # by another thread, which has not seen this one
+            self._part(source)
+            return
         here.admit(entry.adapter)  # a publisher of this process need not hear of it by the broker
 
     def _require_user(self, neighbour: Neighbour, form: forms.Form) -> None:
