@@ -151,6 +151,7 @@ class Job:
             "PYTHONPATH": os.pathsep.join(parts),
             "SHMND_MPI_RANK": str(number),
             "SHMND_MPI_SIZE": str(self._wish.ranks),
+            "SHMND_MPI_LAUNCHER": str(os.getpid()),
             "SHMND_MPI_JOB": str(descriptor),
         }
 
