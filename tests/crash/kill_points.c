@@ -227,8 +227,9 @@ static void act(struct actor *a, uint32_t salt)
         window_again(a->pair->proc, a->window, SHMND_ALLOW_READ, a->pair->q.link.connection);
     shmnd_grant_revoke(shmnd_grant_entry(&a->pair->proc->registry, a->window));
     if (salt % 4 == 3) {
-        for (int i = 0; i < 6; i++)
-            send_bytes(a, 8, false); /* more than there are receives */
+        /* More than there are receives: the peer posts no more while this queue is full. */
+        for (int i = 0; i < 16; i++)
+            send_bytes(a, 8, false);
         shmnd_qp_flush(&a->pair->q);
         settle(a->pair);
     }
