@@ -270,6 +270,11 @@ cdef class Link:
         """Bytes of the shared file; its end is sparse."""
         return 0 if self.segment is None else self.segment.size
 
+    @property
+    def committed(self) -> int:
+        """Bytes of memory that the connection takes before anything is sent."""
+        return 0 if self.segment is None else self.map.committed
+
     def close_fd(self) -> None:
         """Close the descriptor; the memory stays mapped."""
         if self.segment is not None:

@@ -159,5 +159,5 @@ def test_the_memory_of_a_connection_follows_from_its_depths(depth: int, kibibyte
         queue = adapter.create_completion_queue(16)
         pair = adapter.create_queue_pair(queue, queue, receive_depth=depth, initiator_depth=depth)
         link = Link.create(pair._describe(), pair._describe())
-        assert link.size == kibibytes << 10
+        assert link.committed == kibibytes << 10
         link.close_fd()
