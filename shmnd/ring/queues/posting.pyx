@@ -617,7 +617,7 @@ cdef class PostingCore(PairCore):
 
     cdef _map(self, bint receiving):
         """Map a segment of the peer: read the events of the broker, once, then give up."""
-        where = (receiving, self.q.wq_head, self.q.wq_next, self.q.in_.read_pos)
+        where = (receiving, self.q.wq_head, self.q.wq_next, self.q.in_.read_pos, self.q.taken)
         if where != self.map_place:
             self.adapter._engine.sync()
             self.map_place = where

@@ -527,6 +527,34 @@ static void a_listing_rings(void)
     duo_close(&s.d);
 }
 
+/* The reader maps a segment for a listed message, which its sender reclaims and places meanwhile:
+ * the message in the slot needs no segment. */
+static void a_reclaimed_message_needs_no_segment(void)
+{
+    struct scene s;
+    struct shmnd_cqe e;
+    struct shmnd_todo todo = {NULL, SHMND_IDLE, false};
+    open_scene(&s, MOST, 400, 0, false, MOST);
+    struct shmnd_mapping *mapping = &s.d.pb->peer.data[0];
+    s.d.pb->hidden = *mapping;
+    mapping->base = NULL;
+    post_sends(&s, 0, MOST, 0);
+    post_receives(&s, 0, MOST);
+    CHECK(s.d.a->q.listed > 0);
+    uint32_t taken = 0;
+    while (todo.what == SHMND_IDLE && taken < MOST)
+        taken += shmnd_cq_poll(&s.d.qb->cq, &e, 1, &todo);
+    EQUAL(todo.what, SHMND_NEEDS_MAP);
+    uint64_t sent = s.d.a->q.messages;
+    serve(&s.d.b->q, todo.what, todo.receiving);
+    settle(s.d.a);
+    CHECK(s.d.a->q.messages > sent);
+    for (uint32_t i = taken; i < MOST; i++)
+        expect_alone(&s, i);
+    EQUAL(s.d.b->q.state, SHMND_QP_CONNECTED);
+    duo_close(&s.d);
+}
+
 static const struct check_test tests[] = {
     TEST(every_send_goes_though_its_sender_computes),
     TEST(a_sender_that_moves_takes_back_what_is_listed),
@@ -543,5 +571,6 @@ static const struct check_test tests[] = {
     TEST(windows_and_inline_data),
     TEST(out_of_reach_it_waits_for_its_sender),
     TEST(a_listing_rings),
+    TEST(a_reclaimed_message_needs_no_segment),
 };
 MAIN(tests)

@@ -85,7 +85,9 @@ def test_sends_go_on_while_their_process_sleeps_for_something_else(
     sleeper.start()
     time.sleep(0.1)  # it may be asleep already when the first of them is posted
     post_all(pair)
-    assert contexts(pair.passive.reap(COUNT)) == list(range(COUNT))
+    received = pair.passive.reap(COUNT)
+    assert contexts(received) == list(range(COUNT))
+    assert statuses(received) == [Status.SUCCESS] * COUNT
     assert statuses(pair.active.reap(COUNT)) == [Status.SUCCESS] * COUNT
     pair.hang_up(pair.passive)
     queue.close()
