@@ -331,9 +331,8 @@ static inline bool shmnd_rx_claim(struct shmnd_qp *qp, const struct shmnd_messag
 static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out, uint32_t max)
 {
     uint32_t n = 0;
-    qp->rx_stalled = false;
-    /* Decided anew: the sender may have reclaimed the listed message that needed it. */
-    qp->rx_needs_segment = false;
+    /* Decided anew: the sender may have reclaimed a listed message that needed a segment. */
+    qp->rx_stalled = qp->rx_needs_segment = false;
     /* At most once through the ring, even if the sender keeps writing. */
     for (uint32_t turn = 0; turn < SHMND_RING_USUAL && n < max; turn++) {
         if (qp->rx_extra_ready) {
