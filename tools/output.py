@@ -8,11 +8,30 @@ from typing import Any
 
 from shmnd_bench.report.table import render
 
+from .values import how_many, seconds
+
 
 def add_format(parser: argparse.ArgumentParser) -> None:
     """Add the option that chooses the form."""
     parser.add_argument(
         "--format", choices=("table", "json"), default="table", help="format of the output"
+    )
+
+
+def add_repetition(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a table that is shown again and again."""
+    parser.add_argument(
+        "--interval",
+        type=seconds(0.01, 3600),
+        default=1.0,
+        metavar="SECONDS",
+        help="time between two tables (default 1)",
+    )
+    parser.add_argument(
+        "--count",
+        type=how_many,
+        metavar="N",
+        help="end after N tables (default: run until Ctrl-C)",
     )
 
 

@@ -144,7 +144,7 @@ class _Record(Form):
     def __repr__(self) -> str:
         names = ", ".join(
             f"{name}: {field[0]}"
-            for name, field in (self.dtype.fields or {}).items()  # type: ignore[union-attr]
+            for name, field in (self.dtype.fields or {}).items()  # type: ignore[union-attr]  # it has one
         )
         return f"{self._name}({names})"
 

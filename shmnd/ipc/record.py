@@ -97,7 +97,7 @@ class Record:
             )
         return NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # equality may change: not hashable
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Record, (np.array(self.array),)

@@ -13,8 +13,7 @@ import numpy as np
 from shmnd import ipc
 
 from ..columns import amounts, draw, sizes, text
-from ..output import add_format
-from ..values import how_many, seconds
+from ..output import add_format, add_repetition
 
 HELP = "show samples and bytes per second of topics, losses and latencies, live"
 EXAMPLE = "shmnd ipc rate camera pose --interval 0.5 --count 10"
@@ -35,19 +34,7 @@ _COLUMNS: Final = (
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("topic", nargs="*", help="name of a topic (default: all there are)")
-    parser.add_argument(
-        "--interval",
-        type=seconds(0.01, 3600),
-        default=1.0,
-        metavar="SECONDS",
-        help="time between two tables (default 1)",
-    )
-    parser.add_argument(
-        "--count",
-        type=how_many,
-        metavar="N",
-        help="end after N tables (default: run until Ctrl-C)",
-    )
+    add_repetition(parser)
     add_format(parser)
 
 

@@ -13,8 +13,7 @@ from typing import Any, Final
 from ..columns import amount, amounts, draw, sizes, text
 from ..observe.counter_reader import CounterReader
 from ..observe.snapshot import End, Scene, place
-from ..output import add_format
-from ..values import how_many, seconds
+from ..output import add_format, add_repetition
 from .ps import no_process
 
 HELP = "show messages and bytes per second of every connection, live"
@@ -53,19 +52,7 @@ _COLUMNS: Final = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument(
-        "--interval",
-        type=seconds(0.01, 3600),
-        default=1.0,
-        metavar="SECONDS",
-        help="time between two tables (default 1)",
-    )
-    parser.add_argument(
-        "--count",
-        type=how_many,
-        metavar="N",
-        help="end after N tables (default: run until Ctrl-C)",
-    )
+    add_repetition(parser)
     parser.add_argument(
         "--namespace",
         help="namespace to observe (default: SHMND_NAMESPACE, or the default namespace)",

@@ -52,7 +52,7 @@ class Request(tuple[request.Request, ...]):
         same = self.__eq__(other)
         return same if same is NotImplemented else not same
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # equality may change: not hashable
 
     def __bool__(self) -> bool:
         return any(self)
@@ -158,7 +158,7 @@ class Message(tuple[message.Message, ...]):
         same = self.__eq__(other)
         return same if same is NotImplemented else not same
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # equality may change: not hashable
 
     def __bool__(self) -> bool:
         return any(self)
