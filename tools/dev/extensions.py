@@ -6,7 +6,8 @@ the headers include each other, and a module built with an old one would disagre
 about the layout of shared memory. Those of shmnd/mpi and shmnd/ipc count for the modules there
 alone. An sdist also contains the files named as `depends`.
 
-A wheel is built without symbols, in place for work on shmnd with them.
+A wheel is built without symbols, in place for work on shmnd with the names of its functions. For
+lines too, in a debugger, set SHMND_CFLAGS=-g.
 
 With SHMND_LINETRACE set the modules tell a tracer which line they run, for `./run coverage`.
 SHMND_CFLAGS, if set, adds flags for the compiler, as a build with a sanitizer needs them.
@@ -23,9 +24,13 @@ ROOT: Final = Path(__file__).parents[2]
 RING: Final = "shmnd/ring"
 MPI: Final = "shmnd/mpi"
 IPC: Final = "shmnd/ipc"
+# Modules with the loops over bytes and elements, and the path of a message. In the others -O3
+# makes the code larger and the build longer, and nothing faster.
+LOOPS: Final = ("shmnd.ring.", "shmnd.messaging.", "shmnd.nd1.")
+LOOP_MODULES: Final = frozenset({"engine", "op", "packing", "reader", "writer", "queue_memory"})
 FLAGS: Final = (
     "-std=gnu11",
-    "-O3",
+    "-g0",  # setuptools passes the -g that the interpreter was built with: a third of the time
     "-fno-strict-aliasing",
     "-Wall",
     "-Wextra",
@@ -43,6 +48,12 @@ def depends(module: str) -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in [*declarations, Path(__file__)])
 
 
+def optimisation(module: str) -> str:
+    """Return the compiler's option for a module."""
+    looping = module.startswith(LOOPS) or module.rpartition(".")[2] in LOOP_MODULES
+    return "-O3" if looping else "-O2"
+
+
 class BuildExtensions(build_ext):
     """`build_ext`, with what every compiled module of shmnd has in common."""
 
@@ -53,11 +64,16 @@ class BuildExtensions(build_ext):
         trace = bool(os.environ.get("SHMND_LINETRACE"))
         self.parallel = self.parallel or os.cpu_count()
         # Queue pairs and queues rely on the GIL: an interpreter without it switches it on.
-        self.cython_directives = {"freethreading_compatible": False, "linetrace": trace}
+        # No object here is a value that another process could use: a pickle of one is an error.
+        self.cython_directives = {
+            "freethreading_compatible": False,
+            "linetrace": trace,
+            "auto_pickle": False,
+        }
         bare = not (self.inplace or self.editable_mode or trace or flags)
         for extension in self.extensions:
             extension.define_macros = [("CYTHON_TRACE", "1")] if trace else []
             extension.include_dirs = [RING, MPI, numpy.get_include()]
-            extension.extra_compile_args = [*FLAGS, *(["-g0"] if bare else flags)]
+            extension.extra_compile_args = [*FLAGS, optimisation(extension.name), *flags]
             extension.extra_link_args = ["-s"] if bare else []
             extension.depends = depends(extension.name)
