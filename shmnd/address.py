@@ -110,7 +110,7 @@ def parse(address: object, call: str, parameter: int) -> Address:
         raise error(
             parameter_status(parameter),
             call,
-            f"address {address!r} is no (host, port) such as ('127.0.0.1', 54321)",
+            f"address {address!r} is not a pair (host, port) such as ('127.0.0.1', 54321)",
         )
     host, port = parse_host(address[0], call, parameter), address[1]
     if not isinstance(port, (int, SupportsIndex)) or isinstance(port, bool):

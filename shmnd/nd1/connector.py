@@ -135,7 +135,8 @@ class Connector(Front):
         try:
             peer = parse(address, call, 2)
         except NdError:
-            raise error(Status.INVALID_ADDRESS, call, f"{address!r} is no (host, port)") from None
+            text = f"{address!r} is not a pair (host, port)"
+            raise error(Status.INVALID_ADDRESS, call, text) from None
         if family(peer[0]) != family(self._nd1_adapter._core._host):
             raise error(
                 Status.INVALID_ADDRESS,

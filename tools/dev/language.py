@@ -29,7 +29,7 @@ PATTERNS: Final = {
     "nobody": (r"(?:nobody|whoever|somebody|whosoever)", "name the peer, the waiter, the sender"),
     "told": (rf"{BE} (?:not )?told|told of", "receives, learns, is notified"),
     "is no": (
-        rf"(?P<allowed>t?here )?{BE} no (?!(?:longer|more|less|such|one|sooner|way|room)\b)[a-z]+",
+        rf"(?P<allowed>t?here )?{BE} no (?!(?:longer|more|less|such|one|sooner|way|room)\b)[a-z(]+",
         "is not a",
     ),
     "goes on": (r"(?:go|goes|went|going|gone) on", "continues, makes progress"),
