@@ -50,7 +50,7 @@ nitpick_ignore_regex = [
         r"|SharedArray)",
     ),
     # What calls of the IPC library return: their pages show them by example.
-    ("py:class", r"shmnd\.ipc\.\w+\.(Request|Pending|Answer|Stream|Description|Watch)"),
+    ("py:class", r"shmnd\.ipc\.[\w.]+\.(Request|Pending|Answer|Stream|Description|Watch)"),
 ]
 
 _LOG: Final = logging.getLogger(__name__)

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays and objects from process to process, without a copy where that is possible."""
 
-from shmnd.ipc.blackboard import Blackboard, BlackboardReader
-from shmnd.ipc.client import Client
+from shmnd.ipc.blackboard.reader import BlackboardReader
+from shmnd.ipc.blackboard.writer import Blackboard
 from shmnd.ipc.discovery import blackboards, events, services, topics, watch
 from shmnd.ipc.errors import Closed, LoanLimit, NoPublisher, PeerLost, RemoteError, TypeMismatch
-from shmnd.ipc.forms import Array, Arrays
-from shmnd.ipc.loan import Loan
-from shmnd.ipc.notifying import Listener, Notifier
-from shmnd.ipc.publisher import Publisher, SlowSubscriber
-from shmnd.ipc.queueing import JoinableQueue, Queue
-from shmnd.ipc.reader import Sample
-from shmnd.ipc.server import Server
-from shmnd.ipc.subscriber import Subscriber
+from shmnd.ipc.event.notifying import Listener, Notifier
+from shmnd.ipc.queue.queueing import JoinableQueue, Queue
+from shmnd.ipc.service.client import Client
+from shmnd.ipc.service.server import Server
+from shmnd.ipc.topic.loan import Loan
+from shmnd.ipc.topic.publisher import Publisher, SlowSubscriber
+from shmnd.ipc.topic.sample import Sample
+from shmnd.ipc.topic.subscriber import Subscriber
+from shmnd.ipc.types.layouts import Array, Arrays
 from shmnd.ipc.waitset import WaitSet
 
 __all__ = [

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from shmnd.common.closing import Closing
 from shmnd.directory import Directory
-from shmnd.ipc.blackboard import BLACKBOARD
+from shmnd.ipc.blackboard.keys import BLACKBOARD
 from shmnd.ipc.errors import Closed
-from shmnd.ipc.notifying import EVENT
-from shmnd.ipc.server import SERVICE
+from shmnd.ipc.event.notifying import EVENT
+from shmnd.ipc.service.server import SERVICE
 from shmnd.provider import open_adapter
 
 if TYPE_CHECKING:

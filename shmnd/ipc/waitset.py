@@ -12,8 +12,8 @@ from typing import Any, Final
 from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_after
+from shmnd.ipc.common.ringing import PAUSE
 from shmnd.ipc.errors import Closed
-from shmnd.ipc.ringing import PAUSE
 
 __all__ = ["WaitSet"]
 

@@ -11,9 +11,10 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 IPC = ROOT / "shmnd" / "ipc"
-INCLUDES = [f"-I{path}" for path in (IPC, ROOT / "shmnd" / "ring", ROOT / "tests" / "native")]
+FOLDERS = (IPC, *(IPC / each for each in ("common", "queue", "topic")))
+INCLUDES = [f"-I{path}" for path in (*FOLDERS, ROOT / "shmnd" / "ring", ROOT / "tests" / "native")]
 PROGRAMS = sorted((HERE / "native").glob("test_*.c"))
-HEADERS = sorted(IPC.glob("*.h"))
+HEADERS = sorted(IPC.rglob("*.h"))
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-function"]
 FLAVOURS = {
     "plain": ["-O2"],

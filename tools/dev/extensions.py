@@ -26,8 +26,14 @@ MPI: Final = "shmnd/mpi"
 IPC: Final = "shmnd/ipc"
 # Modules with the loops over bytes and elements, and the path of a message. In the others -O3
 # makes the code larger and the build longer, and nothing faster.
-LOOPS: Final = ("shmnd.ring.", "shmnd.messaging.", "shmnd.nd1.")
-LOOP_MODULES: Final = frozenset({"engine", "op", "packing", "reader", "writer", "queue_memory"})
+LOOPS: Final = (
+    "shmnd.ipc.queue.",
+    "shmnd.ipc.topic.",
+    "shmnd.messaging.",
+    "shmnd.nd1.",
+    "shmnd.ring.",
+)
+LOOP_MODULES: Final = frozenset({"engine", "op", "packing"})
 FLAGS: Final = (
     "-std=gnu11",
     "-g0",  # setuptools passes the -g that the interpreter was built with: a third of the time
@@ -73,7 +79,7 @@ class BuildExtensions(build_ext):
         bare = not (self.inplace or self.editable_mode or trace or flags)
         for extension in self.extensions:
             extension.define_macros = [("CYTHON_TRACE", "1")] if trace else []
-            extension.include_dirs = [RING, MPI, numpy.get_include()]
+            extension.include_dirs = [RING, MPI, IPC, numpy.get_include()]
             extension.extra_compile_args = [*FLAGS, optimisation(extension.name), *flags]
             extension.extra_link_args = ["-s"] if bare else []
             extension.depends = depends(extension.name)

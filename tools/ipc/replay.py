@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shmnd import ipc
-from shmnd.ipc import forms
+from shmnd.ipc.types import forms
 
 from ..values import seconds
 from .recording import Recorded, Recording

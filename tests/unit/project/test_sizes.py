@@ -24,20 +24,13 @@ STEP: Final = 100
 
 LARGE_FOLDERS: Final = {
     "shmnd": (19, "the interface: one file for each of its objects"),
-    "shmnd/ipc": (40, "one module for each kind of channel and for each end of it"),
     "shmnd/mpi": (80, "one module for each object of MPI"),
 }
 
 _CLASS: Final = "one compiled class: its methods share C fields, and cannot lie in two files"
 
 LONG_FILES: Final = {
-    "shmnd/ipc/blackboard.py": (620, "to be cut"),
-    "shmnd/ipc/forms.py": (480, "to be cut"),
-    "shmnd/ipc/publish.h": (500, "one protocol with its argument"),
-    "shmnd/ipc/queue_core.pyx": (620, _CLASS),
-    "shmnd/ipc/queue_memory.pyx": (720, _CLASS),
-    "shmnd/ipc/reader.pyx": (720, _CLASS),
-    "shmnd/ipc/writer.pyx": (640, _CLASS),
+    "shmnd/ipc/topic/publish.h": (500, "one protocol with its argument"),
     "shmnd/mpi/datatype.pyx": (500, _CLASS),
     "shmnd/mpi/request.pyx": (620, _CLASS),
     "shmnd/mpi/topology.py": (560, "to be cut"),

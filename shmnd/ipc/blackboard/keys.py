@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keys of a blackboard: where their values lie, and of which type they are."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Final
+
+import numpy as np
+
+from shmnd.ipc.common.members import MEMBERS
+
+__all__ = ["BLACKBOARD", "Key", "tuples", "type_of"]
+
+BLACKBOARD: Final = "ipc.blackboard"
+COUNT: Final = 8
+ENTRIES: Final = 64
+ENTRY: Final = 32
+MOST_KEYS: Final = 4096
+MOST_TEXT: Final = 60_000
+FIRST: Final = ENTRIES + ENTRY * MOST_KEYS
+WRITER: Final = MEMBERS
+"""The byte of the room that the writer locks."""
+
+
+class Key:
+    """Where a key lies, and of which type its value is."""
+
+    def __init__(self, key: str, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> None:
+        self.key: Final = key
+        self.dtype: Final = dtype
+        self.shape: Final = shape
+        self.offset: Final = offset
+        self.nbytes: Final = math.prod(shape) * dtype.itemsize
+        self.words: Final = np.zeros((self.nbytes + 7) // 8, np.uint64)
+        self.array: Final = (
+            self.words.view(np.uint8)[: self.nbytes].view(dtype).reshape(shape)
+            if self.nbytes
+            else np.zeros(shape, dtype)
+        )
+
+    @property
+    def text(self) -> bytes:
+        """Name and type, as they stand in the shared memory."""
+        described = {
+            "key": self.key,
+            "dtype": np.lib.format.dtype_to_descr(self.dtype),
+            "shape": self.shape,
+        }
+        return json.dumps(described).encode()
+
+    def __str__(self) -> str:
+        return f"{self.dtype} of shape {self.shape}"
+
+
+def type_of(wanted: Any, call: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Return the element type and the shape that a program means."""
+    if hasattr(wanted, "dtype") and hasattr(wanted, "shape"):  # an ipc.Array, or an array
+        dtype, shape = np.dtype(wanted.dtype), tuple(wanted.shape)
+    else:
+        try:
+            dtype = np.dtype(wanted)
+        except TypeError as exc:
+            raise TypeError(f"{call}: {wanted!r} is not a type of a value; pass '6f8'") from exc
+        shape = ()
+    if dtype.subdtype is not None:
+        dtype, inner = dtype.subdtype
+        shape = shape + inner
+    if dtype.hasobject or dtype.itemsize == 0:
+        raise TypeError(f"{call}: {dtype} holds Python objects or nothing; pass plain numbers")
+    return dtype, shape
+
+
+def tuples(described: Any) -> Any:
+    """Make of lists in JSON the tuples that numpy wants."""
+    if not isinstance(described, list):
+        return described
+    made = []
+    for field in described:
+        parts = [tuples(part) if at == 1 else part for at, part in enumerate(field)]
+        if isinstance(parts[0], list):
+            parts[0] = tuple(parts[0])
+        if len(parts) > 2:
+            parts[2] = tuple(parts[2]) if isinstance(parts[2], list) else parts[2]
+        made.append(tuple(parts))
+    return made

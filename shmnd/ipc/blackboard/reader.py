@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readers of a blackboard."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import mmap
+import os
+import struct
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from shmnd.common.arguments import seconds
+from shmnd.common.closing import Closing
+from shmnd.common.deadline import end_after
+from shmnd.ipc.blackboard.keys import (
+    BLACKBOARD,
+    COUNT,
+    ENTRIES,
+    ENTRY,
+    FIRST,
+    MOST_KEYS,
+    MOST_TEXT,
+    WRITER,
+    Key,
+    tuples,
+)  # fmt: skip
+from shmnd.ipc.common.members import GATE, Room, holds_lock
+from shmnd.ipc.common.ringing import PAUSE, Bell
+from shmnd.ipc.common.shared_name import SharedName
+from shmnd.ipc.common.shared_words import Words
+from shmnd.ipc.errors import Closed, NoPublisher, unusable
+from shmnd.status import Status, error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shmnd.common.records import Entry
+
+__all__ = ["BlackboardReader"]
+
+
+class _Board:
+    """A writer's memory as a reader maps it, and the room that belongs to it."""
+
+    def __init__(self, named: SharedName, entry: Entry, call: str) -> None:
+        self.room: Room | None = None
+        self.pid: Final = entry.pid
+        fd = named.open_from(entry, "", os.O_RDONLY)
+        room_fd = named.open_from(entry, "room_", os.O_RDWR)
+        try:
+            if fd < 0 or room_fd < 0:
+                raise NoPublisher(f"{call}: the writer of {named.name!r} has just ended")
+            sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
+            size = os.fstat(fd).st_size
+            if not sealed or size < FIRST:
+                raise error(
+                    Status.INTERNAL_ERROR, call, f"process {self.pid} announced no blackboard"
+                )
+            self.words = Words(mmap.mmap(fd, size, prot=mmap.PROT_READ), False)
+            self.room = Room(room_fd, call)
+            room_fd = -1
+            self.room.join(call)
+        except BaseException:
+            if self.room is not None:
+                self.room.close()
+            raise
+        finally:
+            for each in (fd, room_fd):
+                if each >= 0:
+                    os.close(each)
+        self.keys: dict[str, Key] = {}
+
+    def read_keys(self) -> None:
+        """Learn of keys that were added."""
+        count = min(self.words.load(COUNT), MOST_KEYS)
+        for number in range(len(self.keys), count):
+            data = self.words.copy(ENTRIES + ENTRY * number, ENTRY)
+            offset, nbytes, text_at, length = struct.unpack("QQQQ", data)
+            text = json.loads(self.words.copy(text_at, min(length, MOST_TEXT)))
+            dtype = np.lib.format.descr_to_dtype(tuples(text["dtype"]))
+            shape = tuple(int(each) for each in text["shape"])
+            if dtype.hasobject or math.prod(shape) * dtype.itemsize != nbytes:
+                raise ValueError(f"the blackboard's key {text['key']!r} makes no sense")
+            self.keys[str(text["key"])] = Key(str(text["key"]), dtype, shape, offset)
+
+    @property
+    def lives(self) -> bool:
+        """Whether the writer does."""
+        return self.room is not None and holds_lock(self.room.fd, WRITER)
+
+
+class BlackboardReader(Closing):
+    """A reader of a blackboard, whether its writer is there already or comes later."""
+
+    def __init__(
+        self, name: str, *, namespace: str | None = None, group: int | str | None = None
+    ) -> None:
+        self._board: _Board | None = None
+        self._bell: Bell | None = None
+        self._seen: dict[str, int] = {}
+        self._next_search = 0.0
+        self.name: Final[str] = name
+        self._closed = False
+        self._named: SharedName | None = SharedName(
+            "BlackboardReader", BLACKBOARD, name, namespace=namespace, group=group
+        )
+        self._pid = os.getpid()
+        self._search()
+
+    def _search(self) -> None:
+        """Find a writer, or the one that came after the last."""
+        assert self._named is not None
+        self._next_search = time.monotonic() + PAUSE
+        if self._board is not None and self._board.lives:
+            return
+        for entry in self._named.entries():
+            if entry.data.get("role") != "writer":
+                continue
+            try:
+                board = _Board(self._named, entry, "BlackboardReader")
+            except NoPublisher:
+                continue
+            if self._board is not None and self._board.room is not None:
+                self._board.room.close()
+            self._board = board
+            self._seen.clear()
+            if self._bell is not None and board.room is not None:
+                board.room.set_address(self._bell.address)
+            return
+
+    def _current(self, call: str) -> _Board:
+        """Return the newest writer's board."""
+        if self._closed or self._pid != os.getpid():
+            raise unusable(call, "reader", closed=self._closed)
+        if time.monotonic() >= self._next_search:
+            self._search()
+        if self._board is None:
+            self._search()
+        if self._board is None:
+            raise NoPublisher(
+                f"{call}: no process writes the blackboard {self.name!r}; start one, or wait for "
+                "a key of it"
+            )
+        return self._board
+
+    def _key(self, key: str, call: str) -> tuple[_Board, Key]:
+        board = self._current(call)
+        found = board.keys.get(key)
+        if found is None:
+            board.read_keys()
+            found = board.keys.get(key)
+        if found is None:
+            raise KeyError(f"{key!r}; the keys are: {', '.join(board.keys)}")
+        return board, found
+
+    def _read(self, key: str, call: str) -> tuple[int, Any]:
+        board, found = self._key(key, call)
+        version = board.words.read_cell(found.offset, found.words)
+        self._seen[key] = version
+        return version, found.array.copy()[()]
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the newest value of a key, a copy of one's own."""
+        version, value = self._read(key, "BlackboardReader")
+        if version == 0:
+            raise LookupError(f"{key!r} was not written yet; wait({key!r}) waits for it")
+        return value
+
+    def version(self, key: str) -> int:
+        """Return how often a key was written; 0 for never."""
+        board, found = self._key(key, "BlackboardReader.version")
+        return board.words.cell_version(found.offset)
+
+    def keys(self) -> tuple[str, ...]:
+        """Return all keys that there are now."""
+        board = self._current("BlackboardReader.keys")
+        board.read_keys()
+        return tuple(board.keys)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.keys()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    @property
+    def writer(self) -> int | None:
+        """The process of the writer; None when it has died or there is none yet."""
+        board = self._board
+        return board.pid if board is not None and board.lives else None
+
+    # -- waiting --
+
+    def _newer(self, key: str, after: int | None) -> tuple[bool, Any]:
+        try:
+            than = self._seen.get(key, 0) if after is None else after
+            if self.version(key) > than:
+                return True, self._read(key, "BlackboardReader.wait")[1]
+        except (NoPublisher, KeyError):
+            pass
+        return False, None
+
+    def wait(self, key: str, after: int | None = None, timeout: float | None = None) -> Any:
+        """Wait for a version after the one given and return the value; TimeoutError.
+
+        Without `after`, for one newer than this reader has read. It waits for a writer and for
+        the key, too.
+        """
+        call = "BlackboardReader.wait"
+        end = end_after(None if timeout is None else seconds(call, 3, "timeout", timeout))
+        while True:
+            found, value = self._newer(key, after)
+            if found:
+                return value
+            left = end - time.monotonic()
+            if left <= 0:
+                raise self._late(call, key)
+            board = self._board
+            if board is None or board.room is None:
+                time.sleep(min(left, PAUSE / 4))
+                continue
+            word = board.room.words.arm(GATE)
+            found, value = self._newer(key, after)
+            if found:
+                return value
+            if board is self._board:
+                board.room.words.sleep(GATE, word, min(left, PAUSE))
+
+    def _late(self, call: str, key: str) -> TimeoutError:
+        writer = f"process {self.writer} writes it" if self.writer else "no process writes it"
+        return TimeoutError(
+            f"{call}: the time-out ended; {key!r} of {self.name!r} did not change, and {writer}"
+        )
+
+    async def await_change(
+        self, key: str, after: int | None = None, timeout: float | None = None
+    ) -> Any:
+        """Wait as `wait` does, and let other tasks run meanwhile."""
+        end = end_after(timeout)
+        while True:
+            bell = self._bell_of()
+            self._calm(bell)
+            found, value = self._newer(key, after)
+            if found:
+                return value
+            left = end - time.monotonic()
+            if left <= 0:
+                raise self._late("BlackboardReader.await_change", key)
+            await bell.ringing(min(left, PAUSE))
+
+    def ready(self) -> bool:
+        """Return whether a key has changed since this reader read it; and quieten `fileno`."""
+        if self._bell is not None:
+            self._calm(self._bell)
+        try:
+            return any(self.version(key) > self._seen.get(key, 0) for key in self.keys())
+        except NoPublisher:
+            return False
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when a key may have changed since `ready`."""
+        return self._bell_of().fd
+
+    def _bell_of(self) -> Bell:
+        if self._bell is None:
+            if self._closed:
+                raise Closed("BlackboardReader.fileno: the reader is closed")
+            self._bell = Bell()
+            if self._board is not None and self._board.room is not None:
+                self._board.room.set_address(self._bell.address)
+            self._bell.ring()
+        return self._bell
+
+    def _calm(self, bell: Bell) -> None:
+        bell.drain()
+        if self._board is not None and self._board.room is not None:
+            self._board.room.words.arm(GATE, True)
+
+    def close(self) -> None:
+        """End the reader. Harmless when repeated."""
+        self._closed = True
+        board, self._board = getattr(self, "_board", None), None
+        named, self._named = getattr(self, "_named", None), None
+        bell, self._bell = getattr(self, "_bell", None), None
+        if board is not None and board.room is not None:
+            board.room.close()
+        if named is not None:
+            named.close()
+        if bell is not None:
+            bell.close()
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return f"<BlackboardReader {self.name!r} closed>"
+        writer = f"written by process {self.writer}" if self.writer else "without a writer"
+        return f"<BlackboardReader {self.name!r} {writer}>"

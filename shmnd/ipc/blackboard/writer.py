@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blackboards: one writer, any number of readers, always the newest whole value of each key.
+
+The values lie in memory that only the writer can write (it is sealed for all others) and that
+readers map for reading. A write never waits, and a reader that is slow, stopped or dead
+disturbs neither the writer nor other readers.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from shmnd.common.closing import Closing
+from shmnd.ipc.blackboard.keys import (
+    BLACKBOARD,
+    COUNT,
+    ENTRIES,
+    ENTRY,
+    FIRST,
+    MOST_KEYS,
+    MOST_TEXT,
+    WRITER,
+    Key,
+    type_of,
+)  # fmt: skip
+from shmnd.ipc.common.members import GATE, Room, make_room, take_lock
+from shmnd.ipc.common.ringing import ring
+from shmnd.ipc.common.shared_name import SharedName, identity
+from shmnd.ipc.common.shared_words import Words, cell_bytes
+from shmnd.ipc.errors import unusable
+from shmnd.ring.shared_memory.bounds import require_room
+from shmnd.status import Status, error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["Blackboard"]
+
+_MAGIC: Final = 0x6472616F626B636C
+_SEAL_FUTURE_WRITE: Final = 0x10
+_STEP: Final = 1 << 16
+
+
+class Blackboard(Closing):
+    """The writer of a blackboard. Keys are `{'pose': '6f8', 'mode': 'u1'}`: names and types."""
+
+    def __init__(
+        self,
+        name: str,
+        keys: Mapping[str, Any] | None = None,
+        *,
+        namespace: str | None = None,
+        group: int | str | None = None,
+    ) -> None:
+        call = "Blackboard"
+        self._room: Room | None = None
+        self._fd = -1
+        self._keys: dict[str, Key] = {}
+        self.name: Final[str] = name
+        self._named: SharedName | None = SharedName(
+            call, BLACKBOARD, name, role="writer", namespace=namespace, group=group
+        )
+        try:
+            self._make(call)
+            for key, wanted in (keys or {}).items():
+                self.add(key, wanted)
+            self._announce(self._named, call)
+        except BaseException:
+            self.close()
+            raise
+
+    def _announce(self, named: SharedName, call: str) -> None:
+        assert self._room is not None
+        with named.turn():
+            self._require_alone(named, call)
+            named.announce(self._fd, **identity("room_", self._room.fd))
+
+    def _require_alone(self, named: SharedName, call: str) -> None:
+        for entry in named.entries():
+            if entry.data.get("role") == "writer":
+                raise error(
+                    Status.ADDRESS_ALREADY_EXISTS,
+                    call,
+                    f"process {entry.pid} writes the blackboard {self.name!r}, and there is one "
+                    "writer; close it there, or take another name",
+                )
+
+    def _make(self, call: str) -> None:
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        nbytes = max(1 << 28, min(pages, 1 << 36))
+        try:
+            self._fd = os.memfd_create("shmnd-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.fchmod(self._fd, 0o600)
+            os.ftruncate(self._fd, nbytes)
+            self._committed = 0
+            self._end = FIRST
+            self._commit(FIRST, call)
+            self._map = mmap.mmap(self._fd, nbytes)
+            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+            fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, seals | _SEAL_FUTURE_WRITE)
+        except OSError as exc:
+            raise error(
+                Status.INSUFFICIENT_RESOURCES,
+                call,
+                f"no memory for a blackboard: {exc.strerror}; free memory, descriptors or address "
+                "space (ulimit -v)",
+            ) from exc
+        self._words = Words(self._map)
+        self._words.store(0, _MAGIC)
+        self._room = Room(make_room(call), call)
+        take_lock(self._room.fd, WRITER)
+
+    def _commit(self, end: int, call: str) -> None:
+        if end <= self._committed:
+            return
+        whole = (end + _STEP - 1) // _STEP * _STEP
+        require_room(whole - self._committed, 0, call)
+        os.posix_fallocate(self._fd, self._committed, whole - self._committed)
+        self._committed = whole
+
+    def add(self, key: str, type: Any) -> None:
+        """Add a key while readers are there. Harmless when it is there with this type."""
+        call = "Blackboard.add"
+        self._open(call)
+        if not isinstance(key, str):
+            raise TypeError(f"{call}: key {key!r} is a {key.__class__.__name__}, not a str")
+        dtype, shape = type_of(type, call)
+        known = self._keys.get(key)
+        if known is not None:
+            if (known.dtype, known.shape) != (dtype, shape):
+                raise error(
+                    Status.INVALID_PARAMETER_2,
+                    call,
+                    f"key {key!r} is {known}, not {dtype} of shape {shape}; take another key",
+                )
+            return
+        if len(self._keys) >= MOST_KEYS:
+            raise error(
+                Status.INSUFFICIENT_RESOURCES,
+                call,
+                f"{MOST_KEYS} keys are the most; put several values into one of a structured type",
+            )
+        made = Key(key, dtype, shape, 0)
+        text = made.text
+        if len(text) > MOST_TEXT:
+            raise error(
+                Status.INVALID_PARAMETER_2,
+                call,
+                f"key and type take {len(text)} bytes as text; at most {MOST_TEXT}",
+            )
+        text_at = self._end
+        offset = (text_at + len(text) + 127) // 128 * 128
+        end = offset + cell_bytes(made.words.nbytes)
+        if end > len(self._words):
+            raise error(
+                Status.INSUFFICIENT_RESOURCES,
+                call,
+                f"{made.nbytes} bytes in four copies; a blackboard has {len(self._words)} bytes",
+            )
+        self._commit(end, call)
+        self._words.write(text_at, text)
+        entry = struct.pack("QQQQ", offset, made.nbytes, text_at, len(text))
+        self._words.write(ENTRIES + ENTRY * len(self._keys), entry)
+        self._end = (end + 127) // 128 * 128
+        self._keys[key] = Key(key, dtype, shape, offset)
+        self._words.store(COUNT, len(self._keys))
+        self._wake()
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        """Write the next version of a value. A new key gets the type of the value."""
+        self._open("Blackboard")
+        found = self._keys.get(key)
+        if found is None:
+            self.add(key, np.asarray(value))
+            found = self._keys[key]
+        found.array[...] = value
+        self._words.write_cell(found.offset, found.words)
+        self._wake()
+
+    def _wake(self) -> None:
+        room = self._room
+        assert room is not None
+        descriptor = self._words_of_room().open(GATE)
+        if descriptor:
+            ring([address for each in room.members() if (address := room.address_of(each))])
+            self._words_of_room().rung(GATE, descriptor)
+
+    def _words_of_room(self) -> Words:
+        assert self._room is not None
+        return self._room.words
+
+    def __getitem__(self, key: str) -> Any:
+        """Return a copy of the value that was written last."""
+        self._open("Blackboard")
+        return self._keys[key].array.copy()[()]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._keys))
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def keys(self) -> tuple[str, ...]:
+        """Return all keys."""
+        return tuple(self._keys)
+
+    def version(self, key: str) -> int:
+        """Return how often a key was written."""
+        self._open("Blackboard.version")
+        return self._words.cell_version(self._keys[key].offset)
+
+    def _open(self, call: str) -> None:
+        if self._room is None or self._room.fd < 0:
+            raise unusable(call, "blackboard", closed=self._room is None)
+
+    def close(self) -> None:
+        """End it; readers keep the last values. Harmless when repeated."""
+        room, self._room = getattr(self, "_room", None), None
+        named, self._named = getattr(self, "_named", None), None
+        fd, self._fd = getattr(self, "_fd", -1), -1
+        if named is not None:
+            named.close()
+        if room is not None:
+            if room.fd >= 0:
+                room.words.open(GATE)
+            room.close()
+        if fd >= 0:
+            os.close(fd)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._room is None or self._room.fd < 0 else f"{len(self._keys)} keys"
+        return f"<Blackboard {self.name!r} {state}>"

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What several kinds of channels of `shmnd.ipc` share."""

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small shared memory in which processes say that they wait, and where they are to be rung.
+
+head | a page for each member
+
+A member is an object of some process. It holds a lock of the kernel on its page as long as it
+lives (an OFD lock, of a file that it alone opened), so a page whose lock is free belongs to no
+member, and the next one clears it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+import weakref
+from typing import Final
+
+from shmnd.ipc.common.shared_words import Words
+from shmnd.ring.shared_memory.bounds import require_room
+from shmnd.status import Status, error
+
+__all__ = ["GATE", "Room", "holds_lock", "make_room", "take_lock"]
+
+_MAGIC: Final = 0x6D6F6F72646E6873
+_PAGE: Final = 4096
+MEMBERS: Final = 256
+_BYTES: Final = (1 + MEMBERS) * _PAGE
+_JOINED: Final = 128  # bits, in the head: pages that were ever used
+GATE: Final = 64  # of the head
+_PAGE_ACTIVE, _PAGE_ARMED, _PAGE_ADDRESS, _PAGE_GATE, _PAGE_SIGNALS = 0, 8, 16, 64, 128
+_SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_LOCK: Final = "hhqqi4x"
+
+
+def make_room(call: str) -> int:
+    """Make the memory; return its descriptor."""
+    fd = -1
+    try:
+        fd = os.memfd_create("shmnd-room", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.fchmod(fd, 0o600)
+        os.ftruncate(fd, _BYTES)
+        require_room(_PAGE, 0, call)
+        os.posix_fallocate(fd, 0, _PAGE)
+        os.pwrite(fd, struct.pack("Q", _MAGIC), 0)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    except OSError as exc:
+        if fd >= 0:
+            os.close(fd)
+        raise error(
+            Status.INSUFFICIENT_RESOURCES,
+            call,
+            f"{_PAGE} bytes of shared memory wanted: {exc.strerror}; free memory or descriptors",
+        ) from exc
+    return fd
+
+
+def take_lock(fd: int, at: int) -> bool:
+    """Take the lock of a byte; False when another file has it."""
+    wanted = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, wanted)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def holds_lock(fd: int, at: int) -> bool:
+    """Return whether another file has the lock of a byte: whether its owner lives."""
+    wanted = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
+    found = struct.unpack(_LOCK, fcntl.fcntl(fd, fcntl.F_OFD_GETLK, wanted))
+    return bool(found[0] != fcntl.F_UNLCK)
+
+
+class Room:
+    """One object's part in such memory. Takes the descriptor, which no other object may have."""
+
+    def __init__(self, fd: int, call: str) -> None:
+        self.fd = fd
+        self.number = -1
+        try:
+            size = os.fstat(fd).st_size
+            sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
+            if size != _BYTES or not sealed or os.pread(fd, 8, 0) != struct.pack("Q", _MAGIC):
+                raise error(
+                    Status.INTERNAL_ERROR, call, "the memory was made by another release of shmnd"
+                )
+            self._map = mmap.mmap(fd, _BYTES)
+            self.words = Words(self._map)
+        except BaseException:
+            os.close(fd)
+            self.fd = -1
+            raise
+        _all.add(self)
+
+    def join(self, call: str) -> None:
+        """Become a member."""
+        for number in range(MEMBERS):
+            if take_lock(self.fd, number):
+                break
+        else:
+            raise error(
+                Status.INSUFFICIENT_RESOURCES,
+                call,
+                f"{MEMBERS} objects wait under this name, which is the most; close some of them",
+            )
+        self.number = number
+        page = self._page(number)
+        require_room(_PAGE, 0, call)
+        os.posix_fallocate(self.fd, page, _PAGE)
+        self.words.store(page + _PAGE_ACTIVE, 0)
+        self.words.clear(page + _PAGE_ARMED, _PAGE - _PAGE_ARMED)
+        self.words.store(page + _PAGE_ACTIVE, 1)
+        self.words.set_bits(_JOINED + number // 64 * 8, 1 << number % 64)
+
+    def _page(self, number: int) -> int:
+        return (1 + number) * _PAGE
+
+    @property
+    def gate(self) -> int:
+        """Where this member's gate lies."""
+        return self._page(self.number) + _PAGE_GATE
+
+    @property
+    def signals(self) -> int:
+        """Where this member's signals lie."""
+        return self._page(self.number) + _PAGE_SIGNALS
+
+    def members(self) -> list[int]:
+        """Return the members that there are, or that died, as numbers."""
+        found = []
+        for word in range(MEMBERS // 64):
+            bits = self.words.load(_JOINED + word * 8)
+            while bits:
+                bit = bits & -bits
+                bits ^= bit
+                number = word * 64 + bit.bit_length() - 1
+                if self.words.load(self._page(number) + _PAGE_ACTIVE):
+                    found.append(number)
+        return found
+
+    def lives(self, number: int) -> bool:
+        """Return whether a member lives."""
+        return number == self.number or holds_lock(self.fd, number)
+
+    def gate_of(self, number: int) -> int:
+        """Return where another member's gate lies."""
+        return self._page(number) + _PAGE_GATE
+
+    def signals_of(self, number: int) -> int:
+        """Return where another member's signals lie."""
+        return self._page(number) + _PAGE_SIGNALS
+
+    # -- descriptors --
+
+    def set_address(self, address: bytes) -> None:
+        """Say where this member is to be rung."""
+        if len(address) > 40:
+            raise ValueError(f"an address of {len(address)} bytes; at most 40")
+        page = self._page(self.number)
+        self.words.write(page + _PAGE_ADDRESS, bytes([len(address)]) + address.ljust(40, b"\0"))
+        self.words.store(page + _PAGE_ARMED, 1)
+
+    def address_of(self, number: int) -> bytes:
+        """Return where a member is to be rung; nothing when it is not."""
+        page = self._page(number)
+        if not self.words.load(page + _PAGE_ARMED):
+            return b""
+        data = self.words.copy(page + _PAGE_ADDRESS, 41)
+        return data[1 : 1 + data[0]] if data[0] <= 40 else b""
+
+    def close(self) -> None:
+        """Be a member no more. Harmless twice."""
+        if self.fd < 0:
+            return
+        if self.number >= 0:
+            self.words.store(self._page(self.number) + _PAGE_ACTIVE, 0)
+        self.drop()
+
+    def drop(self) -> None:
+        """Close the descriptor alone, as in a child that was forked off."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+_all: weakref.WeakSet[Room] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """The locks are the parent's: a child that kept the file would keep them, too."""
+    for room in list(_all):
+        room.drop()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events: a notifier signals a number, and each listener of the name wakes up and takes it.
+
+A number that is signalled again before a listener took it is one; none is lost. A listener hears
+all numbers that are signalled after it was made.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from shmnd.common.arguments import seconds, within
+from shmnd.common.closing import Closing
+from shmnd.common.deadline import end_after
+from shmnd.ipc.common.members import Room, make_room
+from shmnd.ipc.common.ringing import PAUSE, Bell, ring
+from shmnd.ipc.common.shared_name import SharedName
+from shmnd.ipc.common.shared_words import SIGNALS
+from shmnd.ipc.errors import unusable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+__all__ = ["EVENT", "Listener", "Notifier"]
+
+EVENT: Final = "ipc.event"
+
+
+class _End(Closing):
+    """One end of an event: it has the room of the name."""
+
+    _role = ""
+
+    def __init__(
+        self, name: str, *, namespace: str | None = None, group: int | str | None = None
+    ) -> None:
+        call = type(self).__name__
+        self._room: Room | None = None
+        self._named: SharedName | None = SharedName(
+            call, EVENT, name, role=self._role, namespace=namespace, group=group
+        )
+        self.name: Final[str] = name
+        try:
+            self._room = Room(self._named.descriptor(lambda: make_room(call)), call)
+        except BaseException:
+            self._named.close()
+            raise
+
+    def _open(self, call: str) -> Room:
+        if self._room is None or self._room.fd < 0:
+            raise unusable(call, type(self).__name__.lower(), closed=self._room is None)
+        return self._room
+
+    def close(self) -> None:
+        """Leave the name. Harmless when repeated."""
+        room, self._room = getattr(self, "_room", None), None
+        named, self._named = getattr(self, "_named", None), None
+        if room is not None:
+            room.close()
+        if named is not None:
+            named.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._room is None or self._room.fd < 0 else "open"
+        return f"<{type(self).__name__} {self.name!r} {state}>"
+
+
+class Notifier(_End):
+    """What signals numbers to all listeners of a name."""
+
+    _role = "notifier"
+
+    def notify(self, id: int = 0) -> None:
+        """Signal a number from 0 to 4095. Never waits."""
+        room = self._open("Notifier.notify")
+        number = within("Notifier.notify", 1, "id", id, 0, SIGNALS - 1)
+        words = room.words
+        for member in room.members():
+            words.signal(room.signals_of(member), number)
+            gate = room.gate_of(member)
+            descriptor = words.open(gate)
+            if descriptor:
+                ring([room.address_of(member)])
+                words.rung(gate, descriptor)
+
+    @property
+    def listeners(self) -> int:
+        """How many listeners there are."""
+        room = self._open("Notifier.listeners")
+        return sum(room.lives(member) for member in room.members())
+
+
+class Listener(_End):
+    """What takes the numbers that are signalled to a name."""
+
+    _role = "listener"
+
+    def __init__(
+        self, name: str, *, namespace: str | None = None, group: int | str | None = None
+    ) -> None:
+        self._bell: Bell | None = None
+        super().__init__(name, namespace=namespace, group=group)
+        try:
+            assert self._room is not None
+            self._room.join("Listener")
+        except BaseException:
+            self.close()
+            raise
+
+    def wait(self, timeout: float | None = None) -> set[int]:
+        """Wait for numbers and take them: a set, empty when `timeout` seconds end first."""
+        call = "Listener.wait"
+        room = self._open(call)
+        found: set[int] = room.words.take_signals(room.signals)
+        if found:
+            return found
+        end = end_after(None if timeout is None else seconds(call, 1, "timeout", timeout))
+        while not found:
+            left = end - time.monotonic()
+            if left <= 0:
+                break
+            word = room.words.arm(room.gate)
+            if not room.words.signalled(room.signals):
+                room.words.sleep(room.gate, word, min(left, PAUSE))
+            room = self._open(call)
+            found = room.words.take_signals(room.signals)
+        if not found and self._bell is not None:
+            self._calm(self._bell)
+        return found
+
+    def ready(self) -> bool:
+        """Return whether `wait` would return numbers at once."""
+        room = self._open("Listener.ready")
+        if self._bell is not None and not room.words.signalled(room.signals):
+            self._calm(self._bell)
+        return bool(room.words.signalled(room.signals))
+
+    def __iter__(self) -> Iterator[set[int]]:
+        """Return sets of numbers as they come."""
+        while True:
+            yield self.wait()
+
+    # -- descriptors and asyncio --
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while there are numbers to take.
+
+        It stays readable until a `wait` finds none.
+        """
+        return self._bell_of().fd
+
+    def _bell_of(self) -> Bell:
+        if self._bell is None:
+            room = self._open("Listener.fileno")
+            self._bell = Bell()
+            room.set_address(self._bell.address)
+            self._calm(self._bell)
+        return self._bell
+
+    def _calm(self, bell: Bell) -> None:
+        room = self._open("Listener")
+        bell.drain()
+        room.words.arm(room.gate, True)
+        if room.words.signalled(room.signals):
+            bell.ring()
+
+    async def await_ids(self, timeout: float | None = None) -> set[int]:
+        """Wait as `wait` does, and let other tasks run meanwhile."""
+        end = end_after(timeout)
+        while True:
+            bell = self._bell_of()
+            found = self.wait(0)
+            left = end - time.monotonic()
+            if found or left <= 0:
+                return found
+            await bell.ringing(min(left, PAUSE))
+
+    async def __aiter__(self) -> AsyncIterator[set[int]]:
+        """Return sets of numbers as they come."""
+        while True:
+            yield await self.await_ids()
+
+    def close(self) -> None:
+        """Leave the name. Harmless when repeated."""
+        bell, self._bell = getattr(self, "_bell", None), None
+        if bell is not None:
+            bell.close()
+        super().close()

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues in place of those of multiprocessing."""

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compiled part of `ipc.Queue`: items go into shared memory and come out of it."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from shmnd.ipc.queue.queue_items import QueueItems
+
+__all__ = ["NOTHING", "QueueCore"]
+
+NOTHING: Final[object]
+
+class QueueCore(QueueItems):
+    """A queue as this process uses it."""
+
+    def __init__(
+        self, fd: int, ring_descriptors: Callable[[list[bytes]], None] | None = None
+    ) -> None: ...
+    @property
+    def slots(self) -> int:
+        """How many items the line holds."""
+    @property
+    def limited(self) -> bool:
+        """Whether the program limits how many there are."""
+    @property
+    def last_pos(self) -> int:
+        """Where the last push put its item."""
+    def push(self, ref: int, wake: bool = True) -> bool:
+        """Append a packed item; False when there is no room. Wake a consumer, if that is wanted."""
+    def passed(self, pos: int) -> bool:
+        """Whether the item at a position was taken."""
+    def full(self) -> bool:
+        """Whether an item had no room now."""
+    def qsize(self) -> int:
+        """How many items there are; a guess while others put and get."""
+    def empty(self) -> bool:
+        """Whether nothing is there to be taken."""
+    def take(self) -> Any:
+        """Return the next item; NOTHING when there is none."""
+    def get(self, timeout_ns: int) -> Any:
+        """Return the next item; NOTHING when none came in time. -1 waits without an end."""
+    def wait_for_room(self, timeout_ns: int) -> bool:
+        """Wait until an item may have room; False when none came in time."""
+    def arm_descriptor(self, address: bytes) -> bool:
+        """Have producers ring at an address; True when there is an item now."""
+    def disarm_descriptor(self) -> None:
+        """Be rung no more."""
+    def addresses(self) -> list[bytes]:
+        """Where members want to be rung."""
+    def unfinished(self) -> int:
+        """How many items were put and not reported as done, nor died with who took them."""
+    def task_done(self) -> bool:
+        """Report an item as done; False when there is none to report."""
+    def join(self, timeout_ns: int) -> bool:
+        """Wait until no item is unfinished; False when the time ends first."""
+    def set_behind(self, items: int) -> None:
+        """Say how many items this process keeps until there is room."""

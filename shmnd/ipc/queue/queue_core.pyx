@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""The compiled part of `ipc.Queue`: items go into shared memory and come out of it."""
+
+import os
+
+from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from shmnd.ipc.common.gate_c cimport *
+from shmnd.ipc.queue.queue_c cimport *
+from shmnd.ipc.queue.queue_items cimport QueueItems
+from shmnd.ring.process.forks cimport forks
+
+__all__ = ["NOTHING", "QueueCore"]
+
+NOTHING = object()
+"""What `get` returns when nothing came in time."""
+
+cdef object _NOTHING = NOTHING
+cdef uint64_t SPIN_NS = 50000
+cdef uint64_t FOREVER = 0xFFFFFFFFFFFFFFFF
+cdef bint ALONE = len(os.sched_getaffinity(0)) < 2
+
+
+cdef class QueueCore(QueueItems):
+    """A queue as this process uses it."""
+
+    cdef uint32_t _misses
+    cdef readonly uint64_t last_pos  # where the last push put its item
+    cdef object ring_descriptors
+
+    def __init__(self, fd, ring_descriptors=None):
+        self.ring_descriptors = ring_descriptors
+
+    @property
+    def slots(self) -> int:
+        """How many items the line holds."""
+        return self.shape.slots
+
+    @property
+    def limited(self) -> bool:
+        """Whether the program limits how many there are."""
+        return self.shape.limited
+
+    # -- putting --
+
+    def push(self, uint32_t ref, bint wake=True) -> bool:
+        """Append a packed item; False when there is no room. Wake a consumer, if that is wanted."""
+        cdef uint64_t pos
+        cdef uint32_t held = 0
+        cdef int rc
+        self.check()
+        self.prepare_slots()
+        rc = shmnd_mpmc_push(&self.line, ref, &pos, &held)
+        if rc == SHMND_MPMC_HELD and self.reap_one(held):
+            rc = shmnd_mpmc_push(&self.line, ref, &pos, &held)
+        if rc != SHMND_MPMC_OK:
+            return False
+        self.sent(ref)
+        self.last_pos = pos
+        if wake:
+            self._open(&self.head.items, 1)
+        return True
+
+    def passed(self, uint64_t pos) -> bool:
+        """Whether the item at a position was taken."""
+        return shmnd_relaxed64(&self.head.read_pos) > pos
+
+    def full(self) -> bool:
+        """Whether an item had no room now."""
+        return shmnd_mpmc_size_guess(&self.line) >= self.shape.slots
+
+    def qsize(self) -> int:
+        """How many items there are; a guess while others put and get."""
+        return shmnd_mpmc_size_guess(&self.line)
+
+    def empty(self) -> bool:
+        """Whether nothing is there to be taken."""
+        cdef uint64_t pos, word
+        return shmnd_mpmc_peek(&self.line, &pos, &word) != SHMND_MPMC_OK
+
+    # -- getting --
+
+    def take(self):
+        """Return the next item; NOTHING when there is none."""
+        cdef uint64_t pos, word
+        cdef uint32_t ref
+        cdef int rc
+        self.check()
+        while True:
+            rc = shmnd_mpmc_peek(&self.line, &pos, &word)
+            if rc != SHMND_MPMC_OK:
+                return _NOTHING
+            ref = shmnd_mpmc_value(word)
+            shmnd_block_want(self.page, ref)
+            if shmnd_mpmc_take(&self.line, pos, word, self.me):
+                break
+        shmnd_member_count(self.page, pos)
+        shmnd_mpmc_settle(&self.line, pos, self.me)
+        try:
+            return self.unpacked(ref)
+        finally:
+            if self.page.taking:
+                shmnd_block_pass(self.page)
+            if self.shape.limited:
+                self._open(&self.head.room, 1)
+
+    # -- waiting --
+
+    def get(self, int64_t timeout_ns):
+        """Return the next item; NOTHING when none came in time. -1 waits without an end."""
+        cdef uint64_t deadline
+        found = self.take()
+        if found is not _NOTHING or timeout_ns == 0:
+            return found
+        deadline = FOREVER if timeout_ns < 0 else shmnd_now_ns() + <uint64_t>timeout_ns
+        if self._spin(deadline):
+            found = self.take()
+        while found is _NOTHING:
+            late = self._sleep(&self.head.items, deadline, 0)
+            found = self.take()
+            if late:
+                break
+        return found
+
+    cdef bint _spin(self, uint64_t deadline) noexcept:
+        """Look for a while; shorter after looks that found nothing."""
+        cdef uint64_t now = shmnd_now_ns(), pos, word
+        cdef uint64_t end
+        cdef bint found = False
+        if ALONE:
+            return False
+        end = min(now + (SPIN_NS if self._misses < 8 else SPIN_NS // 8), deadline)
+        with nogil:
+            while now < end:
+                for _ in range(16):
+                    if shmnd_mpmc_peek(&self.line, &pos, &word) == SHMND_MPMC_OK:
+                        found = True
+                        break
+                    shmnd_pause()
+                if found:
+                    break
+                now = shmnd_now_ns()
+        self._misses = 0 if found else self._misses + 1
+        return found
+
+    cdef bint _ready(self, int what):
+        cdef uint64_t pos, word
+        if what == 0:
+            return shmnd_mpmc_peek(&self.line, &pos, &word) == SHMND_MPMC_OK
+        if what == 1:
+            return shmnd_mpmc_size_guess(&self.line) < self.shape.slots
+        return self.unfinished() == 0
+
+    cdef bint _sleep(self, word32 *gate, uint64_t deadline, int what) except -1:
+        """Sleep until a change, a tenth of a second, or the deadline: True then."""
+        cdef uint64_t now
+        cdef uint64_t pause = SHMND_GATE_NS
+        cdef uint32_t word = shmnd_gate_arm(gate, SHMND_GATE_SLEEPER)
+        if self._ready(what):
+            return False
+        now = shmnd_now_ns()
+        if now >= deadline:
+            return True
+        if deadline - now < pause:
+            pause = deadline - now
+        with nogil:
+            shmnd_futex_sleep(gate, word, pause)
+        PyErr_CheckSignals()
+        return False
+
+    def wait_for_room(self, int64_t timeout_ns) -> bool:
+        """Wait until an item may have room; False when none came in time."""
+        cdef uint64_t deadline
+        deadline = FOREVER if timeout_ns < 0 else shmnd_now_ns() + <uint64_t>timeout_ns
+        return not self._sleep(&self.head.room, deadline, 1)
+
+    cdef int _open(self, word32 *gate, int most) except -1:
+        """After a change: wake one that sleeps, or all."""
+        cdef uint32_t word = shmnd_gate_open(gate)
+        if not word:
+            return 0
+        if word & SHMND_GATE_SLEEPER and shmnd_futex_wake(gate, most) == 0:
+            shmnd_gate_clear(gate, word, SHMND_GATE_SLEEPER)
+            word &= ~SHMND_GATE_SLEEPER
+        if word & SHMND_GATE_DESCRIPTOR:
+            if self.ring_descriptors is not None:
+                self.ring_descriptors(self.addresses())
+            shmnd_gate_clear(gate, word, SHMND_GATE_DESCRIPTOR)
+        return 0
+
+    # -- descriptors --
+
+    def arm_descriptor(self, bytes address) -> bool:
+        """Have producers ring at an address; True when there is an item now."""
+        cdef uint32_t size = len(address)
+        self.check()
+        if size > 31:
+            raise ValueError(f"an address of {size} bytes; at most 31")
+        self.page.address[0] = size
+        memcpy(&self.page.address[1], PyBytes_AS_STRING(address), size)
+        shmnd_put64(&self.page.armed, 1)
+        shmnd_gate_arm(&self.head.items, SHMND_GATE_DESCRIPTOR)
+        return self._ready(0)
+
+    def disarm_descriptor(self) -> None:
+        """Be rung no more."""
+        if self.born == forks:
+            shmnd_put64(&self.page.armed, 0)
+
+    def addresses(self) -> list:
+        """Where members want to be rung."""
+        cdef uint64_t members = min(shmnd_relaxed64(&self.head.members), SHMND_QUEUE_MEMBERS)
+        cdef uint32_t number, size
+        found = []
+        for number in range(members):
+            if shmnd_relaxed64(&self.member(number).armed):
+                size = <unsigned char>self.member(number).address[0]
+                if size < 32:
+                    found.append((<char *>&self.member(number).address[1])[:size])
+        return found
+
+    # -- items that are still worked on --
+
+    def unfinished(self) -> int:
+        """How many items were put and not reported as done, nor died with who took them."""
+        cdef uint64_t members = min(shmnd_relaxed64(&self.head.members), SHMND_QUEUE_MEMBERS)
+        cdef uint64_t over = 0, behind = 0
+        cdef uint32_t number
+        for number in range(members):
+            behind += shmnd_relaxed64(&self.member(number).behind)
+        for number in range(members):
+            over += shmnd_relaxed64(&self.member(number).done)
+            over += shmnd_relaxed64(&self.member(number).forgiven)
+        return max(0, <int64_t>(shmnd_mpmc_written(&self.line) + behind - over))
+
+    def task_done(self) -> bool:
+        """Report an item as done; False when there is none to report."""
+        self.check()
+        if self.unfinished() == 0:
+            return False
+        shmnd_put64(&self.page.done, shmnd_relaxed64(&self.page.done) + 1)
+        if self.unfinished() == 0:
+            self._open(&self.head.done, 1 << 30)
+        return True
+
+    def join(self, int64_t timeout_ns) -> bool:
+        """Wait until no item is unfinished; False when the time ends first."""
+        cdef uint64_t deadline
+        self.check()
+        deadline = FOREVER if timeout_ns < 0 else shmnd_now_ns() + <uint64_t>timeout_ns
+        while self.unfinished():
+            if self._sleep(&self.head.done, deadline, 2):
+                return False
+            if self.unfinished():
+                self.reap()
+        return True
+
+    def set_behind(self, uint64_t items) -> None:
+        """Say how many items this process keeps until there is room."""
+        if self.born == forks:
+            shmnd_put64(&self.page.behind, items)

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Items of a queue: an object is packed into a block, and unpacked from it."""
+
+from shmnd.ipc.queue.queue_memory import QueueMemory
+
+class QueueItems(QueueMemory):
+    """What packs and unpacks the items of a queue."""
+
+    def pack(self, obj: object) -> int:
+        """Copy an object into a block that is not sent yet; return the block."""
+    def drop(self, ref: int) -> None:
+        """Return a block that was not sent to the free ones."""

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who uses a queue: a member is a process, and its page says what it takes and holds."""
+
+from typing import Self
+
+class QueueMembers:
+    """This process's membership of a queue."""
+
+    def __new__(cls, fd: int, *args: object) -> Self: ...
+    @property
+    def fd(self) -> int:
+        """The descriptor of the memory."""
+    @property
+    def me(self) -> int:
+        """Which member this process is."""
+    def keep_open(self, fd: int) -> None:
+        """Keep another descriptor of the file: to close one would end the locks of all."""
+    def lives(self, number: int) -> bool:
+        """Whether a member lives."""
+    def reap(self) -> int:
+        """Take over what members that died have left; return how many there were."""
+    def reap_one(self, number: int) -> bool:
+        """Take over what one member left, if it is dead."""
+    def inherit(self, number: int) -> None:
+        """Take the memory of a dead member, whose lock is held; those that know its parts do."""

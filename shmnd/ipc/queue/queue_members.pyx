@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Who uses a queue: a member is a process, and its page says what it takes and holds.
+
+The kernel takes a lock from a process that dies, which shows its death; what it had goes to the
+member that finds that out.
+"""
+
+import fcntl
+import os
+import threading
+
+from libc.errno cimport errno
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free
+from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
+
+from shmnd.ipc.common.gate_c cimport *
+from shmnd.ipc.queue.queue_c cimport *
+from shmnd.ipc.queue.queue_file cimport read_shape
+from shmnd.ipc.queue.refs cimport append, take_first
+from shmnd.ring.process.forks cimport forks
+
+from shmnd.common.steps import step
+from shmnd.ipc.queue.queue_file import commit
+from shmnd.status import Status, error
+
+cdef extern from "unistd.h" nogil:
+    int _close "close" (int fd)
+
+
+cdef class QueueMembers:
+    """This process's membership of a queue."""
+
+    def __cinit__(self, int fd, *args):
+        cdef void *at
+        self.fd = fd
+        self.me = -1
+        self._slow = threading.RLock()
+        read_shape(fd, &self.shape)
+        at = mmap(NULL, self.shape.file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+        if at == MAP_FAILED:
+            raise error(
+                Status.INSUFFICIENT_RESOURCES, "Queue",
+                f"cannot map {self.shape.file_bytes} bytes: {os.strerror(errno)}; a queue takes "
+                "address space as large as the machine's memory (ulimit -v)",
+            )
+        self.base = <unsigned char *>at
+        self.head = <shmnd_queue_head *>at
+        self.line.write_pos = &self.head.write_pos
+        self.line.read_pos = &self.head.read_pos
+        self.line.slots = <word64 *>(self.base + self.shape.slots_off)
+        self.line.count = self.shape.slots
+        self.table = <word64 *>(self.base + self.shape.table_off)
+
+    def keep_open(self, fd: int) -> None:
+        """Keep another descriptor of the file: to close one would end the locks of all."""
+        append(&self.more_fds, fd)
+
+    def __dealloc__(self):
+        if self.base != NULL:
+            munmap(self.base, self.shape.file_bytes)
+        if self.fd >= 0 and self.base != NULL:
+            while self.more_fds.count:
+                _close(take_first(&self.more_fds))
+            _close(self.fd)
+        free(self.more_fds.items)
+
+    cdef shmnd_queue_member *member(self, uint32_t number) noexcept:
+        return <shmnd_queue_member *>(
+            self.base + self.shape.members_off + <size_t>number * SHMND_QUEUE_PAGE
+        )
+
+    # -- who is there --
+
+    cdef int check(self) except -1:
+        """Join again in a child that was forked off."""
+        if self.born != forks:
+            self._slow = threading.RLock()
+            self._join()
+        return 0
+
+    cdef void forget_lists(self) noexcept:
+        self.free_hold_count = 0
+        for at in range(SHMND_QUEUE_HOLDS):
+            self.free_holds[self.free_hold_count] = SHMND_QUEUE_HOLDS - 1 - at
+            self.free_hold_count += 1
+
+    def _join(self) -> None:
+        """Become the first free member."""
+        cdef uint64_t high
+        self.forget_lists()
+        self.born = forks
+        self.me = -1
+        for number in range(SHMND_QUEUE_MEMBERS):
+            if self._lock(number):
+                break
+        else:
+            raise error(
+                Status.INSUFFICIENT_RESOURCES, "Queue",
+                f"{SHMND_QUEUE_MEMBERS} processes use this queue, which is the most; close it in "
+                "some of them",
+            )
+        self.me = number
+        self.page = self.member(number)
+        commit(self.fd, self.shape.members_off + number * SHMND_QUEUE_PAGE, SHMND_QUEUE_PAGE,
+               "Queue")
+        high = shmnd_relaxed64(&self.head.members)
+        while high <= <uint64_t>number:
+            if shmnd_swap64(&self.head.members, &high, <uint64_t>number + 1):
+                break
+        step("queue-joined")
+        self._take_over(number)
+        shmnd_put64(&self.page.joined, os.getpid())
+        self.slots_committed = 0
+
+    def _lock(self, number: int) -> bool:
+        """Whether the member was free, and is this process now."""
+        try:
+            fcntl.lockf(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def lives(self, number: int) -> bool:
+        """Whether a member lives."""
+        if number == self.me:
+            return True
+        with self._slow:
+            if not self._lock(number):
+                return True
+            fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, number)
+            return False
+
+    def reap(self) -> int:
+        """Take over what members that died have left; return how many there were."""
+        cdef uint64_t high = min(shmnd_relaxed64(&self.head.members), SHMND_QUEUE_MEMBERS)
+        found = 0
+        with self._slow:
+            for number in range(high):
+                if number != self.me and shmnd_relaxed64(&self.member(number).joined):
+                    found += self.reap_one(number)
+        return found
+
+    def reap_one(self, number: int) -> bool:
+        """Take over what one member left, if it is dead."""
+        if number == self.me or not 0 <= number < SHMND_QUEUE_MEMBERS:
+            return False
+        with self._slow:
+            if not self._lock(number):
+                return False
+            try:
+                self._take_over(number)
+            finally:
+                fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, number)
+        return True
+
+    def _take_over(self, number: int) -> None:
+        """What a dead member had becomes this one's. Its lock is held, and each step may be the
+        last one: the next to hold the lock does the rest."""
+        cdef shmnd_queue_member *page = self.member(number)
+        cdef uint64_t slots = min(self.shape.slots, self.slots_in_use())
+        cdef uint64_t word, pos, index, taken, done
+        if not shmnd_relaxed64(&page.joined):
+            return
+        for index in range(slots):
+            word = shmnd_relaxed64(&self.line.slots[index])
+            if shmnd_mpmc_state(word) == 2 and shmnd_mpmc_value(word) == <uint32_t>number:
+                pos = self._position(word, index)
+                shmnd_member_count(page, pos)
+                shmnd_mpmc_settle(&self.line, pos, number)
+        shmnd_put64(&page.behind, 0)
+        shmnd_put64(&page.armed, 0)
+        taken, done = shmnd_relaxed64(&page.taken) >> 32, shmnd_relaxed64(&page.done)
+        if <uint32_t>(taken - done) < 1u << 31:
+            shmnd_put64(&page.forgiven, <uint32_t>(taken - done))
+        shmnd_put64(&page.taking, 0)
+        for index in range(SHMND_QUEUE_HOLDS):
+            shmnd_put32(&page.holds[index], 0)
+        step("queue-cleared")
+        self.inherit(number)
+        if number != self.me:
+            shmnd_put64(&page.joined, 0)
+
+    cdef uint64_t slots_in_use(self) noexcept:
+        """Slots beyond were never touched, at this lap or another."""
+        cdef uint64_t pos = shmnd_relaxed64(&self.head.write_pos)
+        return self.shape.slots if pos >= self.shape.slots else pos + 1
+
+    cdef uint64_t _position(self, uint64_t word, uint64_t index) noexcept:
+        """The position near read_pos that has this lap and index."""
+        cdef uint64_t lap = shmnd_relaxed64(&self.head.read_pos) // self.line.count
+        cdef int ahead = shmnd_mpmc_ahead(&self.line, word, lap * self.line.count)
+        return (lap + ahead) * self.line.count + index
+
+    def inherit(self, number: int) -> None:
+        """Take the memory of a dead member, whose lock is held; those that know its parts do."""

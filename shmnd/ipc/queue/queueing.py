@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues between processes, with the names and the behaviour of `multiprocessing.Queue`.
+
+Items lie in memory that all processes of a queue share; a put copies the object there, and a get
+takes it from there. No thread stands behind it, but where a queue without a limit holds more than
+`_LONGEST` items: further ones then stay with its process until there is room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import queue
+import threading
+import time
+import weakref
+from collections import deque
+from multiprocessing import context, util
+from multiprocessing.reduction import DupFd
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from shmnd.common.deadline import end_after
+from shmnd.ipc.common.ringing import PAUSE as _PAUSE
+from shmnd.ipc.common.ringing import Bell, ring
+from shmnd.ipc.queue.queue_core import NOTHING, QueueCore
+from shmnd.ipc.queue.queue_file import make_file
+
+if TYPE_CHECKING:
+    from shmnd.ipc.common.shared_name import SharedName
+
+__all__ = ["JoinableQueue", "Queue"]
+
+_LONGEST: Final = 1 << 16
+"""Items that a queue without a limit holds in shared memory."""
+_cores: weakref.WeakValueDictionary[tuple[int, int, int], QueueCore] = weakref.WeakValueDictionary()
+
+
+def _core_of(fd: int) -> QueueCore:
+    """Return this process's part in the queue of a descriptor, which it takes over."""
+    found = os.fstat(fd)
+    key = os.getpid(), found.st_dev, found.st_ino
+    core = _cores.get(key)
+    if core is None:
+        try:
+            core = QueueCore(fd, ring)
+        except BaseException:
+            os.close(fd)
+            raise
+        _cores[key] = core
+    elif core.fd != fd:
+        core.keep_open(fd)
+    return core
+
+
+class Queue:
+    """A queue of objects for any number of processes: a drop-in for `multiprocessing.Queue`.
+
+    It goes to a child process as an argument, or is opened by its `name`. `maxsize` is how many
+    items it holds before `put` waits; 0 for no limit. A process may be killed at any instant: items
+    that it has put stay, and those that it has not taken are for others.
+    """
+
+    def __init__(self, maxsize: int = 0, *, name: str | None = None, ctx: object = None) -> None:
+        limit = maxsize if maxsize > 0 else 0
+        self._named: SharedName | None = None
+        if name is None:
+            self._start(make_file(limit or _LONGEST, bool(limit)))
+            return
+        from shmnd.ipc.common.shared_name import SharedName
+
+        self._named = SharedName(type(self).__name__, "ipc.queue", name)
+        try:
+            self._start(self._named.descriptor(lambda: make_file(limit or _LONGEST, bool(limit))))
+        except BaseException:
+            self._named.close()
+            raise
+
+    @classmethod
+    def of_descriptor(cls, fd: int) -> Self:
+        """Return the queue of a descriptor, which it takes over."""
+        made = cls.__new__(cls)
+        made._named = None
+        made._start(fd)
+        return made
+
+    def _start(self, fd: int) -> None:
+        self._core: QueueCore = _core_of(fd)
+        self._maxsize = self._core.slots if self._core.limited else 0
+        self._reset()
+        util.register_after_fork(self, Queue._reset)
+
+    def _reset(self) -> None:
+        """Begin as a process that has put nothing, as a child does."""
+        self._pid = os.getpid()
+        self._closed = False
+        self._behind: deque[int] = deque()  # packed items that found no room
+        self._changed = threading.Condition()
+        self._feeder: threading.Thread | None = None
+        self._exit: Any = None
+        self._stay = True  # until the items behind are sent
+        self._bell: Bell | None = None
+
+    # -- to other processes --
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        context.assert_spawning(self)
+        return DupFd(self._core.fd), self.name
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        passed, name = state
+        self._named = None
+        self._start(passed.detach())
+        if name is not None:
+            from shmnd.ipc.common.shared_name import SharedName
+
+            self._named = SharedName(type(self).__name__, "ipc.queue", name)
+            self._named.announce(self._core.fd)
+
+    @property
+    def name(self) -> str | None:
+        """The name by which other processes open it."""
+        return self._named.name if self._named else None
+
+    # -- putting and getting --
+
+    def put(self, obj: object, block: bool = True, timeout: float | None = None) -> None:
+        """Append an object; `queue.Full` when there is no room in time, ValueError when closed."""
+        if self._closed:
+            raise ValueError(f"Queue {self!r} is closed")
+        core = self._core
+        if self._maxsize and core.full() and not self._await_room(block, timeout):
+            raise queue.Full
+        try:
+            block_ref = core.pack(obj)
+        except Exception as exc:
+            # As in multiprocessing, whose feeder meets it behind the back of the caller.
+            self._on_queue_feeder_error(exc, obj)
+            return
+        if not self._behind and core.push(block_ref):
+            return
+        try:
+            if self._maxsize:
+                self._push_in_time(block_ref, block, timeout)
+            else:
+                self._keep(block_ref)
+        except BaseException:
+            core.drop(block_ref)
+            raise
+
+    def _await_room(self, block: bool, timeout: float | None) -> bool:
+        deadline = _deadline(block, timeout)
+        while self._core.full():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self._core.wait_for_room(_ns(left))
+        return True
+
+    def _push_in_time(self, block_ref: int, block: bool, timeout: float | None) -> None:
+        deadline = _deadline(block, timeout)
+        while not self._core.push(block_ref):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise queue.Full
+            if self._core.full():
+                self._core.wait_for_room(_ns(left))
+            else:
+                time.sleep(0.0001)  # another process is between two steps
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """Remove and return the first item; `queue.Empty` when none comes in time."""
+        if self._closed:
+            raise ValueError(f"Queue {self!r} is closed")
+        if not block:
+            found = self._core.take()
+        elif timeout is None:
+            found = self._core.get(-1)
+        else:
+            found = self._core.get(_ns(max(0.0, timeout)))
+        if found is NOTHING:
+            if self._bell is not None:
+                self._calm(self._bell)
+            raise queue.Empty
+        return found
+
+    def put_nowait(self, obj: object) -> None:
+        """Put without waiting."""
+        self.put(obj, False)
+
+    def get_nowait(self) -> Any:
+        """Get without waiting."""
+        return self.get(False)
+
+    def qsize(self) -> int:
+        """Return how many items there are; a guess while others put and get."""
+        return self._core.qsize() + len(self._behind)
+
+    def empty(self) -> bool:
+        """Return whether there is nothing to get now."""
+        return self._core.empty()
+
+    def full(self) -> bool:
+        """Return whether a put would have to wait now."""
+        return bool(self._maxsize) and self._core.full()
+
+    @staticmethod
+    def _on_queue_feeder_error(exc: Exception, obj: object) -> None:
+        """Report an object that cannot be pickled. As in multiprocessing, for overriding."""
+        import traceback
+
+        traceback.print_exception(exc)
+
+    def _put_or_drop(self, obj: object, wake: bool = True) -> bool:
+        """Put without waiting, whatever there is; False when there is no room."""
+        block_ref = self._core.pack(obj)
+        if self._core.push(block_ref, wake):
+            return True
+        self._core.drop(block_ref)
+        return False
+
+    def ready(self) -> bool:
+        """Return whether there is an item to get."""
+        if not self._core.empty():
+            return True
+        if self._bell is not None:
+            self._calm(self._bell)
+        return not self._core.empty()
+
+    # -- more than there is room for --
+
+    def _keep(self, block_ref: int) -> None:
+        """Keep an item of a queue without a limit until there is room."""
+        with self._changed:
+            self._behind.append(block_ref)
+            self._core.set_behind(len(self._behind))
+            if self._feeder is None:
+                self._feeder = threading.Thread(
+                    target=self._feed, name="shmnd-queue-feeder", daemon=True
+                )
+                self._feeder.start()
+                if self._stay:
+                    self._exit = util.Finalize(None, self._feeder.join, exitpriority=-5)
+
+    def _feed(self) -> None:
+        while True:
+            with self._changed:
+                if not self._behind:
+                    self._feeder = None
+                    return
+                first = self._behind[0]
+            while not self._core.push(first):
+                self._core.wait_for_room(_ns(_PAUSE))
+            with self._changed:
+                self._behind.popleft()
+                self._core.set_behind(len(self._behind))
+
+    def close(self) -> None:
+        """Put and get no more in this process. Items that were put stay for others."""
+        self._closed = True
+        if self._pid != os.getpid():
+            return
+        if self._bell is not None:
+            self._core.disarm_descriptor()
+            self._bell.close()
+            self._bell = None
+        if self._named is not None and self._feeder is None:
+            self._named.close()
+
+    def join_thread(self) -> None:
+        """Wait, after `close()`, until everything that this process has put is sent."""
+        assert self._closed, f"Queue {self!r} not closed"
+        feeder = self._feeder
+        if feeder is not None:
+            feeder.join()
+
+    def cancel_join_thread(self) -> None:
+        """End the process without waiting until everything that it has put is sent."""
+        self._stay = False
+        if self._exit is not None:
+            self._exit.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name else ""
+        limit = f" of {self._maxsize}" if self._maxsize else ""
+        state = "closed" if self._closed else f"{self.qsize()}{limit} items"
+        return f"<{type(self).__name__}{name} {state}>"
+
+    # -- descriptors and asyncio --
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when there may be an item to get.
+
+        It stays readable until a get finds nothing.
+        """
+        if self._closed:
+            raise ValueError(f"Queue {self!r} is closed")
+        return self._bell_of().fd
+
+    def _bell_of(self) -> Bell:
+        if self._bell is None:
+            self._bell = Bell()
+            self._calm(self._bell)
+        return self._bell
+
+    def _calm(self, bell: Bell) -> None:
+        """Nothing was found: be rung for the next item."""
+        bell.drain()
+        if self._core.arm_descriptor(bell.address):
+            bell.ring()
+
+    async def aget(self, timeout: float | None = None) -> Any:
+        """Get as `get` does, and let other tasks run meanwhile."""
+        deadline = _deadline(True, timeout)
+        while True:
+            self.fileno()
+            with contextlib.suppress(queue.Empty):
+                return self.get(False)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise queue.Empty
+            await self._bell_of().ringing(min(left, _PAUSE))
+
+    async def aput(self, obj: object, timeout: float | None = None) -> None:
+        """Put as `put` does, and let other tasks run meanwhile."""
+        deadline = _deadline(True, timeout)
+        while True:
+            with contextlib.suppress(queue.Full):
+                return self.put(obj, False)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise queue.Full
+            await asyncio.sleep(min(left, 0.002))
+
+    @property
+    def _reader(self) -> Self:
+        """What `multiprocessing.connection.wait` takes."""
+        return self
+
+
+class JoinableQueue(Queue):
+    """A queue that knows how many items are still worked on: `multiprocessing.JoinableQueue`.
+
+    An item that a process took and died with counts as done.
+    """
+
+    def task_done(self) -> None:
+        """Say that an item that was got is done; ValueError when said too often."""
+        if not self._core.task_done():
+            raise ValueError("task_done() called too many times")
+
+    def join(self) -> None:
+        """Wait until every item that was put is done."""
+        self._core.join(-1)
+
+
+def _deadline(block: bool, timeout: float | None) -> float:
+    if not block:
+        return -math.inf
+    return end_after(timeout)
+
+
+def _ns(seconds: float) -> int:
+    return -1 if seconds > 1e9 else int(seconds * 1e9)

@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers: they take requests of a name and answer them.
+
+Requests lie in one queue of the name, so several servers share the work; answers go to a queue of
+each client. Both are the queues of `ipc.Queue`: a process may die at any instant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import queue
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from shmnd.common.arguments import within
+from shmnd.common.closing import Closing
+from shmnd.ipc.common.ringing import PAUSE
+from shmnd.ipc.common.shared_name import SharedName, open_of_process
+from shmnd.ipc.errors import Closed, PeerLost, RemoteError, unusable
+from shmnd.ipc.queue.queue_file import make_file
+from shmnd.ipc.queue.queueing import Queue
+from shmnd.ipc.service.service_values import conforming, described, failure_of, require_same_types
+
+__all__ = ["SERVICE", "Request", "Server"]
+
+SERVICE: Final = "ipc.service"
+_AHEAD: Final = 64
+"""Values of a stream that wait for their client before the server does."""
+
+Handler = Callable[["Request"], Any]
+
+
+def open_service(
+    call: str,
+    role: str,
+    name: str,
+    types: dict[str, str],
+    buffer: int,
+    namespace: str | None,
+    group: int | str | None,
+) -> tuple[SharedName, Queue]:
+    """Return the queue of requests of a name; the first of its users makes it."""
+    slots = within(call, 3, "buffer", buffer, 1, 1 << 16)
+    named = SharedName(call, SERVICE, name, role=role, namespace=namespace, group=group)
+    try:
+        for entry in named.entries():
+            require_same_types(types, entry.data, f"process {entry.pid}", call)
+        fd = named.descriptor(lambda: make_file(slots, True), **types)
+        return named, Queue.of_descriptor(fd)
+    except BaseException:
+        named.close()
+        raise
+
+
+class Loan:
+    """Memory to compute an answer into."""
+
+    def __init__(self, request: Request, array: Any) -> None:
+        self._request: Request | None = request
+        self.array: Any = array
+
+    def send(self, header: bytes | None = None, timeout: float | None = None) -> int:
+        """Respond with the array; the loan is spent."""
+        request, self._request = self._request, None
+        if request is None:
+            raise RuntimeError("Loan.send: the loan was sent or dropped before; take a new one")
+        request.respond(self.array)
+        return 0
+
+    def drop(self) -> None:
+        """Let go of it; the request is still to be answered."""
+        self._request = None
+
+    def __enter__(self) -> Loan:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.drop()
+
+
+class Request:
+    """A request that a server has taken. It is answered once; dropped, it fails."""
+
+    def __init__(
+        self, server: Server, answers: Queue, number: int, client: int, value: Any
+    ) -> None:
+        self._server = server
+        self._answers: Queue | None = answers
+        self._number = number
+        self._sent = 0
+        self.client: Final[int] = client
+        """The process that asks."""
+        self.value: Any = value
+        """What it asks; arrays are the server's own."""
+
+    @property
+    def array(self) -> Any:
+        """The value as an array."""
+        return np.asarray(self.value)
+
+    @property
+    def answered(self) -> bool:
+        """Whether it needs no answer any more."""
+        return self._answers is None
+
+    def _send(self, kind: str, value: Any) -> None:
+        answers = self._answers
+        if answers is None:
+            raise RuntimeError("Request: it was answered before; a request has one answer")
+        answers._put_or_drop((self._number, kind, self._sent, os.getpid(), value))
+        self._sent += 1
+
+    def respond(self, value: Any) -> None:
+        """Answer with a value."""
+        self._send("value", conforming(value, self._server.response, "Request.respond"))
+        self._answers = None
+
+    def fail(self, exception: BaseException) -> None:
+        """Answer with an exception: a built-in one as itself, others as `ipc.RemoteError`."""
+        self._send("failure", failure_of(exception))
+        self._answers = None
+
+    def loan(self, shape: Any = None, dtype: Any = None) -> Loan:
+        """Return memory to compute the answer into; without arguments, of the response's type."""
+        wanted = self._server.response
+        if shape is None:
+            shape = getattr(wanted, "shape", ())
+        if dtype is None:
+            dtype = getattr(wanted, "dtype", wanted if wanted is not None else "u1")
+        return Loan(self, np.empty(shape, dtype))
+
+    def stream(self, values: Iterable[Any]) -> None:
+        """Answer with any number of values, one after the other."""
+        for value in values:
+            self._send("part", conforming(value, self._server.response, "Request.stream"))
+            while self._ahead():
+                time.sleep(0.001)
+        self._finish()
+
+    async def astream(self, values: Any) -> None:
+        """Answer with the values of an iterable or an asynchronous one; other tasks run."""
+        if hasattr(values, "__aiter__"):
+            async for value in values:
+                await self._part(value)
+        else:
+            for value in values:
+                await self._part(value)
+        self._finish()
+
+    async def _part(self, value: Any) -> None:
+        self._send("part", conforming(value, self._server.response, "Request.astream"))
+        while self._ahead():
+            await asyncio.sleep(0.001)
+
+    def _ahead(self) -> bool:
+        """Whether the client has more than enough to read; PeerLost when it has gone."""
+        answers = self._answers
+        if answers is None or answers.qsize() < _AHEAD:
+            return False
+        if not self._server.client_lives(answers):
+            self._answers = None
+            raise PeerLost(f"Request.stream: process {self.client} has died or closed its client")
+        return True
+
+    def _finish(self) -> None:
+        self._send("end", None)
+        self._answers = None
+
+    def __del__(self) -> None:
+        try:
+            if self._answers is not None:
+                self.fail(RemoteError("the server dropped the request without an answer"))
+        except Exception:
+            pass  # the interpreter is ending
+
+    def __repr__(self) -> str:
+        state = "answered" if self.answered else "open"
+        return f"<Request {self._number} of process {self.client}, {state}>"
+
+
+class Server(Closing):
+    """A server of a name. `request` and `response` are types as of topics; None takes any object.
+
+    `buffer` is how many requests wait before clients do.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        request: Any = None,
+        response: Any = None,
+        *,
+        buffer: int = 8,
+        namespace: str | None = None,
+        group: int | str | None = None,
+    ) -> None:
+        self._closed = True
+        self._pid = os.getpid()
+        self.request: Final = request
+        self.response: Final = response
+        self.name: Final[str] = name
+        types = {
+            "request": described(request, "Server"),
+            "response": described(response, "Server"),
+        }
+        self._named, self._requests = open_service(
+            "Server", "server", name, types, buffer, namespace, group
+        )
+        self._clients: dict[tuple[int, int], tuple[Queue, int]] = {}
+        self._closed = False
+
+    # -- taking --
+
+    def receive(self, timeout: float | None = None) -> Request:
+        """Take the next request; TimeoutError when none comes in time."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._check("Server.receive")
+            left = PAUSE if end is None else end - time.monotonic()
+            try:
+                item = self._requests.get(left > 0, max(0.0, min(left, PAUSE)))
+            except queue.Empty:
+                if left <= 0:
+                    raise TimeoutError(
+                        f"Server.receive: the time-out ended; no request for {self.name!r} came"
+                    ) from None
+                continue
+            request = self._request_of(item)
+            if request is not None:
+                return request
+
+    async def areceive(self, timeout: float | None = None) -> Request:
+        """Take the next request as `receive` does, and let other tasks run meanwhile."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._check("Server.areceive")
+            left = PAUSE if end is None else end - time.monotonic()
+            try:
+                item = await self._requests.aget(min(left, PAUSE))
+            except queue.Empty:
+                if left <= 0:
+                    raise TimeoutError(
+                        f"Server.areceive: the time-out ended; no request for {self.name!r} came"
+                    ) from None
+                continue
+            request = self._request_of(item)
+            if request is not None:
+                return request
+
+    def _request_of(self, item: Any) -> Request | None:
+        """Return the request of an item; None when its client has gone."""
+        pid, fd, device, inode, number, member, value = item
+        key = device, inode
+        if key not in self._clients:
+            for known in [each for each, found in self._clients.items() if not _lives(*found)]:
+                del self._clients[known]
+            opened = _open_of(pid, fd, key)
+            if opened is None:
+                return None
+            self._clients[key] = opened, member
+        answers = self._clients[key][0]
+        answers._put_or_drop((number, "taken", 0, pid, answers._core.me), wake=False)
+        try:
+            value = conforming(value, self.request, "Client.send")
+        except (TypeError, ValueError, KeyError) as exc:
+            Request(self, answers, number, pid, None).fail(exc)
+            return None
+        return Request(self, answers, number, pid, value)
+
+    def client_lives(self, answers: Queue) -> bool:
+        """Return whether the client of a queue of answers lives."""
+        return any(found is answers and _lives(found, m) for found, m in self._clients.values())
+
+    def __iter__(self) -> Iterator[Request]:
+        """Return requests as they come, until the server is closed."""
+        while not self._closed:
+            try:
+                yield self.receive()
+            except Closed:
+                return
+
+    async def __aiter__(self) -> AsyncIterator[Request]:
+        """Return requests as they come, until the server is closed."""
+        while not self._closed:
+            try:
+                request = await self.areceive()
+            except (Closed, ValueError):
+                return
+            yield request
+
+    # -- handling --
+
+    def serve(self, handler: Handler) -> Awaitable[None] | None:
+        """Answer requests by what `handler(request)` returns, until the server is closed.
+
+        A generator is a stream; an exception goes to the client. With a coroutine function the
+        result is to be awaited, and any number of requests are under way at once.
+        """
+        called = getattr(handler, "__call__", handler)  # noqa: B004
+        for each in (handler, called):
+            if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
+                return self._aserve(handler)
+        for request in self:
+            try:
+                result = handler(request)
+                if inspect.isgenerator(result):
+                    request.stream(result)
+                elif not request.answered:
+                    request.respond(result)
+            except Exception as exc:
+                if not request.answered:
+                    request.fail(exc)
+        return None
+
+    async def _aserve(self, handler: Handler) -> None:
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            async for request in self:
+                task = asyncio.create_task(self._handle(handler, request))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+        finally:
+            for task in list(tasks):
+                task.cancel()
+
+    async def _handle(self, handler: Handler, request: Request) -> None:
+        try:
+            result = handler(request)
+            if hasattr(result, "__aiter__"):
+                await request.astream(result)
+                return
+            result = await result
+            if inspect.isgenerator(result):
+                await request.astream(result)
+            elif not request.answered:
+                request.respond(result)
+        except Exception as exc:
+            if not request.answered:
+                request.fail(exc)
+
+    # -- descriptors and the end --
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when there may be a request."""
+        self._check("Server.fileno")
+        return self._requests.fileno()
+
+    def ready(self) -> bool:
+        """Return whether a request waits."""
+        self._check("Server.ready")
+        return self._requests.ready()
+
+    def _check(self, call: str) -> None:
+        if self._closed or self._pid != os.getpid():
+            raise unusable(call, "server", closed=self._closed)
+
+    def close(self) -> None:
+        """Take no more requests. Harmless when repeated."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._pid != os.getpid():
+            return
+        self._requests.close()
+        self._clients.clear()
+        self._named.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self._requests.qsize()} requests wait"
+        return f"<Server {self.name!r} {state}>"
+
+
+def _lives(answers: Queue, member: int) -> bool:
+    return answers._core.lives(member)
+
+
+def _open_of(pid: int, number: int, key: tuple[int, int]) -> Queue | None:
+    """Open the queue of a client's answers; None when it has gone."""
+    try:
+        fd = open_of_process(int(pid), int(number), key, os.O_RDWR)
+    except OSError:
+        return None
+    return None if fd < 0 else Queue.of_descriptor(fd)

@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publishers: the objects that programs send samples with."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from shmnd.common.closing import Closing
+from shmnd.common.deadline import deadline_of, left_until
+from shmnd.directory import Directory
+from shmnd.ipc.common.limits import attributes_of, name_of, number
+from shmnd.ipc.common.room import Room, remember
+from shmnd.ipc.errors import LoanLimit, TypeMismatch
+from shmnd.ipc.topic import here
+from shmnd.ipc.topic.loan import Loan
+from shmnd.ipc.topic.seats import Seats
+from shmnd.ipc.topic.writer import WriterCore, class_bytes
+from shmnd.ipc.types import forms, objects
+from shmnd.provider import open_adapter
+from shmnd.waiter import Waiter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["Publisher", "SlowSubscriber"]
+
+TOPIC: Final = "ipc.topic"
+"""The kind of the records of publishers."""
+_HEAD_BYTES: Final = 256
+_SEAT_BYTES: Final = 32
+_MOST_SEATS: Final = 4096
+_MOST_HISTORY: Final = 1 << 18
+_MOST_SAMPLE: Final = 1 << 40
+_LEAST_LINES_LOG: Final = 6
+_GROUP_BYTES: Final = 256 << 10
+_FEW_SLOTS: Final = 64
+_PERIOD: Final = 1.0
+"""Seconds after which it gives back memory that it did not use for two of them."""
+
+
+@dataclass(frozen=True)
+class SlowSubscriber:
+    """A subscriber that loses samples, or that the publisher waits for."""
+
+    pid: int
+    topic: str
+    behind: int
+    """How many samples it has not received."""
+    evict: Callable[[], None] = field(repr=False, compare=False, default=lambda: None)
+    """Let go of it: it receives no more, and the publisher waits for it no longer."""
+
+
+class Publisher(WriterCore, Closing):
+    """Sends samples to all subscribers of a topic.
+
+    With `history` so many samples are kept for those who come late. `max_sample` and `slots` bound
+    the memory: how large a sample is, and how many are on loan, unread or held, besides the
+    history. Without them it grows by size classes. Memory that is not used for some seconds is
+    given back to the system. `max_subscribers` bounds how many
+    subscribers it grants memory to. `attributes` are shown to others.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        type: Any = None,
+        *,
+        history: int = 0,
+        max_sample: int | None = None,
+        slots: int | None = None,
+        max_subscribers: int | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        namespace: str | None = None,
+        group: int | str | None = None,
+    ) -> None:
+        call = "Publisher"
+        self.topic = self.name = name_of(name, call)
+        self._form = forms.form_of(type, call)
+        history = number(call, "history", history, 0, _MOST_HISTORY)
+        self.most_sample = (
+            0 if max_sample is None else number(call, "max_sample", max_sample, 1, _MOST_SAMPLE)
+        )
+        self._most_slots = None if slots is None else number(call, "slots", slots, 1, 1 << 24)
+        most = 1024 if max_subscribers is None else max_subscribers
+        seats = number(call, "max_subscribers", most, 1, _MOST_SEATS)
+        self.attributes: Final = attributes_of(attributes, call)
+        self.on_slow: Callable[[SlowSubscriber], object] | None = None
+        self._slow_ones: set[int] = set()
+        self._history = history
+        self._shrunk = time.monotonic()
+        self._groups = 0
+        self._looking = threading.Lock()
+        self._room = Room.of(namespace, group)
+        try:
+            self._adapter = open_adapter(namespace=namespace, group=group)
+        except BaseException:
+            self._room.give_back()
+            raise
+        try:
+            self._join(type, history, seats, call)
+        except BaseException:
+            self._shut()
+            self._adapter.close()
+            self._room.give_back()
+            raise
+        remember(self)
+        here.enter(self._adapter.uid, self)
+        here.announce(self.name)
+
+    def _hear(self) -> None:
+        """Look, after the broker has said all that it knows of subscribers."""
+        if not self.closed:
+            self._room.hear("ipc.seat", self._adapter.uid)
+            self._look()
+
+    def _join(self, type_: Any, history: int, seats: int, call: str) -> None:
+        directory = Directory(self._adapter)
+        for entry in directory.find(TOPIC, self.name):
+            theirs = forms.form_from_text(entry.data["type"])
+            if type_ is None:
+                self._form = theirs
+            forms.require_same(self._form, theirs, f"process {entry.pid}", call, self.name)
+            others = entry.data.get("attributes") or {}
+            if self.attributes and others and others != self.attributes:
+                raise TypeMismatch(
+                    f"{call}: topic {self.name!r} has attributes {self.attributes} here, and "
+                    f"{others} at process {entry.pid}"
+                )
+        form = self._form
+        self.kind, self.dtype, self.shape = form.kind, form.dtype, form.shape
+        self.fixed = form.shape is not None
+        log = max(_LEAST_LINES_LOG, (2 * history + 2).bit_length())
+        head = self._adapter.allocate_segment(_HEAD_BYTES + _SEAT_BYTES * seats, peers="read")
+        lines = self._adapter.allocate_segment(64 << log, peers="read")
+        sleepers = self._adapter.allocate_segment((seats + 63) // 64 * 8)
+        where = self._adapter.locate(lines)[0] << 8 | log
+        self._open(head, lines, sleepers, seats, where, history)
+        self._lines_log = log
+        self._waiter = Waiter(self._adapter, self._has_room, self._block)
+        self._arrivals = Waiter(self._adapter, self._enough)
+        self._wanted = 0
+        self._seats = Seats(self, self._adapter, seats, history)
+        self._watch = directory.watch("ipc.seat", self._adapter.uid)
+        self._watch.wake = self._tell
+        self._announcement = directory.announce(
+            TOPIC,
+            self.name,
+            {
+                "head": self._adapter.locate(head)[0],
+                "sleepers": self._adapter.locate(sleepers)[0],
+                "type": form.text,
+                "attributes": self.attributes,
+                "history": history,
+            },
+        )
+
+    # -- samples --
+
+    def loan(self, shape_or_nbytes: Any = None, dtype: Any = None) -> Loan:
+        """Return memory to compute a sample into; sending it copies nothing.
+
+        A shape for a topic of a dtype, bytes for one of `bytes`, both for one without a type, and
+        nothing where the type says how large a sample is.
+        """
+        return Loan(self, self._form, shape_or_nbytes, dtype)
+
+    def _send_other(self, value: Any, header: Any, timeout: float | None) -> int:
+        """Send what takes more than a copy of its bytes."""
+        call = "Publisher.send"
+        form = self._form
+        if isinstance(value, Loan):
+            raise TypeError(f"{call}: a loan sends itself: loan.send()")
+        if form.is_record:
+            array = np.zeros((), form.dtype)
+            form.fill(array, value, call)
+            return self._put_array(array, None, header, timeout)
+        if form.kind == forms.FIXED:
+            return self._send_array(_as_array(value, form, call), header, timeout)
+        if form.kind == forms.BYTES:
+            return self._put_bytes(_as_bytes(value, call), forms.BYTES, None, header, timeout)
+        if form.kind == forms.DESCRIBED:
+            if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+                array = np.require(value, requirements="C")
+                return self._put_array(array, forms.description(array), header, timeout)
+            if isinstance(value, (bytes, bytearray, memoryview)):
+                return self._put_bytes(_as_bytes(value, call), forms.BYTES, None, header, timeout)
+        return self._send_object(value, header, timeout)
+
+    def _send_array(self, array: Any, header: Any, timeout: float | None) -> int:
+        described = not self.fixed and (
+            array.ndim > 4 or (array.ndim > 1 and max(array.shape) >= 1 << 32)
+        )
+        meta = forms.description(array) if described else None
+        return self._put_array(array, meta, header, timeout)
+
+    def _send_object(self, value: Any, header: Any, timeout: float | None) -> int:
+        stream, views, table = objects.packed(value)
+        loaned = self._loan(
+            objects.object_bytes(stream, views, table), 0 if header is None else len(header)
+        )
+        try:
+            objects.write_object(memoryview(loaned), stream, views, table)
+            return self._send_loan(loaned, forms.OBJECT, (), None, header, timeout)
+        finally:
+            loaned.drop()
+
+    def _grow(self, number: int) -> bool:
+        """Make more slots of a class; False where no more are allowed."""
+        each = (class_bytes(number) + 63) // 64 * 64
+        count = max(1, min(8, _GROUP_BYTES // each), min(self._present // 16, _GROUP_BYTES // each))
+        if self._most_slots is not None:
+            # Those of the history come on top: they are never free.
+            left = self._most_slots + self._history - self._slot_count
+            if left <= 0:
+                return False
+            # One by one they can be given back for slots of another size.
+            count = min(count, left) if self._most_slots > _FEW_SLOTS else 1
+        memory = self._adapter.allocate_segment(count * each, peers="read")
+        segment = self._adapter.locate(memory)[0]
+        self._groups += 1
+        self._add_slots(memory, segment, number, each, self._groups)
+        return True
+
+    def _full(self, call: str) -> LoanLimit:
+        return LoanLimit(
+            f"{call}: all {self._most_slots} slots of topic {self.name!r} are in use: "
+            f"{self.loans} on loan, the others kept or held by subscribers; open the "
+            "publisher with more slots, or have samples released"
+        )
+
+    # -- subscribers --
+
+    @property
+    def subscribers(self) -> int:
+        """How many subscribers there are now."""
+        self._require_open("Publisher.subscribers")
+        self._hear()
+        return self._seats.count
+
+    def wait_for_subscribers(self, n: int = 1, timeout: float | None = None) -> None:
+        """Wait until there are `n` subscribers. TimeoutError when `timeout` seconds end first."""
+        call = "Publisher.wait_for_subscribers"
+        self._require_open(call)
+        self._wanted = number(call, "n", n, 0, _MOST_SEATS)
+        deadline = deadline_of(timeout, call)
+        while True:
+            self._look()
+            if self._seats.count >= self._wanted:
+                return
+            left = left_until(deadline)
+            if left == 0:
+                raise TimeoutError(
+                    f"{call}: topic {self.name!r} has {self._seats.count} subscribers after "
+                    f"{timeout} s, {n} wanted"
+                )
+            self._arrivals.wait(left)
+            self._require_open(call)
+
+    def _enough(self) -> bool:
+        return self._seats.count >= self._wanted or bool(self._watch.pending)
+
+    def _tell(self) -> None:
+        self._room.tell(self)
+
+    def _attend(self) -> None:
+        if not self.closed:
+            self._take_changes()
+
+    def _look(self) -> None:
+        """Look who came and who went; called every few milliseconds while the program sends."""
+        if self.closed:
+            return
+        self._waiter.rest()
+        self._take_changes()
+        self._seats.drop_dead()
+        now = time.monotonic()
+        if now - self._shrunk > _PERIOD:
+            self._shrunk = now
+            self._shrink(2)
+        if self.on_slow is not None:
+            self._report_slow()
+
+    def _take_changes(self) -> None:
+        if not self._looking.acquire(blocking=False):
+            return  # another thread is at it
+        try:
+            for change in self._watch.changes():
+                if change.gone:
+                    self._seats.leave(change.entry)
+                else:
+                    self._seats.come(change.entry)
+        finally:
+            self._looking.release()
+
+    def _more_lines(self, buffer: int, history: int) -> None:
+        """Make the board as long as a subscriber with such a buffer needs it."""
+        log = max(_LEAST_LINES_LOG, (2 * (buffer + history) + 2).bit_length())
+        if log <= self._lines_log:
+            return
+        lines = self._adapter.allocate_segment(64 << log, peers="read")
+        self._lines_log = log
+        self._move(lines, self._adapter.locate(lines)[0] << 8 | log)
+        self._ring_all()
+
+    # -- subscribers that are slow --
+
+    def _report_slow(self) -> None:
+        now = set(self._slow())
+        for seat in now - self._slow_ones:
+            self._report(seat)
+        self._slow_ones = now
+
+    def _report(self, seat: int) -> None:
+        report, pid = self.on_slow, self._seats.pid_of(seat)
+        if report is not None and pid is not None:
+            behind = self._behind(seat)
+            report(SlowSubscriber(pid, self.name, behind, lambda: self._let_go(seat)))
+
+    def _let_go(self, seat: int) -> None:
+        if not self.closed:
+            self._evict(seat)
+            self._seats.evicted(seat)
+            self._waiter.wake()
+
+    def _wait_for_room(self, timeout: float | None, call: str) -> None:
+        """Wait for the subscribers that block. TimeoutError names them."""
+        deadline = deadline_of(timeout, call)
+        while True:
+            self._look()
+            if self.closed or self._has_room():
+                return
+            left = left_until(deadline)
+            if left == 0:
+                slow = [seat for seat in self._slow() if self._seats.blocks(seat)]
+                raise TimeoutError(f"{call}: {self._seats.names(slow)} after {timeout} s")
+            try:
+                self._waiter.wait(left)
+            finally:
+                if not self.closed:
+                    self._block(False)
+
+    # -- the end --
+
+    def close(self) -> None:
+        """End it: subscribers receive the samples sent so far, and learn that no more come.
+
+        Harmless twice. Samples that subscribers hold stay as they are.
+        """
+        if self.closed:
+            return
+        self._shut()
+        self._announcement.close()
+        self._watch.close()
+        self._ring_all()
+        self._waiter.close()
+        self._arrivals.close()
+        self._seats.close()
+        self._adapter.close()
+        self._room.give_back()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self._seats.count} subscribers"
+        return f"<Publisher of {self.name!r}, {self._form!r}, {self._next} samples, {state}>"
+
+
+def _as_array(value: Any, form: Any, call: str) -> Any:
+    try:
+        found = np.asarray(value)
+    except ValueError as exc:
+        raise TypeMismatch(f"{call}: the value cannot be an array: {exc}") from exc
+    plain = isinstance(value, (int, float, list, tuple)) and not found.dtype.hasobject
+    if not plain and not np.can_cast(found.dtype, form.dtype, "same_kind"):
+        raise TypeMismatch(
+            f"{call}: the value has dtype {found.dtype}, the topic {form!r}; convert it first, "
+            f"value.astype({str(form.dtype)!r})"
+        )
+    if form.shape is not None and found.shape != form.shape:
+        raise ValueError(f"{call}: the value has shape {found.shape}, the topic {form!r}")
+    return np.require(found, form.dtype, "C")
+
+
+def _as_bytes(value: Any, call: str) -> memoryview:
+    try:
+        view = memoryview(value)
+    except TypeError:
+        hint = "; encode it first, text.encode()" if isinstance(value, str) else ""
+        raise TypeMismatch(
+            f"{call}: {type(value).__name__} is not a buffer, and the topic has type bytes{hint}"
+        ) from None
+    return view.cast("B") if view.c_contiguous and view.nbytes else memoryview(bytes(view))

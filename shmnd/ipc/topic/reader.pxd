@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from libc.stdint cimport uint32_t, uint64_t
+
+
+cdef class ReaderCore:
+    cdef list sources
+    cdef Py_ssize_t turn
+    cdef uint32_t born, misses, spins_missed
+    cdef uint64_t looked_ns
+    cdef public double spin
+    cdef public str topic
+    cdef readonly bint closed
+    cdef object __weakref__
+
+    cdef object take(self)
+    cdef object spin_for(self, uint64_t end)
+    cdef int enter(self, str call) except -1

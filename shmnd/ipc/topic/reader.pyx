@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""The compiled part of a subscriber: it takes samples of all its publishers in turn.
+
+What happens now and then (publishers that come and go, waiting) is in `subscriber.py`.
+"""
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport uint32_t, uint64_t
+
+from shmnd.ipc.topic.source cimport Source
+from shmnd.ipc.topic.topic_c cimport *
+from shmnd.ring.process.forks cimport forks
+
+from shmnd.ipc.errors import Closed
+from shmnd.status import IN_CHILD
+
+cdef extern from "wire/atomics.h" nogil:
+    void shmnd_pause()
+
+cdef uint64_t _LOOK_NS = 10_000_000
+cdef uint64_t _KEEP_LOCK_NS = 3_000
+cdef uint32_t _LOOK_MISSES = 256
+cdef uint32_t _MISSES = 8
+
+
+cdef class ReaderCore:
+    """The compiled part of a subscriber."""
+
+    def __cinit__(self):
+        self.born = forks
+        self.sources = []
+        self.spin = 50e-6
+
+    cdef int enter(self, str call) except -1:
+        if self.closed or self.born != forks:
+            raise Closed(f"{call}: the subscriber of topic {self.topic!r} "
+                         + ("is closed" if self.born == forks else IN_CHILD))
+        return 0
+
+    @property
+    def _sources(self):
+        return list(self.sources)
+
+    def _require_open(self, call):
+        """Raise Closed unless the subscriber can be used here."""
+        self.enter(call)
+
+    def _add(self, Source source):
+        self.sources.append(source)
+
+    def _remove(self, Source source):
+        if source in self.sources:
+            self.sources.remove(source)
+
+    def _shut(self):
+        self.closed = True
+
+    cdef object take(self):
+        """The next sample of any publisher, in turn."""
+        cdef Py_ssize_t _, n = len(self.sources)
+        for _ in range(n):
+            if self.turn >= n:
+                self.turn = 0
+            source = <Source>self.sources[self.turn]
+            self.turn += 1
+            sample = (<Source>source).next()
+            if sample is not None:
+                return sample
+            if len(self.sources) != n:
+                break
+        return None
+
+    def _ready(self):
+        """A look may find something."""
+        for source in self.sources:
+            if not (<Source>source).closed and shmnd_reading_ready(&(<Source>source).r):
+                return True
+        return False
+
+    def _take(self):
+        return self.take()
+
+    def try_receive(self):
+        """Return the next sample if there is one, else None. Never waits."""
+        cdef uint64_t now
+        self.enter("Subscriber.try_receive")
+        sample = self.take()
+        if sample is not None:
+            return sample
+        # A program that polls in vain notices now and then who came and went.
+        self.misses += 1
+        if self.misses % _LOOK_MISSES == 0 or self._has_descriptor:
+            now = shmnd_now_ns()
+            if now - self.looked_ns > _LOOK_NS or self._has_descriptor:
+                self.looked_ns = now
+                self._look()
+                sample = self.take()
+                if sample is None:
+                    self._require_publisher("Subscriber.try_receive")
+                return sample
+        return None
+
+    def receive(self, timeout=None):
+        """Return the next sample; wait for it. TimeoutError when `timeout` seconds end first."""
+        self.enter("Subscriber.receive")
+        sample = self.take()
+        if sample is not None:
+            return sample
+        return self._receive_later(timeout)
+
+    def _spin_for(self, timeout):
+        """Look for the spin window, without the interpreter's lock but for the start."""
+        cdef double window = self.spin if self.spins_missed < _MISSES else self.spin / 8
+        if timeout is not None and timeout < window:
+            window = timeout
+        sample = self.spin_for(shmnd_now_ns() + <uint64_t>(window * 1e9))
+        self.spins_missed = self.spins_missed + 1 if sample is None else 0
+        return sample
+
+    cdef object spin_for(self, uint64_t end):
+        cdef const shmnd_reading *look[16]
+        cdef uint64_t start = shmnd_now_ns(), stop
+        cdef int i, n
+        cdef list held
+        while True:
+            for _ in range(64):
+                sample = self.take()
+                if sample is not None:
+                    return sample
+                shmnd_pause()
+            now = shmnd_now_ns()
+            if now >= end:
+                return None
+            if now - start < _KEEP_LOCK_NS:
+                continue
+            PyErr_CheckSignals()
+            held = list(self.sources)
+            n = 0
+            for source in held:
+                if n < 16 and not (<Source>source).closed:
+                    look[n] = &(<Source>source).r
+                    n += 1
+            with nogil:
+                stop = shmnd_now_ns() + 20000
+                if stop > end:
+                    stop = end
+                while shmnd_now_ns() < stop:
+                    for i in range(n):
+                        if shmnd_reading_ready(look[i]):
+                            stop = 0
+                    shmnd_pause()
+            if self.closed:
+                return None

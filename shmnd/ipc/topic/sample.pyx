@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Samples: what a subscriber receives, and what keeps its memory."""
+
+cimport cython
+cimport numpy as cnp
+from cpython.buffer cimport PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from shmnd.ipc.topic.topic_c cimport *
+
+from shmnd.ipc.errors import Closed
+
+cnp.import_array()
+
+cdef extern from "numpy/arrayobject.h":
+    object PyArray_NewFromDescr(cnp.PyTypeObject *subtype, cnp.PyArray_Descr *descr, int nd,
+                                const cnp.npy_intp *dims, const cnp.npy_intp *strides, void *data,
+                                int flags, object obj)
+    int PyArray_SetBaseObject(cnp.ndarray arr, object obj) except -1
+    cnp.PyTypeObject PyArray_Type
+    enum:
+        NPY_ARRAY_CARRAY_RO
+
+cdef uint64_t _MOST_BYTES = <uint64_t>1 << 46
+cdef object _BYTE = cnp.dtype("u1")
+
+
+@cython.freelist(64)
+cdef class Sample:
+    """A sample that was received. Its memory is kept until it is released and no view is left."""
+
+    def __init__(self):
+        raise TypeError("a sample is made by Subscriber.receive")
+
+    cdef const unsigned char *start(self):
+        if self.info & SHMND_INFO_INLINE:
+            return <const unsigned char *>&self.body[0]
+        return self.base
+
+    def _check(self):
+        if self.released:
+            raise Closed("Sample: it was released; take its array before, which keeps the memory")
+
+    cdef object in_place(self, object dtype, int ndim, uint64_t *dims):
+        """An array of a type over the payload, without a copy, except of bytes in the line."""
+        cdef cnp.npy_intp shape[32]
+        cdef cnp.ndarray array
+        cdef int i
+        for i in range(ndim):
+            shape[i] = <cnp.npy_intp>dims[i]
+        Py_INCREF(dtype)
+        if self.info & SHMND_INFO_INLINE:
+            array = PyArray_NewFromDescr(&PyArray_Type, <cnp.PyArray_Descr *>dtype, ndim, shape,
+                                         NULL, NULL, 0, None)
+            memcpy(cnp.PyArray_DATA(array), &self.body[0], cnp.PyArray_NBYTES(array))
+            cnp.PyArray_CLEARFLAGS(array, cnp.NPY_ARRAY_WRITEABLE)
+        else:
+            array = PyArray_NewFromDescr(&PyArray_Type, <cnp.PyArray_Descr *>dtype, ndim, shape,
+                                         NULL, <void *>self.base, NPY_ARRAY_CARRAY_RO, None)
+            Py_INCREF(self.owner)
+            PyArray_SetBaseObject(array, self.owner)
+        return array
+
+    @property
+    def array(self):
+        """The payload as a read-only array, in place; bytes as an array of uint8."""
+        cdef uint64_t dims[32]
+        cdef uint32_t packed[4]
+        cdef uint64_t count, size
+        cdef int i, ndim
+        cdef uint32_t kind = self.info & 0xFF
+        if self.released:
+            self._check()
+        if kind == 1:
+            dtype = self.form.dtype
+            if dtype is not None and self.form.shape is None:
+                ndim = self.info >> 8 & 0x7F
+                size = (<cnp.dtype>dtype).itemsize
+                if ndim == 1 and size:
+                    dims[0] = self.payload // size
+                    if dims[0] * size == self.payload:
+                        return self.in_place(dtype, 1, dims)
+                elif ndim <= 4:
+                    memcpy(packed, &self.body[3], sizeof(packed))
+                    count = size
+                    for i in range(ndim):
+                        dims[i] = packed[i]
+                        if dims[i] and count > _MOST_BYTES // dims[i]:
+                            count = UINT64_MAX
+                            break
+                        count *= dims[i]
+                    if count == self.payload:
+                        return self.in_place(dtype, ndim, dims)
+            elif dtype is not None and len(self.form.shape) <= 32 \
+                    and self.form.nbytes == self.payload:
+                ndim = len(self.form.shape)
+                for i in range(ndim):
+                    dims[i] = self.form.shape[i]
+                return self.in_place(dtype, ndim, dims)
+        elif kind == 4:
+            return self._described()
+        elif kind in (2, 3):
+            dims[0] = self.payload
+            return self.in_place(_BYTE, 1, dims)
+        raise ValueError(f"Sample: {self.publisher} sent {self.payload} bytes of kind {kind} with "
+                         f"{self.info >> 8 & 0x7F} dimensions, which are no {self.form}")
+
+    def _described(self):
+        """The array of a sample that brings its type along."""
+        cdef uint64_t dims[32]
+        cdef uint64_t count
+        dtype, shape = self.form.described(self._meta())
+        count = dtype.itemsize
+        if len(shape) > 32:
+            raise ValueError(f"Sample: {len(shape)} dimensions; at most 32")
+        for i, each in enumerate(shape):
+            dims[i] = each
+            count *= each
+        if count != self.payload:
+            raise ValueError(f"Sample: {self.publisher} sent {self.payload} bytes, and describes "
+                             f"{count}")
+        return self.in_place(dtype, len(shape), dims)
+
+    def _meta(self):
+        """A copy of the description behind the payload."""
+        if self.info & SHMND_INFO_INLINE:
+            return b""
+        return PyBytes_FromStringAndSize(
+            <const char *>self.base + self.payload + (self.info >> 32), self.info >> 16 & 0xFFFF)
+
+    def _bytes(self):
+        """A copy of the payload."""
+        return PyBytes_FromStringAndSize(<const char *>self.start(), self.payload)
+
+    def _memory(self):
+        """The payload as a read-only view, in place."""
+        if self.info & SHMND_INFO_INLINE or not self.payload:
+            return memoryview(self._bytes())
+        return memoryview(self.owner).toreadonly()[:self.payload]
+
+    @property
+    def _kind(self):
+        return self.info & 0xFF
+
+    @property
+    def value(self):
+        """The value by the topic's type: array, record, bytes or object."""
+        if self.released:
+            self._check()
+        if self.info & 0xFF == 1 and not self.form.is_record:
+            return self.array
+        return self.form.value_of(self)
+
+    @property
+    def header(self):
+        """The header that was sent along, or None."""
+        cdef uint64_t nbytes = self.info >> 32
+        if self.released:
+            self._check()
+        if nbytes == 0:
+            return None
+        return PyBytes_FromStringAndSize(<const char *>self.start() + self.payload, nbytes)
+
+    @property
+    def sequence(self):
+        """The number of the sample, counted by its publisher."""
+        return self.position
+
+    @property
+    def timestamp_ns(self):
+        """When it was sent, by CLOCK_MONOTONIC."""
+        return self.when_ns
+
+    @property
+    def nbytes(self):
+        """The bytes of its payload."""
+        return self.payload
+
+    def release(self):
+        """Return the memory, now or when the last view of it is gone. Harmless twice."""
+        self.released = True
+        self.owner = None
+        self.base = NULL
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.release()
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        if self.released:
+            raise BufferError("Sample: it was released")
+        PyObject_GetBuffer(self.array, view, flags)
+
+    def __array__(self, dtype=None, copy=None):
+        import numpy
+
+        found = self.array
+        if dtype is not None and found.dtype != dtype:
+            if copy is False:
+                raise ValueError("Sample.__array__: another type takes a copy")
+            return found.astype(dtype)
+        return numpy.array(found) if copy else found
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("cannot pickle a Sample: it is memory of this process; pickle its value")
+
+    def __repr__(self):
+        state = "released" if self.released else f"{self.payload} bytes"
+        return f"<Sample {self.position} of {self.publisher}, {state}>"

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The subscribers of one publisher: who they are, and where they sit."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from shmnd.common.arguments import integer
+from shmnd.ipc.errors import Closed
+from shmnd.ipc.topic.source import Source
+from shmnd.neighbours import Neighbour
+from shmnd.status import NdError
+
+if TYPE_CHECKING:
+    from shmnd.adapter import Adapter
+    from shmnd.directory import Entry
+
+__all__ = ["POLICIES", "Seats"]
+
+POLICIES: Final = ("drop_oldest", "drop_newest", "conflate", "block")
+"""What a subscriber that falls behind loses; the numbers are those of the headers."""
+DROP_NEWEST: Final = 1
+BLOCK: Final = 3
+_KEPT_BYTES: Final = 128
+_MOST_BUFFER: Final = 1 << 18
+_MOST_HELD: Final = 4096
+_LOG: Final = logging.getLogger("shmnd.ipc")
+
+
+class _Board(Protocol):
+    def _seat(self, *which: Any) -> None: ...
+    def _refuse(self) -> None: ...
+    def _admit(self, seat: int, ident: int, kept_segment: int) -> None: ...
+    def _leave(self, seat: int) -> None: ...
+    def _page_closed(self, seat: int) -> bool: ...
+    def _more_lines(self, buffer: int, history: int) -> None: ...
+
+
+@dataclass
+class _Guest:
+    seat: int
+    entry: Entry
+    neighbour: Neighbour
+    policy: int
+    evicted: bool = False
+
+
+class Seats:
+    """The seats of a board: granted to subscribers, and taken back."""
+
+    def __init__(self, board: Any, adapter: Adapter, seats: int, history: int) -> None:
+        self._board = board
+        self._adapter = adapter
+        self._most = seats
+        self._history = history
+        self._guests: dict[tuple[str, int], _Guest] = {}
+        self._free: list[int] = []
+        self._made = 0
+        self._waiting: dict[tuple[str, int], Entry] = {}
+
+    @property
+    def count(self) -> int:
+        """How many subscribers there are that receive."""
+        return sum(
+            1
+            for guest in list(self._guests.values())
+            if not guest.evicted and not self._board._page_closed(guest.seat)
+        )
+
+    def come(self, entry: Entry) -> None:
+        """Grant a subscriber a seat; its announcement is checked."""
+        if entry.key in self._guests:
+            return
+        try:
+            asked = _Asked.of(entry)
+        except ValueError as exc:
+            _LOG.warning("the subscriber in process %d gets no seat: %s", entry.pid, exc)
+            return
+        seat = self._take_seat()
+        if seat < 0:
+            self._refuse(entry)
+            return
+        try:
+            self._admit(seat, entry, asked)
+        except (NdError, ValueError, Closed) as exc:
+            self._free.append(seat)
+            _LOG.warning("the subscriber in process %d gets no seat: %s", entry.pid, exc)
+
+    def _take_seat(self) -> int:
+        if not self._free and self._made >= self._most:
+            self.drop_dead()
+        if self._free:
+            return self._free.pop()
+        if self._made >= self._most:
+            return -1
+        self._made += 1
+        return self._made - 1
+
+    def _refuse(self, entry: Entry) -> None:
+        """Let a subscriber wait for a seat that another one leaves, and know of it."""
+        self._waiting[entry.key] = entry
+        self._board._refuse()
+        try:
+            with Neighbour(self._adapter, entry) as neighbour:
+                neighbour.ring()
+        except NdError:
+            pass  # it has gone
+
+    def _admit(self, seat: int, entry: Entry, asked: _Asked) -> None:
+        neighbour = Neighbour(self._adapter, entry)
+        try:
+            page = neighbour.view(asked.segment, asked.offset, asked.page_bytes)
+            self._board._more_lines(asked.buffer, self._history)
+            kept, kept_segment = None, 0
+            if asked.policy == DROP_NEWEST:
+                lines = 1 << max(0, asked.buffer - 1).bit_length()
+                kept = self._adapter.allocate_segment(lines * _KEPT_BYTES, peers="read")
+                kept_segment = self._adapter.locate(kept)[0] + 1
+            self._board._seat(
+                seat, page, asked.held, asked.policy, asked.buffer, asked.first, kept, neighbour
+            )
+        except BaseException:
+            neighbour.close()
+            raise
+        self._guests[entry.key] = _Guest(seat, entry, neighbour, asked.policy)
+        self._board._admit(seat, asked.ident, kept_segment)
+        neighbour.ring()
+
+    def leave(self, entry: Entry) -> None:
+        """A subscriber is gone, and what it held with it."""
+        self._waiting.pop(entry.key, None)
+        guest = self._guests.pop(entry.key, None)
+        if guest is not None:
+            self._board._leave(guest.seat)
+            guest.neighbour.close()
+            self._free.append(guest.seat)
+            while self._waiting and self._free:
+                self.come(self._waiting.pop(next(iter(self._waiting))))
+
+    def drop_dead(self) -> None:
+        """Take the seats of those whose processes have died."""
+        for guest in list(self._guests.values()):
+            if guest.neighbour.dead:
+                self.leave(guest.entry)
+
+    def _at(self, seat: int) -> _Guest | None:
+        for guest in list(self._guests.values()):
+            if guest.seat == seat:
+                return guest
+        return None
+
+    def pid_of(self, seat: int) -> int | None:
+        """Return the process of a subscriber."""
+        guest = self._at(seat)
+        return None if guest is None else guest.entry.pid
+
+    def evicted(self, seat: int) -> None:
+        """The publisher has let go of a subscriber; what that holds it may keep."""
+        guest = self._at(seat)
+        if guest is not None:
+            guest.evicted = True
+            guest.neighbour.ring()
+
+    def blocks(self, seat: int) -> bool:
+        """Return whether the publisher waits for this subscriber."""
+        guest = self._at(seat)
+        return guest is not None and guest.policy == BLOCK
+
+    def names(self, seats: list[int]) -> str:
+        """Say who has no room."""
+        who = [f"process {pid}" for seat in seats if (pid := self.pid_of(seat)) is not None]
+        if not who:
+            return "a subscriber that blocks had no room"
+        verb = "has" if len(who) == 1 else "have"
+        return f"{', '.join(who)} {verb} no room for another sample"
+
+    def close(self) -> None:
+        """Part from all of them."""
+        for guest in list(self._guests.values()):
+            guest.neighbour.close()
+        self._guests.clear()
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a subscriber announced, checked."""
+
+    segment: int
+    offset: int
+    page_bytes: int
+    held: int
+    policy: int
+    buffer: int
+    first: int
+    ident: int
+
+    @classmethod
+    def of(cls, entry: Entry) -> _Asked:
+        data = entry.data
+        held = _whole(data, "held", 1, _MOST_HELD)
+        return cls(
+            _whole(data, "segment", 0, (1 << 29) - 1),
+            _whole(data, "offset", 0, 1 << 46) // 64 * 64,
+            Source.page_bytes(held),
+            held,
+            _whole(data, "policy", 0, len(POLICIES) - 1),
+            _whole(data, "buffer", 1, _MOST_BUFFER),
+            _whole(data, "first", 0, 1 << 62),
+            _whole(data, "ident", 1, (1 << 63) - 1),
+        )
+
+
+def _whole(data: Any, name: str, least: int, most: int) -> int:
+    found = integer(data.get(name))
+    if found is None or not least <= found <= most:
+        raise ValueError(f"{name} {data.get(name)!r} is outside {least}..{most}")
+    return found

@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""The board of one publisher, as a subscriber reads it: lines, slots that are held, and pools."""
+
+cimport cython
+cimport numpy as cnp
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from shmnd.ipc.topic.sample cimport Sample
+from shmnd.ipc.topic.topic_c cimport *
+from shmnd.ring.process.forks cimport forks
+
+from shmnd.ipc.errors import LoanLimit
+from shmnd.status import NdError
+
+cnp.import_array()
+
+cdef uint64_t _MOST_BYTES = <uint64_t>1 << 46
+
+
+cdef class Source:
+    """The board of one publisher, as one subscriber reads it."""
+
+    def __cinit__(self):
+        self.born = forks
+        self.pools = {}
+        self.old_memories = []
+
+    def __init__(self, publisher, ident, neighbour, owner, form):
+        self.publisher = publisher
+        self.ident = ident
+        self.neighbour = neighbour
+        self.owner = owner
+        self.form = form
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.r.free_holds)
+
+    @staticmethod
+    def page_bytes(most_held):
+        """The bytes of the page of a subscriber that may hold so many samples."""
+        return shmnd_page_bytes(most_held)
+
+    def open(self, head, neighbour, sleepers, page, *, most_held, policy, buffer, history,
+             early):
+        """Read from here on; `page` is the subscriber's own memory.
+
+        A subscriber that was there `early`, before the publisher, wants all that it sent.
+        """
+        cdef const unsigned char[::1] head_ = head
+        cdef unsigned char[::1] sleepers_ = sleepers
+        cdef cnp.ndarray[cnp.uint8_t] page_ = page
+        cdef uint64_t written, i, kept
+        if <uint64_t>page_.shape[0] < shmnd_page_bytes(most_held):
+            raise ValueError("the page is too small")
+        if <uint64_t>head_.shape[0] < shmnd_head_bytes(0):
+            raise ValueError("the publisher's head is too small")
+        self.r.head = <shmnd_head *>&head_[0]
+        self.seats = self.r.head.seats
+        if (self.r.head.magic != SHMND_BOARD_MAGIC
+                or self.r.head.version != SHMND_BOARD_VERSION
+                or self.seats > SHMND_MOST_SEATS
+                or <uint64_t>head_.shape[0] < shmnd_head_bytes(self.seats)
+                or <uint64_t>sleepers_.shape[0] * 8 < self.seats):
+            raise ValueError("the publisher's board is of another kind: run the same shmnd in both")
+        self.r.page = <shmnd_page *>page_.data
+        self.r.sleepers = <word64 *>&sleepers_[0]
+        self.head_memory, self.sleepers_memory, self.page_memory = head, sleepers, page
+        self.r.most_held = most_held
+        self.r.policy = policy
+        self.r.buffer = buffer
+        self.r.free_holds = <uint32_t *>PyMem_RawRealloc(NULL, most_held * sizeof(uint32_t))
+        if self.r.free_holds == NULL:
+            raise MemoryError
+        for i in range(<uint64_t>most_held):
+            self.r.free_holds[i] = <uint32_t>(<uint64_t>most_held - 1 - i)
+        self.r.free_count = most_held
+        where = self.where
+        self.enter_lines((where, neighbour.view(where >> 8, 0)))
+        written = shmnd_acquire64(&self.r.head.written)  # needs no order: a first guess
+        kept = min(self.r.head.history, written)
+        if history is not None:
+            kept = min(kept, <uint64_t>history)
+        if early:
+            kept = written
+        if policy == SHMND_CONFLATE:
+            kept = min(kept, <uint64_t>1)
+        self.r.joined = written - kept if early or policy == SHMND_CONFLATE else written
+        self.first = written - kept
+        self.r.refused = shmnd_relaxed64(&self.r.head.refused)
+        if policy == SHMND_DROP_NEWEST:
+            self.r.early = self.r.start = written - kept
+            shmnd_put64(&self.r.page.early, self.r.early)
+        else:
+            shmnd_reading_advance(&self.r, written - kept)
+        shmnd_put64(&self.r.page.state, SHMND_PAGE_OPEN)
+
+    def enter_lines(self, lines):
+        """Read these lines from now on; (where, memory) of the present ones of the publisher."""
+        cdef const unsigned char[::1] lines_
+        where, memory = lines
+        lines_ = memory
+        if self.lines_memory is not None:
+            self.old_memories.append(self.lines_memory)  # another thread may be reading them
+        if (not 0 < (where & 0xFF) <= SHMND_MOST_LINES_LOG
+                or <uint64_t>lines_.shape[0] < <uint64_t>64 << <uint32_t>(where & 0xFF)):
+            raise ValueError("the publisher's board is too small")
+        self.r.lines = <const shmnd_line *>&lines_[0]
+        self.r.line_mask = (<uint64_t>1 << <uint32_t>(where & 0xFF)) - 1
+        self.r.where = where
+        self.lines_memory = memory
+
+    @property
+    def where(self):
+        """Where the publisher says that its lines are."""
+        return shmnd_acquire64(&self.r.head.where)  # SYNC moved: as in shmnd_reading_moved()
+
+    @property
+    def wanted(self):
+        """The first position that it wants."""
+        return self.first
+
+    @property
+    def seated(self):
+        """The publisher counts this subscriber."""
+        return self.r.seated
+
+    @property
+    def evicted(self):
+        """The publisher has let go of this subscriber."""
+        return (self.r.seated and shmnd_relaxed32(&shmnd_head_seats(self.r.head)[self.r.seat].state)
+                == SHMND_SEAT_EVICTED)
+
+    def find_seat(self):
+        """Look for the seat, and sit down; tell whether it was found now."""
+        cdef const unsigned char[::1] kept_
+        if (self.r.seated or self.closed
+                or not shmnd_reading_find_seat(&self.r, self.ident, self.seats)):
+            return False
+        shmnd_reading_begin(&self.r)
+        if self.r.policy != SHMND_DROP_NEWEST:
+            return True
+        segment = shmnd_relaxed32(&shmnd_head_seats(self.r.head)[self.r.seat].kept) - 1
+        try:
+            memory = self.neighbour.view(segment, 0)
+        except NdError:
+            self.give_up()  # it has ended, or is hostile
+            return False
+        kept_ = memory
+        # As many lines as its publisher makes for such a buffer; a mapping is a page at least.
+        count = 1 << max(0, self.r.buffer - 1).bit_length()
+        if kept_.shape[0] < count * 128:
+            self.give_up()
+            return False
+        self.r.kept = <const shmnd_kept *>&kept_[0]
+        self.r.kept_mask = count - 1
+        self.kept_memory = memory
+        return True
+
+    @property
+    def refused(self):
+        """All seats of the publisher are taken by others."""
+        return shmnd_reading_is_refused(&self.r, self.ident, self.seats)
+
+    def _require_seat(self):
+        if shmnd_reading_is_refused(&self.r, self.ident, self.seats):
+            raise LoanLimit(
+                f"Subscriber: topic {self.publisher.topic!r} has {self.seats} subscribers, which is"
+                f" max_subscribers of {self.publisher}; close one, or open the publisher with more")
+
+    @property
+    def ended(self):
+        """The publisher has closed: the samples on the board are the last ones."""
+        # SYNC shut: acquire, pairs with release in WriterCore._shut
+        return shmnd_acquire64(&self.r.head.state) == SHMND_BOARD_CLOSED
+
+    @property
+    def lost(self):
+        """How many samples the policy has dropped."""
+        return shmnd_reading_lost(&self.r)
+
+    @property
+    def held(self):
+        """How many samples are held."""
+        return self.r.most_held - self.r.free_count
+
+    @property
+    def ready(self):
+        """A look may find something."""
+        return not self.closed and shmnd_reading_ready(&self.r)
+
+    def doze(self):
+        """Have the publisher ring for the next sample."""
+        if not self.closed:
+            shmnd_reading_doze(&self.r)
+
+    cdef Pool *pool(self, uint64_t number) except NULL:
+        cdef Pool *recent = &self.recent[number & 7]
+        cdef const unsigned char[::1] view
+        if recent.base != NULL and recent.number == number:
+            return recent
+        found = self.pools.get(number)
+        if found is None:
+            found = self.neighbour.view(number, 0)
+            self.pools[number] = found
+        view = found
+        recent.number = number
+        recent.base = &view[0]
+        recent.nbytes = view.shape[0]
+        return recent
+
+    def _drop_pools(self):
+        """Keep no pool mapped that the publisher has given back; held samples keep their own."""
+        for number in list(self.pools):
+            if not self.neighbour.has(number):
+                del self.pools[number]
+                if self.recent[number & 7].number == number:
+                    self.recent[number & 7].base = NULL
+
+    cdef shmnd_look find(self, shmnd_found *found) except *:
+        """The next sample; after a move of the lines, from the new ones."""
+        cdef shmnd_look look
+        if self.closed:
+            return SHMND_LOOK_NOTHING
+        if not self.r.seated and not self.find_seat():
+            self._require_seat()
+        look = shmnd_reading_next(&self.r, found)
+        if look == SHMND_LOOK_MOVED:
+            where = self.where
+            try:
+                self.enter_lines((where, self.neighbour.view(where >> 8, 0)))
+            except (NdError, ValueError) as exc:
+                self.give_up()
+                raise ValueError(f"Subscriber.receive: {self.publisher} names lines that it does "
+                                 f"not share; nothing is received from it: {exc}") from None
+            look = shmnd_reading_next(&self.r, found)
+            if look == SHMND_LOOK_MOVED:
+                look = SHMND_LOOK_NOTHING
+        if self.r.rings:
+            self.r.rings = False
+            self.neighbour.ring()
+        return look
+
+    cdef object next(self):
+        """The next sample, or None."""
+        cdef shmnd_found found
+        cdef shmnd_look look = self.find(&found)
+        if look == SHMND_LOOK_NOTHING:
+            return None
+        if look == SHMND_LOOK_FOUND:
+            return self.sample(&found, False)
+        if look == SHMND_LOOK_COPY:
+            return self.sample(&found, True)
+        raise LoanLimit(
+            f"Subscriber.receive: {self.r.most_held} samples of {self.publisher} are held, which is"
+            " max_held; release some, or open the subscriber with a larger max_held")
+
+    cdef object sample(self, shmnd_found *found, bint copied):
+        cdef Sample sample = Sample.__new__(Sample)
+        cdef Held held
+        cdef Pool *pool
+        cdef uint64_t total, header
+        sample.publisher = self.publisher
+        sample.form = self.form
+        sample.source = self
+        sample.position = found.position
+        sample.when_ns = found.when_ns
+        sample.info = found.info
+        header = found.info >> 32
+        memcpy(sample.body, found.body, sizeof(found.body))
+        if found.info & SHMND_INFO_INLINE:
+            sample.payload = found.info >> 16 & 0xFFFF
+            if sample.payload + header > SHMND_LINE_INLINE:
+                sample.payload = header = 0
+                sample.info = 1 | SHMND_INFO_INLINE
+            return sample
+        sample.payload = found.body[2]
+        total = sample.payload + header + (found.info >> 16 & 0xFFFF)
+        held = None
+        if not copied:  # first of all: what goes wrong from here on gives the slot back
+            held = Held.__new__(Held)
+            held.hold = found.hold
+            held.source = self
+        try:
+            pool = self.pool(found.body[0] >> 32)
+        except NdError as exc:
+            if copied and not shmnd_reading_copied(&self.r):
+                return None  # it was given up meanwhile, and its memory given back
+            raise ValueError(f"Subscriber.receive: {self.publisher} names memory that it does not "
+                             f"share; the sample is dropped: {exc}") from None
+        if sample.payload > _MOST_BYTES or found.body[1] > pool.nbytes \
+                or total > pool.nbytes - found.body[1]:
+            if copied and not shmnd_reading_copied(&self.r):
+                return None
+            raise ValueError(
+                f"Subscriber.receive: {self.publisher} names {total} bytes at {found.body[1]} of a "
+                f"pool of {pool.nbytes}; the sample is dropped")
+        sample.base = pool.base + found.body[1]
+        if copied:
+            memory = PyBytes_FromStringAndSize(<const char *>sample.base, total)
+            if not shmnd_reading_copied(&self.r):
+                return None
+            sample.base = <const unsigned char *>PyBytes_AS_STRING(memory)
+            sample.owner = memory
+        else:
+            held.base = sample.base
+            held.nbytes = total
+            held.memory = self.pools.get(found.body[0] >> 32)
+            sample.owner = held
+        return sample
+
+    cdef void give_up(self):
+        """Read no more from a publisher that has ended, or that writes what makes no sense."""
+        self.close()
+        self.gone = True
+
+    def close(self):
+        """Read no more. Held samples stay held."""
+        if not self.closed:
+            self.closed = True
+            if self.born == forks and self.r.page != NULL:
+                shmnd_put64(&self.r.page.state, SHMND_PAGE_CLOSED)
+
+
+@cython.freelist(64)
+@cython.final
+cdef class Held:
+    """A slot that is held; given back when nothing refers to it any more."""
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, <void *>self.base, self.nbytes, 1, flags)
+
+    def __dealloc__(self):
+        if self.source is not None and self.source.born == forks:
+            shmnd_reading_let_go(&self.source.r, self.hold)

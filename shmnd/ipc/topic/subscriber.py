@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Subscribers: the objects that programs receive samples with."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from shmnd.common.closing import Closing
+from shmnd.common.deadline import deadline_of, left_until
+from shmnd.ipc.common.limits import name_of, number
+from shmnd.ipc.common.room import PublisherId, Room, Tie, remember
+from shmnd.ipc.errors import Closed, NoPublisher, PeerLost, TypeMismatch
+from shmnd.ipc.topic import here
+from shmnd.ipc.topic.reader import ReaderCore
+from shmnd.ipc.topic.sample import Sample
+from shmnd.ipc.topic.seats import POLICIES
+from shmnd.ipc.topic.source import Source
+from shmnd.ipc.types import forms
+from shmnd.neighbours import Neighbour
+from shmnd.status import NdError
+from shmnd.waiter import Waiter
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from shmnd.directory import Entry
+
+__all__ = ["Subscriber"]
+
+TOPIC: Final = "ipc.topic"
+SEAT: Final = "ipc.seat"
+_MOST_BUFFER: Final = 1 << 18
+_MOST_HELD: Final = 4096
+_HELD: Final = 256
+
+
+class Subscriber(ReaderCore, Closing):
+    """Receives the samples of a topic, from all its publishers.
+
+    It may fall `buffer` samples behind; `overflow` says what happens then: 'drop_oldest',
+    'drop_newest', 'conflate' (only the newest is received) or 'block' (the publisher waits).
+    `history` bounds how many samples of before it came it receives; None: all that are kept.
+    `max_held` bounds how many samples it holds at once. Without `wait_for_publisher` a receive
+    raises NoPublisher when there is none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        type: Any = None,
+        *,
+        buffer: int = 8,
+        overflow: str = "drop_oldest",
+        history: int | None = None,
+        max_held: int | None = None,
+        wait_for_publisher: bool = True,
+        namespace: str | None = None,
+        group: int | str | None = None,
+    ) -> None:
+        call = "Subscriber"
+        self.topic = self.name = name_of(name, call)
+        self._form = None if type is None else forms.form_of(type, call)
+        self._buffer = number(call, "buffer", buffer, 1, _MOST_BUFFER)
+        if overflow not in POLICIES:
+            raise ValueError(f"{call}: overflow {overflow!r} is none of {', '.join(POLICIES)}")
+        self.overflow: Final = overflow
+        self._history = (
+            None if history is None else number(call, "history", history, 0, _MOST_BUFFER)
+        )
+        held = _HELD if max_held is None else max_held
+        self._max_held = number(call, "max_held", held, 1, _MOST_HELD)
+        self._wait_for_publisher = bool(wait_for_publisher)
+        self._has_descriptor = False
+        self._opened = False
+        self._lost_before = 0
+        self._mismatch: TypeMismatch | None = None
+        self._evicted: PeerLost | None = None
+        self._looking = threading.Lock()
+        self._room = Room.of(namespace, group)
+        try:
+            self._waiter = Waiter(self._room.adapter, self._anything, self._doze)
+            self._watch = self._room.directory.watch(TOPIC, self.name)
+            self._watch.wake = self._tell
+            self._take_changes()
+        except BaseException:
+            self._shut()
+            self._room.give_back()
+            raise
+        self._raise_mismatch()
+        try:
+            for source in self._sources:
+                source._require_seat()
+        except BaseException:
+            self.close()
+            raise
+        self._opened = True
+        remember(self)
+        here.enter_subscriber(self.name, self)
+
+    def _raise_mismatch(self) -> None:
+        mismatch, self._mismatch = self._mismatch, None
+        if mismatch is not None:
+            self.close()
+            raise mismatch
+
+    def _hear(self) -> None:
+        """Look, after the broker has said all that it knows of publishers."""
+        if not self.closed:
+            self._room.hear(TOPIC, self.name)
+            self._look()
+
+    # -- receiving --
+
+    def _receive_later(self, timeout: float | None) -> Sample:
+        call = "Subscriber.receive"
+        deadline = deadline_of(timeout, call)
+        if timeout != 0:
+            sample = self._spin_for(timeout)
+            if sample is not None:
+                return sample
+        while True:
+            self._require_open(call)
+            self._look()
+            sample = self._take()
+            if sample is not None:
+                return sample
+            self._require_publisher(call)
+            left = left_until(deadline)
+            if left == 0:
+                raise self._late(call, timeout)
+            self._waiter.wait(left)
+            if not self.closed:
+                sample = self._take()
+                if sample is not None:
+                    return sample
+
+    async def areceive(self, timeout: float | None = None) -> Sample:
+        """Return the next sample as `receive` does, and let other tasks run meanwhile."""
+        call = "Subscriber.areceive"
+        self._require_open(call)
+        deadline = deadline_of(timeout, call)
+        while True:
+            sample = self._take()
+            if sample is not None:
+                return sample
+            self._look()
+            sample = self._take()
+            if sample is not None:
+                return sample
+            self._require_publisher(call)
+            left = left_until(deadline)
+            if left == 0:
+                raise self._late(call, timeout)
+            await self._waiter.wait_in_loop(left)
+            self._require_open(call)
+
+    def __iter__(self) -> Iterator[Sample]:
+        """Return the samples as they come, until it is closed or told not to wait."""
+        while not self.closed:
+            try:
+                sample = self.receive()
+            except (Closed, NoPublisher):
+                return
+            yield sample
+
+    async def __aiter__(self) -> AsyncIterator[Sample]:
+        """Return the samples as they come, until it is closed or told not to wait."""
+        while not self.closed:
+            try:
+                sample = await self.areceive()
+            except (Closed, NoPublisher):
+                return
+            yield sample
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when `try_receive` may find a sample."""
+        self._require_open("Subscriber.fileno")
+        number = self._waiter.fileno()
+        self._has_descriptor = True
+        return number
+
+    def ready(self) -> bool:
+        """Return whether `try_receive` would find something, be it an error. Never waits."""
+        self._require_open("Subscriber.ready")
+        if self._ready():
+            return True
+        self._look()
+        return self._ready() or bool(
+            self._mismatch
+            or self._evicted
+            or any(source.refused for source in self._sources)
+            or not (self._sources or self._wait_for_publisher)
+        )
+
+    def _late(self, call: str, timeout: float | None) -> TimeoutError:
+        who = len(self._sources)
+        return TimeoutError(
+            f"{call}: no sample on topic {self.name!r} within {timeout} s; "
+            + (f"it has {who} publishers" if who else "it has no publisher")
+        )
+
+    # -- what it knows --
+
+    @property
+    def lost(self) -> int:
+        """How many samples its policy has dropped."""
+        self._find_seats()
+        return self._lost_before + sum(source.lost for source in self._sources)
+
+    @property
+    def held(self) -> int:
+        """How many samples are held."""
+        return sum(source.held for source in self._sources)
+
+    @property
+    def publishers(self) -> int:
+        """How many publishers the topic has now."""
+        self._require_open("Subscriber.publishers")
+        self._hear()
+        return sum(1 for source in self._sources if not source.gone)
+
+    # -- publishers come and go --
+
+    def _tell(self) -> None:
+        self._room.tell(self)
+
+    def _attend(self) -> None:
+        if not self.closed:
+            self._take_changes()
+            self._find_seats()
+
+    def _anything(self) -> bool:
+        """A look may find something: a sample, a publisher, or that one is gone."""
+        if self.closed or self._watch.pending or self._mismatch or self._evicted:
+            return True
+        if self._ready():
+            return True
+        return self._find_seats() or any(
+            source.refused or (not source.gone and (source.neighbour.dead or source.ended))
+            for source in self._sources
+        )
+
+    def _find_seats(self) -> bool:
+        """Sit down where there is a seat; tell whether there was one."""
+        found = False
+        for source in self._sources:
+            found = source.find_seat() or found
+        return found
+
+    def _doze(self, on: bool) -> None:
+        if on:
+            for source in self._sources:
+                source.doze()
+
+    def _look(self) -> None:
+        """Look who came and who went."""
+        if self.closed:
+            return
+        self._waiter.rest()
+        self._take_changes()
+        self._find_seats()
+        for source in self._sources:
+            if source.evicted and self._evicted is None:
+                self._evicted = PeerLost(
+                    f"Subscriber.receive: {source.publisher} has let go of this subscriber, which"
+                    " was slow; open a new one"
+                )
+            if source.gone or source.neighbour.dead or source.ended:
+                source.gone = True
+                if not source.ready:
+                    self._part(source)
+            else:
+                source._drop_pools()
+
+    def _take_changes(self) -> None:
+        if not self._looking.acquire(blocking=False):
+            return  # another thread is at it
+        try:
+            for change in self._watch.changes():
+                if change.gone:
+                    for source in self._sources:
+                        if source.publisher.uid == change.entry.adapter:
+                            source.gone = True
+                else:
+                    self._join(change.entry)
+        finally:
+            self._looking.release()
+
+    def _join(self, entry: Entry) -> None:
+        """Read from a publisher, too."""
+        if any(source.publisher.uid == entry.adapter for source in self._sources):
+            return
+        try:
+            theirs = forms.form_from_text(entry.data["type"])
+            if self._form is None:
+                self._form = theirs
+            forms.require_same(self._form, theirs, f"process {entry.pid}", "Subscriber", self.name)
+            self._open(entry, self._form)
+        except TypeMismatch as exc:
+            self._mismatch = exc
+        except (NdError, ValueError, KeyError, TypeError):
+            pass  # it is gone already, or not what it announced
+
+    def _open(self, entry: Entry, form: forms.Form) -> None:
+        room = self._room
+        neighbour = Neighbour(room.adapter, entry)
+        try:
+            self._require_user(neighbour, form)
+            ident = secrets.randbits(62) | 1
+            publisher = PublisherId(self.name, entry.pid, entry.adapter)
+            head = neighbour.view(int(entry.data["head"]))
+            sleepers = neighbour.view(int(entry.data["sleepers"]), writable=True)
+            page = room.adapter.allocate(Source.page_bytes(self._max_held), peers="read")
+            source = Source(publisher, ident, neighbour, None, form)
+            policy = POLICIES.index(self.overflow)
+            source.open(
+                head, neighbour, sleepers, page,
+                most_held=self._max_held, policy=policy, buffer=self._buffer,
+                history=self._history, early=self._opened,
+            )  # fmt: skip
+            segment, offset = room.adapter.locate(page)
+            announcement = room.directory.announce(
+                SEAT,
+                entry.adapter,
+                {
+                    "topic": self.name,
+                    "segment": segment,
+                    "offset": offset,
+                    "held": self._max_held,
+                    "policy": policy,
+                    "buffer": self._buffer,
+                    "first": source.wanted,
+                    "ident": ident,
+                },
+            )
+        except BaseException:
+            neighbour.close()
+            raise
+        source.owner = Tie(room, neighbour, announcement)
+        self._add(source)
+        if self.closed:  # by another thread, which has not seen this one
+            self._part(source)
+            return
+        here.admit(entry.adapter)  # a publisher of this process need not hear of it by the broker
+
+    def _require_user(self, neighbour: Neighbour, form: forms.Form) -> None:
+        """Raise TypeMismatch where a sample of another user could hold a pickle."""
+        if form.kind in (forms.OBJECT, forms.DESCRIBED) and not neighbour.same_user:
+            raise TypeMismatch(
+                f"Subscriber: topic {self.name!r} carries pickled objects, and process "
+                f"{neighbour.pid} belongs to another user: a pickle runs code of its sender; "
+                "publish arrays, records or bytes, and name their type at both ends"
+            )
+
+    def _part(self, source: Source) -> None:
+        """A publisher is gone, and all that it sent was received."""
+        self._lost_before += source.lost
+        self._remove(source)
+        source.close()
+        if source.held == 0:
+            source.owner.close()
+
+    def _require_publisher(self, call: str) -> None:
+        if self._mismatch is not None:
+            raise self._mismatch
+        if self._evicted is not None:
+            raise self._evicted
+        for source in self._sources:
+            source._require_seat()
+        if not self._wait_for_publisher and not self._sources:
+            raise NoPublisher(f"{call}: topic {self.name!r} has no publisher")
+
+    # -- the end --
+
+    def close(self) -> None:
+        """End it. Samples that are held stay as they are. Harmless twice."""
+        if self.closed:
+            return
+        self._shut()
+        self._watch.close()
+        self._waiter.close()
+        for source in self._sources:
+            self._part(source)
+        self._room.give_back()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{len(self._sources)} publishers"
+        return f"<Subscriber of {self.name!r}, {self.overflow}, {self.held} held, {state}>"

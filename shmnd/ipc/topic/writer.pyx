@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""The compiled part of a publisher: loans, and the way of a sample to its subscribers.
+
+What happens now and then (subscribers that come and go, growth, waiting) is in `publisher.py`.
+"""
+
+cimport numpy as cnp
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from shmnd.ipc.topic.topic_c cimport *
+from shmnd.ipc.topic.writer_board cimport WriterBoard
+from shmnd.ring.process.forks cimport forks
+
+from shmnd.ipc.errors import Closed, LoanLimit
+from shmnd.status import IN_CHILD
+
+cnp.import_array()
+
+cdef uint64_t _LOOK_NS = 10_000_000
+cdef uint64_t _LONG_COPY = 64 << 10
+cdef uint32_t _SELF = 4  # kind of an array that brings its type along
+
+
+cdef inline uint32_t class_of(uint64_t nbytes) noexcept nogil:
+    """The size class of a slot: four steps to each doubling, from 64 bytes on."""
+    cdef uint32_t log = 6
+    cdef uint64_t quarter
+    if nbytes <= 64:
+        return 0
+    while (<uint64_t>1 << (log + 1)) < nbytes:
+        log += 1
+    quarter = <uint64_t>1 << (log - 2)
+    return (log - 6) * 4 + <uint32_t>((nbytes - (<uint64_t>1 << log) + quarter - 1) // quarter)
+
+
+def class_bytes(number: int) -> int:
+    """The bytes of a slot of a class."""
+    log, step = divmod(number, 4)
+    return (1 << (log + 6)) + step * (1 << (log + 4))
+
+
+cdef class Loaned:
+    """A slot that is computed into; exports its bytes, writable."""
+
+    cdef WriterCore writer
+    cdef uint32_t slot
+    cdef readonly uint64_t nbytes
+    cdef unsigned char *base
+    cdef object memory
+    cdef bint spent
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.base, self.nbytes, 0, flags)
+
+    @property
+    def is_spent(self):
+        """Sent, or given back."""
+        return self.spent
+
+    def drop(self):
+        """Return the slot unsent. Harmless when it is spent."""
+        self.give_back()
+
+    cdef void give_back(self) noexcept:
+        if self.writer is not None and not self.spent:
+            self.spent = True
+            if self.writer.born == forks and not self.writer.closed:
+                shmnd_slots_free(&self.writer.b.slots, self.slot)
+                self.writer.loans -= 1
+
+    def __dealloc__(self):
+        self.give_back()
+
+
+cdef class WriterCore(WriterBoard):
+    """The compiled part of a publisher."""
+
+    # -- the way of a sample --
+
+    cdef int enter(self, str call) except -1:
+        if self.closed or self.born != forks:
+            raise Closed(f"{call}: the publisher of topic {self.topic!r} "
+                         + ("is closed" if self.born == forks else IN_CHILD))
+        return 0
+
+    def _require_open(self, call):
+        """Raise Closed unless the publisher can be used here."""
+        self.enter(call)
+
+    cdef int look(self, uint64_t now) except -1:
+        if now - self.looked_ns > _LOOK_NS:
+            self.looked_ns = now
+            self._look()
+        return 0
+
+    cdef uint32_t take(self, uint64_t nbytes, uint64_t extra, str call) except? 0xFFFFFFFE:
+        """A slot for so many bytes of a value, and others behind them."""
+        cdef uint32_t slot, wanted = class_of(nbytes + extra)
+        if self.most_sample and nbytes > self.most_sample:
+            raise LoanLimit(f"{call}: {nbytes} bytes, and topic {self.topic!r} was opened with "
+                            f"max_sample={self.most_sample}; open it with a larger one")
+        slot = shmnd_board_take(&self.b, wanted)
+        if slot == SHMND_NO_SLOT:
+            if not self._grow(wanted):
+                slot = shmnd_board_squeeze(&self.b, wanted)
+                if slot == SHMND_NO_SLOT:
+                    self._shrink(0)
+                    if not self._grow(wanted):
+                        raise self._full(call)
+            if slot == SHMND_NO_SLOT:
+                slot = shmnd_board_take(&self.b, wanted)
+            if slot == SHMND_NO_SLOT:
+                raise LoanLimit(f"{call}: no memory for {nbytes} bytes on topic {self.topic!r}")
+        return slot
+
+    cdef object publish(self, shmnd_sample *sample, uint32_t slot, object timeout, str call):
+        """Put a sample on the board, and wake those who sleep for it."""
+        cdef uint64_t position, bits = 0
+        cdef uint32_t seat, word, words
+        sample.when_ns = shmnd_now_ns()
+        if sample.when_ns - self.looked_ns > _LOOK_NS:
+            self.look(sample.when_ns)
+        if self.b.blockers and not shmnd_board_has_room(&self.b):
+            self._wait_for_room(timeout, call)
+            self.enter(call)
+        position = shmnd_board_publish(&self.b, sample, slot)
+        if self.b.guest_count == 0:
+            return position
+        if shmnd_board_published(&self.b, sample.when_ns):
+            for seat in range(self.b.guest_count):
+                if shmnd_board_rings(&self.b, seat):
+                    self.ring(seat)
+            return position
+        words = (self.b.guest_count + 63) // 64
+        word = shmnd_board_sleepers(&self.b, 0, &bits)
+        while word < words:
+            self.wake(word * 64, bits)
+            word = shmnd_board_sleepers(&self.b, word + 1, &bits)
+        return position
+
+    cdef object put(self, const void *data, uint64_t nbytes, uint32_t kind, uint32_t ndim,
+                    const cnp.npy_intp *shape, bytes meta, object header, object timeout,
+                    str call):
+        """Copy a sample in and publish it."""
+        cdef shmnd_sample sample
+        cdef uint64_t header_bytes = 0, meta_bytes = 0, total
+        cdef uint32_t slot
+        cdef unsigned char *base
+        cdef Py_buffer head
+        cdef bint has_header = header is not None
+        if has_header:
+            PyObject_GetBuffer(header, &head, PyBUF_SIMPLE)
+            header_bytes = <uint64_t>head.len
+        try:
+            if meta is not None:
+                meta_bytes = <uint64_t>len(meta)
+            memset(&sample, 0, sizeof(sample))
+            total = nbytes + header_bytes + meta_bytes
+            if header_bytes > 0xFFFFFFFF or meta_bytes > 0xFFFF:
+                raise ValueError(f"{call}: a header of {header_bytes} bytes; at most 2**32 - 1")
+            if total <= SHMND_LINE_INLINE and (ndim <= 1 or self.fixed) and meta_bytes == 0:
+                base = <unsigned char *>&sample.body[0]
+                memcpy(base, data, nbytes)
+                if has_header:
+                    memcpy(base + nbytes, head.buf, header_bytes)
+                sample.info = (kind | <uint64_t>ndim << 8 | SHMND_INFO_INLINE
+                               | nbytes << 16 | header_bytes << 32)
+                return self.publish(&sample, SHMND_NO_SLOT, timeout, call)
+            slot = self.take(nbytes, header_bytes + meta_bytes, call)
+            base = self.b.slots.all[slot].base
+            try:
+                if nbytes > _LONG_COPY:
+                    with nogil:
+                        memcpy(base, data, nbytes)
+                    self.enter(call)
+                else:
+                    memcpy(base, data, nbytes)
+                self.tail(base + nbytes, &head if has_header else NULL, meta)
+                self.fill(&sample, slot, kind, nbytes, ndim, shape, header_bytes, meta_bytes)
+                return self.publish(&sample, slot, timeout, call)
+            except BaseException:
+                if not self.closed and self.b.slots.all[slot].state == SHMND_STORE_LOANED:
+                    shmnd_slots_free(&self.b.slots, slot)
+                raise
+        finally:
+            if has_header:
+                PyBuffer_Release(&head)
+
+    cdef int tail(self, unsigned char *at, Py_buffer *head, bytes meta) except -1:
+        """Write the header and the description behind a payload."""
+        if head != NULL:
+            memcpy(at, head.buf, head.len)
+            at += head.len
+        if meta is not None:
+            memcpy(at, <const char *>meta, len(meta))
+        return 0
+
+    cdef int fill(self, shmnd_sample *sample, uint32_t slot, uint32_t kind, uint64_t nbytes,
+                  uint32_t ndim, const cnp.npy_intp *shape, uint64_t header_bytes,
+                  uint64_t meta_bytes) except -1:
+        cdef shmnd_store *s = &self.b.slots.all[slot]
+        cdef uint32_t dims[4]
+        cdef uint32_t i
+        sample.info = kind | <uint64_t>ndim << 8 | meta_bytes << 16 | header_bytes << 32
+        sample.body[0] = slot | <uint64_t>s.pool << 32
+        sample.body[1] = s.offset
+        sample.body[2] = nbytes
+        memset(dims, 0, sizeof(dims))
+        if shape != NULL and not self.fixed and 1 < ndim <= 4:
+            for i in range(ndim):
+                dims[i] = <uint32_t>shape[i]
+        memcpy(&sample.body[3], dims, sizeof(dims))
+        return 0
+
+    def send(self, value, header=None, timeout=None):
+        """Publish a copy of a value; return its sequence number.
+
+        `timeout` bounds the wait for a subscriber that blocks: TimeoutError names it.
+        """
+        cdef cnp.ndarray array
+        self.enter("Publisher.send")
+        if self.dtype is not None and isinstance(value, cnp.ndarray):
+            array = <cnp.ndarray>value
+            if (<void *>cnp.PyArray_DESCR(array) == <void *>self.dtype
+                    and cnp.PyArray_IS_C_CONTIGUOUS(array)
+                    and not self.fixed and array.ndim <= 4):
+                if array.ndim < 2 or self.small(array):
+                    return self.put(cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(array), self.kind,
+                                    array.ndim, cnp.PyArray_DIMS(array), None, header, timeout,
+                                    "Publisher.send")
+            elif self.fixed and self.matches(array):
+                return self.put(cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(array), self.kind,
+                                array.ndim, NULL, None, header, timeout, "Publisher.send")
+        elif self.kind == 2 and type(value) is bytes:
+            return self.put(<const char *>(<bytes>value), len(<bytes>value), 2, 1, NULL, None,
+                            header, timeout, "Publisher.send")
+        return self._send_other(value, header, timeout)
+
+    cdef bint matches(self, cnp.ndarray array) except -1:
+        return (<void *>cnp.PyArray_DESCR(array) == <void *>self.dtype
+                and cnp.PyArray_IS_C_CONTIGUOUS(array)
+                and (<object>array).shape == self.shape)
+
+    cdef bint small(self, cnp.ndarray array):
+        cdef int i
+        for i in range(array.ndim):
+            if cnp.PyArray_DIMS(array)[i] > 0xFFFFFFFF:
+                return False
+        return True
+
+    def _put_array(self, array, meta, header, timeout):
+        """Publish a C-contiguous array; `meta` describes what the topic does not say."""
+        cdef cnp.ndarray value = array
+        cdef bint described = meta is not None
+        return self.put(cnp.PyArray_DATA(value), cnp.PyArray_NBYTES(value),
+                        _SELF if described else self.kind, value.ndim,
+                        NULL if described or not self.small(value) else cnp.PyArray_DIMS(value),
+                        meta, header, timeout, "Publisher.send")
+
+    def _put_bytes(self, value, kind, meta, header, timeout):
+        """Publish the bytes of a buffer."""
+        cdef const unsigned char[::1] view = value
+        cdef const void *data = NULL
+        if view.shape[0]:
+            data = &view[0]
+        else:
+            data = &_LOOK_NS  # no byte of it is read
+        return self.put(data, view.shape[0], kind, 1, NULL, meta, header, timeout,
+                        "Publisher.send")
+
+    def _loan(self, nbytes, extra):
+        """Return a slot to compute into, with room for a header and a description behind it."""
+        cdef Loaned loan
+        cdef uint32_t slot
+        self.enter("Publisher.loan")
+        self.look(shmnd_now_ns())
+        slot = self.take(nbytes, extra, "Publisher.loan")
+        loan = Loaned.__new__(Loaned)
+        loan.writer = self
+        loan.slot = slot
+        loan.nbytes = nbytes
+        loan.base = self.b.slots.all[slot].base
+        loan.memory = self.pools[self.b.slots.all[slot].group]
+        self.loans += 1
+        return loan
+
+    def _capacity(self, Loaned loan):
+        """The bytes of a loan's slot."""
+        return class_bytes(self.b.slots.all[loan.slot].class_)
+
+    def _send_loan(self, Loaned loan, kind, shape, bytes meta, header, timeout):
+        """Publish the contents of a loan; nothing is copied."""
+        cdef shmnd_sample sample
+        cdef cnp.npy_intp dims[4]
+        cdef uint32_t i, ndim = len(shape)
+        cdef uint64_t meta_bytes = 0 if meta is None else len(meta)
+        cdef Py_buffer head
+        cdef uint64_t header_bytes = 0
+        call = "Loan.send"
+        self.enter(call)
+        if loan.spent:
+            raise Closed(f"{call}: the loan is spent: it was sent or dropped before")
+        memset(&sample, 0, sizeof(sample))
+        for i in range(min(ndim, 4)):
+            dims[i] = shape[i]
+        if header is not None:
+            PyObject_GetBuffer(header, &head, PyBUF_SIMPLE)
+            header_bytes = <uint64_t>head.len
+        try:
+            if loan.nbytes + header_bytes + meta_bytes > class_bytes(
+                    self.b.slots.all[loan.slot].class_):
+                raise ValueError(
+                    f"{call}: a header of {header_bytes} bytes does not fit behind the loan; pass "
+                    "one that is shorter, or use Publisher.send")
+            self.tail(loan.base + loan.nbytes, &head if header is not None else NULL, meta)
+            self.fill(&sample, loan.slot, kind, loan.nbytes, ndim,
+                      dims if meta is None and ndim <= 4 else NULL, header_bytes, meta_bytes)
+            position = self.publish(&sample, loan.slot, timeout, call)
+            loan.spent = True
+            self.loans -= 1
+            return position
+        finally:
+            if header is not None:
+                PyBuffer_Release(&head)
+
+    # -- the end --
+
+    def _shut(self):
+        """No more samples: those on the board stay for those that have it mapped."""
+        if self.closed:
+            return
+        self.closed = True
+        if self.born == forks and self.b.head != NULL:
+            # SYNC shut: release, pairs with acquire in Source.ended; all samples come before it
+            shmnd_release64(&self.b.head.state, SHMND_BOARD_CLOSED)

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from shmnd.ipc.topic.topic_c cimport shmnd_board
+
+
+cdef class WriterBoard:
+    cdef shmnd_board b
+    cdef object head_memory, lines_memory, sleepers_memory
+    cdef list memories
+    cdef dict neighbours, pools
+    cdef uint32_t born, seats, live_slots
+    cdef readonly bint closed
+    cdef object __weakref__
+
+    cdef uint32_t room_for(self, uint32_t each) except? 0xFFFFFFFE
+    cdef int wake(self, uint32_t first, uint64_t bits) except -1
+    cdef int ring(self, uint32_t seat) except -1

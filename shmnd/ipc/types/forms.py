@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The types of topics: the layout of a sample, and how values go in and come out.
+
+A form describes itself by a text (`form.text`); two ends agree when their texts are equal.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import is_dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from shmnd.ipc.errors import TypeMismatch
+from shmnd.ipc.types.layouts import (
+    Array,
+    Arrays,
+    arrays_dtype,
+    dataclass_dtype,
+    dtype_from_layout,
+    layout_of,
+    plain,
+)  # fmt: skip
+from shmnd.ipc.types.objects import unpacked
+from shmnd.ipc.types.record import Record, fill_record
+
+__all__ = [
+    "Form",
+    "described_as",
+    "description",
+    "form_from_text",
+    "form_of",
+    "require_same",
+    "undescribed",
+]
+
+FIXED: Final = 1
+BYTES: Final = 2
+OBJECT: Final = 3
+DESCRIBED: Final = 4
+
+
+class Form:
+    """A type of a topic. `kind` is what the lines say of its samples."""
+
+    kind: int = FIXED
+    dtype: np.dtype[Any] | None = None
+    shape: tuple[int, ...] | None = None
+    nbytes: int = 0
+    is_record: bool = False
+
+    def __init__(self, text: str) -> None:
+        self.text: Final = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def value_of(self, sample: Any) -> Any:
+        """Return the value of a received sample."""
+        return sample.array
+
+    def described(self, meta: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
+        """Return the type and shape of a sample that brings them along."""
+        raise ValueError(f"Sample: the publisher sent a described array on a topic of {self}")
+
+    def fill(self, array: Any, value: Any, call: str) -> None:
+        """Copy a value into an array of this form."""
+        array[...] = value
+
+
+class _Dtype(Form):
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        super().__init__(json.dumps({"dtype": dtype.str}))
+        self.dtype = dtype
+
+    def __repr__(self) -> str:
+        return f"dtype {self.dtype!s}"
+
+    def described(self, meta: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
+        dtype, shape = undescribed(meta)
+        if dtype != self.dtype:
+            raise ValueError(f"Sample: the publisher sent {dtype} on a topic of {self}")
+        return dtype, shape
+
+
+class _Fixed(Form):
+    def __init__(self, array: Array) -> None:
+        super().__init__(json.dumps({"array": [array.dtype.str, list(array.shape)]}))
+        self.dtype = array.dtype
+        self.shape = array.shape
+        self.nbytes = int(np.prod(array.shape, dtype=object)) * array.dtype.itemsize
+
+    def __repr__(self) -> str:
+        return f"Array({str(self.dtype)!r}, {self.shape})"
+
+
+class _Record(Form):
+    """A record: one element of a structured type; the fields of `Arrays` begin at cache lines."""
+
+    is_record = True
+
+    def __init__(self, dtype: np.dtype[Any], name: str) -> None:
+        super().__init__(json.dumps({"record": layout_of(dtype)}))
+        self.dtype = dtype
+        self.shape = ()
+        self.nbytes = dtype.itemsize
+        self._name = name
+
+    def __repr__(self) -> str:
+        names = ", ".join(
+            f"{name}: {field[0]}"
+            for name, field in (self.dtype.fields or {}).items()  # type: ignore[union-attr]  # it has one
+        )
+        return f"{self._name}({names})"
+
+    def value_of(self, sample: Any) -> Any:
+        return Record(sample.array)
+
+    def fill(self, array: Any, value: Any, call: str) -> None:
+        fill_record(array, value, call)
+
+
+class _Bytes(Form):
+    kind = BYTES
+
+    def __init__(self) -> None:
+        super().__init__('"bytes"')
+
+    def __repr__(self) -> str:
+        return "bytes"
+
+    def value_of(self, sample: Any) -> Any:
+        return sample._bytes()
+
+
+class _Object(Form):
+    kind = OBJECT
+
+    def __init__(self) -> None:
+        super().__init__('"object"')
+
+    def __repr__(self) -> str:
+        return "object"
+
+    def value_of(self, sample: Any) -> Any:
+        return unpacked(sample)
+
+
+class _Any(Form):
+    """No type: each sample says what it is."""
+
+    kind = DESCRIBED
+
+    def __init__(self) -> None:
+        super().__init__('"any"')
+
+    def __repr__(self) -> str:
+        return "None (each sample says what it is)"
+
+    def described(self, meta: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
+        return undescribed(meta)
+
+    def value_of(self, sample: Any) -> Any:
+        if sample._kind == BYTES:
+            return sample._bytes()
+        if sample._kind == OBJECT:
+            return unpacked(sample)
+        return sample.array
+
+
+# -- what programs pass as a type --
+
+
+def form_of(type_: Any, call: str) -> Form:
+    """Return the form of a type; TypeError names the types that are accepted."""
+    if type_ is None:
+        return _Any()
+    if type_ is bytes:
+        return _Bytes()
+    if type_ is object:
+        return _Object()
+    if isinstance(type_, Form):
+        return type_
+    if isinstance(type_, Array):
+        return _Fixed(type_)
+    if isinstance(type_, Arrays):
+        return _Record(arrays_dtype(type_), "Arrays")
+    if is_dataclass(type_) and isinstance(type_, type):
+        return _Record(dataclass_dtype(type_, call), type_.__name__)
+    try:
+        dtype = np.dtype(type_)
+    except TypeError:
+        raise TypeError(
+            f"{call}: type {type_!r} is none; pass a numpy dtype, ipc.Array, ipc.Arrays, a "
+            "dataclass of numbers and arrays, bytes, object or None"
+        ) from None
+    if dtype.names is not None:
+        return _Record(plain(dtype, call), "dtype")
+    if dtype.subdtype is not None:
+        return _Fixed(Array(*dtype.subdtype))
+    return _Dtype(plain(dtype, call))
+
+
+def form_from_text(text: object) -> Form:
+    """Return the form that a publisher announced; ValueError when the text makes no sense."""
+    found = json.loads(str(text))
+    if found in ("any", "bytes", "object"):
+        return {"any": _Any, "bytes": _Bytes, "object": _Object}[found]()
+    if not isinstance(found, dict) or len(found) != 1:
+        raise ValueError(f"type {text!r} makes no sense")
+    ((what, inner),) = found.items()
+    if what == "dtype":
+        return _Dtype(plain(np.dtype(str(inner)), "Subscriber"))
+    if what == "array":
+        return _Fixed(Array(str(inner[0]), tuple(int(each) for each in inner[1])))
+    if what == "record":
+        return _Record(dtype_from_layout(inner), "record")
+    raise ValueError(f"type {text!r} makes no sense")
+
+
+def require_same(ours: Form, theirs: Form, who: str, call: str, topic: str) -> None:
+    """Raise TypeMismatch, which shows both, unless the two agree."""
+    if ours.text != theirs.text:
+        raise TypeMismatch(
+            f"{call}: topic {topic!r} has type {ours!r} here, and {theirs!r} at {who}; open both "
+            "ends with one type"
+        )
+
+
+# -- arrays that say what they are --
+
+
+def description(array: np.ndarray[Any, Any]) -> bytes:
+    """Return what a described array says of itself."""
+    return described_as(array.dtype, array.shape)
+
+
+def described_as(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """Return the description of an array of a type and a shape."""
+    text = dtype.str if dtype.names is None else json.dumps(layout_of(dtype))
+    code = text.encode()
+    return struct.pack(f"<HB{len(shape)}Q", len(code), len(shape), *shape) + code
+
+
+def undescribed(meta: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Return the type and shape of a description; ValueError when it makes no sense."""
+    try:
+        length, ndim = struct.unpack_from("<HB", meta)
+        shape = struct.unpack_from(f"<{ndim}Q", meta, 3)
+        code = meta[3 + 8 * ndim :].decode()
+        if len(code) != length:
+            raise ValueError("its length is wrong")
+        dtype = dtype_from_layout(json.loads(code)) if code[0] == "[" else np.dtype(code)
+        return plain(dtype, "Sample"), tuple(shape)
+    except (struct.error, TypeError, IndexError, UnicodeDecodeError, KeyError) as exc:
+        raise ValueError(f"Sample: the description of an array makes no sense: {exc}") from exc

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types that programs pass, and the numpy types that samples of them have in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+__all__ = [
+    "Array", "Arrays", "arrays_dtype", "dataclass_dtype", "dtype_from_layout", "layout_of", "plain",
+]  # fmt: skip
+
+_LINE: Final = 64
+_SCALARS: Final = {float: "f8", int: "i8", bool: "?", complex: "c16"}
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array of a fixed shape: `Array('f4', (480, 640))`."""
+
+    dtype: Any
+    shape: Any = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", plain(np.dtype(self.dtype), "ipc.Array"))
+        shape = self.shape if isinstance(self.shape, tuple) else (self.shape,)
+        whole = tuple(int(each) for each in shape)
+        if any(each < 0 for each in whole) or len(whole) > 32:
+            raise ValueError(f"ipc.Array: shape {self.shape!r} is none")
+        object.__setattr__(self, "shape", whole)
+
+
+class Arrays:
+    """Several arrays in one sample: `Arrays(image=Array('u1', (480, 640)), at=Array('f8', 6))`."""
+
+    def __init__(self, **arrays: Array) -> None:
+        for name, each in arrays.items():
+            if not isinstance(each, Array):
+                raise TypeError(
+                    f"ipc.Arrays: {name} is {each!r}; pass an ipc.Array, as Array('f4', (3, 4))"
+                )
+        if not arrays:
+            raise ValueError("ipc.Arrays: no array is named")
+        self.arrays: Final[dict[str, Array]] = dict(arrays)
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{name}={each!r}" for name, each in self.arrays.items())
+        return f"Arrays({inner})"
+
+
+def plain(dtype: np.dtype[Any], call: str) -> np.dtype[Any]:
+    """Return a type of plain numbers; TypeError for one that holds references, or nothing."""
+    if dtype.hasobject:
+        raise TypeError(
+            f"{call}: dtype {dtype} holds references to objects, which mean nothing in another "
+            "process; use type object"
+        )
+    if dtype.itemsize == 0:
+        raise TypeError(f"{call}: dtype {dtype} has no size; say how long it is, as in 'S16'")
+    return dtype
+
+
+def arrays_dtype(arrays: Arrays) -> np.dtype[Any]:
+    """Return the structured type of several arrays, each at a cache line of its own."""
+    names: list[str] = []
+    formats, offsets, at = [], [], 0
+    for name, each in arrays.arrays.items():
+        field = np.dtype((each.dtype, each.shape))
+        names.append(name)
+        formats.append(field)
+        offsets.append(at)
+        at = (at + field.itemsize + _LINE - 1) // _LINE * _LINE
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": at or 1})
+
+
+def dataclass_dtype(type_: type, call: str) -> np.dtype[Any]:
+    """Return the structured type of a dataclass; TypeError names the field that has none."""
+    hints = get_type_hints(type_, include_extras=True)
+    parts: list[Any] = []
+    for field in fields(type_):
+        parts.append((field.name, _field_dtype(hints[field.name], field.name, type_, call)))
+    if not parts:
+        raise TypeError(f"{call}: {type_.__name__} has no fields")
+    return np.dtype(parts, align=True)
+
+
+def _field_dtype(hint: Any, name: str, type_: type, call: str) -> Any:
+    if get_origin(hint) is Annotated:
+        for extra in get_args(hint)[1:]:
+            if isinstance(extra, (Array, str, np.dtype)):
+                return _field_dtype(extra, name, type_, call)
+        return _field_dtype(get_args(hint)[0], name, type_, call)
+    if isinstance(hint, Array):
+        return np.dtype((hint.dtype, hint.shape))
+    if hint in _SCALARS:
+        return np.dtype(_SCALARS[hint])
+    if is_dataclass(hint) and isinstance(hint, type):
+        return dataclass_dtype(hint, call)
+    try:
+        if isinstance(hint, (str, np.dtype)) or issubclass(hint, np.generic):
+            return plain(np.dtype(hint), call)
+    except TypeError:
+        pass
+    raise TypeError(
+        f"{call}: field {name} of {type_.__name__} is {hint!r}; a record has numbers (int, float, "
+        "bool, complex, numpy scalars), ipc.Array fields and dataclasses of these"
+    )
+
+
+def layout_of(dtype: np.dtype[Any]) -> Any:
+    """Return a structured type as JSON."""
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return ["of", layout_of(base), list(shape)]
+    if dtype.names is None:
+        return dtype.str
+    inner: Any = dtype.fields or {}
+    return [
+        "struct",
+        [[name, layout_of(inner[name][0]), inner[name][1]] for name in dtype.names],
+        dtype.itemsize,
+    ]
+
+
+def dtype_from_layout(layout: Any) -> np.dtype[Any]:
+    """Return the type that `layout_of` described."""
+    if isinstance(layout, str):
+        return plain(np.dtype(layout), "Subscriber")
+    if layout[0] == "of":
+        return np.dtype((dtype_from_layout(layout[1]), tuple(int(each) for each in layout[2])))
+    names = [str(each[0]) for each in layout[1]]
+    formats = [dtype_from_layout(each[1]) for each in layout[1]]
+    offsets = [int(each[2]) for each in layout[1]]
+    return np.dtype(
+        {"names": names, "formats": formats, "offsets": offsets, "itemsize": int(layout[2])}
+    )

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects as samples: a pickle, and the buffers of its arrays out of band."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from typing import Any, Final
+
+__all__ = ["object_bytes", "packed", "unpacked", "write_object"]
+
+_LINE: Final = 64
+_MOST_BUFFERS: Final = 1 << 16
+
+
+def packed(value: object) -> tuple[bytes, list[memoryview], bytes]:
+    """Return the pickle of an object, its buffers, and where they begin and end.
+
+    The buffers lie behind the pickle, each at a cache line.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    stream = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    views = [buffer.raw() for buffer in buffers]
+    at, table = _up(len(stream)), [len(stream)]
+    for view in views:
+        table += [at, view.nbytes]
+        at = _up(at + view.nbytes)
+    return stream, views, struct.pack(f"<{len(table)}Q", *table)
+
+
+def _up(nbytes: int) -> int:
+    return (nbytes + _LINE - 1) // _LINE * _LINE
+
+
+def unpacked(sample: Any) -> Any:
+    """Return the object of a sample; its buffers are read-only views of the sample's memory."""
+    memory = sample._memory()
+    # The table lies in front of the pickle, in memory of the publisher: read once, from a copy.
+    count = struct.unpack("<Q", bytes(memory[:8]))[0] if len(memory) >= 8 else 0
+    if not 0 < count <= _MOST_BUFFERS or 8 + 8 * count > len(memory):
+        raise ValueError("Sample: the table of an object makes no sense")
+    table = struct.unpack(f"<{count}Q", bytes(memory[8 : 8 + 8 * count]))
+    head = _up(8 + 8 * count)
+    body = memory[head:]
+    stream = bytes(body[: table[0]])
+    views = []
+    for at, nbytes in zip(table[1::2], table[2::2], strict=True):
+        if at + nbytes > len(body):
+            raise ValueError("Sample: a buffer of an object lies outside of it")
+        views.append(body[at : at + nbytes])
+    return pickle.loads(stream, buffers=views)
+
+
+def write_object(memory: memoryview, stream: bytes, views: list[memoryview], table: bytes) -> None:
+    """Write an object to memory of `object_bytes`."""
+    head = _up(8 + len(table))
+    memory[:8] = struct.pack("<Q", len(table) // 8)
+    memory[8 : 8 + len(table)] = table
+    body = memory[head:]
+    body[: len(stream)] = stream
+    places = struct.unpack(f"<{len(table) // 8}Q", table)[1::2]
+    for at, view in zip(places, views, strict=True):
+        body[at : at + view.nbytes] = view
+
+
+def object_bytes(stream: bytes, views: list[memoryview], table: bytes) -> int:
+    """Return the bytes that an object takes."""
+    places = struct.unpack(f"<{len(table) // 8}Q", table)
+    end = places[-2] + places[-1] if views else len(stream)
+    return _up(8 + len(table)) + end
