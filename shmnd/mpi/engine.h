@@ -19,7 +19,7 @@ struct shmpi_owed {
     uint32_t context;
     uint64_t a, b, payload;
     struct shmpi_req *req; /* whose buffer is the payload; its send ends here if it is EAGER */
-    uint64_t address;      /* the payload of READY */
+    uint64_t word;         /* the payload of READY and CLEAR */
 };
 
 struct shmpi_peer {
@@ -27,9 +27,10 @@ struct shmpi_peer {
     struct shmpi_out out;
     struct shmpi_owed *owed, *owed_last;
     struct shmpi_rank *rank;
-    bool no_reading; /* the kernel does not let us read its memory */
+    bool tried, no_reading; /* whether the kernel lets us read its memory: it does not */
     bool broken;
     bool dead;
+    uint32_t shares; /* words of our lane to it that are in use */
 };
 
 struct shmpi_engine {
@@ -38,15 +39,18 @@ struct shmpi_engine {
     int rank, size;
     uint64_t eager; /* the largest payload that goes at once */
     uint64_t piece; /* of one record */
+    uint64_t unit;  /* by which both sides divide a message */
     uint32_t owing; /* peers with something owed */
     bool crowded, in_schedules;
+    bool came;            /* a piece, since the last look at what is copied */
+    uint32_t passed_over; /* looks at which nothing was copied for that */
     struct shmpi_matching matching;
     struct shmpi_peer *peers;
     struct shmpi_req **table; /* by id */
     uint32_t *generations;
     uint32_t table_size, table_free;
     struct shmpi_req *pool;
-    struct shmpi_req *copying, *pushing; /* receives that read memory; sends in pieces */
+    struct shmpi_req *copying, *pushing; /* receives that read memory; sends in pieces: in order */
     struct shmpi_sched *ready;           /* schedules that are ready */
     uint32_t active_sends;               /* detached, not done */
     uint64_t completions;
@@ -134,11 +138,22 @@ static inline struct shmpi_req *shmpi_req_named(struct shmpi_engine *e, uint64_t
 
 static inline void shmpi_sched_part_done(struct shmpi_engine *e, struct shmpi_req *r);
 
+/* At the end of a send: its word of the lane is free. One that failed leaves the word to its receiver
+ * for good (share.h). */
+static inline void shmpi_share_return(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    if (!r->share || r->receives || r->fault)
+        return;
+    e->peers[r->peer].shares &= ~(1u << (r->share - 1));
+    r->share = 0;
+}
+
 /* Its last step: nothing of the engine points to it afterwards. */
 static inline void shmpi_finish(struct shmpi_engine *e, struct shmpi_req *r)
 {
     if (r->id)
         shmpi_req_unname(e, r);
+    shmpi_share_return(e, r);
     r->done = true;
     e->completions++;
     if (r->sched) {
@@ -160,8 +175,8 @@ static inline bool shmpi_write(struct shmpi_peer *p, const struct shmpi_owed *o)
     r->context = o->context;
     r->a = o->a;
     r->b = o->b;
-    if (o->kind == SHMPI_READY)
-        memcpy(r + 1, &o->address, sizeof o->address);
+    if (o->kind == SHMPI_READY || o->kind == SHMPI_CLEAR)
+        memcpy(r + 1, &o->word, sizeof o->word);
     else if (o->payload)
         memcpy(r + 1, o->req->buffer, o->payload);
     shmpi_out_show(&p->out, r, o->kind, o->flags, o->payload);

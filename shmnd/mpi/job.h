@@ -24,9 +24,10 @@
 #include "wire/atomics.h"
 
 enum {
-    SHMPI_LAYOUT = 2,
+    SHMPI_LAYOUT = 3,
     SHMPI_MOST_RANKS = 1024,
     SHMPI_LINE = 64,
+    SHMPI_SHARES = 16, /* messages of one lane that both sides copy at a time */
 };
 
 #define SHMPI_MAGIC 0x62736f6a2d69706dull
@@ -65,11 +66,12 @@ struct shmpi_lane {
     char gap[120];
     shmnd_word32 wants_room; /* the sender; the receiver clears it */
     char rest[124];
+    shmnd_word64 shares[SHMPI_SHARES]; /* both sides, see share.h */
 };
 
 _Static_assert(sizeof(struct shmpi_job) == 384, "the head of a job");
 _Static_assert(sizeof(struct shmpi_rank) == 384, "the block of a rank");
-_Static_assert(sizeof(struct shmpi_lane) == 256, "the head of a lane");
+_Static_assert(sizeof(struct shmpi_lane) == 384, "the head of a lane");
 
 /* Bytes that a job takes. */
 static inline uint64_t shmpi_job_bytes(uint32_t size, uint64_t lane_bytes)

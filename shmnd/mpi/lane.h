@@ -23,8 +23,10 @@
 
 enum shmpi_kind {
     SHMPI_EAGER = 1, /* a whole message */
-    SHMPI_READY,     /* a message that waits at the sender: a its request, b its bytes */
-    SHMPI_CLEAR,     /* send it in pieces: a the sender's request, b the receiver's */
+    SHMPI_READY,     /* a message that waits at the sender: a its request, b its bytes; in the
+                      * record its address, in the flags its share */
+    SHMPI_CLEAR,     /* send it in pieces: a the sender's request, b the receiver's; in the record
+                      * how many bytes, in the flags whether the receiver reads some itself */
     SHMPI_PIECE,     /* a the receiver's request, b the offset */
     SHMPI_TAKEN,     /* a the sender's request: all of it was copied; b: or it was refused */
     SHMPI_PADDING,   /* nothing up to the end of the ring */

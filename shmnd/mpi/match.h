@@ -41,6 +41,11 @@ struct shmpi_req {
     uint64_t number;        /* of the posting */
     uint64_t theirs, address;
     struct shmpi_sched *sched; /* the collective that it is a part of */
+    uint64_t low;              /* pieces end here: at what the receiver reads, or wants (a send) */
+    uint32_t share;            /* 1 + the word of the lane that divides it; 0: none */
+    uint32_t patience;         /* looks for a piece, before the receiver reads */
+    bool moving;               /* in the list of what is copied, or sent in pieces */
+    bool divided;              /* a send whose receiver reads too */
 };
 
 /* A message without a receive. */
@@ -49,6 +54,7 @@ struct shmpi_message {
     int source, tag;
     uint32_t context;
     bool waits, sync; /* its sender holds the bytes; its sender wants to know */
+    uint32_t share;   /* as in its send */
     uint64_t bytes, number, theirs, address;
     struct shmpi_req *self; /* the send, of this rank */
     char data[];

@@ -58,6 +58,7 @@ static inline bool shmpi_start_send(struct shmpi_engine *e, struct shmpi_req *r)
     if ((r->sync || !eager) && !shmpi_req_name(e, r))
         return false;
     o.a = r->id;
+    r->share = 0;
     if (eager) {
         o.kind = SHMPI_EAGER;
         o.flags = r->sync ? SHMPI_SYNC : 0;
@@ -65,11 +66,14 @@ static inline bool shmpi_start_send(struct shmpi_engine *e, struct shmpi_req *r)
     } else {
         o.kind = SHMPI_READY;
         o.b = r->bytes;
-        o.payload = sizeof o.address;
-        o.address = (uintptr_t)r->buffer;
+        o.payload = sizeof o.word;
+        o.word = (uintptr_t)r->buffer;
+        shmpi_share_take(e, r);
+        o.flags = r->share;
     }
     if (!shmpi_owe(e, &e->peers[r->peer], &o, &written)) {
         shmpi_req_unname(e, r);
+        shmpi_share_return(e, r);
         return false;
     }
     if (written && eager)
@@ -302,6 +306,8 @@ static inline struct shmpi_engine *shmpi_engine_new(struct shmpi_job *job, int r
     e->looks = e->crowded ? SHMPI_LOOKS_CROWDED : SHMPI_LOOKS;
     e->piece = shmpi_lane_most(lane);
     e->eager = e->piece < 8192 ? e->piece : 8192;
+    e->unit =
+        (e->piece < SHMPI_UNIT_MOST ? e->piece : SHMPI_UNIT_MOST) & ~(uint64_t)(SHMPI_LINE - 1);
     e->mine = shmpi_job_rank(job, (uint32_t)rank);
     for (uint32_t i = 0; i < size; i++) {
         struct shmpi_peer *p = &e->peers[i];

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lanes, bells, deaths and notes of `shmnd/mpi`, each order removed in turn."""
+"""The lanes, shares, bells, deaths and notes of `shmnd/mpi`, each order removed in turn."""
 
 import pytest
 
@@ -13,6 +13,7 @@ from model.explorer import (
     release,
     store,
     stores_before,
+    swap,
 )
 from model.verdict import violated
 
@@ -188,3 +189,61 @@ def note(odd: bool = True, fenced: bool = True, ends: bool = True, reader: bool 
 def test_a_note_is_read_whole(part: str) -> None:
     assert note() > 10
     assert violated(lambda: note(**{part: False}))
+
+
+# -- SYNC share: each unit of a message is moved by one side, and the send ends after the last read --
+
+
+def share(
+    begun: bool = True, shown: bool = True, swaps: bool = True, waits: bool = True
+) -> int:
+    """Two units. The word is front + 10 * back; it is 22 from the message before."""
+
+    def sender() -> Thread:
+        if not (yield (acquire if shown else load)("clear")):
+            return
+        front = 0
+        while True:
+            seen = yield load("share")
+            back = seen // 10
+            if seen % 10 != front or front == back:
+                break
+            if swaps:
+                won = yield swap("share", seen, seen + 1)
+            else:
+                yield store("share", seen + 1)
+                won = 1
+            if won:
+                yield store(f"piece{front}", 1)
+                front += 1
+        if back == 2 or not waits:
+            assert not waits or front == 2, "the send ended, and nobody moves the rest"
+            yield store("source", 2)  # the send has ended: the program has its buffer back
+
+    def receiver() -> Thread:
+        if begun:
+            yield store("share", 20)
+        yield release("clear", 1)
+        if not begun:
+            yield store("share", 20)
+        while True:
+            seen = yield load("share")
+            front, back = seen % 10, seen // 10
+            if front >= back:
+                return
+            if (yield swap("share", seen, seen - 10)):
+                assert (yield load("source")) == 1, "memory was read after its send had ended"
+                yield store(f"read{back - 1}", 1)
+
+    def final(memory: dict[str, int]) -> None:
+        for unit in range(2):
+            assert memory[f"piece{unit}"] + memory[f"read{unit}"] < 2, "moved by both"
+
+    words = ("clear", "piece0", "piece1", "read0", "read1")
+    return explore([sender, receiver], {**dict.fromkeys(words, 0), "share": 22, "source": 1}, final)
+
+
+@pytest.mark.parametrize("part", ["begun", "shown", "swaps", "waits"])
+def test_both_sides_move_a_message_and_no_unit_twice(part: str) -> None:
+    assert share() > 10
+    assert violated(lambda: share(**{part: False}))

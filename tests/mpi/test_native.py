@@ -23,6 +23,9 @@ CASES: Final = [
     ("test_ranks", "sanitized"),
     ("test_lanes", "plain"),
     ("test_lanes", "threads"),
+    ("test_share", "sanitized"),
+    ("test_share", "threads"),
+    ("test_share_kills", "plain"),
     ("test_faults", "sanitized"),
     ("test_faults", "threads"),
 ]
@@ -46,6 +49,6 @@ def test_program(program: str, flavour: str, tmp_path: Path) -> None:
 
 def test_every_order_of_a_lane_names_both_sides() -> None:
     text = "\n".join(path.read_text() for path in (ROOT / "shmnd/mpi").glob("*.h"))
-    for label in ("bell", "shown", "room", "wants", "death", "note"):
+    for label in ("bell", "shown", "room", "wants", "death", "note", "share"):
         uses = re.findall(rf"SYNC {label}\b[^\n]*", text)
         assert len(uses) >= 3, f"{label}: the argument and both sides, found {uses}"

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Long messages, which both ranks move: two ranks as two threads, and by turns with chosen steps.
+ *
+ * Every byte arrives whoever moves it, words of the lane come back, a rank that computes holds up
+ * nobody, and words that a peer wrote wrongly touch nothing outside the message.
+ */
+#include <pthread.h>
+
+#include "coll.h"
+
+#include "check.h"
+
+enum { IN_FLIGHT = 20, ROUNDS = 12, LARGEST = 700000, LANE = 65536 };
+
+static struct shmpi_job *job;
+static struct shmpi_engine *rank[2];
+
+static void job_open(bool crowded)
+{
+    job = guard_alloc(shmpi_job_bytes(2, LANE));
+    shmpi_job_lay_out(job, 2, LANE, crowded);
+    for (int i = 0; i < 2; i++)
+        CHECK((rank[i] = shmpi_engine_new(job, i)) != NULL);
+}
+
+static void engine_free(struct shmpi_engine *e)
+{
+    CHECK(!e->copying && !e->pushing);
+    EQUAL(e->peers[1 - e->rank].shares, 0);
+    for (int b = 0; b < SHMPI_BUCKETS; b++)
+        while (e->matching.buckets[b]) {
+            struct shmpi_context *c = e->matching.buckets[b];
+            e->matching.buckets[b] = c->next;
+            free(c);
+        }
+    while (e->pool) {
+        struct shmpi_req *r = e->pool;
+        e->pool = r->next;
+        free(r);
+    }
+    free(e->table);
+    free(e->generations);
+    free(e->peers);
+    free(e);
+}
+
+static void job_close(void)
+{
+    engine_free(rank[0]);
+    engine_free(rank[1]);
+    guard_free_all();
+}
+
+static struct shmpi_req *begin(struct shmpi_engine *e, bool receives, int tag, char *data,
+                               uint64_t n)
+{
+    struct shmpi_req *r = shmpi_req_new(e);
+    r->peer = 1 - e->rank;
+    r->context = 16;
+    r->tag = tag;
+    r->buffer = data;
+    r->bytes = n;
+    CHECK(receives ? shmpi_start_receive(e, r) : shmpi_start_send(e, r));
+    return r;
+}
+
+static char *filled(uint64_t n, int seed)
+{
+    char *data = malloc(n);
+    for (uint64_t i = 0; i < n; i++)
+        data[i] = (char)(i * 7 + i / 4096 + (uint64_t)seed);
+    return data;
+}
+
+static void is_filled(const char *data, uint64_t n, int seed)
+{
+    for (uint64_t i = 0; i < n; i++)
+        if (data[i] != (char)(i * 7 + i / 4096 + (uint64_t)seed)) {
+            NOTE("byte %lu of %lu", (unsigned long)i, (unsigned long)n);
+            EQUAL(data[i], (char)(i * 7 + i / 4096 + (uint64_t)seed));
+        }
+}
+
+/* ---- at the same time ------------------------------------------------------------------------- */
+
+static uint64_t size_of(int round, int i)
+{
+    struct chance c = {(uint64_t)(round * 100 + i + 1)};
+    return 8193 + chance_below(&c, LARGEST - 8193);
+}
+
+static void wait_for(struct shmpi_engine *e, const bool *done)
+{
+    for (uint32_t turn = 0; !*done; turn++)
+        if (shmpi_progress(e))
+            turn = 0;
+        else
+            shmpi_idle(e, turn);
+}
+
+static void *half(void *arg)
+{
+    struct shmpi_engine *e = rank[*(int *)arg];
+    struct shmpi_req *out[IN_FLIGHT], *in[IN_FLIGHT];
+    for (int round = 0; round < ROUNDS; round++) {
+        char *from[IN_FLIGHT], *to[IN_FLIGHT];
+        for (int i = 0; i < IN_FLIGHT; i++) {
+            uint64_t n = size_of(round, i);
+            from[i] = filled(n, i + e->rank);
+            to[i] = malloc(n);
+            if (i % 2)
+                in[i] = begin(e, true, i, to[i], n);
+            out[i] = begin(e, false, i, from[i], n);
+        }
+        for (int i = 0; i < IN_FLIGHT; i += 2)
+            in[i] = begin(e, true, i, to[i], size_of(round, i));
+        for (int i = 0; i < IN_FLIGHT; i++) {
+            wait_for(e, &in[i]->done);
+            wait_for(e, &out[i]->done);
+            EQUAL(in[i]->fault, 0);
+            EQUAL(in[i]->got, size_of(round, i));
+            is_filled(to[i], in[i]->got, i + 1 - e->rank);
+            shmpi_req_free(e, in[i]);
+            shmpi_req_free(e, out[i]);
+            free(from[i]);
+            free(to[i]);
+        }
+    }
+    while (e->owing)
+        shmpi_progress(e);
+    return NULL;
+}
+
+static void both_move_messages_at_the_same_time(void)
+{
+    for (int crowded = 0; crowded < 2; crowded++) {
+        pthread_t thread[2];
+        int who[2] = {0, 1};
+        job_open(crowded);
+        for (int i = 0; i < 2; i++)
+            EQUAL(pthread_create(&thread[i], NULL, half, &who[i]), 0);
+        for (int i = 0; i < 2; i++)
+            EQUAL(pthread_join(thread[i], NULL), 0);
+        for (int i = 0; i < 2; i++)
+            while (shmpi_progress(rank[i])) {
+            }
+        job_close();
+    }
+}
+
+/* ---- by turns ----------------------------------------------------------------------------------- */
+
+/* One message. Returns how much the receiver read. */
+static uint64_t one_message(uint64_t n, uint64_t room, uint64_t seed, int sender_of_ten)
+{
+    struct chance c = {seed};
+    job_open(seed % 2);
+    char *from = filled(n, 3), *to = malloc(room);
+    struct shmpi_req *out = begin(rank[0], false, 1, from, n);
+    struct shmpi_req *in = begin(rank[1], true, 1, to, room);
+    uint64_t whole = n < room ? n : room;
+    for (int turns = 0; !in->done; turns++) {
+        CHECK(turns < 100000);
+        shmpi_progress(rank[chance_below(&c, 10) < (uint64_t)sender_of_ten ? 0 : 1]);
+    }
+    is_filled(to, whole, 3);
+    EQUAL(in->fault, n > room ? SHMPI_TRUNCATED : SHMPI_OK);
+    EQUAL(in->got, whole);
+    uint64_t read = whole - in->low;
+    while (!out->done)
+        shmpi_progress(rank[0]);
+    EQUAL(out->fault, 0);
+    EQUAL(rank[0]->table_free ? rank[0]->table[0] == NULL : 1, 1);
+    shmpi_req_free(rank[0], out);
+    shmpi_req_free(rank[1], in);
+    while (shmpi_progress(rank[0]) + shmpi_progress(rank[1])) {
+    }
+    free(from);
+    free(to);
+    job_close();
+    return read;
+}
+
+static void any_mixture_of_turns_moves_the_message(void)
+{
+    uint64_t read_some = 0, pushed_all = 0;
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        uint64_t n = 8193 + seed * 1733, read = one_message(n, n, seed, (int)(seed % 9) + 1);
+        read_some += read > 0 && read < n;
+        pushed_all += read == 0;
+    }
+    NOTE("%lu by both, %lu by the sender", (unsigned long)read_some, (unsigned long)pushed_all);
+    CHECK(read_some > 20 && pushed_all > 5);
+}
+
+static void a_message_whose_sender_computes_is_read(void)
+{
+    EQUAL(one_message(400000, 400000, 2, 0), 400000);
+    EQUAL(one_message(400000, 400000, 3, 0), 400000);
+}
+
+static void a_cut_message_ends_at_what_is_wanted(void)
+{
+    for (uint64_t room = 1; room < 300000; room += 9973)
+        one_message(300000, room, room, 5);
+}
+
+static void without_a_free_word_the_receiver_reads_all(void)
+{
+    enum { MANY = SHMPI_SHARES + 4 };
+    struct shmpi_req *out[MANY], *in[MANY];
+    static char to[MANY][20000];
+    char *from = filled(20000, 9);
+    job_open(true);
+    for (int i = 0; i < MANY; i++) {
+        out[i] = begin(rank[0], false, i, from, 20000);
+        EQUAL(out[i]->share, i < SHMPI_SHARES ? i + 1 : 0);
+    }
+    for (int i = 0; i < MANY; i++)
+        in[i] = begin(rank[1], true, i, to[i], 20000);
+    for (int i = 0; i < MANY; i++) {
+        for (int turns = 0; !in[i]->done || !out[i]->done; turns++) {
+            CHECK(turns < 10000);
+            shmpi_progress(rank[turns % 2]);
+        }
+        is_filled(to[i], 20000, 9);
+        if (i >= SHMPI_SHARES)
+            EQUAL(in[i]->low, 0);
+        shmpi_req_free(rank[0], out[i]);
+        shmpi_req_free(rank[1], in[i]);
+    }
+    free(from);
+    job_close();
+}
+
+static void a_send_that_was_given_up_leaves_its_word_to_its_receiver(void)
+{
+    char *from = filled(50000, 1), *to = malloc(50000);
+    job_open(true);
+    struct shmpi_req *out = begin(rank[0], false, 1, from, 50000);
+    shmpi_stop(rank[0], out, SHMPI_REVOKED);
+    CHECK(out->done);
+    EQUAL(rank[0]->peers[1].shares, 1);
+    shmpi_req_free(rank[0], out);
+    out = begin(rank[0], false, 2, from, 50000);
+    EQUAL(out->share, 2);
+    struct shmpi_req *in = begin(rank[1], true, 2, to, 50000);
+    for (int turns = 0; !in->done || !out->done; turns++) {
+        CHECK(turns < 10000);
+        shmpi_progress(rank[turns % 2]);
+    }
+    is_filled(to, 50000, 1);
+    shmpi_req_free(rank[0], out);
+    shmpi_req_free(rank[1], in);
+    shmpi_refuse_waiting(rank[1], shmpi_context(&rank[1]->matching, 16));
+    while (shmpi_progress(rank[0]) + shmpi_progress(rank[1])) {
+    }
+    EQUAL(rank[0]->peers[1].shares, 1);
+    rank[0]->peers[1].shares = 0;
+    free(from);
+    free(to);
+    job_close();
+}
+
+/* ---- what a peer wrote wrongly ---------------------------------------------------------------- */
+
+static void wrong_words_touch_nothing_else(void)
+{
+    struct chance c = {99};
+    for (int round = 0; round < 400; round++) {
+        uint64_t n = 8193 + chance_below(&c, 200000);
+        job_open(true);
+        char *from = filled(n, 5), *to = guard_alloc(n);
+        struct shmpi_req *out = begin(rank[0], false, 1, from, n);
+        struct shmpi_req *in = begin(rank[1], true, 1, to, n);
+        shmnd_word64 *word = &rank[0]->peers[1].out.lane->shares[0];
+        for (int turns = 0; turns < 40 && !(in->done && out->done); turns++) {
+            uint64_t wrong = chance_below(&c, 3)
+                                 ? shmpi_share_word(chance_below(&c, 9), chance_below(&c, 9))
+                                 : chance_next(&c);
+            if (chance_below(&c, 3) == 0)
+                shmnd_put64(word, wrong);
+            shmpi_progress(rank[chance_below(&c, 2)]);
+        }
+        if (!in->done)
+            shmpi_stop(rank[1], in, SHMPI_BROKEN);
+        if (!out->done)
+            shmpi_stop(rank[0], out, SHMPI_BROKEN);
+        CHECK(in->done && out->done);
+        while (shmpi_progress(rank[0]) + shmpi_progress(rank[1])) {
+        }
+        shmpi_req_free(rank[0], out);
+        shmpi_req_free(rank[1], in);
+        rank[0]->peers[1].shares = 0;
+        free(from);
+        job_close();
+    }
+}
+
+static const struct check_test tests[] = {
+    TEST(both_move_messages_at_the_same_time),
+    TEST(any_mixture_of_turns_moves_the_message),
+    TEST(a_message_whose_sender_computes_is_read),
+    TEST(a_cut_message_ends_at_what_is_wanted),
+    TEST(without_a_free_word_the_receiver_reads_all),
+    TEST(a_send_that_was_given_up_leaves_its_word_to_its_receiver),
+    TEST(wrong_words_touch_nothing_else),
+};
+
+MAIN(tests)

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A rank dies at each step of a long message, as by SIGKILL; the other one ends, with the message
+ * or with an error, and its queues are empty.
+ */
+#define SHMND_KILL_POINTS
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include "coll.h"
+
+#include "check.h"
+
+enum { LANE = 65536, BYTES = 600000 };
+
+static const char *const steps[] = {
+    "asked", "cleared", "unit-taken", "piece-shown", "stretch-taken", "stretch-read",
+};
+static const char *dies_at; /* NULL: this process goes on */
+static int dies_after;
+
+void shmnd_kill_point(const char *name)
+{
+    if (dies_at && !strcmp(name, dies_at) && !dies_after--)
+        kill(getpid(), SIGKILL);
+}
+
+static struct shmpi_req *begin(struct shmpi_engine *e, bool receives, char *data)
+{
+    struct shmpi_req *r = shmpi_req_new(e);
+    r->peer = 1 - e->rank;
+    r->context = 16;
+    r->buffer = data;
+    r->bytes = BYTES;
+    CHECK(receives ? shmpi_start_receive(e, r) : shmpi_start_send(e, r));
+    return r;
+}
+
+static void turns(struct shmpi_engine *e, const bool *done)
+{
+    for (uint32_t turn = 0; !*done; turn++)
+        if (shmpi_progress(e))
+            turn = 0;
+        else
+            shmpi_idle(e, turn);
+}
+
+static void dies(struct shmpi_job *job, bool receives)
+{
+    struct shmpi_engine *e = shmpi_engine_new(job, 1);
+    struct shmpi_req *r = begin(e, receives, calloc(1, BYTES));
+    turns(e, &r->done);
+    while (e->owing)
+        shmpi_progress(e);
+    _exit(0);
+}
+
+static void lives(struct shmpi_job *job, pid_t other, bool receives, int *completed, int *failed)
+{
+    struct shmpi_engine *e = shmpi_engine_new(job, 0);
+    char *data = malloc(BYTES);
+    memset(data, 1, BYTES);
+    struct shmpi_req *r = begin(e, receives, data);
+    bool buried = false;
+    for (long turn = 0; !r->done || !buried; turn++) {
+        CHECK(turn < 200000000);
+        shmpi_progress(e);
+        if (!buried && waitpid(other, NULL, WNOHANG) == other) {
+            shmpi_job_bury(job, 1);
+            buried = true;
+        }
+    }
+    shmpi_progress(e);
+    CHECK(r->fault == SHMPI_OK || r->fault == SHMPI_FAILED_PEER || r->fault == SHMPI_BROKEN);
+    for (int i = 0; receives && !r->fault && i < BYTES; i++)
+        CHECK(data[i] == 0);
+    CHECK(!e->copying && !e->pushing && !e->owing);
+    for (uint32_t i = 0; i < e->table_size; i++)
+        CHECK(!e->table[i]);
+    *completed += r->fault == SHMPI_OK;
+    *failed += r->fault != SHMPI_OK;
+    shmpi_req_free(e, r);
+    free(data);
+}
+
+static void a_rank_dies_at_each_step(void)
+{
+    int completed = 0, failed = 0;
+    for (size_t step = 0; step < sizeof steps / sizeof *steps; step++)
+        for (int after = 0; after < 4; after++)
+            for (int receives = 0; receives < 2; receives++) {
+                struct shmpi_job *job = mmap(NULL, shmpi_job_bytes(2, LANE), PROT_READ | PROT_WRITE,
+                                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+                CHECK(job != MAP_FAILED);
+                shmpi_job_lay_out(job, 2, LANE, after % 2);
+                pid_t other = fork();
+                CHECK(other >= 0);
+                if (!other) {
+                    dies_at = steps[step];
+                    dies_after = after;
+                    dies(job, !receives);
+                }
+                NOTE("%s, %d times before", steps[step], after);
+                lives(job, other, receives, &completed, &failed);
+                munmap(job, shmpi_job_bytes(2, LANE));
+            }
+    NOTE("%d completed, %d failed", completed, failed);
+    CHECK(completed && failed > 10);
+}
+
+static const struct check_test tests[] = {TEST(a_rank_dies_at_each_step)};
+
+MAIN(tests)
