@@ -9,9 +9,11 @@ from shmnd.mpi.status cimport Status
 
 cdef class Operation(State):
     cdef public bint active, persistent
+    cdef bint requested  # the program has a request of it
     cdef object result
 
     cdef bint ready(self) except -1
+    cdef int check_pending(self, Status status) except -1
     cdef int begin(self) except -1
     cdef object end(self, Status status)
     cdef int peek(self, Status status) except -1
@@ -30,7 +32,7 @@ cdef class Point(Operation):
     cdef Py_ssize_t length
     cdef str call
     cdef unsigned int context
-    cdef bint receives, sync, is_object, buffered
+    cdef bint receives, sync, is_object, buffered, doubtful
     cdef int peer, tag
 
     cdef int stage(self) except -1

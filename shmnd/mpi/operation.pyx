@@ -14,6 +14,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from shmnd.mpi.comm_state cimport empty_status, null_status, set_status
+from shmnd.mpi.errhandler cimport mpi_error
 from shmnd.mpi.typestate cimport TypeState
 from shmnd.mpi.engine cimport (
     E, SHMPI_FAILED_PEER, SHMPI_REVOKED, SHMPI_TRUNCATED, cancel as take_back, let_go, note,
@@ -58,7 +59,12 @@ cdef class Operation(State):
     """One operation. The methods are those of an operation that has nothing to do."""
 
     cdef bint ready(self) except -1:
+        """Whether a wait for it is over: it can end, or it has an error to report and continues."""
         return True
+
+    cdef int check_pending(self, Status status) except -1:
+        """Raise the error of an operation that continues in spite of it."""
+        return 0
 
     cdef int begin(self) except -1:
         self.active = True
@@ -162,14 +168,32 @@ cdef class Point(Operation):
         return 0
 
     cdef bint ready(self) except -1:
+        self.doubtful = False
         if self.req == NULL or self.req.done:
             return True
-        if E.failures and self.receives and self.peer == ANY_SOURCE:
-            # The message may have been that of a rank that died.
+        if E.failures and self.receives and self.peer == ANY_SOURCE and self.req.posted:
+            # The message may have been that of a rank that died. A receive that the program has
+            # a request of stays posted: after Ack_failed it may still get a message.
             if self.state.dead() > self.state.acknowledged:
-                stop_req(self.req, SHMPI_FAILED_PEER)
-                return self.req.done
+                self.doubtful = self.requested
+                if not self.doubtful:
+                    stop_req(self.req, SHMPI_FAILED_PEER)
+                return self.doubtful or self.req.done
         return False
+
+    cdef int check_pending(self, Status status) except -1:
+        if not self.doubtful or self.req == NULL or self.req.done:
+            return 0
+        empty_status(status)
+        if status is not None:
+            status.c_error = constants.ERR_PROC_FAILED_PENDING
+        dead = self.state.failed()[0]
+        mpi_error(
+            self.comm, constants.ERR_PROC_FAILED_PENDING,
+            f"Comm.{self.call} of {self.comm.title(self.state)} from any rank: rank {dead} of the "
+            "job, which may have been the sender, has died; the receive stays posted, and "
+            "continues after Ack_failed",
+        )
 
     cdef int publish(self, unsigned int count) except -1:
         return note(count, self.peer, self.tag, self.call, self.comm.title(self.state))
@@ -239,6 +263,7 @@ cdef class Point(Operation):
         return pickle_load(PyMemoryView_FromMemory(r.buffer, r.got, PyBUF_READ))
 
     cdef int peek(self, Status status) except -1:
+        self.check_pending(status)
         if self.req != NULL:
             set_status(status, self.state, self.req)
         elif self.receives:

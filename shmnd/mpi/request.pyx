@@ -154,6 +154,7 @@ cdef class Request(Handle):
         if op is None:
             empty_status(status)
             return None
+        op.check_pending(status)
         if not op.persistent:
             self._release()
         return op.end(status)
@@ -424,13 +425,14 @@ cdef class Request(Handle):
 
 cdef Request request_of(Operation op):
     cdef Request request = Request.__new__(Request)
+    op.requested = True
     request.ob = op
     return request
 
 
 cdef Prequest prequest_of(Operation op):
     cdef Prequest request = Prequest.__new__(Prequest)
-    op.persistent = True
+    op.persistent = op.requested = True
     request.ob = op
     return request
 

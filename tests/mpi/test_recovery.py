@@ -113,6 +113,56 @@ def test_a_job_with_recovery_goes_on_without_a_dead_rank() -> None:
     assert "was killed by SIGKILL; the others continue" in ran.stderr
 
 
+PENDING = """
+if comm.rank == 1:
+    comm.recv(source=0)
+    dies()
+buf, status = bytearray(5), MPI.Status()
+if comm.rank == 0:
+    wild = comm.Irecv(buf, tag=4)
+    other = comm.Irecv(bytearray(1), source=2, tag=6)
+    dropped = comm.irecv(tag=8)
+    lasting = comm.Recv_init(bytearray(1), tag=10)
+    lasting.Start()
+    comm.send(None, 1)
+    assert fails(comm.recv, source=1).Get_error_class() == MPI.ERR_PROC_FAILED
+    calls = (wild.Wait, wild.Test, wild.Get_status, wild.Wait, lasting.Wait, dropped.wait)
+    for call in calls:
+        error = fails(call)
+        assert error.Get_error_class() == MPI.ERR_PROC_FAILED_PENDING, error
+        assert "Ack_failed" in str(error)
+    assert fails(MPI.Request.Waitany, [wild]).Get_error_class() == MPI.ERR_PROC_FAILED_PENDING
+    comm.send("now", 2, 2)
+    both, said = [wild, other], [MPI.Status(), MPI.Status()]
+    error = fails(MPI.Request.Waitall, both, said)
+    assert error.Get_error_class() == MPI.ERR_PROC_FAILED_PENDING
+    assert wild and not other, "the one is pending, the other has ended"
+    assert [each.Get_error() for each in said] == [MPI.ERR_PROC_FAILED_PENDING, MPI.SUCCESS]
+    assert fails(comm.recv).Get_error_class() == MPI.ERR_PROC_FAILED
+    dropped.Cancel()
+    dropped.wait(status)
+    assert status.Is_cancelled()
+    assert comm.Ack_failed() == 1
+    assert not wild.Test() and not lasting.Test()
+    comm.send("again", 2, 2)
+    wild.Wait(status)
+    assert (buf, status.Get_source(), wild) == (b"words", 2, MPI.REQUEST_NULL)
+    lasting.Wait()
+elif comm.rank == 2:
+    assert comm.recv(source=0, tag=2) == "now"
+    comm.Send(bytearray(1), 0, 6)
+    assert comm.recv(source=0, tag=2) == "again"
+    comm.Send(b"words", 0, 4)
+    comm.Send(b"x", 0, 10)
+print("well")
+"""
+
+
+@pytest.mark.slow
+def test_a_wildcard_receive_stays_posted_until_the_death_is_acknowledged() -> None:
+    assert launch(3, PENDING, "--enable-recovery").stdout.count("well") == 2
+
+
 SOLVER = """
 import numpy as np
 world, step, value = comm, 0, np.ones(1)
