@@ -9,12 +9,7 @@
 #define SHMPI_COLL_H
 
 #include "p2p.h"
-
-/* Who takes part, as ranks of the job. */
-struct shmpi_group {
-    int size, rank;
-    const int *ranks;
-};
+#include "slices.h"
 
 static inline void shmpi_build_barrier(struct shmpi_sched *s, const struct shmpi_group *g)
 {
@@ -28,6 +23,10 @@ static inline void shmpi_build_barrier(struct shmpi_sched *s, const struct shmpi
 static inline void shmpi_build_bcast(struct shmpi_sched *s, const struct shmpi_group *g, int root,
                                      char *data, uint64_t bytes)
 {
+    if (g->size > 2 && shmpi_is_sliced(g, bytes, bytes)) {
+        shmpi_build_bcast_sliced(s, g, root, data, bytes);
+        return;
+    }
     int place = (g->rank - root + g->size) % g->size, step = 1;
     while (step < g->size && !(place & step))
         step *= 2;
@@ -68,6 +67,10 @@ static inline char *shmpi_build_tree(struct shmpi_sched *s, const struct shmpi_g
 static inline void shmpi_build_reduce(struct shmpi_sched *s, const struct shmpi_group *g, int root,
                                       const char *from, char *to, uint64_t items, uint64_t bytes)
 {
+    if (shmpi_is_sliced(g, items, bytes)) {
+        shmpi_build_reduce_sliced(s, g, root, from, to, items, bytes);
+        return;
+    }
     char *mine = shmpi_sched_block(s, bytes), *spare = shmpi_sched_block(s, bytes);
     if (!mine || !spare)
         return;
@@ -102,6 +105,10 @@ static inline void shmpi_build_allreduce_pair(struct shmpi_sched *s, const struc
 static inline void shmpi_build_allreduce(struct shmpi_sched *s, const struct shmpi_group *g,
                                          const char *from, char *to, uint64_t items, uint64_t bytes)
 {
+    if (shmpi_is_sliced(g, items, bytes)) {
+        shmpi_build_allreduce_sliced(s, g, from, to, items, bytes);
+        return;
+    }
     if (g->size == 2 && from != to) {
         shmpi_build_allreduce_pair(s, g, from, to, items, bytes);
         return;

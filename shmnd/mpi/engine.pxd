@@ -70,6 +70,8 @@ cdef extern from "coll.h" nogil:
                             char *target, uint64_t items, uint64_t n)
     void shmpi_build_allreduce(shmpi_sched *s, const shmpi_group *g, const char *source,
                                char *target, uint64_t items, uint64_t n)
+    void shmpi_build_reduce_slices(shmpi_sched *s, const shmpi_group *g, const char *source,
+                                   char *target, const uint64_t *first, uint64_t extent)
     void shmpi_build_scan(shmpi_sched *s, const shmpi_group *g, const char *source, char *target,
                           uint64_t items, uint64_t n, flag exclusive)
 

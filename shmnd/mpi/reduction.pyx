@@ -16,8 +16,9 @@ from shmnd.mpi.collective cimport DataCalls, in_place
 from shmnd.mpi.comm_state cimport CommState
 from shmnd.mpi.typestate cimport TypeState
 from shmnd.mpi.engine cimport (
-    shmpi_build_allreduce, shmpi_build_bcast, shmpi_build_reduce, shmpi_build_scan, shmpi_group,
-    shmpi_sched_block, shmpi_sched_copy, shmpi_sched_receive, shmpi_sched_round, shmpi_sched_send,
+    shmpi_build_allreduce, shmpi_build_bcast, shmpi_build_reduce, shmpi_build_reduce_slices,
+    shmpi_build_scan, shmpi_group, shmpi_sched_block, shmpi_sched_copy, shmpi_sched_receive,
+    shmpi_sched_round, shmpi_sched_send, uint64_t,
 )
 from shmnd.mpi.plan cimport Plan, Side, new_plan, prepared, run, set_op, started
 from shmnd.mpi.request cimport Prequest, Request
@@ -108,19 +109,29 @@ cdef int _agree(Items out, Items into) except -1:
 
 
 cdef Plan _parts(Plan plan, Items out, Items into, list counts, op):
-    """Reduce all, then each rank gets its part, of so many items."""
+    """Each rank gets the reduction of its part, of so many items."""
     cdef CommState c = plan.state
     cdef shmpi_group g = c.as_group()
     cdef Py_ssize_t extent = out.type.extent if out.type is not None else 0
     cdef Py_ssize_t at = 0
     cdef int i
     set_op(plan, op, out.type)
-    cdef char *sum = shmpi_sched_block(plan.s, out.length)
     cdef char *theirs
+    cdef uint64_t *first
+    if not c.inter:
+        first = <uint64_t *>shmpi_sched_block(plan.s, (c.size + 1) * sizeof(uint64_t))
+        if first == NULL:
+            return plan
+        first[0] = 0
+        for i in range(c.size):
+            first[i + 1] = first[i] + <uint64_t>counts[i]
+        shmpi_build_reduce_slices(plan.s, &g, out.data, into.data, first, extent)
+        return plan
+    cdef char *sum = shmpi_sched_block(plan.s, out.length)
     if sum == NULL:
         return plan
     shmpi_build_reduce(plan.s, &g, 0, out.data, sum, out.count, out.length)
-    if c.inter and c.rank == 0:
+    if c.rank == 0:
         theirs = shmpi_sched_block(plan.s, out.length)
         shmpi_sched_send(plan.s, c.to_job[0], sum, out.length)
         shmpi_sched_receive(plan.s, c.to_job[0], theirs, out.length)

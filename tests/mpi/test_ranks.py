@@ -63,12 +63,26 @@ def test_messages_come_whole_and_in_order(ranks: int) -> None:
 
 COLLECTIVES = """
 import numpy as np
+from shmnd.mpi.sentinels import IN_PLACE
 from shmnd.mpi.intracomm import COMM_WORLD as comm
 size, rank = comm.size, comm.rank
 for n in (1, 700, 50000):
     mine = np.arange(n, dtype="d") * 0.1 + rank
     total = np.empty(n)
     comm.Allreduce(mine, total)
+    same = mine.copy()
+    comm.Allreduce(IN_PLACE, same)
+    assert (same == total).all(), "in place, other bits"
+    small = np.empty(min(n, 500))
+    comm.Allreduce(mine[:500], small)
+    assert (small == total[:500]).all(), "by slices, other bits"
+    counts = [n // size + (n % size if r == 0 else 0) for r in range(size)]
+    part, first = np.empty(counts[rank]), sum(counts[:rank])
+    comm.Reduce_scatter(mine, part, counts)
+    assert (part == total[first : first + counts[rank]]).all(), "scattered, other bits"
+    whole = mine.copy()
+    comm.Reduce(IN_PLACE if rank == size - 1 else mine, whole, root=size - 1)
+    assert (whole == (total if rank == size - 1 else mine)).all()
     every = np.empty((size, n))
     comm.Allgather(total, every)
     assert all((each == total).all() for each in every), "not the same bits"

@@ -381,8 +381,8 @@ static void collectives_of(uint32_t size, uint64_t items)
 static void collectives_keep_the_order_of_ranks(void)
 {
     for (uint32_t size = 1; size <= MOST; size++) {
-        collectives_of(size, 1);
-        collectives_of(size, 3000);
+        for (uint64_t items = 1; items < 30000; items = items * 30 + 1)
+            collectives_of(size, items); /* the last ones by slices */
     }
 }
 
