@@ -191,56 +191,57 @@ def test_a_note_is_read_whole(part: str) -> None:
     assert violated(lambda: note(**{part: False}))
 
 
-# -- SYNC share: each unit of a message is moved by one side, and the send ends after the last read --
+# -- SYNC share: no unit of a message is moved twice, and the send ends after the last read --
 
 
-def share(
-    begun: bool = True, shown: bool = True, swaps: bool = True, waits: bool = True
-) -> int:
-    """Two units. The word is front + 10 * back; it is 22 from the message before."""
+def share_sender(shown: bool, swaps: bool, waits: bool) -> Thread:
+    """Take units from the front. The word is front + 10 * back, of two units."""
+    if not (yield (acquire if shown else load)("clear")):
+        return
+    front = 0
+    while True:
+        seen = yield load("share")
+        back = seen // 10
+        if seen % 10 != front or front == back:
+            break
+        won = (yield swap("share", seen, seen + 1)) if swaps else 1
+        if not swaps:
+            yield store("share", seen + 1)
+        if won:
+            yield store(f"piece{front}", 1)
+            front += 1
+    if back == 2 or not waits:
+        assert not waits or front == 2, "the send ended, and nobody moves the rest"
+        yield store("source", 2)  # the send has ended: the program has its buffer back
 
-    def sender() -> Thread:
-        if not (yield (acquire if shown else load)("clear")):
+
+def share_receiver(begun: bool) -> Thread:
+    """Begin a message, and take units from the back."""
+    if begun:
+        yield store("share", 20)
+    yield release("clear", 1)
+    if not begun:
+        yield store("share", 20)
+    while True:
+        seen = yield load("share")
+        front, back = seen % 10, seen // 10
+        if front >= back:
             return
-        front = 0
-        while True:
-            seen = yield load("share")
-            back = seen // 10
-            if seen % 10 != front or front == back:
-                break
-            if swaps:
-                won = yield swap("share", seen, seen + 1)
-            else:
-                yield store("share", seen + 1)
-                won = 1
-            if won:
-                yield store(f"piece{front}", 1)
-                front += 1
-        if back == 2 or not waits:
-            assert not waits or front == 2, "the send ended, and nobody moves the rest"
-            yield store("source", 2)  # the send has ended: the program has its buffer back
+        if (yield swap("share", seen, seen - 10)):
+            assert (yield load("source")) == 1, "memory was read after its send had ended"
+            yield store(f"read{back - 1}", 1)
 
-    def receiver() -> Thread:
-        if begun:
-            yield store("share", 20)
-        yield release("clear", 1)
-        if not begun:
-            yield store("share", 20)
-        while True:
-            seen = yield load("share")
-            front, back = seen % 10, seen // 10
-            if front >= back:
-                return
-            if (yield swap("share", seen, seen - 10)):
-                assert (yield load("source")) == 1, "memory was read after its send had ended"
-                yield store(f"read{back - 1}", 1)
+
+def share(begun: bool = True, shown: bool = True, swaps: bool = True, waits: bool = True) -> int:
+    """Two units; the word is 22 from the message before."""
 
     def final(memory: dict[str, int]) -> None:
         for unit in range(2):
             assert memory[f"piece{unit}"] + memory[f"read{unit}"] < 2, "moved by both"
 
     words = ("clear", "piece0", "piece1", "read0", "read1")
-    return explore([sender, receiver], {**dict.fromkeys(words, 0), "share": 22, "source": 1}, final)
+    sides = [lambda: share_sender(shown, swaps, waits), lambda: share_receiver(begun)]
+    return explore(sides, {**dict.fromkeys(words, 0), "share": 22, "source": 1}, final)
 
 
 @pytest.mark.parametrize("part", ["begun", "shown", "swaps", "waits"])
