@@ -42,8 +42,8 @@ struct shmpi_engine {
     uint64_t unit;  /* by which both sides divide a message */
     uint32_t owing; /* peers with something owed */
     bool crowded, in_schedules;
-    bool came;            /* a piece, since the last look at what is copied */
-    uint32_t passed_over; /* looks at which nothing was copied for that */
+    bool came;            /* a piece, since the last poll that read memory */
+    uint32_t passed_over; /* polls that read nothing, for that reason */
     struct shmpi_matching matching;
     struct shmpi_peer *peers;
     struct shmpi_req **table; /* by id */

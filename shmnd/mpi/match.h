@@ -43,8 +43,8 @@ struct shmpi_req {
     struct shmpi_sched *sched; /* the collective that it is a part of */
     uint64_t low;              /* pieces end here: at what the receiver reads, or wants (a send) */
     uint32_t share;            /* 1 + the word of the lane that divides it; 0: none */
-    uint32_t patience;         /* looks for a piece, before the receiver reads */
-    bool moving;               /* in the list of what is copied, or sent in pieces */
+    uint32_t patience;         /* polls for a piece, before the receiver reads */
+    bool moving;               /* in one of the lists of the engine: copying, pushing */
     bool divided;              /* a send whose receiver reads too */
 };
 

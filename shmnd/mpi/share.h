@@ -7,12 +7,12 @@
  * message is complete where they meet. So both cores copy, pieces stay in the caches, and a message
  * whose sender computes is moved by its receiver alone.
  *
- * SYNC share: one word of the lane says what is divided, in units: the low half how many the sender
- * has taken, the high half from where on the receiver has. The receiver writes it whole, before
+ * SYNC share: one word of the lane divides the message, in units: the low half counts those that the sender
+ * has taken, the high half is the first that the receiver has. The receiver writes it whole, before
  * CLEAR; from then on both change it by compare-and-swap alone, the sender the low half and the
- * receiver the high one, and take only what lies between. So no unit is taken by both. The two meet
+ * receiver the high one, and take only units between. So no unit is taken by both. The two meet
  * once; after that neither changes the word. If the receiver took nothing, the sender's last swap
- * makes sure that it never will, and the send ends there: nobody reads its memory again. If it took
+ * makes sure that it never will, and the send ends there: its memory is not read again. If it took
  * something, the send ends by TAKEN, which follows the receiver's last read.
  * The bytes themselves are ordered by the lane (SYNC shown) and by the kernel.
  *
@@ -38,8 +38,8 @@
 enum {
     SHMPI_COPY_AT_ONCE = 512 << 10, /* bytes that are read between two polls */
     SHMPI_UNIT_MOST = 32 << 10,
-    SHMPI_PIECES_FIRST = 16, /* looks at which pieces came and nothing was read */
-    SHMPI_PATIENCE = 400,    /* looks for a first piece before the receiver reads */
+    SHMPI_PIECES_FIRST = 16, /* polls that took pieces and read nothing */
+    SHMPI_PATIENCE = 400,    /* polls for a first piece before the receiver reads */
     SHMPI_STRETCH_LEAST = 64 << 10,
     SHMPI_STRETCH_MOST = 256 << 10,
 };

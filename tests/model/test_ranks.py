@@ -211,7 +211,7 @@ def share_sender(shown: bool, swaps: bool, waits: bool) -> Thread:
             yield store(f"piece{front}", 1)
             front += 1
     if back == 2 or not waits:
-        assert not waits or front == 2, "the send ended, and nobody moves the rest"
+        assert not waits or front == 2, "the send ended before all was moved"
         yield store("source", 2)  # the send has ended: the program has its buffer back
 
 
