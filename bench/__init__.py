@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "mrlat": "shmnd_bench.programs.mrlat",
     "mrrate": "shmnd_bench.programs.mrrate",
     "connect": "shmnd_bench.programs.connect",
+    "connections": "shmnd_bench.programs.connections",
     "notify": "shmnd_bench.programs.notify",
     "scale": "shmnd_bench.programs.scale",
     "compare": "shmnd_bench.programs.compare",

@@ -25,6 +25,10 @@ class Kind(enum.StrEnum):
     """Reads, several outstanding."""
     CONNECT = "connect"
     """A new connection each time."""
+    CONNECT_MANY = "connect-many"
+    """Many new connections at once, between two processes."""
+    MEETING = "meeting"
+    """A new connection between every two of many processes."""
     REGISTER = "register"
     """Register memory, and Deregister it outside the clock."""
     DEREGISTER = "deregister"
@@ -38,6 +42,8 @@ class Kind(enum.StrEnum):
 _RATES: Final = frozenset({Kind.STREAM, Kind.WRITE_STREAM, Kind.READ_STREAM})
 """Kinds whose figure is a rate."""
 
+_WITHOUT_SIZE: Final = frozenset({Kind.CONNECT, Kind.CONNECT_MANY, Kind.MEETING})
+
 _THERE_AND_BACK: Final = frozenset({Kind.PINGPONG, Kind.WRITE})
 
 _TEXTS: Final = {
@@ -48,6 +54,8 @@ _TEXTS: Final = {
     Kind.WRITE_STREAM: "Write stream",
     Kind.READ_STREAM: "Read stream",
     Kind.CONNECT: "connection",
+    Kind.CONNECT_MANY: "connection of many",
+    Kind.MEETING: "connections of all pairs",
     Kind.REGISTER: "registered",
     Kind.DEREGISTER: "deregistered",
     Kind.REGISTRATION: "registered and deregistered",
@@ -74,6 +82,11 @@ class Question:
         return 2 if self.kind in _THERE_AND_BACK and not self.how.rate else 1
 
     @property
+    def fewest(self) -> int:
+        """Rounds of a measurement, at least."""
+        return 1 if self.kind is Kind.MEETING else 16
+
+    @property
     def is_stream(self) -> bool:
         """Return whether the figure is a rate rather than a time."""
         return self.kind in _RATES
@@ -84,7 +97,7 @@ class Question:
         said = _TEXTS[self.kind]
         if self.how.rate:
             said = said.replace("one way", "there and back")
-        if self.kind is not Kind.CONNECT:
+        if self.kind not in _WITHOUT_SIZE:
             said = f"{format_size(self.size)} {said}"
         if self.idle:
             said += f", {self.idle:,} idle connections"

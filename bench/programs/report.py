@@ -19,10 +19,12 @@ from ..peers import catalogue
 from ..report import plot
 from ..report.table import Notes, markdown
 from ..report.targets import HEADINGS, IDLE
+from ..subjects.many import Many
 from ..subjects.own import ShmndCrowd
 from ..subjects.rounds import Answers, Run
 from ..workers.harness import Stage
 from .compare import verdicts
+from .connections import bytes_each
 from .sections import SECTIONS, Section, Taken
 
 HELP = "compare everything with the peers, in one Markdown page with tables and plots"
@@ -113,7 +115,12 @@ def _measure(
         progress=lambda text: tell(f"{section.title}: {text}"),
     )
     run.ask(questions, subjects)
-    crowds = [subject for subject in subjects if isinstance(subject, ShmndCrowd)]
+    facts: dict[str, Any] = {}
+    for subject in subjects:
+        if isinstance(subject, ShmndCrowd):
+            facts["bytes_per_idle"] = subject.bytes_per_idle
+        elif isinstance(subject, Many):
+            facts["bytes_each"] = bytes_each(subject)
     return {
         "when": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "extent": ", ".join(filter(None, [extent.describe(), apart.describe(args)])),
@@ -121,7 +128,7 @@ def _measure(
         "warnings": environment.warnings(),
         "answers": run.answers.dump(),
         "versions": run.answers.versions,
-        "facts": {"bytes_per_idle": crowds[0].bytes_per_idle} if crowds else {},
+        "facts": facts,
     }
 
 

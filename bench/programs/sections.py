@@ -19,6 +19,7 @@ from ..report.targets import (
     AWAITED,
     HEADINGS,
     IDLE,
+    MEETING_OF,
     MPI_PINGS,
     MPI_STREAMS,
     PRIVATE,
@@ -31,11 +32,13 @@ from ..report.targets import (
     summary,
 )
 from ..subjects.connecting import Connecting
+from ..subjects.many import Many
 from ..subjects.mesh import Mesh
 from ..subjects.own import Shmnd, ShmndCrowd, ShmndNative
 from ..subjects.registration import Registrar
 from ..subjects.rounds import Answer, Answers, Record
 from ..subjects.subject import Subject
+from . import connections
 from .compare import verdicts
 from .notify import RATE as WAKING_RATE
 
@@ -155,6 +158,24 @@ def _ask_setup(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]
     return [Question(Kind.CONNECT, 0), *questions], subjects
 
 
+def _ask_connections(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
+    return connections.asked(Many(args.namespace), MEETING_OF, args.namespace)
+
+
+def _tell_connections(taken: Taken) -> list[str]:
+    notes = Notes()
+    judged = connections.verdicts(taken.answers, taken.facts.get("bytes_each", {}))
+    questions = list(dict.fromkeys(answer.question for answer in taken.answers))
+    return [
+        "### Targets",
+        markdown(HEADINGS, [verdict.cells(notes) for verdict in judged]),
+        summary(judged).capitalize() + ".",
+        "### Every figure",
+        markdown(comparison.HEADINGS, comparison.rows(taken.answers, questions, notes)),
+        *notes.paragraphs(),
+    ]
+
+
 def _ask_scale(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
     crowds = [dataclasses.replace(SEND, idle=number) for number in _CROWDS]
     meshes = [Question(Kind.MESH, SEND.size, how=How(processes=n)) for n in _PROCESSES]
@@ -252,6 +273,15 @@ SECTIONS: Final = {
         _ask_setup,
         _tell_times,
         Record.ALWAYS,
+    ),
+    "connections": Section(
+        "Connections by the hundred",
+        "The time of one of many connections that a process makes at once with another one, and "
+        "the time in which all pairs of 32 processes connect, from the first signal until "
+        "everyone is connected. The broker is part of it; ending the connections is not. 256 "
+        "idle connections stand meanwhile.",
+        _ask_connections,
+        _tell_connections,
     ),
     "scale": Section(
         "Many connections, many processes",

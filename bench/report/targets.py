@@ -37,6 +37,15 @@ MPI_PINGS: Final = tuple(
 MPI_STREAMS: Final = tuple(Question(Kind.STREAM, size) for size in (8, 4 << 10, 1 << 20))
 IDLE: Final = 1000
 IDLE_BYTES: Final = 64 << 10
+MEETING_OF: Final = 32
+SMALL_DEPTH: Final = 4
+SMALL_BYTES: Final = 16 << 10
+STANDING: Final = 256
+CONNECT_MANY: Final = Question(Kind.CONNECT_MANY, 0, idle=STANDING)
+CONNECT_SMALL: Final = dataclasses.replace(
+    CONNECT_MANY, how=How(sends=SMALL_DEPTH, receives=SMALL_DEPTH)
+)
+"""The same with small queues, for a mesh of many processes."""
 
 _NOT_ASKED: Final = "not part of this run"
 
@@ -66,7 +75,7 @@ class Target:
     def bound_label(self) -> str:
         """Return the bound as tables show it."""
         suffix = f" {unit(self.question)}" if self.against is None else ""
-        return f"{'≥' if self.at_least else '≤'} {self.bound:g}{suffix}"
+        return f"{'≥' if self.at_least else '≤'} {self.bound:,g}{suffix}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -134,6 +143,22 @@ def core_targets(idle: int = IDLE) -> list[Target]:
     return targets
 
 
+def meeting(processes: int) -> Question:
+    """Return the question of connections between every two of so many processes."""
+    return Question(Kind.MEETING, 0, how=How(processes=processes))
+
+
+def connection_targets(processes: int = MEETING_OF) -> list[Target]:
+    """Return the targets of making many connections, in µs: each of them, and those of all pairs.
+
+    The second one is for the usual number of processes only.
+    """
+    targets = [Target("shmnd", CONNECT_MANY, 300)]
+    if processes == MEETING_OF:
+        targets.append(Target(f"shmnd {processes} processes", meeting(processes), 500_000))
+    return targets
+
+
 def mpi_targets() -> list[Target]:
     """Return the targets of MPI programs: the ratio to the same program on Open MPI."""
     bounds = (0.3, 0.3, 0.8, 0.6, 0.8)
@@ -165,14 +190,16 @@ def judge(target: Target, answers: Answers) -> Verdict:
     return _weigh(base, value, target.bound, at_least=target.at_least, noisy=noisy)
 
 
-def judge_footprint(bytes_per_idle: float | None) -> Verdict:
+def judge_footprint(
+    bytes_per_idle: float | None, bound: int = IDLE_BYTES, what: str = ""
+) -> Verdict:
     """Compare the memory of an idle connection with its bound."""
-    base = Verdict("shared memory per idle connection", f"≤ {IDLE_BYTES >> 10} KiB")
+    base = Verdict(f"shared memory per idle connection{what}", f"≤ {bound >> 10} KiB")
     if bytes_per_idle is None:
         return dataclasses.replace(base, remark=_NOT_ASKED)
     kib = Spread.of([bytes_per_idle / 1024])
     base = dataclasses.replace(base, ours=f"{number(kib.median)} KiB")
-    return _weigh(base, kib, IDLE_BYTES / 1024, at_least=False)
+    return _weigh(base, kib, bound / 1024, at_least=False)
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:

@@ -22,7 +22,6 @@ from .subject import Subject
 
 Progress = Callable[[str], None]
 
-_FIRST_COUNT = 16
 _COUNT_MAX = 5_000_000
 _GROWTH = 8
 _RECORD_PART = 4
@@ -214,10 +213,10 @@ class Run:
         """Find how many rounds fill the wanted time; this warms everything up, too."""
         self._progress(f"warming up: {answer.question.label}, {subject.name}")
         if self._count is not None:
-            subject.measure(answer.question, min(self._count, _FIRST_COUNT))
+            subject.measure(answer.question, min(self._count, answer.question.fewest))
             answer.count = self._count
             return
-        count, least = _FIRST_COUNT, math.inf
+        count, least = answer.question.fewest, math.inf
         while True:
             reading = subject.measure(answer.question, count)
             # The least: a pause of the machine must not be taken for the way it always is.
@@ -226,12 +225,12 @@ class Run:
                 break
             count *= _GROWTH
         fitting = int(self._seconds / max(least, 1e-9))
-        answer.count = min(max(fitting, _FIRST_COUNT), _COUNT_MAX)
+        answer.count = min(max(fitting, answer.question.fewest), _COUNT_MAX)
 
     def _measure(self, subject: Subject, answer: Answer) -> None:
         reading = subject.measure(answer.question, answer.count, self._record is Record.ALWAYS)
         answer.values.append(reading.seconds)
         if self._record is Record.APART and not answer.question.is_stream:
-            count = max(answer.count // _RECORD_PART, _FIRST_COUNT)
+            count = max(answer.count // _RECORD_PART, answer.question.fewest)
             reading = subject.measure(answer.question, count, True)
         answer.samples.update(reading.samples)

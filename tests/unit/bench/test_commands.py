@@ -40,6 +40,7 @@ RUNS = {
     "mrlat": ["-s", "4K", *SHORT],
     "mrrate": ["-s", "4K", "--threads", "1,3", *SHORT],
     "connect": ["--rounds", "1", "-n", "3"],
+    "connections": ["--processes", "3", "--rounds", "1", "-n", "3"],
     "notify": ["--rounds", "1", "-n", "10"],
     "scale": ["--connections", "1,5", "--processes", "2,4", "--rounds", "1", "-n", "10"],
     "compare": ["pingpong", "--peers", "pipe,cacheline", *SHORT],

@@ -71,6 +71,7 @@ OPTIONS: Final[dict[str, tuple[Draw, ...]]] = {
     "mrlat": (*MESSAGES,),
     "mrrate": (*MESSAGES, one_of("--threads", "1", "3,2")),
     "connect": (),
+    "connections": (one_of("--processes", "0", "2"),),
     "notify": (*SHORT, one_of("--ways", "wait", "notify,asyncio"), one_of("--rate", "500", "1e5")),
     "scale": (one_of("--connections", "1,2", "7"), one_of("--processes", "2", "3")),
     "compare": (one_of("--idle", "0", "3"), one_of("--peers", "pipe", "memcpy,cacheline")),

@@ -6,7 +6,16 @@ import pytest
 from shmnd_bench.measure.question import Kind, Question
 from shmnd_bench.report.comparison import rows
 from shmnd_bench.report.table import Notes
-from shmnd_bench.report.targets import SEND, Target, core_targets, judge, judge_footprint, summary
+from shmnd_bench.report.targets import (
+    SEND,
+    SMALL_BYTES,
+    Target,
+    connection_targets,
+    core_targets,
+    judge,
+    judge_footprint,
+    summary,
+)
 from shmnd_bench.subjects.rounds import Answers
 
 STREAM = Question(Kind.STREAM, 1 << 20)
@@ -137,3 +146,20 @@ def test_every_target_has_a_label_of_its_own() -> None:
     seen = [(target.label, target.against) for target in targets]
     assert len(set(seen)) == len(seen)
     assert len(core_targets(idle=0)) == len(targets) - 1
+
+
+def test_the_bound_of_all_pairs_holds_for_the_usual_number_of_processes() -> None:
+    usual, other = connection_targets(), connection_targets(processes=8)
+    assert [target.bound_label for target in usual] == ["≤ 300 µs", "≤ 500,000 µs"]
+    assert other == usual[:1]
+    answers = Answers()
+    for target, seconds in zip(usual, (0.29e-3, 0.6), strict=True):
+        answers.expect(target.subject, target.question).values = [seconds]
+    assert [judge(target, answers).met for target in usual] == [True, False]
+
+
+def test_the_memory_of_connections_with_small_queues() -> None:
+    assert judge_footprint(16384.0, SMALL_BYTES, ", queues of 4").met
+    verdict = judge_footprint(16385.0, SMALL_BYTES, ", queues of 4")
+    assert (verdict.met, verdict.bound) == (False, "≤ 16 KiB")
+    assert verdict.label == "shared memory per idle connection, queues of 4"
