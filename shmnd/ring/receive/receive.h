@@ -18,8 +18,8 @@
 #ifndef SHMND_RECEIVE_RECEIVE_H
 #define SHMND_RECEIVE_RECEIVE_H
 
-#include "receive/advertise.h"
 #include "receive/pull.h"
+#include "receive/short.h"
 #include "send/transmit.h"
 
 /* ---- matching ---------------------------------------------------------------------------- */
@@ -51,19 +51,8 @@ static inline void shmnd_rx_cqe(struct shmnd_qp *qp, uint32_t status, uint64_t b
 /* Publishes that the message was taken, and wakes the sender if it waits for that. */
 static inline void shmnd_rx_acknowledge(struct shmnd_qp *qp)
 {
-    qp->taken++;
-    shmnd_put64(&qp->counters->taken, qp->taken);
-    SHMND_KILL_POINT("message-taken");
-    /* SYNC taken: release, pairs with acquire in shmnd_tx_retire() */
-    shmnd_release64(&qp->link.mine->taken, qp->taken);
-    SHMND_KILL_POINT("taking-shown");
+    shmnd_rx_publish_taken(qp);
     if (qp->rx_flags & SHMND_SLOT_ACK)
-        shmnd_notify_waiting_sender(qp);
-}
-
-static inline void shmnd_rx_consume_slots(struct shmnd_qp *qp, uint32_t slots)
-{
-    if (shmnd_slots_consume(&qp->in, slots))
         shmnd_notify_waiting_sender(qp);
 }
 
@@ -326,6 +315,20 @@ static inline bool shmnd_rx_claim(struct shmnd_qp *qp, const struct shmnd_messag
     return !due || shmnd_slots_claim(&qp->in);
 }
 
+/* Begins a message that is the reader's, unless it is a further part of one that is open. */
+static inline void shmnd_rx_begin(struct shmnd_qp *qp, const struct shmnd_message_header *a)
+{
+    if (!qp->rx_open) {
+        shmnd_rx_match(qp);
+        qp->rx_got = 0;
+    }
+    qp->rx_kind = a->kind;
+    qp->rx_flags = a->flags;
+    if (a->flags & SHMND_SLOT_INVALIDATE)
+        qp->rx_token = a->kind == SHMND_KIND_LISTED ? a->token : shmnd_slots_token(&qp->in);
+    qp->rx_job.result = SHMND_SUCCESS;
+}
+
 /* Takes up to `max` messages. Stops at a message that needs a job (rx_job.kind), a segment
  * (rx_needs_segment) or a receive (rx_stalled). */
 static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out, uint32_t max)
@@ -346,6 +349,10 @@ static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out,
         if (qp->rx_open && (qp->rx_kind != SHMND_KIND_PART || qp->rx_unbinding)) {
             if (qp->rx_job.kind != SHMND_JOB_NONE || !shmnd_rx_continue(qp, &out[n]))
                 break;
+            n++;
+            continue;
+        }
+        if (!qp->rx_open && shmnd_rx_take_short(qp, &out[n])) {
             n++;
             continue;
         }
@@ -375,15 +382,7 @@ static inline uint32_t shmnd_rx_poll(struct shmnd_qp *qp, struct shmnd_cqe *out,
             continue;
         }
         SHMND_KILL_POINT("message-claimed");
-        if (!qp->rx_open)
-            shmnd_rx_match(qp);
-        if (!qp->rx_open)
-            qp->rx_got = 0;
-        qp->rx_kind = a.kind;
-        qp->rx_flags = a.flags;
-        if (a.flags & SHMND_SLOT_INVALIDATE)
-            qp->rx_token = a.kind == SHMND_KIND_LISTED ? a.token : shmnd_slots_token(&qp->in);
-        qp->rx_job.result = SHMND_SUCCESS;
+        shmnd_rx_begin(qp, &a);
         if (shmnd_rx_consume(qp, &a, &out[n]))
             n++;
     }

@@ -40,7 +40,7 @@ static inline void shmnd_bounce_reclaim(struct shmnd_qp *qp)
     struct shmnd_bounces *b = &qp->bounces;
     if (b->first == b->count)
         return;
-    /* SYNC taken: acquire, pairs with release in shmnd_rx_acknowledge() */
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_publish_taken() */
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
     while (b->first != b->count && b->used[b->first % SHMND_BOUNCES].message < taken)
         b->first++;

@@ -23,7 +23,7 @@
 static inline struct shmnd_share *shmnd_tx_next_share(const struct shmnd_qp *qp)
 {
     uint32_t i = (uint32_t)(qp->larges % SHMND_SHARES);
-    /* SYNC taken: acquire, pairs with release in shmnd_rx_acknowledge() */
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_publish_taken() */
     if (qp->larges >= SHMND_SHARES &&
         shmnd_acquire64(&qp->link.theirs->taken) <= qp->share_message[i])
         return NULL;

@@ -121,14 +121,10 @@ static inline void shmnd_enqueue_sent(struct shmnd_qp *qp, void *context, uint32
     shmnd_qp_activate(qp);
 }
 
-/* Executes a Send that fits, with no request before it. False: it must be queued. */
-static inline bool shmnd_send_immediate(struct shmnd_qp *qp, void *context,
-                                        const struct shmnd_sge *sges, uint32_t n, uint32_t length,
-                                        uint32_t flags, bool *kept_p)
+/* Writes a Send to the ring, which has room, for a receive that is posted. */
+static inline void shmnd_send_now(struct shmnd_qp *qp, void *context, const struct shmnd_sge *sges,
+                                  uint32_t n, uint32_t length, uint32_t flags, bool *kept_p)
 {
-    if (qp->wq_head != qp->wq_tail || !shmnd_cq_has_room(qp->initiator_cq) ||
-        !shmnd_send_can_be_immediate(qp, sges, n, length, flags))
-        return false;
     shmnd_tx_write_eager(qp, sges, n, NULL, length, shmnd_tx_slot_flags(flags, false), 0, false);
     shmnd_notify_receiver(qp, flags & SHMND_OP_SOLICIT);
     shmnd_count_sent(qp, length);
@@ -138,6 +134,34 @@ static inline bool shmnd_send_immediate(struct shmnd_qp *qp, void *context,
         shmnd_enqueue_sent(qp, context, length, flags); /* `taken` will show whether it was taken */
     else if (*kept_p)
         shmnd_tx_push_completion(qp, context, SHMND_SEND, SHMND_SUCCESS, length);
+}
+
+/* Executes a Send that fits, with no request before it. False: it must be queued. */
+static inline bool shmnd_send_immediate(struct shmnd_qp *qp, void *context,
+                                        const struct shmnd_sge *sges, uint32_t n, uint32_t length,
+                                        uint32_t flags, bool *kept_p)
+{
+    if (qp->wq_head != qp->wq_tail || !shmnd_cq_has_room(qp->initiator_cq) ||
+        !shmnd_send_can_be_immediate(qp, sges, n, length, flags))
+        return false;
+    shmnd_send_now(qp, context, sges, n, length, flags, kept_p);
+    return true;
+}
+
+/* The same for the usual Send of one element, with all checks of shmnd_post_send() in one pass.
+ * False: nothing was done, and shmnd_post_send() decides. A completion queue that has room also
+ * accepts a post (`bound` is above `limit`). */
+static inline bool shmnd_send_short(struct shmnd_qp *qp, void *context, const struct shmnd_sge *sge,
+                                    uint32_t flags, bool *kept_p)
+{
+    uint32_t length = sge->length;
+    if (qp->state != SHMND_QP_CONNECTED || qp->batch || (flags & SHMND_OP_INLINE) ||
+        qp->wq_head != qp->wq_tail || qp->wq_tail - qp->wq_released >= qp->wq_depth ||
+        length >= SHMND_PLACE_MIN || length > qp->max_transfer || qp->link.their_srq ||
+        !shmnd_cq_has_room(qp->initiator_cq) || !shmnd_sge_region(qp->registry, sge, 0) ||
+        !shmnd_tx_ring_fits(qp, length) || !shmnd_tx_has_credit(qp, length))
+        return false;
+    shmnd_send_now(qp, context, sge, 1, length, flags, kept_p);
     return true;
 }
 
@@ -163,6 +187,8 @@ static inline uint32_t shmnd_post_send(struct shmnd_qp *qp, void *context,
     *kept_p = false;
     if (flags & ~(uint32_t)SHMND_SEND_FLAGS)
         return SHMND_INVALID_PARAMETER_4;
+    if (n == 1 && shmnd_send_short(qp, context, sges, flags, kept_p))
+        return SHMND_SUCCESS;
     uint64_t total = shmnd_sges_length(sges, n);
     uint32_t status = shmnd_check_data(qp, n, qp->wq_stride, total, flags);
     if (status == SHMND_SUCCESS)

@@ -106,7 +106,7 @@ static inline bool shmnd_tx_send_finished(struct shmnd_qp *qp, struct shmnd_wqe 
 static inline void shmnd_tx_complete_placed(struct shmnd_qp *qp)
 {
     struct shmnd_wqe *w = &qp->wqes[qp->wq_next & qp->wq_mask];
-    /* SYNC taken: acquire, pairs with release in shmnd_rx_acknowledge() */
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_publish_taken() */
     if (w->reported || shmnd_acquire64(&qp->link.theirs->taken) <= qp->messages)
         return;
     shmnd_tx_complete(qp, w);
@@ -119,7 +119,7 @@ static inline void shmnd_tx_retire_up_to(struct shmnd_qp *qp, uint64_t most)
 {
     if (qp->wq_head == qp->wq_tail || !qp->link.theirs)
         return;
-    /* SYNC taken: acquire, pairs with release in shmnd_rx_acknowledge() */
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_publish_taken() */
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
     if (qp->listed)
         shmnd_backlog_check(qp);

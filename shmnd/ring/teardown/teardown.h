@@ -186,7 +186,7 @@ static inline uint64_t shmnd_teardown_cut_before(struct shmnd_qp *qp, uint64_t p
 static inline bool shmnd_teardown_agreed(struct shmnd_qp *qp, struct shmnd_wqe *w, uint64_t pos,
                                          uint64_t taken)
 {
-    /* SYNC taken: acquire, pairs with release in shmnd_rx_acknowledge() */
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_publish_taken() */
     if (shmnd_acquire64(&qp->link.theirs->taken) > w->message)
         return true;
     if ((!w->large && !w->pulled) || w->moved) {
@@ -206,7 +206,7 @@ static inline bool shmnd_teardown_agreed(struct shmnd_qp *qp, struct shmnd_wqe *
  * published that yet. */
 static inline bool shmnd_teardown_recall(struct shmnd_qp *qp)
 {
-    /* SYNC taken: acquire, pairs with release in shmnd_rx_acknowledge() */
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_publish_taken() */
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
     for (uint64_t i = qp->wq_next; i-- != qp->wq_head;) {
         struct shmnd_wqe *w = &qp->wqes[i & qp->wq_mask];
@@ -268,7 +268,7 @@ static inline bool shmnd_teardown_invalidated(const struct shmnd_qp *qp, const s
 
 static inline void shmnd_teardown_cancel_requests(struct shmnd_qp *qp, bool theirs_go_on)
 {
-    /* SYNC taken: acquire, pairs with release in shmnd_rx_acknowledge() */
+    /* SYNC taken: acquire, pairs with release in shmnd_rx_publish_taken() */
     uint64_t taken = shmnd_acquire64(&qp->link.theirs->taken);
     uint32_t fault = shmnd_relaxed32(&qp->link.theirs->fault);
     uint32_t status = qp->down_status;
