@@ -616,8 +616,11 @@ cdef class PostingCore(PairCore):
         return copied
 
     cdef _map(self, bint receiving):
-        """Map a segment of the peer: read the events of the broker, once, then give up."""
-        where = (receiving, self.q.wq_head, self.q.wq_next, self.q.in_.read_pos, self.q.taken)
+        """Map a segment of the peer: read the events of the broker; give up if it stays missing."""
+        # A Send may need a second one if the receive was replaced while the first was mapped.
+        added = len(self.peer._segments) + self.peer.raw.unmapped
+        where = (receiving, self.q.wq_head, self.q.wq_next, self.q.in_.read_pos, self.q.taken,
+                 added)
         if where != self.map_place:
             self.adapter._engine.sync()
             self.map_place = where
