@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "ping": "shmnd_bench.programs.traffic.ping",
     "rping": "shmnd_bench.programs.traffic.rping",
     "batch": "shmnd_bench.programs.batch",
+    "sweep": "shmnd_bench.programs.sweep",
     "crossover": "shmnd_bench.programs.crossover",
     "mrlat": "shmnd_bench.programs.mrlat",
     "mrrate": "shmnd_bench.programs.mrrate",

@@ -115,6 +115,8 @@ class Lane:
     write: Callable[[Sge, int, int], None]
     depths: Depths
     region: MemoryRegion
+    """Of the inbox."""
+    outbox_region: MemoryRegion
     outbox: numpy.ndarray
     inbox: numpy.ndarray
     outgoing: Sge
@@ -137,9 +139,13 @@ class Lane:
         """Make all objects and post the first Receives; results tell the `place` of the lane."""
         size, how = question.size, question.how
         span = span_of(size)
-        memory = allocate(adapter, 2 * span, how.memory)
-        region = adapter.create_memory_region()
-        region.register(memory, _RIGHTS).result(LIMIT)
+        into = how.into or how.memory
+        memory = allocate(adapter, span if into is not how.memory else 2 * span, how.memory)
+        region = register(adapter, memory)
+        inbox, inbox_region, begin = memory, region, span
+        if into is not how.memory:
+            inbox, begin = allocate(adapter, span, into), 0
+            inbox_region = register(adapter, inbox)
         if depths.by_default:
             qp = adapter.create_queue_pair(queues.receive, queues.initiator, context=place)
         else:
@@ -161,12 +167,13 @@ class Lane:
             send=_send_inline(qp) if inline else qp.send,
             write=_write_inline(qp) if inline else qp.write,
             depths=depths,
-            region=region,
+            region=inbox_region,
+            outbox_region=region,
             outbox=memory[:size],
-            inbox=memory[span : span + size],
+            inbox=inbox[begin : begin + size],
             outgoing=region.sge(0, size),
-            incoming=region.sge(span, size),
-            inbox_address=region.address + span,
+            incoming=inbox_region.sge(begin, size),
+            inbox_address=inbox_region.address + begin,
             connector=adapter.create_connector(),
         )
         for _ in range(depths.receives):
@@ -208,6 +215,13 @@ class Lane:
 def span_of(size: int) -> int:
     """Return the bytes that a message takes in memory, so that the next begins on a line."""
     return -(-max(size, 1) // _LINE) * _LINE
+
+
+def register(adapter: Adapter, memory: numpy.ndarray) -> MemoryRegion:
+    """Return a region of memory that peers may read and write."""
+    region = adapter.create_memory_region()
+    region.register(memory, _RIGHTS).result(LIMIT)
+    return region
 
 
 def allocate(adapter: Adapter | nd1.Adapter, nbytes: int, memory: Memory) -> numpy.ndarray:

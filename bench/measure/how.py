@@ -37,6 +37,8 @@ class How:
 
     wait: Wait = Wait.HYBRID
     memory: Memory = Memory.SEGMENT
+    into: Memory | None = None
+    """Where messages are received; None: in the same kind of memory."""
     inline: int = 0
     """Sends and Writes of up to so many bytes are inline."""
     sends: int = 0
@@ -70,7 +72,7 @@ class How:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Read what `as_json()` gave; an unknown name or value is an error."""
-        read: dict[str, Callable[[Any], Any]] = {"wait": Wait, "memory": Memory}
+        read: dict[str, Callable[[Any], Any]] = {"wait": Wait, "memory": Memory, "into": Memory}
         values: dict[str, Any] = {name: read.get(name, _same)(data[name]) for name in data}
         return cls(**values)
 
@@ -86,6 +88,7 @@ _WORDS = {
     "wait": "wait {}",
     "credit": "credit",
     "memory": "{} memory",
+    "into": "into {} memory",
     "inline": "inline to {} B",
     "pairs": "{} queue pairs",
     "rate": "{:g}/s",
