@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "connections": "shmnd_bench.programs.connections",
     "notify": "shmnd_bench.programs.notify",
     "scale": "shmnd_bench.programs.scale",
+    "ipc": "shmnd_bench.programs.ipc",
     "compare": "shmnd_bench.programs.compare",
     "report": "shmnd_bench.programs.report",
 }

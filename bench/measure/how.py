@@ -63,6 +63,8 @@ class How:
     """Threads that do the same at the same time."""
     processes: int = 2
     """Processes that all talk with each other."""
+    subscribers: int = 1
+    """Subscribers of a topic."""
 
     def as_json(self) -> dict[str, Any]:
         """Return what differs from the usual."""
@@ -98,6 +100,7 @@ _WORDS = {
     "batch": "as a batch",
     "threads": "{} threads",
     "processes": "{} processes",
+    "subscribers": "{} subscribers",
 }
 
 

@@ -37,14 +37,26 @@ class Kind(enum.StrEnum):
     """Register and Deregister, by several threads."""
     MESH = "mesh"
     """Everyone sends one message to everyone else, and takes one of each."""
+    VALUE = "value"
+    """Small values of a topic to and fro; larger ones as samples that are not read."""
+    ARRAY = "array"
+    """Arrays of a topic to and fro: an element is written at one end and read at the other."""
+    BUILT = "built"
+    """Arrays of a topic in one direction, each filled in the memory that it is sent from."""
+    PUBLISH = "publish"
+    """The call of a publisher alone; the subscribers receive outside the clock."""
+    WOKEN = "woken"
+    """From the call of a publisher until a subscriber that slept has the value."""
+    OBJECT = "object"
+    """Objects put into a queue and got from another one, to and fro; size 0 is a small dict."""
 
 
-_RATES: Final = frozenset({Kind.STREAM, Kind.WRITE_STREAM, Kind.READ_STREAM})
+_RATES: Final = frozenset({Kind.STREAM, Kind.WRITE_STREAM, Kind.READ_STREAM, Kind.BUILT})
 """Kinds whose figure is a rate."""
 
 _WITHOUT_SIZE: Final = frozenset({Kind.CONNECT, Kind.CONNECT_MANY, Kind.MEETING})
 
-_THERE_AND_BACK: Final = frozenset({Kind.PINGPONG, Kind.WRITE})
+_THERE_AND_BACK: Final = frozenset({Kind.PINGPONG, Kind.WRITE, Kind.VALUE, Kind.ARRAY, Kind.OBJECT})
 
 _TEXTS: Final = {
     Kind.PINGPONG: "ping-pong, one way",
@@ -60,6 +72,12 @@ _TEXTS: Final = {
     Kind.DEREGISTER: "deregistered",
     Kind.REGISTRATION: "registered and deregistered",
     Kind.MESH: "all to all",
+    Kind.VALUE: "value, one way",
+    Kind.ARRAY: "array at both ends, one way",
+    Kind.BUILT: "arrays built in place",
+    Kind.PUBLISH: "publisher's call",
+    Kind.WOKEN: "value to a subscriber that sleeps",
+    Kind.OBJECT: "array through a queue, one way",
 }
 
 
@@ -70,7 +88,7 @@ class Question:
     kind: Kind
     size: int
     idle: int = 0
-    """Idle connections on the same completion queue."""
+    """Idle connections on the same completion queue, or idle subscribers of a topic."""
     how: How = USUAL
 
     @property
@@ -97,10 +115,13 @@ class Question:
         said = _TEXTS[self.kind]
         if self.how.rate:
             said = said.replace("one way", "there and back")
-        if self.kind not in _WITHOUT_SIZE:
+        if self.kind is Kind.OBJECT and not self.size:
+            said = said.replace("array", "small object")
+        elif self.kind not in _WITHOUT_SIZE:
             said = f"{format_size(self.size)} {said}"
         if self.idle:
-            said += f", {self.idle:,} idle connections"
+            of = "subscribers" if self.kind is Kind.PUBLISH else "connections"
+            said += f", {self.idle:,} idle {of}"
         return ", ".join(filter(None, (said, self.how.describe())))
 
     def as_json(self) -> dict[str, Any]:

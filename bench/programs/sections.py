@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from ..ipc import targets as ipc_targets
 from ..measure.how import How, Wait
 from ..measure.question import Kind, Question, format_size
 from ..peers import catalogue
@@ -38,7 +39,7 @@ from ..subjects.own import Shmnd, ShmndCrowd, ShmndNative
 from ..subjects.registration import Registrar
 from ..subjects.rounds import Answer, Answers, Record
 from ..subjects.subject import Subject
-from . import connections
+from . import connections, ipc
 from .compare import verdicts
 from .notify import RATE as WAKING_RATE
 
@@ -205,6 +206,25 @@ def _tell_mpi(taken: Taken) -> list[str]:
     ]
 
 
+def _ask_ipc(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
+    return ipc_targets.questions(), ipc.subjects_of(args.namespace)
+
+
+def _tell_ipc(taken: Taken) -> list[str]:
+    notes = Notes()
+    asked = ipc_targets.questions()
+    judged = ipc_targets.verdicts(taken.answers, asked)
+    figures = comparison.rows(taken.answers, asked, notes)
+    return [
+        "### Targets",
+        markdown(HEADINGS, [verdict.cells(notes) for verdict in judged]),
+        summary(judged).capitalize() + ".",
+        "### Every figure",
+        markdown(comparison.HEADINGS[:4], [row[:4] for row in figures]),
+        *notes.paragraphs(),
+    ]
+
+
 def _tell_times(taken: Taken) -> list[str]:
     notes = Notes()
     rows = [
@@ -249,6 +269,19 @@ SECTIONS: Final = {
         _ask_mpi,
         _tell_mpi,
         share=0.4,
+    ),
+    "ipc": Section(
+        "Topics and queues",
+        "`shmnd.ipc` from Python, with the libraries that such programs use. A value of up to 40 "
+        "bytes is sent and read; larger ones are loaned, sent and received, and not "
+        "read. With arrays at both ends, one element is written and one is read. Arrays built in "
+        "place are filled by the sender, byte by byte. A subscriber that sleeps says when it had "
+        "the value, on the clock that all processes share. `ipc.Queue` and `multiprocessing.Queue` "
+        "are one program with another import.",
+        _ask_ipc,
+        _tell_ipc,
+        share=0.4,
+        picture="ipc.png",
     ),
     "verbs": Section(
         "Send, Write and Read",

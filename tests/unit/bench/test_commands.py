@@ -16,6 +16,7 @@ import pytest
 
 from shmnd_bench import COMMANDS
 from shmnd_bench.command import apart
+from shmnd_bench.ipc import targets
 from shmnd_bench.measure import environment
 from shmnd_bench.peers.catalogue import PYTHONS_VARIABLE
 from shmnd_bench.report.figures import CSV_COLUMNS
@@ -44,6 +45,18 @@ RUNS = {
     "connections": ["--processes", "3", "--rounds", "1", "-n", "3"],
     "notify": ["--rounds", "1", "-n", "10"],
     "scale": ["--connections", "1,5", "--processes", "2,4", "--rounds", "1", "-n", "10"],
+    "ipc": [
+        "--peers",
+        "cacheline,multiprocessing",
+        "--idle",
+        "5",
+        "--rounds",
+        "1",
+        "-n",
+        "17",
+        "--what",
+        "values,built,publish,woken",
+    ],
     "compare": ["pingpong", "--peers", "pipe,cacheline", *SHORT],
 }
 
@@ -115,6 +128,24 @@ def test_a_command_measures_and_reports(
 def test_every_manner_works(options: list[str], tmp_path: Path) -> None:
     data = report_of([*options, *SHORT], tmp_path)
     assert all(answer["error"] is None for answer in data["answers"])
+
+
+@pytest.mark.parametrize(
+    ("peer", "module"), [("iceoryx2", "iceoryx2"), ("zmq", "zmq"), ("multiprocessing", "queue")]
+)
+def test_the_loops_of_topics_run_on_each_peer(
+    peer: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(module)
+    # Those of many MiB take a quarter of a second each.
+    small = [question for question in targets.OBJECTS if question.size <= 1 << 20]
+    monkeypatch.setattr(targets, "OBJECTS", small)
+    what = "queues" if peer == "multiprocessing" else "values,built,publish,woken"
+    options = ["ipc", "--peers", peer, "--idle", "0", "--what", what, "--rounds", "1", "-n", "3"]
+    data = report_of(options, tmp_path)
+    assert {answer["error"] for answer in data["answers"]} == {None}
+    assert len({answer["subject"] for answer in data["answers"]}) > 1
+    assert any(verdict["value"] for verdict in data["verdicts"])
 
 
 def test_times_hold_together(tmp_path: Path) -> None:
