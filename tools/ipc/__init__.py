@@ -5,5 +5,5 @@ from typing import Final
 
 VERBS: Final = {
     verb: f"shmnd_tools.ipc.{verb}"
-    for verb in ("list", "info", "echo", "publish", "rate", "record", "replay", "watch")
+    for verb in ("list", "info", "echo", "publish", "rate", "record", "replay", "watch", "link")
 }

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A publisher of another host, published again here."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from shmnd import ipc
+from shmnd.ipc.types import forms
+
+from . import wire
+from .wire import END, Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .session import Wire
+
+__all__ = ["LATEST", "WAITING", "WINDOW", "Incoming", "Traffic"]
+
+LATEST: Final = "latest"
+"""Samples that find no room on the way are dropped."""
+WAITING: Final = "waiting"
+"""The far publisher waits, as a subscriber here has the policy 'block'."""
+WINDOW: Final = 64
+"""Samples that may be on the way to subscribers that are waited for."""
+_END_LIMIT: Final = 2.0
+_BEHIND: Final = 256
+"""Samples that wait to be published here, where no subscriber is waited for."""
+
+
+class Traffic:
+    """What went over a link for one name in one direction."""
+
+    def __init__(self, direction: str, kind: str, name: str) -> None:
+        self.direction: Final = direction
+        self.kind: Final = kind
+        self.name: Final = name
+        self.number = self.nbytes = self.lost = 0
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the counts for a table."""
+        return {
+            "direction": self.direction,
+            "kind": self.kind,
+            "name": self.name,
+            "number": self.number,
+            "bytes": self.nbytes,
+            "lost": self.lost,
+        }
+
+
+class Incoming:
+    """A far publisher: samples arrive, wait in line, and are published by a thread of their own.
+
+    The thread that receives for zenoh never waits for a subscriber here, so no topic holds up
+    another one, nor the signs of life of the connection.
+    """
+
+    def __init__(
+        self,
+        session: Wire,
+        here: str,
+        origin: str,
+        uid: str,
+        told: dict[str, Any],
+        traffic: Traffic,
+        namespace: str | None,
+        last: int | None,
+        complain: Callable[[str], None],
+    ) -> None:
+        self.uid: Final = uid
+        self.origin: Final = origin
+        self.mode: str | None = None
+        self.last: int | None = last
+        """The number of the last sample; None where none is expected to follow it."""
+        self._session = session
+        self._here = here
+        self._traffic = traffic
+        self._complain = complain
+        self._token: Any = None
+        self._waiting: deque[tuple[Message, bytes]] = deque()
+        self._came = threading.Condition()
+        self._ended = threading.Event()
+        self._closed = self._withdrawn = False
+        form = forms.form_from_text(json.dumps(told["type"]))
+        self._objects = bool(told.get("objects"))
+        self._fixed = form.kind in (forms.FIXED, forms.DESCRIBED)
+        self.history: Final = int(told["history"])
+        self.publisher: Final = ipc.Publisher(
+            str(told["name"]),
+            form,
+            history=self.history,
+            attributes=told["attributes"] or None,
+            namespace=namespace,
+        )
+        self._data = session.listen(wire.key("data", origin, uid), self._hear)
+        self._thread = threading.Thread(target=self._run, name=f"link of {told['name']}")
+        self._thread.start()
+
+    @property
+    def publisher_uid(self) -> str:
+        """Return the adapter of the publisher here."""
+        return self.publisher._adapter.uid
+
+    def want(self, mode: str | None) -> None:
+        """Have the far link send samples in this manner, or none."""
+        if mode == self.mode:
+            return
+        if self.mode is None and self._withdrawn:
+            self.last = None  # samples sent while no subscriber wanted them are not lost
+        before, self._token = self._token, None
+        self.mode = mode
+        if mode is not None:
+            self._token = self._session.token(
+                wire.key("want", self.origin, self.uid, self._here, mode)
+            )
+        self._withdrawn = mode is None
+        if before is not None:
+            self._session.end([before])
+
+    def _hear(self, key: str, payload: bytes, attachment: bytes) -> None:
+        try:
+            message = wire.unpack(attachment)
+        except ValueError as exc:
+            self._complain(f"{self.publisher.name}: {exc}")
+            return
+        with self._came:
+            if self.mode != WAITING and len(self._waiting) >= _BEHIND:
+                self._waiting.popleft()  # its number is missing, and counts as lost
+            self._waiting.append((message, payload))
+            self._came.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._came:
+                while not self._waiting and not self._closed:
+                    self._came.wait()
+                if not self._waiting:
+                    return
+                message, payload = self._waiting.popleft()
+                left = len(self._waiting)
+            try:
+                self._take(message, payload)
+            except ipc.Closed:
+                return
+            except (ValueError, TypeError, ipc.LoanLimit) as exc:
+                self._traffic.lost += 1
+                self._complain(f"{self.publisher.name}: a sample was dropped: {exc}")
+            if self.mode == WAITING and (not left or message.sequence % (WINDOW // 4) == 0):
+                self._acknowledge(message.sequence)
+
+    def _take(self, message: Message, payload: bytes) -> None:
+        last = self.last
+        if last is not None:
+            if message.sequence <= last and message.kind != END:
+                return  # it came before, by the subscription that this one replaces
+            self._traffic.lost += max(0, message.sequence - last - 1)
+        if message.kind == END:
+            self.last = message.sequence - 1
+            self._ended.set()
+            return
+        self.last = message.sequence
+        publisher = self.publisher
+        if self._fixed and message.kind in (forms.FIXED, forms.DESCRIBED):
+            publisher.send(wire.array_of(message, payload), message.header)
+        elif message.kind == forms.BYTES or (message.kind == forms.OBJECT and self._objects):
+            publisher._put_bytes(memoryview(payload), message.kind, None, message.header, None)
+        else:
+            raise ValueError(f"kind {message.kind} on a topic of {publisher._form!r}")
+        self._traffic.number += 1
+        self._traffic.nbytes += len(payload)
+
+    def _acknowledge(self, sequence: int) -> None:
+        key = wire.key("taken", self.origin, self.uid, self._here)
+        self._session.send(key, sequence.to_bytes(8, "little"), block=True)
+
+    def close(self, *, drain: bool = True) -> None:
+        """End the publisher here, after the samples that have come or are on the way."""
+        if drain:
+            # Its token may have overtaken them; without a far link the end does not come.
+            self._ended.wait(_END_LIMIT)
+        self._session.end([self._data, *([self._token] if self._token is not None else [])])
+        self._token = None
+        with self._came:
+            self._closed = True
+            if not drain:
+                self._waiting.clear()
+            self._came.notify()
+        self._thread.join(1.0 if drain else 0.0)
+        self.publisher.close()  # wakes the thread, if it waits for a subscriber
+        self._thread.join()

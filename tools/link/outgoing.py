@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topic of this host, sent to the links of others as long as they want it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from shmnd import ipc
+from shmnd.ipc.types import forms
+
+from . import wire
+from .incoming import WAITING, WINDOW, Traffic
+from .wire import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .session import Wire
+
+__all__ = ["Outgoing"]
+
+_LOOK: Final = 0.25
+"""Seconds after which the thread of a topic looks whether it is to end."""
+_GRACE: Final = 1.0
+"""Seconds that the first sample of a publisher waits for a link that wants it."""
+_BEHIND: Final = 256
+_MOST_DRAINED: Final = 1 << 16
+
+
+class Outgoing:
+    """A topic: one subscriber for all its publishers, in a thread of its own.
+
+    The subscriber drops the oldest samples, or blocks the publishers where a far subscriber does.
+    """
+
+    def __init__(
+        self,
+        session: Wire,
+        here: str,
+        name: str,
+        traffic: Traffic,
+        namespace: str | None,
+        complain: Callable[[str], None],
+        made_by_link: Callable[[str], bool],
+        *,
+        objects: bool,
+    ) -> None:
+        self.name: Final = name
+        self._session = session
+        self._here = here
+        self._traffic = traffic
+        self._namespace = namespace
+        self._complain = complain
+        self._made_by_link = made_by_link
+        self._objects = objects
+        self._changed = threading.Condition()
+        self._tokens: dict[str, Any] = {}
+        self._wants: dict[str, dict[str, set[str]]] = {}
+        """Of each publisher the links that want it, each with its modes."""
+        self._taken: dict[tuple[str, str], int] = {}
+        """The last sample that a link which is waited for has published."""
+        self._next: dict[str, int] = {}
+        self._ended: list[str] = []
+        self._awaited: set[str] = set()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"link to {name}")
+        self._thread.start()
+
+    # -- called by the link
+
+    def enter(self, uid: str, told: str) -> None:
+        """Offer a publisher to other links."""
+        with self._changed:
+            self._tokens[uid] = self._session.token(wire.key("pub", self._here, uid, told))
+
+    def leave(self, uid: str) -> None:
+        """A publisher has gone: send what it left, and tell that it was all."""
+        with self._changed:
+            self._ended.append(uid)
+            self._changed.notify_all()
+
+    @property
+    def empty(self) -> bool:
+        """Return whether no publisher is left."""
+        with self._changed:
+            return not self._tokens
+
+    def want(self, uid: str, far: str, mode: str, *, wanted: bool) -> None:
+        """Note that a link wants a publisher in a manner, or no longer."""
+        with self._changed:
+            modes = self._wants.setdefault(uid, {}).setdefault(far, set())
+            if wanted:
+                modes.add(mode)
+                if mode == WAITING:
+                    self._taken.pop((uid, far), None)  # it counts from the next sample on
+            else:
+                modes.discard(mode)
+                if not modes:
+                    del self._wants[uid][far]
+            self._changed.notify_all()
+
+    def taken(self, uid: str, far: str, sequence: int) -> None:
+        """Note how far a link has come."""
+        with self._changed:
+            if self._taken.get((uid, far), -1) < sequence:
+                self._taken[uid, far] = sequence
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """End it."""
+        with self._changed:
+            self._closed.set()
+            self._changed.notify_all()
+        self._thread.join()
+        self._session.end(self._tokens.values())
+
+    # -- the thread of the topic
+
+    def _policy(self) -> str | None:
+        with self._changed:
+            modes = {m for wants in self._wants.values() for each in wants.values() for m in each}
+        if not modes:
+            return None
+        return "block" if WAITING in modes else "drop_oldest"
+
+    def _run(self) -> None:
+        sub: ipc.Subscriber | None = None
+        try:
+            while not self._closed.is_set():
+                policy = self._policy()
+                if (None if sub is None else sub.overflow) != policy:
+                    sub = self._replaced(sub, policy)
+                self._end_those_that_ended(sub)
+                if sub is None:
+                    with self._changed:
+                        if not (self._closed.is_set() or self._ended or self._wanted()):
+                            self._changed.wait()
+                    continue
+                try:
+                    sample = sub.receive(_LOOK)
+                except TimeoutError:
+                    continue
+                except (ipc.PeerLost, ipc.TypeMismatch, ipc.LoanLimit) as exc:
+                    self._complain(f"{self.name}: {exc}")
+                    sub.close()
+                    sub = None
+                    continue
+                with sample:
+                    self._send(sample)
+        finally:
+            if sub is not None:
+                sub.close()
+
+    def _wanted(self) -> bool:
+        return any(self._wants.values())
+
+    def _replaced(self, old: ipc.Subscriber | None, policy: str | None) -> ipc.Subscriber | None:
+        """Return a subscriber of this policy; the one before gives what it has first."""
+        new = None
+        if policy is not None:
+            new = ipc.Subscriber(
+                self.name,
+                overflow=policy,
+                buffer=WINDOW if policy == "block" else _BEHIND,
+                history=None if old is None else 0,
+                namespace=self._namespace,
+            )
+        if old is not None:
+            if policy is not None:
+                self._drain(old)
+            old.close()
+        return new
+
+    def _drain(self, sub: ipc.Subscriber) -> None:
+        for _ in range(_MOST_DRAINED):
+            sample = sub.try_receive()
+            if sample is None or self._closed.is_set():
+                return
+            with sample:
+                self._send(sample)
+
+    def _end_those_that_ended(self, sub: ipc.Subscriber | None) -> None:
+        with self._changed:
+            ended, self._ended = self._ended, []
+        if not ended:
+            return
+        if sub is not None:
+            _ = sub.publishers  # hears of all that came and went
+            self._drain(sub)
+        for uid in ended:
+            message = wire.pack(Message(wire.END, self._next.get(uid, 0)))
+            self._session.send(wire.key("data", self._here, uid), b"", message, block=True)
+            with self._changed:
+                token = self._tokens.pop(uid, None)
+                self._wants.pop(uid, None)
+                self._awaited.discard(uid)
+            self._session.end([token] if token is not None else [])
+
+    def _send(self, sample: Any) -> None:
+        uid = sample.publisher.uid
+        with self._changed:
+            wants = self._wants.get(uid)
+            if not wants and uid not in self._awaited and not self._made_by_link(uid):
+                # A publisher that has just come: the other links may not have answered yet.
+                self._awaited.add(uid)
+                self._changed.wait_for(
+                    lambda: self._wants.get(uid) or self._closed.is_set(), _GRACE
+                )
+                wants = self._wants.get(uid)
+            if not wants:
+                return
+            waited = [far for far, modes in wants.items() if WAITING in modes]
+            for far in waited:
+                self._taken.setdefault((uid, far), sample.sequence - 1)
+            while waited and not self._closed.is_set() and self._full(uid, waited, sample.sequence):
+                self._changed.wait(_LOOK)
+                wants = self._wants.get(uid, {})
+                waited = [far for far in waited if WAITING in wants.get(far, ())]
+            self._next[uid] = max(self._next.get(uid, 0), sample.sequence + 1)
+        if sample._kind == forms.OBJECT and not self._objects:
+            self._traffic.lost += 1
+            return
+        array = sample.array
+        raw = sample._kind in (forms.BYTES, forms.OBJECT)
+        meta = b"" if raw else forms.description(array)
+        message = Message(sample._kind, sample.sequence, sample.header, meta)
+        payload = np.ascontiguousarray(array).tobytes()
+        key = wire.key("data", self._here, uid)
+        self._session.send(key, payload, wire.pack(message), block=bool(waited))
+        self._traffic.number += 1
+        self._traffic.nbytes += len(payload)
+
+    def _full(self, uid: str, waited: list[str], sequence: int) -> bool:
+        behind = min(self._taken.get((uid, far), sequence - 1) for far in waited)
+        return sequence - behind > WINDOW

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The session of zenoh that a link uses, and no other part of zenoh."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = ["INSTALL", "Wire"]
+
+INSTALL: Final = "pip install 'shmnd[link]'"
+_ASK_LIMIT: Final = 3600.0
+"""Seconds after which a request is given up; a far link that ends gives it up at once."""
+
+
+class Wire:
+    """A session: keys with bytes, tokens that end with it, and requests."""
+
+    def __init__(
+        self, listen: Sequence[str], connect: Sequence[str], config: Path | None = None
+    ) -> None:
+        try:
+            # Any: its stubs are there only where it is installed.
+            self._zenoh: Any = importlib.import_module("zenoh")
+        except ImportError as exc:
+            raise ImportError(f"shmnd ipc link needs eclipse-zenoh ({exc}): {INSTALL}") from exc
+        settings = {
+            "mode": "peer",
+            "listen/endpoints": list(listen),
+            "connect/endpoints": list(connect),
+            # A far link that is not there yet, or comes again, is tried until it is.
+            "connect/timeout_ms": -1,
+            "connect/exit_on_failure": False,
+            "connect/retry": {
+                "period_init_ms": 100, "period_max_ms": 1000, "period_increase_factor": 2,
+            },
+            "scouting/multicast/enabled": False,
+        }  # fmt: skip
+        try:
+            made = self._zenoh.Config.from_file(str(config)) if config else self._zenoh.Config()
+            for name, value in settings.items():
+                if config is None or value:
+                    made.insert_json5(name, json.dumps(value))
+            self._session: Any = self._zenoh.open(made)
+        except self._zenoh.ZError as exc:
+            ends = ", ".join([*listen, *connect])
+            raise OSError(f"shmnd ipc link: zenoh cannot open {ends}: {exc}") from exc
+        self._declared: list[Any] = []
+
+    @property
+    def far(self) -> int:
+        """How many other sessions it is connected to."""
+        return len(list(self._session.info.peers_zid()))
+
+    def send(self, key: str, payload: bytes, attachment: bytes = b"", *, block: bool) -> None:
+        """Send bytes; with `block` wait for room on the way, else they may be dropped there."""
+        control = self._zenoh.CongestionControl
+        self._session.put(
+            key,
+            payload,
+            attachment=attachment,
+            congestion_control=control.BLOCK if block else control.DROP,
+        )
+
+    def listen(self, key: str, heard: Callable[[str, bytes, bytes], None]) -> Any:
+        """Have a function called, in any thread, with the messages sent to keys."""
+
+        def hear(sample: Any) -> None:
+            attachment = sample.attachment.to_bytes() if sample.attachment else b""
+            heard(str(sample.key_expr), sample.payload.to_bytes(), attachment)
+
+        return self._session.declare_subscriber(key, hear)
+
+    def token(self, key: str) -> Any:
+        """Declare a key that others see as long as this session lives, or until it is ended."""
+        return self._session.liveliness().declare_token(key)
+
+    def follow(self, key: str, seen: Callable[[str, bool], None]) -> Any:
+        """Have a function called for tokens that are there, come and go (False)."""
+        put = self._zenoh.SampleKind.PUT
+
+        def see(sample: Any) -> None:
+            seen(str(sample.key_expr), sample.kind == put)
+
+        return self._session.liveliness().declare_subscriber(key, see, history=True)
+
+    def serve(self, key: str, asked: Callable[[Any], None]) -> Any:
+        """Have a function called with each query of a key."""
+        return self._session.declare_queryable(key, asked)
+
+    def ask(
+        self, key: str, payload: bytes, answer: Callable[[Any], None], end: Callable[[], None]
+    ) -> None:
+        """Ask; `answer` is called with each reply, and then `end`."""
+        handlers = self._zenoh.handlers
+        self._session.get(
+            key,
+            handler=handlers.Callback(answer, end),
+            payload=payload,
+            timeout=_ASK_LIMIT,
+            # A stream has many replies under one key.
+            consolidation=self._zenoh.ConsolidationMode.NONE,
+        )
+
+    def end(self, declared: Iterable[Any]) -> None:
+        """End declarations; harmless when the session has ended."""
+        for each in declared:
+            try:
+                each.undeclare()
+            except self._zenoh.ZError:
+                pass  # it went with the session
+
+    def close(self) -> None:
+        """End the session, and with it all that it declared."""
+        self._session.close()
