@@ -67,6 +67,15 @@ def contexts(completions: list[Completion]) -> list[Any]:
     return [completion.request_context for completion in completions]
 
 
+def succeeded(completions: list[Completion], nbytes: int = 0) -> list[Any]:
+    """The contexts of requests that all succeeded; each Receive among them has so many bytes."""
+    for each in completions:
+        assert each.status == Status.SUCCESS, each
+        received = each.request_type is RequestType.RECEIVE
+        assert each.bytes_transferred == (nbytes if received else 0), each
+    return contexts(completions)
+
+
 @contextlib.contextmanager
 def nd_error(status: Status, match: str | None = None) -> Iterator[Any]:
     """The block raises NdError with exactly this status (and a message that matches)."""
@@ -115,8 +124,10 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float = WAIT) 
 class Buffer:
     """Registered memory of one end."""
 
-    def __init__(self, adapter: Any, nbytes: int, flags: int, *, private: bool = False) -> None:
-        self.memory: Any = bytearray(nbytes) if private else adapter.allocate(nbytes)
+    def __init__(
+        self, adapter: Any, nbytes: int, flags: int, *, private: bool = False, peers: str = "write"
+    ) -> None:
+        self.memory: Any = bytearray(nbytes) if private else adapter.allocate(nbytes, peers=peers)
         self.view = memoryview(self.memory).cast("B")
         self.view[:] = bytes([FILL]) * nbytes
         self.mr = adapter.create_memory_region()
@@ -337,8 +348,11 @@ class End:
         wanted |= {"receive_depth": options.depth, "max_receive_sge": options.sge}
         return self.adapter.create_queue_pair(receive_cq, initiator_cq, **(wanted | changes))
 
-    def memory(self, nbytes: int, flags: int = LOCAL, *, private: bool = False) -> Buffer:
-        buffer: Buffer = self._keep(Buffer(self.adapter, nbytes, flags, private=private))
+    def memory(
+        self, nbytes: int, flags: int = LOCAL, *, private: bool = False, peers: str = "write"
+    ) -> Buffer:
+        made = Buffer(self.adapter, nbytes, flags, private=private, peers=peers)
+        buffer: Buffer = self._keep(made)
         return buffer
 
     def garbage_sge(self, length: int = 1) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shmnd import CqNotify, Status
-from spi.harness import contexts, nd_error, statuses
+from spi.harness import contexts, nd_error, statuses, succeeded
 from spi.pair import Pair
 from spi.remote import Ends
 
@@ -144,14 +144,17 @@ def test_ended_by_its_end(connected: Pair, how: str, receives: bool) -> None:
 
 def test_more_than_the_ring_holds(make_pair: MakePair) -> None:
     pair = make_pair(depth=600, cq_depth=2000).connect()
-    outgoing, incoming = pair.active.memory(100), pair.passive.memory(100)
+    outgoing, incoming = pair.active.memory(60_000), pair.passive.memory(60_000)
+    messages = b"".join(number.to_bytes(2, "little") * 50 for number in range(600))
+    outgoing.put(messages)
     for number in range(600):
-        pair.passive.qp.receive(incoming.sge(), number)
+        pair.passive.qp.receive(incoming.sge(100 * number, 100), number)
     pair.active.qp._begin_batch()
     for number in range(600):
-        pair.active.qp.send(outgoing.sge(), number)
-    assert contexts(pair.reap(pair.passive, 600)) == list(range(600))
-    assert contexts(pair.reap(pair.active, 600)) == list(range(600))
+        pair.active.qp.send(outgoing.sge(100 * number, 100), number)
+    assert succeeded(pair.reap(pair.passive, 600), 100) == list(range(600))
+    assert succeeded(pair.reap(pair.active, 600)) == list(range(600))
+    assert incoming.get() == messages
 
 
 def test_unbalanced_calls_are_harmless(connected: Pair) -> None:

@@ -18,6 +18,7 @@ from spi.harness import (
     final,
     nd_error,
     statuses,
+    succeeded,
 )
 from spi.pair import Pair
 from spi.queues.queue_pair_kit import (
@@ -150,26 +151,30 @@ def test_send_success_keeps_the_order_of_many(connected: Pair, size: int) -> Non
         for number in numbers:
             source.put(number.to_bytes(8, "little") * (size // 8))
             connected.active.qp.send(source.sge(), number)
-            assert contexts(connected.reap(connected.active)) == [number]
-        received = connected.reap(connected.passive, batch)
-        assert contexts(received) == list(numbers)
-        assert {c.bytes_transferred for c in received} == {size}
+            assert succeeded(connected.reap(connected.active)) == [number]
+        assert succeeded(connected.reap(connected.passive, batch), size) == list(numbers)
         for number in numbers:
             got = sink.get(size, (number % batch) * size)
             assert got == number.to_bytes(8, "little") * (size // 8)
 
 
-def test_send_success_waits_for_a_receive_that_is_posted_late(patient: Pair) -> None:
-    source, sink = patient.active.memory(5), patient.passive.memory(5)
-    source.put(b"later")
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("size", [5, 600, 5000, 100_000, 3 << 20])
+def test_send_success_waits_for_a_receive_that_is_posted_late(
+    patient: Pair, size: int, private: bool
+) -> None:
+    source = patient.active.memory(3 * size, private=private)
+    sink = patient.passive.memory(size, private=private)
+    messages = [(f"{number}. later " * size).encode()[:size] for number in range(3)]
     for number in range(3):
-        patient.active.qp.send(source.sge(), number)
+        source.put(messages[number], number * size)
+        patient.active.qp.send(source.sge(number * size, size), number)
     assert patient.active.leftover() == []
     for number in range(3):
         patient.passive.qp.receive(sink.sge(), 100 + number)
-        assert contexts(patient.reap(patient.passive)) == [100 + number]
-        assert contexts(patient.reap(patient.active)) == [number]
-    assert sink.get() == b"later"
+        assert succeeded(patient.reap(patient.passive), size) == [100 + number]
+        assert succeeded(patient.reap(patient.active)) == [number]
+        assert sink.get() == messages[number]
 
 
 def test_send_success_when_completions_are_not_retrieved(make_pair: MakePair) -> None:
@@ -178,8 +183,8 @@ def test_send_success_when_completions_are_not_retrieved(make_pair: MakePair) ->
         pair.passive.qp.receive(None, number)
     for number in range(32):
         pair.active.qp.send(None, number)
-    assert contexts(pair.reap(pair.active, 32)) == list(range(32))
-    assert contexts(pair.reap(pair.passive, 32)) == list(range(32))
+    assert succeeded(pair.reap(pair.active, 32)) == list(range(32))
+    assert succeeded(pair.reap(pair.passive, 32)) == list(range(32))
 
 
 def test_send_success_of_the_passive_side_before_the_active_one(connected: Pair) -> None:
@@ -277,8 +282,8 @@ def test_send_success_silent_frees_its_entry(make_pair: MakePair) -> None:
     for _ in range(39):
         pair.active.qp.send(None, "silent", flags=OpFlag.SILENT_SUCCESS)
     pair.active.qp.send(None, "last")
-    assert contexts(pair.reap(pair.active)) == ["last"]
-    assert contexts(pair.reap(pair.passive, 40)) == list(range(40))
+    assert succeeded(pair.reap(pair.active)) == ["last"]
+    assert succeeded(pair.reap(pair.passive, 40)) == list(range(40))
 
 
 def test_send_success_with_a_read_fence(connected: Pair) -> None:
@@ -287,7 +292,7 @@ def test_send_success_with_a_read_fence(connected: Pair) -> None:
     connected.passive.qp.receive(None)
     connected.active.qp.read(sink.sge(), source.address, source.remote_token, "read")
     connected.active.qp.send(None, "fenced", flags=OpFlag.READ_FENCE)
-    assert contexts(connected.reap(connected.active, 2)) == ["read", "fenced"]
+    assert succeeded(connected.reap(connected.active, 2)) == ["read", "fenced"]
     assert sink.get() == b"12345678"
 
 
@@ -342,9 +347,10 @@ def test_post_success_again_when_what_was_posted_completed_though_nobody_polled(
         post(end, request_name, buffer)
     for number in range(5):
         other.qp.receive(other.memory(16).sge(), number)
-    assert contexts(other.reap(4)) == [0, 1, 2, 3]
+    assert succeeded(other.reap(4)) == [0, 1, 2, 3]
     post(end, request_name, buffer, context="one more")
-    assert contexts(end.reap(5)) == [0, 1, 2, 3, "one more"]
+    assert contexts(ended := end.reap(5)) == [0, 1, 2, 3, "one more"]
+    assert statuses(ended[:4]) == [Status.SUCCESS] * 4
 
 
 def test_send_data_overrun_when_more_sge_than_granted(connected: Pair) -> None:

@@ -15,7 +15,18 @@ from typing import Any
 import pytest
 
 from shmnd import OpFlag, Status
-from spi.harness import REMOTE, WAIT, End, contexts, final, nd_error, statuses, wait_until
+from spi.harness import (
+    REMOTE,
+    WAIT,
+    Buffer,
+    End,
+    contexts,
+    final,
+    nd_error,
+    statuses,
+    succeeded,
+    wait_until,
+)
 from spi.pair import Pair
 from spi.remote import Ends
 
@@ -26,13 +37,18 @@ SIZE = 3000
 """So many of these fill the ring several times, and wait for no receive as long as they fit."""
 
 
-def post_all(pair: Pair) -> None:
-    """More Sends than the ring holds, with a receive for each."""
-    source, sink = pair.active.memory(SIZE), pair.passive.memory(SIZE)
+MESSAGES = b"".join(number.to_bytes(2, "little") * (SIZE // 2) for number in range(COUNT))
+
+
+def post_all(pair: Pair) -> Buffer:
+    """More Sends than the ring holds, with a receive for each; where they will arrive."""
+    source, sink = pair.active.memory(len(MESSAGES)), pair.passive.memory(len(MESSAGES))
+    source.put(MESSAGES)
     for number in range(COUNT):
-        pair.active.qp.send(source.sge(), number)
+        pair.active.qp.send(source.sge(number * SIZE, SIZE), number)
     for number in range(COUNT):
-        pair.passive.qp.receive(sink.sge(), number)
+        pair.passive.qp.receive(sink.sge(number * SIZE, SIZE), number)
+    return sink
 
 
 def another_queue(end: End, queue: Any) -> None:
@@ -84,11 +100,10 @@ def test_sends_go_on_while_their_process_sleeps_for_something_else(
     sleeper = threading.Thread(target=wait, args=(pair.active, queue), daemon=True)
     sleeper.start()
     time.sleep(0.1)  # it may be asleep already when the first of them is posted
-    post_all(pair)
-    received = pair.passive.reap(COUNT)
-    assert contexts(received) == list(range(COUNT))
-    assert statuses(received) == [Status.SUCCESS] * COUNT
-    assert statuses(pair.active.reap(COUNT)) == [Status.SUCCESS] * COUNT
+    sink = post_all(pair)
+    assert succeeded(pair.passive.reap(COUNT), SIZE) == list(range(COUNT))
+    assert sink.get() == MESSAGES
+    assert succeeded(pair.active.reap(COUNT)) == list(range(COUNT))
     pair.hang_up(pair.passive)
     queue.close()
     sleeper.join(WAIT)
@@ -97,10 +112,11 @@ def test_sends_go_on_while_their_process_sleeps_for_something_else(
 
 def test_sends_go_on_while_their_process_polls_another_queue(ends: Ends) -> None:
     pair = ends.pair("one", depth=COUNT, cq_depth=2 * COUNT, rnr_timeout=120.0).connect()
-    post_all(pair)
+    sink = post_all(pair)
     wait_until(lambda: pair.passive.gather() == COUNT, "all of them received")
-    assert contexts(pair.passive.take()) == list(range(COUNT))
-    assert statuses(pair.active.reap(COUNT)) == [Status.SUCCESS] * COUNT
+    assert succeeded(pair.passive.take(), SIZE) == list(range(COUNT))
+    assert sink.get() == MESSAGES
+    assert succeeded(pair.active.reap(COUNT)) == list(range(COUNT))
 
 
 def test_a_send_gives_up_on_time_while_its_process_waits_for_something_else(
@@ -167,7 +183,7 @@ def test_a_receiver_ends_a_long_message_whose_sender_computes(connected: Pair) -
     source.put(b"\1" * LONG)
     connected.passive.qp.receive(sink.sge(), "long")
     connected.active.qp.send(source.sge())
-    assert contexts(connected.passive.reap()) == ["long"]
+    assert succeeded(connected.passive.reap(), LONG) == ["long"]
     assert sink.get() == b"\1" * LONG
     assert statuses(connected.active.reap()) == [Status.SUCCESS]
 
@@ -230,7 +246,7 @@ def test_messages_are_taken_while_their_process_waits_for_something_else(
         time.sleep(0.1)  # it may be asleep already when the first of them comes
         send_all(pair.passive)
         assert statuses(pair.passive.reap(MANY)) == [Status.SUCCESS] * MANY
-        assert contexts(pair.active.reap(MANY)) == list(range(MANY))
+        assert succeeded(pair.active.reap(MANY), 40) == list(range(MANY))
 
 
 @pytest.mark.active_end_here
@@ -254,7 +270,7 @@ def test_messages_are_taken_while_their_thread_polls_for_their_sends(ends: Ends)
     send_all(pair.active)
     wait_until(lambda: pair.active.gather() == MANY, "all Sends over")
     assert statuses(pair.active.take()) == [Status.SUCCESS] * MANY
-    assert contexts(pair.passive.reap(MANY)) == list(range(MANY))
+    assert succeeded(pair.passive.reap(MANY), 40) == list(range(MANY))
 
 
 def test_a_window_is_ended_while_its_thread_polls_for_the_send(ends: Ends) -> None:
