@@ -22,15 +22,16 @@ from spi.remote import Ends, RemoteProcess
 
 # Around each bound where another way of moving a message begins, and beyond the largest.
 SIZES: Final = (
-    0, 1, 8, 40, 47, 48, 49, 255, 256, 257, 1023, 1024, 1025, 3575, 3576, 3577, 4096,
-    16383, 16384, 16385, 65535, 65536, 65537, 131071, 131072, 200_000, 700_000,
+    0, 1, 8, 40, 47, 48, 49, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 2047, 2048, 2049,
+    3575, 3576, 3577, 4096, 16383, 16384, 16385, 65535, 65536, 65537, 131071, 131072, 200_000,
+    700_000, (1 << 20) - 1, 1 << 20, (1 << 20) + 1,
 )  # fmt: skip
 
 _size = st.sampled_from(SIZES)
 _slot = st.integers(0, 2)
 _end = st.integers(0, 1)
 _cuts = st.integers(1, 4)
-_where = st.sampled_from((0, 0, 1, 2, 3))
+_where = st.sampled_from((0, 0, 1, 1, 2, 3, 4, 5))
 _bad = st.sampled_from((False,) * 40 + (True,))
 _flags = st.sampled_from((0, 1, 2, 3, 4, 5, 0x20, 0x21, 0x24))
 _role = st.sampled_from(("initiator", "receive"))
@@ -180,6 +181,35 @@ class Machine(RuleBasedStateMachine):
             self.w.receive(pair.other, cut(size, 1 + number % 3), number % 3)
             if not number % 2:
                 self.w.send(pair, [size], flags, number % 3)
+
+    @rule(
+        end=_end,
+        rates=st.tuples(*[st.integers(0, 5)] * 3),
+        size=_size,
+        turns=st.integers(2, 8),
+        where=_where,
+        silent=st.booleans(),
+    )
+    def crowd(
+        self,
+        end: int,
+        rates: tuple[int, ...],
+        size: int,
+        turns: int = 4,
+        where: int = 0,
+        silent: bool = False,
+    ) -> None:
+        """Clients with different rates, and an end that takes one result at a time.
+
+        It finds a result at each poll, and never an empty queue.
+        """
+        for turn in range(turns):
+            for slot, rate in zip(self.w.slots, rates, strict=False):
+                for number in range(rate):
+                    lengths = cut(size, 1 + (turn + number) % 3)
+                    self.w.receive(slot[end], lengths, (where + turn) % 6)
+                    self.w.send(slot[end].other, lengths, int(silent), where)
+            self.w.drain(self.w.nodes[end], "receive", 1)
 
     @rule(
         slot=_slot, end=_end, size=_size, cuts=_cuts, where=_where, flags=_flags, bad=_bad,

@@ -27,10 +27,18 @@ def payload(number: int, length: int) -> bytes:
 class Slab:
     """A registered buffer that requests take stretches of, and give back when they are over."""
 
-    def __init__(self, end: End, nbytes: int, flags: int = LOCAL, *, private: bool = False) -> None:
+    def __init__(
+        self,
+        end: End,
+        nbytes: int,
+        flags: int = LOCAL,
+        *,
+        private: bool = False,
+        peers: str = "write",
+    ) -> None:
         self.end = end
         self.flags = flags
-        self.buffer = end.memory(nbytes, flags, private=private)
+        self.buffer = end.memory(nbytes, flags, private=private, peers=peers)
         self.registered = True
         self.leaving: Any = None  # a Deregister that was accepted
         self.frozen: bytearray | None = None  # what it held when that was over

@@ -36,7 +36,8 @@ class Posts(SharedQueues):
         return good
 
     def _memory(self, node: Node, where: int, lengths: list[int]) -> Pieces | None:
-        slabs = node.slabs[:2] if where == 3 else [node.slabs[where]]
+        mixed = {3: (0, 1), 5: (3, 1, 0)}
+        slabs = [node.slabs[each] for each in mixed.get(where, (where if where < 3 else 3,))]
         return Pieces.take(slabs, lengths)
 
     def receive(self, pair: Pair, lengths: list[int], where: int = 0, bad: bool = False) -> bool:

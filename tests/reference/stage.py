@@ -63,6 +63,7 @@ class Node:
             Slab(end, 3 << 20),
             Slab(end, 3 << 20, private=True),
             Slab(end, 300_000, private=index == 1),
+            Slab(end, 3 << 20, peers="read"),
         ]
         self.windows = [Window(end.adapter.create_memory_window()) for _ in range(3)]
         self.file = end.file
