@@ -6,7 +6,6 @@ objects that hold a value under it, as the standard has it, and cannot be used a
 """
 
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -70,12 +69,11 @@ def run(function: Callable[..., Any], *args: object) -> Any:
     """Call a function of the program; print what it raises, and raise it as an error of MPI."""
     try:
         return function(*args)
-    except MPIException as error:
+    except BaseException as error:
+        import traceback  # every rank would import it at its start, and few programs get here
+
         traceback.print_exc(file=sys.stderr)
-        code = error.Get_error_code()
-    except BaseException:
-        traceback.print_exc(file=sys.stderr)
-        code = constants.ERR_OTHER
+        code = error.Get_error_code() if isinstance(error, MPIException) else constants.ERR_OTHER
     raise MPIException(code, f"{getattr(function, '__name__', function)} raised an exception")
 
 

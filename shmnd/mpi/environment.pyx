@@ -4,7 +4,7 @@
 """The environment of a program: start and end, threads, versions, time, the machine."""
 
 import atexit
-import platform
+import os
 import sys
 import threading
 from typing import Any, NoReturn
@@ -113,12 +113,12 @@ def get_vendor() -> tuple[str, tuple[int, int, int]]:
 
 def Get_processor_name() -> str:
     """Obtain the name of the calling processor."""
-    return platform.node()
+    return os.uname().nodename
 
 
 def Get_hw_resource_info() -> Info:
     """Obtain information about the hardware platform of the calling processor."""
-    return Info.Create({"mpi_hw_resource_type": "node", "hostname": platform.node()})
+    return Info.Create({"mpi_hw_resource_type": "node", "hostname": os.uname().nodename})
 
 
 def Wtime() -> float:

@@ -4,14 +4,13 @@
 import os
 import warnings
 from collections.abc import Iterable
-from ctypes import CDLL, RTLD_GLOBAL
 from pathlib import Path
 from typing import Final
 
 FRONT: Final = Path(__file__).parent / "front"
 VERSION: Final = "4.1.2"
 """The version of mpi4py whose interface this is."""
-_loaded: list[CDLL] = []
+_loaded: list[object] = []
 
 
 def get_include() -> str:
@@ -47,6 +46,8 @@ def profile(
     ]
     if not found:
         raise ValueError(f"profile({name!r}): not found in {', '.join(folders) or 'the path'}")
+    from ctypes import CDLL, RTLD_GLOBAL  # ranks start faster without it, and few call this
+
     try:
         _loaded.append(CDLL(found[0], mode=RTLD_GLOBAL))
     except OSError as error:
