@@ -45,6 +45,7 @@ struct shmpi_req {
     uint32_t share;            /* 1 + the word of the lane that divides it; 0: none */
     uint32_t patience;         /* polls for a piece, before the receiver reads */
     bool moving;               /* in one of the lists of the engine: copying, pushing */
+    bool tries;                /* its first stretch tells whether the sender is to help */
     bool divided;              /* a send whose receiver reads too */
 };
 

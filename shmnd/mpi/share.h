@@ -23,6 +23,10 @@
  * A death at any instruction: of the sender, a read by the kernel fails or pieces end, and the
  * death ends the receive; of the receiver, the death ends the send.
  *
+ * From 2 MiB on a message may lie in huge pages, which the kernel copies as fast as this process could
+ * take pieces out of the lane. So the receiver reads the first stretch before it asks for pieces, and
+ * where that was fast it reads all.
+ *
  * Where the kernel does not let us read, the sender sends all in pieces. Where all words of a lane
  * are in use, the receiver reads all.
  */
@@ -33,6 +37,7 @@
 #include <sys/uio.h>
 
 #include "engine.h"
+#include "waits.h"
 #include "wire/kill_point.h"
 
 enum {
@@ -42,6 +47,8 @@ enum {
     SHMPI_PATIENCE = 400,    /* polls for a first piece before the receiver reads */
     SHMPI_STRETCH_LEAST = 64 << 10,
     SHMPI_STRETCH_MOST = 256 << 10,
+    SHMPI_TRIED_FIRST = 2 << 20, /* bytes of a message whose first stretch is timed */
+    SHMPI_FAST_READ = 20,        /* bytes in a nanosecond */
 };
 
 static inline uint64_t shmpi_share_word(uint64_t front, uint64_t back)
@@ -174,7 +181,7 @@ static inline bool shmpi_ask_for_pieces(struct shmpi_engine *e, struct shmpi_req
         return false;
     o.a = r->theirs;
     o.b = r->id;
-    o.word = r->got;
+    o.word = r->low;
     return shmpi_owe(e, &e->peers[r->source], &o, &written);
 }
 
@@ -202,6 +209,18 @@ static inline bool shmpi_may_read(struct shmpi_peer *p, uint64_t address)
     return !p->no_reading;
 }
 
+/* The sender is to move [0, low) too, or all of it where this side cannot read. */
+static inline void shmpi_begin_pieces(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    struct shmpi_peer *p = &e->peers[r->source];
+    if (r->share) /* before CLEAR, whose mark shows it. SYNC share: the receiver begins */
+        shmnd_put64(&p->in.lane->shares[r->share - 1],
+                    shmpi_share_word(0, shmpi_share_units(e, r->low)));
+    if (!shmpi_ask_for_pieces(e, r, r->share != 0))
+        shmpi_end_copy(e, r, SHMPI_NO_MEMORY, false);
+    SHMND_KILL_POINT("asked");
+}
+
 /* A receive of a message in its sender's memory. */
 static inline void shmpi_begin_copy(struct shmpi_engine *e, struct shmpi_req *r, uint64_t theirs,
                                     uint64_t address, uint32_t share)
@@ -218,19 +237,12 @@ static inline void shmpi_begin_copy(struct shmpi_engine *e, struct shmpi_req *r,
         return;
     }
     bool reads = shmpi_may_read(p, address);
-    if (reads && share && share <= SHMPI_SHARES) {
-        r->share = share;
-        /* Before CLEAR, whose mark shows it. SYNC share: the receiver begins */
-        shmnd_put64(&p->in.lane->shares[share - 1],
-                    shmpi_share_word(0, shmpi_share_units(e, r->got)));
-    }
-    if ((r->share || !reads) && !shmpi_ask_for_pieces(e, r, reads)) {
-        shmpi_end_copy(e, r, SHMPI_NO_MEMORY, false);
-        return;
-    }
-    SHMND_KILL_POINT("asked");
+    r->share = reads && share <= SHMPI_SHARES ? share : 0;
+    r->tries = r->share && r->got >= SHMPI_TRIED_FIRST;
     if (reads)
         shmpi_list_in(&e->copying, r);
+    if (!r->tries && (r->share || !reads))
+        shmpi_begin_pieces(e, r);
 }
 
 /* Takes a stretch from the back for this side, and returns its bytes: 0: the sender has the rest. */
@@ -282,9 +294,28 @@ static inline bool shmpi_is_whole(const struct shmpi_req *r)
     return r->moved >= r->low;
 }
 
+/* Reads the first stretch, and decides who moves the rest. Returns its bytes. */
+static inline uint64_t shmpi_try_one(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    uint64_t begin = shmpi_clock_ns(), n = r->low;
+    r->low = (r->low - SHMPI_STRETCH_MOST) / e->unit * e->unit;
+    n -= r->low;
+    r->tries = false;
+    int why = shmpi_read(e, r, n);
+    if (why)
+        shmpi_end_copy(e, r, why == ESRCH ? SHMPI_FAILED_PEER : SHMPI_BROKEN, true);
+    else if ((shmpi_clock_ns() - begin) * SHMPI_FAST_READ > n)
+        shmpi_begin_pieces(e, r);
+    else
+        r->share = 0;
+    return n;
+}
+
 /* Reads a stretch of it. Returns its bytes, 0 where the sender has the rest. */
 static inline uint64_t shmpi_copy_one(struct shmpi_engine *e, struct shmpi_req *r)
 {
+    if (r->tries)
+        return shmpi_try_one(e, r);
     uint64_t n = shmpi_read_next(e, r);
     if (!n) {
         shmpi_list_out(&e->copying, r);
@@ -314,7 +345,7 @@ static inline uint32_t shmpi_copy_some(struct shmpi_engine *e)
     e->passed_over = 0;
     for (struct shmpi_req *r = e->copying, *next; r && bytes < SHMPI_COPY_AT_ONCE; r = next) {
         next = r->next;
-        if (r->share && r->patience) {
+        if (r->share && r->patience && !r->tries) {
             r->patience--;
             continue;
         }

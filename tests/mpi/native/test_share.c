@@ -200,6 +200,15 @@ static void a_message_whose_sender_computes_is_read(void)
     EQUAL(one_message(400000, 400000, 3, 0), 400000);
 }
 
+/* Long enough that the first stretch is read before the sender is asked. */
+static void a_very_long_message_is_moved_by_either_way(void)
+{
+    for (uint64_t seed = 0; seed < 6; seed++)
+        one_message(SHMPI_TRIED_FIRST + seed * 100003, SHMPI_TRIED_FIRST + 600000, seed, 5);
+    EQUAL(one_message(SHMPI_TRIED_FIRST, SHMPI_TRIED_FIRST, 1, 0), SHMPI_TRIED_FIRST);
+    one_message(2 * SHMPI_TRIED_FIRST, SHMPI_TRIED_FIRST + 77, 2, 4);
+}
+
 static void a_cut_message_ends_at_what_is_wanted(void)
 {
     for (uint64_t room = 1; room < 300000; room += 9973)
@@ -302,6 +311,7 @@ static const struct check_test tests[] = {
     TEST(both_move_messages_at_the_same_time),
     TEST(any_mixture_of_turns_moves_the_message),
     TEST(a_message_whose_sender_computes_is_read),
+    TEST(a_very_long_message_is_moved_by_either_way),
     TEST(a_cut_message_ends_at_what_is_wanted),
     TEST(without_a_free_word_the_receiver_reads_all),
     TEST(a_send_that_was_given_up_leaves_its_word_to_its_receiver),
