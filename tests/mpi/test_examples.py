@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs of docs/examples/mpi, unmodified: each checks its own results."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,51 @@ def test_an_example_runs_with_any_number_of_ranks(program: Path, ranks: int) -> 
     if ranks == 1 and program.stem in ("farm", "pool", "objects"):
         pytest.skip("it needs a second rank")
     run(program, ranks)
+
+
+@pytest.mark.slow
+def test_the_programs_of_the_tutorial_run_with_several_ranks() -> None:
+    page = Path(__file__).parents[2] / "docs" / "tutorial_mpi.md"
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.S | re.M)
+    assert len(blocks) >= 4
+    line = [sys.executable, "-m", "shmnd.mpi", "-n", "4", "--oversubscribe", "--prefix"]
+    line += ["--timeout", str(PATIENCE - 10), "-c", "\n".join(blocks)]
+    ran = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "[0] pi is about 3.141592654" in ran.stdout
+
+
+COMPUTES: Final = """
+import sys, time
+from pathlib import Path
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+for n in (8, 8000, 9000, 300_000, 3_000_000):
+    arrived = Path(sys.argv[1], str(n))
+    comm.Barrier()
+    if comm.rank == 0:
+        data = np.zeros(n, dtype="u1")
+        comm.Recv(data, 1)
+        assert (data == np.arange(n) % 251).all()
+        arrived.touch()
+    else:
+        request = comm.Isend((np.arange(n) % 251).astype("u1"), 0)
+        end = time.monotonic() + 60
+        while not arrived.exists():  # no call of MPI
+            assert time.monotonic() < end, f"{n} bytes needed a call of their sender"
+        request.Wait()
+"""
+
+
+@pytest.mark.slow
+def test_a_message_needs_no_further_call_of_its_sender(tmp_path: Path) -> None:
+    program = tmp_path / "computes.py"
+    program.write_text(COMPUTES)
+    line = [sys.executable, "-m", "shmnd.mpi", "-n", "2", "--oversubscribe"]
+    line += ["--timeout", str(PATIENCE - 10), str(program), str(tmp_path)]
+    ran = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 HUGE: Final = """
