@@ -15,7 +15,7 @@ from shmnd.common.arguments import flags_given, integer, within
 from shmnd.overlapped import Overlapped, OverlappedFile, OverlappedObject
 from shmnd.ring import Sge
 from shmnd.ring.process.peer import private_memory_is_reachable
-from shmnd.ring.shared_memory.registry import HeldBuffer, is_mapped
+from shmnd.ring.shared_memory.held_buffer import HeldBuffer, is_mapped
 from shmnd.status import MrFlag, Status, error
 
 if TYPE_CHECKING:

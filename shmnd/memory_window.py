@@ -13,7 +13,8 @@ from shmnd.status import MrFlag, OpFlag, Status, error
 
 if TYPE_CHECKING:
     from shmnd.handshake.interfaces import MemoryAdapter
-    from shmnd.ring import CompletionCore, QueuePair
+    from shmnd.ring import QueuePair
+    from shmnd.ring.queues.polling import PollingCore
 
 __all__ = ["MemoryWindow"]
 
@@ -32,7 +33,7 @@ class MemoryWindow(Closing):
         self._region: MemoryRegion | None = None
         self._qp: weakref.ref[QueuePair] | None = None
         self._context: object = None
-        self._place: CompletionCore | None = None  # where a place is held for its result
+        self._place: PollingCore | None = None  # where a place is held for its result
 
     @property
     def remote_token(self) -> int:

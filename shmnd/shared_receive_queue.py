@@ -15,11 +15,12 @@ from shmnd.overlapped import (
     OverlappedFile,
     OverlappedObject,
 )
-from shmnd.ring import CompletionCore, ReceiveCore
+from shmnd.ring import ReceiveCore
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
     from shmnd.handshake.interfaces import MemoryAdapter
+    from shmnd.ring.queues.polling import PollingCore
 
 __all__ = ["SharedReceiveQueue"]
 
@@ -42,7 +43,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         ReceiveCore.__init__(self, adapter, adapter._registry, depth, max_request_sge)
         self._threshold = notify_threshold
         # The completion queues of its receives, while a Notify waits for them to be used up.
-        self._watched: weakref.WeakSet[CompletionCore] = weakref.WeakSet()
+        self._watched: weakref.WeakSet[PollingCore] = weakref.WeakSet()
         self._watching = threading.RLock()
 
     def modify(self, depth: int = 0, notify_threshold: int = 0) -> None:

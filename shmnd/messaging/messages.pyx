@@ -38,8 +38,10 @@ from collections import deque
 
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport forks
-from shmnd.ring.queues.completion_queue cimport CompletionCore, Result
+from shmnd.ring.queues.completion_queue cimport CompletionCore
+from shmnd.ring.queues.polling cimport Result
 from shmnd.ring.queues.posting cimport PostingCore
+from shmnd.ring.queues.reasons cimport refuse
 
 from shmnd.common.arguments import seconds
 from shmnd.memory_region import Sge
@@ -199,7 +201,7 @@ cdef class Messages:
         self.credits += 1
         self.place = (self.place or self.places) - 1
         if status == _FULL:
-            self.qp.refuse("send", status, Sge(sge.address, sge.length, sge.token), _SILENT)
+            refuse(self.qp, "send", status, Sge(sge.address, sge.length, sge.token), _SILENT)
         self.ended = self.ended or _OVER
         return False
 

@@ -11,11 +11,13 @@ from cpython.ref cimport Py_DECREF
 from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
 
 from shmnd.ring cimport c
-from shmnd.ring.shared_memory cimport registry
+from shmnd.ring.shared_memory cimport sge as elements
 from shmnd.ring.process.forks cimport forks
-from shmnd.ring.shared_memory.registry cimport gather_sges, require_held
+from shmnd.ring.shared_memory.sge cimport gather_sges, require_held
 from shmnd.ring.queues.posting cimport PostingCore, flags_of
-from shmnd.ring.queues.completion_queue cimport Bound, CompletionCore
+from shmnd.ring.queues.completion_queue cimport CompletionCore
+from shmnd.ring.queues.polling cimport Bound
+from shmnd.ring.queues.reasons cimport refuse, refuse_receive
 
 import operator
 import struct
@@ -48,7 +50,7 @@ cdef class Result:
         return f"<Result {self.status.name} {self.bytes_transferred} bytes>"
 
 
-cdef class Sge(registry.Sge):
+cdef class Sge(elements.Sge):
     """Sge(buffer_or_address, length, memory_handle)\n--\n
     A stretch of memory. With a handle it lies in that registration; without one it is inline.
 
@@ -63,7 +65,7 @@ cdef class Sge(registry.Sge):
             length = within("Sge", 2, "length", length, 0, UINT64_MAX)
             # More than any request may move: the posting call refuses it.
             clipped = min(length, 0xFFFFFFFF)
-        registry.Sge.__init__(self, buffer_or_address, clipped,
+        elements.Sge.__init__(self, buffer_or_address, clipped,
                               0 if memory_handle is None else memory_handle)
         self.length = self.raw.length if length is None else length
 
@@ -194,7 +196,7 @@ cdef class EndpointCore:
         result.status = _PENDING
         status = self._pair.post_send(result, list_, n, flag)
         if status:
-            self._pair.refuse("send", status, sges, flag)
+            refuse(self._pair, "send", status, sges, flag)
 
     def send_and_invalidate(self, Result result not None, sges, MwDescriptor descriptor not None,
                             flags=0) -> None:
@@ -236,7 +238,7 @@ cdef class EndpointCore:
         result.status = _PENDING
         status = self._pair.post_receive(result, list_, n)
         if status:
-            self._pair.refuse_receive(status, sges)
+            refuse_receive(self._pair, status, sges)
 
     def read(self, Result result not None, sges, MwDescriptor descriptor not None, offset,
              flags=0) -> None:
@@ -281,7 +283,7 @@ cdef class EndpointCore:
         result.status = _PENDING
         status = self._pair.post_rdma(type_, result, list_, n, address, token, flag)
         if status:
-            self._pair.refuse(method, status, sges, flag)
+            refuse(self._pair, method, status, sges, flag)
 
     # -- rare paths --
 
@@ -291,7 +293,7 @@ cdef class EndpointCore:
         cdef uint32_t status = c.shmnd_check_data(
             &self._pair.q, n, self._pair.q.wq_stride, c.shmnd_sges_length(list_, n), 0)
         if status:
-            self._pair.refuse(method, status, sges, 0)
+            refuse(self._pair, method, status, sges, 0)
         legal = _RDMA_FLAGS if method in ("read", "write") else _SEND_FLAGS
         raise error(flag_status, f"Endpoint.{method}",
                     f"flags {operator.index(flags):#x} outside {legal:#x}")
@@ -302,7 +304,7 @@ cdef class EndpointCore:
         cdef uint64_t inline_total = 0
         cdef uint32_t i
         if n > self._pair.q.wq_stride:
-            self._pair.refuse(method, Status.DATA_OVERRUN, sges, 0)
+            refuse(self._pair, method, Status.DATA_OVERRUN, sges, 0)
         for i in range(n):
             if list_[i].token == 0:
                 inline_total += list_[i].length
@@ -310,12 +312,12 @@ cdef class EndpointCore:
             raise error(Status.BUFFER_OVERFLOW, f"Endpoint.{method}",
                         f"{inline_total} bytes inline, at most {self._pair.q.inline_size}")
         if c.shmnd_sges_length(list_, n) > self._pair.q.max_transfer:
-            self._pair.refuse(method, Status.BUFFER_OVERFLOW, sges, 0)
+            refuse(self._pair, method, Status.BUFFER_OVERFLOW, sges, 0)
         # Its copy must not land where an outstanding request has its own.
         status = self._pair.check_connected()
         if status:
-            self._pair.refuse(method, status, sges, 0)
-        items = [sges] if isinstance(sges, registry.Sge) else list(sges)
+            refuse(self._pair, method, status, sges, 0)
+        items = [sges] if isinstance(sges, elements.Sge) else list(sges)
         for item in items:
             if not item.token:
                 require_held(item, f"Endpoint.{method}")

@@ -7,12 +7,14 @@ Its modules are compiled and import no package above this one.
 import sys
 
 from shmnd.ring.process.peer import Link, PeerAdapter
-from shmnd.ring.queues.completion_queue import CompletionCore, Result
+from shmnd.ring.queues.completion_queue import CompletionCore
+from shmnd.ring.queues.polling import Result
 from shmnd.ring.queues.queue_pair import QueuePair
 from shmnd.ring.queues.shared_receive_queue import ReceiveCore
 from shmnd.ring.shared_memory.arena import Arena, Block
-from shmnd.ring.shared_memory.registry import Registry, Sge
+from shmnd.ring.shared_memory.registry import Registry
 from shmnd.ring.shared_memory.segment import Segment
+from shmnd.ring.shared_memory.sge import Sge
 
 __all__ = [
     "Arena",

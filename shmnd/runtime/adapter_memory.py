@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from shmnd.common.arguments import within
 from shmnd.ring import Segment, Sge
 from shmnd.ring.shared_memory.array import SharedArray, shared_array
-from shmnd.ring.shared_memory.registry import copies_within_work
+from shmnd.ring.shared_memory.held_buffer import copies_within_work
 from shmnd.runtime.named_memory import NamedMemory, open_segment
 from shmnd.status import Status, error
 

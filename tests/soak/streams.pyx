@@ -8,9 +8,10 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from shmnd.ring cimport c
-from shmnd.ring.shared_memory.registry cimport Sge
+from shmnd.ring.shared_memory.sge cimport Sge
 from shmnd.ring.queues.queue_pair cimport QueuePair
-from shmnd.ring.queues.completion_queue cimport CompletionCore, PairCore
+from shmnd.ring.queues.completion_queue cimport CompletionCore
+from shmnd.ring.queues.polling cimport PairCore
 
 
 cdef extern from "streams.h" nogil:

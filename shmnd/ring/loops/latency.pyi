@@ -4,7 +4,7 @@ from typing import Self
 from shmnd.ring.interfaces import AnyBuffer
 from shmnd.ring.queues.completion_queue import CompletionCore
 from shmnd.ring.queues.queue_pair import QueuePair
-from shmnd.ring.shared_memory.registry import Sge
+from shmnd.ring.shared_memory.sge import Sge
 
 class Ticks:
     def __new__(cls, stamps: AnyBuffer, count: int) -> Self: ...

@@ -11,7 +11,7 @@ from shmnd.ring.loops.steps cimport (
     repost, since, source_of)
 from shmnd.ring.queues.completion_queue cimport CompletionCore
 from shmnd.ring.queues.queue_pair cimport QueuePair
-from shmnd.ring.shared_memory.registry cimport Sge
+from shmnd.ring.shared_memory.sge cimport Sge
 
 from shmnd.status import Status, error
 

@@ -7,7 +7,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from shmnd.ring cimport c
 from shmnd.ring.queues.completion_queue cimport CompletionCore
 from shmnd.ring.queues.queue_pair cimport QueuePair
-from shmnd.ring.shared_memory.registry cimport Sge
+from shmnd.ring.shared_memory.sge cimport Sge
 
 cdef enum:
     SIGNALS = 0x7FFF  # signals are checked once in so many polls in vain, plus one

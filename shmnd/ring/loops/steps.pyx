@@ -7,9 +7,10 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
 from shmnd.ring cimport c
-from shmnd.ring.queues.completion_queue cimport CompletionCore, PairCore
+from shmnd.ring.queues.completion_queue cimport CompletionCore
+from shmnd.ring.queues.polling cimport PairCore
 from shmnd.ring.queues.queue_pair cimport QueuePair
-from shmnd.ring.shared_memory.registry cimport Sge, require_held
+from shmnd.ring.shared_memory.sge cimport Sge, require_held
 from shmnd.ring.shared_memory.segment cimport lies_in_fragile
 
 from shmnd.ring.queues.posting import inline_bytes

@@ -5,7 +5,7 @@ from typing import Self
 from shmnd.ring.interfaces import AnyBuffer
 from shmnd.ring.queues.completion_queue import CompletionCore
 from shmnd.ring.queues.queue_pair import QueuePair
-from shmnd.ring.shared_memory.registry import Sge
+from shmnd.ring.shared_memory.sge import Sge
 
 class Lanes:
     def __new__(cls, lanes: Iterable[tuple[QueuePair, Sge, Sge, int, int]]) -> Self: ...

@@ -12,7 +12,7 @@ from shmnd.ring.loops.steps cimport (
     since, source_of)
 from shmnd.ring.queues.completion_queue cimport CompletionCore
 from shmnd.ring.queues.queue_pair cimport QueuePair
-from shmnd.ring.shared_memory.registry cimport Sge
+from shmnd.ring.shared_memory.sge cimport Sge
 
 
 cdef struct _Lane:
@@ -54,7 +54,8 @@ cdef class Lanes:
             qp.usable("Lanes")
             self.at[place] = _Lane(&qp.q, qp.q.context, outgoing.raw, incoming.raw, address, token,
                                    0, 0, 0, 0)
-            self.receive_cq, self.initiator_cq = qp.receive_cq, qp.initiator_cq
+            self.receive_cq = <CompletionCore>qp.receive_cq
+            self.initiator_cq = <CompletionCore>qp.initiator_cq
         if len({<size_t>self.at[place].context for place in range(self.count)}) < self.count:
             raise ValueError("two queue pairs have the same context")
 

@@ -13,7 +13,7 @@ from shmnd.ring.process.counters cimport put_address
 from shmnd.ring.process.peer cimport Link, PeerAdapter
 from shmnd.ring.queues.posting cimport PostingCore
 
-from shmnd.ring.queues.posting import STATE_NAMES
+from shmnd.ring.queues.reasons import STATE_NAMES
 from shmnd.status import Status, error
 from shmnd.common.steps import step
 

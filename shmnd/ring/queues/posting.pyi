@@ -1,19 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Sequence
-from typing import Any, Final
 
 from shmnd.ring.interfaces import Context, PlainInt, RegionLike, WindowLike
-from shmnd.ring.queues.completion_queue import PairCore
-from shmnd.ring.shared_memory.registry import Sge
+from shmnd.ring.queues.progress import ProgressCore
+from shmnd.ring.shared_memory.sge import Sge
 from shmnd.status import OpFlag
 
 def inline_bytes(sge: Sequence[Sge], call: str) -> bytearray: ...
 
-STATE_NAMES: Final[tuple[str, ...]]
-
-class PostingCore(PairCore):
-    @property
-    def context(self) -> Any: ...
+class PostingCore(ProgressCore):
     def send(
         self,
         sge: Sge | Sequence[Sge] | None,
@@ -68,6 +63,3 @@ class PostingCore(PairCore):
         *,
         flags: OpFlag | PlainInt = 0,
     ) -> None: ...
-    def flush(self) -> None: ...
-    def _break_off(self) -> None: ...
-    def _progress(self) -> None: ...

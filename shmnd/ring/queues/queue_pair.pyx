@@ -19,7 +19,7 @@ from shmnd.ring.queues.shared_receive_queue cimport ReceiveCore
 from shmnd.ring.shared_memory.segment cimport Segment
 
 from shmnd.common.closing import refuse_copy
-from shmnd.ring.queues.posting import STATE_NAMES
+from shmnd.ring.queues.reasons import STATE_NAMES
 from shmnd.status import Status, error
 from shmnd.common.arguments import within
 

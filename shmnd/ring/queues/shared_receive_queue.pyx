@@ -10,8 +10,9 @@ from libc.stdlib cimport calloc, free
 
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport NOT_MADE, forks, whose
-from shmnd.ring.shared_memory.registry cimport Registry, gather_sges
-from shmnd.ring.queues.completion_queue cimport PairCore
+from shmnd.ring.shared_memory.registry cimport Registry
+from shmnd.ring.shared_memory.sge cimport gather_sges
+from shmnd.ring.queues.polling cimport PairCore
 
 from shmnd.status import Status, error
 

@@ -7,16 +7,6 @@ from shmnd.ring cimport c
 from shmnd.ring.process.counters cimport CounterTable
 
 
-cdef class Sge:
-    cdef c.shmnd_sge raw
-    cdef object owner
-
-
-cdef int require_held(Sge sge, str call) except -1
-
-cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) except -1
-
-
 # Release the contexts of silent successes. Finalisers may run arbitrary code here.
 cdef inline void release_contexts(c.shmnd_registry *registry) noexcept:
     cdef void *context

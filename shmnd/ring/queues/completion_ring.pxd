@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from shmnd.ring cimport c
+from shmnd.ring.process.counters cimport CounterTable
+from shmnd.ring.process.waiting cimport WaitSetCore
+from shmnd.ring.shared_memory.registry cimport Registry
+from shmnd.ring.shared_memory.segment cimport Segment
+
+
+cdef class RingCore:
+    cdef c.shmnd_cq raw
+    cdef Segment _bells, _marks
+    cdef tuple bell_place
+    cdef int depth
+    cdef uint64_t places  # entries reserved for windows
+    cdef uint64_t reserved
+    cdef uint32_t rooms
+    cdef list _free_bits
+    cdef uint32_t _next_bit
+    cdef list _keep  # contexts of released queue pairs; None without any
+    cdef int doorbell
+    cdef bint closed
+    cdef object adapter
+    cdef Registry _registry
+    cdef CounterTable _counter_table
+    cdef WaitSetCore _wait_set_core
+    cdef public double spin
+    cdef int sleepers
+    cdef bint announcing  # the next pending request must wake a thread that sleeps elsewhere
+    cdef uint32_t notify_mode
+    cdef object readiness
+    cdef uint32_t born  # NOT_MADE until it can be used
+    cdef uint32_t taking  # as `born`, and NOT_MADE again when it is closed
+
+    cdef reserve(self, uint64_t entries)
+    cdef unreserve(self, uint64_t entries)
+    cdef uint32_t take_bit(self) except? 0xffffffff
+    cdef give_bit(self, uint32_t bit)
+    cdef keep(self, object context)
+    cdef _rearm(self)
+    cdef announce(self, bint value)
+    cdef bint asked(self) noexcept
+    cdef void pushed(self) noexcept
+    cdef int usable(self, str call) except -1

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from shmnd.ring cimport c
+from shmnd.ring.queues.completion_ring cimport RingCore
+
+
+cdef class Result:
+    cdef readonly object status
+    cdef readonly object queue_pair_context
+    cdef readonly object request_context
+    cdef readonly object request_type
+    cdef uint32_t bytes
+
+
+cdef class FailedResult(Result):
+    cdef str why
+
+
+cdef class Bound:
+    cdef object context, window
+
+
+# A queue pair as its completion queues use it.
+cdef class PairCore:
+    cdef c.shmnd_qp q
+    cdef object link
+    cdef PollingCore receive_cq
+    cdef PollingCore initiator_cq
+    cdef object __weakref__
+
+    cdef int64_t serve(self, uint32_t what, bint receiving) except -1
+    cdef str why(self, uint32_t status, uint32_t type_)
+    cdef str outstanding(self, bint requests, bint receives)
+
+
+cdef class PollingCore(RingCore):
+    cdef unsigned int looks
+    cdef bint fired  # a completion was taken that satisfies a Notify, which is not complete yet
+    cdef dict users  # context of queue pairs -> weak references to them
+    cdef list feeders  # weak references to shared receive queues
+    cdef uint64_t _looked_ns
+    cdef c.shmnd_pace pace
+    cdef int64_t _copied  # bytes copied by the current call
+
+    cdef collect(self)
+    cdef int poll(self, c.shmnd_cqe *out, uint32_t most) except -1
+    cdef list take(self, Py_ssize_t max)
+    cdef list _taken_now(self, Py_ssize_t max)
+    cdef object result(self, const c.shmnd_cqe *e)
+    cdef object failure(self, const c.shmnd_cqe *e)
+    cdef know(self, PairCore pair)
+    cdef _look_around(self)
+    cdef int _pause(self) except -1
+    cdef feed_from(self, object receives)
+    cdef _tell_feeders(self)

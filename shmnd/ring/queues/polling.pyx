@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Completion queues: polling, which takes messages from the links and makes results."""
+
+import weakref
+
+cimport cython
+from cpython.ref cimport Py_DECREF
+
+from shmnd.ring cimport c
+from shmnd.ring.process.forks cimport forks
+from shmnd.ring.shared_memory.registry cimport release_contexts
+
+from shmnd.status import RequestType, Status, error
+
+cdef object _SUCCESS = Status.SUCCESS
+cdef object _RECEIVE = RequestType.RECEIVE
+cdef tuple _TYPES = tuple(RequestType)
+cdef dict _REASONS = {
+    int(Status.CANCELED): "the queue pair was flushed, disconnected or closed here",
+    int(Status.IO_TIMEOUT): "the peer died, or posted no Receive in time",
+    int(Status.ACCESS_VIOLATION): "memory is not registered for this use, here or at the peer",
+    int(Status.BUFFER_OVERFLOW): "the message is longer than the buffers of the Receive",
+    int(Status.REMOTE_ERROR): "the peer's Receive was too short, or its memory not registered",
+}
+cdef int _KNOWN_OF_ONE_CONTEXT = 8
+# How often a queue in use checks for dead peers.
+cdef uint64_t _LOOK_NS = 10000000
+# How often a queue is polled for operations that end without a wake-up.
+cdef uint64_t _SOON_NS = 2000000
+
+cdef enum:
+    # The most steps of one poll: a hostile peer that keeps changing its state must not prolong it.
+    _STEPS = 4096
+
+
+@cython.freelist(256)
+cdef class Result:
+    """The result of a request."""
+
+    @property
+    def bytes_transferred(self) -> int:
+        """Bytes received, for a successful Receive; otherwise 0."""
+        return self.bytes
+
+    @property
+    def detail(self) -> str:
+        """Why the request failed, with the peer; empty after a success."""
+        return ""
+
+    def raise_if_failed(self) -> Result:
+        """Return the result itself after a success; otherwise raise the `NdError` of its status."""
+        if self.status is _SUCCESS:
+            return self
+        raise error(self.status, f"QueuePair.{self.request_type.name.lower()}",
+                    f"{self.detail or 'the request failed'}; "
+                    f"its context is {self.request_context!r}")
+
+    def __repr__(self) -> str:
+        about = f" {self.bytes} bytes" if self.bytes else ""
+        if self.queue_pair_context is not None:
+            about += f" queue pair {self.queue_pair_context!r}"
+        why = f": {self.detail}" if self.detail else ""
+        return (f"<Result {self.request_type.name} {self.status.name}{about} "
+                f"context={self.request_context!r}{why}>")
+
+
+cdef class FailedResult(Result):
+    """A result that is not a success, with the reason."""
+
+    @property
+    def detail(self) -> str:
+        """Why the request failed, with the peer."""
+        return self.why
+
+
+@cython.final
+cdef class Bound:
+    """The context of a Bind or Invalidate, with the window, which it keeps alive until then."""
+
+
+cdef inline object _context_of(const c.shmnd_cqe *e):
+    if e.type == c.SHMND_BIND or e.type == c.SHMND_INVALIDATE:
+        if type(<object>e.context) is Bound:
+            return (<Bound>e.context).context
+    return <object>e.context
+
+
+cdef class PairCore:
+    """A queue pair as its completion queues use it: it runs the jobs that a poll leaves."""
+
+    cdef int64_t serve(self, uint32_t what, bint receiving) except -1:
+        """Run a job or map a segment; return the number of bytes copied."""
+        raise AssertionError("a queue pair overrides this")
+
+    cdef str why(self, uint32_t status, uint32_t type_):
+        """Say why a request ended with this status."""
+        raise AssertionError("a queue pair overrides this")
+
+    cdef str outstanding(self, bint requests, bint receives):
+        """Say which requests are outstanding, and with which process."""
+        raise AssertionError("a queue pair overrides this")
+
+    @property
+    def _receive_cq(self) -> PollingCore:
+        """The queue of its Receives."""
+        return self.receive_cq
+
+
+cdef class PollingCore(RingCore):
+    """A completion queue's polling side."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.feeders = []
+        self.users = {}
+
+    cdef int poll(self, c.shmnd_cqe *out, uint32_t most) except -1:
+        """Poll until there is a completion or no work is left; run the jobs of the poll."""
+        cdef c.shmnd_todo todo
+        cdef uint32_t n = 0
+        cdef int _
+        if self.notify_mode:
+            # A completion must satisfy a waiting Notify before it is taken.
+            self.collect()
+            if c.shmnd_cq_trigger(&self.raw, self.notify_mode):
+                self.fired = True
+            return <int>c.shmnd_cq_pop(&self.raw, out, most)
+        for _ in range(_STEPS):
+            n = c.shmnd_cq_poll(&self.raw, out, most, &todo)
+            if todo.what == c.SHMND_IDLE:
+                break
+            self._copied += (<PairCore>todo.qp.owner).serve(todo.what, todo.receiving)
+            if n or self._copied >= <int64_t>c.SHMND_PIECE:
+                break
+        if self._registry.raw.unreleased != NULL:  # a queue that can be polled has a registry
+            release_contexts(&self._registry.raw)
+        return <int>n
+
+    cdef collect(self):
+        """Take all messages that arrived into the queue's own ring, as far as it has room.
+
+        One piece of a long copy is run; `_due` returns when to continue.
+        """
+        cdef c.shmnd_todo todo
+        cdef int64_t copied = 0
+        cdef int _
+        for _ in range(1024):
+            c.shmnd_cq_drain_links(&self.raw, &todo)
+            if todo.what == c.SHMND_IDLE:
+                break
+            copied += (<PairCore>todo.qp.owner).serve(todo.what, todo.receiving)
+            if copied >= <int64_t>c.SHMND_PIECE:
+                break
+        if self._registry is not None:
+            release_contexts(&self._registry.raw)
+
+    # -- results --
+
+    cdef object result(self, const c.shmnd_cqe *e):
+        """Make the result of a completion, which passes on the reference to its context."""
+        cdef Result r
+        if e.status:
+            return self.failure(e)
+        r = Result.__new__(Result)
+        r.status = _SUCCESS
+        if e.type == c.SHMND_RECEIVE:
+            r.bytes = e.bytes
+            r.request_type = _RECEIVE
+        else:
+            r.request_type = _TYPES[e.type]
+        r.queue_pair_context = <object>e.qp_context
+        r.request_context = _context_of(e)
+        Py_DECREF(<object>e.context)
+        return r
+
+    cdef object failure(self, const c.shmnd_cqe *e):
+        """Make the result of a completion that is not a success, with the reason."""
+        cdef FailedResult r = FailedResult.__new__(FailedResult)
+        r.status = Status(e.status)
+        r.request_type = _TYPES[e.type]
+        r.queue_pair_context = <object>e.qp_context
+        r.request_context = _context_of(e)
+        Py_DECREF(<object>e.context)
+        r.why = _REASONS.get(e.status, "")
+        # With several queue pairs of one context, a reason counts only if all of them give it.
+        reasons = set()
+        for reference in self.users.get(<size_t>e.qp_context, ()):
+            pair = reference()
+            if pair is not None:
+                reasons.add((<PairCore>pair).why(e.status, e.type))
+        if len(reasons) == 1:
+            r.why = reasons.pop() or r.why
+        return r
+
+    cdef know(self, PairCore pair):
+        """Add a queue pair that completes here, for the reasons of failed results."""
+        cdef size_t key = <size_t>pair.q.context
+        living = [reference for reference in self.users.get(key, ()) if reference() is not None]
+        if len(living) < _KNOWN_OF_ONE_CONTEXT:
+            self.users[key] = [*living, weakref.ref(pair)]
+        if len(self.users) > 2 * self.raw.link_count + 64:
+            self.users = {key: references for key, references in self.users.items()
+                          if any(reference() is not None for reference in references)}
+
+    cdef list take(self, Py_ssize_t max):
+        """Make results of the completions that a poll finds."""
+        cdef c.shmnd_cqe out[64]
+        cdef list results = None
+        cdef int n, i
+        cdef uint32_t most
+        self._copied = 0
+        while max > 0:
+            most = <uint32_t>(max if max < 64 else 64)
+            n = self.poll(out, most)
+            for i in range(n):
+                max -= 1
+                if results is None:
+                    results = [self.result(&out[i])]  # most often the only one
+                else:
+                    results.append(self.result(&out[i]))
+            if n < <int>most and (n == 0 or c.shmnd_cq_count(&self.raw) == 0):
+                break
+            if self._copied >= <int64_t>c.SHMND_PIECE:
+                break
+        if self._keep is not None and c.shmnd_cq_count(&self.raw) == 0:
+            self._keep = None
+        if self.fired:
+            self._tick()
+        if self.sleepers:
+            self._tell_feeders()
+        return [] if results is None else results
+
+    cdef list _taken_now(self, Py_ssize_t max):
+        if self.taking != forks or c.shmnd_pace_due(&self.pace):
+            self._pause()
+        if self.notify_mode:
+            # A Notify checks every completion before it is taken, and its descriptor too.
+            if self.readiness is None:
+                self._tick()
+            else:
+                self.adapter._engine.progress()
+        if self.readiness is not None:
+            self.readiness.clear()
+        self.looks += 1
+        return self.take(max)
+
+    cdef int _pause(self) except -1:
+        """The work that not every call does: refuse in a child process, and periodic progress."""
+        if self.taking != forks:
+            self._refuse_taking("get_results")
+        self._look_around()
+        return 0
+
+    def _refuse_taking(self, call):
+        """Raise the reason why no results can be taken: closed, of another process, or not made."""
+        self.usable(call)
+        self.adapter._check_open(f"CompletionQueue.{call}")
+        raise error(Status.INVALID_HANDLE, f"CompletionQueue.{call}",
+                    "the completion queue is closed; take results before close()")
+
+    cdef _look_around(self):
+        """Check periodically for dead peers, and make progress on the other queues of the process.
+
+        A program that only polls or posts depends on it. It runs before a poll or a post, so an
+        exception from it loses no result.
+        """
+        cdef uint64_t now = c.shmnd_coarse_ns()
+        if now - self._looked_ns > _LOOK_NS:
+            self._looked_ns = now
+            if self.asked():
+                c.shmnd_marks_accept_request(self.raw.arming.marks)
+                self.collect()
+            if self.adapter._engine.alive:
+                self.adapter._engine.progress()
+                self.adapter._engine.request_progress.look(self)
+
+    # -- for Notify and shared receive queues --
+
+    def _gather(self) -> int:
+        """Take all messages that arrived into the queue's own ring; return its length."""
+        self.usable("_gather")
+        self.collect()
+        if self.sleepers:
+            self._tell_feeders()
+        return c.shmnd_cq_count(&self.raw)
+
+    def _triggered(self, mode: int) -> bool:
+        """After `_gather`: whether a completion since the last trigger satisfies a Notify."""
+        cdef bint taken = self.fired
+        self.fired = False
+        return c.shmnd_cq_trigger(&self.raw, mode) or taken
+
+    def _look(self) -> None:
+        """Arm the bell again, and take all messages that arrived into the queue's own ring."""
+        self.usable("_look")
+        self._rearm()  # first: a producer rings once an arming
+        c.shmnd_marks_accept_request(self.raw.arming.marks)
+        self.collect()
+
+    @property
+    def _looks(self) -> int:
+        """The number of polls by the program; it wraps."""
+        return self.looks
+
+    @property
+    def _busy(self) -> bool:
+        """Whether requests are pending that only polling finishes, here or at a peer."""
+        return self.raw.unsettled != 0 or self.asked()
+
+    @property
+    def _due(self) -> float | None:
+        """The `time.monotonic()` at which pending requests need a poll without a wake-up."""
+        cdef uint64_t due = c.shmnd_cq_next_poll_ns(&self.raw, _SOON_NS)
+        return due * 1e-9 if due else None
+
+    def _outstanding(self) -> list:
+        """Return a text for each connected queue pair: its outstanding requests and its peer."""
+        cdef c.shmnd_qp *qp
+        cdef uint32_t i
+        said = []
+        for i in range(self.raw.link_count):
+            qp = self.raw.links[i]
+            said.append((<PairCore>qp.owner).outstanding(
+                qp.initiator_cq == &self.raw, qp.receive_cq == &self.raw))
+        return said
+
+    cdef feed_from(self, object receives):
+        """Add a shared receive queue of queue pairs here, to notify when receives are consumed."""
+        reference = weakref.ref(receives, self.feeders.remove)
+        if reference not in self.feeders:
+            self.feeders.append(reference)
+
+    cdef _tell_feeders(self):
+        """Notify the shared receive queues that messages may have consumed receives."""
+        for reference in list(self.feeders):
+            receives = reference()
+            if receives is not None:
+                receives._used_up()

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Elements of scatter/gather lists."""
+
+from cpython.buffer cimport PyBUF_ANY_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
+from cpython.number cimport PyIndex_Check
+from libc.stdint cimport uint64_t
+
+from shmnd.ring cimport c
+
+from shmnd.status import Status, error
+from shmnd.common.arguments import integer
+
+
+cdef inline object _whole(object value):
+    """Return a value as an int; None if it is not an integer."""
+    if type(value) is int:
+        return value
+    return integer(value) if PyIndex_Check(value) else None
+
+
+cdef class Sge:
+    """Sge(buffer_or_address, length, token)\n--\n\nA stretch of registered memory. Immutable."""
+
+    def __init__(self, buffer_or_address, length, token) -> None:
+        cdef Py_buffer view
+        # Checked first: numpy's integers are buffers too, of their own few bytes.
+        address = _whole(buffer_or_address)
+        if address is None:
+            try:
+                PyObject_GetBuffer(buffer_or_address, &view, PyBUF_ANY_CONTIGUOUS)
+            except TypeError as exc:
+                raise error(Status.INVALID_PARAMETER_1, "Sge",
+                            f"{buffer_or_address!r} is neither a buffer nor an address; pass "
+                            "bytes, an array, or MemoryRegion.address") from exc
+            except (BufferError, ValueError) as exc:
+                raise error(Status.INVALID_PARAMETER_1, "Sge",
+                            f"the buffer is not contiguous: {exc}") from exc
+            address = <size_t>view.buf
+            if length is None:
+                length = view.len
+            PyBuffer_Release(&view)
+            self.owner = buffer_or_address
+        nbytes, number = _whole(length), _whole(token)
+        if nbytes is None or not 0 <= nbytes <= 0xFFFFFFFF:
+            raise error(Status.INVALID_PARAMETER_2, "Sge",
+                        f"length {length!r} is outside 0..2**32-1")
+        if not 0 <= address <= 0xFFFFFFFFFFFFFFFF:
+            raise error(Status.INVALID_PARAMETER_1, "Sge", f"{address} is not an address")
+        if number is None or not 0 <= number <= 0xFFFFFFFF:
+            raise error(Status.INVALID_PARAMETER_3, "Sge",
+                        f"token {token!r} is outside 0..2**32-1; pass MemoryRegion.local_token, "
+                        "or 0 with OpFlag.INLINE")
+        self.raw.address = address
+        self.raw.length = nbytes
+        self.raw.token = number
+
+    @property
+    def address(self) -> int:
+        """Its address."""
+        return self.raw.address
+
+    @property
+    def length(self) -> int:
+        """Its length in bytes."""
+        return self.raw.length
+
+    @property
+    def token(self) -> int:
+        """The local token of the region that covers it."""
+        return self.raw.token
+
+    def __eq__(self, other):
+        if not isinstance(other, Sge):
+            return NotImplemented
+        cdef Sge that = other
+        return (self.raw.address == that.raw.address and self.raw.length == that.raw.length
+                and self.raw.token == that.raw.token)
+
+    def __hash__(self):
+        return hash((self.raw.address, self.raw.length, self.raw.token))
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        return Sge, (self.raw.address, self.raw.length, self.raw.token)
+
+    def __repr__(self) -> str:
+        return f"Sge({self.raw.address:#x}, {self.raw.length}, {self.raw.token:#x})"
+
+
+cdef int require_held(Sge sge, str call) except -1:
+    """Raise unless an element is still within the buffer that it was made of, which may have shrunk
+    or moved since. An element of a bare address passes; the caller checks it."""
+    cdef Py_buffer view
+    cdef uint64_t begin, end
+    if sge.owner is None:
+        return 0
+    begin = end = 0
+    try:
+        PyObject_GetBuffer(sge.owner, &view, PyBUF_ANY_CONTIGUOUS)
+    except (BufferError, ValueError):
+        pass  # the buffer was released or closed
+    else:
+        begin = <size_t>view.buf
+        end = begin + <uint64_t>view.len
+        PyBuffer_Release(&view)
+    if sge.raw.address == begin and sge.raw.length <= end - begin:
+        return 0
+    raise error(Status.ACCESS_VIOLATION, call,
+                f"{sge.raw.length} bytes at {sge.raw.address:#x} are not all in their buffer, "
+                f"which has {end - begin} at {begin:#x} now")
+
+
+cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) except -1:
+    """Write a scatter/gather list to `out`, which holds 16 elements; return its length."""
+    cdef uint32_t n = 0
+    if isinstance(sge, Sge):
+        out[0] = (<Sge>sge).raw
+        return 1
+    if sge is None:
+        return 0
+    if not isinstance(sge, (list, tuple)):
+        raise TypeError(f"{call}: sge must be an Sge, a list or tuple of them, or None, "
+                        f"not {type(sge).__name__}; MemoryRegion.sge(offset, length) makes one")
+    if len(sge) > 16:
+        raise error(Status.DATA_OVERRUN, call,
+                    f"{len(sge)} scatter/gather elements, at most {most} are granted, and never "
+                    "more than 16; merge adjacent elements, or post several requests")
+    for item in sge:
+        if not isinstance(item, Sge):
+            raise TypeError(f"{call}: a scatter/gather list holds Sge, not {type(item).__name__}")
+        out[n] = (<Sge>item).raw
+        n += 1
+    return n
