@@ -18,6 +18,7 @@ from shmnd.ring.queues.polling cimport PairCore
 from shmnd.common.arguments import seconds, within
 
 cdef object _USUAL = 64  # the default of `max`
+cdef object _ONE = 1
 # The first polls of a wait keep the interpreter's lock for this long.
 cdef uint64_t _KEEP_LOCK_NS = 3000
 # The number of pieces that a sleeper copies before it polls all else.
@@ -30,6 +31,12 @@ cdef double _LONG = 1e9
 
 cdef inline Py_ssize_t _most(str call, object value) except -1:
     """Return the number of results that the caller wants."""
+    if value is _ONE:  # the interpreter has one object for each small int
+        return 1
+    return 64 if value is _USUAL else _any_most(call, value)
+
+
+cdef Py_ssize_t _any_most(str call, object value) except -1:
     cdef int beyond = 0
     cdef long most
     if type(value) is int:
@@ -84,8 +91,7 @@ cdef class CompletionCore(PollingCore):
 
     def get_results(self, max=64) -> list:
         """Take up to `max` completions, oldest first. Never waits."""
-        return self._taken_now(
-            64 if max is _USUAL else _most("CompletionQueue.get_results", max))
+        return self._taken_now(_most("CompletionQueue.get_results", max))
 
     def wait(self, max=64, timeout=None) -> list:
         """Take completions; when there is none, wait for one.

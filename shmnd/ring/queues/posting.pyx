@@ -101,9 +101,10 @@ cdef class PostingCore(ProgressCore):
         Flags: SILENT_SUCCESS, READ_FENCE, SEND_AND_SOLICIT_EVENT, INLINE.
         """
         cdef c.shmnd_sge list_[16]
-        cdef uint32_t flag = flags_of(flags, "QueuePair.send")
+        cdef uint32_t flag = 0 if flags is _NO_FLAGS else flags_of(flags, "QueuePair.send")
         cdef uint32_t n, status
-        _no_flag(context, "QueuePair.send")
+        if context is not None:
+            _no_flag(context, "QueuePair.send")
         if self.born != forks or c.shmnd_pace_due(&self.pace):
             self.pause("send")
         if flag & ~c.SHMND_SEND_FLAGS:
@@ -241,10 +242,11 @@ cdef class PostingCore(ProgressCore):
                object remote_token, object context, object flags):
         cdef c.shmnd_sge list_[16]
         cdef str call = "QueuePair.read" if type_ == c.SHMND_READ else "QueuePair.write"
-        cdef uint32_t flag = flags_of(flags, call)
+        cdef uint32_t flag = 0 if flags is _NO_FLAGS else flags_of(flags, call)
         cdef uint32_t n, status, token
         cdef uint64_t address
-        _no_flag(context, call)
+        if context is not None:
+            _no_flag(context, call)
         if self.born != forks or c.shmnd_pace_due(&self.pace):
             self.pause(method)
         address = _number(remote_address, UINT64_MAX, "remote_address", call)
