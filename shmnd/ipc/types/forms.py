@@ -53,6 +53,8 @@ class Form:
 
     def __init__(self, text: str) -> None:
         self.text: Final = text
+        self.loans: Final[dict[int, Any]] = {}
+        """Layouts of loans that were asked for by a whole number."""
 
     def __repr__(self) -> str:
         return self.text
