@@ -162,6 +162,8 @@ class MemoryRegion(OverlappedObject):
             raise error(
                 Status.DEVICE_BUSY, call, f"{len(bound)} windows are bound to it; invalidate them"
             )
+        # The Sends of messages that have arrived may be complete: their Receives complete, too.
+        self._adapter._registry.take_arrived()
         self._withdraw()
         overlapped = self._start(call, self._settled, self._too_late, "a copy under way to end")
         return overlapped._keeping(self)

@@ -178,6 +178,17 @@ cdef class Registry:
         self._counter_table.count_region(1, length)
         return region.token
 
+    def take_arrived(self) -> None:
+        """Take the messages that have arrived on all connections, as far as their queues have room."""
+        cdef uint32_t i
+        cdef dict queues = {}
+        for i in range(self._qp_count):
+            if self._qps[i].state == c.SHMND_QP_CONNECTED:
+                queue = (<object>self._qps[i].owner)._receive_cq
+                queues[id(queue)] = queue
+        for queue in queues.values():
+            queue._gather()
+
     def withdraw(self, token: int) -> None:
         """First half of Deregister: no new access begins with this token."""
         cdef c.shmnd_region *region = c.shmnd_region_lookup(&self.raw, token)

@@ -13,7 +13,18 @@ import pytest
 
 import shmnd
 from shmnd import MrFlag, OpFlag, Status
-from spi.harness import FILL, LOCAL, REMOTE, WAIT, End, final, nd_error, outcome, statuses
+from spi.harness import (
+    FILL,
+    LOCAL,
+    REMOTE,
+    WAIT,
+    End,
+    contexts,
+    final,
+    nd_error,
+    outcome,
+    statuses,
+)
 from spi.pair import Pair
 
 UNMAPPED = 0x1000
@@ -317,6 +328,30 @@ def test_sge_cannot_be_changed(end: End) -> None:
     sge = end.memory(8).sge()
     with pytest.raises((AttributeError, TypeError)):
         sge.length = 1000
+
+
+@pytest.mark.parametrize("private", [False, True], ids=["shared", "private"])
+@pytest.mark.parametrize("length", [8, 600, 5000, 100_000])
+def test_deregister_lets_messages_that_arrived_complete(
+    connected: Pair, length: int, private: bool
+) -> None:
+    """Their Sends may have completed, so their Receives must not fail."""
+    sources = [connected.active.memory(length) for _ in range(2)]
+    sink = connected.passive.memory(2 * length, private=private)
+    for number, source in enumerate(sources):
+        source.put(bytes([7 + number]) * length)
+        connected.passive.qp.receive(sink.sge(number * length, length), number)
+    for number, source in enumerate(sources):
+        connected.active.qp.send(source.sge(), number)
+    if length < 500:  # complete when they are published
+        assert statuses(connected.active.reap(2)) == [Status.SUCCESS] * 2
+    assert final(sink.mr.deregister()) == Status.SUCCESS
+    assert contexts(received := connected.passive.reap(2)) == [0, 1]
+    assert statuses(received) == [Status.SUCCESS] * 2
+    assert sink.get() == b"".join(source.get() for source in sources)
+    if length >= 500:
+        assert statuses(connected.active.reap(2)) == [Status.SUCCESS] * 2
+    connected.exchange()
 
 
 def test_close_of_a_registered_region_deregisters(connected: Pair) -> None:
