@@ -19,7 +19,7 @@ import numpy as np
 
 from shmnd.common.arguments import within
 from shmnd.common.closing import Closing
-from shmnd.ipc.common.ringing import PAUSE
+from shmnd.common.deadline import end_after
 from shmnd.ipc.common.shared_name import SharedName, open_of_process
 from shmnd.ipc.errors import Closed, PeerLost, RemoteError, unusable
 from shmnd.ipc.queue.queue_file import make_file
@@ -218,39 +218,42 @@ class Server(Closing):
 
     def receive(self, timeout: float | None = None) -> Request:
         """Take the next request; TimeoutError when none comes in time."""
-        end = None if timeout is None else time.monotonic() + timeout
+        call = "Server.receive"
+        end = end_after(timeout)
         while True:
-            self._check("Server.receive")
-            left = PAUSE if end is None else end - time.monotonic()
+            self._check(call)
+            left = end - time.monotonic()
             try:
-                item = self._requests.get(left > 0, max(0.0, min(left, PAUSE)))
+                item = self._requests.get(left > 0, None if timeout is None else max(0.0, left))
             except queue.Empty:
-                if left <= 0:
-                    raise TimeoutError(
-                        f"Server.receive: the time-out ended; no request for {self.name!r} came"
-                    ) from None
-                continue
+                raise self._late(call) from None
+            except ValueError:
+                self._check(call)  # closed by another thread
+                raise
             request = self._request_of(item)
             if request is not None:
                 return request
 
     async def areceive(self, timeout: float | None = None) -> Request:
         """Take the next request as `receive` does, and let other tasks run meanwhile."""
-        end = None if timeout is None else time.monotonic() + timeout
+        call = "Server.areceive"
+        end = end_after(timeout)
         while True:
-            self._check("Server.areceive")
-            left = PAUSE if end is None else end - time.monotonic()
+            self._check(call)
             try:
-                item = await self._requests.aget(min(left, PAUSE))
+                left = None if timeout is None else end - time.monotonic()
+                item = await self._requests.aget(left)
             except queue.Empty:
-                if left <= 0:
-                    raise TimeoutError(
-                        f"Server.areceive: the time-out ended; no request for {self.name!r} came"
-                    ) from None
-                continue
+                raise self._late(call) from None
+            except ValueError:
+                self._check(call)
+                raise
             request = self._request_of(item)
             if request is not None:
                 return request
+
+    def _late(self, call: str) -> TimeoutError:
+        return TimeoutError(f"{call}: the time-out ended; no request for {self.name!r} came")
 
     def _request_of(self, item: Any) -> Request | None:
         """Return the request of an item; None when its client has gone."""
