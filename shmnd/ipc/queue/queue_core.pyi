@@ -41,10 +41,8 @@ class QueueCore(QueueItems):
         """Return the next item; NOTHING when none came in time. -1 waits without an end."""
     def wait_for_room(self, timeout_ns: int) -> bool:
         """Wait until an item may have room; False when none came in time."""
-    def arm_descriptor(self, address: bytes, what: int = 0) -> bool:
-        """Be rung at an address for an item (0), room (1) or the last item done (2); with -1 for
-        members that come. True when there is now what is waited for.
-        """
+    def arm_descriptor(self, address: bytes) -> bool:
+        """Have producers ring at an address; True when there is an item now."""
     def disarm_descriptor(self) -> None:
         """Be rung no more."""
     def addresses(self) -> list[bytes]:

@@ -34,14 +34,6 @@ cdef class QueueCore(QueueItems):
 
     def __init__(self, fd, ring_descriptors=None):
         self.ring_descriptors = ring_descriptors
-        self.announce()
-
-    def announce(self) -> None:
-        """Ring those that sleep: they watch this process from now on."""
-        # The lock of this member was taken before their addresses are read, and they armed before
-        # they looked for locks: the kernel serialises the two, so this rings or they find it.
-        if self.ring_descriptors is not None:
-            self.ring_descriptors(self.addresses())
 
     @property
     def slots(self) -> int:
@@ -202,9 +194,8 @@ cdef class QueueCore(QueueItems):
 
     # -- descriptors --
 
-    def arm_descriptor(self, bytes address, int what=0) -> bool:
-        """Be rung at an address for an item (0), room (1) or the last item done (2); with -1 for
-        members that come. True when there is now what is waited for."""
+    def arm_descriptor(self, bytes address) -> bool:
+        """Have producers ring at an address; True when there is an item now."""
         cdef uint32_t size = len(address)
         self.check()
         if size > 31:
@@ -212,11 +203,8 @@ cdef class QueueCore(QueueItems):
         self.page.address[0] = size
         memcpy(&self.page.address[1], PyBytes_AS_STRING(address), size)
         shmnd_put64(&self.page.armed, 1)
-        if what < 0:
-            return False
-        shmnd_gate_arm(&self.head.items if what == 0 else &self.head.room if what == 1
-                       else &self.head.done, SHMND_GATE_DESCRIPTOR)
-        return self._ready(what)
+        shmnd_gate_arm(&self.head.items, SHMND_GATE_DESCRIPTOR)
+        return self._ready(0)
 
     def disarm_descriptor(self) -> None:
         """Be rung no more."""

@@ -8,7 +8,6 @@ member that finds that out.
 
 import fcntl
 import os
-import struct
 import threading
 
 from libc.errno cimport errno
@@ -25,8 +24,6 @@ from shmnd.ring.process.forks cimport forks
 from shmnd.common.steps import step
 from shmnd.ipc.queue.queue_file import commit
 from shmnd.status import Status, error
-
-_LOCK = "hhqqi4x"  # struct flock
 
 cdef extern from "unistd.h" nogil:
     int _close "close" (int fd)
@@ -81,7 +78,6 @@ cdef class QueueMembers:
         if self.born != forks:
             self._slow = threading.RLock()
             self._join()
-            self.announce()  # not in the first _join: what a subclass adds is not made yet
         return 0
 
     cdef void forget_lists(self) noexcept:
@@ -118,9 +114,6 @@ cdef class QueueMembers:
         shmnd_put64(&self.page.joined, os.getpid())
         self.slots_committed = 0
 
-    def announce(self) -> None:
-        """Ring those that sleep: they watch this process from now on."""
-
     def _lock(self, number: int) -> bool:
         """Whether the member was free, and is this process now."""
         try:
@@ -138,30 +131,6 @@ cdef class QueueMembers:
                 return True
             fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, number)
             return False
-
-    def pids(self) -> set:
-        """The processes of the other members; 0 for one that this process cannot name."""
-        # Members that join meanwhile take the first free bytes, a few beyond the last one.
-        cdef uint64_t high = min(shmnd_relaxed64(&self.head.members) + 8, SHMND_QUEUE_MEMBERS)
-        found = set()
-        with self._slow:
-            for number in range(high):
-                if number == self.me:
-                    continue
-                wanted = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
-                state = struct.unpack(_LOCK, fcntl.fcntl(self.fd, fcntl.F_GETLK, wanted))
-                if state[0] != fcntl.F_UNLCK:
-                    found.add(max(0, state[4]))
-        return found
-
-    def taker(self, uint64_t pos) -> int:
-        """The member whose last item was the one at a position; -1 when each took others since."""
-        cdef uint64_t high = min(shmnd_relaxed64(&self.head.members), SHMND_QUEUE_MEMBERS)
-        cdef uint32_t number
-        for number in range(high):
-            if <uint32_t>shmnd_relaxed64(&self.member(number).taken) == <uint32_t>(pos + 1):
-                return number
-        return -1
 
     def reap(self) -> int:
         """Take over what members that died have left; return how many there were."""

@@ -8,6 +8,7 @@ takes it from there. No thread stands behind it, but where a queue without a lim
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import os
@@ -21,23 +22,19 @@ from multiprocessing.reduction import DupFd
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from shmnd.common.deadline import end_after
-from shmnd.ipc.common.ringing import PAUSE, Bell, ring
+from shmnd.ipc.common.ringing import PAUSE as _PAUSE
+from shmnd.ipc.common.ringing import Bell, ring
 from shmnd.ipc.queue.queue_core import NOTHING, QueueCore
 from shmnd.ipc.queue.queue_file import make_file
 
 if TYPE_CHECKING:
     from shmnd.ipc.common.shared_name import SharedName
 
-__all__ = ["Queue"]
+__all__ = ["JoinableQueue", "Queue"]
 
 _LONGEST: Final = 1 << 16
 """Items that a queue without a limit holds in shared memory."""
 _cores: weakref.WeakValueDictionary[tuple[int, int, int], QueueCore] = weakref.WeakValueDictionary()
-_bells: weakref.WeakValueDictionary[tuple[int, int], Bell] = weakref.WeakValueDictionary()
-"""One for each part, whose page has one address."""
-_bells_lock = threading.Lock()
-os.register_at_fork(after_in_child=_bells_lock._at_fork_reinit)  # type: ignore[attr-defined]
-_ITEM, _ROOM, DONE = 0, 1, 2
 
 
 def _core_of(fd: int) -> QueueCore:
@@ -104,7 +101,6 @@ class Queue:
         self._exit: Any = None
         self._stay = True  # until the items behind are sent
         self._bell: Bell | None = None
-        self._also: QueueCore | None = None  # another queue whose members matter to its waits
 
     # -- to other processes --
 
@@ -155,32 +151,21 @@ class Queue:
 
     def _await_room(self, block: bool, timeout: float | None) -> bool:
         deadline = _deadline(block, timeout)
-        long = False
         while self._core.full():
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            self._wait_for_room(left, long)
-            long = True
+            self._core.wait_for_room(_ns(left))
         return True
-
-    def _wait_for_room(self, left: float, long: bool) -> None:
-        """Wait once: a short time for a wake-up, or long, and for deaths as well."""
-        if long:
-            self._wait_long(_ROOM, left)
-        else:
-            self._core.wait_for_room(ns_of(left))
 
     def _push_in_time(self, block_ref: int, block: bool, timeout: float | None) -> None:
         deadline = _deadline(block, timeout)
-        long = False
         while not self._core.push(block_ref):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise queue.Full
             if self._core.full():
-                self._wait_for_room(left, long)
-                long = True
+                self._core.wait_for_room(_ns(left))
             else:
                 time.sleep(0.0001)  # another process is between two steps
 
@@ -190,48 +175,15 @@ class Queue:
             raise ValueError(f"Queue {self!r} is closed")
         if not block:
             found = self._core.take()
-            if found is NOTHING and self._bell is not None:
-                self._calm(self._bell)
+        elif timeout is None:
+            found = self._core.get(-1)
         else:
-            short = PAUSE if timeout is None else max(0.0, min(timeout, PAUSE))
-            found = self._core.get(ns_of(short))
-            if found is NOTHING and short == PAUSE:
-                found = self._get_later(end_after(None if timeout is None else timeout - short))
+            found = self._core.get(_ns(max(0.0, timeout)))
         if found is NOTHING:
+            if self._bell is not None:
+                self._calm(self._bell)
             raise queue.Empty
         return found
-
-    def _get_later(self, end: float) -> Any:
-        while True:
-            if self._closed:
-                raise ValueError(f"Queue {self!r} is closed")
-            left = end - time.monotonic()
-            if left <= 0:
-                return NOTHING
-            self._wait_long(_ITEM, left)
-            found = self._core.take()
-            if found is not NOTHING:
-                return found
-
-    def _wait_long(self, what: int, left: float) -> None:
-        """Sleep until a change, or the death of a process that was to bring one or to say so."""
-        bell = self._bell_of()
-        with bell.sleeper() as sleeper:
-            bell.drain()
-            if not self._arm(bell, what) and not self._closed:
-                sleeper.sleep(left)
-
-    def _arm(self, bell: Bell, what: int) -> bool:
-        """Be rung for a change; return whether there is one."""
-        core = self._core
-        if core.arm_descriptor(bell.address, what):
-            return True
-        pids = core.pids()
-        if self._also is not None:
-            pids |= self._also.pids()
-        bell.watch(pids)
-        # Once more: those that are watched from now on may have brought it and died.
-        return core.arm_descriptor(bell.address, what)
 
     def put_nowait(self, obj: object) -> None:
         """Put without waiting."""
@@ -298,10 +250,8 @@ class Queue:
                     self._feeder = None
                     return
                 first = self._behind[0]
-            long = False
             while not self._core.push(first):
-                self._wait_for_room(math.inf, long)
-                long = True
+                self._core.wait_for_room(_ns(_PAUSE))
             with self._changed:
                 self._behind.popleft()
                 self._core.set_behind(len(self._behind))
@@ -311,12 +261,10 @@ class Queue:
         self._closed = True
         if self._pid != os.getpid():
             return
-        bell, self._bell = self._bell, None
-        if bell is not None:
-            bell.wake_all()
-            del bell
-            if (os.getpid(), id(self._core)) not in _bells:
-                self._core.disarm_descriptor()
+        if self._bell is not None:
+            self._core.disarm_descriptor()
+            self._bell.close()
+            self._bell = None
         if self._named is not None and self._feeder is None:
             self._named.close()
 
@@ -357,21 +305,15 @@ class Queue:
         return self._bell_of().fd
 
     def _bell_of(self) -> Bell:
-        bell = self._bell
-        if bell is None:
-            with _bells_lock:
-                key = os.getpid(), id(self._core)
-                bell = _bells.get(key)
-                if bell is None:
-                    bell = _bells[key] = Bell()
-                self._bell = bell
-            self._calm(bell)
-        return bell
+        if self._bell is None:
+            self._bell = Bell()
+            self._calm(self._bell)
+        return self._bell
 
     def _calm(self, bell: Bell) -> None:
         """Nothing was found: be rung for the next item."""
         bell.drain()
-        if self._arm(bell, _ITEM):
+        if self._core.arm_descriptor(bell.address):
             bell.ring()
 
     async def aget(self, timeout: float | None = None) -> Any:
@@ -384,7 +326,7 @@ class Queue:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise queue.Empty
-            await self._bell_of().ringing(left)
+            await self._bell_of().ringing(min(left, _PAUSE))
 
     async def aput(self, obj: object, timeout: float | None = None) -> None:
         """Put as `put` does, and let other tasks run meanwhile."""
@@ -395,15 +337,28 @@ class Queue:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise queue.Full
-            bell = self._bell_of()
-            bell.drain()
-            if not self._arm(bell, _ROOM):
-                await bell.ringing(left)
+            await asyncio.sleep(min(left, 0.002))
 
     @property
     def _reader(self) -> Self:
         """What `multiprocessing.connection.wait` takes."""
         return self
+
+
+class JoinableQueue(Queue):
+    """A queue that knows how many items are still worked on: `multiprocessing.JoinableQueue`.
+
+    An item that a process took and died with counts as done.
+    """
+
+    def task_done(self) -> None:
+        """Say that an item that was got is done; ValueError when said too often."""
+        if not self._core.task_done():
+            raise ValueError("task_done() called too many times")
+
+    def join(self) -> None:
+        """Wait until every item that was put is done."""
+        self._core.join(-1)
 
 
 def _deadline(block: bool, timeout: float | None) -> float:
@@ -412,5 +367,5 @@ def _deadline(block: bool, timeout: float | None) -> float:
     return end_after(timeout)
 
 
-def ns_of(seconds: float) -> int:
+def _ns(seconds: float) -> int:
     return -1 if seconds > 1e9 else int(seconds * 1e9)

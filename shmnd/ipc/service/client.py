@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import queue
 import threading
@@ -26,7 +25,6 @@ __all__ = ["Client", "Pending"]
 
 _UNCLAIMED: Final = 2.0
 """Seconds after which a request that was taken and that no living server claims is lost."""
-_AGES: Final = 1e6
 
 
 class Pending:
@@ -136,10 +134,8 @@ class Client(Closing):
         self._where = (self._pid, self._answers._core.fd, found.st_dev, found.st_ino)
         self._numbers = itertools.count(1)
         self._pending: weakref.WeakValueDictionary[int, Pending] = weakref.WeakValueDictionary()
-        self._turn = threading.Condition(threading.Lock())
-        self._busy = False  # a thread takes the answers of all
-        # A server that took a request and has not said so yet is a member of this one alone.
-        self._answers._also = self._requests._core
+        self._lock = threading.RLock()
+        self._next_search = 0.0
         self._closed = False
 
     # -- asking --
@@ -190,34 +186,15 @@ class Client(Closing):
 
     # -- answers --
 
-    def _begin(self) -> bool:
-        """Be the thread that takes the answers, if there is none."""
-        with self._turn:
-            if self._busy:
-                return False
-            self._busy = True
-            return True
-
-    def _end(self) -> None:
-        with self._turn:
-            self._busy = False
-            self._turn.notify_all()
-
     def _look(self) -> None:
         """Take all answers that are there."""
-        if self._begin():
-            try:
-                self._take_all()
-            finally:
-                self._end()
-
-    def _take_all(self) -> None:
-        while True:
-            try:
-                item = self._answers.get(False)
-            except queue.Empty:
-                return
-            self._sort(item)
+        with self._lock:
+            while True:
+                try:
+                    item = self._answers.get(False)
+                except queue.Empty:
+                    break
+                self._sort(item)
 
     def _sort(self, item: Any) -> None:
         number, kind, sequence, server, value = item
@@ -242,33 +219,21 @@ class Client(Closing):
             if pending._answers or pending._over:
                 return True
             left = end - time.monotonic()
-            if self._begin():
+            # One thread takes the answers of all.
+            if self._lock.acquire(timeout=max(0.0, min(left, 0.002))):
                 try:
-                    self._take_for(pending, left)
+                    if pending._answers or pending._over:
+                        return True
+                    item = self._answers.get(True, max(0.0, min(left, PAUSE)))
+                    self._sort(item)
+                    self._look()
+                    continue
+                except queue.Empty:
+                    self._find_lost()
                 finally:
-                    self._end()
-            elif left > 0:
-                with self._turn:
-                    if self._busy and not (pending._answers or pending._over):
-                        self._turn.wait(None if left > _AGES else left)
+                    self._lock.release()
             if left <= 0:
                 return bool(pending._answers or pending._over)
-
-    def _take_for(self, pending: Pending, left: float) -> None:
-        """Take answers until there is one for a request, or a process has died."""
-        try:
-            self._sort(self._answers.get(True, max(0.0, min(left, PAUSE))))
-            self._take_all()
-            return
-        except queue.Empty:
-            pass
-        except ValueError:  # closed by another thread
-            return
-        left -= PAUSE
-        if left > 0 and not self._find_lost():
-            self._answers._wait_long(0, min(left, self._next_look()))
-            self._take_all()
-        self._find_lost()
 
     async def _await(self, pending: Pending, timeout: float | None) -> bool:
         end = end_after(timeout)
@@ -276,57 +241,38 @@ class Client(Closing):
             self._check("Client")
             bell = self._answers._bell_of()
             self._look()
-            if not (pending._answers or pending._over):
-                self._find_lost()
             if pending._answers or pending._over:
                 return True
             left = end - time.monotonic()
             if left <= 0:
                 return False
-            await bell.ringing(min(left, self._next_look()))
+            if time.monotonic() >= self._next_search:
+                self._find_lost()
+            await bell.ringing(min(left, PAUSE))
 
-    def _next_look(self) -> float:
-        """Return the seconds after which a request that was taken counts as lost."""
+    def _find_lost(self) -> None:
+        """End the requests whose servers died."""
         now = time.monotonic()
-        ends = [
-            each._unclaimed + _UNCLAIMED - now
-            for each in list(self._pending.values())
-            if each._unclaimed and not each._over and each._server < 0
-        ]
-        if not ends and any(
-            each._server < 0 and not each._over for each in list(self._pending.values())
-        ):
-            return _UNCLAIMED  # it may be taken from now on
-        return max(0.01, min(ends, default=math.inf))
-
-    def _find_lost(self) -> bool:
-        """End the requests whose servers died; tell whether there was one."""
-        now = time.monotonic()
-        core, requests = self._answers._core, self._requests._core
+        self._next_search = now + PAUSE
+        core = self._answers._core
         dead: dict[int, bool] = {}
-        found = False
         for pending in list(self._pending.values()):
             if pending._over:
                 continue
-            lost = False
             if pending._server >= 0:
                 if pending._server not in dead:
                     dead[pending._server] = not core.lives(pending._server)
                 lost = dead[pending._server]
-            elif pending._pos >= 0 and requests.passed(pending._pos):
-                taker = requests.taker(pending._pos)
+            elif pending._pos >= 0 and self._requests._core.passed(pending._pos):
                 pending._unclaimed = pending._unclaimed or now
-                lost = now - pending._unclaimed > _UNCLAIMED or (
-                    taker >= 0 and not requests.lives(taker)
-                )
+                lost = now - pending._unclaimed > _UNCLAIMED
+            else:
+                lost = False
             if lost:
-                self._take_all()  # what it said before it died
-            if lost and not pending._over:
                 pending._failure = PeerLost(
                     f"Client: the server of {self.name!r} that took the request has died"
                 )
-                pending._over = found = True
-        return found
+                pending._over = True
 
     def _late(self, call: str) -> TimeoutError:
         servers = sum(entry.data.get("role") == "server" for entry in self._named.entries())

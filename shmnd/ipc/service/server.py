@@ -19,7 +19,7 @@ import numpy as np
 
 from shmnd.common.arguments import within
 from shmnd.common.closing import Closing
-from shmnd.common.deadline import end_after
+from shmnd.ipc.common.ringing import PAUSE
 from shmnd.ipc.common.shared_name import SharedName, open_of_process
 from shmnd.ipc.errors import Closed, PeerLost, RemoteError, unusable
 from shmnd.ipc.queue.queue_file import make_file
@@ -218,42 +218,39 @@ class Server(Closing):
 
     def receive(self, timeout: float | None = None) -> Request:
         """Take the next request; TimeoutError when none comes in time."""
-        call = "Server.receive"
-        end = end_after(timeout)
+        end = None if timeout is None else time.monotonic() + timeout
         while True:
-            self._check(call)
-            left = end - time.monotonic()
+            self._check("Server.receive")
+            left = PAUSE if end is None else end - time.monotonic()
             try:
-                item = self._requests.get(left > 0, None if timeout is None else max(0.0, left))
+                item = self._requests.get(left > 0, max(0.0, min(left, PAUSE)))
             except queue.Empty:
-                raise self._late(call) from None
-            except ValueError:
-                self._check(call)  # closed by another thread
-                raise
+                if left <= 0:
+                    raise TimeoutError(
+                        f"Server.receive: the time-out ended; no request for {self.name!r} came"
+                    ) from None
+                continue
             request = self._request_of(item)
             if request is not None:
                 return request
 
     async def areceive(self, timeout: float | None = None) -> Request:
         """Take the next request as `receive` does, and let other tasks run meanwhile."""
-        call = "Server.areceive"
-        end = end_after(timeout)
+        end = None if timeout is None else time.monotonic() + timeout
         while True:
-            self._check(call)
+            self._check("Server.areceive")
+            left = PAUSE if end is None else end - time.monotonic()
             try:
-                left = None if timeout is None else end - time.monotonic()
-                item = await self._requests.aget(left)
+                item = await self._requests.aget(min(left, PAUSE))
             except queue.Empty:
-                raise self._late(call) from None
-            except ValueError:
-                self._check(call)
-                raise
+                if left <= 0:
+                    raise TimeoutError(
+                        f"Server.areceive: the time-out ended; no request for {self.name!r} came"
+                    ) from None
+                continue
             request = self._request_of(item)
             if request is not None:
                 return request
-
-    def _late(self, call: str) -> TimeoutError:
-        return TimeoutError(f"{call}: the time-out ended; no request for {self.name!r} came")
 
     def _request_of(self, item: Any) -> Request | None:
         """Return the request of an item; None when its client has gone."""
