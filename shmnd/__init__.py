@@ -116,7 +116,7 @@ def _require_compiled_part() -> None:
             )
 
 
-# Not loaded yet, only looked for: the error that a new user meets first shall come at once.
+# Not loaded yet, only searched for: the error that a new user meets first shall come at once.
 _require_compiled_part()
 
 

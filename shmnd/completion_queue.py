@@ -135,7 +135,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         return True
 
     def _tick(self) -> None:
-        """Look whether a completion satisfies those who wait for one."""
+        """Complete the Notify operations that a completion satisfies."""
         if not self._notify_mode:
             return
         with self._notifies:

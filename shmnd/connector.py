@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The connector: one connection, from either side, as programs make and end it.
 
-Each call checks what it was given, looks where the connector stands by now, and then either does
-its part or refuses with the status that the state tables of the interface name. How a connector
-moves without being called is in `state_machine.py`.
+Each call checks its arguments and the present state of the connector. Then it either does its part
+or refuses with the status that the state tables of the interface name. How the state of a connector
+changes without a call is in `state_machine.py`.
 """
 
 from __future__ import annotations

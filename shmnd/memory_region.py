@@ -36,7 +36,7 @@ _WRITES: Final = int(MrFlag.ALLOW_LOCAL_WRITE | MrFlag.RDMA_READ_SINK)
 _REMOTE: Final = int(MrFlag.ALLOW_REMOTE_READ) | (int(MrFlag.ALLOW_REMOTE_WRITE) & ~1)
 _REMOTE_WRITE: Final = int(MrFlag.ALLOW_REMOTE_WRITE) & ~1
 _PAUSE: Final = 0.001
-"""Seconds between two looks whether a copy under way has ended."""
+"""Seconds between two checks whether a copy under way has ended."""
 
 
 class _Bare:

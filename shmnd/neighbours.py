@@ -63,8 +63,8 @@ class Neighbour(Closing):
     def ring(self) -> None:
         """Wake what waits in its process: calls, event loops and descriptors.
 
-        It looks then at what it waits for. One that is not asleep hears of it at its next look.
-        Never waits and never fails; the dead hear nothing.
+        They poll then what they wait for. A process that is not asleep notices it at its next poll.
+        Never waits and never fails; a dead process receives nothing.
         """
         if not self._closed:
             self._peer.ring()

@@ -54,8 +54,8 @@ _REASONS: Final = {
 class Overlapped:
     """An operation that was accepted and may still be pending. Use it in a way that suits:
 
-    `result()` waits; `done()` and `status` only look; `await` gives way to other tasks; and the
-    overlapped file of its object delivers it. Cancelling a task that awaits it does not cancel
+    `result()` waits; `done()` and `status` return at once; `await` gives way to other tasks; and
+    the overlapped file of its object delivers it. Cancelling a task that awaits it does not cancel
     the operation; `cancel_overlapped_requests` of its object does.
     """
 

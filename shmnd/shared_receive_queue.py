@@ -82,15 +82,15 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         return Status.SUCCESS if self._outstanding < self._threshold else None
 
     def _used_up(self) -> None:
-        """Receives may have been used up: tell those who wait for it."""
+        """Complete the Notify operations whose threshold the outstanding Receives have passed."""
         if self._pending:
             for overlapped in list(self._pending):
                 overlapped._tick()
 
     def _tick(self) -> None:
-        """Look for messages that have used receives up, for those who wait for that.
+        """Take messages, which use up Receives, for Notify operations that wait for that.
 
-        They do so when their completion queue is polled: a waiter here need not poll.
+        Messages use up Receives at a poll of their completion queue; a waiter need not poll it.
         """
         if self._pending:
             self._look()

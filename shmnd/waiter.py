@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waiting for what another process announces by a ring: an extension, for libraries on top.
 
-A library that shares memory with others knows by a look whether something has come. A `Waiter`
-does the rest: it sleeps in the kernel, in an event loop or on a descriptor until there is a reason
-to poll again, which is a ring (`Neighbour.ring`), the death of a process, or the broker.
+A library that shares memory with other processes polls that memory for what it waits for. A
+`Waiter` adds the sleep: it sleeps in the kernel, in an event loop or on a descriptor until there is
+a reason to poll again, which is a ring (`Neighbour.ring`), the death of a process, or the broker.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = ["Attendant", "Waiter"]
 class Waiter(Closing):
     """Waits until `ready` returns true, for any number of threads, tasks and descriptors.
 
-    `ready` is called at every look, by any thread: it only looks, and never waits. `arm(True)` has
-    those ring this process who may bring something, once or as often as they like; it is called
-    again before each sleep, and a poll follows it, so that a ring in between is found. With
+    `ready` is called at every poll, by any thread: it only reads, and never waits. `arm(True)` asks
+    the other processes to ring this one when something changes, once or more often; it is called
+    again before each sleep, and a poll follows it, so that a ring in between is found. After
     `arm(False)` they need not ring any more. A method is held without its object.
     """
 
@@ -129,7 +129,7 @@ class Waiter(Closing):
         return number
 
     def rest(self) -> None:
-        """A look found nothing: take the rings, and have the descriptor wait for the next one."""
+        """After a poll that found nothing: take the rings, and arm the descriptor for the next."""
         self._engine.progress()
         if self._readiness is not None:
             self._look_for_descriptor()
@@ -144,7 +144,7 @@ class Waiter(Closing):
     # -- what all of them do --
 
     def wake(self) -> None:
-        """Have this process look: something has changed here that others wait for."""
+        """Have this process poll: something has changed here that its threads wait for."""
         self._engine.ring()
 
     @property
@@ -173,9 +173,7 @@ class Waiter(Closing):
             self._arm(False)
 
     def _tick(self) -> None:
-        """Look for tasks and descriptors, as the progress engine does whenever something has
-        happened.
-        """
+        """Poll for tasks and descriptors; the progress engine calls it after every event."""
         if not (self._tasks or self._readiness) or not self._look_armed():
             return
         for wake in list(self._tasks):
@@ -184,7 +182,7 @@ class Waiter(Closing):
             self._readiness.set()
 
     def close(self) -> None:
-        """End it: a waiter finds it ready. Harmless twice."""
+        """End every wait: a waiter finds it ready. Harmless twice."""
         if self._closed:
             return
         self._closed = True
@@ -198,9 +196,10 @@ class Waiter(Closing):
 
 
 class Attendant(Closing):
-    """Calls `look` at each poll of this process, whatever call it comes from.
+    """Calls `look` at each poll of this process, from whatever call.
 
-    `look` never waits for others; it may ask the broker. A method is held without its object.
+    `look` must not wait for other processes; it may ask the broker. A method is held without its
+    object.
     """
 
     def __init__(self, adapter: Adapter, look: Callable[[], None]) -> None:
@@ -210,7 +209,7 @@ class Attendant(Closing):
         self._engine.pending_operations.add(self)
 
     def _tick(self) -> None:
-        """Look, as the progress engine does whenever something has happened."""
+        """Call `look`; the progress engine calls this after every event."""
         self._look()
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m shmnd.broker`: run a broker, in the foreground or as a daemon.
 
-Clients start it by themselves, as a file and without site packages, and then it is a daemon; by
-hand it is wanted in the foreground, for a service manager or to look on.
+A client starts it as a file, without site packages, and then it is a daemon. Started by hand it
+stays in the foreground, for a service manager or for observation.
 """
 
 from __future__ import annotations

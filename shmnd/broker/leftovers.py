@@ -74,7 +74,7 @@ def _places(base: str | None) -> Iterator[Place]:
 
 def _look_at(place: Place) -> Iterator[Leftover]:
     sockets = [path for path in (place.socket, place.coming) if _is_socket(path)]
-    stale = not os.path.lexists(place.lock)  # and a look makes none
+    stale = not os.path.lexists(place.lock)  # this check makes none
     if not stale and (lock := _lock_of(place)) is not None:
         os.close(lock)
         stale = True

@@ -51,7 +51,7 @@ class Observer:
                 return found
 
     def counter_table(self) -> Iterator[tuple[dict[str, Any], Descriptor]]:
-        """Ask for the segments that adapters keep for those who look on."""
+        """Ask for the segments in which adapters publish their counters."""
         after = 0
         while True:
             reply, fds = self._exchange(kind="counters", after=after)

@@ -232,7 +232,7 @@ class Session:
             poll.register(sock, what)
         except ValueError:
             raise Lost from None  # another thread has closed the client
-        # One look in any case: a process that was stopped itself finds its answer waiting.
+        # Poll once in any case: a process that was stopped itself finds its answer waiting.
         if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
             raise self._no_answer(who)
 

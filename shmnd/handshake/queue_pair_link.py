@@ -165,7 +165,7 @@ class QueuePairLink:
         return qp
 
     def await_news(self, connector: Ticker) -> None:
-        """Have the connector look when the link shows something, or when the pair is gone."""
+        """Have the connector polled when the link changes, or when the queue pair is gone."""
         qp = self._living
         if qp is None:
             self._engine.pending_operations.hurry(connector)

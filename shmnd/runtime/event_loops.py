@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The event loops of asyncio in which a process waits: they look when there is something."""
+"""The event loops of asyncio in which tasks wait: each polls when the descriptor is readable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EventLoops:
         return sum(1 for waiting in list(self._waiting.values()) if waiting)
 
     def begin(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-        """Have a loop look whenever the descriptor is readable; `wake` is called by `leave`."""
+        """Have a loop poll whenever the descriptor is readable; `leave` calls `wake`."""
         waiting = self._waiting.get(loop)
         if waiting is None:
             for closed in [each for each in list(self._waiting) if each.is_closed()]:
@@ -39,7 +39,7 @@ class EventLoops:
         waiting[id(wake)] = wake
 
     def end(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-        """That is over; harmless when it never began."""
+        """End the wait that `begin` began; harmless when none began."""
         waiting = self._waiting.get(loop)
         if waiting is None:
             return

@@ -43,7 +43,7 @@ class Ticker(Protocol):
     """An object that polls its pending operations on request."""
 
     def _tick(self) -> None:
-        """Look; never wait."""
+        """Poll once; never wait."""
 
 
 class Moving(Protocol):

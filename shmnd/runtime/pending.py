@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["LONGEST_SLEEP", "PendingOperations"]
 
 LONGEST_SLEEP: Final = 1.0
-"""Seconds after which a sleeper looks anyway; everything that happens wakes it before."""
+"""Seconds after which a sleeper polls in any case; every event wakes it before."""
 _LINGER_PAUSE: Final = 0.001
 """Seconds between two polls of operations that end without a ring."""
 _FEW: Final = 16
@@ -50,7 +50,7 @@ class PendingOperations:
     def add_link(self, obj: Ticker, pair: Moving) -> None:
         """Have an object polled once its queue pair's link shows a change. Both are held weakly.
 
-        What a link shows is rung for, or found by a look of the queue pair itself.
+        The peer rings when its side of the link changes; a poll of the queue pair finds it, too.
         """
         key = id(obj)
         ref = weakref.ref(obj, lambda _: self._links.pop(key, None))

@@ -102,7 +102,7 @@ class ProgressEngine(BrokerExchange):
         self.process: Final = name_of(self.key)
         self.data_plane: Final = data_plane
         self.attempts = threading.RLock()
-        """Held while a connector looks whether a queue pair is free and takes it."""
+        """Held while a connector checks that a queue pair is free, and takes it."""
         self._key: Path | None = None
         self._users = 0
         self._ended = ""
@@ -175,7 +175,7 @@ class ProgressEngine(BrokerExchange):
     def _look(
         self, keep: bool = True, found: list[tuple[int, int]] | None = None, rung: bool = False
     ) -> None:
-        """Look, with or without what carries on other queues' requests.
+        """Poll, with or without progress on the requests of other queues.
 
         `found` holds the descriptors that ended this thread's sleep; `rung`: rings, which it has
         taken.
@@ -226,7 +226,7 @@ class ProgressEngine(BrokerExchange):
         self._look(keep=False, found=found, rung=True)
 
     def wait(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Look, and sleep in the kernel between looks, until the predicate holds.
+        """Poll, and sleep in the kernel between polls, until the predicate holds.
 
         False when `timeout` seconds end first. Ctrl-C ends it, as any signal handler that raises.
         """
@@ -271,7 +271,7 @@ class ProgressEngine(BrokerExchange):
             return None  # another thread has just closed the progress engine
 
     def news(self) -> None:
-        """Something ended: threads that sleep look whether it is what they wait for."""
+        """Wake sleeping threads: an operation has ended, and one of them may wait for it."""
         self._wait_set.news()
 
     def ring(self) -> None:

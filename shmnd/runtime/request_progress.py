@@ -2,9 +2,9 @@
 """The thread that polls requests in progress whose completion queue is not polled.
 
 Requests make progress when a thread polls, so a thread that sleeps for something else does, in a
-call, in an event loop or on a descriptor: it looks before it sleeps, and has what moves those
-requests wake it. A queue that another thread polls is left to that thread, and its traffic wakes no
-other. A thread that polls one queue in vain polls the others now and then.
+call, in an event loop or on a descriptor: it polls before it sleeps, and events that let those
+requests continue wake it. A queue that another thread polls is left to that thread, and its
+traffic wakes no other. A thread that polls one queue in vain polls the others now and then.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RequestProgress:
         self._queues: dict[int, weakref.ref[PolledQueue]] = {}
         self._sleepers: set[object] = set()
         self._watched: set[int] = set()
-        self._seen: dict[int, tuple[int, float]] = {}  # looks, and since when there was no other
+        self._seen: dict[int, tuple[int, float]] = {}  # polls, and since when there was no other
         self._lock = threading.RLock()  # taken again by a finaliser that interrupts its holder
 
     def add(self, queue: PolledQueue) -> None:
@@ -112,7 +112,7 @@ class RequestProgress:
             due = queue._due
             self._wait_set.wake_at(time.monotonic() + pending.LONGEST_SLEEP if due is None else due)
             if queue._looks != looks or queue._notify_mode:
-                # Who came to wait for it meanwhile has not seen what this look took.
+                # A thread that began to wait meanwhile has not seen what this poll took.
                 self._wait_set.ring()
 
     def _choose(self) -> list[tuple[PolledQueue, int]]:

@@ -135,7 +135,7 @@ class WaitSet(WaitSetCore):
         self._timer.set(when)
 
     def news(self) -> None:
-        """Something was found or finished: every sleeping thread looks whether it is for it."""
+        """Wake every sleeping thread after an event: each checks whether it waits for that."""
         if not self._tell_news():
             return
         with self._cond:
@@ -283,7 +283,7 @@ class Readiness:
         except BaseException:
             epoll.close()
             raise
-        # First shown, then looked: set() does it the other way round, so one of the two adds.
+        # First the store, then the check: set() has the other order, so one of the two adds.
         self._event = event
         if self._ready:
             event.add()
@@ -291,14 +291,14 @@ class Readiness:
         return epoll
 
     def set(self) -> None:
-        """There is something."""
+        """Make the descriptor readable."""
         self._ready = True
         event = self._event
         if event is not None:
             event.add()
 
     def clear(self) -> None:
-        """There is nothing any more. Call it before the last look, never after."""
+        """Make the descriptor unreadable. Call it before the last poll, never after."""
         self._ready = False
         event = self._event
         if event is not None:

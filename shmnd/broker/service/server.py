@@ -38,7 +38,7 @@ Log = Callable[[str], None]
 
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _LOOK_AFTER_PLACE: Final = 5.0
-"""Seconds between looks whether lock and socket are still the ones that others find."""
+"""Seconds between checks whether lock and socket are still the ones that clients find."""
 _FIRST_CLIENT: Final = 1.0
 """Seconds that the process that started it has at least to connect."""
 _DESCRIPTORS_PER_CLIENT: Final = 8

@@ -179,7 +179,7 @@ cdef class Registry:
         return region.token
 
     def take_arrived(self) -> None:
-        """Take the messages that have arrived on all connections, as far as their queues have room."""
+        """Take the messages that have arrived on all connections, as far as queues have room."""
         cdef uint32_t i
         cdef dict queues = {}
         for i in range(self._qp_count):
