@@ -26,6 +26,10 @@ ELSEWHERE: Final = {
     ".venv/bin/python docs/hello.py client": "tests/unit/project/test_readme.py",
     ".venv/bin/python docs/by_hand.py": "tests/unit/project/test_readme.py",
     ".venv/bin/python docs/by_hand.py client": "tests/unit/project/test_readme.py",
+    "python -m venv parallel": "`./run package` makes an environment for the wheel",
+    "parallel/bin/pip install shmnd numpy": "`./run package` installs the wheel",
+    "shmnd ipc link --listen tcp/0.0.0.0:7447 --topic 'camera*' --service plan": "tests/link",
+    "shmnd ipc link --connect tcp/192.0.2.7:7447 --topic 'camera*' --service plan": "tests/link",
 }
 """Commands of the pages that this file does not run, with the reason or the test that does."""
 
@@ -48,7 +52,7 @@ def consoles() -> dict[str, list[str]]:
             for line in block.splitlines():
                 if line.startswith("$ "):
                     typed_in = line[2:].partition("  # ")[0].strip()
-                    command = typed_in.replace(".venv/bin/shmnd", "shmnd")
+                    command = re.sub(r"^(\.venv|parallel)/bin/shmnd", "shmnd", typed_in)
                     found.setdefault(command, [])
                 else:
                     found[command].append(line)
@@ -112,7 +116,10 @@ def words(line: str) -> list[str]:
     return re.split(r" {2,}", line.strip())
 
 
+RANKS: Final = 'shmnd mpiexec -n 4 -c "from mpi4py import MPI; print(MPI.COMM_WORLD.rank)"'
+
 HERE: Final = {
+    RANKS,
     "shmnd ps",
     "shmnd ps ranks",
     "shmnd trace --pid 4711",
@@ -144,6 +151,13 @@ def test_ps_shows_the_tables_of_its_page(pair: tuple[int, int], tmp_path: Path) 
     for pid in pair:
         assert re.search(rf"^ *{pid} ", processes, re.M)
         assert re.search(rf"^ *{pid}  connected ", connections, re.M)
+
+
+@pytest.mark.slow
+def test_mpiexec_prints_the_ranks_of_its_page(tmp_path: Path) -> None:
+    done = typed(RANKS, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == sorted(SHOWN[RANKS])
 
 
 WAITING_RANKS: Final = """
