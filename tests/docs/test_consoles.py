@@ -63,7 +63,9 @@ SHOWN: Final = consoles()
 
 
 def environment(home: Path) -> dict[str, str]:
-    return {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(home)}
+    """Return a user's environment. Unbuffered output would write a line in two parts."""
+    usual = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return {**usual, "PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(home)}
 
 
 def typed(command: str, folder: Path) -> "subprocess.CompletedProcess[str]":
