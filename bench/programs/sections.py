@@ -28,6 +28,7 @@ from ..report.targets import (
     SEND,
     STREAMS,
     WRITE,
+    Verdict,
     judge,
     mpi_targets,
     summary,
@@ -83,9 +84,9 @@ def _ask_core(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
     return questions, [*_own(args), ShmndCrowd(args.namespace), *catalogue.chosen(args)]
 
 
-def _tell_core(taken: Taken) -> list[str]:
+def _judged_and_whole(taken: Taken, judged: list[Verdict]) -> list[str]:
+    """Return the verdicts of a section, and then all that it measured."""
     notes = Notes()
-    judged = verdicts(taken.answers, IDLE, taken.facts.get("bytes_per_idle"))
     questions = list(dict.fromkeys(answer.question for answer in taken.answers))
     return [
         "### Targets",
@@ -95,6 +96,12 @@ def _tell_core(taken: Taken) -> list[str]:
         markdown(comparison.HEADINGS, comparison.rows(taken.answers, questions, notes)),
         *notes.paragraphs(),
     ]
+
+
+def _tell_core(taken: Taken) -> list[str]:
+    return _judged_and_whole(
+        taken, verdicts(taken.answers, IDLE, taken.facts.get("bytes_per_idle"))
+    )
 
 
 def _ask_sizes(
@@ -164,17 +171,9 @@ def _ask_connections(args: argparse.Namespace) -> tuple[list[Question], list[Sub
 
 
 def _tell_connections(taken: Taken) -> list[str]:
-    notes = Notes()
-    judged = connections.verdicts(taken.answers, taken.facts.get("bytes_each", {}))
-    questions = list(dict.fromkeys(answer.question for answer in taken.answers))
-    return [
-        "### Targets",
-        markdown(HEADINGS, [verdict.cells(notes) for verdict in judged]),
-        summary(judged).capitalize() + ".",
-        "### Every figure",
-        markdown(comparison.HEADINGS, comparison.rows(taken.answers, questions, notes)),
-        *notes.paragraphs(),
-    ]
+    return _judged_and_whole(
+        taken, connections.verdicts(taken.answers, taken.facts.get("bytes_each", {}))
+    )
 
 
 def _ask_scale(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:

@@ -10,6 +10,7 @@ from ..measure.environment import shared_memory_used
 from ..measure.question import Kind, Question
 from ..measure.reading import Reading
 from ..workers.worker import CLIENT
+from .mesh import Mesh
 from .own import HOST
 from .subject import WorkerSubject
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from shmnd import Connector, QueuePair
-
-    from ..workers.harness import Stage, Workers
 
     _Made: TypeAlias = tuple[Connector, QueuePair]
 
@@ -51,27 +50,10 @@ class Many(WorkerSubject):
             self.bytes_each.setdefault(question, used / question.idle)
 
 
-class Meeting(WorkerSubject):
+class Meeting(Mesh):
     """So many processes, each of which connects with all others."""
 
     end: ClassVar[str] = ".subjects.many:MeetingEnd"
-
-    def __init__(self, processes: int, namespace: str | None = None) -> None:
-        super().__init__({"namespace": namespace})
-        self._processes = processes
-        self.name = f"shmnd {processes} processes"  # type: ignore[misc]  # one class, many sizes
-
-    def launch(self, stage: Stage) -> Workers:
-        """Start all processes; those beyond the pinned ones run where the kernel likes."""
-        from ..workers.harness import Workers
-
-        return Workers.start(stage, roles=range(self._processes))
-
-    def connect(self, question: Question) -> None:
-        """Pass on where each process listens, and connect all of them with the first."""
-        if question not in self._connected:
-            self._running().meet(question)
-            self._connected.add(question)
 
     def answers(self, question: Question) -> bool:
         """The meeting of as many as these are."""
