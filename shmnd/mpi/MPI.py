@@ -8,11 +8,12 @@ Importing it initializes MPI, unless `mpi4py.rc` says otherwise, and leaves it w
 # fmt: off
 from typing import Any as _Any, NoReturn as _NoReturn
 
-from shmnd.mpi import buffering as _buffering, coll_objects as _coll_objects
+from shmnd.mpi.collectives import pickled as _coll_objects
+from shmnd.mpi.point_to_point import buffering as _buffering
 from shmnd.mpi.environment import start as _start
 from shmnd.mpi.rc import rc as _rc
 from shmnd.mpi.signatures import embed as _embed
-from shmnd.mpi.topology import compute_dims as _compute_dims
+from shmnd.mpi.communicators.grids import compute_dims as _compute_dims
 from shmnd.mpi.constants import (
     UNDEFINED as UNDEFINED, ANY_SOURCE as ANY_SOURCE, ANY_TAG as ANY_TAG, PROC_NULL as PROC_NULL,
     ROOT as ROOT, KEYVAL_INVALID as KEYVAL_INVALID, TAG_UB as TAG_UB, IO as IO,
@@ -84,30 +85,30 @@ from shmnd.mpi.constants import (
     MAX_LIBRARY_VERSION_STRING as MAX_LIBRARY_VERSION_STRING,
     MAX_PSET_NAME_LEN as MAX_PSET_NAME_LEN, MAX_STRINGTAG_LEN as MAX_STRINGTAG_LEN
 )
-from shmnd.mpi.errors import (
+from shmnd.mpi.objects.errors import (
     Add_error_class as Add_error_class, Add_error_code as Add_error_code,
     Add_error_string as Add_error_string, Exception as Exception,
     Get_error_class as Get_error_class, Get_error_string as Get_error_string,
     Remove_error_class as Remove_error_class, Remove_error_code as Remove_error_code,
     Remove_error_string as Remove_error_string
 )
-from shmnd.mpi.errhandler import (
+from shmnd.mpi.objects.errhandler import (
     ERRHANDLER_NULL as ERRHANDLER_NULL, ERRORS_ABORT as ERRORS_ABORT,
     ERRORS_ARE_FATAL as ERRORS_ARE_FATAL, ERRORS_RETURN as ERRORS_RETURN, Errhandler as Errhandler
 )
-from shmnd.mpi.sentinels import (
+from shmnd.mpi.buffers.sentinels import (
     BOTTOM as BOTTOM, BUFFER_AUTOMATIC as BUFFER_AUTOMATIC, IN_PLACE as IN_PLACE,
     BottomType as BottomType, BufferAutomaticType as BufferAutomaticType,
     InPlaceType as InPlaceType
 )
-from shmnd.mpi.buffer import (
+from shmnd.mpi.buffers.buffer import (
     Alloc_mem as Alloc_mem, Free_mem as Free_mem, buffer as buffer, memory as memory
 )
-from shmnd.mpi.info import INFO_ENV as INFO_ENV, INFO_NULL as INFO_NULL, Info as Info
-from shmnd.mpi.group import (
+from shmnd.mpi.objects.info import INFO_ENV as INFO_ENV, INFO_NULL as INFO_NULL, Info as Info
+from shmnd.mpi.communicators.group import (
     GROUP_EMPTY as GROUP_EMPTY, GROUP_NULL as GROUP_NULL, Group as Group
 )
-from shmnd.mpi.datatype import (
+from shmnd.mpi.datatypes.datatype import (
     DATATYPE_NULL as DATATYPE_NULL, Datatype as Datatype, PACKED as PACKED, BYTE as BYTE,
     AINT as AINT, OFFSET as OFFSET, COUNT as COUNT, CHAR as CHAR, WCHAR as WCHAR,
     SIGNED_CHAR as SIGNED_CHAR, SHORT as SHORT, INT as INT, LONG as LONG, LONG_LONG as LONG_LONG,
@@ -134,18 +135,23 @@ from shmnd.mpi.datatype import (
     BOOL as BOOL, SINT8_T as SINT8_T, SINT16_T as SINT16_T, SINT32_T as SINT32_T,
     SINT64_T as SINT64_T, F_BOOL as F_BOOL, F_INT as F_INT, F_FLOAT as F_FLOAT,
     F_DOUBLE as F_DOUBLE, F_COMPLEX as F_COMPLEX, F_FLOAT_COMPLEX as F_FLOAT_COMPLEX,
-    F_DOUBLE_COMPLEX as F_DOUBLE_COMPLEX, Aint_add as Aint_add, Aint_diff as Aint_diff,
-    Get_address as Get_address, _datatype_create as _datatype_create,
-    _datatype_decode as _datatype_decode, _typealign as _typealign, _typecode as _typecode,
-    _typedict as _typedict, _typedict_c as _typedict_c, _typedict_f as _typedict_f
+    F_DOUBLE_COMPLEX as F_DOUBLE_COMPLEX,
+    _datatype_create as _datatype_create, _typealign as _typealign, _typedict as _typedict,
+    _typedict_c as _typedict_c, _typedict_f as _typedict_f
 )
-from shmnd.mpi.status import Status as Status
-from shmnd.mpi.op import (
+from shmnd.mpi.datatypes.decoding import (
+    _datatype_decode as _datatype_decode, _typecode as _typecode
+)
+from shmnd.mpi.datatypes.addresses import (
+    Aint_add as Aint_add, Aint_diff as Aint_diff, Get_address as Get_address
+)
+from shmnd.mpi.point_to_point.status import Status as Status
+from shmnd.mpi.collectives.op import (
     BAND as BAND, BOR as BOR, BXOR as BXOR, LAND as LAND, LOR as LOR, LXOR as LXOR, MAX as MAX,
     MAXLOC as MAXLOC, MIN as MIN, MINLOC as MINLOC, NO_OP as NO_OP, OP_NULL as OP_NULL,
     PROD as PROD, REPLACE as REPLACE, SUM as SUM, Op as Op
 )
-from shmnd.mpi.pickle import Pickle as Pickle, pickle as pickle
+from shmnd.mpi.buffers.pickle import Pickle as Pickle, pickle as pickle
 from shmnd.mpi.environment import (
     Close_port as Close_port, Finalize as Finalize, Get_abi_fortran_info as Get_abi_fortran_info,
     Get_abi_info as Get_abi_info, Get_abi_version as Get_abi_version,
@@ -157,27 +163,26 @@ from shmnd.mpi.environment import (
     Register_datarep as Register_datarep, Unpublish_name as Unpublish_name, Wtick as Wtick,
     Wtime as Wtime, _set_abort_status as _set_abort_status, get_vendor as get_vendor
 )
-from shmnd.mpi.request import (
-    REQUEST_NULL as REQUEST_NULL, Grequest as Grequest, Prequest as Prequest, Request as Request
-)
-from shmnd.mpi.message import (
+from shmnd.mpi.point_to_point.request import REQUEST_NULL as REQUEST_NULL, Request as Request
+from shmnd.mpi.point_to_point.persistent import Prequest as Prequest
+from shmnd.mpi.point_to_point.generalized import Grequest as Grequest
+from shmnd.mpi.point_to_point.message import (
     MESSAGE_NO_PROC as MESSAGE_NO_PROC, MESSAGE_NULL as MESSAGE_NULL, Message as Message
 )
-from shmnd.mpi.comm import COMM_NULL as COMM_NULL, Comm as Comm
-from shmnd.mpi.intracomm import (
+from shmnd.mpi.communicators.comm import COMM_NULL as COMM_NULL, Comm as Comm
+from shmnd.mpi.communicators.intracomm import (
     COMM_SELF as COMM_SELF, COMM_WORLD as COMM_WORLD, Intracomm as Intracomm
 )
-from shmnd.mpi.intercomm import Intercomm as Intercomm
-from shmnd.mpi.win import WIN_NULL as WIN_NULL, Win as Win
+from shmnd.mpi.communicators.intercomm import Intercomm as Intercomm
+from shmnd.mpi.one_sided.win import WIN_NULL as WIN_NULL, Win as Win
 from shmnd.mpi.file import FILE_NULL as FILE_NULL, File as File
-from shmnd.mpi.session import SESSION_NULL as SESSION_NULL, Session as Session
-from shmnd.mpi.place import (
+from shmnd.mpi.communicators.session import SESSION_NULL as SESSION_NULL, Session as Session
+from shmnd.mpi.objects.introspection import (
     _addressof as _addressof, _handleof as _handleof, _sizeof as _sizeof
 )
-from shmnd.mpi.topology import (
-    Cartcomm as Cartcomm, Distgraphcomm as Distgraphcomm, Graphcomm as Graphcomm,
-    Topocomm as Topocomm
-)
+from shmnd.mpi.communicators.topology import Topocomm as Topocomm
+from shmnd.mpi.communicators.grids import Cartcomm as Cartcomm
+from shmnd.mpi.communicators.graphs import Distgraphcomm as Distgraphcomm, Graphcomm as Graphcomm
 
 Attach_buffer = _buffering.attach_buffer
 Detach_buffer = _buffering.detach_buffer

@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from shmnd.mpi import environment, seam
-from shmnd.mpi.buffer import buffer
-from shmnd.mpi.intracomm import COMM_WORLD
+from shmnd.mpi import environment
+from shmnd.mpi.buffers.buffer import buffer
+from shmnd.mpi.communicators.intracomm import COMM_WORLD
+from shmnd.mpi.transport import hooks
 
 
 def _options(name: str, args: Sequence[str] | None, **defaults: Any) -> argparse.Namespace:
@@ -48,11 +49,11 @@ def _ring(comm: Any, nbytes: int, loop: int, skip: int) -> float:
     """Send a message around all ranks, and return the seconds that a round takes."""
     size, rank = comm.Get_size(), comm.Get_rank()
     message = buffer.allocate(nbytes, True)
-    begun = seam.wtime()
+    begun = hooks.wtime()
     for turn in range(loop + skip):
         if turn == skip:
             comm.Barrier()
-            begun = seam.wtime()
+            begun = hooks.wtime()
         if size == 1:
             comm.Sendrecv_replace(message, 0, 0, 0, 0)
         elif rank == 0:
@@ -61,7 +62,7 @@ def _ring(comm: Any, nbytes: int, loop: int, skip: int) -> float:
         else:
             comm.Recv(message, rank - 1)
             comm.Send(message, (rank + 1) % size)
-    return (seam.wtime() - begun) / max(loop, 1)
+    return (hooks.wtime() - begun) / max(loop, 1)
 
 
 def ringtest(comm: Any, args: Sequence[str] | None = None, verbose: bool = True) -> float:
@@ -95,10 +96,10 @@ def pingpong(
         message = buffer.allocate(nbytes, True)
         loop = options.loop if nbytes <= 1 << 14 else max(1, options.loop // 10)
         comm.Barrier()
-        begun = seam.wtime()
+        begun = hooks.wtime()
         for turn in range(loop + options.skip):
             if turn == options.skip:
-                begun = seam.wtime()
+                begun = hooks.wtime()
             if peer >= size:
                 continue
             if rank < peer:
@@ -107,7 +108,7 @@ def pingpong(
             else:
                 comm.Recv(message, peer)
                 comm.Send(message, peer)
-        one_way = max((seam.wtime() - begun) / loop / 2, 1e-12)
+        one_way = max((hooks.wtime() - begun) / loop / 2, 1e-12)
         results.append((nbytes, one_way, nbytes / one_way))
         if verbose and not options.quiet and rank == 0:
             print(f"{nbytes:10d} {nbytes / one_way / 1e6:17.2f} | {one_way * 1e6:.3f}", flush=True)

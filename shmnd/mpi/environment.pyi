@@ -2,7 +2,7 @@
 from typing import Any, NoReturn
 
 from shmnd.mpi.constants import THREAD_MULTIPLE
-from shmnd.mpi.info import Info
+from shmnd.mpi.objects.info import Info
 
 def Init() -> None: ...
 def Init_thread(required: int = THREAD_MULTIPLE) -> int: ...

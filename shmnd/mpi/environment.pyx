@@ -10,10 +10,11 @@ import threading
 from typing import Any, NoReturn
 
 import shmnd
-from shmnd.mpi import constants, seam
+from shmnd.mpi import constants
+from shmnd.mpi.transport import hooks
 from shmnd.mpi.constants import THREAD_MULTIPLE
-from shmnd.mpi.errors import Exception as MPIException
-from shmnd.mpi.info import Info
+from shmnd.mpi.objects.errors import Exception as MPIException
+from shmnd.mpi.objects.info import Info
 
 cdef bint _initialized = False
 cdef bint _finalized = False
@@ -55,7 +56,7 @@ def Finalize() -> None:
     while _at_finalize:
         _at_finalize.pop()()
     _finalized = True
-    seam.finalize()
+    hooks.finalize()
 
 
 def Query_thread() -> int:
@@ -123,7 +124,7 @@ def Get_hw_resource_info() -> Info:
 
 def Wtime() -> float:
     """Return an elapsed time on the calling processor."""
-    return seam.wtime()
+    return hooks.wtime()
 
 
 def Wtick() -> float:
@@ -152,7 +153,7 @@ def _leave() -> None:
     if _abort_status:
         sys.stdout.flush()
         sys.stderr.flush()
-        seam.abort(_abort_status)
+        hooks.abort(_abort_status)
     Finalize()
 
 

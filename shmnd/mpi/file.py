@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any, Final, NoReturn, Self
 
 from shmnd.mpi import constants
-from shmnd.mpi.errhandler import Errhandler, raise_error
-from shmnd.mpi.group import Group
-from shmnd.mpi.handle import Handle, State, constant
-from shmnd.mpi.handling import Handling
-from shmnd.mpi.info import INFO_NULL, Info
+from shmnd.mpi.communicators.group import Group
+from shmnd.mpi.objects.errhandler import Errhandler, raise_error
+from shmnd.mpi.objects.error_handling import Handling
+from shmnd.mpi.objects.handle import Handle, State, constant
+from shmnd.mpi.objects.info import INFO_NULL, Info
 
 _ERRORS: Final[dict[type[OSError], int]] = {
     FileNotFoundError: constants.ERR_NO_SUCH_FILE,

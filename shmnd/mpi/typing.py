@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, SupportsIndex, TypeAlias, TypeVar
 
-from shmnd.mpi.datatype import Datatype
-from shmnd.mpi.sentinels import BottomType, InPlaceType
+from shmnd.mpi.buffers.sentinels import BottomType, InPlaceType
+from shmnd.mpi.datatypes.datatype import Datatype
 
 
 class SupportsBuffer(Protocol):

@@ -29,7 +29,7 @@ OPEN, NOT, TAKEN, COPYING, DONE, CUT = 1, 0, 2, 3, 4, 5
 
 
 def relisted(
-    shown: bool = True, look: bool = True, checked: bool = True, writes: bool = True
+    shown: bool = True, acquires: bool = True, checked: bool = True, writes: bool = True
 ) -> int:
     """The sender reclaims a listing and reuses its entry while the reader reads it."""
 
@@ -46,7 +46,7 @@ def relisted(
                     return
 
     def reader() -> Thread:
-        word = yield (acquire if look else load)("word")
+        word = yield (acquire if acquires else load)("word")
         if word % 10 != OPEN:
             return
         where = yield load("where")
@@ -69,7 +69,7 @@ def test_a_listing_is_read_whole() -> None:
     assert relisted() > 50
 
 
-@pytest.mark.parametrize("part", ["shown", "look", "checked", "writes"])
+@pytest.mark.parametrize("part", ["shown", "acquires", "checked", "writes"])
 def test_reading_a_listing_needs_its_order(part: str) -> None:
     assert violated(lambda: relisted(**{part: False}))
 

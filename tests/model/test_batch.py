@@ -9,7 +9,7 @@ from model.verdict import violated
 # -- SYNC slot-ready: two messages of one slot each, the first deferred --
 
 
-def held(show: bool = True, look: bool = True) -> int:
+def held(show: bool = True, acquires: bool = True) -> int:
     def writer() -> Thread:
         yield store("payload1", 101)
         yield store("payload2", 102)
@@ -17,12 +17,12 @@ def held(show: bool = True, look: bool = True) -> int:
         yield (release if show else store)("ready1", 1)
 
     def reader() -> Thread:
-        first = yield (acquire if look else load)("ready1")
+        first = yield (acquire if acquires else load)("ready1")
         if first != 1:
             return  # the reader does not read the second slot before
         payload = yield load("payload1")
         assert payload == 101, "torn"
-        second = yield (acquire if look else load)("ready2")
+        second = yield (acquire if acquires else load)("ready2")
         assert second == 2, "not published together"
         payload = yield load("payload2")
         assert payload == 102, "torn"
@@ -35,7 +35,7 @@ def test_one_store_shows_all() -> None:
     assert held() > 10
 
 
-@pytest.mark.parametrize("part", ["show", "look"])
+@pytest.mark.parametrize("part", ["show", "acquires"])
 def test_the_showing_needs_its_order(part: str) -> None:
     assert violated(lambda: held(**{part: False}))
 

@@ -9,7 +9,7 @@ from model.verdict import violated
 # -- SYNC slot-ready and SYNC taken: two messages, one after the other in the same bytes --
 
 
-def area(publish: bool = True, look: bool = True) -> int:
+def area(publish: bool = True, acquires: bool = True) -> int:
     def sender() -> Thread:
         for message in range(2):
             if message:
@@ -22,7 +22,7 @@ def area(publish: bool = True, look: bool = True) -> int:
 
     def receiver() -> Thread:
         for message in range(2):
-            if not (yield (acquire if look else load)(f"ready{message}")):
+            if not (yield (acquire if acquires else load)(f"ready{message}")):
                 return
             first = yield load("first")
             last = yield load("last")
@@ -37,7 +37,7 @@ def test_a_bounced_message_is_whole() -> None:
     assert area() > 20
 
 
-@pytest.mark.parametrize("part", ["publish", "look"])
+@pytest.mark.parametrize("part", ["publish", "acquires"])
 def test_the_area_needs_its_order(part: str) -> None:
     assert violated(lambda: area(**{part: False}))
 

@@ -9,7 +9,7 @@ from model.verdict import violated
 # -- SYNC chunk-done: a side that finds all counted finds all copied, and no read in progress --
 
 
-def chunks(by_count: bool = True, look: bool = True, in_turn: bool = True) -> int:
+def chunks(by_count: bool = True, acquires: bool = True, in_turn: bool = True) -> int:
     """Two chunks, claimed by either side; the sender then reuses its source."""
 
     def copy_what_is_claimed() -> Thread:
@@ -27,7 +27,7 @@ def chunks(by_count: bool = True, look: bool = True, in_turn: bool = True) -> in
 
     def sender() -> Thread:
         yield from copy_what_is_claimed()
-        done = yield (acquire if look else load)("done")
+        done = yield (acquire if acquires else load)("done")
         if done == 2:
             copied = yield load("sink 0")
             rest = yield load("sink 1")
@@ -42,7 +42,7 @@ def test_a_large_message_is_finished_when_its_bytes_are_there() -> None:
     assert chunks() > 10
 
 
-@pytest.mark.parametrize("part", ["by_count", "look", "in_turn"])
+@pytest.mark.parametrize("part", ["by_count", "acquires", "in_turn"])
 def test_chunks_need_their_order(part: str) -> None:
     assert violated(lambda: chunks(**{part: False}))
 

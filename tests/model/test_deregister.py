@@ -29,7 +29,7 @@ def copy_if_claimed(done_last: bool = True) -> Thread:
 
 
 def sender(
-    fenced: bool = True, look: bool = True, leave: bool = True, done_last: bool = True
+    fenced: bool = True, acquires: bool = True, leave: bool = True, done_last: bool = True
 ) -> Thread:
     """As `shmnd_push_enter` and the copy after it."""
     yield release("hazard", PUSH)
@@ -37,7 +37,7 @@ def sender(
         yield fence()
     revision = yield load("revision")
     closing = yield load("closing")
-    if revision == 0 and not (closing and look):
+    if revision == 0 and not (closing and acquires):
         yield from copy_if_claimed(done_last)
     yield (release if leave else store)("hazard", 0)
 
@@ -58,14 +58,16 @@ def run(owner: Callable[[], Thread], **without: bool) -> int:
 # -- SYNC chunk-done: a Deregister waits for the message that has matched a receive --
 
 
-def deregister(asks: str = "chunks", look: bool = True, helps: bool = True, **without: bool) -> int:
+def deregister(
+    asks: str = "chunks", acquires: bool = True, helps: bool = True, **without: bool
+) -> int:
     """`asks`: whether the owner checks the count of chunks, or only for a push in progress."""
 
     def owner() -> Thread:
         if helps:
             yield from copy_if_claimed()
         if asks == "chunks":
-            free = yield (acquire if look else load)("done")
+            free = yield (acquire if acquires else load)("done")
         else:
             if asks == "withdrawn":
                 yield store("revision", 1)
@@ -85,7 +87,7 @@ def test_a_deregister_waits_for_all_chunks(helps: bool) -> None:
 
 
 def test_it_needs_its_order() -> None:
-    assert violated(lambda: deregister(look=False))
+    assert violated(lambda: deregister(acquires=False))
     assert violated(lambda: deregister(done_last=False))
 
 
@@ -115,6 +117,6 @@ def test_the_end_waits_for_the_push_and_none_begins_after_it() -> None:
     assert end() > 10
 
 
-@pytest.mark.parametrize("part", ["closer_fence", "look_at_hazard", "fenced", "look", "leave"])
+@pytest.mark.parametrize("part", ["closer_fence", "look_at_hazard", "fenced", "acquires", "leave"])
 def test_the_end_needs_its_parts(part: str) -> None:
     assert violated(lambda: end(**{part: False}))

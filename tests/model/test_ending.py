@@ -41,14 +41,14 @@ def test_delivered_is_delivered() -> None:
 # -- SYNC state: a side that loads the last state loads the last count and the fault --
 
 
-def state(show: bool = True, look: bool = True) -> int:
+def state(show: bool = True, acquires: bool = True) -> int:
     def closer() -> Thread:
         yield store("taken", 3)
         yield store("fault", 1)
         yield (release if show else store)("state", 4)
 
     def other() -> Thread:
-        over = yield (acquire if look else load)("state")
+        over = yield (acquire if acquires else load)("state")
         if over:
             taken = yield load("taken")
             fault = yield load("fault")
@@ -61,6 +61,6 @@ def test_the_end_tells_what_came_before_it() -> None:
     assert state() > 5
 
 
-@pytest.mark.parametrize("part", ["show", "look"])
+@pytest.mark.parametrize("part", ["show", "acquires"])
 def test_the_end_needs_its_order(part: str) -> None:
     assert violated(lambda: state(**{part: False}))

@@ -20,7 +20,7 @@ from model.verdict import violated
 # -- SYNC shown, SYNC room: a ring of two lines in its second lap; old marks are never records --
 
 
-def lane(clear: bool = True, show: bool = True, look: bool = True, room: bool = True) -> int:
+def lane(clear: bool = True, show: bool = True, acquires: bool = True, room: bool = True) -> int:
     """Three records through two lines. Line 1 has a mark of an earlier lap that must be cleared."""
 
     def sender() -> Thread:
@@ -39,7 +39,7 @@ def lane(clear: bool = True, show: bool = True, look: bool = True, room: bool = 
     def receiver() -> Thread:
         for position in range(2):
             line = position % 2
-            mark = yield (acquire if look else load)(f"mark{line}")
+            mark = yield (acquire if acquires else load)(f"mark{line}")
             if mark == 0:
                 return
             assert mark == 1 + position, "a mark of an earlier lap was taken for a record"
@@ -55,7 +55,7 @@ def test_records_are_whole_and_none_is_of_an_earlier_lap() -> None:
     assert lane() > 20
 
 
-@pytest.mark.parametrize("part", ["clear", "show", "look", "room"])
+@pytest.mark.parametrize("part", ["clear", "show", "acquires", "room"])
 def test_a_lane_needs_its_order(part: str) -> None:
     assert violated(lambda: lane(**{part: False}))
 
@@ -135,7 +135,7 @@ def test_a_sleeper_is_woken_or_sees_the_record(part: str) -> None:
 # -- SYNC death: a counted death is a visible one, after all records of the dead rank --
 
 
-def death(count: bool = True, look: bool = True, last: bool = True) -> int:
+def death(count: bool = True, acquires: bool = True, last: bool = True) -> int:
     def launcher() -> Thread:
         # The kernel reported the end of the process, so its stores are before this.
         yield store("mark", 1)
@@ -146,14 +146,14 @@ def death(count: bool = True, look: bool = True, last: bool = True) -> int:
             yield (release if count else store)("failures", 1)
 
     def rank() -> Thread:
-        if (yield (acquire if look else load)("failures")):
+        if (yield (acquire if acquires else load)("failures")):
             assert (yield load("mark")) == 1, "a record of the dead rank is lost"
             assert (yield load("dead")) == 1, "a counted death is not seen, ever"
 
     return explore([launcher, rank], dict.fromkeys(("failures", "dead", "mark"), 0))
 
 
-@pytest.mark.parametrize("part", ["count", "look", "last"])
+@pytest.mark.parametrize("part", ["count", "acquires", "last"])
 def test_a_death_is_seen_with_all_that_the_rank_had_shown(part: str) -> None:
     assert death() > 3
     assert violated(lambda: death(**{part: False}))

@@ -9,7 +9,7 @@ from model.verdict import violated
 # -- SYNC slot-ready, SYNC slot-free: two slots, three messages, so that a slot is reused --
 
 
-def slots(publish: bool = True, look: bool = True, wait_for_room: bool = True) -> int:
+def slots(publish: bool = True, acquires: bool = True, wait_for_room: bool = True) -> int:
     def writer() -> Thread:
         for position in range(3):
             if position >= 2 and wait_for_room:
@@ -23,7 +23,7 @@ def slots(publish: bool = True, look: bool = True, wait_for_room: bool = True) -
     def reader() -> Thread:
         for position in range(2):
             slot = position % 2
-            ready = yield (acquire if look else load)(f"ready{slot}")
+            ready = yield (acquire if acquires else load)(f"ready{slot}")
             if ready != position + 1:
                 return
             payload = yield load(f"payload{slot}")
@@ -38,7 +38,7 @@ def test_slots_are_whole_and_never_overwritten() -> None:
     assert slots() > 50
 
 
-@pytest.mark.parametrize("part", ["publish", "look", "wait_for_room"])
+@pytest.mark.parametrize("part", ["publish", "acquires", "wait_for_room"])
 def test_slots_need_their_order(part: str) -> None:
     assert violated(lambda: slots(**{part: False}))
 

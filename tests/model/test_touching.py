@@ -29,7 +29,10 @@ def untouched(memory: dict[str, int]) -> None:
 
 
 def hazard(
-    initiator_fence: bool = True, owner_fence: bool = True, leave: bool = True, look: bool = True
+    initiator_fence: bool = True,
+    owner_fence: bool = True,
+    leave: bool = True,
+    acquires: bool = True,
 ) -> int:
     def initiator() -> Thread:
         yield release("hazard", 7)
@@ -44,7 +47,7 @@ def hazard(
         yield store("token", 0)
         if owner_fence:
             yield fence()
-        busy = yield (acquire if look else load)("hazard")
+        busy = yield (acquire if acquires else load)("hazard")
         if busy != 7:
             yield store("over", 1)
             yield store("memory", 5)
@@ -57,7 +60,7 @@ def test_nothing_moves_after_invalidate() -> None:
     assert hazard() > 10
 
 
-@pytest.mark.parametrize("part", ["initiator_fence", "owner_fence", "leave", "look"])
+@pytest.mark.parametrize("part", ["initiator_fence", "owner_fence", "leave", "acquires"])
 def test_hazards_need_their_order(part: str) -> None:
     assert violated(lambda: hazard(**{part: False}))
 
@@ -94,13 +97,13 @@ def test_the_next_hazard_says_that_the_last_is_over() -> None:
 # -- SYNC watched: a thread that loads the last byte of a Write loads all of it --
 
 
-def watched(last: bool = True, look: bool = True) -> int:
+def watched(last: bool = True, acquires: bool = True) -> int:
     def initiator() -> Thread:
         yield store("first", 1)
         yield (release if last else store)("last", 1)
 
     def watcher() -> Thread:
-        seen = yield (acquire if look else load)("last")
+        seen = yield (acquire if acquires else load)("last")
         if seen:
             first = yield load("first")
             assert first == 1, "the last byte came first"
@@ -111,13 +114,13 @@ def watched(last: bool = True, look: bool = True) -> int:
 def test_the_last_byte_comes_last() -> None:
     assert watched() > 1
     assert violated(lambda: watched(last=False))
-    assert violated(lambda: watched(look=False))
+    assert violated(lambda: watched(acquires=False))
 
 
 # -- SYNC grant: the words read of a grant belong to one version --
 
 
-def grant(publish: bool = True, look: bool = True, revoke: bool = True) -> int:
+def grant(publish: bool = True, acquires: bool = True, revoke: bool = True) -> int:
     """Token 7 is revoked; the same entry is published again under token 9."""
 
     def owner() -> Thread:
@@ -129,7 +132,7 @@ def grant(publish: bool = True, look: bool = True, revoke: bool = True) -> int:
         yield (release if publish else store)("token", 9)
 
     def initiator() -> Thread:
-        token = yield (acquire if look else load)("token")
+        token = yield (acquire if acquires else load)("token")
         if token == 0:
             return
         base = yield load("base")
@@ -148,7 +151,7 @@ def test_a_grant_is_read_whole() -> None:
     assert grant() > 10
 
 
-@pytest.mark.parametrize("part", ["publish", "look", "revoke"])
+@pytest.mark.parametrize("part", ["publish", "acquires", "revoke"])
 def test_grants_need_their_order(part: str) -> None:
     assert violated(lambda: grant(**{part: False}))
 
@@ -157,7 +160,7 @@ def test_grants_need_their_order(part: str) -> None:
 
 
 def placing(
-    sender_fence: bool = True, flusher_fence: bool = True, leave: bool = True, look: bool = True
+    sender_fence: bool = True, flusher_fence: bool = True, leave: bool = True, acquires: bool = True
 ) -> int:
     def sender() -> Thread:
         yield store("hazard", 1)
@@ -172,7 +175,7 @@ def placing(
         yield store("revision", 1)
         if flusher_fence:
             yield fence()
-        busy = yield (acquire if look else load)("hazard")
+        busy = yield (acquire if acquires else load)("hazard")
         if not busy:
             yield store("over", 1)
             yield store("memory", 5)
@@ -185,7 +188,7 @@ def test_a_flush_and_a_push_never_share_a_receive() -> None:
     assert placing() > 10
 
 
-@pytest.mark.parametrize("part", ["sender_fence", "flusher_fence", "leave", "look"])
+@pytest.mark.parametrize("part", ["sender_fence", "flusher_fence", "leave", "acquires"])
 def test_placing_needs_its_order(part: str) -> None:
     assert violated(lambda: placing(**{part: False}))
 
@@ -194,7 +197,7 @@ def test_placing_needs_its_order(part: str) -> None:
 
 
 def flush(
-    count: bool = True, offer: bool = True, look: bool = True, look_at_count: bool = True
+    count: bool = True, offer: bool = True, acquires: bool = True, look_at_count: bool = True
 ) -> int:
     """A Flush from revision 2 on; several threads of the owner may execute its steps."""
 
@@ -204,7 +207,7 @@ def flush(
         yield (release if offer else store)("revision", 4)
 
     def sender() -> Thread:
-        revision = yield (acquire if look else load)("revision")
+        revision = yield (acquire if acquires else load)("revision")
         cancelled = yield (acquire if look_at_count else load)("cancelled")
         again = yield load("revision")
         if revision % 2 == 0 and again == revision:
@@ -217,7 +220,7 @@ def test_a_flush_is_seen_whole() -> None:
     assert flush() > 5
 
 
-@pytest.mark.parametrize("part", ["count", "offer", "look", "look_at_count"])
+@pytest.mark.parametrize("part", ["count", "offer", "acquires", "look_at_count"])
 def test_a_flush_needs_its_order(part: str) -> None:
     assert violated(lambda: flush(**{part: False}))
 
@@ -257,14 +260,14 @@ def test_a_published_receive_is_read_whole() -> None:
 # -- SYNC posted: a sender that loads the count loads the receives that it counts --
 
 
-def posted(publish: bool = True, look: bool = True) -> int:
+def posted(publish: bool = True, acquires: bool = True) -> int:
     def owner() -> Thread:
         yield store("number", 1)
         yield store("offset", 1)
         yield (release if publish else store)("posted", 1)
 
     def sender() -> Thread:
-        count = yield (acquire if look else load)("posted")
+        count = yield (acquire if acquires else load)("posted")
         if count:
             number = yield acquire("number")
             offset = yield load("offset")
@@ -276,7 +279,7 @@ def posted(publish: bool = True, look: bool = True) -> int:
 def test_a_receive_that_counts_is_there() -> None:
     assert posted() > 5
     assert violated(lambda: posted(publish=False))
-    assert violated(lambda: posted(look=False))
+    assert violated(lambda: posted(acquires=False))
 
 
 # -- SYNC counters: the words read of a set of counters belong to one use --

@@ -8,9 +8,10 @@ import random
 import numpy as np
 import pytest
 
-from shmnd.mpi import constants, datatype
-from shmnd.mpi.datatype import BYTE, CHAR, DOUBLE, INT, LONG, SHORT, Datatype
-from shmnd.mpi.errors import Exception as MPIException
+from shmnd.mpi import constants
+from shmnd.mpi.datatypes import datatype
+from shmnd.mpi.datatypes.datatype import BYTE, CHAR, DOUBLE, INT, LONG, SHORT, Datatype
+from shmnd.mpi.objects.errors import Exception as MPIException
 
 COMM = object()
 """Packing asks only whether there is a communicator."""

@@ -9,11 +9,11 @@ import array
 import numpy as np
 import pytest
 
-from shmnd.mpi import datatype
-from shmnd.mpi.buffer import buffer
-from shmnd.mpi.datatype import INT
-from shmnd.mpi.op import REPLACE
-from shmnd.mpi.sentinels import BOTTOM
+from shmnd.mpi.buffers.buffer import buffer
+from shmnd.mpi.buffers.sentinels import BOTTOM
+from shmnd.mpi.collectives.op import REPLACE
+from shmnd.mpi.datatypes import addresses
+from shmnd.mpi.datatypes.datatype import INT
 
 
 def copied(send, receive) -> None:
@@ -115,8 +115,8 @@ def test_dlpack_arrays_are_taken_where_they_lie() -> None:
 
 def test_bottom_takes_addresses() -> None:
     memory = np.arange(4, dtype="i")
-    made = INT.Create_hindexed([4], [datatype.Get_address(memory)])
-    assert made.Get_true_extent() == (datatype.Get_address(memory), 16)
+    made = INT.Create_hindexed([4], [addresses.Get_address(memory)])
+    assert made.Get_true_extent() == (addresses.Get_address(memory), 16)
     copied([BOTTOM, 1, made], [BOTTOM, 1, made])
     assert memory.tolist() == [0, 1, 2, 3]
 

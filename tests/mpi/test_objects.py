@@ -6,10 +6,14 @@ import pickle
 import numpy as np
 import pytest
 
-from shmnd.mpi import constants, datatype, errhandler, errors, group, info, status
-from shmnd.mpi.errors import Exception as MPIException
-from shmnd.mpi.group import group_from
-from shmnd.mpi.pickle import Pickle
+from shmnd.mpi import constants
+from shmnd.mpi.buffers.pickle import Pickle
+from shmnd.mpi.communicators import group
+from shmnd.mpi.communicators.group import group_from
+from shmnd.mpi.datatypes import datatype
+from shmnd.mpi.objects import errhandler, errors, info
+from shmnd.mpi.objects.errors import Exception as MPIException
+from shmnd.mpi.point_to_point import status
 
 
 def test_handles_are_equal_by_what_they_refer_to() -> None:

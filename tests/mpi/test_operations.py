@@ -6,8 +6,10 @@ import pickle
 import numpy as np
 import pytest
 
-from shmnd.mpi import constants, datatype, op
-from shmnd.mpi.errors import Exception as MPIException
+from shmnd.mpi import constants
+from shmnd.mpi.collectives import op
+from shmnd.mpi.datatypes import datatype
+from shmnd.mpi.objects.errors import Exception as MPIException
 
 LETTERS = "bhilqBHILQfdg"
 NUMBERS = {

@@ -24,8 +24,8 @@ def launch(ranks: int, *command: str, expect: int = 0) -> subprocess.CompletedPr
 
 MESSAGES = """
 import random
-from shmnd.mpi.intracomm import COMM_WORLD as comm
-from shmnd.mpi.status import Status
+from shmnd.mpi.communicators.intracomm import COMM_WORLD as comm
+from shmnd.mpi.point_to_point.status import Status
 
 chance = random.Random(7)
 plan = [
@@ -63,8 +63,8 @@ def test_messages_come_whole_and_in_order(ranks: int) -> None:
 
 COLLECTIVES = """
 import numpy as np
-from shmnd.mpi.sentinels import IN_PLACE
-from shmnd.mpi.intracomm import COMM_WORLD as comm
+from shmnd.mpi.buffers.sentinels import IN_PLACE
+from shmnd.mpi.communicators.intracomm import COMM_WORLD as comm
 size, rank = comm.size, comm.rank
 for n in (1, 700, 50000):
     mine = np.arange(n, dtype="d") * 0.1 + rank
@@ -119,8 +119,8 @@ def test_collectives_give_the_same_bits_everywhere(ranks: int) -> None:
 
 WINDOWS = """
 import numpy as np
-from shmnd.mpi.intracomm import COMM_WORLD as comm
-from shmnd.mpi.win import Win
+from shmnd.mpi.communicators.intracomm import COMM_WORLD as comm
+from shmnd.mpi.one_sided.win import Win
 mine = np.zeros(4, dtype="q")
 for win in (Win.Create(mine, 8, comm=comm), Win.Allocate(32, 8, comm=comm)):
     win.Fence()
@@ -148,7 +148,7 @@ def test_accumulations_of_all_ranks_add_up() -> None:
 
 def test_a_message_that_is_too_long_is_an_error_that_names_it() -> None:
     program = (
-        "from shmnd.mpi.intracomm import COMM_SELF as c\n"
+        "from shmnd.mpi.communicators.intracomm import COMM_SELF as c\n"
         "c.Isend([b'12345', 'B'], 0, 7)\n"
         "try:\n    c.Recv([bytearray(3), 'B'], 0, 7)\n"
         "except Exception as error:\n    print(error)\n"
@@ -171,7 +171,7 @@ def test_the_exit_code_is_that_of_the_first_rank_that_failed() -> None:
 def test_a_killed_rank_ends_the_job_and_is_named() -> None:
     program = (
         "import os, signal\n"
-        "from shmnd.mpi.intracomm import COMM_WORLD as c\n"
+        "from shmnd.mpi.communicators.intracomm import COMM_WORLD as c\n"
         "if c.rank == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
         "c.Barrier()\n"
     )
@@ -182,7 +182,8 @@ def test_a_killed_rank_ends_the_job_and_is_named() -> None:
 
 def test_an_abort_ends_all_ranks_with_its_code() -> None:
     program = (
-        "from shmnd.mpi.intracomm import COMM_WORLD as c\nif c.rank == 1: c.Abort(5)\nc.recv()\n"
+        "from shmnd.mpi.communicators.intracomm import COMM_WORLD as c\n"
+        "if c.rank == 1:\n    c.Abort(5)\nc.recv()\n"
     )
     launch(2, "-c", program, expect=5)
 
@@ -190,7 +191,7 @@ def test_an_abort_ends_all_ranks_with_its_code() -> None:
 def test_no_rank_outlives_a_launcher_that_is_killed() -> None:
     program = (
         "import os, time\n"
-        "from shmnd.mpi.intracomm import COMM_WORLD as c\n"
+        "from shmnd.mpi.communicators.intracomm import COMM_WORLD as c\n"
         "pids = c.allgather(os.getpid())\n"
         "print(*pids, flush=True) if c.rank == 0 else None\n"
         f"time.sleep({PATIENCE})\n"

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from shmnd.mpi.agreement import Agreements
+from shmnd.mpi.communicators.agreement import Agreements
 from shmnd_tools.observe import jobs
 
 PATIENCE = 100

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from shmnd.broker.place import DEFAULT_NAMESPACE
-from shmnd.mpi import layout
 from shmnd.mpi.launcher import waiting
+from shmnd.mpi.transport import job_memory
 
 _RANK: Final = "SHMND_MPI_RANK"
 _JOB: Final = "SHMND_MPI_JOB"
@@ -31,7 +31,7 @@ class Rank:
     rank: int
     size: int
     pid: int
-    wait: layout.Wait | None
+    wait: job_memory.Wait | None
     command: str
 
     @property
@@ -66,9 +66,9 @@ def _rank_of(process: Path, namespace: str) -> Rank | None:
     file = os.open(process / "fd" / str(int(set_here[_JOB])), os.O_RDONLY | os.O_CLOEXEC)
     try:
         with mmap.mmap(file, 0, prot=mmap.PROT_READ) as memory:
-            if layout.pid_of(memory, rank) != pid:
+            if job_memory.pid_of(memory, rank) != pid:
                 return None  # a child of a rank, or a rank that has not attached yet
-            size, wait = layout.size_of(memory), layout.wait_of(memory, rank)
+            size, wait = job_memory.size_of(memory), job_memory.wait_of(memory, rank)
     finally:
         os.close(file)
     launcher = int((process / "stat").read_text().rpartition(")")[2].split()[1])

@@ -20,8 +20,8 @@ from concurrent import futures as cf
 from concurrent.futures import Executor, Future
 from typing import Any, Final, Self
 
+from shmnd.mpi.communicators.intracomm import COMM_WORLD
 from shmnd.mpi.futures.workers import Ranks, begin, prepare, serve
-from shmnd.mpi.intracomm import COMM_WORLD
 
 _OPTIONS: Final = frozenset(
     {

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from shmnd.mpi import run
+from shmnd.mpi.communicators.intracomm import COMM_WORLD
 from shmnd.mpi.futures.pool import close_all, share
 from shmnd.mpi.futures.workers import Ranks, serve
-from shmnd.mpi.intracomm import COMM_WORLD
 
 
 def main() -> None:

@@ -18,8 +18,8 @@ from concurrent.futures import BrokenExecutor, Future
 from typing import Any, Final
 
 from shmnd.mpi.constants import ANY_SOURCE
-from shmnd.mpi.message import Message
-from shmnd.mpi.status import Status
+from shmnd.mpi.point_to_point.message import Message
+from shmnd.mpi.point_to_point.status import Status
 
 TASK: Final = 1
 RESULT: Final = 2

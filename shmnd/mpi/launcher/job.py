@@ -20,11 +20,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from shmnd.mpi import agreement, layout
-from shmnd.mpi.agreement import Agreements
+from shmnd.mpi.communicators import agreement
+from shmnd.mpi.communicators.agreement import Agreements
 from shmnd.mpi.launcher import waiting
 from shmnd.mpi.launcher.options import Wish
 from shmnd.mpi.launcher.output import Lines
+from shmnd.mpi.transport import job_memory
 from shmnd.ring.shared_memory.segment import Segment
 
 FRONT: Final = Path(__file__).parents[1] / "front"
@@ -128,10 +129,10 @@ class Job:
     def _start(self) -> None:
         size = self._wish.ranks
         lane = lane_bytes(size)
-        memory = Segment.create(layout.job_bytes(size, lane), label="mpi", call="shmnd mpiexec")
+        memory = Segment.create(job_memory.job_bytes(size, lane), label="mpi", call="shmnd mpiexec")
         self._memory = memory
         try:
-            layout.lay_out(memory, size, lane, self._crowded)
+            job_memory.lay_out(memory, size, lane, self._crowded)
             for number in range(size):
                 self._start_rank(number, memory.fd)
         except FileNotFoundError as exc:
@@ -230,7 +231,7 @@ class Job:
         if code == 0 or self._code:
             return
         code = code if code > 0 else 128 - code
-        if self._wish.recovery and not layout.aborted(self._memory):
+        if self._wish.recovery and not job_memory.aborted(self._memory):
             self._worst = self._worst or code
             _say(f"{rank.end_of()}; the others continue")
             return
@@ -244,10 +245,10 @@ class Job:
         """Say what the other ranks wait for, as far as they do within half a second."""
         last = time.monotonic() + _PATIENCE
         running = sorted(rank.number for rank in self._running)
-        waits = {number: layout.wait_of(self._memory, number) for number in running}
+        waits = {number: job_memory.wait_of(self._memory, number) for number in running}
         while None in waits.values() and time.monotonic() < last:
             time.sleep(_PATIENCE / 20)
-            waits = {number: layout.wait_of(self._memory, number) for number in running}
+            waits = {number: job_memory.wait_of(self._memory, number) for number in running}
         for number, wait in list(waits.items())[:_TOLD]:
             if wait is not None:
                 _say(f"rank {number} waited in {waiting.words(wait)}")
@@ -258,7 +259,7 @@ class Job:
 
     def _goes_on_without(self, rank: Rank, code: int) -> None:
         if code:
-            layout.bury(self._memory, rank.number)
+            job_memory.bury(self._memory, rank.number)
         self._answer(self._agreements.died(rank.number))
 
     def _heard(self, number: int) -> None:
@@ -276,7 +277,7 @@ class Job:
         for number, text in answers:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self._voices[number].send(text)
-                layout.wake(self._memory, number)
+                job_memory.wake(self._memory, number)
 
     def _fail(self, code: int) -> None:
         if not self._code:

@@ -3,7 +3,7 @@
 
 import time
 
-from shmnd.mpi.layout import Wait
+from shmnd.mpi.transport.job_memory import Wait
 
 
 def words(wait: Wait) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from shmnd.mpi import constants
-from shmnd.mpi.datatype import Datatype, _typealign
+from shmnd.mpi.datatypes.datatype import Datatype, _typealign
 
 _np_dtype: Any
 try:
@@ -141,7 +141,7 @@ def _named(datatype: Datatype) -> Any:
 
 
 def _pair(datatype: Datatype) -> list[tuple[int, int, int, int, Datatype]]:
-    from shmnd.mpi.datatype import wrapped
+    from shmnd.mpi.datatypes.datatype import wrapped
 
     return [(*piece[:4], wrapped(piece[4])) for piece in datatype.ob.parts()]
 

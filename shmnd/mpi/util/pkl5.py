@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, Self, cast
 
-from shmnd.mpi import comm as comms
-from shmnd.mpi import intercomm, intracomm, message, request
+from shmnd.mpi.buffers.pickle import Pickle as Pickle
+from shmnd.mpi.buffers.pickle import pickle as pickle
+from shmnd.mpi.communicators import comm as comms
+from shmnd.mpi.communicators import intercomm, intracomm
 from shmnd.mpi.constants import ANY_SOURCE, ANY_TAG
-from shmnd.mpi.pickle import Pickle as Pickle
-from shmnd.mpi.pickle import pickle as pickle
-from shmnd.mpi.status import Status
+from shmnd.mpi.point_to_point import message, request
+from shmnd.mpi.point_to_point.status import Status
 
 
 class _BigMPI:

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
+from shmnd.mpi.collectives.op import NO_OP, REPLACE, SUM
+from shmnd.mpi.communicators.intracomm import COMM_SELF, Intracomm
 from shmnd.mpi.constants import LOCK_SHARED
-from shmnd.mpi.datatype import Datatype
-from shmnd.mpi.info import INFO_NULL, Info
-from shmnd.mpi.intracomm import COMM_SELF, Intracomm
-from shmnd.mpi.op import NO_OP, REPLACE, SUM
-from shmnd.mpi.win import Win
+from shmnd.mpi.datatypes.datatype import Datatype
+from shmnd.mpi.objects.info import INFO_NULL, Info
+from shmnd.mpi.one_sided.win import Win
 
 __all__ = ["Condition", "Counter", "Mutex", "Semaphore", "Sequential"]
 

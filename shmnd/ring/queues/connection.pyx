@@ -44,7 +44,7 @@ cdef class ConnectionCore(PostingCore):
         """Return whether the state may differ from `state`, which a connector saw. Changes
         nothing.
         """
-        if self.q.state != state or self.q.link.mine == NULL:
+        if <int>self.q.state != state or self.q.link.mine == NULL:
             return True
         if c.shmnd_peer_state(&self.q) > c.SHMND_LINK_OPEN:
             return True

@@ -30,7 +30,7 @@ cdef class ReceiveCore:
     def __init__(self, adapter, Registry registry not None, int depth, int max_sge):
         if self.born != NOT_MADE:
             raise TypeError("a shared receive queue is made once")
-        if not (0 < depth <= _MOST_DEPTH and 0 < max_sge <= c.SHMND_MAX_SGE):
+        if not (0 < depth <= _MOST_DEPTH and 0 < max_sge <= <int>c.SHMND_MAX_SGE):
             raise TypeError("a shared receive queue is made by its adapter")
         self.adapter = adapter
         self.registry = registry

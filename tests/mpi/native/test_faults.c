@@ -6,7 +6,7 @@
  * a queue. In a revoked context all receives and sends end on all ranks. A note is read whole or
  * not at all, while its writer changes it all the time.
  */
-#include "coll.h"
+#include "transport/collectives.h"
 
 #include "check.h"
 

@@ -4,7 +4,7 @@
  */
 #include <pthread.h>
 
-#include "coll.h"
+#include "transport/collectives.h"
 
 #include "check.h"
 

@@ -6,7 +6,7 @@
  * context overtake no earlier one that the same receive could take, every byte arrives, and
  * nothing is left. Collectives are compared with plain sums in the order of ranks.
  */
-#include "coll.h"
+#include "transport/collectives.h"
 
 #include "check.h"
 

@@ -7,7 +7,7 @@
  */
 #include <pthread.h>
 
-#include "coll.h"
+#include "transport/collectives.h"
 
 #include "check.h"
 

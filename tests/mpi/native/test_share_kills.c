@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#include "coll.h"
+#include "transport/collectives.h"
 
 #include "check.h"
 

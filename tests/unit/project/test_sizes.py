@@ -24,16 +24,10 @@ STEP: Final = 100
 
 LARGE_FOLDERS: Final = {
     "shmnd": (19, "the interface: one file for each of its objects"),
-    "shmnd/mpi": (84, "one module for each object of MPI"),
 }
-
-_CLASS: Final = "one compiled class: its methods share C fields, and cannot lie in two files"
 
 LONG_FILES: Final = {
     "shmnd/ipc/topic/publish.h": (500, "one protocol with its argument"),
-    "shmnd/mpi/datatype.pyx": (500, _CLASS),
-    "shmnd/mpi/request.pyx": (620, _CLASS),
-    "shmnd/mpi/topology.py": (560, "to be cut"),
     "tests/topics/test_topics.py": (670, "to be cut"),
     "tests/native/messages/test_invalidate.c": (700, "one program, whose table runs all checks"),
     "tests/native/world.h": (720, "the model of two processes that all native tests share"),

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3, embedsignature=True, embedsignature.format=python
+# cython: annotation_typing=False
+"""Memory as MPI sees it: an address and a number of bytes, whatever object they come from."""
+
+from typing import Any
+
+from cpython.buffer cimport (
+    PyBUF_ANY_CONTIGUOUS, PyBUF_FORMAT, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release,
+    PyObject_CheckBuffer, PyObject_GetBuffer,
+)
+from cpython.bytearray cimport PyByteArray_FromStringAndSize
+from libc.string cimport memcpy, memmove, memset
+
+from shmnd.mpi.buffers.array_interfaces cimport Foreign, describe
+
+from shmnd.mpi.transport import hooks
+
+
+cdef buffer _blank():
+    return buffer.__new__(buffer)
+
+
+cdef buffer as_buffer(object obj, bint readonly):
+    """Return the memory of an object; writable unless `readonly`."""
+    cdef buffer self = _blank()
+    cdef Foreign found
+    cdef int place
+    if PyObject_CheckBuffer(obj):
+        PyObject_GetBuffer(
+            obj, &self.view,
+            PyBUF_ANY_CONTIGUOUS | PyBUF_FORMAT | (0 if readonly else PyBUF_WRITABLE),
+        )
+        self.held = True
+        self.owner = obj
+        self.itemsize_ = self.view.itemsize
+        return self
+    self.kept = describe(obj, &found)
+    if found.readonly and not readonly:
+        raise BufferError(f"this {type(obj).__name__} is read-only and cannot be received into")
+    self.owner = obj
+    self.view.buf = found.data
+    self.view.len = found.nbytes
+    self.view.readonly = found.readonly
+    self.itemsize_ = found.itemsize
+    self.device = found.device
+    for place in range(4):
+        self.format_[place] = found.format[place]
+    return self
+
+
+cdef buffer view_at(void *address, Py_ssize_t nbytes, bint readonly):
+    """Return memory at an address, which nothing keeps."""
+    cdef buffer self = _blank()
+    self.view.buf = address
+    self.view.len = nbytes
+    self.view.readonly = readonly
+    return self
+
+
+cdef class buffer:
+    """Buffer."""
+
+    def __cinit__(self, *args: Any) -> None:
+        self.itemsize_ = 1
+        self.format_[0] = b"B"
+        if len(args) > 1:
+            raise TypeError(f"buffer: expected at most 1 argument, not {len(args)}")
+        if args:
+            other = as_buffer(args[0], True)
+            self._take(other)
+
+    cdef _take(self, buffer other):
+        """Take over the memory of another one, which is empty after it."""
+        self.view = other.view
+        self.held = other.held
+        self.device = other.device
+        self.owner = other.owner
+        self.kept = other.kept
+        self.itemsize_ = other.itemsize_
+        memcpy(self.format_, other.format_, 4)
+        other.held = False
+
+    cdef const char *letters(self) noexcept:
+        """Return the format of an item; NULL is that of bytes."""
+        return self.view.format if self.held else self.format_
+
+    def __dealloc__(self) -> None:
+        # Here, and not after it: releasing may run code, and an exception may be on its way.
+        if self.held:
+            PyBuffer_Release(&self.view)
+        self.kept = self.owner = None
+
+    @staticmethod
+    def allocate(nbytes: int, clear: bool = False) -> buffer:
+        """Buffer allocation."""
+        cdef Py_ssize_t size = nbytes
+        if size < 0:
+            raise ValueError(f"buffer.allocate({size}): expected a length of 0 or more")
+        cdef buffer self = as_buffer(PyByteArray_FromStringAndSize(NULL, size), False)
+        if clear:
+            memset(self.view.buf, 0, size)
+        return self
+
+    @staticmethod
+    def frombuffer(obj: Any, readonly: bool = False) -> buffer:
+        """Create buffer from buffer-like object."""
+        cdef buffer self = as_buffer(obj, readonly)
+        if readonly:
+            self.view.readonly = True
+        return self
+
+    @staticmethod
+    def fromaddress(address: int, nbytes: int, readonly: bool = False) -> buffer:
+        """Create buffer from address and size in bytes."""
+        cdef Py_ssize_t size = nbytes
+        cdef size_t there = <size_t> <Py_ssize_t> address
+        if size < 0:
+            raise ValueError(f"buffer.fromaddress: a length of {size}; expected 0 or more")
+        if there == 0 and size:
+            raise ValueError(f"buffer.fromaddress: {size} bytes at address 0")
+        return view_at(<void *> there, size, readonly)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        if self.device:
+            raise BufferError("memory of a device has no view")
+        PyBuffer_FillInfo(view, self, self.view.buf, self.view.len, self.view.readonly, flags)
+
+    @property
+    def address(self) -> int:
+        """Buffer address."""
+        return <size_t> self.view.buf
+
+    @property
+    def obj(self) -> Any:
+        """Object exposing buffer."""
+        return self.owner
+
+    @property
+    def nbytes(self) -> int:
+        """Buffer size (in bytes)."""
+        return self.view.len
+
+    @property
+    def readonly(self) -> bool:
+        """Buffer is read-only."""
+        return bool(self.view.readonly)
+
+    @property
+    def format(self) -> str:
+        """Format of each element."""
+        return "B"
+
+    @property
+    def itemsize(self) -> int:
+        """Size (in bytes) of each element."""
+        return 1
+
+    def cast(self, format: str, shape: list[int] | tuple[int, ...] | None = None) -> memoryview:
+        """Cast to a `memoryview` with new format or shape."""
+        view = memoryview(self)
+        return view.cast(format) if shape is None else view.cast(format, shape)
+
+    def tobytes(self, order: str | None = None) -> bytes:
+        """Return the data in the buffer as a byte string."""
+        return memoryview(self).tobytes()
+
+    def toreadonly(self) -> buffer:
+        """Return a readonly version of the buffer object."""
+        cdef buffer other
+        if self.owner is None:
+            other = view_at(self.view.buf, self.view.len, True)
+            other.kept = self
+            return other
+        return buffer.frombuffer(self.owner, True)
+
+    def release(self) -> None:
+        """Release the underlying buffer exposed by the buffer object."""
+        if self.held:
+            PyBuffer_Release(&self.view)
+        self.held = False
+        self.owner = self.kept = None
+        memset(&self.view, 0, sizeof(self.view))
+        self.device = False
+
+    cdef int _touch(self) except -1:
+        if self.device:
+            raise BufferError("memory of a device cannot be read or written item by item")
+        return 0
+
+    cdef Py_ssize_t _place(self, object item) except -1:
+        cdef Py_ssize_t place = item
+        if place < 0:
+            place += self.view.len
+        if not 0 <= place < self.view.len:
+            raise IndexError(f"index {item} in a buffer of {self.view.len} bytes")
+        return place
+
+    cdef object _range(self, slice item):
+        start, stop, step = item.indices(self.view.len)
+        if step != 1:
+            raise IndexError(f"a buffer has slices of step 1, not {step}")
+        return start, max(start, stop)
+
+    def __len__(self) -> int:
+        return self.view.len
+
+    def __getitem__(self, item: int | slice, /) -> int | buffer:
+        self._touch()
+        cdef buffer part
+        if isinstance(item, slice):
+            start, stop = self._range(item)
+            part = view_at(
+                <char *> self.view.buf + <Py_ssize_t> start, stop - start, self.view.readonly
+            )
+            part.kept = self
+            part.owner = self.owner
+            return part
+        return (<unsigned char *> self.view.buf)[self._place(item)]
+
+    def __setitem__(self, item: int | slice, value: Any, /) -> None:
+        self._touch()
+        if self.view.readonly:
+            raise TypeError("the buffer is read-only")
+        cdef buffer source
+        cdef Py_ssize_t start, length
+        if not isinstance(item, slice):
+            start = self._place(item)
+            (<unsigned char *> self.view.buf)[start] = value
+            return
+        first, last = self._range(item)
+        start, length = first, last - first
+        if isinstance(value, int):
+            memset(<char *> self.view.buf + start, <unsigned char> value, length)
+            return
+        source = as_buffer(value, True)
+        source._touch()
+        if source.view.len != length:
+            raise ValueError(f"{source.view.len} bytes do not fit a slice of {length}")
+        memmove(<char *> self.view.buf + start, source.view.buf, length)
+
+    def __delitem__(self, item: int | slice, /) -> None:
+        raise NotImplementedError("a buffer cannot become shorter")
+
+
+memory = buffer
+
+
+def Alloc_mem(size: int, info: Any = None) -> buffer:
+    """Allocate memory for message passing and remote memory access."""
+    cdef Py_ssize_t nbytes = size
+    if nbytes < 0:
+        raise ValueError(f"Alloc_mem({nbytes}): expected a length of 0 or more")
+    return as_buffer(hooks.allocate(nbytes), False)
+
+
+def Free_mem(mem: buffer) -> None:
+    """Free memory allocated with `Alloc_mem`."""
+    if not isinstance(mem, buffer):
+        raise TypeError(f"Free_mem({mem!r}): expected what Alloc_mem returned")
+    mem.release()

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3, embedsignature=True, embedsignature.format=python
+# cython: annotation_typing=False
+"""How Python objects become messages: the module pickle, or functions of the program instead.
+
+Protocol 5 leaves large buffers where they are: `dumps_oob` returns the pickle and the buffers that
+are worth a message of their own, those of `THRESHOLD` bytes and more.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from shmnd.mpi.buffers.buffer cimport as_buffer
+
+import os
+from pickle import HIGHEST_PROTOCOL, PickleBuffer
+from pickle import dumps as _py_dumps
+from pickle import loads as _py_loads
+
+from shmnd.mpi.buffers.buffer import buffer
+
+
+def _setting(name: str, default: int) -> int:
+    """Return an integer of the environment, MPI4PY_PICKLE_<name>."""
+    value = os.environ.get(f"MPI4PY_PICKLE_{name}", "")
+    return int(value) if value else default
+
+
+cdef class Pickle:
+    """Pickle/unpickle Python objects."""
+
+    def __cinit__(self, *args: Any, **kwargs: Any) -> None:
+        Pickle.__init__(self)
+
+    def __init__(
+        self,
+        dumps: Callable[..., bytes] | None = None,
+        loads: Callable[[Any], Any] | None = None,
+        protocol: int | None = None,
+        threshold: int | None = None,
+    ) -> None:
+        self.plain = dumps is None or dumps is _py_dumps
+        self.dump = _py_dumps if dumps is None else dumps
+        self.load = _py_loads if loads is None else loads
+        self.PROTOCOL = protocol
+        self.THRESHOLD = threshold
+
+    @property
+    def PROTOCOL(self) -> int | None:
+        """Protocol version."""
+        return self.protocol
+
+    @PROTOCOL.setter
+    def PROTOCOL(self, protocol: int | None) -> None:
+        if protocol is None and self.plain:
+            protocol = _setting("PROTOCOL", HIGHEST_PROTOCOL)
+        elif protocol is not None and protocol < 0:
+            protocol = HIGHEST_PROTOCOL
+        self.protocol = protocol
+
+    @property
+    def THRESHOLD(self) -> int:
+        """Out-of-band threshold."""
+        return self.threshold
+
+    @THRESHOLD.setter
+    def THRESHOLD(self, threshold: int | None) -> None:
+        self.threshold = _setting("THRESHOLD", 1 << 18) if threshold is None else threshold
+
+    cdef object cdumps(self, object obj):
+        if self.protocol is None:
+            return self.dump(obj)
+        return self.dump(obj, self.protocol)
+
+    cdef object cloads(self, object data):
+        return self.load(data)
+
+    def dumps(self, obj: Any) -> bytes:
+        """Serialize object to pickle data stream."""
+        return self.cdumps(obj)
+
+    def loads(self, data: Any) -> Any:
+        """Deserialize object from pickle data stream."""
+        return self.cloads(data)
+
+    def dumps_oob(self, obj: Any) -> tuple[bytes, list[buffer]]:
+        """Serialize object to pickle data stream and out-of-band buffers."""
+        cdef list buffers = []
+        cdef Py_ssize_t threshold = self.threshold
+        if not self.plain:
+            return (self.cdumps(obj), buffers)
+
+        def keep(pickled: PickleBuffer) -> bool:
+            memory = as_buffer(pickled, True)
+            if memory.view.len < threshold:
+                return True
+            buffers.append(memory)
+            return False
+
+        protocol = max(self.protocol, 5)
+        return (_py_dumps(obj, protocol, buffer_callback=keep), buffers)
+
+    def loads_oob(self, data: Any, buffers: Iterable[Any]) -> Any:
+        """Deserialize object from pickle data stream and out-of-band buffers."""
+        if self.load is not _py_loads:
+            return self.cloads(data)
+        return _py_loads(data, buffers=buffers)
+
+
+cdef Pickle _pickle = Pickle()
+pickle = _pickle
+
+
+cdef object pickle_dump(object obj):
+    """Return the bytes of an object, by `MPI.pickle`."""
+    return _pickle.cdumps(obj)
+
+
+cdef object pickle_load(object buf):
+    """Return the object of bytes, by `MPI.pickle`."""
+    return _pickle.cloads(buf)

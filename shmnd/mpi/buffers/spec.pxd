@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+from shmnd.mpi.datatypes.type_state cimport TypeState
+
+
+cdef class Spec:
+    """What one call sends from, or receives to."""
+
+    cdef char *addr             # of the first item (simple), of the buffer (v, w)
+    cdef Py_ssize_t nbytes      # of the buffer
+    cdef Py_ssize_t count       # items; for each block where there are blocks
+    cdef TypeState type
+    cdef Py_ssize_t blocks
+    cdef Py_ssize_t *counts     # v, w
+    cdef Py_ssize_t *displs     # v: in extents; w: in bytes
+    cdef list types             # w
+    cdef bint in_place
+    cdef bint bottom
+    cdef object keep            # what keeps the memory
+
+    cdef int hold(self, object obj, bint readonly, bint typed) except -1
+    cdef int name_type(self, object datatype, bint nothing) except -1
+    cdef Py_ssize_t items(self, Py_ssize_t displ) except -1
+    cdef int check(
+        self, Py_ssize_t displ, Py_ssize_t count, TypeState type, Py_ssize_t off) except -1
+    cdef int row(self) except -1
+
+
+cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks)
+cdef Spec spec_vector(object msg, bint readonly, int rank, int blocks)
+cdef Spec spec_vector_w(object msg, bint readonly, int rank, int blocks)

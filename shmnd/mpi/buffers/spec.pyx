@@ -1,0 +1,417 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Messages as programs write them: a buffer, or a list of buffer, counts, displacements and type.
+
+A list has two to four items:
+
+    [buffer, type]      [buffer, count]      [buffer, (count, displacement)]
+    [buffer, count, type]      [buffer, (count, displacement), type]
+    [buffer, count, displacement, type]
+
+A part left out, or None, follows from the buffer: its items are of the type that its format
+names, and as many as it holds. Calls with a vector of blocks take sequences of counts and
+displacements, those with a type for each block also a sequence of types.
+
+Nothing outside the buffer is ever touched: a message that does not fit raises ValueError. Memory at
+BOTTOM has no bounds that could be checked.
+"""
+
+from cpython.list cimport PyList_Check
+from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_Check
+from libc.stdlib cimport free, malloc
+from libc.string cimport strcmp
+
+from shmnd.mpi.buffers.buffer cimport as_buffer, buffer
+from shmnd.mpi.datatypes.datatype cimport Datatype
+from shmnd.mpi.buffers.sentinels cimport BottomType, InPlaceType
+
+import sys
+from operator import index
+
+from shmnd.mpi import constants
+from shmnd.mpi.datatypes import type_codes
+from shmnd.mpi.datatypes import datatype as datatypes
+from shmnd.mpi.datatypes.datatype import _typedict
+from shmnd.mpi.objects.errors import Exception as MPIException
+
+cdef extern from "buffers/ndarray.h":
+    enum:
+        ND_CONTIGUOUS
+        ND_WRITEABLE
+        ND_NUMBERS
+    ctypedef struct nd_dtype:
+        char kind
+        char letter
+        char byteorder
+        int number
+    ctypedef struct nd_array:
+        char *data
+        int ndim
+        Py_ssize_t *shape
+        nd_dtype *dtype
+        int flags
+
+cdef extern from "Python.h":
+    ctypedef struct PyTypeObject:
+        const char *tp_name
+    PyTypeObject *Py_TYPE(object obj)
+
+cdef int _PROC_NULL = constants.PROC_NULL
+cdef TypeState _BYTE = (<Datatype> datatypes.Datatype.fromcode("V1")).ob
+cdef PyTypeObject *_ndarray = NULL
+cdef list _kept = [None] * 32
+cdef Py_ssize_t _sizes[32]
+
+
+cdef int _know_arrays() except -1:
+    """Learn the type of numpy's arrays, once, if their fields lie where they are declared."""
+    global _ndarray
+    cdef nd_array *array
+    cdef str letter
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return 0
+    sample = None
+    for letter in "?bBhHiIlLqQfdgFDGe":
+        sample = numpy.zeros((2, 3), letter)
+        array = <nd_array *> <PyObject *> sample
+        there = sample.__array_interface__["data"][0]
+        if not (
+            <size_t> array.data == there and array.ndim == 2 and array.shape[0] == 2
+            and array.shape[1] == 3 and array.dtype.letter == <char> <int> ord(sample.dtype.char)
+            and array.dtype.number == sample.dtype.num < 32
+            and array.flags & (ND_CONTIGUOUS | ND_WRITEABLE) == 1 | ND_WRITEABLE
+        ):
+            return 0
+        state = (<Datatype> _typedict[letter]).ob
+        _kept[array.dtype.number] = state
+        _sizes[array.dtype.number] = sample.itemsize
+    _ndarray = Py_TYPE(sample)
+    return 0
+
+
+cdef inline bint _is_array(object obj) except -1:
+    cdef PyTypeObject *type = Py_TYPE(obj)
+    if type == _ndarray:
+        return _ndarray != NULL
+    if _ndarray == NULL and strcmp(type.tp_name, "numpy.ndarray") == 0:
+        _know_arrays()
+        return type == _ndarray
+    return False
+
+
+cdef class Spec:
+    """What one call sends from, or receives to."""
+
+    def __dealloc__(self):
+        free(self.counts)
+        free(self.displs)
+        # Here, and not after it: this may run code, and an exception may be on its way.
+        self.keep = None
+
+    cdef int hold(self, object obj, bint readonly, bint typed) except -1:
+        """Take the memory of an object, and its type unless the message names one."""
+        cdef nd_array *array
+        cdef buffer memory
+        cdef Py_ssize_t items = 1
+        cdef int dim, number
+        cdef const char *letters
+        if _is_array(obj):
+            array = <nd_array *> <PyObject *> obj
+            number = array.dtype.number
+            if (
+                array.flags & ND_CONTIGUOUS and (readonly or array.flags & ND_WRITEABLE)
+                and 0 <= number < ND_NUMBERS and _sizes[number]
+                and (array.dtype.byteorder == b"=" or array.dtype.byteorder == b"|")
+            ):
+                for dim in range(array.ndim):
+                    items *= array.shape[dim]
+                self.addr = array.data
+                self.nbytes = items * _sizes[number]
+                if not typed:
+                    self.type = <TypeState> _kept[number]
+                self.keep = obj
+                return 0
+        if obj is None or isinstance(obj, BottomType):
+            self.bottom = obj is not None
+            if not typed:
+                self.type = _BYTE
+            return 0
+        memory = as_buffer(obj, readonly)
+        self.keep = memory
+        self.addr = <char *> memory.view.buf
+        self.nbytes = memory.view.len
+        if not typed:
+            letters = memory.letters()
+            name = "B" if letters == NULL else letters.decode()
+            if name in _typedict:
+                self.type = (<Datatype> _typedict[name]).ob
+            else:
+                name = type_codes.name_of_format(name, memory.itemsize_)
+                self.type = (<Datatype> getattr(datatypes, name)).ob
+        return 0
+
+    cdef int name_type(self, object datatype, bint nothing) except -1:
+        """Take the type that the message names; a null one only in a message of `nothing`."""
+        if isinstance(datatype, str):
+            datatype = _typedict[datatype]
+        elif not isinstance(datatype, Datatype):
+            raise TypeError(f"message: expected a datatype or its code, not {datatype!r}")
+        self.type = (<Datatype> datatype).ob
+        if self.type is None and not nothing:
+            raise ValueError("message: the datatype is null, and the count follows from the buffer")
+        return 0
+
+    cdef Py_ssize_t items(self, Py_ssize_t displ) except -1:
+        """Return how many items the buffer holds after a displacement; they have to fill it."""
+        cdef Py_ssize_t extent = self.type.extent
+        if extent <= 0:
+            raise ValueError(
+                f"message: the count has to be given, the datatype has an extent of {extent}"
+            )
+        if self.nbytes % extent:
+            raise ValueError(
+                f"message: {self.nbytes} bytes are not a whole number of items of {extent} bytes; "
+                "give the count"
+            )
+        if displ * extent > self.nbytes:
+            raise ValueError(
+                f"message: displacement {displ} in a buffer of {self.nbytes // extent} items"
+            )
+        return self.nbytes // extent - displ
+
+    cdef int check(
+        self, Py_ssize_t displ, Py_ssize_t count, TypeState type, Py_ssize_t off
+    ) except -1:
+        """Raise ValueError unless `count` items at `displ` extents and `off` bytes are inside."""
+        cdef Py_ssize_t first, last, swap
+        if count < 0:
+            raise ValueError(f"message: a count of {count}; expected 0 or more")
+        if type is None or self.bottom or count == 0 or type.size == 0:
+            return 0
+        first = off + displ * type.extent
+        last = first + (count - 1) * type.extent
+        if last < first:
+            swap = first
+            first = last
+            last = swap
+        first += type.true_lb
+        last += type.true_lb + type.true_extent
+        if first < 0 or last > self.nbytes:
+            raise ValueError(
+                f"message: {count} items at displacement {displ} take the bytes {first} to {last} "
+                f"of a buffer of {self.nbytes} bytes"
+            )
+        return 0
+
+    cdef int row(self) except -1:
+        """Make room for counts and displacements."""
+        self.counts = <Py_ssize_t *> malloc((self.blocks or 1) * sizeof(Py_ssize_t))
+        self.displs = <Py_ssize_t *> malloc((self.blocks or 1) * sizeof(Py_ssize_t))
+        if self.counts == NULL or self.displs == NULL:
+            raise MemoryError("message: no memory for counts and displacements")
+        return 0
+
+
+cdef Spec _empty():
+    cdef Spec spec = Spec.__new__(Spec)
+    spec.type = _BYTE
+    return spec
+
+
+cdef object _parts(object msg):
+    """Return buffer, counts, displacements and type of a list; None is what it leaves out."""
+    cdef Py_ssize_t number = len(msg)
+    if not 2 <= number <= 4:
+        raise ValueError(
+            f"message: a list of {number} items; expected 2 to 4: buffer, counts, displacements, "
+            "datatype"
+        )
+    counts = displs = datatype = None
+    obj = msg[0]
+    if number == 2:
+        if isinstance(msg[1], (Datatype, str)):
+            datatype = msg[1]
+        else:
+            counts = msg[1]
+    elif number == 3:
+        counts, datatype = msg[1], msg[2]
+    else:
+        counts, displs, datatype = msg[1], msg[2], msg[3]
+    if number < 4 and isinstance(counts, (tuple, list)) and len(counts) == 2:
+        pair = isinstance(counts, tuple) or not all([isinstance(n, int) for n in counts])
+        if pair:
+            counts, displs = counts
+    return obj, counts, displs, datatype
+
+
+cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks):
+    """Return a message of one type and count, divided into blocks if there are any."""
+    cdef Spec spec
+    cdef Py_ssize_t displ, count, total
+    if rank == _PROC_NULL:
+        return _empty()
+    spec = Spec.__new__(Spec)
+    spec.blocks = blocks
+    if not (PyList_Check(msg) or PyTuple_Check(msg)):
+        if isinstance(msg, InPlaceType):
+            spec.in_place = True
+            spec.type = _BYTE
+            return spec
+        if msg is None:
+            raise TypeError("message: expected a buffer or a list, not None")
+        spec.hold(msg, readonly, False)
+        total = 0 if spec.bottom else spec.items(0)
+        displ = 0
+        counts = None
+    else:
+        obj, counts, displs, datatype = _parts(msg)
+        spec.hold(obj, readonly, datatype is not None)
+        if datatype is not None:
+            spec.name_type(datatype, counts is not None and not displs)
+        displ = 0 if displs is None else index(displs)
+        if displ < 0:
+            raise ValueError(f"message: a displacement of {displ}; expected 0 or more")
+        if counts is not None:
+            total = 0
+        elif spec.keep is None:
+            total = 0
+        else:
+            total = spec.items(displ)
+    if counts is None:
+        count = total
+        if blocks > 1:
+            if total % blocks:
+                raise ValueError(
+                    f"message: {total} items are not a whole number for each of {blocks} blocks"
+                )
+            count = total // blocks
+    else:
+        count = index(counts)
+        if count < 0:
+            raise ValueError(f"message: a count of {count}; expected 0 or more")
+        if spec.keep is None and not spec.bottom and count:
+            raise ValueError(f"message: a count of {count}, and no buffer (None)")
+        if displ:
+            if spec.type.extent <= 0:
+                raise ValueError("message: a displacement in items of no positive extent")
+            if not spec.bottom and displ * spec.type.extent > spec.nbytes:
+                raise ValueError(
+                    f"message: displacement {displ} in a buffer of {spec.nbytes} bytes"
+                )
+        spec.check(displ, count * max(blocks, 1), spec.type, 0)
+    if spec.type is None:
+        raise MPIException(constants.ERR_TYPE, "message: the datatype is null")
+    spec.count = count
+    spec.addr += displ * spec.type.extent
+    return spec
+
+
+cdef int _numbers(object given, Py_ssize_t *into, Py_ssize_t blocks, str what) except -1:
+    """Fill counts or displacements, and return whether one number stands for all blocks."""
+    cdef Py_ssize_t block, number
+    try:
+        number = index(given)
+    except TypeError:
+        if not hasattr(given, "__len__") or (hasattr(given, "ndim") and given.ndim == 0):
+            raise
+    else:
+        for block in range(blocks):
+            into[block] = number
+        return 1
+    if len(given) != blocks:
+        raise ValueError(f"message: {len(given)} {what} for {blocks} blocks")
+    for block in range(blocks):
+        into[block] = index(given[block])
+    return 0
+
+
+cdef Spec spec_vector(object msg, bint readonly, int rank, int blocks):
+    """Return a message of blocks with a count and a displacement each."""
+    cdef Spec spec
+    cdef Py_ssize_t block, total = 0
+    if rank == _PROC_NULL:
+        msg = [None, 0, None, "B"]
+    spec = Spec.__new__(Spec)
+    spec.blocks = blocks
+    counts = displs = None
+    if not (PyList_Check(msg) or PyTuple_Check(msg)):
+        if isinstance(msg, InPlaceType):
+            spec.in_place = True
+            spec.type = _BYTE
+            return spec
+        if msg is None:
+            raise TypeError("message: expected a buffer or a list, not None")
+        spec.hold(msg, readonly, False)
+    else:
+        obj, counts, displs, datatype = _parts(msg)
+        spec.hold(obj, readonly, datatype is not None)
+        if datatype is not None:
+            spec.name_type(datatype, counts is not None)
+    if spec.type is None:
+        raise MPIException(constants.ERR_TYPE, "message: the datatype is null")
+    spec.row()
+    if counts is None:
+        total = 0 if spec.keep is None else spec.items(0)
+        if blocks and total % blocks:
+            raise ValueError(
+                f"message: {total} items are not a whole number for each of {blocks} blocks"
+            )
+        counts = total // blocks if blocks else 0
+    _numbers(counts, spec.counts, blocks, "counts")
+    if displs is not None:
+        if _numbers(displs, spec.displs, blocks, "displacements"):
+            for block in range(blocks):
+                spec.displs[block] *= block  # one number: the stride of the blocks
+    total = 0
+    for block in range(blocks):
+        if displs is None:
+            spec.displs[block] = total
+            total += spec.counts[block]
+        if spec.keep is None and not spec.bottom and spec.counts[block]:
+            raise ValueError(f"message: a count of {spec.counts[block]}, and no buffer (None)")
+        spec.check(spec.displs[block], spec.counts[block], spec.type, 0)
+    return spec
+
+
+cdef Spec spec_vector_w(object msg, bint readonly, int rank, int blocks):
+    """Return a message of blocks with a count, a displacement in bytes and a type each."""
+    cdef Spec spec = Spec.__new__(Spec)
+    cdef Py_ssize_t block
+    cdef TypeState type
+    spec.blocks = blocks
+    if isinstance(msg, InPlaceType):
+        spec.in_place = True
+        spec.type = _BYTE
+        return spec
+    if not (PyList_Check(msg) or PyTuple_Check(msg)):
+        raise TypeError(f"message: expected a list of buffer, counts and datatypes, not {msg!r}")
+    if len(msg) == 2:
+        obj, counts, displs, types = msg[0], None, None, msg[1]
+    elif len(msg) == 3:
+        obj, (counts, displs), types = msg
+    elif len(msg) == 4:
+        obj, counts, displs, types = msg
+    else:
+        raise ValueError(
+            f"message: a list of {len(msg)} items; expected buffer, counts, displacements, types"
+        )
+    spec.hold(obj, readonly, True)
+    if spec.bottom and (counts is None or displs is None):
+        raise ValueError("message: memory at BOTTOM takes counts and displacements")
+    spec.row()
+    _numbers(1 if counts is None else counts, spec.counts, blocks, "counts")
+    _numbers(0 if displs is None else displs, spec.displs, blocks, "displacements")
+    if len(types) != blocks:
+        raise ValueError(f"message: {len(types)} datatypes for {blocks} blocks")
+    spec.types = []
+    for block in range(blocks):
+        spec.name_type(types[block], True)
+        type = spec.type
+        if type is None:
+            raise MPIException(constants.ERR_TYPE, f"message: datatype {block} is null")
+        spec.types.append(type)
+        spec.check(0, spec.counts[block], type, spec.displs[block])
+    spec.type = _BYTE
+    return spec

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+from shmnd.mpi.communicators.comm_state cimport CommState
+from shmnd.mpi.collectives.plan cimport Plan, Side
+from shmnd.mpi.point_to_point.calls cimport PointCalls
+
+
+cdef class DataCalls(PointCalls):
+    cdef int check_root(self, CommState c, int root, str call) except -1
+    cdef Plan _barrier(self, str call)
+    cdef Plan _bcast(self, buf, int root, str call)
+    cdef Plan _gather(self, bint vector, sendbuf, recvbuf, int root, str call)
+    cdef Plan _scatter(self, bint vector, sendbuf, recvbuf, int root, str call)
+    cdef Plan _allgather(self, bint vector, sendbuf, recvbuf, str call)
+    cdef Plan _alltoall(self, str kind, sendbuf, recvbuf, str call)
+    cdef int _own(
+        self, Plan plan, Side out, Py_ssize_t i, Side into, Py_ssize_t j, str call
+    ) except -1
+    cdef int _stay(self, Side into, Py_ssize_t i) except -1
+
+
+cdef bint in_place(object given) noexcept

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+from shmnd.mpi.communicators.comm_state cimport CommBase, CommState
+from shmnd.mpi.datatypes.type_state cimport TypeState
+from shmnd.mpi.transport.engine cimport shmpi_sched
+from shmnd.mpi.collectives.op cimport OpState
+from shmnd.mpi.point_to_point.operation cimport Operation
+from shmnd.mpi.point_to_point.persistent cimport Prequest
+from shmnd.mpi.point_to_point.request cimport Request
+from shmnd.mpi.buffers.spec cimport Spec
+
+
+cdef class Side:
+    cdef Spec spec
+    cdef Py_ssize_t blocks
+    cdef char **at
+    cdef Py_ssize_t *sizes
+    cdef char *staged
+    cdef bint receives
+
+    cdef int lay_out(self) except -1
+    cdef TypeState type_of(self, Py_ssize_t block)
+    cdef Py_ssize_t count_of(self, Py_ssize_t block) noexcept
+    cdef char *address_of(self, Py_ssize_t block) noexcept
+    cdef int pack(self) except -1
+    cdef int unpack(self) except -1
+
+
+cdef class Plan(Operation):
+    cdef shmpi_sched *s
+    cdef CommBase comm
+    cdef CommState state
+    cdef str call
+    cdef list sends, receives
+    cdef object failure
+    cdef public object then     # called when it ends
+    cdef OpState op
+    cdef TypeState type
+
+    cdef int check(self) except -1
+
+
+cdef Plan new_plan(CommBase comm, CommState c, str call)
+cdef Side sending(Plan plan, Spec spec, Py_ssize_t blocks)
+cdef Side receiving(Plan plan, Spec spec, Py_ssize_t blocks)
+cdef int set_op(Plan plan, object op, TypeState type) except -1
+cdef object run(Plan plan)
+cdef Request started(Plan plan)
+cdef Prequest prepared(Plan plan, object info)

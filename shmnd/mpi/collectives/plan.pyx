@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Collectives under way: a schedule of the engine, and the buffers that it moves.
+
+A side is what one rank gives or gets, block by block, each block a row of bytes: that of the
+program where its type has no holes, else a packed copy, which is filled when the operation begins
+and unpacked when it ends.
+"""
+
+from libc.stdlib cimport calloc, free, malloc
+
+from shmnd.mpi.transport.engine cimport (
+    E, SHMPI_CALLBACK, SHMPI_FAILED_PEER, note, sched_peer, sched_start, see_failures,
+    shmpi_reduce, shmpi_sched_free, shmpi_sched_new, stop_sched, uint64_t,
+)
+from shmnd.mpi.communicators.comm_state cimport empty_status
+from shmnd.mpi.collectives.op cimport Op
+from shmnd.mpi.point_to_point.persistent cimport prequest_of
+from shmnd.mpi.point_to_point.request cimport request_of
+from shmnd.mpi.point_to_point.waiting cimport wait_op
+from shmnd.mpi.point_to_point.status cimport Status
+
+cdef list _left = []
+
+
+cdef class Side:
+    """The blocks of one rank: `blocks` of a simple specification, or as a vector says."""
+
+    def __dealloc__(self):
+        free(self.at)
+        free(self.sizes)
+        free(self.staged)
+
+    cdef TypeState type_of(self, Py_ssize_t block):
+        if self.spec.types is not None:
+            return <TypeState>self.spec.types[block]
+        return self.spec.type
+
+    cdef Py_ssize_t count_of(self, Py_ssize_t block) noexcept:
+        if self.spec.counts != NULL:
+            return self.spec.counts[block]
+        return self.spec.count
+
+    cdef char *address_of(self, Py_ssize_t block) noexcept:
+        cdef Spec spec = self.spec
+        if spec.types is not None:
+            return spec.addr + spec.displs[block]
+        if spec.counts != NULL:
+            return spec.addr + spec.displs[block] * spec.type.extent
+        if spec.type is None:
+            return spec.addr
+        return spec.addr + block * spec.count * spec.type.extent
+
+    cdef int lay_out(self) except -1:
+        cdef Py_ssize_t i, n, total = 0
+        cdef bint rows = True
+        cdef TypeState type
+        self.at = <char **>calloc(max(1, self.blocks), sizeof(char *))
+        self.sizes = <Py_ssize_t *>calloc(max(1, self.blocks), sizeof(Py_ssize_t))
+        if self.at == NULL or self.sizes == NULL:
+            raise MemoryError("shmnd.mpi: no memory for a collective")
+        if self.spec.type is None and self.spec.types is None:
+            return 0  # nothing
+        for i in range(self.blocks):
+            type = self.type_of(i)
+            n = self.count_of(i) * type.size
+            self.sizes[i] = n
+            self.at[i] = self.address_of(i)
+            total += n
+            rows = rows and (type.contig or n == 0)
+        if rows:
+            return 0
+        self.staged = <char *>malloc(total if total else 1)
+        if self.staged == NULL:
+            raise MemoryError(f"shmnd.mpi: no memory to pack {total} bytes")
+        total = 0
+        for i in range(self.blocks):
+            self.at[i] = self.staged + total
+            total += self.sizes[i]
+        return 0
+
+    cdef int pack(self) except -1:
+        cdef Py_ssize_t i
+        if self.staged != NULL:
+            for i in range(self.blocks):
+                self.type_of(i).pack(self.address_of(i), self.count_of(i), self.at[i])
+        return 0
+
+    cdef int unpack(self) except -1:
+        cdef Py_ssize_t i
+        if self.staged != NULL:
+            for i in range(self.blocks):
+                self.type_of(i).unpack(self.at[i], self.count_of(i), self.address_of(i))
+        return 0
+
+
+cdef Plan new_plan(CommBase comm, CommState c, str call):
+    cdef Plan plan = Plan.__new__(Plan)
+    plan.s = shmpi_sched_new()
+    if plan.s == NULL:
+        raise MemoryError("shmnd.mpi: no memory for a collective")
+    plan.s.context = c.context + 1
+    plan.s.tag = c.next_tag()
+    plan.comm = comm
+    plan.state = c
+    plan.call = call
+    plan.sends = []
+    plan.receives = []
+    return plan
+
+
+cdef Side _side(Spec spec, Py_ssize_t blocks):
+    cdef Side side = Side.__new__(Side)
+    side.spec = spec
+    side.blocks = spec.blocks if spec.counts != NULL else blocks
+    side.lay_out()
+    return side
+
+
+cdef Side sending(Plan plan, Spec spec, Py_ssize_t blocks):
+    cdef Side side = _side(spec, blocks)
+    plan.sends.append(side)
+    return side
+
+
+cdef Side receiving(Plan plan, Spec spec, Py_ssize_t blocks):
+    cdef Side side = _side(spec, blocks)
+    side.receives = True
+    plan.receives.append(side)
+    return side
+
+
+cdef int _reduce(void *arg, const void *source, void *target, uint64_t items) noexcept:
+    cdef Plan plan = <Plan>arg
+    try:
+        plan.op.apply(source, target, <Py_ssize_t>items, plan.type)
+        return 0
+    except BaseException as error:
+        if plan.failure is None:
+            plan.failure = error
+        return -1
+
+
+cdef int set_op(Plan plan, object op, TypeState type) except -1:
+    """Reduce with this operation on items of this type."""
+    if not isinstance(op, Op) or (<Op>op).ob is None:
+        raise TypeError(f"Comm.{plan.call}: op {op!r} is not an operation of MPI")
+    plan.op = <OpState>(<Op>op).ob
+    plan.type = type
+    if type is not None:
+        plan.op.check(type)
+    plan.s.reduce = <shmpi_reduce>_reduce
+    plan.s.arg = <void *>plan
+    return 0
+
+
+cdef class Plan(Operation):
+    """A collective."""
+
+    def __dealloc__(self):
+        if self.s != NULL and (self.s.done or not self.s.started):
+            shmpi_sched_free(self.s)
+
+    cdef int check(self) except -1:
+        if self.s.no_memory:
+            raise MemoryError(f"shmnd.mpi: no memory for Comm.{self.call}")
+        return 0
+
+    cdef bint ready(self) except -1:
+        if self.s.done:
+            see_failures()  # a rank that knew of a death earlier may have had its buffer back
+        if E.failures and not self.s.stopped and self.state.dead():
+            stop_sched(self.s, SHMPI_FAILED_PEER)
+        return self.s.done
+
+    cdef int publish(self, unsigned int count) except -1:
+        return note(count, sched_peer(self.s), -1, self.call, self.comm.title(self.state))
+
+    cdef int begin(self) except -1:
+        cdef Side side
+        self.check()
+        self.active = True
+        self.failure = None
+        for side in self.sends:
+            side.pack()
+        sched_start(self.s)
+        if not self.s.done:
+            _left.append(self)  # it moves on whether the program keeps its request or not
+        return 0
+
+    cdef object end(self, Status status):
+        cdef Side side
+        self.active = False
+        if self in _left:
+            _left.remove(self)
+        empty_status(status)
+        if self.s.fault:
+            if self.s.fault == SHMPI_CALLBACK and self.failure is not None:
+                failure, self.failure = self.failure, None
+                raise failure
+            self.comm.fail(self.s.fault, self.call, NULL, self.state)
+        for side in self.receives:
+            side.unpack()
+        if self.then is not None:
+            self.then()
+        return None
+
+
+cdef object run(Plan plan):
+    plan.begin()
+    wait_op(plan)
+    return plan.end(None)
+
+
+cdef Request started(Plan plan):
+    plan.begin()
+    return request_of(plan)
+
+
+cdef Prequest prepared(Plan plan, object info):
+    return prequest_of(plan)

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+from typing import Any
+
+from shmnd.mpi.collectives.op import SUM
+from shmnd.mpi.objects.info import INFO_NULL
+from shmnd.mpi.point_to_point.persistent import Prequest
+from shmnd.mpi.point_to_point.request import Request
+
+class ScanCalls:
+    def Scan(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> None: ...
+    def Iscan(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Request: ...
+    def Scan_init(
+        self, sendbuf: Any, recvbuf: Any, op: Any = SUM, info: Any = INFO_NULL
+    ) -> Prequest: ...
+    def Exscan(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> None: ...
+    def Iexscan(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Request: ...
+    def Exscan_init(
+        self, sendbuf: Any, recvbuf: Any, op: Any = SUM, info: Any = INFO_NULL
+    ) -> Prequest: ...

@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Communicators of any kind: what they are, how new ones are made, and their end."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NoReturn, Self
+
+from shmnd.mpi import constants
+from shmnd.mpi.collectives.pickled import ObjectCollectives
+from shmnd.mpi.collectives.reductions import ReduceCalls
+from shmnd.mpi.communicators.comm_state import CONTEXTS, CommState, reserve_contexts
+from shmnd.mpi.communicators.fault_tolerance import FaultCalls
+from shmnd.mpi.communicators.group import Group, group_from
+from shmnd.mpi.objects.errhandler import raise_error
+from shmnd.mpi.objects.error_handling import Handling
+from shmnd.mpi.objects.errors import Exception as MPIException
+from shmnd.mpi.objects.handle import constant
+from shmnd.mpi.objects.info import INFO_NULL, Info
+from shmnd.mpi.objects.unsupported import left_out
+from shmnd.mpi.point_to_point.buffering import Buffering
+from shmnd.mpi.point_to_point.exchange import exchange
+from shmnd.mpi.point_to_point.partitioned import PartitionedCalls
+from shmnd.mpi.point_to_point.request import Request, ended
+from shmnd.mpi.transport import engine
+
+NEWS = 2
+"""The context of a communicator, from its first, that news of new communicators use."""
+_SHARED = "mpi_shared_memory"
+
+
+class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handling):
+    """Communication context."""
+
+    _null_error = constants.ERR_COMM
+    _kinds: ClassVar[dict[str, Any]] = {}
+
+    def __new__(cls, comm: Comm | None = None) -> Self:
+        """Return another handle to the same communicator."""
+        return super().__new__(cls, comm)
+
+    # -- what it is --
+
+    def _state(self, call: str) -> Any:
+        if self.ob is None:
+            raise_error(self, constants.ERR_COMM, f"Comm.{call}: the communicator is null")
+        return self.ob
+
+    @classmethod
+    def fromhandle(cls, handle: int) -> Any:
+        """Create an object from the number of a handle."""
+        state = super().fromhandle(handle).ob
+        kind: type = cls
+        if state is not None:
+            topology = state.topology
+            names = {
+                constants.CART: "Cartcomm",
+                constants.GRAPH: "Graphcomm",
+                constants.DIST_GRAPH: "Distgraphcomm",
+            }
+            plain = "Intercomm" if state.inter else "Intracomm"
+            kind = cls._kinds[plain if topology is None else names[topology.kind]]
+        new = kind()
+        new.ob = state
+        return new
+
+    @classmethod
+    def fromint(cls, arg: int, /) -> Any:
+        """Translate an integer to a handle."""
+        return cls.fromhandle(arg)
+
+    @classmethod
+    def f2py(cls, arg: int) -> Any:
+        """Translate an integer of Fortran to a handle."""
+        return cls.fromhandle(arg)
+
+    def _built_in(self, keyval: int) -> Any:
+        values = {
+            constants.TAG_UB: constants.TAG_LIMIT,
+            constants.HOST: constants.PROC_NULL,
+            constants.IO: constants.ANY_SOURCE,
+            constants.WTIME_IS_GLOBAL: True,
+            constants.UNIVERSE_SIZE: engine.size(),
+            constants.APPNUM: 0,
+            constants.LASTUSEDCODE: NotImplemented,
+        }
+        if keyval == constants.LASTUSEDCODE:
+            from shmnd.mpi.objects import errors
+
+            return errors.last_used_code()
+        return values.get(keyval, NotImplemented)
+
+    def Get_group(self) -> Group:
+        """Access the group associated with a communicator."""
+        return group_from(self._state("Get_group").group)
+
+    def Get_size(self) -> int:
+        """Return the number of processes in a communicator."""
+        return int(self._state("Get_size").size)
+
+    def Get_rank(self) -> int:
+        """Return the rank of this process in a communicator."""
+        return int(self._state("Get_rank").rank)
+
+    @property
+    def group(self) -> Group:
+        """Group."""
+        return self.Get_group()
+
+    @property
+    def size(self) -> int:
+        """Number of processes."""
+        return self.Get_size()
+
+    @property
+    def rank(self) -> int:
+        """Rank of this process."""
+        return self.Get_rank()
+
+    def Compare(self, comm: Comm) -> int:
+        """Compare two communicators."""
+        mine, theirs = self._state("Compare"), comm._state("Compare")
+        if mine is theirs:
+            return constants.IDENT
+        results = []
+        for one, other in ((mine.group, theirs.group), (mine.remote or (), theirs.remote or ())):
+            if one == other:
+                results.append(constants.CONGRUENT)
+            elif set(one) == set(other):
+                results.append(constants.SIMILAR)
+            else:
+                results.append(constants.UNEQUAL)
+        return max(results)
+
+    def Is_inter(self) -> bool:
+        """Return whether the communicator is an intercommunicator."""
+        return bool(self._state("Is_inter").inter)
+
+    def Is_intra(self) -> bool:
+        """Return whether the communicator is an intracommunicator."""
+        return not self._state("Is_intra").inter
+
+    @property
+    def is_inter(self) -> bool:
+        """Is intercommunicator."""
+        return self.Is_inter()
+
+    @property
+    def is_intra(self) -> bool:
+        """Is intracommunicator."""
+        return self.Is_intra()
+
+    def Get_topology(self) -> int:
+        """Return the type of topology (if any) associated with a communicator."""
+        topology = self._state("Get_topology").topology
+        return constants.UNDEFINED if topology is None else topology.kind
+
+    @property
+    def topology(self) -> int:
+        """Topology type."""
+        return self.Get_topology()
+
+    @property
+    def is_topo(self) -> bool:
+        """Is a topology."""
+        return self.ob is not None and self.ob.topology is not None
+
+    # -- duplicates --
+
+    def _twin(self, context: int) -> CommState:
+        """Return the state of a duplicate with these contexts."""
+        old = self.ob
+        new = CommState(context, old.group, old.remote)
+        new.topology = old.topology
+        new.errhandler = old.errhandler
+        if old.local is not None:
+            new.local = CommState(context + CONTEXTS, old.group)
+        self._copy_attrs_to(new)
+        return new
+
+    def _agreed_contexts(self, count: int = 1) -> int:
+        """Return contexts that all ranks of the communicator agree on: all call it."""
+        state = self.ob
+        first = reserve_contexts(count) if state.rank == 0 else 0
+        if not state.inter:
+            return int(self.bcast(first, 0))
+        # The group whose first rank is the smaller one decides.
+        both = self.allgather(first if state.rank == 0 else None)
+        mine, theirs = state.group[0], state.remote[0]
+        if mine > theirs:
+            return int(both[0])
+        return int(self._local().bcast(first, 0))
+
+    def _local(self) -> Comm:
+        """Return the communicator of the local group of an intercommunicator."""
+        local: Comm = self._kinds["Intracomm"]()
+        local.ob = self.ob.local
+        return local
+
+    def _made(self, state: CommState | None, kind: str | None = None) -> Any:
+        comm = type(self)() if kind is None else self._kinds[kind]()
+        comm.ob = state
+        return comm
+
+    def Clone(self) -> Self:
+        """Clone an existing communicator."""
+        return self.Dup()
+
+    def Dup(self, info: Info | None = None) -> Self:
+        """Duplicate a communicator."""
+        self._state("Dup")
+        new: Self = self._made(self._twin(self._agreed_contexts(2)))
+        if info is not None:
+            new.Set_info(info)
+        return new
+
+    def Dup_with_info(self, info: Info) -> Self:
+        """Duplicate a communicator with hints."""
+        return self.Dup(info)
+
+    def Idup(self, info: Info | None = None) -> tuple[Self, Request]:
+        """Nonblocking duplicate a communicator."""
+        state = self._state("Idup")
+        if state.inter:
+            return self.Dup(info), ended()
+        news = bytearray(8)
+        if state.rank == 0:
+            news[:] = reserve_contexts(2).to_bytes(8, "little")
+        new: Self = type(self)()
+        old = type(self)(self)
+
+        def arrived() -> None:
+            new.ob = old._twin(int.from_bytes(news, "little"))
+            if info is not None:
+                new.Set_info(info)
+
+        request = self._ibcast_then(news, arrived)
+        return new, request
+
+    def Idup_with_info(self, info: Info) -> tuple[Self, Request]:
+        """Nonblocking duplicate a communicator with hints."""
+        return self.Idup(info)
+
+    # -- parts --
+
+    def Create(self, group: Group) -> Any:
+        """Create communicator from group."""
+        state = self._state("Create")
+        if group.ob is None:
+            raise_error(self, constants.ERR_GROUP, "Comm.Create: the group is null")
+        kind = "Intercomm" if state.inter else "Intracomm"
+        context = self._agreed_contexts(2)
+        if not state.inter:
+            inside = engine.rank() in group.ob.ranks
+            return self._made(CommState(context, group.ob.ranks) if inside else None, kind)
+        remote = self.allgather(group.ob.ranks)[0]
+        if engine.rank() not in group.ob.ranks or not remote:
+            return self._made(None, kind)
+        new = CommState(context, group.ob.ranks, remote)
+        new.local = CommState(context + CONTEXTS, group.ob.ranks)
+        return self._made(new, kind)
+
+    def Split(self, color: int = 0, key: int = 0) -> Any:
+        """Split communicator by color and key."""
+        state = self._state("Split")
+        if color < 0 and color != constants.UNDEFINED:
+            raise_error(
+                self, constants.ERR_ARG, f"Comm.Split: color {color} is negative, not UNDEFINED"
+            )
+        mine = (color, key, engine.rank(), reserve_contexts(2))
+        if state.inter:
+            return self._split_inter(mine)
+        group = sorted((each for each in self.allgather(mine) if each[0] == color), key=_by_key)
+        if color == constants.UNDEFINED:
+            return self._made(None, "Intracomm")
+        return self._made(CommState(group[0][3], tuple(each[2] for each in group)), "Intracomm")
+
+    def _split_inter(self, mine: tuple[int, int, int, int]) -> Any:
+        color = mine[0]
+        theirs = [each for each in self.allgather(mine) if each[0] == color]
+        ours = [each for each in self._local().allgather(mine) if each[0] == color]
+        if color == constants.UNDEFINED or not theirs:
+            return self._made(None, "Intercomm")
+        ours.sort(key=_by_key)
+        theirs.sort(key=_by_key)
+        context = min(ours[0], theirs[0], key=lambda each: each[2])[3]
+        group = tuple(each[2] for each in ours)
+        new = CommState(context, group, tuple(each[2] for each in theirs))
+        new.local = CommState(context + CONTEXTS, group)
+        return self._made(new, "Intercomm")
+
+    def Split_type(self, split_type: int, key: int = 0, info: Info = INFO_NULL) -> Any:
+        """Split communicator by type."""
+        guided = (constants.COMM_TYPE_HW_GUIDED, constants.COMM_TYPE_RESOURCE_GUIDED)
+        color = constants.UNDEFINED
+        named = info.Get("mpi_hw_resource_type") if info else None
+        known = (*guided, constants.COMM_TYPE_HW_UNGUIDED, constants.UNDEFINED)
+        if split_type == constants.COMM_TYPE_SHARED or (split_type in guided and named == _SHARED):
+            color = 0
+        elif split_type not in known:
+            raise_error(
+                self, constants.ERR_ARG, f"Comm.Split_type: {split_type} is not a type of a split"
+            )
+        return self.Split(color, key)
+
+    def Free(self) -> None:
+        """Free a communicator."""
+        self._require_own(constants.ERR_COMM, "Free")
+        self._drop_attrs()
+        self.ob.freed = True
+        self._release()
+
+    def Disconnect(self) -> None:
+        """Disconnect from a communicator."""
+        self.Free()
+
+    def Abort(self, errorcode: int = 0) -> NoReturn:
+        """Terminate MPI execution environment."""
+        engine.abort(errorcode)
+
+    @classmethod
+    def Get_parent(cls) -> Any:
+        """Return the parent intercommunicator for this process."""
+        return cls._kinds["Intercomm"]()
+
+    @classmethod
+    def Join(cls, fd: int) -> Any:
+        """Interconnect two processes connected by a socket."""
+        raise left_out("Comm.Join")
+
+    # -- info, buffers --
+
+    def Set_info(self, info: Info) -> None:
+        """Set new values for the hints associated with a communicator."""
+        self._state("Set_info").info = dict(info.items()) if info else {}
+
+    def Get_info(self) -> Info:
+        """Return the current hints for a communicator."""
+        return Info.Create(self._state("Get_info").info or {})
+
+    @property
+    def info(self) -> Info:
+        """Info hints."""
+        return self.Get_info()
+
+    @info.setter
+    def info(self, value: Info) -> None:
+        self.Set_info(value)
+
+    def _buffering(self, call: str) -> Buffering:
+        state = self._state(call)
+        if state.buffering is None:
+            state.buffering = Buffering()
+        found: Buffering = state.buffering
+        return found
+
+    def Attach_buffer(self, buf: Any) -> None:
+        """Attach a user-provided buffer for sending in buffered mode."""
+        self._buffering("Attach_buffer").attach(buf, "Comm.Attach_buffer")
+
+    def Detach_buffer(self) -> Any:
+        """Remove an existing attached buffer."""
+        return self._buffering("Detach_buffer").detach()
+
+    def Flush_buffer(self) -> None:
+        """Block until all buffered messages have been transmitted."""
+        engine.flush()
+
+    def Iflush_buffer(self) -> Request:
+        """Nonblocking flush for buffered messages."""
+        engine.flush()
+        return ended()
+
+    def _news(self, context: int, tag: int, leader: int, members: tuple[int, ...]) -> int:
+        """Agree on a new communicator's contexts among `members`, by their leader."""
+        if engine.rank() != leader:
+            return int.from_bytes(exchange(context, tag, [], [leader])[0], "little")
+        first = reserve_contexts(2)
+        data = first.to_bytes(8, "little")
+        exchange(context, tag, [(each, data) for each in members if each != leader], [])
+        return first
+
+
+def _by_key(each: tuple[int, int, int, int]) -> int:
+    """Order by the key of a split; equal ones keep the order of ranks."""
+    return each[1]
+
+
+COMM_NULL = constant(Comm(), "COMM_NULL")
+
+__all__ = ["COMM_NULL", "Comm", "MPIException", "left_out"]

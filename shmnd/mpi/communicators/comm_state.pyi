@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+from typing import Any
+
+from shmnd.mpi.objects.handle import State
+from shmnd.mpi.objects.keyed import Keyed
+
+CONTEXTS: int
+TWIN: int
+
+class CommState(State):
+    context: int
+    size: int
+    rank: int
+    peers: int
+    inter: bool
+    group: tuple[int, ...]
+    remote: tuple[int, ...] | None
+    topology: Any
+    buffering: Any
+    locks: Any
+    local: CommState | None
+    twin: CommState | None
+    call: str | None
+    acknowledged: int
+    freed: bool
+    @property
+    def revoked(self) -> bool: ...
+    def revoke(self) -> None: ...
+    def title(self) -> str: ...
+    def failed(self) -> list[int]: ...
+    def __init__(
+        self, context: int, group: tuple[int, ...], remote: tuple[int, ...] | None = None
+    ) -> None: ...
+
+def reserve_contexts(count: int = 1) -> int: ...
+
+class CommBase(Keyed):
+    def title(self, c: CommState) -> str: ...

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3, embedsignature=True, embedsignature.format=python
+# cython: annotation_typing=False
+"""What a communicator is, and the checks that all its calls share.
+
+Each has eight contexts of its own: messages, collectives, news of new communicators, one that
+neighbours use, and four of a twin that agrees when the first four are revoked. The numbers are
+counted in the memory of the job, so that they are never shared.
+"""
+
+from weakref import WeakValueDictionary
+
+from libc.stdlib cimport free, malloc
+
+from shmnd.mpi.transport.engine cimport (
+    E, SHMPI_BROKEN, SHMPI_FAILED_PEER, SHMPI_NO_MEMORY, SHMPI_TRUNCATED,
+    SHMPI_REVOKED, death_of, is_revoked, new_contexts, revoke,
+)
+from shmnd.mpi.objects.errhandler cimport mpi_error
+
+from shmnd.mpi import constants
+from shmnd.mpi.objects.errors import Exception as MPIException
+
+CONTEXTS = 8
+"""Contexts of one communicator."""
+TWIN = 4
+"""The first context of its twin, from its own first."""
+
+_known = WeakValueDictionary()
+
+cdef int TAG_MOST = 0x7fffffff
+cdef int ANY_SOURCE = constants.ANY_SOURCE
+cdef int ANY_TAG = constants.ANY_TAG
+cdef int PROC_NULL = constants.PROC_NULL
+
+
+cdef class CommState(State):
+    """A group of ranks with contexts of its own, seen from one of them."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.to_job = self.from_job = self.own = NULL
+
+    def __init__(self, context: int, group: tuple[int, ...], remote: tuple[int, ...] | None = None):
+        State.__init__(self)
+        cdef int i
+        peers = group if remote is None else remote
+        self.context = context
+        self.group = group
+        self.remote = remote
+        self.inter = remote is not None
+        self.size = len(group)
+        self.peers = len(peers)
+        self.rank = group.index(E.rank)
+        self.to_job = <int *>malloc(max(1, self.peers) * sizeof(int))
+        self.own = <int *>malloc(self.size * sizeof(int))
+        self.from_job = <int *>malloc(E.size * sizeof(int))
+        if self.to_job == NULL or self.from_job == NULL or self.own == NULL:
+            raise MemoryError("shmnd.mpi: no memory for a communicator")
+        for i in range(E.size):
+            self.from_job[i] = -1
+        for i in range(self.peers):
+            self.to_job[i] = peers[i]
+            self.from_job[self.to_job[i]] = i
+        for i in range(self.size):
+            self.own[i] = group[i]
+        _known[context] = self
+
+    def __dealloc__(self):
+        free(self.to_job)
+        free(self.from_job)
+        free(self.own)
+
+    cdef shmpi_group as_group(self) noexcept:
+        cdef shmpi_group g
+        g.size = self.size
+        g.rank = self.rank
+        g.ranks = self.own
+        return g
+
+    cdef bint news_of_revocation(self) except -1:
+        if not self.was_revoked and is_revoked(self.context):
+            # The news passes on once, so that it reaches all even if the first rank dies meanwhile.
+            self.was_revoked = True
+            revoke(self.context, self.group + (self.remote or ()))
+        return self.was_revoked
+
+    @property
+    def revoked(self) -> bool:
+        """Whether it is revoked, as far as this rank knows."""
+        return self.news_of_revocation()
+
+    def revoke(self) -> None:
+        """Revoke it for all its ranks."""
+        if not self.news_of_revocation():
+            self.was_revoked = True
+            revoke(self.context, self.group + (self.remote or ()))
+
+    def title(self) -> str:
+        """Return its name for a message."""
+        return self.name or self.label or f"the communicator of {self.size}"
+
+    def failed(self) -> list[int]:
+        """Return the ranks of the job that have died in it, in the order of their deaths."""
+        dead = [(death_of(each), each) for each in self.group + (self.remote or ())]
+        return [each for number, each in sorted(dead) if number]
+
+    cdef int dead(self) noexcept:
+        """How many of its ranks have died."""
+        if self.seen_failures != E.failures:
+            self.seen_failures = E.failures
+            self.dead_members = len(self.failed())
+        return self.dead_members
+
+    cdef int next_tag(self) noexcept:
+        """The tag of the next collective: all ranks begin them in one order."""
+        self.collectives += 1
+        return self.collectives & TAG_MOST
+
+
+cdef CommState known(uint32_t context):
+    """The communicator with this context, or None."""
+    return _known.get(context & ~3u)
+
+
+cdef int check_context(uint32_t context) except -1:
+    """Raise the error of a communicator that cannot be used any more, given one of its contexts."""
+    cdef CommState c = known(context)
+    if c is None:
+        return 0
+    at = f"{c.call or 'a call'} of {c.title()}"
+    if c.news_of_revocation():
+        raise MPIException(constants.ERR_REVOKED, f"Comm.{at}: the communicator is revoked")
+    if c.dead():
+        raise MPIException(
+            constants.ERR_PROC_FAILED, f"Comm.{at}: rank {c.failed()[0]} of the job has died"
+        )
+    return 0
+
+
+def reserve_contexts(count: int = 1) -> int:
+    """Return the first of the contexts for `count` new communicators."""
+    return new_contexts(CONTEXTS * count)
+
+
+cdef class CommBase(Keyed):
+    """The checks of a communicator's calls."""
+
+    _family = "Comm"
+
+    cdef CommState state(self, str call):
+        if self.ob is None:
+            mpi_error(self, constants.ERR_COMM, f"Comm.{call}: the communicator is null")
+        cdef CommState c = <CommState>self.ob
+        if E.revocations and c.news_of_revocation():
+            mpi_error(self, constants.ERR_REVOKED, f"Comm.{call}: the communicator is revoked")
+        return c
+
+    cdef int to(self, CommState c, int place, str call, str role) except -1000:
+        """The rank of the job at a place of the communicator; PROC_NULL stays what it is."""
+        if 0 <= place < c.peers:
+            return c.to_job[place]
+        if place != PROC_NULL:
+            mpi_error(
+                self, constants.ERR_RANK,
+                f"Comm.{call}: {role} {place}; {self.title(c)} has ranks 0 to {c.peers - 1}",
+            )
+        return PROC_NULL
+
+    cdef int source(self, CommState c, int place, str call) except -1000:
+        if place == ANY_SOURCE:
+            return ANY_SOURCE
+        return self.to(c, place, call, "source")
+
+    cdef int check_tag(self, int tag, bint any_allowed, str call) except -1:
+        if tag < 0 and not (any_allowed and tag == ANY_TAG):
+            mpi_error(
+                self, constants.ERR_TAG,
+                f"Comm.{call}: tag {tag}; a tag is 0 to {TAG_MOST}",
+            )
+        return 0
+
+    def title(self, c: CommState) -> str:
+        """Return the name of the communicator for a message."""
+        return c.title()
+
+    cdef object fail(self, int fault, str call, shmpi_req *r, CommState c):
+        """Raises what went wrong with an operation."""
+        at = ""
+        if r != NULL:
+            peer = r.source if r.receives else r.peer
+            tag = r.source_tag if r.receives else r.tag
+            place = c.from_job[peer] if 0 <= peer < E.size else -1
+            at = " with " + ("any rank" if place < 0 else f"rank {place}")
+            at += f", tag {tag}" if tag >= 0 else ", any tag"
+        if fault == SHMPI_TRUNCATED:
+            mpi_error(
+                self, constants.ERR_TRUNCATE,
+                f"Comm.{call}: a message{at} of {self.title(c)} is longer than the buffer of "
+                f"{r.bytes if r != NULL else 0} bytes",
+            )
+        if fault == SHMPI_NO_MEMORY:
+            mpi_error(self, constants.ERR_NO_MEM, f"Comm.{call}: no memory for a message{at}")
+        if fault == SHMPI_FAILED_PEER:
+            if not at:
+                at = f" {c.failed()[0]} of the job" if c.failed() else ""
+            mpi_error(
+                self, constants.ERR_PROC_FAILED,
+                f"Comm.{call} of {self.title(c)}: the peer{at} has died"
+                if r == NULL or not r.receives or r.source >= 0
+                else f"Comm.{call} of {self.title(c)}{at}: rank {c.failed()[0]} of the job, which "
+                "may have been the sender, has died",
+            )
+        if fault == SHMPI_REVOKED:
+            mpi_error(
+                self, constants.ERR_REVOKED, f"Comm.{call}: {self.title(c)} is revoked"
+            )
+        if fault == SHMPI_BROKEN:
+            mpi_error(
+                self, constants.ERR_INTERN,
+                f"Comm.{call}: the memory of the message{at} cannot be read: its buffer was freed "
+                "before the send ended",
+            )
+        mpi_error(self, constants.ERR_OTHER, f"Comm.{call}: failed{at}")
+
+
+cdef void empty_status(Status status) noexcept:
+    if status is not None:
+        status.c_source = ANY_SOURCE
+        status.c_tag = ANY_TAG
+        status.c_error = 0
+        status.c_cancelled = False
+        status.c_nbytes = 0
+
+
+cdef void null_status(Status status) noexcept:
+    """Of a receive from PROC_NULL."""
+    if status is not None:
+        empty_status(status)
+        status.c_source = PROC_NULL
+
+
+cdef void set_status(Status status, CommState c, shmpi_req *r) noexcept:
+    if status is None:
+        return
+    if not r.receives:
+        empty_status(status)
+        status.c_cancelled = r.cancelled
+        return
+    status.c_source = c.from_job[r.source] if r.source >= 0 else r.source
+    status.c_tag = r.source_tag
+    status.c_error = 0
+    status.c_cancelled = r.cancelled
+    status.c_nbytes = <long long>r.got

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Communicators between two groups."""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+from typing import Any, Self
+
+from shmnd.mpi import constants
+from shmnd.mpi.communicators.comm import NEWS, Comm
+from shmnd.mpi.communicators.comm_state import CONTEXTS, CommState, reserve_contexts
+from shmnd.mpi.communicators.group import Group, group_from
+from shmnd.mpi.communicators.intracomm import Intracomm
+from shmnd.mpi.objects.errhandler import raise_error
+from shmnd.mpi.objects.info import INFO_NULL, Info
+from shmnd.mpi.point_to_point.exchange import exchange, to_job
+from shmnd.mpi.transport import engine
+
+_FROM_GROUPS = 9
+"""The context for news of intercommunicators that have no parent."""
+
+
+class Intercomm(Comm):
+    """Intercommunicator."""
+
+    def __new__(cls, comm: Comm | None = None) -> Self:
+        """Return another handle to the same communicator."""
+        self = super().__new__(cls, comm)
+        if self.ob is not None and not self.ob.inter:
+            raise TypeError(f"{cls.__name__}: the communicator has one group; use Intracomm")
+        return self
+
+    @classmethod
+    def _make(
+        cls, local: Intracomm, leader: int, peers: Intracomm, remote_leader: int, tag: int
+    ) -> Intercomm:
+        """Connect two groups by their leaders, who share the communicator `peers`."""
+        state = local._state("Create_intercomm")
+        group = state.group
+        if not 0 <= leader < len(group):
+            raise_error(
+                local,
+                constants.ERR_RANK,
+                f"Comm.Create_intercomm: local_leader {leader}, the group has {len(group)}",
+            )
+        news = None
+        if state.rank == leader:
+            bridge = peers._state("Create_intercomm")
+            other = to_job(bridge, remote_leader)
+            news = _swap(bridge.context + NEWS, tag, other, group)
+        context, remote = local.bcast(news, leader)
+        return cls._between(context, group, remote)
+
+    @classmethod
+    def _between(cls, context: int, group: tuple[int, ...], remote: tuple[int, ...]) -> Intercomm:
+        new = cls()
+        new.ob = CommState(context, group, remote)
+        new.ob.local = CommState(context + CONTEXTS, group)
+        return new
+
+    @classmethod
+    def Create_from_groups(
+        cls,
+        local_group: Group,
+        local_leader: int,
+        remote_group: Group,
+        remote_leader: int,
+        stringtag: str = "org.mpi4py",
+        info: Info = INFO_NULL,
+        errhandler: Any = None,
+    ) -> Intercomm:
+        """Create communicator from group."""
+        group, remote = local_group.ob.ranks, remote_group.ob.ranks
+        tag = zlib.crc32(stringtag.encode()) & constants.TAG_LIMIT
+        if engine.rank() == group[local_leader]:
+            context, _ = _swap(_FROM_GROUPS, tag, remote[remote_leader], group)
+            data = context.to_bytes(8, "little")
+            exchange(
+                _FROM_GROUPS + 1,
+                tag,
+                [(each, data) for each in group if each != engine.rank()],
+                [],
+            )
+        else:
+            came = exchange(_FROM_GROUPS + 1, tag, [], [group[local_leader]])
+            context = int.from_bytes(came[0], "little")
+        new = cls._between(context, group, remote)
+        if errhandler is not None:
+            new.Set_errhandler(errhandler)
+        return new
+
+    def Get_remote_group(self) -> Group:
+        """Access the remote group associated with the inter-communicator."""
+        return group_from(self._state("Get_remote_group").remote)
+
+    def Get_remote_size(self) -> int:
+        """Intercommunicator remote size."""
+        return len(self._state("Get_remote_size").remote)
+
+    @property
+    def remote_group(self) -> Group:
+        """Remote group."""
+        return self.Get_remote_group()
+
+    @property
+    def remote_size(self) -> int:
+        """Number of remote processes."""
+        return self.Get_remote_size()
+
+    def Merge(self, high: bool = False) -> Intracomm:
+        """Merge intercommunicator into an intracommunicator."""
+        state = self._state("Merge")
+        context = self._agreed_contexts(2)
+        theirs = self.allgather(bool(high))[0]
+        first = state.group[0] < state.remote[0] if bool(high) == theirs else not high
+        ranks = state.group + state.remote if first else state.remote + state.group
+        merged: Intracomm = self._made(CommState(context, ranks), "Intracomm")
+        return merged
+
+
+def _swap(
+    context: int, tag: int, other: int, group: tuple[int, ...]
+) -> tuple[int, tuple[int, ...]]:
+    """Exchange groups with the other leader; return the contexts agreed on and its group."""
+    mine = (reserve_contexts(2), group)
+    came = exchange(context, tag, [(other, pickle.dumps(mine))], [other])[0]
+    theirs = pickle.loads(came)
+    first = mine if engine.rank() < other else theirs
+    return first[0], theirs[1]
+
+
+Comm._kinds["Intercomm"] = Intercomm

@@ -1,7 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-# cython: language_level=3
-from shmnd.mpi.handle cimport Handle
-
-
-cdef class Keyed(Handle):
-    """A handle to an object with attributes and a name."""

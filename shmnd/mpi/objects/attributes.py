@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys of attributes, and how attributes are copied and deleted.
+
+Each kind of object (Comm, Datatype, Win) has keys of its own. A key that was freed works on in the
+objects that hold a value under it, as the standard has it, and cannot be used anew.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from shmnd.mpi import constants
+from shmnd.mpi.objects.errors import Exception as MPIException
+
+
+class Key:
+    """A key: what happens to its values when an object is duplicated and freed."""
+
+    def __init__(self, copy_fn: object, delete_fn: object, nopython: bool) -> None:
+        """Keep both functions; True copies and None or False does not."""
+        self.copy_fn = copy_fn
+        self.delete_fn = delete_fn
+        self.nopython = nopython
+        self.freed = False
+
+
+_keys: Final[dict[tuple[str, int], Key]] = {}
+_last = constants.KEYVAL_FIRST - 1
+
+
+def create(family: str, copy_fn: object, delete_fn: object, nopython: bool) -> int:
+    """Create a key for objects of a family, and return its number."""
+    global _last
+    for name, function in (("copy_fn", copy_fn), ("delete_fn", delete_fn)):
+        if not (function is None or isinstance(function, bool) or callable(function)):
+            raise TypeError(
+                f"{family}.Create_keyval({name}={function!r}): expected a function, a bool or None"
+            )
+    _last += 1
+    _keys[family, _last] = Key(copy_fn, delete_fn, nopython)
+    return _last
+
+
+def key(family: str, keyval: int, call: str) -> Key:
+    """Return the key of a number.
+
+    Raise Exception(ERR_KEYVAL) where the family has no such key.
+    """
+    found = _keys.get((family, keyval))
+    if found is None:
+        raise MPIException(
+            constants.ERR_KEYVAL, f"{family}.{call}({keyval}): Create_keyval has not returned this"
+        )
+    return found
+
+
+def free(family: str, keyval: int) -> int:
+    """Free a key, and return KEYVAL_INVALID."""
+    found = key(family, keyval, "Free_keyval")
+    if found.freed:
+        raise MPIException(
+            constants.ERR_KEYVAL, f"{family}.Free_keyval({keyval}): it was freed before"
+        )
+    found.freed = True
+    return constants.KEYVAL_INVALID
+
+
+def run(function: Callable[..., Any], *args: object) -> Any:
+    """Call a function of the program; print what it raises, and raise it as an error of MPI."""
+    try:
+        return function(*args)
+    except BaseException as error:
+        import traceback  # every rank would import it at its start, and few programs get here
+
+        traceback.print_exc(file=sys.stderr)
+        code = error.Get_error_code() if isinstance(error, MPIException) else constants.ERR_OTHER
+    raise MPIException(code, f"{getattr(function, '__name__', function)} raised an exception")
+
+
+def copied(family: str, handle: object, keyval: int, value: object) -> tuple[bool, object]:
+    """Return whether a duplicate gets the attribute, and with what value."""
+    found = _keys[family, keyval]
+    if not callable(found.copy_fn):
+        return bool(found.copy_fn), value
+    result = run(found.copy_fn, handle, keyval, value)
+    return result is not NotImplemented, result
+
+
+def deleted(family: str, handle: object, keyval: int, value: object) -> None:
+    """Run the delete function of a key for a value."""
+    found = _keys[family, keyval]
+    if callable(found.delete_fn):
+        run(found.delete_fn, handle, keyval, value)

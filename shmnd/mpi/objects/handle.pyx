@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3, embedsignature=True, embedsignature.format=python
+# cython: annotation_typing=False
+"""Handles, and what they refer to.
+
+A program holds handles: small objects that are equal where they refer to the same object of MPI,
+and null after that was freed through them. The object itself is a `State`. Freeing one handle
+does not disturb another one to the same state, and a state lives as long as anything refers to it.
+
+Each state has a number, for those who carry handles as integers. A state whose number has been
+read stays known by it until it is freed, as MPI's own handles do.
+"""
+
+from typing import Any, Self
+
+from shmnd.mpi.objects.errors import Exception as MPIException
+
+cdef long _next = 1
+cdef dict _exported = {}
+cdef dict _constants = {}
+cdef dict _kept = {}
+
+
+cdef class State:
+    """The object of MPI that handles refer to."""
+
+    def __init__(self) -> None:
+        global _next
+        self.handle = _next
+        _next += 1
+
+
+def constant(handle: Handle, name: str, predefined: bool = True) -> Handle:
+    """Make `handle` the constant of that name, for pickles and for `free`; return it."""
+    _constants[id(handle)] = name
+    _kept[name] = handle
+    if (<Handle?> handle).ob is not None and predefined:
+        (<Handle> handle).ob.predefined = True
+        if (<Handle> handle).ob.label is None:
+            (<Handle> handle).ob.label = name
+            _exported[(<Handle> handle).ob.handle] = (<Handle> handle).ob
+    return handle
+
+
+def constant_of(handle: Handle) -> str | None:
+    """Return the name under which `handle` is a constant, or None."""
+    return _constants.get(id(handle))
+
+
+def forget(state: State) -> None:
+    """Forget the number of a state that was freed."""
+    if not (<State?> state).predefined:
+        _exported.pop((<State> state).handle, None)
+
+
+cdef class Handle:
+    """A reference to an object of MPI; several may refer to one, and null to none.
+
+    The classes of MPI stand on it. Handles of two kinds are never equal.
+    """
+
+    _family = "Handle"
+
+    def __cinit__(self, other: Handle | None = None, *args: Any, **kwargs: Any) -> None:
+        if other is None:
+            return
+        if not isinstance(other, Handle) or other._family != self._family:
+            raise TypeError(
+                f"{type(self).__name__}({other!r}): expected a {self._family}, "
+                f"not {type(other).__name__}"
+            )
+        self.ob = (<Handle> other).ob
+
+    def __eq__(self, other: object, /) -> bool:
+        if not isinstance(other, Handle):
+            return NotImplemented
+        if self.ob is None and (<Handle> other).ob is None:
+            return self._family == other._family
+        return self.ob is (<Handle> other).ob
+
+    def __ne__(self, other: object, /) -> bool:
+        if not isinstance(other, Handle):
+            return NotImplemented
+        return not (self == other)
+
+    def __bool__(self) -> bool:
+        return self.ob is not None
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        name = _constants.get(id(self))
+        if name is not None:
+            return name
+        if self.ob is None:
+            return (type(self), ())
+        if self.ob.label is not None:
+            return (type(self), (_kept[self.ob.label],))
+        raise ValueError(
+            f"cannot pickle {type(self).__name__} {self.ob.handle}: only constants, null handles "
+            "and what can be built anew elsewhere are pickled"
+        )
+
+    @property
+    def handle(self) -> int:
+        """The number of the handle."""
+        if self.ob is None:
+            return 0
+        _exported[self.ob.handle] = self.ob
+        return self.ob.handle
+
+    @classmethod
+    def fromhandle(cls, handle: int) -> Self:
+        """Create an object from the number of a handle."""
+        self = cls()
+        if handle:
+            state = _exported.get(handle)
+            if state is None:
+                raise ValueError(
+                    f"{cls.__name__}.fromhandle({handle}): no object has this number; it is that "
+                    "of `handle` of an object that was not freed"
+                )
+            self._refer(state)
+        return self
+
+    def _refer(self, state: State) -> None:
+        """Let the handle refer to `state`; classes that take only some states check here."""
+        self.ob = state
+
+    def toint(self) -> int:
+        """Translate the handle to an integer."""
+        return self.handle
+
+    @classmethod
+    def fromint(cls, arg: int, /) -> Self:
+        """Translate an integer to a handle."""
+        return cls.fromhandle(arg)
+
+    def py2f(self) -> int:
+        """Translate the handle to an integer of Fortran."""
+        return self.handle
+
+    @classmethod
+    def f2py(cls, arg: int) -> Self:
+        """Translate an integer of Fortran to a handle."""
+        return cls.fromhandle(arg)
+
+    def free(self) -> None:
+        """Call `Free` unless the handle is null or refers to a constant."""
+        if self.ob is None:
+            return
+        if self.ob.predefined:
+            if id(self) not in _constants:
+                self.ob = None
+            return
+        self.Free()
+
+    def _release(self) -> None:
+        """Make the handle null and forget the number of its state."""
+        if self.ob is not None:
+            forget(self.ob)
+            self.ob = None
+
+    def _require(self, error: int, call: str) -> None:
+        """Raise Exception(error) where the handle is null."""
+        if self.ob is None:
+            raise MPIException(error, f"{self._family}.{call}: the handle is null")
+
+    def _require_own(self, error: int, call: str) -> None:
+        """Raise Exception(error) where the handle is null or refers to a constant."""
+        self._require(error, call)
+        if self.ob.predefined:
+            raise MPIException(error, f"{self._family}.{call}: {self.ob.label} is predefined")

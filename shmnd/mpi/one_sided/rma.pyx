@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3, embedsignature=True, embedsignature.format=python
+# cython: annotation_typing=False
+"""One-sided calls of windows. Each has done its work at both sides when it returns."""
+
+from typing import Any
+
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memcpy
+
+from shmnd.mpi.datatypes.datatype cimport Datatype
+from shmnd.mpi.objects.errhandler cimport mpi_error
+from shmnd.mpi.objects.keyed cimport Keyed
+from shmnd.mpi.collectives.op cimport Op, OpState
+from shmnd.mpi.buffers.spec cimport Spec, spec_simple
+from shmnd.mpi.datatypes.type_state cimport TypeState
+from shmnd.mpi.one_sided.window cimport Target, WinState, shmpi_gate_return, target_of
+
+from shmnd.mpi import constants
+from shmnd.mpi.datatypes.datatype import Datatype as DatatypeClass
+from shmnd.mpi.collectives.op import NO_OP, SUM
+from shmnd.mpi.point_to_point.request import Request, ended
+
+cdef int PROC_NULL = constants.PROC_NULL
+
+
+cdef int _move(
+    char *source, Py_ssize_t count, TypeState type, char *target, Py_ssize_t room, TypeState other
+) except -1:
+    """Items of one type into items of another; the shorter side decides."""
+    cdef Py_ssize_t n = min(count * type.size, room * other.size)
+    cdef char *row
+    if n == 0:
+        return 0
+    if type.contig and other.contig:
+        memcpy(target, source, n)
+        return 0
+    row = <char *>malloc(count * type.size)
+    if row == NULL:
+        raise MemoryError(f"shmnd.mpi: no memory for {count * type.size} bytes of a window")
+    type.pack(source, count, row)
+    other.unpack_bytes(row, n, target)
+    free(row)
+    return 0
+
+
+cdef TypeState _named(object given, object type):
+    """A type of a target specification: an object or the letters of one."""
+    if isinstance(type, Datatype):
+        return <TypeState?>(<Datatype>type).ob
+    return <TypeState?>(<Datatype?>DatatypeClass.fromcode(type)).ob
+
+
+cdef class WinCalls(Keyed):
+    """The calls that move and combine data."""
+
+    cdef WinState state(self, str call):
+        if self.ob is None:
+            mpi_error(self, constants.ERR_WIN, f"Win.{call}: the window is null")
+        return <WinState>self.ob
+
+    cdef Target _target(self, Spec origin, int rank, target, str call):
+        """Where a call goes: None, a displacement, or (displacement, count, type)."""
+        cdef WinState w = self.state(call)
+        cdef Py_ssize_t disp = 0, count = origin.count
+        cdef TypeState type = origin.type
+        if rank == PROC_NULL:
+            return None
+        if not 0 <= rank < w.size:
+            mpi_error(
+                self, constants.ERR_RANK,
+                f"Win.{call}: rank {rank}; the window has ranks 0 to {w.size - 1}",
+            )
+        if isinstance(target, (list, tuple)):
+            if len(target) > 3:
+                raise ValueError("target: expecting 3 items at most")
+            if len(target) >= 1:
+                disp = target[0]
+            if len(target) >= 2:
+                count = target[1]
+            if len(target) >= 3:
+                type = _named(target, target[2])
+        elif hasattr(target, "__index__"):
+            disp = target
+        elif target is not None:
+            raise ValueError("target: expecting integral or list/tuple")
+        return target_of(self, w, rank, disp, count, type, call)
+
+    def Put(self, origin: Any, target_rank: int, target: Any = None) -> None:
+        """Put data into a memory window on a remote process."""
+        cdef Spec spec = spec_simple(origin, True, target_rank, 0)
+        cdef Target t = self._target(spec, target_rank, target, "Put")
+        if t is None or t.length == 0:
+            return
+        t.w.take(t.rank)
+        try:
+            t.load()
+            _move(spec.addr, spec.count, spec.type, t.items, t.count, t.type)
+            t.store()
+        finally:
+            shmpi_gate_return(&t.w.gates[t.rank])
+
+    def Get(self, origin: Any, target_rank: int, target: Any = None) -> None:
+        """Get data from a memory window on a remote process."""
+        cdef Spec spec = spec_simple(origin, False, target_rank, 0)
+        cdef Target t = self._target(spec, target_rank, target, "Get")
+        if t is None or t.length == 0:
+            return
+        t.load()
+        _move(t.items, t.count, t.type, spec.addr, spec.count, spec.type)
+
+    cdef int _combine(self, Spec origin, Spec result, Target t, op, str call) except -1:
+        """Read the target into `result`, if any, and combine it with `origin`, as one step."""
+        cdef OpState how
+        if not isinstance(op, Op) or (<Op>op).ob is None:
+            raise TypeError(f"Win.{call}: op {op!r} is not an operation of MPI")
+        how = <OpState>(<Op>op).ob
+        if t is None or t.length == 0:
+            return 0
+        if how.number < 0:
+            mpi_error(
+                self, constants.ERR_OP,
+                f"Win.{call}: an operation of the program; windows take predefined ones",
+            )
+        t.w.take(t.rank)
+        try:
+            t.load()
+            if result is not None:
+                _move(t.items, t.count, t.type, result.addr, result.count, result.type)
+            if op == NO_OP:
+                return 0
+            if origin.type is t.type:
+                how.apply(origin.addr, t.items, min(origin.count, t.count), t.type)
+            else:
+                self._combine_basic(origin, t, how)
+            t.store()
+        finally:
+            shmpi_gate_return(&t.w.gates[t.rank])
+        return 0
+
+    cdef int _combine_basic(self, Spec origin, Target t, OpState how) except -1:
+        """Origin and target have different types: their items are combined one by one."""
+        cdef TypeState basic = origin.type if origin.type.predefined else t.type
+        cdef Py_ssize_t n = min(origin.count * origin.type.size, t.count * t.type.size)
+        cdef char *first = <char *>malloc(max(1, origin.count * origin.type.size))
+        cdef char *second = <char *>malloc(max(1, t.count * t.type.size))
+        try:
+            if first == NULL or second == NULL:
+                raise MemoryError("shmnd.mpi: no memory for a reduction")
+            origin.type.pack(origin.addr, origin.count, first)
+            t.type.pack(t.items, t.count, second)
+            how.apply(first, second, n // basic.size, basic)
+            t.type.unpack(second, t.count, t.items)
+        finally:
+            free(first)
+            free(second)
+        return 0
+
+    def Accumulate(
+        self, origin: Any, target_rank: int, target: Any = None, op: Any = SUM
+    ) -> None:
+        """Accumulate data into the target process."""
+        cdef Spec spec = spec_simple(origin, True, target_rank, 0)
+        cdef Target t = self._target(spec, target_rank, target, "Accumulate")
+        self._combine(spec, None, t, op, "Accumulate")
+
+    def Get_accumulate(
+        self, origin: Any, result: Any, target_rank: int, target: Any = None, op: Any = SUM
+    ) -> None:
+        """Fetch-and-accumulate data into the target process."""
+        cdef Spec spec = spec_simple(origin, True, target_rank, 0)
+        cdef Spec into = spec_simple(result, False, target_rank, 0)
+        cdef Target t = self._target(spec, target_rank, target, "Get_accumulate")
+        self._combine(spec, into, t, op, "Get_accumulate")
+
+    def Fetch_and_op(
+        self, origin: Any, result: Any, target_rank: int, target_disp: int = 0, op: Any = SUM
+    ) -> None:
+        """Perform one-sided read-modify-write."""
+        cdef Spec spec = spec_simple(origin, True, target_rank, 0)
+        cdef Spec into = spec_simple(result, False, target_rank, 0)
+        if target_rank != PROC_NULL:
+            _single(spec, "origin")
+            _single(into, "result")
+            _same(spec, into, "result")
+        cdef Target t = self._target(spec, target_rank, target_disp, "Fetch_and_op")
+        self._combine(spec, into, t, op, "Fetch_and_op")
+
+    def Compare_and_swap(
+        self, origin: Any, compare: Any, result: Any, target_rank: int, target_disp: int = 0
+    ) -> None:
+        """Perform one-sided atomic compare-and-swap."""
+        cdef Spec spec = spec_simple(origin, True, target_rank, 0)
+        cdef Spec other = spec_simple(compare, True, target_rank, 0)
+        cdef Spec into = spec_simple(result, False, target_rank, 0)
+        if target_rank != PROC_NULL:
+            _single(spec, "origin")
+            _single(other, "compare")
+            _single(into, "result")
+            _same(spec, other, "compare")
+            _same(spec, into, "result")
+        cdef Target t = self._target(spec, target_rank, target_disp, "Compare_and_swap")
+        if t is None or t.length == 0:
+            return
+        t.w.take(t.rank)
+        try:
+            t.load()
+            memcpy(into.addr, t.items, t.length)
+            if memcmp(t.items, other.addr, t.length) == 0:
+                memcpy(t.items, spec.addr, t.length)
+                t.store()
+        finally:
+            shmpi_gate_return(&t.w.gates[t.rank])
+
+    # -- with a request --
+
+    def Rput(self, origin: Any, target_rank: int, target: Any = None) -> Request:
+        """Put data into a memory window on a remote process."""
+        WinCalls.Put(self, origin, target_rank, target)
+        return ended()
+
+    def Rget(self, origin: Any, target_rank: int, target: Any = None) -> Request:
+        """Get data from a memory window on a remote process."""
+        WinCalls.Get(self, origin, target_rank, target)
+        return ended()
+
+    def Raccumulate(
+        self, origin: Any, target_rank: int, target: Any = None, op: Any = SUM
+    ) -> Request:
+        """Fetch-and-accumulate data into the target process."""
+        WinCalls.Accumulate(self, origin, target_rank, target, op)
+        return ended()
+
+    def Rget_accumulate(
+        self, origin: Any, result: Any, target_rank: int, target: Any = None, op: Any = SUM
+    ) -> Request:
+        """Accumulate data into the target process using remote memory access."""
+        WinCalls.Get_accumulate(self, origin, result, target_rank, target, op)
+        return ended()
+
+
+cdef int _single(Spec spec, str what) except -1:
+    if spec.count != 1:
+        raise ValueError(f"{what}: expecting a single element, got {spec.count}")
+    return 0
+
+
+cdef int _same(Spec first, Spec second, str what) except -1:
+    if first.type is not second.type:
+        raise ValueError(f"mismatch in origin and {what} MPI datatypes")
+    return 0

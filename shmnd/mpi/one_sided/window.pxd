@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+from libc.stdint cimport uint64_t
+
+from shmnd.mpi.communicators.comm_state cimport CommState
+from shmnd.mpi.transport.engine cimport shmpi_engine
+from shmnd.mpi.objects.handle cimport State
+from shmnd.mpi.datatypes.type_state cimport TypeState
+
+
+cdef extern from "transport/one_sided.h" nogil:
+    struct shmpi_gate:
+        pass
+    bint shmpi_gate_enter(shmpi_gate *gate, bint writes)
+    void shmpi_gate_leave(shmpi_gate *gate, bint writes)
+    bint shmpi_gate_take(shmpi_gate *gate)
+    void shmpi_gate_return(shmpi_gate *gate)
+    int shmpi_remote_copy(
+        shmpi_engine *e, int rank, char *here, uint64_t there, uint64_t n, bint writes)
+
+
+cdef class WinState(State):
+    cdef readonly object comm           # an intracommunicator of its own
+    cdef readonly int flavor, size, rank, unit
+    cdef readonly object memory         # a buffer of what this rank offers
+    cdef readonly list sizes, units
+    cdef uint64_t *bases
+    cdef char **mapped
+    cdef object control, data           # segments, which live as long as the window
+    cdef shmpi_gate *gates
+    cdef public object posted, started, locked
+    cdef public list attached
+
+    cdef int enter(self, int rank, bint writes) except -1
+    cdef int take(self, int rank) except -1
+
+
+cdef class Target:
+    cdef WinState w
+    cdef int rank
+    cdef char *items
+    cdef char *temporary
+    cdef uint64_t address
+    cdef Py_ssize_t length, count
+    cdef TypeState type
+
+    cdef int load(self) except -1
+    cdef int store(self) except -1
+    cdef int _copy(self, bint writes) except -1
+
+
+cdef Target target_of(
+    object where, WinState w, int rank, Py_ssize_t disp, Py_ssize_t count, TypeState type, str call)

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+from typing import Any
+
+from shmnd.mpi.buffers.buffer import buffer
+from shmnd.mpi.objects.handle import State
+
+class WinState(State):
+    comm: Any
+    flavor: int
+    size: int
+    rank: int
+    unit: int
+    memory: buffer
+    sizes: list[int]
+    units: list[int]
+    posted: Any
+    started: Any
+    locked: Any
+    attached: list[Any]
+    def __init__(
+        self, comm: Any, flavor: int, memory: Any, nbytes: int, unit: int, call: str
+    ) -> None: ...
+    @property
+    def base(self) -> int: ...
+    def part(self, rank: int) -> buffer | None: ...
+    def lock(self, rank: int, writes: bool) -> None: ...
+    def unlock(self, rank: int, writes: bool) -> None: ...
+
+class Target: ...

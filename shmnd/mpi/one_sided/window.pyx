@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""What a window is: the memory of its ranks, how it is reached, and its locks.
+
+Memory that the window allocates lies in one segment that all its ranks map. Other memory is read
+and written through the kernel. Segments have no names: ranks open the one of their first rank by
+its descriptor, which it holds until all have done so.
+"""
+
+import os
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdlib cimport calloc, free, malloc
+
+from shmnd.mpi.buffers.buffer cimport view_at
+from shmnd.mpi.communicators.comm_state cimport CommState, check_context
+from shmnd.mpi.transport.engine cimport E, poll
+from shmnd.mpi.objects.errhandler cimport mpi_error
+from shmnd.mpi.objects.handle cimport Handle
+
+from shmnd.mpi import constants
+
+cdef extern from "sched.h" nogil:
+    int sched_yield()
+
+_LINE = 64
+
+
+cdef object _shared(comm, Py_ssize_t nbytes, str call):
+    """A zeroed segment that all ranks of a communicator map."""
+    from shmnd.ring.shared_memory.segment import Segment  # few programs have windows
+
+    segment = None
+    failure = None
+    if comm.Get_rank() == 0:
+        try:
+            segment = Segment.create(nbytes, label="mpi-window", call=call)
+        except MemoryError as error:
+            failure = error
+    told = (os.getpid(), segment.fd) if segment is not None else None
+    told = comm.bcast(told, 0)
+    if told is None:
+        raise failure or MemoryError(f"{call}: no shared memory for {nbytes} bytes at rank 0")
+    if segment is None:
+        descriptor = os.open(f"/proc/{told[0]}/fd/{told[1]}", os.O_RDWR | os.O_CLOEXEC)
+        segment = Segment.adopt(descriptor, writable=True, call=call)
+    comm.Barrier()
+    segment.close_fd()
+    return segment
+
+
+cdef class WinState(State):
+    """One window."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.bases = NULL
+        self.mapped = NULL
+
+    def __init__(self, comm, int flavor, memory, Py_ssize_t nbytes, int unit, str call):
+        """All ranks of `comm` make it together. `memory` is what a rank offers, or None."""
+        State.__init__(self)
+        cdef int i
+        cdef Py_ssize_t at = 0
+        cdef uint64_t base = 0
+        self.comm = comm
+        self.flavor = flavor
+        self.size = comm.Get_size()
+        self.rank = comm.Get_rank()
+        self.unit = unit
+        self.attached = []
+        self.locked = {}
+        self.bases = <uint64_t *>calloc(self.size, sizeof(uint64_t))
+        self.mapped = <char **>calloc(self.size, sizeof(char *))
+        if self.bases == NULL or self.mapped == NULL:
+            raise MemoryError(f"{call}: no memory for a window")
+        self.control = _shared(comm, self.size * sizeof(shmpi_gate), call)
+        self.gates = <shmpi_gate *><size_t>self.control.address
+        if memory is not None:
+            base = memory.address
+            nbytes = memory.nbytes
+        known = comm.allgather((base, nbytes, unit))
+        self.sizes = [each[1] for each in known]
+        self.units = [each[2] for each in known]
+        for i in range(self.size):
+            self.bases[i] = known[i][0]
+        self.memory = memory
+        if flavor in (constants.WIN_FLAVOR_ALLOCATE, constants.WIN_FLAVOR_SHARED):
+            rooms = [-(-each // _LINE) * _LINE for each in self.sizes]
+            self.data = _shared(comm, max(_LINE, sum(rooms)), call)
+            for i in range(self.size):
+                self.mapped[i] = <char *><size_t>self.data.address + at
+                at += rooms[i]
+            self.memory = view_at(self.mapped[self.rank], nbytes, False)
+        elif memory is None:
+            self.memory = view_at(NULL, 0, False)
+
+    def __dealloc__(self):
+        free(self.bases)
+        free(self.mapped)
+
+    @property
+    def base(self) -> int:
+        """The address of what this rank offers."""
+        return self.memory.address
+
+    def part(self, int rank):
+        """Return the memory of a rank as a buffer; None where it is not mapped here."""
+        if rank == self.rank:
+            return self.memory
+        if self.mapped[rank] == NULL:
+            return None
+        return view_at(self.mapped[rank], self.sizes[rank], False)
+
+    cdef int enter(self, int rank, bint writes) except -1:
+        while not shmpi_gate_enter(&self.gates[rank], writes):
+            _yield(self)
+        return 0
+
+    cdef int take(self, int rank) except -1:
+        while not shmpi_gate_take(&self.gates[rank]):
+            _yield(self)
+        return 0
+
+    def lock(self, int rank, bint writes) -> None:
+        """Wait for the lock of a rank."""
+        self.enter(rank, writes)
+
+    def unlock(self, int rank, bint writes) -> None:
+        """Return the lock of a rank."""
+        shmpi_gate_leave(&self.gates[rank], writes)
+
+
+cdef int _yield(WinState w) except -1:
+    poll()
+    if E.failures:
+        check_context((<CommState>w.comm.ob).context)
+    with nogil:
+        sched_yield()
+    PyErr_CheckSignals()
+    return 0
+
+
+cdef Target target_of(
+    object where, WinState w, int rank, Py_ssize_t disp, Py_ssize_t count, TypeState type, str call
+):
+    """The items of a type at a displacement in the memory of a rank."""
+    cdef Target t = Target.__new__(Target)
+    cdef Py_ssize_t at = disp * <Py_ssize_t>w.units[rank]
+    t.w = w
+    t.rank = rank
+    t.count = count
+    t.type = type
+    t.length = (count - 1) * type.extent + type.true_extent if count > 0 else 0
+    if w.flavor == constants.WIN_FLAVOR_DYNAMIC:
+        t.address = <uint64_t>disp + type.true_lb
+        return t
+    cdef Py_ssize_t first = at + type.true_lb
+    if t.length and (first < 0 or first + t.length > <Py_ssize_t>w.sizes[rank]):
+        mpi_error(
+            <Handle>where, constants.ERR_RMA_RANGE,
+            f"Win.{call}: bytes {first} to {first + t.length} of rank {rank}, whose window has "
+            f"{w.sizes[rank]}",
+        )
+    t.address = w.bases[rank] + first
+    if w.mapped[rank] != NULL:
+        t.items = w.mapped[rank] + at
+    return t
+
+
+cdef class Target:
+    """Items of another rank, and a copy of them where its memory is not mapped here."""
+
+    def __dealloc__(self):
+        free(self.temporary)
+
+    cdef int load(self) except -1:
+        """Make the items readable and writable at `items`."""
+        if self.length == 0 or self.items != NULL:
+            return 0
+        self.temporary = <char *>malloc(self.length)
+        if self.temporary == NULL:
+            raise MemoryError(f"shmnd.mpi: no memory for {self.length} bytes of a window")
+        self.items = self.temporary - self.type.true_lb
+        return self._copy(False)
+
+    cdef int store(self) except -1:
+        """Write the changed items back."""
+        if self.temporary == NULL:
+            return 0
+        return self._copy(True)
+
+    cdef int _copy(self, bint writes) except -1:
+        cdef int job_rank = (<CommState>self.w.comm.ob).to_job[self.rank]
+        cdef int why
+        cdef char *here = self.temporary
+        cdef uint64_t there = self.address
+        cdef uint64_t n = self.length
+        with nogil:
+            why = shmpi_remote_copy(E, job_rank, here, there, n, writes)
+        if why:
+            raise OSError(
+                why,
+                f"Win: {n} bytes at {there:#x} of rank {self.rank} cannot be reached: "
+                f"{os.strerror(why)}; windows of Win.Allocate need no leave of the kernel",
+            )
+        return 0

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages between two ranks, and the requests that stand for them."""

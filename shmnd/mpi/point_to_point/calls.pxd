@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+from shmnd.mpi.communicators.comm_state cimport CommBase
+from shmnd.mpi.point_to_point.operation cimport Operation, Point
+
+
+cdef class PointCalls(CommBase):
+    cdef Point _sending(self, buf, int dest, int tag, int mode, str call)
+    cdef Point _receiving(self, buf, int source, int tag, str call)
+    cdef Point _sending_object(self, obj, int dest, int tag, int mode, str call)
+    cdef Point _receiving_object(self, buf, int source, int tag, str call)
+    cdef object _send(self, buf, int dest, int tag, int mode, str call)
+    cdef Operation _both(self, sendbuf, dest, sendtag, recvbuf, source, recvtag, str call)
+    cdef Operation _replace(self, buf, dest, sendtag, source, recvtag, str call)

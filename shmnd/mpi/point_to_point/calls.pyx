@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3, embedsignature=True, embedsignature.format=python
+# cython: annotation_typing=False
+"""Point-to-point calls of communicators, with buffers and with objects."""
+
+import warnings
+from typing import Any, Literal
+
+from libc.stdlib cimport free
+
+from shmnd.mpi.communicators.comm_state cimport CommBase, CommState
+from shmnd.mpi.transport.engine cimport send_now
+from shmnd.mpi.point_to_point.operation cimport Operation, Point, point
+from shmnd.mpi.buffers.pickle cimport pickle_dump
+from shmnd.mpi.point_to_point.persistent cimport Prequest, prequest_of
+from shmnd.mpi.point_to_point.request cimport Request, request_of
+from shmnd.mpi.point_to_point.waiting cimport wait_op
+from shmnd.mpi.buffers.spec cimport Spec, spec_simple
+from shmnd.mpi.point_to_point.status cimport Status
+
+from shmnd.mpi import constants
+from shmnd.mpi.point_to_point import message
+from shmnd.mpi.datatypes.datatype import BYTE
+
+cdef int PROC_NULL = constants.PROC_NULL
+cdef int STANDARD = 0, SYNC = 1, BUFFERED = 2
+
+
+cdef class PointCalls(CommBase):
+    """The calls that send, receive and probe."""
+
+    # -- what they share --
+
+    cdef Point _sending(self, buf, int dest, int tag, int mode, str call):
+        cdef CommState c = self.state(call)
+        cdef int peer = self.to(c, dest, call, "dest")
+        self.check_tag(tag, False, call)
+        cdef Point op = point(self, c, call, False, peer, tag)
+        op.spec = spec_simple(buf, True, dest, 0)
+        op.stage()
+        op.sync = mode == SYNC
+        op.buffered = mode == BUFFERED
+        return op
+
+    cdef Point _receiving(self, buf, int source, int tag, str call):
+        cdef CommState c = self.state(call)
+        cdef int peer = self.source(c, source, call)
+        self.check_tag(tag, True, call)
+        cdef Point op = point(self, c, call, True, peer, tag)
+        op.spec = spec_simple(buf, False, source, 0)
+        op.stage()
+        return op
+
+    cdef Point _sending_object(self, obj, int dest, int tag, int mode, str call):
+        cdef CommState c = self.state(call)
+        cdef int peer = self.to(c, dest, call, "dest")
+        self.check_tag(tag, False, call)
+        cdef Point op = point(self, c, call, False, peer, tag)
+        if peer != PROC_NULL:
+            data = pickle_dump(obj)
+            op.keep = data if isinstance(data, bytes) else bytes(data)
+            op.length = len(op.keep)
+        op.is_object = True
+        op.sync = mode == SYNC
+        op.buffered = mode == BUFFERED
+        return op
+
+    cdef Point _receiving_object(self, buf, int source, int tag, str call):
+        cdef CommState c = self.state(call)
+        cdef int peer = self.source(c, source, call)
+        self.check_tag(tag, True, call)
+        cdef Point op = point(self, c, call, True, peer, tag)
+        op.is_object = True
+        if buf is not None and not isinstance(buf, int) and peer != PROC_NULL:
+            op.spec = spec_simple([buf, BYTE], False, source, 0)
+            op.stage()
+        return op
+
+    cdef object _send(self, buf, int dest, int tag, int mode, str call):
+        cdef CommState c
+        cdef Spec spec
+        cdef int peer
+        cdef Point op
+        if mode == STANDARD:
+            c = self.state(call)
+            peer = self.to(c, dest, call, "dest")
+            self.check_tag(tag, False, call)
+            spec = spec_simple(buf, True, dest, 0)
+            if peer == PROC_NULL:
+                return None
+            if spec.type.contig and send_now(
+                peer, c.context, tag, spec.addr, spec.count * spec.type.size
+            ):
+                return None
+        op = self._sending(buf, dest, tag, mode, call)
+        return _run(op, None)
+
+    # -- sends --
+
+    def Send(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Blocking send."""
+        self._send(buf, dest, tag, STANDARD, "Send")
+
+    def Bsend(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Blocking send in buffered mode."""
+        self._send(buf, dest, tag, BUFFERED, "Bsend")
+
+    def Ssend(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Blocking send in synchronous mode."""
+        self._send(buf, dest, tag, SYNC, "Ssend")
+
+    def Rsend(self, buf: Any, dest: int, tag: int = 0) -> None:
+        """Blocking send in ready mode."""
+        self._send(buf, dest, tag, STANDARD, "Rsend")
+
+    def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
+        """Nonblocking send."""
+        return _started(self._sending(buf, dest, tag, STANDARD, "Isend"))
+
+    def Ibsend(self, buf: Any, dest: int, tag: int = 0) -> Request:
+        """Nonblocking send in buffered mode."""
+        return _started(self._sending(buf, dest, tag, BUFFERED, "Ibsend"))
+
+    def Issend(self, buf: Any, dest: int, tag: int = 0) -> Request:
+        """Nonblocking send in synchronous mode."""
+        return _started(self._sending(buf, dest, tag, SYNC, "Issend"))
+
+    def Irsend(self, buf: Any, dest: int, tag: int = 0) -> Request:
+        """Nonblocking send in ready mode."""
+        return _started(self._sending(buf, dest, tag, STANDARD, "Irsend"))
+
+    def Send_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
+        """Create a persistent request for a standard send."""
+        return prequest_of(self._sending(buf, dest, tag, STANDARD, "Send_init"))
+
+    def Bsend_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
+        """Persistent request for a send in buffered mode."""
+        return prequest_of(self._sending(buf, dest, tag, BUFFERED, "Bsend_init"))
+
+    def Ssend_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
+        """Persistent request for a send in synchronous mode."""
+        return prequest_of(self._sending(buf, dest, tag, SYNC, "Ssend_init"))
+
+    def Rsend_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
+        """Persistent request for a send in ready mode."""
+        return prequest_of(self._sending(buf, dest, tag, STANDARD, "Rsend_init"))
+
+    # -- receives --
+
+    def Recv(
+        self, buf: Any, source: int = -1, tag: int = -1, status: Status | None = None
+    ) -> None:
+        """Blocking receive."""
+        _run(self._receiving(buf, source, tag, "Recv"), status)
+
+    def Irecv(self, buf: Any, source: int = -1, tag: int = -1) -> Request:
+        """Nonblocking receive."""
+        return _started(self._receiving(buf, source, tag, "Irecv"))
+
+    def Recv_init(self, buf: Any, source: int = -1, tag: int = -1) -> Prequest:
+        """Create a persistent request for a receive."""
+        return prequest_of(self._receiving(buf, source, tag, "Recv_init"))
+
+    # -- both --
+
+    def Sendrecv(
+        self,
+        sendbuf: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = -1,
+        recvtag: int = -1,
+        status: Status | None = None,
+    ) -> None:
+        """Send and receive a message."""
+        _run(self._both(sendbuf, dest, sendtag, recvbuf, source, recvtag, "Sendrecv"), status)
+
+    def Isendrecv(
+        self,
+        sendbuf: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = -1,
+        recvtag: int = -1,
+    ) -> Request:
+        """Nonblocking send and receive."""
+        return _started(
+            self._both(sendbuf, dest, sendtag, recvbuf, source, recvtag, "Isendrecv")
+        )
+
+    def Sendrecv_replace(
+        self,
+        buf: Any,
+        dest: int,
+        sendtag: int = 0,
+        source: int = -1,
+        recvtag: int = -1,
+        status: Status | None = None,
+    ) -> None:
+        """Send and receive a message."""
+        _run(self._replace(buf, dest, sendtag, source, recvtag, "Sendrecv_replace"), status)
+
+    def Isendrecv_replace(
+        self, buf: Any, dest: int, sendtag: int = 0, source: int = -1, recvtag: int = -1
+    ) -> Request:
+        """Send and receive a message."""
+        return _started(self._replace(buf, dest, sendtag, source, recvtag, "Isendrecv_replace"))
+
+    cdef Operation _both(self, sendbuf, dest, sendtag, recvbuf, source, recvtag, str call):
+        cdef Pair pair = Pair.__new__(Pair)
+        pair.sending = self._sending(sendbuf, dest, sendtag, STANDARD, call)
+        pair.receiving = self._receiving(recvbuf, source, recvtag, call)
+        return pair
+
+    cdef Operation _replace(self, buf, dest, sendtag, source, recvtag, str call):
+        cdef Pair pair = Pair.__new__(Pair)
+        cdef Point sending = self._sending(buf, dest, sendtag, STANDARD, call)
+        pair.receiving = self._receiving(buf, source, recvtag, call)
+        pair.sending = sending
+        if sending.length and sending.peer != PROC_NULL:
+            # The send reads a copy, so that the receive may write.
+            sending.keep = (
+                sending.staged if sending.staged != NULL else sending.spec.addr
+            )[: sending.length]
+            if sending.staged != NULL:
+                free(sending.staged)
+                sending.staged = NULL
+            sending.spec = None
+            sending.is_object = True
+        return pair
+
+    # -- probes --
+
+    def Probe(
+        self, source: int = -1, tag: int = -1, status: Status | None = None
+    ) -> Literal[True]:
+        """Blocking test for a message."""
+        return message.probed(self, source, tag, status, True, "Probe")
+
+    def Iprobe(self, source: int = -1, tag: int = -1, status: Status | None = None) -> bool:
+        """Nonblocking test for a message."""
+        return message.probed(self, source, tag, status, False, "Iprobe")
+
+    def Mprobe(
+        self, source: int = -1, tag: int = -1, status: Status | None = None
+    ) -> message.Message:
+        """Blocking test for a matched message."""
+        return message.Message.Probe(self, source, tag, status)
+
+    def Improbe(
+        self, source: int = -1, tag: int = -1, status: Status | None = None
+    ) -> message.Message | None:
+        """Nonblocking test for a matched message."""
+        return message.Message.Iprobe(self, source, tag, status)
+
+    def probe(
+        self, source: int = -1, tag: int = -1, status: Status | None = None
+    ) -> Literal[True]:
+        """Blocking test for a message."""
+        return message.probed(self, source, tag, status, True, "probe")
+
+    def iprobe(self, source: int = -1, tag: int = -1, status: Status | None = None) -> bool:
+        """Nonblocking test for a message."""
+        return message.probed(self, source, tag, status, False, "iprobe")
+
+    def mprobe(
+        self, source: int = -1, tag: int = -1, status: Status | None = None
+    ) -> message.Message:
+        """Blocking test for a matched message."""
+        return message.Message.Probe(self, source, tag, status)
+
+    def improbe(
+        self, source: int = -1, tag: int = -1, status: Status | None = None
+    ) -> message.Message | None:
+        """Nonblocking test for a matched message."""
+        return message.Message.Iprobe(self, source, tag, status)
+
+    # -- objects --
+
+    def send(self, obj: Any, dest: int, tag: int = 0) -> None:
+        """Send in standard mode."""
+        _run(self._sending_object(obj, dest, tag, STANDARD, "send"), None)
+
+    def bsend(self, obj: Any, dest: int, tag: int = 0) -> None:
+        """Send in buffered mode."""
+        _run(self._sending_object(obj, dest, tag, BUFFERED, "bsend"), None)
+
+    def ssend(self, obj: Any, dest: int, tag: int = 0) -> None:
+        """Send in synchronous mode."""
+        _run(self._sending_object(obj, dest, tag, SYNC, "ssend"), None)
+
+    def isend(self, obj: Any, dest: int, tag: int = 0) -> Request:
+        """Nonblocking send."""
+        return _started(self._sending_object(obj, dest, tag, STANDARD, "isend"))
+
+    def ibsend(self, obj: Any, dest: int, tag: int = 0) -> Request:
+        """Nonblocking send in buffered mode."""
+        return _started(self._sending_object(obj, dest, tag, BUFFERED, "ibsend"))
+
+    def issend(self, obj: Any, dest: int, tag: int = 0) -> Request:
+        """Nonblocking send in synchronous mode."""
+        return _started(self._sending_object(obj, dest, tag, SYNC, "issend"))
+
+    def recv(
+        self,
+        buf: Any = None,
+        source: int = -1,
+        tag: int = -1,
+        status: Status | None = None,
+    ) -> Any:
+        """Receive a message."""
+        if buf is not None:
+            warnings.warn("the 'buf' argument is deprecated", UserWarning, stacklevel=1)
+        return _run(self._receiving_object(buf, source, tag, "recv"), status)
+
+    def irecv(self, buf: Any = None, source: int = -1, tag: int = -1) -> Request:
+        """Nonblocking receive."""
+        return _started(self._receiving_object(buf, source, tag, "irecv"))
+
+    def sendrecv(
+        self,
+        sendobj: Any,
+        dest: int,
+        sendtag: int = 0,
+        recvbuf: Any = None,
+        source: int = -1,
+        recvtag: int = -1,
+        status: Status | None = None,
+    ) -> Any:
+        """Send and receive a message."""
+        cdef Pair pair = Pair.__new__(Pair)
+        pair.sending = self._sending_object(sendobj, dest, sendtag, STANDARD, "sendrecv")
+        pair.receiving = self._receiving_object(recvbuf, source, recvtag, "sendrecv")
+        return _run(pair, status)
+
+
+cdef class Pair(Operation):
+    """A send and a receive as one operation."""
+
+    cdef Point sending, receiving
+
+    cdef bint ready(self) except -1:
+        return self.sending.ready() and self.receiving.ready()
+
+    cdef int begin(self) except -1:
+        self.active = True
+        self.receiving.begin()
+        self.sending.begin()
+        return 0
+
+    cdef object end(self, Status status):
+        self.active = False
+        self.sending.end(None)
+        return self.receiving.end(status)
+
+    cdef int peek(self, Status status) except -1:
+        return self.receiving.peek(status)
+
+    cdef int cancel(self) except -1:
+        self.receiving.cancel()
+        return 0
+
+    cdef int publish(self, unsigned int count) except -1:
+        return (self.sending if self.receiving.ready() else self.receiving).publish(count)
+
+    cdef int leave(self) except -1:
+        self.sending.leave()
+        self.receiving.leave()
+        return 0
+
+
+cdef object _run(Operation op, Status status):
+    op.begin()
+    wait_op(op)
+    return op.end(status)
+
+
+cdef Request _started(Operation op):
+    op.begin()
+    return request_of(op)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Bytes of any length between ranks of the job, for calls that move objects or make communicators.
+
+All sends and receives of a call run together and have ended when it returns.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+
+from shmnd.mpi.communicators.comm_state cimport CommState, check_context, known
+from shmnd.mpi.transport.engine cimport (
+    E, cancel, let_go, note, note_end, req_free, req_new, shmpi_req, start_receive, start_send,
+    turn,
+)
+
+cdef list _left = []
+
+
+def next_tag(CommState state, call: str) -> int:
+    """Return the tag of the next collective on a communicator.
+
+    Raise the error of MPI where one of its ranks is known to have died.
+    """
+    state.call = call
+    if E.failures:
+        check_context(state.context)
+    return state.next_tag()
+
+
+def to_job(CommState state, int place) -> int:
+    """Return the rank of the job at a place of the communicator (of the remote group, if inter)."""
+    return state.to_job[place]
+
+
+cdef shmpi_req *_begin(int peer, unsigned int context, int tag) except NULL:
+    cdef shmpi_req *r = req_new()
+    r.peer = peer
+    r.context = context
+    r.tag = tag
+    return r
+
+
+cdef void _leave(shmpi_req *r) noexcept:
+    if r.receives:
+        cancel(r)
+    let_go(r)
+
+
+cdef int _wait(shmpi_req *r, unsigned int context) except -1:
+    cdef unsigned int idle = 0
+    cdef bint noted = False
+    cdef CommState c
+    try:
+        while not r.done:
+            if E.failures or E.revocations:
+                check_context(context)
+            turn(&idle)
+            if idle > E.awake_polls and not noted:
+                noted = True
+                c = known(context)
+                call = "an exchange" if c is None or c.call is None else c.call
+                title = "" if c is None else c.title()
+                note(1, r.peer, -1, call, title)
+    finally:
+        if noted:
+            note_end()
+    return 0
+
+
+def exchange(
+    context: int, tag: int, sends: list[tuple[int, bytes]], receives: list[int]
+) -> list[bytes]:
+    """Send bytes to ranks of the job and receive bytes from others; return those, in order.
+
+    Raise the error of MPI where the communicator has a rank that died or is revoked, RuntimeError
+    where a message cannot be read.
+    """
+    cdef list results = []
+    cdef shmpi_req *r
+    cdef bytes data
+    cdef list open_ = []
+    cdef size_t each
+    cdef Py_ssize_t at = 0
+    try:
+        for peer in receives:
+            r = _begin(peer, context, tag)
+            r.grows = True
+            start_receive(r)
+            open_.append(<size_t>r)
+        for peer, data in sends:
+            r = _begin(peer, context, tag)
+            r.buffer = PyBytes_AS_STRING(data)
+            r.bytes = len(data)
+            start_send(r)
+            open_.append(<size_t>r)
+        while at < len(open_):
+            r = <shmpi_req *><size_t>open_[at]
+            _wait(r, context)
+            at += 1
+            fault = r.fault
+            if r.receives and not fault:
+                results.append(PyBytes_FromStringAndSize(r.buffer, r.got))
+            req_free(r)
+            if fault:
+                check_context(context)
+                raise RuntimeError(f"shmnd.mpi: a message between ranks was lost (fault {fault})")
+    finally:
+        if at < len(open_):
+            _left.append(sends)  # sends that continue read from there
+            for each in open_[at:]:
+                _leave(<shmpi_req *>each)
+    return results

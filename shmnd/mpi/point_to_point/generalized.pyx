@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3, embedsignature=True, embedsignature.format=python
+# cython: annotation_typing=False
+"""Requests of operations that something outside the transport completes: the program, or a test."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from shmnd.mpi.communicators.comm_state cimport empty_status
+from shmnd.mpi.point_to_point.operation cimport Operation
+from shmnd.mpi.point_to_point.request cimport Request, request_of
+from shmnd.mpi.point_to_point.status cimport Status
+from shmnd.mpi.transport.engine cimport note
+
+from shmnd.mpi import constants
+from shmnd.mpi.objects import attributes
+
+
+cdef class _General(Operation):
+    """What a program completes by itself."""
+
+    cdef object query, free, cancel_function, args, kwargs, value
+    cdef bint completed
+
+    cdef bint ready(self) except -1:
+        return self.completed
+
+    cdef object end(self, Status status):
+        self.active = False
+        self.peek(status)
+        if self.free is not None:
+            free, self.free = self.free, None
+            attributes.run(functools.partial(free, **self.kwargs), *self.args)
+        return self.value
+
+    cdef int peek(self, Status status) except -1:
+        if status is None:
+            status = Status()
+        empty_status(status)
+        if self.query is not None:
+            attributes.run(functools.partial(self.query, **self.kwargs), status, *self.args)
+        return 0
+
+    cdef int cancel(self) except -1:
+        if self.cancel_function is not None:
+            function = functools.partial(self.cancel_function, **self.kwargs)
+            attributes.run(function, self.completed, *self.args)
+        return 0
+
+
+cdef class Grequest(Request):
+    """Generalized request handler."""
+
+    def __cinit__(self, *args, **kwargs):
+        if self.ob is not None and not isinstance(self.ob, _General):
+            raise TypeError("Grequest: the request is not one that the program completes")
+
+    @classmethod
+    def Start(
+        cls,
+        query_fn: Callable[..., None] | None = None,
+        free_fn: Callable[..., None] | None = None,
+        cancel_fn: Callable[..., None] | None = None,
+        args: tuple[Any] | None = None,
+        kwargs: dict[str, Any] | None = None,
+    ) -> Grequest:
+        """Create and return a user-defined request."""
+        cdef _General op = _General.__new__(_General)
+        op.query = query_fn
+        op.free = free_fn
+        op.cancel_function = cancel_fn
+        op.args = tuple(args) if args is not None else ()
+        op.kwargs = dict(kwargs) if kwargs is not None else {}
+        op.active = True
+        cdef Grequest request = cls.__new__(cls)
+        request.ob = op
+        return request
+
+    def Complete(self) -> None:
+        """Notify that a user-defined request is complete."""
+        self._require(constants.ERR_REQUEST, "Complete")
+        (<_General?>self.ob).completed = True
+
+    def complete(self, obj: Any = None) -> None:
+        """Notify that a user-defined request is complete."""
+        self._require(constants.ERR_REQUEST, "complete")
+        (<_General?>self.ob).value = obj
+        (<_General>self.ob).completed = True
+
+
+cdef class _Watched(Operation):
+    """What something outside the engine completes."""
+
+    cdef object test, then
+    cdef str call
+
+    cdef bint ready(self) except -1:
+        return self.test()
+
+    cdef object end(self, Status status):
+        self.active = False
+        empty_status(status)
+        return self.then()
+
+    cdef int publish(self, unsigned int count) except -1:
+        return note(count, -1, -1, self.call, "")
+
+
+def watched(test: Callable[[], bool], then: Callable[[], Any], call: str) -> Request:
+    """Return the request of an operation that ends when `test` is true; `then` is its end."""
+    cdef _Watched op = _Watched.__new__(_Watched)
+    op.test, op.then, op.call = test, then, call
+    op.active = True
+    return request_of(op)

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3, embedsignature=True, embedsignature.format=python
+# cython: annotation_typing=False
+"""Messages that a probe has matched: one receive of its own gets each."""
+
+from typing import Any, Self
+
+from shmnd.mpi.communicators.comm_state cimport CommBase, CommState, empty_status, null_status
+from shmnd.mpi.transport.engine cimport (
+    E, SHMPI_FAILED_PEER, claim, death_of, give, note, note_end, poll, probe, shmpi_message, turn,
+)
+from shmnd.mpi.objects.handle cimport Handle, State
+from shmnd.mpi.point_to_point.operation cimport Ended, Point, point
+from shmnd.mpi.point_to_point.request cimport Request, request_of
+from shmnd.mpi.buffers.spec cimport spec_simple
+from shmnd.mpi.point_to_point.status cimport Status
+from shmnd.mpi.objects.handle import constant
+
+from shmnd.mpi import constants
+from shmnd.mpi.objects.errors import Exception as MPIException
+
+cdef int PROC_NULL = constants.PROC_NULL
+
+
+cdef class MessageState(State):
+    """A message out of its queue."""
+
+    cdef shmpi_message *message
+    cdef CommBase comm
+    cdef CommState state
+
+
+cdef int fill(Status status, CommState c, shmpi_message *m) except -1:
+    """The status of a message that was probed."""
+    if status is not None:
+        empty_status(status)
+        status.c_source = c.from_job[m.source]
+        status.c_tag = m.tag
+        status.c_nbytes = <long long>m.bytes
+    return 0
+
+
+def probed(CommBase comm, int source, int tag, Status status, bint waits, str call) -> bool:
+    """Return whether a message is there; wait for one with `waits`."""
+    cdef CommState c = comm.state(call)
+    cdef shmpi_message *m = _look(comm, c, source, tag, waits, call)
+    if m == NULL:
+        if source == PROC_NULL:
+            null_status(status)
+            return True
+        return False
+    fill(status, c, m)
+    return True
+
+
+cdef shmpi_message *_look(
+    CommBase comm, CommState c, int source, int tag, bint waits, str call
+) except? NULL:
+    cdef int peer = comm.source(c, source, call)
+    cdef unsigned int idle = 0
+    comm.check_tag(tag, True, call)
+    if peer == PROC_NULL:
+        return NULL
+    poll()
+    cdef shmpi_message *m = probe(c.context, peer, tag)
+    cdef bint noted = False
+    try:
+        while m == NULL and waits:
+            if E.failures or E.revocations:
+                _check(comm, c, peer, call)
+            turn(&idle)
+            m = probe(c.context, peer, tag)
+            if m == NULL and idle > E.awake_polls and not noted:
+                noted = True
+                note(1, peer, tag, call, comm.title(c))
+    finally:
+        if noted:
+            note_end()
+    return m
+
+
+cdef int _check(CommBase comm, CommState c, int peer, str call) except -1:
+    """Raise an error where the message to probe for may never come."""
+    comm.state(call)
+    if death_of(peer) if peer >= 0 else c.dead() > c.acknowledged:
+        comm.fail(SHMPI_FAILED_PEER, call, NULL, c)
+    return 0
+
+
+cdef class Message(Handle):
+    """Matched message."""
+
+    _family = "Message"
+
+    @classmethod
+    def Probe(
+        cls, comm: Any, source: int = -1, tag: int = -1, status: Status | None = None
+    ) -> Self:
+        """Blocking test for a matched message."""
+        return _matched(cls, comm, source, tag, status, True)
+
+    @classmethod
+    def Iprobe(
+        cls, comm: Any, source: int = -1, tag: int = -1, status: Status | None = None
+    ) -> Self | None:
+        """Nonblocking test for a matched message."""
+        return _matched(cls, comm, source, tag, status, False)
+
+    @classmethod
+    def probe(
+        cls, comm: Any, source: int = -1, tag: int = -1, status: Status | None = None
+    ) -> Self:
+        """Blocking test for a matched message."""
+        return _matched(cls, comm, source, tag, status, True)
+
+    @classmethod
+    def iprobe(
+        cls, comm: Any, source: int = -1, tag: int = -1, status: Status | None = None
+    ) -> Self | None:
+        """Nonblocking test for a matched message."""
+        return _matched(cls, comm, source, tag, status, False)
+
+    def Recv(self, buf: Any, status: Status | None = None) -> None:
+        """Blocking receive of matched message."""
+        self._receive(buf, "Recv", False)._wait(status)
+
+    def Irecv(self, buf: Any) -> Request:
+        """Nonblocking receive of matched message."""
+        return self._receive(buf, "Irecv", False)
+
+    def recv(self, status: Status | None = None) -> Any:
+        """Blocking receive of matched message."""
+        return self._receive(None, "recv", True)._wait(status)
+
+    def irecv(self) -> Request:
+        """Nonblocking receive of matched message."""
+        return self._receive(None, "irecv", True)
+
+    def _receive(self, buf, str call, bint is_object):
+        cdef MessageState ob
+        cdef Ended nothing
+        cdef Point op
+        if self.ob is None:
+            raise MPIException(
+                constants.ERR_REQUEST, f"Message.{call}: the message is null or was received"
+            )
+        if self.ob is (<Handle>MESSAGE_NO_PROC).ob:
+            if not is_object:
+                spec_simple(buf, False, PROC_NULL, 0)
+            nothing = Ended.__new__(Ended)
+            nothing.of_null = True
+            nothing.active = True
+            if self is not MESSAGE_NO_PROC:
+                self.ob = None
+            return request_of(nothing)
+        ob = self.ob
+        op = point(ob.comm, ob.state, call, True, ob.message.source, ob.message.tag)
+        op.is_object = is_object
+        if not is_object:
+            op.spec = spec_simple(buf, False, 0, 0)
+            op.stage()
+        op.fill()
+        op.active = True
+        give(ob.message, op.req)
+        ob.message = NULL
+        self._release()
+        return request_of(op)
+
+
+cdef object _matched(cls, CommBase comm, int source, int tag, Status status, bint waits):
+    cdef CommState c = comm.state("Probe")
+    cdef shmpi_message *m = _look(comm, c, source, tag, waits, "Probe")
+    cdef Message message
+    cdef MessageState ob
+    if m == NULL:
+        if source != PROC_NULL:
+            return None
+        null_status(status)
+        message = cls.__new__(cls)
+        message.ob = (<Handle>MESSAGE_NO_PROC).ob
+        return message
+    fill(status, c, m)
+    claim(m)
+    ob = MessageState()
+    ob.message = m
+    ob.comm = comm
+    ob.state = c
+    message = cls.__new__(cls)
+    message.ob = ob
+    return message
+
+
+MESSAGE_NULL = constant(Message(), "MESSAGE_NULL", predefined=False)
+MESSAGE_NO_PROC = Message()
+(<Handle>MESSAGE_NO_PROC).ob = State()
+constant(MESSAGE_NO_PROC, "MESSAGE_NO_PROC")

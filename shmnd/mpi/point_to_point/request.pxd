@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+from shmnd.mpi.objects.handle cimport Handle
+from shmnd.mpi.point_to_point.operation cimport Operation
+from shmnd.mpi.point_to_point.status cimport Status
+
+
+cdef class Request(Handle):
+    cdef Operation operation(self)
+    cdef object finish(self, Status status)
+
+
+cdef Request request_of(Operation op)

@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3, embedsignature=True, embedsignature.format=python
+# cython: annotation_typing=False
+"""Requests: handles to operations, and the calls that wait for one, any, some or all of them."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from shmnd.mpi.communicators.comm_state cimport empty_status
+from shmnd.mpi.objects.handle cimport State
+from shmnd.mpi.objects.handle import constant
+from shmnd.mpi.point_to_point.waiting cimport (
+    all_ready, first_ready, ready_ones, wait_all, wait_first, wait_op,
+)
+from shmnd.mpi.transport.engine cimport poll
+
+from shmnd.mpi import constants
+
+cdef int UNDEFINED = constants.UNDEFINED
+
+
+cdef list _operations(object requests):
+    """Operations of requests that wait for something, None for the others."""
+    return [None if each is None else (<Request?>each).operation() for each in requests]
+
+
+cdef object _fit(object statuses, Py_ssize_t count):
+    """The statuses to fill: a list grows as far as needed."""
+    if statuses is None:
+        return ()
+    if isinstance(statuses, list):
+        while len(statuses) < count:
+            statuses.append(Status())
+    return statuses
+
+
+cdef Status _at(object statuses, Py_ssize_t i):
+    return statuses[i] if i < len(statuses) else None
+
+
+cdef list _end(object requests, object indices, object statuses):
+    """End the operations of these requests; their results. The first error is raised last."""
+    cdef list results = []
+    failure = None
+    for at, i in enumerate(indices):
+        request = requests[i]
+        try:
+            if request is None:
+                results.append(None)
+                empty_status(_at(statuses, at))
+            else:
+                results.append((<Request>request).finish(_at(statuses, at)))
+        except BaseException as error:
+            failure = failure or error
+            results.append(None)
+    if failure is not None:
+        raise failure
+    return results
+
+
+cdef class Request(Handle):
+    """Request handler."""
+
+    _family = "Request"
+
+    cdef Operation operation(self):
+        """The operation, if it is under way."""
+        if self.ob is None or not (<Operation>self.ob).active:
+            return None
+        return <Operation>self.ob
+
+    cdef object finish(self, Status status):
+        """End the operation, which is ready."""
+        cdef Operation op = self.operation()
+        if op is None:
+            empty_status(status)
+            return None
+        op.check_pending(status)
+        if not op.persistent:
+            self._release()
+        return op.end(status)
+
+    @property
+    def handle(self) -> int:
+        """The number of the handle."""
+        if self.ob is not None and not self.ob.handle:
+            State.__init__(self.ob)
+        return Handle.handle.__get__(self)
+
+    # -- one --
+
+    def Wait(self, status: Status | None = None) -> Literal[True]:
+        """Wait for a non-blocking operation to complete."""
+        self._wait(status)
+        return True
+
+    def _wait(self, Status status):
+        cdef Operation op = self.operation()
+        if op is not None:
+            wait_op(op)
+        return self.finish(status)
+
+    def Test(self, status: Status | None = None) -> bool:
+        """Test for the completion of a non-blocking operation."""
+        return self._test(status)[0]
+
+    def _test(self, Status status):
+        cdef Operation op = self.operation()
+        if op is not None and not op.ready():
+            poll()
+            if not op.ready():
+                return (False, None)
+        return (True, self.finish(status))
+
+    def Get_status(self, status: Status | None = None) -> bool:
+        """Test for the completion of an operation without freeing the request."""
+        cdef Operation op = self.operation()
+        if op is None:
+            empty_status(status)
+            return True
+        if not op.ready():
+            poll()
+        if not op.ready():
+            return False
+        op.peek(status)
+        return True
+
+    def Cancel(self) -> None:
+        """Cancel a request."""
+        self._require(constants.ERR_REQUEST, "Cancel")
+        (<Operation>self.ob).cancel()
+
+    def Free(self) -> None:
+        """Free a communication request."""
+        self._require(constants.ERR_REQUEST, "Free")
+        (<Operation>self.ob).leave()
+        self._release()
+
+    def wait(self, status: Status | None = None) -> Any:
+        """Wait for a non-blocking operation to complete."""
+        return self._wait(status)
+
+    def test(self, status: Status | None = None) -> tuple[bool, Any | None]:
+        """Test for the completion of a non-blocking operation."""
+        return self._test(status)
+
+    def get_status(self, status: Status | None = None) -> bool:
+        """Test for the completion of an operation without freeing the request."""
+        return Request.Get_status(self, status)
+
+    def cancel(self) -> None:
+        """Cancel a request."""
+        Request.Cancel(self)
+
+    # -- any --
+
+    @classmethod
+    def Waitany(cls, requests: Sequence[Request], status: Status | None = None) -> int:
+        """Wait for any previously initiated request to complete."""
+        return cls.waitany(requests, status)[0]
+
+    @classmethod
+    def Testany(
+        cls, requests: Sequence[Request], status: Status | None = None
+    ) -> tuple[int, bool]:
+        """Test for completion of any previously initiated request."""
+        return cls.testany(requests, status)[:2]
+
+    @classmethod
+    def Get_status_any(
+        cls, requests: Sequence[Request], status: Status | None = None
+    ) -> tuple[int, bool]:
+        """Test for the completion of any of the requests without freeing one."""
+        cdef list ops = _operations(requests)
+        cdef int i = first_ready(ops)
+        if i == -1:
+            poll()
+            i = first_ready(ops)
+        if i == -1:
+            return (UNDEFINED, False)
+        if i < 0:
+            empty_status(status)
+            return (UNDEFINED, True)
+        (<Operation>ops[i]).peek(status)
+        return (i, True)
+
+    @classmethod
+    def waitany(
+        cls, requests: Sequence[Request], status: Status | None = None
+    ) -> tuple[int, Any]:
+        """Wait for any previously initiated request to complete."""
+        cdef int i = wait_first(_operations(requests))
+        if i < 0:
+            empty_status(status)
+            return (UNDEFINED, None)
+        return (i, (<Request>requests[i]).finish(status))
+
+    @classmethod
+    def testany(
+        cls, requests: Sequence[Request], status: Status | None = None
+    ) -> tuple[int, bool, Any | None]:
+        """Test for completion of any previously initiated request."""
+        cdef list ops = _operations(requests)
+        cdef int i = first_ready(ops)
+        if i == -1:
+            poll()
+            i = first_ready(ops)
+        if i == -1:
+            return (UNDEFINED, False, None)
+        if i < 0:
+            empty_status(status)
+            return (UNDEFINED, True, None)
+        return (i, True, (<Request>requests[i]).finish(status))
+
+    @classmethod
+    def get_status_any(
+        cls, requests: Sequence[Request], status: Status | None = None
+    ) -> tuple[int, bool]:
+        """Test for the completion of any of the requests without freeing one."""
+        return cls.Get_status_any(requests, status)
+
+    # -- all --
+
+    @classmethod
+    def Waitall(
+        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+    ) -> Literal[True]:
+        """Wait for all previously initiated requests to complete."""
+        cls.waitall(requests, statuses)
+        return True
+
+    @classmethod
+    def Testall(
+        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+    ) -> bool:
+        """Test for completion of all previously initiated requests."""
+        return cls.testall(requests, statuses)[0]
+
+    @classmethod
+    def Get_status_all(
+        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+    ) -> bool:
+        """Test for the completion of all requests without freeing one."""
+        cdef list ops = _operations(requests)
+        if not all_ready(ops):
+            poll()
+        if not all_ready(ops):
+            return False
+        statuses = _fit(statuses, len(ops))
+        for i, op in enumerate(ops):
+            if op is None:
+                empty_status(_at(statuses, i))
+            else:
+                (<Operation>op).peek(_at(statuses, i))
+        return True
+
+    @classmethod
+    def waitall(
+        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+    ) -> list[Any]:
+        """Wait for all previously initiated requests to complete."""
+        wait_all(_operations(requests))
+        return _end(requests, range(len(requests)), _fit(statuses, len(requests)))
+
+    @classmethod
+    def testall(
+        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+    ) -> tuple[bool, list[Any] | None]:
+        """Test for completion of all previously initiated requests."""
+        cdef list ops = _operations(requests)
+        if not all_ready(ops):
+            poll()
+        if not all_ready(ops):
+            return (False, None)
+        return (True, _end(requests, range(len(requests)), _fit(statuses, len(requests))))
+
+    @classmethod
+    def get_status_all(
+        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+    ) -> bool:
+        """Test for the completion of all requests without freeing one."""
+        return cls.Get_status_all(requests, statuses)
+
+    # -- some --
+
+    @classmethod
+    def Waitsome(
+        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+    ) -> list[int] | None:
+        """Wait for some previously initiated requests to complete."""
+        return cls.waitsome(requests, statuses)[0]
+
+    @classmethod
+    def Testsome(
+        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+    ) -> list[int] | None:
+        """Test for completion of some previously initiated requests."""
+        return cls.testsome(requests, statuses)[0]
+
+    @classmethod
+    def Get_status_some(
+        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+    ) -> list[int] | None:
+        """Test for the completion of some requests without freeing one."""
+        cdef list ops = _operations(requests)
+        if first_ready(ops) == -3:
+            return None
+        poll()
+        found = ready_ones(ops)
+        statuses = _fit(statuses, len(found))
+        for at, i in enumerate(found):
+            (<Operation>ops[i]).peek(_at(statuses, at))
+        return found
+
+    @classmethod
+    def waitsome(
+        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+    ) -> tuple[list[int] | None, list[Any] | None]:
+        """Wait for some previously initiated requests to complete."""
+        cdef list ops = _operations(requests)
+        if wait_first(ops) < 0:
+            return (None, None)
+        found = ready_ones(ops)
+        return (found, _end(requests, found, _fit(statuses, len(found))))
+
+    @classmethod
+    def testsome(
+        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+    ) -> tuple[list[int] | None, list[Any] | None]:
+        """Test for completion of some previously initiated requests."""
+        cdef list ops = _operations(requests)
+        if first_ready(ops) == -3:
+            return (None, None)
+        if first_ready(ops) == -1:
+            poll()
+        found = ready_ones(ops)
+        return (found, _end(requests, found, _fit(statuses, len(found))))
+
+    @classmethod
+    def get_status_some(
+        cls, requests: Sequence[Request], statuses: list[Status] | None = None
+    ) -> list[int] | None:
+        """Test for the completion of some requests without freeing one."""
+        return cls.Get_status_some(requests, statuses)
+
+
+cdef Request request_of(Operation op):
+    cdef Request request = Request.__new__(Request)
+    op.requested = True
+    request.ob = op
+    return request
+
+
+REQUEST_NULL = constant(Request(), "REQUEST_NULL", predefined=False)
+
+
+def ended() -> Request:
+    """Return a request of an operation that has ended."""
+    cdef Operation op = Operation.__new__(Operation)
+    op.active = True
+    return request_of(op)

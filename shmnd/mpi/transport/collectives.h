@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The shapes of collectives, as schedules. Data lies packed; peers are positions in the group.
+ *
+ * Reductions keep the order of ranks and the same brackets on every rank, whatever the root: the
+ * results are the same bits everywhere and in every run.
+ */
+#ifndef SHMPI_COLL_H
+#define SHMPI_COLL_H
+
+#include "transport/point_to_point.h"
+
+/* Who takes part, as ranks of the job. */
+struct shmpi_group {
+    int size, rank;
+    const int *ranks;
+};
+
+/* ---- by slices ------------------------------------------------------------------------------- */
+
+/* Collectives of much data: each rank has the work of one slice, and all work at a time. A reduction
+ * sends slice i of every rank to rank i, which reduces it; a tree of all data would leave one rank with
+ * most of the copies and all of the last reduction. The brackets are those of the tree below, so that a
+ * result has the same bits whatever way and size it took. */
+enum { SHMPI_SLICED = 64 << 10 }; /* bytes from which on slices are worth a second round */
+
+static inline bool shmpi_is_sliced(const struct shmpi_group *g, uint64_t items, uint64_t bytes)
+{
+    return g->size > 1 && bytes >= SHMPI_SLICED && items >= (uint64_t)g->size;
+}
+
+/* The first item of a slice; that of `size` is the end of the last one. */
+static inline uint64_t shmpi_slice(const struct shmpi_group *g, uint64_t items, int slice)
+{
+    uint64_t each = items / (uint64_t)g->size, more = items % (uint64_t)g->size;
+    return each * (uint64_t)slice + ((uint64_t)slice < more ? (uint64_t)slice : more);
+}
+
+/* Reduces n rows, which are written to, with the brackets of a tree of neighbours. */
+static inline char *shmpi_build_rows(struct shmpi_sched *s, char **row, int n, uint64_t items)
+{
+    for (int step = 1; step < n; step *= 2)
+        for (int i = 0; i + step < n; i += 2 * step) {
+            shmpi_sched_reduce(s, row[i], row[i + step], items);
+            row[i] = row[i + step];
+        }
+    return row[0];
+}
+
+/* Rank i gets the reduction of items [first[i], first[i + 1]). `to` may be part of `from`. */
+static inline void shmpi_build_reduce_slices(struct shmpi_sched *s, const struct shmpi_group *g,
+                                             const char *from, char *to, const uint64_t *first,
+                                             uint64_t extent)
+{
+    uint64_t items = first[g->rank + 1] - first[g->rank], bytes = items * extent;
+    char *rows = shmpi_sched_block(s, bytes * (uint64_t)g->size);
+    char **row = (char **)shmpi_sched_block(s, (uint64_t)g->size * sizeof *row);
+    if (!rows || !row)
+        return;
+    for (int i = 0; i < g->size; i++)
+        row[i] = rows + (uint64_t)i * bytes;
+    for (int k = 1; k < g->size; k++) {
+        int i = (g->rank + g->size - k) % g->size;
+        shmpi_sched_receive(s, g->ranks[i], row[i], bytes);
+    }
+    for (int k = 1; k < g->size; k++) {
+        int i = (g->rank + k) % g->size;
+        shmpi_sched_send(s, g->ranks[i], from + first[i] * extent,
+                         (first[i + 1] - first[i]) * extent);
+    }
+    shmpi_sched_copy(s, from + first[g->rank] * extent, row[g->rank], bytes);
+    shmpi_sched_round(s);
+    shmpi_sched_copy(s, shmpi_build_rows(s, row, g->size, items), to, bytes);
+    shmpi_sched_round(s);
+}
+
+/* Everyone, but for `has_all`, gets the slices of all others; each has its own one. */
+static inline void shmpi_build_gather_slices(struct shmpi_sched *s, const struct shmpi_group *g,
+                                             char *data, const uint64_t *first, uint64_t extent,
+                                             int has_all)
+{
+    for (int k = 1; k < g->size; k++) {
+        int i = (g->rank + g->size - k) % g->size;
+        if (g->rank != has_all)
+            shmpi_sched_receive(s, g->ranks[i], data + first[i] * extent,
+                                (first[i + 1] - first[i]) * extent);
+    }
+    for (int k = 1; k < g->size; k++) {
+        int i = (g->rank + k) % g->size;
+        if (i != has_all)
+            shmpi_sched_send(s, g->ranks[i], data + first[g->rank] * extent,
+                             (first[g->rank + 1] - first[g->rank]) * extent);
+    }
+    shmpi_sched_round(s);
+}
+
+static inline uint64_t *shmpi_even_slices(struct shmpi_sched *s, const struct shmpi_group *g,
+                                          uint64_t items)
+{
+    uint64_t *first = (uint64_t *)shmpi_sched_block(s, ((uint64_t)g->size + 1) * sizeof *first);
+    for (int i = 0; first && i <= g->size; i++)
+        first[i] = shmpi_slice(g, items, i);
+    return first;
+}
+
+/* `from` may be `to`. */
+static inline void shmpi_build_allreduce_sliced(struct shmpi_sched *s, const struct shmpi_group *g,
+                                                const char *from, char *to, uint64_t items,
+                                                uint64_t bytes)
+{
+    uint64_t *first = shmpi_even_slices(s, g, items), extent = bytes / items;
+    if (!first)
+        return;
+    shmpi_build_reduce_slices(s, g, from, to + first[g->rank] * extent, first, extent);
+    shmpi_build_gather_slices(s, g, to, first, extent, -1);
+}
+
+/* `to` is written on the root alone; `from` may be `to`. */
+static inline void shmpi_build_reduce_sliced(struct shmpi_sched *s, const struct shmpi_group *g,
+                                             int root, const char *from, char *to, uint64_t items,
+                                             uint64_t bytes)
+{
+    uint64_t *first = shmpi_even_slices(s, g, items), extent = bytes / items;
+    if (!first)
+        return;
+    uint64_t own = (first[g->rank + 1] - first[g->rank]) * extent;
+    char *mine = g->rank == root ? to + first[root] * extent : shmpi_sched_block(s, own);
+    if (!mine)
+        return;
+    shmpi_build_reduce_slices(s, g, from, mine, first, extent);
+    for (int i = 0; g->rank == root && i < g->size; i++)
+        if (i != root)
+            shmpi_sched_receive(s, g->ranks[i], to + first[i] * extent,
+                                (first[i + 1] - first[i]) * extent);
+    if (g->rank != root)
+        shmpi_sched_send(s, g->ranks[root], mine, own);
+    shmpi_sched_round(s);
+}
+
+/* The root gives each rank a slice, and all give theirs to all others. */
+static inline void shmpi_build_bcast_sliced(struct shmpi_sched *s, const struct shmpi_group *g,
+                                            int root, char *data, uint64_t bytes)
+{
+    uint64_t *first = shmpi_even_slices(s, g, bytes);
+    if (!first)
+        return;
+    for (int k = 1; g->rank == root && k < g->size; k++) {
+        int i = (root + k) % g->size;
+        shmpi_sched_send(s, g->ranks[i], data + first[i], first[i + 1] - first[i]);
+    }
+    if (g->rank != root) {
+        shmpi_sched_receive(s, g->ranks[root], data + first[g->rank],
+                            first[g->rank + 1] - first[g->rank]);
+        shmpi_sched_round(s);
+    }
+    shmpi_build_gather_slices(s, g, data, first, 1, root);
+}
+
+/* ---- whole ----------------------------------------------------------------------------------- */
+
+static inline void shmpi_build_barrier(struct shmpi_sched *s, const struct shmpi_group *g)
+{
+    for (int step = 1; step < g->size; step *= 2) {
+        shmpi_sched_send(s, g->ranks[(g->rank + step) % g->size], NULL, 0);
+        shmpi_sched_receive(s, g->ranks[(g->rank - step + g->size) % g->size], NULL, 0);
+        shmpi_sched_round(s);
+    }
+}
+
+static inline void shmpi_build_bcast(struct shmpi_sched *s, const struct shmpi_group *g, int root,
+                                     char *data, uint64_t bytes)
+{
+    if (g->size > 2 && shmpi_is_sliced(g, bytes, bytes)) {
+        shmpi_build_bcast_sliced(s, g, root, data, bytes);
+        return;
+    }
+    int place = (g->rank - root + g->size) % g->size, step = 1;
+    while (step < g->size && !(place & step))
+        step *= 2;
+    if (place) {
+        shmpi_sched_receive(s, g->ranks[(place - step + root) % g->size], data, bytes);
+        shmpi_sched_round(s);
+    }
+    for (step /= 2; step; step /= 2)
+        if (place + step < g->size)
+            shmpi_sched_send(s, g->ranks[(place + step + root) % g->size], data, bytes);
+    shmpi_sched_round(s);
+}
+
+/* Reduces to position 0 along a tree of neighbours. Returns where the result lies there. `data`
+ * holds the rank's part and is written to. */
+static inline char *shmpi_build_tree(struct shmpi_sched *s, const struct shmpi_group *g, char *data,
+                                     char *spare, uint64_t items, uint64_t bytes)
+{
+    for (int step = 1; step < g->size; step *= 2) {
+        if (g->rank & step) {
+            shmpi_sched_send(s, g->ranks[g->rank - step], data, bytes);
+            shmpi_sched_round(s);
+            break;
+        }
+        if (g->rank + step < g->size) {
+            shmpi_sched_receive(s, g->ranks[g->rank + step], spare, bytes);
+            shmpi_sched_round(s);
+            shmpi_sched_reduce(s, data, spare, items);
+            char *swap = data;
+            data = spare;
+            spare = swap;
+        }
+    }
+    return data;
+}
+
+/* `from` may be `to`. `to` is written on the root alone. */
+static inline void shmpi_build_reduce(struct shmpi_sched *s, const struct shmpi_group *g, int root,
+                                      const char *from, char *to, uint64_t items, uint64_t bytes)
+{
+    if (shmpi_is_sliced(g, items, bytes)) {
+        shmpi_build_reduce_sliced(s, g, root, from, to, items, bytes);
+        return;
+    }
+    char *mine = shmpi_sched_block(s, bytes), *spare = shmpi_sched_block(s, bytes);
+    if (!mine || !spare)
+        return;
+    shmpi_sched_copy(s, from, mine, bytes);
+    char *result = shmpi_build_tree(s, g, mine, spare, items, bytes);
+    if (g->rank == 0 && root == 0)
+        shmpi_sched_copy(s, result, to, bytes);
+    else if (g->rank == 0)
+        shmpi_sched_send(s, g->ranks[root], result, bytes);
+    else if (g->rank == root)
+        shmpi_sched_receive(s, g->ranks[0], to, bytes);
+    shmpi_sched_round(s);
+}
+
+/* Of two ranks with separate buffers: nothing is copied that need not be. */
+static inline void shmpi_build_allreduce_pair(struct shmpi_sched *s, const struct shmpi_group *g,
+                                              const char *from, char *to, uint64_t items,
+                                              uint64_t bytes)
+{
+    int other = g->ranks[!g->rank];
+    char *theirs = g->rank ? shmpi_sched_block(s, bytes) : to;
+    if (!theirs)
+        return;
+    shmpi_sched_receive(s, other, theirs, bytes);
+    shmpi_sched_send(s, other, from, bytes);
+    if (g->rank)
+        shmpi_sched_copy(s, from, to, bytes);
+    shmpi_sched_round(s);
+    shmpi_sched_reduce(s, g->rank ? theirs : from, to, items);
+}
+
+static inline void shmpi_build_allreduce(struct shmpi_sched *s, const struct shmpi_group *g,
+                                         const char *from, char *to, uint64_t items, uint64_t bytes)
+{
+    if (shmpi_is_sliced(g, items, bytes)) {
+        shmpi_build_allreduce_sliced(s, g, from, to, items, bytes);
+        return;
+    }
+    if (g->size == 2 && from != to) {
+        shmpi_build_allreduce_pair(s, g, from, to, items, bytes);
+        return;
+    }
+    char *mine = shmpi_sched_block(s, bytes), *spare = shmpi_sched_block(s, bytes);
+    if (!mine || !spare)
+        return;
+    shmpi_sched_copy(s, from, mine, bytes);
+    if (g->size & (g->size - 1)) {
+        char *result = shmpi_build_tree(s, g, mine, spare, items, bytes);
+        if (g->rank == 0)
+            shmpi_sched_copy(s, result, to, bytes);
+        shmpi_build_bcast(s, g, 0, to, bytes);
+        return;
+    }
+    for (int step = 1; step < g->size; step *= 2) {
+        int other = g->ranks[g->rank ^ step];
+        shmpi_sched_send(s, other, mine, bytes);
+        shmpi_sched_receive(s, other, spare, bytes);
+        shmpi_sched_round(s);
+        if (g->rank & step) {
+            shmpi_sched_reduce(s, spare, mine, items);
+        } else {
+            shmpi_sched_reduce(s, mine, spare, items);
+            char *swap = mine;
+            mine = spare;
+            spare = swap;
+        }
+    }
+    shmpi_sched_copy(s, mine, to, bytes);
+}
+
+/* Inclusive, or exclusive, where position 0 gets nothing. */
+static inline void shmpi_build_scan(struct shmpi_sched *s, const struct shmpi_group *g,
+                                    const char *from, char *to, uint64_t items, uint64_t bytes,
+                                    bool exclusive)
+{
+    char *before = shmpi_sched_block(s, bytes), *sum = shmpi_sched_block(s, bytes);
+    if (!before || !sum)
+        return;
+    shmpi_sched_copy(s, from, sum, bytes);
+    if (g->rank) {
+        shmpi_sched_receive(s, g->ranks[g->rank - 1], before, bytes);
+        shmpi_sched_round(s);
+        shmpi_sched_reduce(s, before, sum, items);
+    }
+    if (g->rank + 1 < g->size)
+        shmpi_sched_send(s, g->ranks[g->rank + 1], sum, bytes);
+    if (!exclusive)
+        shmpi_sched_copy(s, sum, to, bytes);
+    else if (g->rank)
+        shmpi_sched_copy(s, before, to, bytes);
+    shmpi_sched_round(s);
+}
+
+#endif

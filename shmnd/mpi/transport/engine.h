@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One rank's engine: its lanes, its requests, what it owes others.
+ *
+ * One thread at a time calls in (the caller holds the interpreter's lock); shmpi_idle() alone may
+ * run at the same time, since it only reads.
+ */
+#ifndef SHMPI_ENGINE_H
+#define SHMPI_ENGINE_H
+
+#include "transport/lane.h"
+#include "transport/match.h"
+
+/* What could not be written to a full lane, in order. */
+struct shmpi_owed {
+    struct shmpi_owed *next;
+    uint32_t kind, flags;
+    int tag;
+    uint32_t context;
+    uint64_t a, b, payload;
+    struct shmpi_req *req; /* whose buffer is the payload; its send ends here if it is EAGER */
+    uint64_t word;         /* the payload of READY and CLEAR */
+};
+
+struct shmpi_peer {
+    struct shmpi_in in;
+    struct shmpi_out out;
+    struct shmpi_owed *owed, *owed_last;
+    struct shmpi_rank *rank;
+    bool tried, no_reading; /* whether the kernel lets us read its memory: it does not */
+    bool broken;
+    bool dead;
+    uint32_t shares; /* words of our lane to it that are in use */
+};
+
+struct shmpi_engine {
+    struct shmpi_job *job;
+    struct shmpi_rank *mine;
+    int rank, size;
+    uint64_t eager; /* the largest payload that goes at once */
+    uint64_t piece; /* of one record */
+    uint64_t unit;  /* by which both sides divide a message */
+    uint32_t owing; /* peers with something owed */
+    bool crowded, in_schedules;
+    bool came;            /* a piece, since the last poll that read memory */
+    uint32_t passed_over; /* polls that read nothing, for that reason */
+    struct shmpi_matching matching;
+    struct shmpi_peer *peers;
+    struct shmpi_req **table; /* by id */
+    uint32_t *generations;
+    uint32_t table_size, table_free;
+    struct shmpi_req *pool;
+    struct shmpi_req *copying, *pushing; /* receives that read memory; sends in pieces: in order */
+    struct shmpi_sched *ready;           /* schedules that are ready */
+    uint32_t active_sends;               /* detached, not done */
+    uint64_t completions;
+    uint32_t awake_polls; /* of a wait, before it yields */
+    uint32_t failures;    /* deaths seen so far */
+    uint32_t revocations; /* contexts that are revoked */
+};
+
+/* ---- requests ------------------------------------------------------------------------------ */
+
+static inline struct shmpi_req *shmpi_req_new(struct shmpi_engine *e)
+{
+    struct shmpi_req *r = e->pool;
+    if (r)
+        e->pool = r->next;
+    else if (!(r = malloc(sizeof *r)))
+        return NULL;
+    memset(r, 0, sizeof *r);
+    return r;
+}
+
+static inline void shmpi_req_free(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    if (r->owns_buffer)
+        free(r->buffer);
+    r->next = e->pool;
+    e->pool = r;
+}
+
+enum { SHMPI_ID_BITS = 20 };
+
+/* Gives it a number that a peer may call it by. False without memory. */
+static inline bool shmpi_req_name(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    if (r->id)
+        return true;
+    uint32_t at = e->table_free;
+    while (at < e->table_size && e->table[at])
+        at++;
+    if (at == e->table_size) {
+        uint32_t more = e->table_size ? 2 * e->table_size : 64;
+        if (more > 1u << SHMPI_ID_BITS)
+            return false;
+        struct shmpi_req **table = realloc(e->table, more * sizeof *table);
+        if (!table)
+            return false;
+        e->table = table;
+        uint32_t *generations = realloc(e->generations, more * sizeof *generations);
+        if (!generations)
+            return false;
+        e->generations = generations;
+        memset(table + e->table_size, 0, (more - e->table_size) * sizeof *table);
+        memset(generations + e->table_size, 0, (more - e->table_size) * sizeof *generations);
+        e->table_size = more;
+    }
+    e->table_free = at + 1;
+    e->table[at] = r;
+    r->id = (e->generations[at]++ << SHMPI_ID_BITS | at) + 1;
+    if (!r->id)
+        r->id = (e->generations[at]++ << SHMPI_ID_BITS | at) + 1;
+    return true;
+}
+
+static inline void shmpi_req_unname(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    if (!r->id)
+        return;
+    uint32_t at = (r->id - 1) & ((1u << SHMPI_ID_BITS) - 1);
+    e->table[at] = NULL;
+    if (at < e->table_free)
+        e->table_free = at;
+    r->id = 0;
+}
+
+/* The request that a peer names, if it is one that has to do with that peer. */
+static inline struct shmpi_req *shmpi_req_named(struct shmpi_engine *e, uint64_t id, int peer)
+{
+    uint32_t at = ((uint32_t)id - 1) & ((1u << SHMPI_ID_BITS) - 1);
+    if (!id || id > UINT32_MAX || at >= e->table_size || !e->table[at])
+        return NULL;
+    struct shmpi_req *r = e->table[at];
+    int with = r->receives ? r->source : r->peer;
+    return r->id == id && with == peer ? r : NULL;
+}
+
+static inline void shmpi_sched_part_done(struct shmpi_engine *e, struct shmpi_req *r);
+
+/* At the end of a send: its word of the lane is free. One that failed leaves the word to its receiver
+ * for good (shared_copy.h). */
+static inline void shmpi_share_return(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    if (!r->share || r->receives || r->fault)
+        return;
+    e->peers[r->peer].shares &= ~(1u << (r->share - 1));
+    r->share = 0;
+}
+
+/* Its last step: nothing of the engine points to it afterwards. */
+static inline void shmpi_finish(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    if (r->id)
+        shmpi_req_unname(e, r);
+    shmpi_share_return(e, r);
+    r->done = true;
+    e->completions++;
+    if (r->sched) {
+        shmpi_sched_part_done(e, r);
+    } else if (r->detached) {
+        e->active_sends--;
+        shmpi_req_free(e, r);
+    }
+}
+
+/* ---- what goes to a peer ------------------------------------------------------------------- */
+
+static inline bool shmpi_write(struct shmpi_peer *p, const struct shmpi_owed *o)
+{
+    struct shmpi_record *r = shmpi_out_take(&p->out, o->payload);
+    if (!r)
+        return false;
+    r->tag = o->tag;
+    r->context = o->context;
+    r->a = o->a;
+    r->b = o->b;
+    if (o->kind == SHMPI_READY || o->kind == SHMPI_CLEAR)
+        memcpy(r + 1, &o->word, sizeof o->word);
+    else if (o->payload)
+        memcpy(r + 1, o->req->buffer, o->payload);
+    shmpi_out_show(&p->out, r, o->kind, o->flags, o->payload);
+    shmpi_wake(p->rank);
+    return true;
+}
+
+/* Writes a record now, or keeps it until there is room. False without memory. */
+static inline bool shmpi_owe(struct shmpi_engine *e, struct shmpi_peer *p,
+                             const struct shmpi_owed *what, bool *written)
+{
+    *written = p->dead || (!p->owed && shmpi_write(p, what));
+    if (*written)
+        return true;
+    struct shmpi_owed *o = malloc(sizeof *o);
+    if (!o)
+        return false;
+    *o = *what;
+    o->next = NULL;
+    if (p->owed)
+        p->owed_last->next = o;
+    else {
+        p->owed = o;
+        e->owing++;
+    }
+    p->owed_last = o;
+    return true;
+}
+
+static inline bool shmpi_tell(struct shmpi_engine *e, int peer, uint32_t kind, uint64_t a,
+                              uint64_t b)
+{
+    struct shmpi_owed o = {.kind = kind, .a = a, .b = b};
+    bool written;
+    return shmpi_owe(e, &e->peers[peer], &o, &written);
+}
+
+/* An EAGER send whose record is written. */
+static inline void shmpi_sent(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    if (!r->sync)
+        shmpi_finish(e, r);
+}
+
+static inline uint32_t shmpi_pay_one(struct shmpi_engine *e, struct shmpi_peer *p)
+{
+    uint32_t paid = 0;
+    while (p->owed) {
+        struct shmpi_owed *o = p->owed;
+        if (!shmpi_write(p, o) && !(shmpi_out_want(&p->out, o->payload) && shmpi_write(p, o)))
+            break;
+        p->owed = o->next;
+        if (!p->owed)
+            e->owing--;
+        if (o->kind == SHMPI_EAGER && o->req)
+            shmpi_sent(e, o->req);
+        free(o);
+        paid++;
+    }
+    return paid;
+}
+
+static inline uint32_t shmpi_pay(struct shmpi_engine *e)
+{
+    uint32_t paid = 0;
+    for (int i = 0; e->owing && i < e->size; i++)
+        if (e->peers[i].owed)
+            paid += shmpi_pay_one(e, &e->peers[i]);
+    return paid;
+}
+
+#endif

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+
+cdef extern from "stdbool.h":
+    ctypedef unsigned char flag "bool"
+
+
+cdef extern from "transport/schedule.h":
+    # Called with the interpreter's lock held, as every function of the transport that reduces.
+    ctypedef int (*shmpi_reduce)(
+        void *arg, const void *source, void *target, uint64_t items
+    ) noexcept
+
+cdef extern from "transport/collectives.h" nogil:
+    enum:
+        SHMPI_ANY
+        SHMPI_OK
+        SHMPI_TRUNCATED
+        SHMPI_NO_MEMORY
+        SHMPI_FAILED_PEER
+        SHMPI_BROKEN
+        SHMPI_CALLBACK
+        SHMPI_REVOKED
+
+    struct shmpi_job:
+        uint32_t size
+
+    struct shmpi_sched
+
+    struct shmpi_req:
+        flag receives, done, posted, cancelled, sync, detached, owns_buffer, grows
+        int fault, peer, tag, source, source_tag
+        uint32_t context
+        char *buffer
+        uint64_t bytes, got
+
+    struct shmpi_message:
+        int source, tag
+        uint64_t bytes
+        uint32_t context
+
+    struct shmpi_engine:
+        shmpi_job *job
+        int rank, size
+        uint64_t eager, completions
+        uint32_t active_sends, owing, awake_polls, failures, revocations
+        flag crowded
+
+    struct shmpi_group:
+        int size, rank
+        const int *ranks
+
+    struct shmpi_sched:
+        uint32_t context, count
+        int tag, fault
+        flag started, done, no_memory, stopped
+        shmpi_reduce reduce
+        void *arg
+
+    shmpi_sched *shmpi_sched_new()
+    void shmpi_sched_free(shmpi_sched *s)
+    char *shmpi_sched_block(shmpi_sched *s, uint64_t bytes)
+    void shmpi_sched_send(shmpi_sched *s, int peer, const void *source, uint64_t n)
+    void shmpi_sched_receive(shmpi_sched *s, int peer, void *target, uint64_t n)
+    void shmpi_sched_copy(shmpi_sched *s, const void *source, void *target, uint64_t n)
+    void shmpi_sched_reduce(shmpi_sched *s, const void *source, void *target, uint64_t items)
+    void shmpi_sched_round(shmpi_sched *s)
+    void shmpi_build_barrier(shmpi_sched *s, const shmpi_group *g)
+    void shmpi_build_bcast(shmpi_sched *s, const shmpi_group *g, int root, char *data, uint64_t n)
+    void shmpi_build_reduce(shmpi_sched *s, const shmpi_group *g, int root, const char *source,
+                            char *target, uint64_t items, uint64_t n)
+    void shmpi_build_allreduce(shmpi_sched *s, const shmpi_group *g, const char *source,
+                               char *target, uint64_t items, uint64_t n)
+    void shmpi_build_reduce_slices(shmpi_sched *s, const shmpi_group *g, const char *source,
+                                   char *target, const uint64_t *first, uint64_t extent)
+    void shmpi_build_scan(shmpi_sched *s, const shmpi_group *g, const char *source, char *target,
+                          uint64_t items, uint64_t n, flag exclusive)
+
+
+# What touches the engine is one module's code: others call it through these.
+cdef shmpi_engine *E
+
+cdef shmpi_req *req_new() except NULL
+cdef void req_free(shmpi_req *r) noexcept
+cdef int start_send(shmpi_req *r) except -1
+cdef bint send_now(int peer, uint32_t context, int tag, const void *data, uint64_t n) noexcept
+cdef int start_receive(shmpi_req *r) except -1
+cdef void cancel(shmpi_req *r) noexcept
+cdef void let_go(shmpi_req *r) noexcept
+cdef shmpi_message *probe(uint32_t context, int source, int tag) noexcept
+cdef void claim(shmpi_message *m) noexcept
+cdef void give(shmpi_message *m, shmpi_req *r) noexcept
+cdef void sched_start(shmpi_sched *s) noexcept
+cdef int turn(unsigned int *idle) except -1
+cdef int poll() except -1
+cdef int wait_req(shmpi_req *r) except -1
+cdef int wait_sched(shmpi_sched *s) except -1
+cdef uint32_t new_contexts(uint32_t count) noexcept
+cdef uint32_t death_of(int rank) noexcept
+cdef bint is_revoked(uint32_t context) noexcept
+cdef int revoke(uint32_t context, tuple ranks) except -1
+cdef void stop_sched(shmpi_sched *s, int fault) noexcept
+cdef void stop_req(shmpi_req *r, int fault) noexcept
+cdef int note(uint32_t count, int peer, int tag, str call, str comm) except -1
+cdef int sched_peer(shmpi_sched *s) noexcept
+cdef void note_end() noexcept
+cdef void see_failures() noexcept

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""The engine of this rank: one for each process, attached to the memory of its job at import.
+
+The engine is C (the headers in this folder) and used by one thread at a time: all calls hold the
+interpreter's lock, and only yielding and sleeping leave it. Without the launcher a process is a
+job of one rank.
+"""
+
+import atexit
+import fcntl
+import mmap
+import os
+import sys
+import time
+from typing import NoReturn
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdlib cimport calloc
+
+from shmnd.mpi.transport import hooks
+
+cdef extern from "transport/collectives.h" nogil:
+    shmpi_engine *shmpi_engine_new(shmpi_job *job, int rank)
+    uint64_t shmpi_job_bytes(uint32_t size, uint64_t lane_bytes)
+    void shmpi_job_lay_out(shmpi_job *job, uint32_t size, uint64_t lane_bytes, flag crowded)
+    flag shmpi_job_fits(const shmpi_job *job, uint64_t n)
+    uint32_t shmpi_contexts(shmpi_engine *e, uint32_t count)
+    shmpi_req *shmpi_req_new(shmpi_engine *e)
+    void shmpi_req_free(shmpi_engine *e, shmpi_req *r)
+    flag shmpi_start_send(shmpi_engine *e, shmpi_req *r)
+    flag shmpi_send_now(shmpi_engine *e, int peer, uint32_t context, int tag, const void *data,
+                        uint64_t n)
+    flag shmpi_start_receive(shmpi_engine *e, shmpi_req *r)
+    void shmpi_cancel(shmpi_engine *e, shmpi_req *r)
+    void shmpi_let_go(shmpi_engine *e, shmpi_req *r)
+    shmpi_message *shmpi_probe(shmpi_engine *e, uint32_t context, int source, int tag)
+    void shmpi_claim(shmpi_engine *e, shmpi_message *m)
+    void shmpi_give(shmpi_engine *e, shmpi_message *m, shmpi_req *r)
+    void shmpi_sched_start(shmpi_engine *e, shmpi_sched *s)
+    uint32_t shmpi_progress(shmpi_engine *e)
+    void shmpi_refresh(shmpi_engine *e)
+    uint32_t shmpi_death_of(shmpi_engine *e, int rank)
+    flag shmpi_revoked(shmpi_engine *e, uint32_t context)
+    flag shmpi_revoke(shmpi_engine *e, uint32_t first)
+    flag shmpi_tell_revoked(shmpi_engine *e, int peer, uint32_t first)
+    void shmpi_sched_stop(shmpi_engine *e, shmpi_sched *s, int fault)
+    void shmpi_stop(shmpi_engine *e, shmpi_req *r, int fault)
+    int shmpi_sched_peer(shmpi_engine *e, shmpi_sched *s)
+    void shmpi_note_mine(shmpi_engine *e, uint32_t count, int peer, int tag, const char *call,
+                         const char *comm)
+    void shmpi_note_mine_end(shmpi_engine *e)
+    void shmpi_mark_aborted(shmpi_engine *e)
+    void shmpi_idle(shmpi_engine *e, uint32_t turn)
+    void shmnd_pause()
+
+cdef unsigned char[::1] _memory = None
+cdef bint _finalized = False
+cdef uint32_t _vain = 0
+
+cdef extern from "sys/prctl.h" nogil:
+    int PR_SET_PTRACER
+    int prctl(int option, unsigned long arg, unsigned long, unsigned long, unsigned long)
+
+cdef extern from "sched.h" nogil:
+    int sched_yield()
+
+
+# -- attaching --
+
+cdef shmpi_job *_alone() except NULL:
+    """The memory of a job of one rank."""
+    cdef uint64_t n = shmpi_job_bytes(1, 4096)
+    cdef shmpi_job *job = <shmpi_job *>calloc(1, n)
+    if job == NULL:
+        raise MemoryError("shmnd.mpi: no memory for the engine")
+    shmpi_job_lay_out(job, 1, 4096, False)
+    return job
+
+
+cdef int _attach() except -1:
+    global E, _memory
+    cdef shmpi_job *job
+    cdef int rank = 0
+    descriptor = os.environ.get("SHMND_MPI_JOB")
+    if descriptor is None:
+        job = _alone()
+    else:
+        rank = int(os.environ["SHMND_MPI_RANK"])
+        # Mapped here and not by the data plane, which takes longer to import than all this.
+        if fcntl.fcntl(int(descriptor), fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK == 0:
+            raise RuntimeError(
+                f"shmnd.mpi: descriptor {descriptor} is memory that another process can truncate; "
+                "start the program by `shmnd mpiexec`"
+            )
+        _memory = mmap.mmap(int(descriptor), 0)
+        job = <shmpi_job *>&_memory[0]
+        if not shmpi_job_fits(job, _memory.shape[0]) or not 0 <= rank < <int>job.size:
+            raise RuntimeError(
+                f"shmnd.mpi: descriptor {descriptor} is not the memory of a job with a rank "
+                f"{rank}; start the program by `shmnd mpiexec` of the same version"
+            )
+        # Where Yama guards memory, processes of the launcher may read what they are sent; a kernel
+        # without Yama does not know the request, and needs none.
+        prctl(PR_SET_PTRACER, int(os.environ.get("SHMND_MPI_LAUNCHER", "0")), 0, 0, 0)
+    E = shmpi_engine_new(job, rank)
+    if E == NULL:
+        raise MemoryError("shmnd.mpi: no memory for the engine")
+    return 0
+
+
+# -- what other modules call --
+
+cdef shmpi_req *req_new() except NULL:
+    cdef shmpi_req *r = shmpi_req_new(E)
+    if r == NULL:
+        raise MemoryError("shmnd.mpi: no memory for a request")
+    return r
+
+
+cdef void req_free(shmpi_req *r) noexcept:
+    shmpi_req_free(E, r)
+
+
+cdef int start_send(shmpi_req *r) except -1:
+    if not shmpi_start_send(E, r):
+        raise MemoryError("shmnd.mpi: no memory for a send")
+    return 0
+
+
+cdef bint send_now(int peer, uint32_t context, int tag, const void *data, uint64_t n) noexcept:
+    return shmpi_send_now(E, peer, context, tag, data, n)
+
+
+cdef int start_receive(shmpi_req *r) except -1:
+    if not shmpi_start_receive(E, r):
+        raise MemoryError("shmnd.mpi: no memory for a receive")
+    return 0
+
+
+cdef void cancel(shmpi_req *r) noexcept:
+    shmpi_cancel(E, r)
+
+
+cdef void let_go(shmpi_req *r) noexcept:
+    """The engine frees it when it is done."""
+    shmpi_let_go(E, r)
+
+
+cdef shmpi_message *probe(uint32_t context, int source, int tag) noexcept:
+    return shmpi_probe(E, context, source, tag)
+
+
+cdef void claim(shmpi_message *m) noexcept:
+    shmpi_claim(E, m)
+
+
+cdef void give(shmpi_message *m, shmpi_req *r) noexcept:
+    shmpi_give(E, m, r)
+
+
+cdef void sched_start(shmpi_sched *s) noexcept:
+    shmpi_sched_start(E, s)
+
+
+cdef uint32_t new_contexts(uint32_t count) noexcept:
+    """Numbers that no communicator of the job has: the first of `count`."""
+    return shmpi_contexts(E, count)
+
+
+cdef uint32_t death_of(int rank) noexcept:
+    """The number of a rank's death among those that this rank knows of; 0: it lives."""
+    return shmpi_death_of(E, rank)
+
+
+cdef bint is_revoked(uint32_t context) noexcept:
+    return E.revocations != 0 and shmpi_revoked(E, context)
+
+
+cdef int revoke(uint32_t context, tuple ranks) except -1:
+    """Revoke the contexts of a communicator here, and tell other ranks of the job."""
+    cdef bint fits = shmpi_revoke(E, context)
+    for each in ranks:
+        if each != E.rank:
+            fits = shmpi_tell_revoked(E, each, context) and fits
+    if not fits:
+        raise MemoryError("shmnd.mpi: no memory to revoke a communicator")
+    return 0
+
+
+cdef void stop_sched(shmpi_sched *s, int fault) noexcept:
+    shmpi_sched_stop(E, s, fault)
+
+
+cdef void stop_req(shmpi_req *r, int fault) noexcept:
+    shmpi_stop(E, r, fault)
+
+
+cdef int sched_peer(shmpi_sched *s) noexcept:
+    """A rank that a collective waits for, -1 if that is not known."""
+    return shmpi_sched_peer(E, s)
+
+
+cdef int note(uint32_t count, int peer, int tag, str call, str comm) except -1:
+    """Publish what this rank waits for; `peer` is a rank of the job or -1."""
+    shmpi_note_mine(
+        E, count, peer, tag, call.encode("utf-8", "replace"), comm.encode("utf-8", "replace")
+    )
+    return 0
+
+
+cdef void note_end() noexcept:
+    shmpi_note_mine_end(E)
+
+
+cdef void see_failures() noexcept:
+    """Check once more for ranks that have died."""
+    shmpi_refresh(E)
+
+
+cdef int turn(unsigned int *idle) except -1:
+    """One turn of a wait: progress, and where nothing moves, patience. Raises at Ctrl-C."""
+    if shmpi_progress(E):
+        idle[0] = 0
+        return 0
+    idle[0] += 1
+    if idle[0] < E.awake_polls:
+        shmnd_pause()
+        return 0
+    cdef unsigned int beyond = idle[0] - E.awake_polls
+    with nogil:
+        shmpi_idle(E, beyond)
+    if beyond & 15 == 0 or beyond > 200:
+        PyErr_CheckSignals()
+    return 0
+
+
+cdef int poll() except -1:
+    """Progress for a call that asks and does not wait. A program that asks in vain many times
+    leaves the core to others from time to time."""
+    global _vain
+    if shmpi_progress(E):
+        _vain = 0
+        return 1
+    _vain += 1
+    if _vain > E.awake_polls:
+        _vain = 0
+        with nogil:
+            sched_yield()
+        PyErr_CheckSignals()
+    return 0
+
+
+cdef int wait_req(shmpi_req *r) except -1:
+    cdef unsigned int idle = 0
+    while not r.done:
+        turn(&idle)
+    return 0
+
+
+cdef int wait_sched(shmpi_sched *s) except -1:
+    cdef unsigned int idle = 0
+    while not s.done:
+        turn(&idle)
+    return 0
+
+
+# -- what objects ask --
+
+def rank() -> int:
+    """Return the rank of this process in its job."""
+    return E.rank
+
+
+def size() -> int:
+    """Return the number of ranks of the job."""
+    return E.size
+
+
+def progress() -> int:
+    """Make progress; return the number of things that moved."""
+    return shmpi_progress(E)
+
+
+def wtime() -> float:
+    """Return the seconds of a clock that all ranks share."""
+    return time.monotonic()
+
+
+def abort(code: int) -> NoReturn:
+    """End this rank with an exit code, at which the launcher ends the job."""
+    shmpi_mark_aborted(E)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code & 0xff or 1)
+
+
+def finalize() -> None:
+    """Write all records that wait for room. Operations that the program left stay as they are."""
+    global _finalized
+    cdef unsigned int idle = 0
+    if _finalized:
+        return
+    _finalized = True
+    while E.owing or E.active_sends:
+        turn(&idle)
+
+
+def flush() -> None:
+    """Wait until all sends in buffered mode have ended."""
+    cdef unsigned int idle = 0
+    while E.active_sends:
+        turn(&idle)
+
+
+def finalized() -> bool:
+    """Return whether `finalize` was called."""
+    return _finalized
+
+
+_attach()
+hooks.provide(
+    rank=rank, size=size, abort=abort, finalize=finalize, progress=progress, wtime=wtime
+)
+atexit.register(finalize)

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The death of other ranks, revoked communicators, and operations that end by them.
+ *
+ * The launcher marks a rank as dead, counts the death, and wakes all. SYNC death: it writes `dead`,
+ * then `failures` with release; a rank loads `failures` with acquire, and then sees every `dead`
+ * that is counted. Records that the dead rank had shown whole still arrive first.
+ *
+ * An operation with a dead rank ends by SHMPI_FAILED_PEER. Nothing is copied from the memory of a
+ * rank that is known to be dead: its process id may be another's.
+ *
+ * In a revoked context receives end by SHMPI_REVOKED, and messages are answered as
+ * refused, so that their sends end and no sender's memory is read after its program got it back.
+ */
+#ifndef SHMPI_FAULTS_H
+#define SHMPI_FAULTS_H
+
+#include "transport/schedule.h"
+
+typedef bool (*shmpi_choice)(const struct shmpi_req *r, uint64_t what);
+
+static inline void shmpi_drop_owed(struct shmpi_engine *e, struct shmpi_peer *p,
+                                   const struct shmpi_req *r)
+{
+    struct shmpi_owed **at = &p->owed, *last = NULL;
+    while (*at) {
+        struct shmpi_owed *o = *at;
+        if (!r || o->req == r) {
+            *at = o->next;
+            free(o);
+        } else {
+            last = o;
+            at = &o->next;
+        }
+    }
+    if (p->owed_last && !p->owed)
+        e->owing--;
+    p->owed_last = last;
+}
+
+/* The message of a send to this rank itself, if no receive has it. */
+static inline bool shmpi_drop_self(struct shmpi_engine *e, const struct shmpi_req *r)
+{
+    struct shmpi_context *c = shmpi_context(&e->matching, r->context);
+    struct shmpi_message *m = c->waiting[e->rank].first;
+    while (m && m->self != r)
+        m = m->next;
+    if (!m)
+        return false;
+    shmpi_take_waiting(c, m);
+    free(m);
+    return true;
+}
+
+/* Ends an operation that is under way. */
+static inline void shmpi_give_up(struct shmpi_engine *e, struct shmpi_req *r, int fault)
+{
+    if (r->receives && r->posted) {
+        shmpi_unpost(shmpi_context(&e->matching, r->context), r);
+        r->source = r->peer;
+        r->source_tag = r->tag;
+    } else if (r->receives) {
+        shmpi_list_out(&e->copying, r);
+    } else if (r->peer == e->rank) {
+        if (!shmpi_drop_self(e, r))
+            return;
+    } else {
+        struct shmpi_peer *p = &e->peers[r->peer];
+        if (p->owed)
+            shmpi_drop_owed(e, p, r);
+        shmpi_list_out(&e->pushing, r);
+    }
+    r->fault = fault;
+    r->got = 0;
+    shmpi_finish(e, r);
+}
+
+static inline void shmpi_give_up_list(struct shmpi_engine *e, struct shmpi_req *r,
+                                      shmpi_choice choice, uint64_t what, int fault)
+{
+    for (struct shmpi_req *next; r; r = next) {
+        next = r->next;
+        if (choice(r, what))
+            shmpi_give_up(e, r, fault);
+    }
+}
+
+static inline void shmpi_give_up_context(struct shmpi_engine *e, struct shmpi_context *c,
+                                         shmpi_choice choice, uint64_t what, int fault)
+{
+    shmpi_give_up_list(e, c->any.first, choice, what, fault);
+    for (int i = 0; i < e->size; i++)
+        shmpi_give_up_list(e, c->posted[i].first, choice, what, fault);
+    struct shmpi_message *m = c->waiting[e->rank].first, *next;
+    for (; m; m = next) {
+        next = m->next;
+        if (m->self && choice(m->self, what))
+            shmpi_give_up(e, m->self, fault);
+    }
+}
+
+/* Ends all operations that `choice` takes. */
+static inline void shmpi_give_up_all(struct shmpi_engine *e, shmpi_choice choice, uint64_t what,
+                                     int fault)
+{
+    for (int b = 0; b < SHMPI_BUCKETS; b++)
+        for (struct shmpi_context *c = e->matching.buckets[b]; c; c = c->next)
+            shmpi_give_up_context(e, c, choice, what, fault);
+    shmpi_give_up_list(e, e->copying, choice, what, fault);
+    shmpi_give_up_list(e, e->pushing, choice, what, fault);
+    for (uint32_t i = 0; i < e->table_size; i++)
+        if (e->table[i] && choice(e->table[i], what))
+            shmpi_give_up(e, e->table[i], fault);
+    for (int i = 0; i < e->size; i++)
+        for (struct shmpi_owed *o = e->peers[i].owed; o;)
+            if (o->req && choice(o->req, what)) {
+                shmpi_give_up(e, o->req, fault);
+                o = e->peers[i].owed; /* the list is another now */
+            } else {
+                o = o->next;
+            }
+}
+
+static inline bool shmpi_with_peer(const struct shmpi_req *r, uint64_t peer)
+{
+    int with = r->receives && !r->posted ? r->source : r->peer;
+    return with == (int)peer;
+}
+
+static inline bool shmpi_of_sched(const struct shmpi_req *r, uint64_t sched)
+{
+    return (uintptr_t)r->sched == sched;
+}
+
+static inline bool shmpi_is_req(const struct shmpi_req *r, uint64_t req)
+{
+    return (uintptr_t)r == req;
+}
+
+/* ---- death ---------------------------------------------------------------------------------- */
+
+static inline void shmpi_see_failures(struct shmpi_engine *e)
+{
+    e->failures = shmnd_acquire32(&e->job->failures); /* SYNC death: acquire */
+    for (int i = 0; i < e->size; i++) {
+        struct shmpi_peer *p = &e->peers[i];
+        if (i == e->rank || p->dead || !shmnd_relaxed32(&p->rank->dead))
+            continue;
+        while (shmpi_drain(e, i)) {
+        }
+        p->dead = true;
+        shmpi_give_up_all(e, shmpi_with_peer, (uint64_t)i, SHMPI_FAILED_PEER);
+        if (p->owed)
+            shmpi_drop_owed(e, p, NULL);
+    }
+}
+
+/* Ends a collective: one that needs a rank that is dead, or of a revoked communicator. */
+static inline void shmpi_sched_stop(struct shmpi_engine *e, struct shmpi_sched *s, int fault)
+{
+    s->stopped = true;
+    s->fault = fault;
+    shmpi_give_up_all(e, shmpi_of_sched, (uintptr_t)s, fault);
+    if (!s->outstanding && !s->running)
+        shmpi_sched_queue(e, s);
+    shmpi_sched_run(e);
+}
+
+/* Ends a single operation of the caller. */
+static inline void shmpi_stop(struct shmpi_engine *e, struct shmpi_req *r, int fault)
+{
+    shmpi_give_up_all(e, shmpi_is_req, (uintptr_t)r, fault);
+}
+
+/* The launcher, once for each rank that has died. Returns the number of the death. */
+static inline uint32_t shmpi_job_bury(struct shmpi_job *job, uint32_t rank)
+{
+    uint32_t number = shmnd_relaxed32(&job->failures) + 1;
+    shmnd_put32(&shmpi_job_rank(job, rank)->dead, number);
+    shmnd_release32(&job->failures, number); /* SYNC death: release */
+    for (uint32_t i = 0; i < job->size; i++)
+        shmpi_wake(shmpi_job_rank(job, i));
+    return number;
+}
+
+/* ---- revoked contexts ----------------------------------------------------------------------- */
+
+enum { SHMPI_REVOKED_AT_ONCE = 4 }; /* contexts of one communicator, from its first */
+
+static inline bool shmpi_revoked(struct shmpi_engine *e, uint32_t context)
+{
+    if (!e->revocations)
+        return false;
+    struct shmpi_context *c = shmpi_context(&e->matching, context);
+    return c && c->revoked;
+}
+
+static inline bool shmpi_in_context(const struct shmpi_req *r, uint64_t context)
+{
+    return r->context == context && r->posted;
+}
+
+/* Answers messages that no receive will take. */
+static inline void shmpi_refuse_waiting(struct shmpi_engine *e, struct shmpi_context *c)
+{
+    for (int i = 0; i < e->size; i++)
+        for (struct shmpi_message *m = c->waiting[i].first, *next; m; m = next) {
+            next = m->next;
+            if (m->self) {
+                shmpi_give_up(e, m->self, SHMPI_REVOKED);
+                continue;
+            }
+            if (m->waits || m->sync)
+                shmpi_tell(e, m->source, SHMPI_TAKEN, m->theirs, SHMPI_REFUSED);
+            shmpi_take_waiting(c, m);
+            free(m);
+        }
+}
+
+/* Revokes the contexts of a communicator, here alone. False without memory. */
+static inline bool shmpi_revoke(struct shmpi_engine *e, uint32_t first)
+{
+    for (uint32_t k = 0; k < SHMPI_REVOKED_AT_ONCE; k++) {
+        struct shmpi_context *c = shmpi_context(&e->matching, first + k);
+        if (!c)
+            return false;
+        if (c->revoked)
+            continue;
+        c->revoked = true;
+        e->revocations++;
+        shmpi_give_up_context(e, c, shmpi_in_context, c->id, SHMPI_REVOKED);
+        shmpi_refuse_waiting(e, c);
+    }
+    return true;
+}
+
+#endif

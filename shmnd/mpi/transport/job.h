@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The memory of one job: what all its ranks map, laid out by the launcher.
+ *
+ * A head, one block for each rank, then one lane for each ordered pair of ranks. All ranks are
+ * processes of one user that one launcher started. Every position and length that is read here is
+ * checked against the local layout before it is used (invariant 1), and read once.
+ *
+ * A rank sleeps at its bell, a futex. Argument for SYNC bell: the sleeper writes `asleep`, fences,
+ * then reads the marks of its lanes for the last time; the producer publishes, fences, then reads `asleep`.
+ * At least one sees the other, so that no rank sleeps with a record before it.
+ */
+#ifndef SHMPI_JOB_H
+#define SHMPI_JOB_H
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "wire/atomics.h"
+
+enum {
+    SHMPI_LAYOUT = 3,
+    SHMPI_MOST_RANKS = 1024,
+    SHMPI_LINE = 64,
+    SHMPI_SHARES = 16, /* messages of one lane that both sides copy at a time */
+};
+
+#define SHMPI_MAGIC 0x62736f6a2d69706dull
+
+struct shmpi_job {
+    uint64_t magic; /* the launcher writes this line, before any rank starts */
+    uint32_t layout, size;
+    uint64_t lane_bytes; /* a power of two */
+    uint64_t bytes;
+    uint32_t crowded; /* more ranks than cores */
+    uint32_t spare[5];
+    char gap[72];
+    shmnd_word32 failures; /* the launcher counts deaths here: SYNC death, release */
+    shmnd_word32 aborted;  /* a rank that calls Abort */
+    char gap2[120];
+    shmnd_word32 contexts; /* the next context id that no communicator has */
+    char rest[124];
+};
+
+struct shmpi_rank {
+    shmnd_word32 bell;   /* producers add to it, the owner sleeps at it */
+    shmnd_word32 asleep; /* the owner */
+    char gap[120];
+    shmnd_word32 dead; /* the launcher, before it counts: the number of the death */
+    shmnd_word32 pid;  /* the owner, once */
+    char gap2[120];
+    shmnd_word32 notes; /* the owner writes this line, see wait_notes.h; odd: it is at it */
+    shmnd_word32 count; /* of operations that it waits for; 0: it does not wait */
+    shmnd_word32 peer, tag;
+    shmnd_word64 since_ns;
+    shmnd_word64 call[4], comm[9];
+};
+
+struct shmpi_lane {
+    shmnd_word64 read_pos; /* the receiver */
+    char gap[120];
+    shmnd_word32 wants_room; /* the sender; the receiver clears it */
+    char rest[124];
+    shmnd_word64 shares[SHMPI_SHARES]; /* both sides, see shared_copy.h */
+};
+
+_Static_assert(sizeof(struct shmpi_job) == 384, "the head of a job");
+_Static_assert(sizeof(struct shmpi_rank) == 384, "the block of a rank");
+_Static_assert(sizeof(struct shmpi_lane) == 384, "the head of a lane");
+
+/* Bytes that a job takes. */
+static inline uint64_t shmpi_job_bytes(uint32_t size, uint64_t lane_bytes)
+{
+    uint64_t lanes = (uint64_t)size * size * (sizeof(struct shmpi_lane) + lane_bytes);
+    return sizeof(struct shmpi_job) + size * sizeof(struct shmpi_rank) + lanes;
+}
+
+static inline struct shmpi_rank *shmpi_job_rank(struct shmpi_job *job, uint32_t rank)
+{
+    return (struct shmpi_rank *)(job + 1) + rank;
+}
+
+static inline struct shmpi_lane *shmpi_job_lane(struct shmpi_job *job, uint32_t size,
+                                                uint64_t lane_bytes, uint32_t from, uint32_t to)
+{
+    char *lanes = (char *)shmpi_job_rank(job, size);
+    uint64_t stride = sizeof(struct shmpi_lane) + lane_bytes;
+    return (struct shmpi_lane *)(lanes + ((uint64_t)to * size + from) * stride);
+}
+
+/* The launcher, on zeroed memory. */
+static inline void shmpi_job_lay_out(struct shmpi_job *job, uint32_t size, uint64_t lane_bytes,
+                                     bool crowded)
+{
+    job->layout = SHMPI_LAYOUT;
+    job->size = size;
+    job->lane_bytes = lane_bytes;
+    job->bytes = shmpi_job_bytes(size, lane_bytes);
+    job->crowded = crowded;
+    shmnd_put32(&job->contexts, 16);
+    job->magic = SHMPI_MAGIC;
+}
+
+/* True if `bytes` of memory are a job of `size` ranks. */
+static inline bool shmpi_job_fits(const struct shmpi_job *job, uint64_t bytes)
+{
+    if (bytes < sizeof *job || job->magic != SHMPI_MAGIC || job->layout != SHMPI_LAYOUT)
+        return false;
+    uint64_t lane = job->lane_bytes;
+    if (job->size < 1 || job->size > SHMPI_MOST_RANKS || lane < 4096 || lane > 1 << 30)
+        return false;
+    return !(lane & (lane - 1)) && shmpi_job_bytes(job->size, lane) <= bytes;
+}
+
+/* ---- bells -------------------------------------------------------------------------------- */
+
+/* After a publication for the rank that owns this block. */
+static inline void shmpi_wake(struct shmpi_rank *rank)
+{
+    shmnd_store_then_load(); /* SYNC bell: fence of the producer */
+    if (shmnd_relaxed32(&rank->asleep)) {
+        shmnd_put32(&rank->asleep, 0);
+        shmnd_add32(&rank->bell, 1);
+        syscall(SYS_futex, &rank->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    }
+}
+
+/* The owner: sleeps until the bell leaves `seen`, at most so long. */
+static inline void shmpi_sleep(struct shmpi_rank *rank, uint32_t seen, uint64_t most_ns)
+{
+    struct timespec most = {(time_t)(most_ns / 1000000000), (long)(most_ns % 1000000000)};
+    syscall(SYS_futex, &rank->bell, FUTEX_WAIT, seen, &most, NULL, 0);
+}
+
+#endif

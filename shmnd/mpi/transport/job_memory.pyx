@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""The memory of a job, for the launcher and for tools, which are not ranks of it."""
+
+from typing import NamedTuple
+
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+
+cdef extern from "stdbool.h":
+    ctypedef unsigned char flag "bool"
+
+cdef extern from "transport/collectives.h" nogil:
+    ctypedef uint32_t word32 "shmnd_word32"
+
+    struct shmpi_job:
+        uint32_t size
+        word32 aborted
+
+    struct shmpi_rank:
+        word32 pid
+
+    struct shmpi_wait:
+        uint32_t count
+        int32_t peer, tag
+        uint64_t since_ns
+        char call[33]
+        char comm[73]
+
+    uint64_t shmpi_job_bytes(uint32_t size, uint64_t lane_bytes)
+    void shmpi_job_lay_out(shmpi_job *job, uint32_t size, uint64_t lane_bytes, flag crowded)
+    flag shmpi_job_fits(const shmpi_job *job, uint64_t n)
+    uint32_t shmpi_job_bury(shmpi_job *job, uint32_t rank)
+    shmpi_rank *shmpi_job_rank(shmpi_job *job, uint32_t rank)
+    flag shmpi_read_note(const shmpi_rank *rank, shmpi_wait *w)
+    void shmpi_wake(shmpi_rank *rank)
+    uint32_t shmnd_relaxed32(const word32 *w)
+
+
+class Wait(NamedTuple):
+    """What a rank waits for."""
+
+    calls: int
+    peer: int
+    tag: int
+    since_ns: int
+    call: str
+    comm: str
+
+
+def job_bytes(size: int, lane_bytes: int) -> int:
+    """Return the bytes that the memory of a job takes."""
+    return shmpi_job_bytes(size, lane_bytes)
+
+
+def lay_out(memory: object, size: int, lane_bytes: int, crowded: bool) -> None:
+    """Lay the zeroed memory of a job out. Raise ValueError where there is too little of it."""
+    cdef unsigned char[::1] view = memory
+    if <uint64_t>view.shape[0] < shmpi_job_bytes(size, lane_bytes):
+        raise ValueError(f"lay_out: {view.shape[0]} bytes are too few for {size} ranks")
+    shmpi_job_lay_out(<shmpi_job *>&view[0], size, lane_bytes, crowded)
+
+
+cdef shmpi_job *_job(const unsigned char[::1] view, uint32_t rank) except NULL:
+    cdef shmpi_job *job = <shmpi_job *>&view[0] if view.shape[0] else NULL
+    if job == NULL or not shmpi_job_fits(job, view.shape[0]):
+        raise ValueError(f"{view.shape[0]} bytes of memory are not that of a job")
+    if rank >= job.size:
+        raise ValueError(f"rank {rank} of a job of {job.size}")
+    return job
+
+
+def size_of(memory: object) -> int:
+    """Return the number of ranks of a job. Raise ValueError where the memory is not one."""
+    return _job(memory, 0).size
+
+
+def pid_of(memory: object, rank: int) -> int:
+    """Return the process of a rank, 0 before it has attached."""
+    return shmnd_relaxed32(&shmpi_job_rank(_job(memory, rank), rank).pid)
+
+
+def wait_of(memory: object, rank: int) -> Wait | None:
+    """Return what a rank waits for, None where it does not wait."""
+    cdef shmpi_wait w
+    if not shmpi_read_note(shmpi_job_rank(_job(memory, rank), rank), &w) or not w.count:
+        return None
+    call = (<bytes>w.call).decode("utf-8", "replace")
+    comm = (<bytes>w.comm).decode("utf-8", "replace")
+    return Wait(w.count, w.peer, w.tag, w.since_ns, call, comm)
+
+
+def bury(memory: object, rank: int) -> int:
+    """Announce the death of a rank to all ranks; return the number of deaths."""
+    cdef unsigned char[::1] view = memory
+    return shmpi_job_bury(_job(view, rank), rank)
+
+
+def wake(memory: object, rank: int) -> None:
+    """Wake a rank that sleeps."""
+    cdef unsigned char[::1] view = memory
+    shmpi_wake(shmpi_job_rank(_job(view, rank), rank))
+
+
+def aborted(memory: object) -> bool:
+    """Return whether a rank has called Abort."""
+    return shmnd_relaxed32(&_job(memory, 0).aborted) != 0

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Matching: receives that wait for messages, and messages that wait for receives.
+ *
+ * For each context there is a queue of either kind for each source, in order, and one of receives
+ * from any source. Numbers that rise with each posting and each arrival decide between queues.
+ * Private memory of one process; the caller holds the engine.
+ */
+#ifndef SHMPI_MATCH_H
+#define SHMPI_MATCH_H
+
+#include "transport/job.h"
+
+enum { SHMPI_ANY = -1 };
+
+enum shmpi_fault {
+    SHMPI_OK,
+    SHMPI_TRUNCATED,
+    SHMPI_NO_MEMORY,
+    SHMPI_FAILED_PEER,
+    SHMPI_BROKEN, /* a record that no rank of ours writes */
+    SHMPI_CALLBACK,
+    SHMPI_REVOKED,
+};
+
+struct shmpi_sched;
+
+/* One operation under way. Sources and peers are ranks of the job. */
+struct shmpi_req {
+    struct shmpi_req *next, *prev; /* in the queue that it waits in */
+    bool receives, done, posted, cancelled, sync, detached;
+    bool owns_buffer; /* freed with it */
+    bool grows;       /* a receive of any length: gets its buffer with the message */
+    int fault;
+    int peer, tag;
+    uint32_t context, id; /* id: what the peer calls it by; 0: nothing */
+    char *buffer;
+    uint64_t bytes, moved;  /* of the buffer; of the message so far */
+    int source, source_tag; /* of the message that came */
+    uint64_t got;           /* its bytes */
+    uint64_t number;        /* of the posting */
+    uint64_t theirs, address;
+    struct shmpi_sched *sched; /* the collective that it is a part of */
+    uint64_t low;              /* pieces end here: at what the receiver reads, or wants (a send) */
+    uint32_t share;            /* 1 + the word of the lane that divides it; 0: none */
+    uint32_t patience;         /* polls for a piece, before the receiver reads */
+    bool moving;               /* in one of the lists of the engine: copying, pushing */
+    bool tries;                /* its first stretch tells whether the sender is to help */
+    bool divided;              /* a send whose receiver reads too */
+};
+
+/* A message without a receive. */
+struct shmpi_message {
+    struct shmpi_message *next, *prev;
+    int source, tag;
+    uint32_t context;
+    bool waits, sync; /* its sender holds the bytes; its sender wants to know */
+    uint32_t share;   /* as in its send */
+    uint64_t bytes, number, theirs, address;
+    struct shmpi_req *self; /* the send, of this rank */
+    char data[];
+};
+
+/* Both kinds of queue: first and last. */
+struct shmpi_queue {
+    void *first, *last;
+};
+
+struct shmpi_context {
+    struct shmpi_context *next;
+    uint32_t id;
+    bool revoked;
+    struct shmpi_queue any; /* receives */
+    struct shmpi_queue *posted, *waiting;
+    uint32_t messages; /* that wait */
+};
+
+enum { SHMPI_BUCKETS = 64 };
+
+struct shmpi_matching {
+    struct shmpi_context *buckets[SHMPI_BUCKETS], *last;
+    uint32_t size;
+    uint64_t number;
+};
+
+#define SHMPI_PUT(queue, item)                                                                     \
+    do {                                                                                           \
+        (item)->next = NULL;                                                                       \
+        (item)->prev = (queue)->last;                                                              \
+        if ((queue)->last)                                                                         \
+            (item)->prev->next = (item);                                                           \
+        else                                                                                       \
+            (queue)->first = (item);                                                               \
+        (queue)->last = (item);                                                                    \
+    } while (0)
+
+#define SHMPI_OUT_OF(queue, item)                                                                  \
+    do {                                                                                           \
+        if ((item)->prev)                                                                          \
+            (item)->prev->next = (item)->next;                                                     \
+        else                                                                                       \
+            (queue)->first = (item)->next;                                                         \
+        if ((item)->next)                                                                          \
+            (item)->next->prev = (item)->prev;                                                     \
+        else                                                                                       \
+            (queue)->last = (item)->prev;                                                          \
+    } while (0)
+
+/* The context of this id, made at its first use: a message may be faster than the news that its
+ * communicator exists. NULL without memory. */
+static inline struct shmpi_context *shmpi_context(struct shmpi_matching *m, uint32_t id)
+{
+    if (m->last && m->last->id == id)
+        return m->last;
+    struct shmpi_context **at = &m->buckets[id % SHMPI_BUCKETS], *c;
+    for (c = *at; c; c = c->next)
+        if (c->id == id)
+            return m->last = c;
+    c = calloc(1, sizeof *c + 2 * m->size * sizeof(struct shmpi_queue));
+    if (!c)
+        return NULL;
+    c->id = id;
+    c->posted = (struct shmpi_queue *)(c + 1);
+    c->waiting = c->posted + m->size;
+    c->next = *at;
+    *at = c;
+    return m->last = c;
+}
+
+static inline bool shmpi_tags_agree(int wanted, int tag)
+{
+    return wanted == tag || wanted == SHMPI_ANY;
+}
+
+static inline struct shmpi_req *shmpi_first_posted(const struct shmpi_queue *q, int tag)
+{
+    struct shmpi_req *r = q->first;
+    while (r && !shmpi_tags_agree(r->tag, tag))
+        r = r->next;
+    return r;
+}
+
+static inline struct shmpi_queue *shmpi_queue_of(struct shmpi_context *c, const struct shmpi_req *r)
+{
+    return r->peer == SHMPI_ANY ? &c->any : &c->posted[r->peer];
+}
+
+static inline void shmpi_unpost(struct shmpi_context *c, struct shmpi_req *r)
+{
+    struct shmpi_queue *q = shmpi_queue_of(c, r);
+    SHMPI_OUT_OF(q, r);
+    r->posted = false;
+}
+
+/* The receive that a message of this source and tag belongs to: taken out, or NULL. */
+static inline struct shmpi_req *shmpi_match_posted(struct shmpi_context *c, int source, int tag)
+{
+    struct shmpi_req *r = shmpi_first_posted(&c->posted[source], tag);
+    struct shmpi_req *any = c->any.first ? shmpi_first_posted(&c->any, tag) : NULL;
+    if (any && (!r || any->number < r->number))
+        r = any;
+    if (r)
+        shmpi_unpost(c, r);
+    return r;
+}
+
+static inline void shmpi_post(struct shmpi_matching *m, struct shmpi_context *c,
+                              struct shmpi_req *r)
+{
+    struct shmpi_queue *q = shmpi_queue_of(c, r);
+    r->number = m->number++;
+    r->posted = true;
+    SHMPI_PUT(q, r);
+}
+
+static inline struct shmpi_message *shmpi_first_waiting(const struct shmpi_queue *q, int tag)
+{
+    struct shmpi_message *m = q->first;
+    while (m && !shmpi_tags_agree(tag, m->tag))
+        m = m->next;
+    return m;
+}
+
+/* The message that a receive of this source and tag gets, left where it is; or NULL. */
+static inline struct shmpi_message *shmpi_find_waiting(const struct shmpi_matching *m,
+                                                       const struct shmpi_context *c, int source,
+                                                       int tag)
+{
+    if (!c->messages)
+        return NULL;
+    if (source != SHMPI_ANY)
+        return shmpi_first_waiting(&c->waiting[source], tag);
+    struct shmpi_message *best = NULL;
+    for (uint32_t i = 0; i < m->size; i++) {
+        struct shmpi_message *each = shmpi_first_waiting(&c->waiting[i], tag);
+        if (each && (!best || each->number < best->number))
+            best = each;
+    }
+    return best;
+}
+
+static inline void shmpi_add_waiting(struct shmpi_matching *m, struct shmpi_context *c,
+                                     struct shmpi_message *message)
+{
+    message->number = m->number++;
+    c->messages++;
+    SHMPI_PUT(&c->waiting[message->source], message);
+}
+
+static inline void shmpi_take_waiting(struct shmpi_context *c, struct shmpi_message *message)
+{
+    c->messages--;
+    SHMPI_OUT_OF(&c->waiting[message->source], message);
+}
+
+#endif

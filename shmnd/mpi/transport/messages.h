@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The heads of messages, and what records say.
+ *
+ * A message of at most `eager` bytes travels in its record. A longer one is announced (READY); when
+ * it has its receive, both sides move its bytes (shared_copy.h).
+ */
+#ifndef SHMPI_TRANSFER_H
+#define SHMPI_TRANSFER_H
+
+#include "transport/shared_copy.h"
+
+/* The head of a message is with its receive. */
+static inline void shmpi_meet(struct shmpi_req *r, int source, int tag, uint64_t bytes)
+{
+    r->source = source;
+    r->source_tag = tag;
+    r->got = bytes;
+    if (r->grows && (r->buffer = malloc(bytes ? bytes : 1))) {
+        r->owns_buffer = true;
+        r->bytes = bytes;
+    } else if (r->grows) {
+        r->fault = SHMPI_NO_MEMORY;
+        r->got = 0;
+    } else if (bytes > r->bytes) {
+        r->fault = SHMPI_TRUNCATED;
+        r->got = r->bytes;
+    }
+}
+
+/* ---- heads of messages ---------------------------------------------------------------------- */
+
+/* Gives a message that waited to its receive, and frees it. */
+static inline void shmpi_give(struct shmpi_engine *e, struct shmpi_message *m, struct shmpi_req *r)
+{
+    shmpi_meet(r, m->source, m->tag, m->bytes);
+    if (m->self) {
+        if (r->got)
+            memmove(r->buffer, m->self->buffer, r->got);
+        shmpi_finish(e, m->self);
+        shmpi_finish(e, r);
+    } else if (m->waits) {
+        shmpi_begin_copy(e, r, m->theirs, m->address, m->share);
+    } else {
+        if (r->got)
+            memcpy(r->buffer, m->data, r->got);
+        if (m->sync)
+            shmpi_tell(e, m->source, SHMPI_TAKEN, m->theirs, 0);
+        shmpi_finish(e, r);
+    }
+    free(m);
+}
+
+/* Keeps a message that no receive waits for. `stored`: bytes inside it. */
+static inline struct shmpi_message *shmpi_keep(struct shmpi_engine *e, struct shmpi_context *c,
+                                               int source, int tag, uint64_t stored)
+{
+    struct shmpi_message *m = malloc(sizeof *m + stored);
+    if (!m)
+        return NULL;
+    memset(m, 0, sizeof *m);
+    m->source = source;
+    m->tag = tag;
+    m->context = c->id;
+    m->bytes = stored;
+    shmpi_add_waiting(&e->matching, c, m);
+    return m;
+}
+
+/* A message for a context that is revoked: nothing receives it, and its send ends. */
+static inline bool shmpi_refuse(struct shmpi_engine *e, int source, uint64_t theirs, bool answer)
+{
+    return !answer || shmpi_tell(e, source, SHMPI_TAKEN, theirs, SHMPI_REFUSED);
+}
+
+static inline bool shmpi_take_eager(struct shmpi_engine *e, int source, int tag, uint32_t context,
+                                    uint32_t flags, uint64_t theirs, const char *data, uint64_t n)
+{
+    struct shmpi_context *c = shmpi_context(&e->matching, context);
+    if (!c)
+        return false;
+    if (c->revoked)
+        return shmpi_refuse(e, source, theirs, flags & SHMPI_SYNC);
+    struct shmpi_req *r = shmpi_match_posted(c, source, tag);
+    if (r) {
+        shmpi_meet(r, source, tag, n);
+        if (r->got)
+            memcpy(r->buffer, data, r->got);
+        if (flags & SHMPI_SYNC)
+            shmpi_tell(e, source, SHMPI_TAKEN, theirs, 0);
+        shmpi_finish(e, r);
+        return true;
+    }
+    struct shmpi_message *m = shmpi_keep(e, c, source, tag, n);
+    if (!m)
+        return false;
+    m->sync = flags & SHMPI_SYNC;
+    m->theirs = theirs;
+    if (n)
+        memcpy(m->data, data, n);
+    return true;
+}
+
+static inline bool shmpi_take_ready(struct shmpi_engine *e, int source, int tag, uint32_t context,
+                                    uint64_t theirs, uint64_t bytes, uint64_t address,
+                                    uint32_t share)
+{
+    struct shmpi_context *c = shmpi_context(&e->matching, context);
+    if (!c)
+        return false;
+    if (c->revoked)
+        return shmpi_refuse(e, source, theirs, true);
+    struct shmpi_req *r = shmpi_match_posted(c, source, tag);
+    if (r) {
+        shmpi_meet(r, source, tag, bytes);
+        shmpi_begin_copy(e, r, theirs, address, share);
+        return true;
+    }
+    struct shmpi_message *m = shmpi_keep(e, c, source, tag, 0);
+    if (!m)
+        return false;
+    m->waits = true;
+    m->bytes = bytes;
+    m->theirs = theirs;
+    m->address = address;
+    m->share = share;
+    return true;
+}
+
+/* ---- records -------------------------------------------------------------------------------- */
+
+static inline bool shmpi_revoke(struct shmpi_engine *e, uint32_t first);
+
+/* What a record says to us. False if there is no memory for it now, so that it stays. */
+static inline bool shmpi_take_record(struct shmpi_engine *e, int source, uint64_t mark,
+                                     struct shmpi_record *record)
+{
+    uint64_t payload = mark >> 32, word = 0;
+    uint32_t flags = (uint32_t)(mark >> 8 & 0xff);
+    char *data = (char *)(record + 1);
+    struct shmpi_req *r;
+    if (payload >= sizeof word)
+        memcpy(&word, data, sizeof word);
+    switch (mark & 0xff) {
+    case SHMPI_EAGER:
+        return shmpi_take_eager(e, source, record->tag, record->context, flags, record->a, data,
+                                payload);
+    case SHMPI_READY:
+        return payload < sizeof word || shmpi_take_ready(e, source, record->tag, record->context,
+                                                         record->a, record->b, word, flags);
+    case SHMPI_PIECE: shmpi_take_piece(e, source, record->a, record->b, data, payload); return true;
+    case SHMPI_CLEAR:
+        r = shmpi_req_named(e, record->a, source);
+        if (r && !r->receives && payload >= sizeof word)
+            shmpi_begin_push(e, r, record->b, word, flags);
+        return true;
+    case SHMPI_TAKEN:
+        r = shmpi_req_named(e, record->a, source);
+        if (r && !r->receives) {
+            if (r->moving)
+                shmpi_list_out(&e->pushing, r);
+            shmpi_share_return(e, r); /* its receiver has done with the word */
+            if (record->b == SHMPI_REFUSED)
+                r->fault = SHMPI_REVOKED;
+            shmpi_finish(e, r);
+        }
+        return true;
+    case SHMPI_REVOKE: return shmpi_revoke(e, (uint32_t)record->a);
+    default: return true;
+    }
+}
+
+enum { SHMPI_RECORDS_AT_ONCE = 64 };
+
+static inline uint32_t shmpi_drain(struct shmpi_engine *e, int source)
+{
+    struct shmpi_peer *p = &e->peers[source];
+    uint32_t n = 0;
+    uint64_t mark;
+    while (n < SHMPI_RECORDS_AT_ONCE && (mark = shmpi_in_look(&p->in))) {
+        struct shmpi_record *record = shmpi_in_record(&p->in, mark);
+        if (!record) {
+            p->broken = true;
+            break;
+        }
+        if (!shmpi_take_record(e, source, mark, record))
+            break;
+        if (shmpi_in_pass(&p->in, mark))
+            shmpi_wake(p->rank);
+        n++;
+    }
+    return n;
+}
+
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory of other ranks for one-sided calls, and the locks that order them.
+ *
+ * A lock of a window is one word in memory that its ranks share: a writer, or a count of readers.
+ * It has no owner that could be asked; when a rank dies, its job ends.
+ */
+#ifndef SHMPI_REMOTE_H
+#define SHMPI_REMOTE_H
+
+#include <errno.h>
+#include <sys/uio.h>
+
+#include "transport/engine.h"
+
+#define SHMPI_WRITER (1ull << 63)
+
+/* What the ranks of a window share for each of them. */
+struct shmpi_gate {
+    shmnd_word64 access; /* SHMPI_WRITER, or how many read */
+    shmnd_word64 atomic; /* 1 while an accumulation is under way */
+    char rest[112];
+};
+
+_Static_assert(sizeof(struct shmpi_gate) == 128, "gates lie two lines apart");
+
+/* Takes it for one writer or one more reader. False: others have it. */
+static inline bool shmpi_gate_enter(struct shmpi_gate *gate, bool writes)
+{
+    uint64_t seen = shmnd_acquire64(&gate->access);
+    while (writes ? seen == 0 : !(seen & SHMPI_WRITER))
+        if (shmnd_swap64(&gate->access, &seen, writes ? SHMPI_WRITER : seen + 1))
+            return true;
+    return false;
+}
+
+static inline void shmpi_gate_leave(struct shmpi_gate *gate, bool writes)
+{
+    shmnd_add64(&gate->access, writes ? SHMPI_WRITER : UINT64_MAX); /* the writer's bit falls out */
+}
+
+static inline bool shmpi_gate_take(struct shmpi_gate *gate)
+{
+    uint64_t free = 0;
+    return shmnd_swap64(&gate->atomic, &free, 1);
+}
+
+static inline void shmpi_gate_return(struct shmpi_gate *gate)
+{
+    shmnd_release64(&gate->atomic, 0);
+}
+
+/* Copies between our memory and that of another rank. 0, or an errno value. */
+static inline int shmpi_remote_copy(struct shmpi_engine *e, int rank, char *here, uint64_t there,
+                                    uint64_t bytes, bool writes)
+{
+    pid_t pid = (pid_t)shmnd_relaxed32(&e->peers[rank].rank->pid);
+    while (bytes) {
+        struct iovec mine = {here, bytes};
+        struct iovec theirs = {(char *)(uintptr_t)there, bytes};
+        ssize_t n = writes ? process_vm_writev(pid, &mine, 1, &theirs, 1, 0)
+                           : process_vm_readv(pid, &mine, 1, &theirs, 1, 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? errno : EFAULT;
+        here += n;
+        there += (uint64_t)n;
+        bytes -= (uint64_t)n;
+    }
+    return 0;
+}
+
+#endif

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Point to point: sends, receives, probes, cancelling, and progress.
+ */
+#ifndef SHMPI_P2P_H
+#define SHMPI_P2P_H
+
+#include <sched.h>
+#include <stdio.h>
+
+#include "transport/failures.h"
+#include "transport/wait_notes.h"
+
+/* ---- sends ---------------------------------------------------------------------------------- */
+
+/* A message to this rank itself. One that is not `sync` and short is copied. */
+static inline bool shmpi_send_to_self(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    struct shmpi_context *c = shmpi_context(&e->matching, r->context);
+    if (!c)
+        return false;
+    struct shmpi_req *other = shmpi_match_posted(c, e->rank, r->tag);
+    if (other) {
+        shmpi_meet(other, e->rank, r->tag, r->bytes);
+        if (other->got)
+            memmove(other->buffer, r->buffer, other->got);
+        shmpi_finish(e, other);
+        shmpi_finish(e, r);
+        return true;
+    }
+    bool whole = !r->sync && r->bytes <= e->eager;
+    struct shmpi_message *m = shmpi_keep(e, c, e->rank, r->tag, whole ? r->bytes : 0);
+    if (!m)
+        return false;
+    m->bytes = r->bytes;
+    if (whole) {
+        if (r->bytes)
+            memcpy(m->data, r->buffer, r->bytes);
+        shmpi_finish(e, r);
+    } else {
+        m->self = r;
+    }
+    return true;
+}
+
+/* False without memory; then nothing was begun. */
+static inline bool shmpi_start_send(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    if (e->peers[r->peer].dead || shmpi_revoked(e, r->context)) {
+        r->fault = e->peers[r->peer].dead ? SHMPI_FAILED_PEER : SHMPI_REVOKED;
+        shmpi_finish(e, r);
+        return true;
+    }
+    if (r->peer == e->rank)
+        return shmpi_send_to_self(e, r);
+    bool eager = r->bytes <= e->eager, written;
+    struct shmpi_owed o = {.tag = r->tag, .context = r->context, .req = r};
+    if ((r->sync || !eager) && !shmpi_req_name(e, r))
+        return false;
+    o.a = r->id;
+    r->share = 0;
+    if (eager) {
+        o.kind = SHMPI_EAGER;
+        o.flags = r->sync ? SHMPI_SYNC : 0;
+        o.payload = r->bytes;
+    } else {
+        o.kind = SHMPI_READY;
+        o.b = r->bytes;
+        o.payload = sizeof o.word;
+        o.word = (uintptr_t)r->buffer;
+        shmpi_share_take(e, r);
+        o.flags = r->share;
+    }
+    if (!shmpi_owe(e, &e->peers[r->peer], &o, &written)) {
+        shmpi_req_unname(e, r);
+        shmpi_share_return(e, r);
+        return false;
+    }
+    if (written && eager)
+        shmpi_sent(e, r);
+    return true;
+}
+
+/* Sends a short message at once, without a request. False: it takes one. */
+static inline bool shmpi_send_now(struct shmpi_engine *e, int peer, uint32_t context, int tag,
+                                  const void *data, uint64_t bytes)
+{
+    struct shmpi_peer *p = &e->peers[peer];
+    if (bytes > e->eager || p->owed || p->dead || peer == e->rank)
+        return false;
+    struct shmpi_record *r = shmpi_out_take(&p->out, bytes);
+    if (!r)
+        return false;
+    r->tag = tag;
+    r->context = context;
+    if (bytes)
+        memcpy(r + 1, data, bytes);
+    shmpi_out_show(&p->out, r, SHMPI_EAGER, 0, bytes);
+    shmpi_wake(p->rank);
+    return true;
+}
+
+/* ---- receives ------------------------------------------------------------------------------- */
+
+static inline bool shmpi_start_receive(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    struct shmpi_context *c = shmpi_context(&e->matching, r->context);
+    if (!c)
+        return false;
+    r->receives = true;
+    struct shmpi_message *m = shmpi_find_waiting(&e->matching, c, r->peer, r->tag);
+    if (m) {
+        shmpi_take_waiting(c, m);
+        shmpi_give(e, m, r);
+    } else if (c->revoked || (r->peer >= 0 && e->peers[r->peer].dead)) {
+        r->source = r->peer;
+        r->source_tag = r->tag;
+        r->fault = c->revoked ? SHMPI_REVOKED : SHMPI_FAILED_PEER;
+        shmpi_finish(e, r);
+    } else {
+        shmpi_post(&e->matching, c, r);
+    }
+    return true;
+}
+
+/* The message that a receive would get now, or NULL. */
+static inline struct shmpi_message *shmpi_probe(struct shmpi_engine *e, uint32_t context,
+                                                int source, int tag)
+{
+    struct shmpi_context *c = shmpi_context(&e->matching, context);
+    return c ? shmpi_find_waiting(&e->matching, c, source, tag) : NULL;
+}
+
+/* Takes a probed message out of matching: only shmpi_give() of its owner gets it now. */
+static inline void shmpi_claim(struct shmpi_engine *e, struct shmpi_message *m)
+{
+    shmpi_take_waiting(shmpi_context(&e->matching, m->context), m);
+}
+
+/* Takes a posted receive, or a send that is still owed, back. */
+static inline void shmpi_cancel(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    if (r->done)
+        return;
+    if (r->receives) {
+        if (!r->posted)
+            return;
+        shmpi_unpost(shmpi_context(&e->matching, r->context), r);
+        r->cancelled = true;
+        r->source = SHMPI_ANY;
+        r->source_tag = SHMPI_ANY;
+        shmpi_finish(e, r);
+        return;
+    }
+    if (r->peer == e->rank) {
+        struct shmpi_context *c = shmpi_context(&e->matching, r->context);
+        struct shmpi_message *m = c->waiting[e->rank].first;
+        while (m && m->self != r)
+            m = m->next;
+        if (!m)
+            return;
+        shmpi_take_waiting(c, m);
+        free(m);
+        r->cancelled = true;
+        shmpi_finish(e, r);
+    }
+}
+
+/* Leaves a request to the engine, which frees it when it is done. */
+static inline void shmpi_let_go(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    if (r->done) {
+        shmpi_req_free(e, r);
+        return;
+    }
+    r->detached = true;
+    e->active_sends++;
+}
+
+/* ---- what the binding asks ------------------------------------------------------------------ */
+
+static inline void shmpi_refresh(struct shmpi_engine *e)
+{
+    if (shmnd_relaxed32(&e->job->failures) != e->failures)
+        shmpi_see_failures(e);
+}
+
+static inline uint32_t shmpi_death_of(struct shmpi_engine *e, int rank)
+{
+    return e->peers[rank].dead ? shmnd_relaxed32(&e->peers[rank].rank->dead) : 0;
+}
+
+static inline bool shmpi_tell_revoked(struct shmpi_engine *e, int peer, uint32_t first)
+{
+    return shmpi_tell(e, peer, SHMPI_REVOKE, first, 0);
+}
+
+static inline void shmpi_mark_aborted(struct shmpi_engine *e)
+{
+    shmnd_release32(&e->job->aborted, 1);
+}
+
+static inline void shmpi_note_mine(struct shmpi_engine *e, uint32_t count, int peer, int tag,
+                                   const char *call, const char *comm)
+{
+    shmpi_note(e->mine, count, peer, tag, call, comm);
+}
+
+static inline void shmpi_note_mine_end(struct shmpi_engine *e)
+{
+    shmpi_note_end(e->mine);
+}
+
+/* A rank that a schedule waits for, or -1: one whose message it misses, else one that has not
+ * taken a message yet. */
+static inline int shmpi_sched_peer(struct shmpi_engine *e, const struct shmpi_sched *s)
+{
+    struct shmpi_context *c = shmpi_context(&e->matching, s->context);
+    for (int i = 0; c && i < e->size; i++)
+        for (struct shmpi_req *r = c->posted[i].first; r; r = r->next)
+            if (r->sched == s)
+                return i;
+    for (uint32_t i = 0; i < e->table_size; i++)
+        if (e->table[i] && e->table[i]->sched == s)
+            return e->table[i]->receives ? e->table[i]->source : e->table[i]->peer;
+    return -1;
+}
+
+/* Numbers of contexts that no communicator of this job has: the first of `count`. */
+static inline uint32_t shmpi_contexts(struct shmpi_engine *e, uint32_t count)
+{
+    return shmnd_add32(&e->job->contexts, count);
+}
+
+/* ---- progress ------------------------------------------------------------------------------- */
+
+static inline uint32_t shmpi_progress(struct shmpi_engine *e)
+{
+    uint32_t n = 0;
+    if (shmnd_relaxed32(&e->job->failures) != e->failures)
+        shmpi_see_failures(e);
+    for (int i = 0; i < e->size; i++)
+        if (i != e->rank)
+            n += shmpi_drain(e, i);
+    if (e->owing)
+        n += shmpi_pay(e);
+    if (e->copying)
+        n += shmpi_copy_some(e);
+    if (e->pushing)
+        n += shmpi_push_some(e);
+    if (e->ready)
+        n += shmpi_sched_run(e);
+    return n;
+}
+
+/* Is there a record before us? */
+static inline bool shmpi_look(const struct shmpi_engine *e)
+{
+    for (int i = 0; i < e->size; i++)
+        if (i != e->rank && !e->peers[i].broken && shmpi_in_look(&e->peers[i].in))
+            return true;
+    return false;
+}
+
+enum {
+    SHMPI_AWAKE_POLLS_CROWDED = 20,
+    SHMPI_AWAKE_POLLS = 2000,
+    SHMPI_YIELDS_CROWDED = 4,
+    SHMPI_YIELDS = 200,
+    SHMPI_SLEEP_MS = 50,
+};
+
+/* One turn of a wait after its polls were in vain: yields, later sleeps at the bell. The engine
+ * may be used by another thread meanwhile. */
+static inline void shmpi_idle(struct shmpi_engine *e, uint32_t turn)
+{
+    if (e->copying)
+        return;
+    if (turn < (uint32_t)(e->crowded ? SHMPI_YIELDS_CROWDED : SHMPI_YIELDS)) {
+        sched_yield();
+        return;
+    }
+    uint32_t seen = shmnd_relaxed32(&e->mine->bell);
+    shmnd_put32(&e->mine->asleep, 1);
+    shmnd_store_then_load(); /* SYNC bell: fence of the sleeper */
+    if (!shmpi_look(e) && shmnd_relaxed32(&e->job->failures) == e->failures)
+        shmpi_sleep(e->mine, seen, SHMPI_SLEEP_MS * 1000000ull);
+    shmnd_put32(&e->mine->asleep, 0);
+}
+
+/* ---- making --------------------------------------------------------------------------------- */
+
+/* The engine of a rank on the memory of its job. NULL without memory. */
+static inline struct shmpi_engine *shmpi_engine_new(struct shmpi_job *job, int rank)
+{
+    struct shmpi_engine *e = calloc(1, sizeof *e);
+    uint32_t size = job->size;
+    uint64_t lane = job->lane_bytes;
+    if (!e || !(e->peers = calloc(size, sizeof *e->peers)))
+        return NULL;
+    e->job = job;
+    e->rank = rank;
+    e->size = (int)size;
+    e->matching.size = size;
+    e->crowded = job->crowded;
+    e->awake_polls = e->crowded ? SHMPI_AWAKE_POLLS_CROWDED : SHMPI_AWAKE_POLLS;
+    e->piece = shmpi_lane_most(lane);
+    e->eager = e->piece < 8192 ? e->piece : 8192;
+    e->unit =
+        (e->piece < SHMPI_UNIT_MOST ? e->piece : SHMPI_UNIT_MOST) & ~(uint64_t)(SHMPI_LINE - 1);
+    e->mine = shmpi_job_rank(job, (uint32_t)rank);
+    for (uint32_t i = 0; i < size; i++) {
+        struct shmpi_peer *p = &e->peers[i];
+        struct shmpi_lane *in = shmpi_job_lane(job, size, lane, i, (uint32_t)rank);
+        struct shmpi_lane *out = shmpi_job_lane(job, size, lane, (uint32_t)rank, i);
+        p->rank = shmpi_job_rank(job, i);
+        p->in = (struct shmpi_in){(char *)(in + 1), in, lane, 0, 0};
+        p->out = (struct shmpi_out){(char *)(out + 1), out, lane, 0, 0};
+    }
+    shmnd_put32(&e->mine->pid, (uint32_t)getpid());
+    return e;
+}
+
+#endif

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Schedules: a collective as rounds of sends, receives, copies and reductions.
+ *
+ * The steps of a round start together, and the next round begins when all of them have ended. Any
+ * progress of the engine carries schedules on, so that a collective without a waiter moves
+ * whenever its ranks call in. A schedule may be run again when it is done.
+ */
+#ifndef SHMPI_SCHEDULE_H
+#define SHMPI_SCHEDULE_H
+
+#include "transport/messages.h"
+
+enum shmpi_step_kind { SHMPI_STEP_SEND, SHMPI_STEP_RECEIVE, SHMPI_STEP_COPY, SHMPI_STEP_REDUCE };
+
+struct shmpi_step {
+    uint8_t kind;
+    bool ends_round;
+    int peer;
+    char *from, *to;
+    uint64_t n; /* bytes; REDUCE: items */
+};
+
+/* to = from op to; not 0: it failed, and the caller's side knows why. */
+typedef int (*shmpi_reduce)(void *arg, const void *from, void *to, uint64_t items);
+
+struct shmpi_block {
+    struct shmpi_block *next;
+};
+
+struct shmpi_sched {
+    struct shmpi_sched *next;
+    struct shmpi_step *steps;
+    uint32_t count, room, at, outstanding;
+    uint32_t context;
+    int tag;
+    bool started, running, queued, done, no_memory;
+    bool stopped; /* by a death or a revocation: no further step is made */
+    int fault;
+    shmpi_reduce reduce;
+    void *arg;
+    struct shmpi_block *blocks;
+};
+
+static inline struct shmpi_sched *shmpi_sched_new(void)
+{
+    return calloc(1, sizeof(struct shmpi_sched));
+}
+
+static inline void shmpi_sched_free(struct shmpi_sched *s)
+{
+    while (s->blocks) {
+        struct shmpi_block *b = s->blocks;
+        s->blocks = b->next;
+        free(b);
+    }
+    free(s->steps);
+    free(s);
+}
+
+/* Memory that lives as long as the schedule. */
+static inline char *shmpi_sched_block(struct shmpi_sched *s, uint64_t bytes)
+{
+    struct shmpi_block *b = malloc(64 + bytes);
+    if (!b) {
+        s->no_memory = true;
+        return NULL;
+    }
+    b->next = s->blocks;
+    s->blocks = b;
+    return (char *)b + 64;
+}
+
+static inline void shmpi_sched_add(struct shmpi_sched *s, uint8_t kind, int peer, const void *from,
+                                   void *to, uint64_t n)
+{
+    if (s->count == s->room) {
+        uint32_t room = s->room ? 2 * s->room : 8;
+        struct shmpi_step *steps = realloc(s->steps, room * sizeof *steps);
+        if (!steps) {
+            s->no_memory = true;
+            return;
+        }
+        s->steps = steps;
+        s->room = room;
+    }
+    s->steps[s->count++] =
+        (struct shmpi_step){kind, false, peer, (char *)(uintptr_t)from, (char *)to, n};
+}
+
+static inline void shmpi_sched_send(struct shmpi_sched *s, int peer, const void *from, uint64_t n)
+{
+    shmpi_sched_add(s, SHMPI_STEP_SEND, peer, from, NULL, n);
+}
+
+static inline void shmpi_sched_receive(struct shmpi_sched *s, int peer, void *to, uint64_t n)
+{
+    shmpi_sched_add(s, SHMPI_STEP_RECEIVE, peer, NULL, to, n);
+}
+
+static inline void shmpi_sched_copy(struct shmpi_sched *s, const void *from, void *to, uint64_t n)
+{
+    if (n && from != to)
+        shmpi_sched_add(s, SHMPI_STEP_COPY, 0, from, to, n);
+}
+
+static inline void shmpi_sched_reduce(struct shmpi_sched *s, const void *from, void *to,
+                                      uint64_t items)
+{
+    if (items)
+        shmpi_sched_add(s, SHMPI_STEP_REDUCE, 0, from, to, items);
+}
+
+static inline void shmpi_sched_round(struct shmpi_sched *s)
+{
+    if (s->count)
+        s->steps[s->count - 1].ends_round = true;
+}
+
+/* ---- running -------------------------------------------------------------------------------- */
+
+static inline bool shmpi_start_send(struct shmpi_engine *e, struct shmpi_req *r);
+static inline bool shmpi_start_receive(struct shmpi_engine *e, struct shmpi_req *r);
+
+static inline void shmpi_sched_queue(struct shmpi_engine *e, struct shmpi_sched *s)
+{
+    if (s->queued)
+        return;
+    s->queued = true;
+    s->next = e->ready;
+    e->ready = s;
+}
+
+/* A send or receive of a schedule has ended. */
+static inline void shmpi_sched_part_done(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    struct shmpi_sched *s = r->sched;
+    if (r->fault && !s->fault)
+        s->fault = r->fault;
+    if (r->fault == SHMPI_FAILED_PEER || r->fault == SHMPI_REVOKED)
+        s->stopped = true;
+    shmpi_req_free(e, r);
+    if (!--s->outstanding && !s->running)
+        shmpi_sched_queue(e, s);
+}
+
+static inline void shmpi_sched_step(struct shmpi_engine *e, struct shmpi_sched *s,
+                                    const struct shmpi_step *step)
+{
+    struct shmpi_req *r;
+    switch (step->kind) {
+    case SHMPI_STEP_COPY: memmove(step->to, step->from, step->n); return;
+    case SHMPI_STEP_REDUCE:
+        if (s->reduce(s->arg, step->from, step->to, step->n) && !s->fault)
+            s->fault = SHMPI_CALLBACK;
+        return;
+    default:
+        if (!(r = shmpi_req_new(e))) {
+            s->fault = SHMPI_NO_MEMORY;
+            return;
+        }
+        r->sched = s;
+        r->peer = step->peer;
+        r->context = s->context;
+        r->tag = s->tag;
+        r->bytes = step->n;
+        r->receives = step->kind == SHMPI_STEP_RECEIVE;
+        r->buffer = r->receives ? step->to : step->from;
+        s->outstanding++;
+        if (!(r->receives ? shmpi_start_receive(e, r) : shmpi_start_send(e, r))) {
+            r->fault = SHMPI_NO_MEMORY;
+            shmpi_finish(e, r);
+        }
+    }
+}
+
+/* Runs as many rounds as it can without waiting. */
+static inline void shmpi_sched_go_on(struct shmpi_engine *e, struct shmpi_sched *s)
+{
+    s->running = true;
+    while (!s->stopped && !s->outstanding && s->at < s->count) {
+        const struct shmpi_step *step;
+        do {
+            step = &s->steps[s->at++];
+            shmpi_sched_step(e, s, step);
+        } while (!step->ends_round && s->at < s->count);
+    }
+    if (s->stopped)
+        s->at = s->count;
+    s->running = false;
+    if (!s->outstanding && s->at == s->count && !s->done) {
+        s->done = true;
+        e->completions++;
+    }
+}
+
+static inline void shmpi_sched_start(struct shmpi_engine *e, struct shmpi_sched *s)
+{
+    s->at = 0;
+    s->done = s->stopped = false;
+    s->fault = 0;
+    s->started = true;
+    shmpi_sched_go_on(e, s);
+}
+
+/* Runs every schedule that is ready. A reduction may call back into the interpreter and from there into the
+ * engine: the inner call leaves schedules alone. */
+static inline uint32_t shmpi_sched_run(struct shmpi_engine *e)
+{
+    uint32_t n = 0;
+    if (e->in_schedules)
+        return 0;
+    e->in_schedules = true;
+    while (e->ready) {
+        struct shmpi_sched *s = e->ready;
+        e->ready = s->next;
+        s->queued = false;
+        if (!s->running)
+            shmpi_sched_go_on(e, s);
+        n++;
+    }
+    e->in_schedules = false;
+    return n;
+}
+
+#endif
