@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import select
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -12,11 +13,12 @@ from typing import Any, Final
 from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_after
-from shmnd.ipc.common.ringing import PAUSE
+from shmnd.ipc.common.ringing import Bell
 from shmnd.ipc.errors import Closed
 
 __all__ = ["WaitSet"]
 
+_MOST_MS: Final = 1 << 30
 _EVENTS: Final = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
@@ -30,6 +32,7 @@ class WaitSet(Closing):
     def __init__(self, *objects: Any) -> None:
         self._objects: dict[int, Any] = {}
         self._closed = False
+        self._closer = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         for each in objects:
             self.add(each)
 
@@ -70,14 +73,20 @@ class WaitSet(Closing):
             left = end - time.monotonic()
             if found or left <= 0:
                 return found
-            self._poll(min(left, PAUSE))
+            self._poll(left)
             self._check("WaitSet.wait")
 
     def _poll(self, longest: float) -> list[tuple[int, int]]:
         poll = select.poll()
         for each in self._objects.values():
             poll.register(_descriptor(each), select.POLLIN)
-        return poll.poll(max(0.0, longest * 1000))
+        poll.register(self._closer, select.POLLIN)
+        return poll.poll(min(_MOST_MS, max(0.0, self._longest(longest) * 1000)))
+
+    def _longest(self, seconds: float) -> float:
+        """Return how long one may sleep: shorter where a process cannot be watched."""
+        bells = [getattr(each, "_bell", None) for each in self._objects.values()]
+        return min([seconds, *(bell.longest(seconds) for bell in bells if isinstance(bell, Bell))])
 
     def _found(self, longest: float) -> tuple[Any, ...]:
         plain = [each for each in self._objects.values() if _asked(each) is None]
@@ -105,17 +114,22 @@ class WaitSet(Closing):
             if found or left <= 0:
                 return found
             came: asyncio.Future[None] = loop.create_future()
-            # One descriptor for all, so that readers of others in this loop are left alone.
-            with select.epoll() as epoll:
-                for fd in {_descriptor(each) for each in self._objects.values()}:
-                    epoll.register(fd, select.EPOLLIN)
-                loop.add_reader(epoll.fileno(), _finish, came)
-                later = loop.call_later(min(left, PAUSE), _finish, came)
-                try:
-                    await came
-                finally:
-                    later.cancel()
-                    loop.remove_reader(epoll.fileno())
+            # Descriptors of its own, so that readers of others in this loop are left alone. An
+            # epoll around them would be one too deep for the kernel.
+            own: list[int] = []
+            longest = min(self._longest(left), _MOST_MS / 1000)
+            later = loop.call_later(longest, _finish, came)
+            try:
+                every = {_descriptor(each) for each in self._objects.values()} | {self._closer}
+                for fd in every:
+                    own.append(os.dup(fd))
+                    loop.add_reader(own[-1], _finish, came)
+                await came
+            finally:
+                later.cancel()
+                for fd in own:
+                    loop.remove_reader(fd)
+                    os.close(fd)
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         """Return ready objects as they come."""
@@ -128,9 +142,18 @@ class WaitSet(Closing):
             raise Closed(f"{call}: the wait set is closed; make a new one")
 
     def close(self) -> None:
-        """Forget the objects, which stay as they are. Harmless when repeated."""
+        """Forget the objects, which stay as they are; a wait ends. Harmless when repeated."""
+        if getattr(self, "_closed", True):
+            return
         self._closed = True
         self._objects = {}
+        os.eventfd_write(self._closer, 1)
+
+    def __del__(self) -> None:
+        # Not in close(): a wait of another thread may still have it.
+        closer = getattr(self, "_closer", -1)
+        if closer >= 0:
+            os.close(closer)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._objects)} objects"

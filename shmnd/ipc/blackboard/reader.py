@@ -35,6 +35,7 @@ from shmnd.ipc.common.shared_name import SharedName
 from shmnd.ipc.common.shared_words import Words
 from shmnd.ipc.errors import Closed, NoPublisher, unusable
 from shmnd.status import Status, error
+from shmnd.waiter import Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,11 +111,19 @@ class BlackboardReader(Closing):
             "BlackboardReader", BLACKBOARD, name, namespace=namespace, group=group
         )
         self._pid = os.getpid()
+        # Tells of writers that come; one that is there is watched by its room.
+        self._writers = self._named.directory.watch(BLACKBOARD, name)
+        self._waiter = Waiter(self._named.adapter, self._news)
         self._search()
+
+    def _news(self) -> bool:
+        return bool(self._writers.pending)
 
     def _search(self) -> None:
         """Find a writer, or the one that came after the last."""
         assert self._named is not None
+        for _ in self._writers.changes():
+            pass
         self._next_search = time.monotonic() + PAUSE
         if self._board is not None and self._board.lives:
             return
@@ -200,13 +209,19 @@ class BlackboardReader(Closing):
     # -- waiting --
 
     def _newer(self, key: str, after: int | None) -> tuple[bool, Any]:
+        if not self._is_newer(key, after):
+            return False, None
         try:
-            than = self._seen.get(key, 0) if after is None else after
-            if self.version(key) > than:
-                return True, self._read(key, "BlackboardReader.wait")[1]
+            return True, self._read(key, "BlackboardReader.wait")[1]
         except (NoPublisher, KeyError):
-            pass
-        return False, None
+            return False, None  # the next writer has just come
+
+    def _is_newer(self, key: str, after: int | None) -> bool:
+        """Look, and count it as not read."""
+        try:
+            return self.version(key) > (self._seen.get(key, 0) if after is None else after)
+        except (NoPublisher, KeyError):
+            return False
 
     def wait(self, key: str, after: int | None = None, timeout: float | None = None) -> Any:
         """Wait for a version after the one given and return the value; TimeoutError.
@@ -216,6 +231,7 @@ class BlackboardReader(Closing):
         """
         call = "BlackboardReader.wait"
         end = end_after(None if timeout is None else seconds(call, 3, "timeout", timeout))
+        long = False
         while True:
             found, value = self._newer(key, after)
             if found:
@@ -224,8 +240,8 @@ class BlackboardReader(Closing):
             if left <= 0:
                 raise self._late(call, key)
             board = self._board
-            if board is None or board.room is None:
-                time.sleep(min(left, PAUSE / 4))
+            if long or board is None or board.room is None:
+                self._sleep_long(key, after, left)
                 continue
             word = board.room.words.arm(GATE)
             found, value = self._newer(key, after)
@@ -233,6 +249,15 @@ class BlackboardReader(Closing):
                 return value
             if board is self._board:
                 board.room.words.sleep(GATE, word, min(left, PAUSE))
+                long = True
+
+    def _sleep_long(self, key: str, after: int | None, left: float) -> None:
+        """Sleep until a value changes, the writer dies, or one comes."""
+        bell = self._bell_of()
+        with bell.sleeper() as sleeper:
+            self._calm(bell)
+            if not self._is_newer(key, after) and not self._closed:
+                sleeper.sleep(left)
 
     def _late(self, call: str, key: str) -> TimeoutError:
         writer = f"process {self.writer} writes it" if self.writer else "no process writes it"
@@ -247,14 +272,15 @@ class BlackboardReader(Closing):
         end = end_after(timeout)
         while True:
             bell = self._bell_of()
-            self._calm(bell)
-            found, value = self._newer(key, after)
-            if found:
-                return value
-            left = end - time.monotonic()
-            if left <= 0:
-                raise self._late("BlackboardReader.await_change", key)
-            await bell.ringing(min(left, PAUSE))
+            with bell.task() as sleeper:
+                self._calm(bell)
+                found, value = self._newer(key, after)
+                if found:
+                    return value
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise self._late("BlackboardReader.await_change", key)
+                await sleeper.sleep(left)
 
     def ready(self) -> bool:
         """Return whether a key has changed since this reader read it; and quieten `fileno`."""
@@ -274,6 +300,7 @@ class BlackboardReader(Closing):
             if self._closed:
                 raise Closed("BlackboardReader.fileno: the reader is closed")
             self._bell = Bell()
+            self._bell.add(self._waiter.fileno())
             if self._board is not None and self._board.room is not None:
                 self._board.room.set_address(self._bell.address)
             self._bell.ring()
@@ -281,8 +308,15 @@ class BlackboardReader(Closing):
 
     def _calm(self, bell: Bell) -> None:
         bell.drain()
+        if self._closed:
+            return
+        self._waiter.rest()  # takes what the broker has said
+        if self._news() or self._board is None or not self._board.lives:
+            self._search()
+        self._waiter.rest()
         if self._board is not None and self._board.room is not None:
             self._board.room.words.arm(GATE, True)
+            bell.watch(self._board.room.pids())
 
     def close(self) -> None:
         """End the reader. Harmless when repeated."""
@@ -290,6 +324,9 @@ class BlackboardReader(Closing):
         board, self._board = getattr(self, "_board", None), None
         named, self._named = getattr(self, "_named", None), None
         bell, self._bell = getattr(self, "_bell", None), None
+        for each in (getattr(self, "_waiter", None), getattr(self, "_writers", None)):
+            if each is not None and self._pid == os.getpid():
+                each.close()
         if board is not None and board.room is not None:
             board.room.close()
         if named is not None:

@@ -115,6 +115,7 @@ class Blackboard(Closing):
         self._words.store(0, _MAGIC)
         self._room = Room(make_room(call), call)
         take_lock(self._room.fd, WRITER)
+        self._room.join(call, waits=False)
 
     def _commit(self, end: int, call: str) -> None:
         if end <= self._committed:

@@ -14,7 +14,12 @@
  * finds the change or the waker finds the bit. A bit stays set until a waker has woken
  * no process by it, so a sleeper that dies costs one idle wake-up. A waker that dies between
  * its change and the wake-up, and a sleeper that dies after it was chosen, are what no
- * word can tell: a sleeper polls the slots after SHMND_GATE_NS in any case.
+ * word can tell: a sleep by futex ends after SHMND_GATE_NS in any case, and a longer one is by
+ * descriptor, which also watches the processes (ringing.py).
+ *
+ * A member that joins publishes that it is there, and rings those who sleep by descriptor, so that
+ * they watch it (SYNC join): a full fence on either side, so the sleeper finds the member or
+ * the member finds the sleeper's address.
  */
 #ifndef SHMND_GATE_H
 #define SHMND_GATE_H
@@ -47,8 +52,16 @@ static inline uint32_t shmnd_gate_arm(shmnd_word32 *gate, uint32_t bit)
         word = shmnd_relaxed32(gate);
     }
     /* SYNC gate: fence, pairs with the fence in shmnd_gate_open() */
+    /* SYNC join: fence, pairs with the fence in shmnd_gate_joined() */
     shmnd_store_then_load();
     return word;
+}
+
+/* After a member has published that it is there, and before it reads who is to be rung. */
+static inline void shmnd_gate_joined(void)
+{
+    /* SYNC join: fence, pairs with the fence in shmnd_gate_arm() */
+    shmnd_store_then_load();
 }
 
 /* After a change: the word to wake for, with the bits of those to be woken; 0 when none sleep. */

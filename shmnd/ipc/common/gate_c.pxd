@@ -23,6 +23,7 @@ cdef extern from "common/gate.h" nogil:
     uint64_t SHMND_GATE_NS
     uint32_t shmnd_gate_arm(word32 *gate, uint32_t bit)
     uint32_t shmnd_gate_open(word32 *gate)
+    void shmnd_gate_joined()
     void shmnd_gate_clear(word32 *gate, uint32_t word, uint32_t bit)
 
 cdef extern from "common/futex.h" nogil:

@@ -3,9 +3,9 @@
 
 head | a page for each member
 
-A member is an object of some process. It holds a lock of the kernel on its page as long as it
-lives (an OFD lock, of a file that it alone opened), so a page whose lock is free belongs to no
-member, and the next one clears it.
+A member is an object of some process: one that waits, or one that others wait for. It holds a
+lock of the kernel on its page as long as it lives (an OFD lock, of a file that it alone opened), so
+a page whose lock is free belongs to no member, and the next one clears it.
 """
 
 from __future__ import annotations
@@ -15,21 +15,27 @@ import mmap
 import os
 import struct
 import weakref
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from shmnd.ipc.common.ringing import ring
 from shmnd.ipc.common.shared_words import Words
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.status import Status, error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["GATE", "Room", "holds_lock", "make_room", "take_lock"]
 
 _MAGIC: Final = 0x6D6F6F72646E6873
 _PAGE: Final = 4096
-MEMBERS: Final = 256
+MEMBERS: Final = 1024
 _BYTES: Final = (1 + MEMBERS) * _PAGE
 _JOINED: Final = 128  # bits, in the head: pages that were ever used
+_WAITS, _ACTS = 1, 2  # what a member does
 GATE: Final = 64  # of the head
 _PAGE_ACTIVE, _PAGE_ARMED, _PAGE_ADDRESS, _PAGE_GATE, _PAGE_SIGNALS = 0, 8, 16, 64, 128
+_PAGE_PID: Final = 1024
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _LOCK: Final = "hhqqi4x"
 
@@ -94,8 +100,8 @@ class Room:
             raise
         _all.add(self)
 
-    def join(self, call: str) -> None:
-        """Become a member."""
+    def join(self, call: str, *, waits: bool = True) -> None:
+        """Become a member: one that waits, or one whose death others are to see."""
         for number in range(MEMBERS):
             if take_lock(self.fd, number):
                 break
@@ -103,7 +109,7 @@ class Room:
             raise error(
                 Status.INSUFFICIENT_RESOURCES,
                 call,
-                f"{MEMBERS} objects wait under this name, which is the most; close some of them",
+                f"{MEMBERS} objects are open under this name, which is the most; close some",
             )
         self.number = number
         page = self._page(number)
@@ -111,8 +117,13 @@ class Room:
         os.posix_fallocate(self.fd, page, _PAGE)
         self.words.store(page + _PAGE_ACTIVE, 0)
         self.words.clear(page + _PAGE_ARMED, _PAGE - _PAGE_ARMED)
-        self.words.store(page + _PAGE_ACTIVE, 1)
+        self.words.store(page + _PAGE_PID, os.getpid())
+        self.words.store(page + _PAGE_ACTIVE, _WAITS if waits else _ACTS)
         self.words.set_bits(_JOINED + number // 64 * 8, 1 << number % 64)
+        # Those that sleep at a bell watch this process from now on: they find the bit, or this
+        # finds their addresses (SYNC join).
+        self.words.joined()
+        ring([address for each in self.members() if (address := self.address_of(each))])
 
     def _page(self, number: int) -> int:
         return (1 + number) * _PAGE
@@ -128,17 +139,30 @@ class Room:
         return self._page(self.number) + _PAGE_SIGNALS
 
     def members(self) -> list[int]:
-        """Return the members that there are, or that died, as numbers."""
-        found = []
+        """Return the members that wait, or that died, as numbers."""
+        return [number for number in self._joined() if self._does(number) == _WAITS]
+
+    def pids(self) -> set[int]:
+        """Return the processes of all other members; 0 for one that cannot be named."""
+        found: set[int] = set()
+        if self.fd < 0:
+            return found
+        for number in self._joined():
+            pid = self.words.load(self._page(number) + _PAGE_PID)
+            if number != self.number and self._does(number) and holds_lock(self.fd, number):
+                found.add(pid if pid < 1 << 31 else 0)
+        return found
+
+    def _does(self, number: int) -> int:
+        return self.words.load(self._page(number) + _PAGE_ACTIVE)
+
+    def _joined(self) -> Iterator[int]:
         for word in range(MEMBERS // 64):
             bits = self.words.load(_JOINED + word * 8)
             while bits:
                 bit = bits & -bits
                 bits ^= bit
-                number = word * 64 + bit.bit_length() - 1
-                if self.words.load(self._page(number) + _PAGE_ACTIVE):
-                    found.append(number)
-        return found
+                yield word * 64 + bit.bit_length() - 1
 
     def lives(self, number: int) -> bool:
         """Return whether a member lives."""

@@ -1,8 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors that other processes ring: for `select`, asyncio and `WaitSet`.
+"""Descriptors that other processes ring: for long waits, `select`, asyncio and `WaitSet`.
 
 A bell is a socket at an address that the kernel chose; the address stands in shared memory, where
 those who are to ring find it. No descriptor passes between processes, and both end with theirs.
+The bell watches processes, too (pidfd): one that died as it was to ring is seen at once.
+
+Argument for "a long sleep ends" (model: tests/ipc/test_sleep_model.py). A sleeper, in this order:
+(1) registers at the bell, (2) takes its rings, (3) publishes its address and arms the gate (fence),
+(4) reads the members and opens a pidfd of each, (5) checks once more, (6) sleeps at the bell.
+
+- A change by a member that lives: the fences of the gate (SYNC gate) make (5) find it or the
+  changer find the gate armed, and ring.
+- A change by a member that dies before it rings: it dies after (4), which the pidfd shows, or
+  before, and then (5) finds the change, for the kernel orders all that a process has stored before
+  its end.
+- A member that joins (SYNC join): it publishes that it is there, fence, and reads the addresses; so
+  (4) finds it, or it finds the address of (3), and rings.
+- A ring that another thread or task of this process takes: the one that takes rings wakes all that
+  are registered, and (1) comes before (5).
 """
 
 from __future__ import annotations
@@ -10,71 +25,267 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import socket
-from typing import Final
+import threading
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["PAUSE", "Bell", "ring"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["PAUSE", "Bell", "Sleeper", "TaskSleeper", "ring"]
 
 PAUSE: Final = 0.1
-"""Seconds after which a sleeper polls in any case: a process may have died as it was to ring."""
+"""Seconds after which a short sleep becomes a long one: at a bell, which also watches processes."""
+_MOST_MS: Final = 1 << 30
 
 
 def ring(addresses: list[bytes]) -> None:
     """Make the bells at these addresses readable."""
+    if not addresses:
+        return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as ringer:
         for address in addresses:
-            with contextlib.suppress(OSError):  # full: it was rung; closed: it does not sleep
+            # full: it was rung; closed: it does not sleep; an address that is none: damaged memory
+            with contextlib.suppress(OSError, ValueError):
                 ringer.sendto(b"!", address)
 
 
 class Bell:
-    """A bell of this process."""
+    """A bell of this process. `fd` is readable when it was rung, or a watched process has died."""
 
     def __init__(self) -> None:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         made.bind("")  # the kernel gives an address that no other socket has
         self.address: Final[bytes] = made.getsockname()
-        self.fd = made.detach()
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._socket = made.detach()
+        try:
+            self._epoll = select.epoll()
+        except BaseException:
+            os.close(self._socket)
+            raise
+        self.fd = self._epoll.fileno()
+        self._epoll.register(self._socket, select.EPOLLIN)
+        self._pid = os.getpid()
+        self._watched: dict[int, int] = {}
+        self._dead: set[int] = set()
+        self._lock = threading.RLock()  # a destructor may run inside
+        self._sleepers: set[Sleeper | TaskSleeper] = set()
+        self._loops: dict[asyncio.AbstractEventLoop, list[int]] = {}  # descriptor and tasks of each
+        self.blind = False
+        """A process cannot be watched: a sleeper polls every `PAUSE`."""
 
     def ring(self) -> None:
         """Ring it from here."""
         ring([self.address])
 
     def drain(self) -> None:
-        """Take all rings."""
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                os.read(self.fd, 16)
+        """Take all rings. Threads and tasks that sleep at the bell check again."""
+        came = False
+        with self._lock:
+            with contextlib.suppress(BlockingIOError):
+                while self._socket >= 0:
+                    os.read(self._socket, 16)
+                    came = True
+            if self._bury() or came:
+                self._wake_all()
 
-    async def ringing(self, longest: float) -> None:
-        """Wait until it is rung, or so many seconds are over. Any number of tasks may wait."""
-        loop = asyncio.get_running_loop()
-        came: asyncio.Future[None] = loop.create_future()
-        if not self._waiters:
-            loop.add_reader(self.fd, self._wake)
-        self._waiters.add(came)
-        later = loop.call_later(longest, _finish, came)
+    # -- processes --
+
+    def watch(self, pids: Iterable[int]) -> None:
+        """Watch exactly these processes; 0 is one that this process cannot name."""
+        wanted = set(pids)
+        wanted.discard(self._pid)
+        with self._lock:
+            if self.fd < 0:
+                return
+            self.blind = 0 in wanted
+            wanted.discard(0)
+            self._dead &= wanted
+            for pid in [pid for pid in self._watched if pid not in wanted]:
+                self._forget(pid)
+            for pid in wanted - self._watched.keys():
+                self._begin(pid)
+
+    def _begin(self, pid: int) -> None:
         try:
-            await came
-        finally:
-            later.cancel()
-            self._waiters.discard(came)
-            if not self._waiters and self.fd >= 0:
-                loop.remove_reader(self.fd)
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._dead.add(pid)
+            return
+        except (OSError, OverflowError):
+            self.blind = True  # no descriptor is free
+            return
+        if pid in self._dead:  # it still has what tells that it lives, or the number is another's
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            if poll.poll(0):
+                os.close(descriptor)
+                return
+            self._dead.discard(pid)
+        self._watched[pid] = descriptor
+        self._epoll.register(descriptor, select.EPOLLIN)
 
-    def _wake(self) -> None:
-        for each in self._waiters:
-            _finish(each)
+    def _forget(self, pid: int) -> None:
+        descriptor = self._watched.pop(pid)
+        self._epoll.unregister(descriptor)
+        os.close(descriptor)
+
+    def _bury(self) -> bool:
+        """Watch those no more that have died; tell whether there was one."""
+        if not self._watched or self.fd < 0:
+            return False
+        by_descriptor = {fd: pid for pid, fd in self._watched.items()}
+        dead = [by_descriptor[fd] for fd, _ in self._epoll.poll(0) if fd in by_descriptor]
+        for pid in dead:
+            self._forget(pid)
+            self._dead.add(pid)
+        return bool(dead)
+
+    def add(self, descriptor: int) -> None:
+        """Be readable when a descriptor of this process is."""
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    # -- sleeping --
+
+    @contextlib.contextmanager
+    def sleeper(self) -> Iterator[Sleeper]:
+        """Be one of the threads that a ring wakes: drain, arm and look inside, then sleep."""
+        made = Sleeper(self)
+        with self._lock:
+            self._sleepers.add(made)
+        try:
+            yield made
+        finally:
+            with self._lock:
+                self._sleepers.discard(made)
+                made.close()
+
+    @contextlib.contextmanager
+    def task(self) -> Iterator[TaskSleeper]:
+        """Be one of the tasks that a ring wakes, as `sleeper` for threads."""
+        loop = asyncio.get_running_loop()
+        made = TaskSleeper(self, loop)
+        with self._lock:
+            self._sleepers.add(made)
+            self._enter(loop)
+        try:
+            yield made
+        finally:
+            with self._lock:
+                self._sleepers.discard(made)
+                self._leave(loop)
+
+    def _enter(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have a loop poll the bell, by a descriptor of its own: the program may poll `fd`."""
+        found = self._loops.get(loop)
+        if found is None:
+            found = self._loops[loop] = [os.dup(self.fd) if self.fd >= 0 else -1, 0]
+            if found[0] >= 0:
+                loop.add_reader(found[0], self._rung, loop)
+        found[1] += 1
+
+    def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
+        found = self._loops[loop]
+        found[1] -= 1
+        if found[1] == 0:
+            del self._loops[loop]
+            if found[0] >= 0:
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    loop.remove_reader(found[0])
+                os.close(found[0])
+
+    def _rung(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            for each in self._sleepers:
+                if isinstance(each, TaskSleeper) and each.loop is loop:
+                    _finish(each.came)
+
+    def longest(self, seconds: float) -> float:
+        """Return how long one may sleep at it."""
+        return min(seconds, PAUSE if self.blind else _MOST_MS / 1000)
+
+    def wake_all(self) -> None:
+        """Have the threads and tasks that sleep at it check again."""
+        with self._lock:
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        for each in self._sleepers:
+            each.wake()
 
     def close(self) -> None:
-        """Close the descriptor. Harmless twice."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
+        """Close the descriptors; those that sleep at it check again. Harmless twice."""
+        if self._pid != os.getpid():
+            self.fd = -1  # a child has its copies of the parent's, which close themselves
+            return
+        with self._lock:
+            fd, self.fd = self.fd, -1
+            if fd < 0:
+                return
+            self._wake_all()
+            self._epoll.close()
+            found, self._socket = self._socket, -1
+            os.close(found)
+            for descriptor in self._watched.values():
+                os.close(descriptor)
+            self._watched.clear()
 
     def __del__(self) -> None:
-        self.close()
+        if getattr(self, "fd", -1) >= 0:
+            self.close()
+
+
+class Sleeper:
+    """One thread that sleeps at a bell."""
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+        self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep until the bell rings, a watched process dies, or so many seconds are over."""
+        bell = self._bell.fd
+        if bell < 0:
+            return
+        poll = select.poll()
+        poll.register(bell, select.POLLIN)
+        poll.register(self._event, select.POLLIN)
+        poll.poll(min(_MOST_MS, max(0, int(self._bell.longest(seconds) * 1000) + 1)))
+
+    def wake(self) -> None:
+        """Have it check again."""
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self._event, 1)
+
+    def close(self) -> None:
+        """Close its descriptor."""
+        os.close(self._event)
+
+
+class TaskSleeper:
+    """One task of asyncio that sleeps at a bell."""
+
+    def __init__(self, bell: Bell, loop: asyncio.AbstractEventLoop) -> None:
+        self._bell = bell
+        self.loop: Final = loop
+        self.came: Final[asyncio.Future[None]] = loop.create_future()
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep as a thread does, and let other tasks run meanwhile."""
+        if self._bell.fd < 0:
+            return
+        longest = self._bell.longest(seconds)
+        later: Any = self.loop.call_later(longest, _finish, self.came)
+        try:
+            await self.came
+        finally:
+            later.cancel()
+
+    def wake(self) -> None:
+        """Have it check again; from any thread."""
+        with contextlib.suppress(RuntimeError):  # its loop is closed
+            self.loop.call_soon_threadsafe(_finish, self.came)
 
 
 def _finish(future: asyncio.Future[None]) -> None:

@@ -24,6 +24,8 @@ class Words:
         """Write a word behind all that was written before."""
     def set_bits(self, offset: int, bits: int) -> None:
         """Set bits of a word that other processes set too."""
+    def joined(self) -> None:
+        """Publish all earlier stores before the addresses of sleepers are loaded."""
     def copy(self, offset: int, nbytes: int) -> bytes:
         """Return a private copy of some bytes."""
     def write(self, offset: int, data: bytes) -> None:

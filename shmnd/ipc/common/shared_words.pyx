@@ -86,6 +86,10 @@ cdef class Words:
         """Set bits of a word that other processes set too."""
         shmnd_set_bits(<word64 *>self.at(offset, 8, True), bits)
 
+    def joined(self) -> None:
+        """Publish all earlier stores before the addresses of sleepers are loaded."""
+        shmnd_gate_joined()
+
     def copy(self, uint64_t offset, uint64_t nbytes) -> bytes:
         """Return a private copy of some bytes."""
         return PyBytes_FromStringAndSize(self.at(offset, nbytes, False), nbytes)

@@ -31,6 +31,7 @@ class _End(Closing):
     """One end of an event: it has the room of the name."""
 
     _role = ""
+    _waits = False
 
     def __init__(
         self, name: str, *, namespace: str | None = None, group: int | str | None = None
@@ -43,8 +44,9 @@ class _End(Closing):
         self.name: Final[str] = name
         try:
             self._room = Room(self._named.descriptor(lambda: make_room(call)), call)
+            self._room.join(call, waits=self._waits)
         except BaseException:
-            self._named.close()
+            self.close()
             raise
 
     def _open(self, call: str) -> Room:
@@ -95,18 +97,13 @@ class Listener(_End):
     """What takes the numbers that are signalled to a name."""
 
     _role = "listener"
+    _waits = True
 
     def __init__(
         self, name: str, *, namespace: str | None = None, group: int | str | None = None
     ) -> None:
         self._bell: Bell | None = None
         super().__init__(name, namespace=namespace, group=group)
-        try:
-            assert self._room is not None
-            self._room.join("Listener")
-        except BaseException:
-            self.close()
-            raise
 
     def wait(self, timeout: float | None = None) -> set[int]:
         """Wait for numbers and take them: a set, empty when `timeout` seconds end first."""
@@ -116,18 +113,31 @@ class Listener(_End):
         if found:
             return found
         end = end_after(None if timeout is None else seconds(call, 1, "timeout", timeout))
+        long = False
         while not found:
             left = end - time.monotonic()
             if left <= 0:
                 break
-            word = room.words.arm(room.gate)
-            if not room.words.signalled(room.signals):
-                room.words.sleep(room.gate, word, min(left, PAUSE))
+            if long:
+                self._sleep_long(room, left)
+            else:
+                word = room.words.arm(room.gate)
+                if not room.words.signalled(room.signals):
+                    room.words.sleep(room.gate, word, min(left, PAUSE))
+                long = True
             room = self._open(call)
             found = room.words.take_signals(room.signals)
         if not found and self._bell is not None:
             self._calm(self._bell)
         return found
+
+    def _sleep_long(self, room: Room, left: float) -> None:
+        """Sleep until a number is signalled, or a process dies that was to wake this one."""
+        bell = self._bell_of()
+        with bell.sleeper() as sleeper:
+            self._calm(bell)
+            if not room.words.signalled(room.signals):
+                sleeper.sleep(left)
 
     def ready(self) -> bool:
         """Return whether `wait` would return numbers at once."""
@@ -162,6 +172,7 @@ class Listener(_End):
         room = self._open("Listener")
         bell.drain()
         room.words.arm(room.gate, True)
+        bell.watch(room.pids())
         if room.words.signalled(room.signals):
             bell.ring()
 
@@ -169,12 +180,12 @@ class Listener(_End):
         """Wait as `wait` does, and let other tasks run meanwhile."""
         end = end_after(timeout)
         while True:
-            bell = self._bell_of()
-            found = self.wait(0)
-            left = end - time.monotonic()
-            if found or left <= 0:
-                return found
-            await bell.ringing(min(left, PAUSE))
+            with self._bell_of().task() as sleeper:
+                found = self.wait(0)
+                left = end - time.monotonic()
+                if found or left <= 0:
+                    return found
+                await sleeper.sleep(left)
 
     async def __aiter__(self) -> AsyncIterator[set[int]]:
         """Return sets of numbers as they come."""

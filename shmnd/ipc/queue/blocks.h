@@ -112,4 +112,14 @@ static inline void shmnd_member_count(struct shmnd_queue_member *page, uint64_t 
         shmnd_put64(&page->taken, ((taken >> 32) + 1) << 32 | (uint32_t)(pos + 1));
 }
 
+/* Stores one of the counts from which every member computes how many items are unfinished, before
+ * its writer computes it. Of two members that store theirs at once at least one finds both, and
+ * wakes those in join (SYNC done: a full fence in either). */
+static inline void shmnd_member_report(shmnd_word64 *count, uint64_t value)
+{
+    shmnd_put64(count, value);
+    /* SYNC done: fence, pairs with the same fence of another member */
+    shmnd_store_then_load();
+}
+
 #endif

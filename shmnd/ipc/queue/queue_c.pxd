@@ -63,4 +63,5 @@ cdef extern from "blocks.h" nogil:
     void shmnd_block_free(shmnd_block *block)
     cbool shmnd_block_is_free(const shmnd_block *block)
     uint64_t shmnd_member_holds(const shmnd_queue_member *page, uint32_t at)
+    void shmnd_member_report(word64 *count, uint64_t value)
     void shmnd_member_count(shmnd_queue_member *page, uint64_t pos)

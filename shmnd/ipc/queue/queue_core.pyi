@@ -41,8 +41,10 @@ class QueueCore(QueueItems):
         """Return the next item; NOTHING when none came in time. -1 waits without an end."""
     def wait_for_room(self, timeout_ns: int) -> bool:
         """Wait until an item may have room; False when none came in time."""
-    def arm_descriptor(self, address: bytes) -> bool:
-        """Have producers ring at an address; True when there is an item now."""
+    def arm_descriptor(self, address: bytes, what: int = 0) -> bool:
+        """Be rung at an address for an item (0), room (1) or the last item done (2); return whether
+        that is there now.
+        """
     def disarm_descriptor(self) -> None:
         """Be rung no more."""
     def addresses(self) -> list[bytes]:

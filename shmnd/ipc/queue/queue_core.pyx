@@ -34,6 +34,13 @@ cdef class QueueCore(QueueItems):
 
     def __init__(self, fd, ring_descriptors=None):
         self.ring_descriptors = ring_descriptors
+        self.announce()
+
+    def announce(self) -> None:
+        """Ring those that sleep: they watch this process from now on."""
+        shmnd_gate_joined()
+        if self.ring_descriptors is not None:
+            self.ring_descriptors(self.addresses())
 
     @property
     def slots(self) -> int:
@@ -71,7 +78,15 @@ cdef class QueueCore(QueueItems):
 
     def full(self) -> bool:
         """Whether an item had no room now."""
-        return shmnd_mpmc_size_guess(&self.line) >= self.shape.slots
+        return not self._has_room()
+
+    cdef bint _has_room(self) noexcept:
+        cdef uint64_t pos, word
+        if shmnd_mpmc_size_guess(&self.line) < self.shape.slots:
+            return True
+        # An item that a consumer took before it was killed is counted until a process passes it.
+        shmnd_mpmc_peek(&self.line, &pos, &word)
+        return shmnd_mpmc_size_guess(&self.line) < self.shape.slots
 
     def qsize(self) -> int:
         """How many items there are; a guess while others put and get."""
@@ -105,8 +120,8 @@ cdef class QueueCore(QueueItems):
         finally:
             if self.page.taking:
                 shmnd_block_pass(self.page)
-            if self.shape.limited:
-                self._open(&self.head.room, 1)
+            # Also without a limit: a producer may keep more items than the line has room for.
+            self._open(&self.head.room, 1)
 
     # -- waiting --
 
@@ -152,7 +167,7 @@ cdef class QueueCore(QueueItems):
         if what == 0:
             return shmnd_mpmc_peek(&self.line, &pos, &word) == SHMND_MPMC_OK
         if what == 1:
-            return shmnd_mpmc_size_guess(&self.line) < self.shape.slots
+            return self._has_room()
         return self.unfinished() == 0
 
     cdef bint _sleep(self, word32 *gate, uint64_t deadline, int what) except -1:
@@ -194,8 +209,9 @@ cdef class QueueCore(QueueItems):
 
     # -- descriptors --
 
-    def arm_descriptor(self, bytes address) -> bool:
-        """Have producers ring at an address; True when there is an item now."""
+    def arm_descriptor(self, bytes address, int what=0) -> bool:
+        """Be rung at an address for an item (0), room (1) or the last item done (2); return whether
+        that is there now."""
         cdef uint32_t size = len(address)
         self.check()
         if size > 31:
@@ -203,8 +219,9 @@ cdef class QueueCore(QueueItems):
         self.page.address[0] = size
         memcpy(&self.page.address[1], PyBytes_AS_STRING(address), size)
         shmnd_put64(&self.page.armed, 1)
-        shmnd_gate_arm(&self.head.items, SHMND_GATE_DESCRIPTOR)
-        return self._ready(0)
+        shmnd_gate_arm(&self.head.items if what == 0 else &self.head.room if what == 1
+                       else &self.head.done, SHMND_GATE_DESCRIPTOR)
+        return self._ready(what)
 
     def disarm_descriptor(self) -> None:
         """Be rung no more."""
@@ -242,10 +259,15 @@ cdef class QueueCore(QueueItems):
         self.check()
         if self.unfinished() == 0:
             return False
-        shmnd_put64(&self.page.done, shmnd_relaxed64(&self.page.done) + 1)
+        shmnd_member_report(&self.page.done, shmnd_relaxed64(&self.page.done) + 1)
         if self.unfinished() == 0:
             self._open(&self.head.done, 1 << 30)
         return True
+
+    def reaped(self) -> None:
+        """Wake those who wait for what a dead member had: they may have looked before."""
+        self._open(&self.head.done, 1 << 30)
+        self._open(&self.head.room, 1 << 30)
 
     def join(self, int64_t timeout_ns) -> bool:
         """Wait until no item is unfinished; False when the time ends first."""
@@ -262,4 +284,6 @@ cdef class QueueCore(QueueItems):
     def set_behind(self, uint64_t items) -> None:
         """Say how many items this process keeps until there is room."""
         if self.born == forks:
-            shmnd_put64(&self.page.behind, items)
+            shmnd_member_report(&self.page.behind, items)
+            if self.unfinished() == 0:  # one counted twice for a moment: task_done missed it
+                self._open(&self.head.done, 1 << 30)

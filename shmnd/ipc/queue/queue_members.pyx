@@ -8,6 +8,7 @@ member that finds that out.
 
 import fcntl
 import os
+import struct
 import threading
 
 from libc.errno cimport errno
@@ -24,6 +25,8 @@ from shmnd.ring.process.forks cimport forks
 from shmnd.common.steps import step
 from shmnd.ipc.queue.queue_file import commit
 from shmnd.status import Status, error
+
+_LOCK = "hhqqi4x"  # struct flock
 
 cdef extern from "unistd.h" nogil:
     int _close "close" (int fd)
@@ -78,6 +81,7 @@ cdef class QueueMembers:
         if self.born != forks:
             self._slow = threading.RLock()
             self._join()
+            self.announce()  # not in the first _join: what a subclass adds is not made yet
         return 0
 
     cdef void forget_lists(self) noexcept:
@@ -93,6 +97,11 @@ cdef class QueueMembers:
         self.born = forks
         self.me = -1
         for number in range(SHMND_QUEUE_MEMBERS):
+            # Before the lock: a search of members up to this number misses none that has it.
+            high = shmnd_relaxed64(&self.head.members)
+            while high <= <uint64_t>number:
+                if shmnd_swap64(&self.head.members, &high, <uint64_t>number + 1):
+                    break
             if self._lock(number):
                 break
         else:
@@ -105,14 +114,13 @@ cdef class QueueMembers:
         self.page = self.member(number)
         commit(self.fd, self.shape.members_off + number * SHMND_QUEUE_PAGE, SHMND_QUEUE_PAGE,
                "Queue")
-        high = shmnd_relaxed64(&self.head.members)
-        while high <= <uint64_t>number:
-            if shmnd_swap64(&self.head.members, &high, <uint64_t>number + 1):
-                break
         step("queue-joined")
         self._take_over(number)
         shmnd_put64(&self.page.joined, os.getpid())
         self.slots_committed = 0
+
+    def announce(self) -> None:
+        """Ring those that sleep: they watch this process from now on."""
 
     def _lock(self, number: int) -> bool:
         """Whether the member was free, and is this process now."""
@@ -131,6 +139,46 @@ cdef class QueueMembers:
                 return True
             fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, number)
             return False
+
+    def pids(self) -> set:
+        """The processes of the other members; 0 for one that this process cannot name."""
+        # A member that is not found here, because it raises `members` later, finds this process's
+        # address and rings it (SYNC join).
+        cdef uint64_t high = min(shmnd_relaxed64(&self.head.members), SHMND_QUEUE_MEMBERS)
+        found = set()
+        with self._slow:
+            for number in range(high):
+                if number != self.me:
+                    holder = self._holder(number)
+                    if holder is not None:
+                        found.add(holder)
+        return found
+
+    def _holder(self, number: int):
+        """The process that has a member's lock; None for none, 0 for one without a name here."""
+        wanted = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
+        state = struct.unpack(_LOCK, fcntl.fcntl(self.fd, fcntl.F_GETLK, wanted))
+        return None if state[0] == fcntl.F_UNLCK else max(0, state[4])
+
+    def lives_as(self, number: int, pid: int) -> bool:
+        """Whether a process still is this member."""
+        # Not by taking the lock: while another process has it, to take over what the dead one
+        # left, or because it is the next member of this number, that would say yes.
+        if number == self.me:
+            return True
+        if not 0 <= number < SHMND_QUEUE_MEMBERS:
+            return False
+        with self._slow:
+            return self._holder(number) in (pid, 0)
+
+    def taker(self, uint64_t pos) -> int:
+        """The member whose last item was the one at a position; -1 when each took others since."""
+        cdef uint64_t high = min(shmnd_relaxed64(&self.head.members), SHMND_QUEUE_MEMBERS)
+        cdef uint32_t number
+        for number in range(high):
+            if <uint32_t>shmnd_relaxed64(&self.member(number).taken) == <uint32_t>(pos + 1):
+                return number
+        return -1
 
     def reap(self) -> int:
         """Take over what members that died have left; return how many there were."""
@@ -153,7 +201,11 @@ cdef class QueueMembers:
                 self._take_over(number)
             finally:
                 fcntl.lockf(self.fd, fcntl.LOCK_UN, 1, number)
+            self.reaped()
         return True
+
+    def reaped(self) -> None:
+        """Wake those who wait for what a dead member had: they may have looked before."""
 
     def _take_over(self, number: int) -> None:
         """What a dead member had becomes this one's. Its lock is held, and each step may be the
@@ -173,7 +225,7 @@ cdef class QueueMembers:
         shmnd_put64(&page.armed, 0)
         taken, done = shmnd_relaxed64(&page.taken) >> 32, shmnd_relaxed64(&page.done)
         if <uint32_t>(taken - done) < 1u << 31:
-            shmnd_put64(&page.forgiven, <uint32_t>(taken - done))
+            shmnd_member_report(&page.forgiven, <uint32_t>(taken - done))
         shmnd_put64(&page.taking, 0)
         for index in range(SHMND_QUEUE_HOLDS):
             shmnd_put32(&page.holds[index], 0)

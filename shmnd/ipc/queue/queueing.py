@@ -8,53 +8,33 @@ takes it from there. No thread stands behind it, but where a queue without a lim
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
 import os
 import queue
 import threading
 import time
-import weakref
 from collections import deque
 from multiprocessing import context, util
 from multiprocessing.reduction import DupFd
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from shmnd.common.deadline import end_after
-from shmnd.ipc.common.ringing import PAUSE as _PAUSE
-from shmnd.ipc.common.ringing import Bell, ring
-from shmnd.ipc.queue.queue_core import NOTHING, QueueCore
+from shmnd.ipc.common.ringing import PAUSE
+from shmnd.ipc.queue.queue_core import NOTHING
 from shmnd.ipc.queue.queue_file import make_file
+from shmnd.ipc.queue.waits import ITEM, ROOM, Waits, core_of
 
 if TYPE_CHECKING:
     from shmnd.ipc.common.shared_name import SharedName
 
-__all__ = ["JoinableQueue", "Queue"]
+__all__ = ["Queue"]
 
 _LONGEST: Final = 1 << 16
 """Items that a queue without a limit holds in shared memory."""
-_cores: weakref.WeakValueDictionary[tuple[int, int, int], QueueCore] = weakref.WeakValueDictionary()
 
 
-def _core_of(fd: int) -> QueueCore:
-    """Return this process's part in the queue of a descriptor, which it takes over."""
-    found = os.fstat(fd)
-    key = os.getpid(), found.st_dev, found.st_ino
-    core = _cores.get(key)
-    if core is None:
-        try:
-            core = QueueCore(fd, ring)
-        except BaseException:
-            os.close(fd)
-            raise
-        _cores[key] = core
-    elif core.fd != fd:
-        core.keep_open(fd)
-    return core
-
-
-class Queue:
+class Queue(Waits):
     """A queue of objects for any number of processes: a drop-in for `multiprocessing.Queue`.
 
     It goes to a child process as an argument, or is opened by its `name`. `maxsize` is how many
@@ -86,7 +66,7 @@ class Queue:
         return made
 
     def _start(self, fd: int) -> None:
-        self._core: QueueCore = _core_of(fd)
+        self._core = core_of(fd)
         self._maxsize = self._core.slots if self._core.limited else 0
         self._reset()
         util.register_after_fork(self, Queue._reset)
@@ -100,7 +80,8 @@ class Queue:
         self._feeder: threading.Thread | None = None
         self._exit: Any = None
         self._stay = True  # until the items behind are sent
-        self._bell: Bell | None = None
+        self._bell = None
+        self._also = None
 
     # -- to other processes --
 
@@ -151,23 +132,35 @@ class Queue:
 
     def _await_room(self, block: bool, timeout: float | None) -> bool:
         deadline = _deadline(block, timeout)
+        long = False
         while self._core.full():
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            self._core.wait_for_room(_ns(left))
+            self._wait_for_room(left, long)
+            long = True
         return True
+
+    def _wait_for_room(self, left: float, long: bool) -> None:
+        """Wait once: a short time for a wake-up, or long, and for deaths as well."""
+        if long:
+            self._wait_long(ROOM, left)
+        else:
+            self._core.wait_for_room(ns_of(left))
 
     def _push_in_time(self, block_ref: int, block: bool, timeout: float | None) -> None:
         deadline = _deadline(block, timeout)
+        long, pause = False, 0.0001
         while not self._core.push(block_ref):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise queue.Full
             if self._core.full():
-                self._core.wait_for_room(_ns(left))
-            else:
-                time.sleep(0.0001)  # another process is between two steps
+                self._wait_for_room(left, long)
+                long = True
+            else:  # another process is between two steps, or stopped there
+                time.sleep(min(left, pause))
+                pause = min(2 * pause, PAUSE)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Remove and return the first item; `queue.Empty` when none comes in time."""
@@ -175,15 +168,28 @@ class Queue:
             raise ValueError(f"Queue {self!r} is closed")
         if not block:
             found = self._core.take()
-        elif timeout is None:
-            found = self._core.get(-1)
-        else:
-            found = self._core.get(_ns(max(0.0, timeout)))
-        if found is NOTHING:
-            if self._bell is not None:
+            if found is NOTHING and self._bell is not None:
                 self._calm(self._bell)
+        else:
+            short = PAUSE if timeout is None else max(0.0, min(timeout, PAUSE))
+            found = self._core.get(ns_of(short))
+            if found is NOTHING and short == PAUSE:
+                found = self._get_later(end_after(None if timeout is None else timeout - short))
+        if found is NOTHING:
             raise queue.Empty
         return found
+
+    def _get_later(self, end: float) -> Any:
+        while True:
+            if self._closed:
+                raise ValueError(f"Queue {self!r} is closed")
+            left = end - time.monotonic()
+            if left <= 0:
+                return NOTHING
+            self._wait_long(ITEM, left)
+            found = self._core.take()
+            if found is not NOTHING:
+                return found
 
     def put_nowait(self, obj: object) -> None:
         """Put without waiting."""
@@ -250,8 +256,10 @@ class Queue:
                     self._feeder = None
                     return
                 first = self._behind[0]
+            long = False
             while not self._core.push(first):
-                self._core.wait_for_room(_ns(_PAUSE))
+                self._wait_for_room(math.inf, long)
+                long = True
             with self._changed:
                 self._behind.popleft()
                 self._core.set_behind(len(self._behind))
@@ -261,10 +269,7 @@ class Queue:
         self._closed = True
         if self._pid != os.getpid():
             return
-        if self._bell is not None:
-            self._core.disarm_descriptor()
-            self._bell.close()
-            self._bell = None
+        self._leave_bell()
         if self._named is not None and self._feeder is None:
             self._named.close()
 
@@ -304,18 +309,6 @@ class Queue:
             raise ValueError(f"Queue {self!r} is closed")
         return self._bell_of().fd
 
-    def _bell_of(self) -> Bell:
-        if self._bell is None:
-            self._bell = Bell()
-            self._calm(self._bell)
-        return self._bell
-
-    def _calm(self, bell: Bell) -> None:
-        """Nothing was found: be rung for the next item."""
-        bell.drain()
-        if self._core.arm_descriptor(bell.address):
-            bell.ring()
-
     async def aget(self, timeout: float | None = None) -> Any:
         """Get as `get` does, and let other tasks run meanwhile."""
         deadline = _deadline(True, timeout)
@@ -323,10 +316,12 @@ class Queue:
             self.fileno()
             with contextlib.suppress(queue.Empty):
                 return self.get(False)
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if deadline <= time.monotonic():
                 raise queue.Empty
-            await self._bell_of().ringing(min(left, _PAUSE))
+            with self._bell_of().task() as sleeper:
+                with contextlib.suppress(queue.Empty):
+                    return self.get(False)
+                await sleeper.sleep(deadline - time.monotonic())
 
     async def aput(self, obj: object, timeout: float | None = None) -> None:
         """Put as `put` does, and let other tasks run meanwhile."""
@@ -334,31 +329,14 @@ class Queue:
         while True:
             with contextlib.suppress(queue.Full):
                 return self.put(obj, False)
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if deadline <= time.monotonic():
                 raise queue.Full
-            await asyncio.sleep(min(left, 0.002))
+            await self._await_long(ROOM, deadline - time.monotonic())
 
     @property
     def _reader(self) -> Self:
         """What `multiprocessing.connection.wait` takes."""
         return self
-
-
-class JoinableQueue(Queue):
-    """A queue that knows how many items are still worked on: `multiprocessing.JoinableQueue`.
-
-    An item that a process took and died with counts as done.
-    """
-
-    def task_done(self) -> None:
-        """Say that an item that was got is done; ValueError when said too often."""
-        if not self._core.task_done():
-            raise ValueError("task_done() called too many times")
-
-    def join(self) -> None:
-        """Wait until every item that was put is done."""
-        self._core.join(-1)
 
 
 def _deadline(block: bool, timeout: float | None) -> float:
@@ -367,5 +345,5 @@ def _deadline(block: bool, timeout: float | None) -> float:
     return end_after(timeout)
 
 
-def _ns(seconds: float) -> int:
+def ns_of(seconds: float) -> int:
     return -1 if seconds > 1e9 else int(seconds * 1e9)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import queue
 import threading
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_after, left_until
-from shmnd.ipc.common.ringing import PAUSE
+from shmnd.ipc.common.ringing import PAUSE, Bell
 from shmnd.ipc.errors import PeerLost, unusable
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.ipc.service.server import open_service
@@ -25,6 +26,7 @@ __all__ = ["Client", "Pending"]
 
 _UNCLAIMED: Final = 2.0
 """Seconds after which a request that was taken and that no living server claims is lost."""
+_AGES: Final = 1e6
 
 
 class Pending:
@@ -34,7 +36,7 @@ class Pending:
         self._client = client
         self._number = number
         self._pos = -1
-        self._server = -1
+        self._server: tuple[int, int] | None = None  # its member number and process
         self._unclaimed = 0.0
         self._answers: deque[Answer] = deque()
         self._failure: Exception | None = None
@@ -134,8 +136,11 @@ class Client(Closing):
         self._where = (self._pid, self._answers._core.fd, found.st_dev, found.st_ino)
         self._numbers = itertools.count(1)
         self._pending: weakref.WeakValueDictionary[int, Pending] = weakref.WeakValueDictionary()
-        self._lock = threading.RLock()
-        self._next_search = 0.0
+        self._turn = threading.Condition(threading.Lock())
+        self._busy = False  # a thread takes the answers of all
+        self._sorted = False  # it took one
+        # A server that took a request and has not said so yet is a member of this one alone.
+        self._answers._also = self._requests._core
         self._closed = False
 
     # -- asking --
@@ -186,23 +191,48 @@ class Client(Closing):
 
     # -- answers --
 
+    def _begin(self) -> bool:
+        """Be the thread that takes the answers, if there is none."""
+        with self._turn:
+            if self._busy:
+                return False
+            self._busy = True
+            return True
+
+    def _end(self) -> None:
+        with self._turn:
+            self._busy = False
+            sorted_, self._sorted = self._sorted, False
+            self._turn.notify_all()
+        bell = self._answers._bell
+        if sorted_ and bell is not None:
+            bell.wake_all()  # tasks: it may be theirs
+
     def _look(self) -> None:
         """Take all answers that are there."""
-        with self._lock:
-            while True:
-                try:
-                    item = self._answers.get(False)
-                except queue.Empty:
-                    break
-                self._sort(item)
+        if self._begin():
+            try:
+                self._take_all()
+                self._find_lost()
+            finally:
+                self._end()
+
+    def _take_all(self) -> None:
+        while True:
+            try:
+                item = self._answers.get(False)
+            except queue.Empty:
+                return
+            self._sort(item)
 
     def _sort(self, item: Any) -> None:
         number, kind, sequence, server, value = item
+        self._sorted = True
         pending = self._pending.get(number)
         if pending is None or pending._over:
             return  # the program waits for it no more
         if kind == "taken":
-            pending._server = value
+            pending._server = (int(value), int(server))
         elif kind == "failure":
             pending._failure = raised_from(value)
             pending._over = True
@@ -219,60 +249,94 @@ class Client(Closing):
             if pending._answers or pending._over:
                 return True
             left = end - time.monotonic()
-            # One thread takes the answers of all.
-            if self._lock.acquire(timeout=max(0.0, min(left, 0.002))):
+            if self._begin():
                 try:
-                    if pending._answers or pending._over:
-                        return True
-                    item = self._answers.get(True, max(0.0, min(left, PAUSE)))
-                    self._sort(item)
-                    self._look()
-                    continue
-                except queue.Empty:
-                    self._find_lost()
+                    self._take_for(pending, left)
                 finally:
-                    self._lock.release()
+                    self._end()
+            elif left > 0:
+                with self._turn:
+                    if self._busy and not (pending._answers or pending._over):
+                        self._turn.wait(None if left > _AGES else left)
             if left <= 0:
                 return bool(pending._answers or pending._over)
+
+    def _take_for(self, pending: Pending, left: float) -> None:
+        """Take answers until there is one for a request, or a process has died."""
+        try:
+            self._sort(self._answers.get(True, max(0.0, min(left, PAUSE))))
+            self._take_all()
+            return
+        except queue.Empty:
+            pass
+        except ValueError:  # closed by another thread
+            return
+        left -= PAUSE
+        if left > 0 and not self._find_lost():
+            longest = min(left, self._next_look())
+            self._answers._wait_long(0, longest, lambda: self._came(pending))
+            self._take_all()
+        self._find_lost()
+
+    def _came(self, pending: Pending) -> bool:
+        """Return whether there is an answer to be taken, or the server of a request is lost."""
+        return not self._answers.empty() or self._find_lost() or self._closed or pending._over
 
     async def _await(self, pending: Pending, timeout: float | None) -> bool:
         end = end_after(timeout)
         while True:
             self._check("Client")
-            bell = self._answers._bell_of()
-            self._look()
-            if pending._answers or pending._over:
-                return True
-            left = end - time.monotonic()
-            if left <= 0:
-                return False
-            if time.monotonic() >= self._next_search:
-                self._find_lost()
-            await bell.ringing(min(left, PAUSE))
+            with self._answers._bell_of().task() as sleeper:
+                self._look()
+                if pending._answers or pending._over:
+                    return True
+                left = end - time.monotonic()
+                if left <= 0:
+                    return False
+                await sleeper.sleep(min(left, self._next_look()))
 
-    def _find_lost(self) -> None:
-        """End the requests whose servers died."""
+    def _next_look(self) -> float:
+        """Return the seconds after which a request that was taken counts as lost."""
         now = time.monotonic()
-        self._next_search = now + PAUSE
-        core = self._answers._core
-        dead: dict[int, bool] = {}
+        ends = [
+            each._unclaimed + _UNCLAIMED - now
+            for each in list(self._pending.values())
+            if each._unclaimed and not each._over and each._server is None
+        ]
+        if not ends and any(
+            each._server is None and not each._over for each in list(self._pending.values())
+        ):
+            return _UNCLAIMED  # it may be taken from now on
+        return max(0.01, min(ends, default=math.inf))
+
+    def _find_lost(self) -> bool:
+        """End the requests whose servers died; tell whether there was one."""
+        now = time.monotonic()
+        core, requests = self._answers._core, self._requests._core
+        dead: dict[tuple[int, int], bool] = {}
+        found = False
         for pending in list(self._pending.values()):
             if pending._over:
                 continue
-            if pending._server >= 0:
+            lost = False
+            if pending._server is not None:
                 if pending._server not in dead:
-                    dead[pending._server] = not core.lives(pending._server)
+                    dead[pending._server] = not core.lives_as(*pending._server)
                 lost = dead[pending._server]
-            elif pending._pos >= 0 and self._requests._core.passed(pending._pos):
+            elif pending._pos >= 0 and requests.passed(pending._pos):
+                taker = requests.taker(pending._pos)
                 pending._unclaimed = pending._unclaimed or now
-                lost = now - pending._unclaimed > _UNCLAIMED
-            else:
-                lost = False
+                lost = now - pending._unclaimed > _UNCLAIMED or (
+                    taker >= 0 and not requests.lives(taker)
+                )
             if lost:
+                self._take_all()  # what it said before it died
+            if lost and not pending._over:
                 pending._failure = PeerLost(
                     f"Client: the server of {self.name!r} that took the request has died"
                 )
-                pending._over = True
+                pending._over = found = self._sorted = True
+        return found
 
     def _late(self, call: str) -> TimeoutError:
         servers = sum(entry.data.get("role") == "server" for entry in self._named.entries())
@@ -289,7 +353,18 @@ class Client(Closing):
     def ready(self) -> bool:
         """Return whether an answer waits to be taken."""
         self._check("Client.ready")
-        return self._answers.ready()
+        if self._answers.ready():
+            return True
+        if not self._begin():
+            return False
+        try:
+            return self._find_lost()
+        finally:
+            self._end()
+
+    @property
+    def _bell(self) -> Bell | None:
+        return self._answers._bell
 
     def _check(self, call: str) -> None:
         if self._closed or self._pid != os.getpid():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import os
 import queue
 import time
@@ -19,18 +20,28 @@ import numpy as np
 
 from shmnd.common.arguments import within
 from shmnd.common.closing import Closing
-from shmnd.ipc.common.ringing import PAUSE
+from shmnd.common.deadline import end_after
+from shmnd.ipc.common.ringing import Bell
 from shmnd.ipc.common.shared_name import SharedName, open_of_process
 from shmnd.ipc.errors import Closed, PeerLost, RemoteError, unusable
 from shmnd.ipc.queue.queue_file import make_file
 from shmnd.ipc.queue.queueing import Queue
-from shmnd.ipc.service.service_values import conforming, described, failure_of, require_same_types
+from shmnd.ipc.queue.waits import ROOM
+from shmnd.ipc.service.service_values import (
+    Loan,
+    conforming,
+    described,
+    failure_of,
+    require_same_types,
+)
 
 __all__ = ["SERVICE", "Request", "Server"]
 
 SERVICE: Final = "ipc.service"
 _AHEAD: Final = 64
 """Values of a stream that wait for their client before the server does."""
+_SHORT: Final = 20
+"""Milliseconds of that after which the server sleeps until the client takes one, or dies."""
 
 Handler = Callable[["Request"], Any]
 
@@ -55,32 +66,6 @@ def open_service(
     except BaseException:
         named.close()
         raise
-
-
-class Loan:
-    """Memory to compute an answer into."""
-
-    def __init__(self, request: Request, array: Any) -> None:
-        self._request: Request | None = request
-        self.array: Any = array
-
-    def send(self, header: bytes | None = None, timeout: float | None = None) -> int:
-        """Respond with the array; the loan is spent."""
-        request, self._request = self._request, None
-        if request is None:
-            raise RuntimeError("Loan.send: the loan was sent or dropped before; take a new one")
-        request.respond(self.array)
-        return 0
-
-    def drop(self) -> None:
-        """Let go of it; the request is still to be answered."""
-        self._request = None
-
-    def __enter__(self) -> Loan:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.drop()
 
 
 class Request:
@@ -138,8 +123,13 @@ class Request:
         """Answer with any number of values, one after the other."""
         for value in values:
             self._send("part", conforming(value, self._server.response, "Request.stream"))
+            tries = 0
             while self._ahead():
-                time.sleep(0.001)
+                tries += 1
+                if tries < _SHORT or self._answers is None:
+                    time.sleep(0.001)
+                else:
+                    self._answers._wait_long(ROOM, math.inf, lambda: not self._ahead())
         self._finish()
 
     async def astream(self, values: Any) -> None:
@@ -154,8 +144,13 @@ class Request:
 
     async def _part(self, value: Any) -> None:
         self._send("part", conforming(value, self._server.response, "Request.astream"))
+        tries = 0
         while self._ahead():
-            await asyncio.sleep(0.001)
+            tries += 1
+            if tries < _SHORT or self._answers is None:
+                await asyncio.sleep(0.001)
+            else:
+                await self._answers._await_long(ROOM, math.inf, lambda: not self._ahead())
 
     def _ahead(self) -> bool:
         """Whether the client has more than enough to read; PeerLost when it has gone."""
@@ -211,46 +206,49 @@ class Server(Closing):
         self._named, self._requests = open_service(
             "Server", "server", name, types, buffer, namespace, group
         )
-        self._clients: dict[tuple[int, int], tuple[Queue, int]] = {}
+        self._clients: dict[tuple[int, int], tuple[Queue, int, int]] = {}
         self._closed = False
 
     # -- taking --
 
     def receive(self, timeout: float | None = None) -> Request:
         """Take the next request; TimeoutError when none comes in time."""
-        end = None if timeout is None else time.monotonic() + timeout
+        call = "Server.receive"
+        end = end_after(timeout)
         while True:
-            self._check("Server.receive")
-            left = PAUSE if end is None else end - time.monotonic()
+            self._check(call)
+            left = end - time.monotonic()
             try:
-                item = self._requests.get(left > 0, max(0.0, min(left, PAUSE)))
+                item = self._requests.get(left > 0, None if timeout is None else max(0.0, left))
             except queue.Empty:
-                if left <= 0:
-                    raise TimeoutError(
-                        f"Server.receive: the time-out ended; no request for {self.name!r} came"
-                    ) from None
-                continue
+                raise self._late(call) from None
+            except ValueError:
+                self._check(call)  # closed by another thread
+                raise
             request = self._request_of(item)
             if request is not None:
                 return request
 
     async def areceive(self, timeout: float | None = None) -> Request:
         """Take the next request as `receive` does, and let other tasks run meanwhile."""
-        end = None if timeout is None else time.monotonic() + timeout
+        call = "Server.areceive"
+        end = end_after(timeout)
         while True:
-            self._check("Server.areceive")
-            left = PAUSE if end is None else end - time.monotonic()
+            self._check(call)
             try:
-                item = await self._requests.aget(min(left, PAUSE))
+                left = None if timeout is None else end - time.monotonic()
+                item = await self._requests.aget(left)
             except queue.Empty:
-                if left <= 0:
-                    raise TimeoutError(
-                        f"Server.areceive: the time-out ended; no request for {self.name!r} came"
-                    ) from None
-                continue
+                raise self._late(call) from None
+            except ValueError:
+                self._check(call)
+                raise
             request = self._request_of(item)
             if request is not None:
                 return request
+
+    def _late(self, call: str) -> TimeoutError:
+        return TimeoutError(f"{call}: the time-out ended; no request for {self.name!r} came")
 
     def _request_of(self, item: Any) -> Request | None:
         """Return the request of an item; None when its client has gone."""
@@ -262,9 +260,9 @@ class Server(Closing):
             opened = _open_of(pid, fd, key)
             if opened is None:
                 return None
-            self._clients[key] = opened, member
+            self._clients[key] = opened, int(member), int(pid)
         answers = self._clients[key][0]
-        answers._put_or_drop((number, "taken", 0, pid, answers._core.me), wake=False)
+        answers._put_or_drop((number, "taken", 0, os.getpid(), answers._core.me), wake=False)
         try:
             value = conforming(value, self.request, "Client.send")
         except (TypeError, ValueError, KeyError) as exc:
@@ -274,7 +272,7 @@ class Server(Closing):
 
     def client_lives(self, answers: Queue) -> bool:
         """Return whether the client of a queue of answers lives."""
-        return any(found is answers and _lives(found, m) for found, m in self._clients.values())
+        return any(each[0] is answers and _lives(*each) for each in list(self._clients.values()))
 
     def __iter__(self) -> Iterator[Request]:
         """Return requests as they come, until the server is closed."""
@@ -355,6 +353,10 @@ class Server(Closing):
         self._check("Server.ready")
         return self._requests.ready()
 
+    @property
+    def _bell(self) -> Bell | None:
+        return self._requests._bell
+
     def _check(self, call: str) -> None:
         if self._closed or self._pid != os.getpid():
             raise unusable(call, "server", closed=self._closed)
@@ -375,8 +377,8 @@ class Server(Closing):
         return f"<Server {self.name!r} {state}>"
 
 
-def _lives(answers: Queue, member: int) -> bool:
-    return answers._core.lives(member)
+def _lives(answers: Queue, member: int, pid: int) -> bool:
+    return answers._core.lives_as(member, pid)
 
 
 def _open_of(pid: int, number: int, key: tuple[int, int]) -> Queue | None:

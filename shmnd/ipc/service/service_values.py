@@ -13,7 +13,15 @@ import numpy as np
 
 from shmnd.ipc.errors import RemoteError, TypeMismatch
 
-__all__ = ["Answer", "conforming", "described", "failure_of", "raised_from", "require_same_types"]
+__all__ = [
+    "Answer",
+    "Loan",
+    "conforming",
+    "described",
+    "failure_of",
+    "raised_from",
+    "require_same_types",
+]
 
 _ANY: Final = "any"
 
@@ -50,6 +58,32 @@ class Answer:
 
     def __repr__(self) -> str:
         return f"<Answer {self.sequence} of process {self.publisher}: {self.value!r}>"
+
+
+class Loan:
+    """Memory to compute an answer into."""
+
+    def __init__(self, request: Any, array: Any) -> None:
+        self._request = request
+        self.array: Any = array
+
+    def send(self, header: bytes | None = None, timeout: float | None = None) -> int:
+        """Respond with the array; the loan is spent."""
+        request, self._request = self._request, None
+        if request is None:
+            raise RuntimeError("Loan.send: the loan was sent or dropped before; take a new one")
+        request.respond(self.array)
+        return 0
+
+    def drop(self) -> None:
+        """Let go of it; the request is still to be answered."""
+        self._request = None
+
+    def __enter__(self) -> Loan:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.drop()
 
 
 # -- types --

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This process's part in a queue, and long waits at it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Final
+
+from shmnd.ipc.common.ringing import Bell, ring
+from shmnd.ipc.queue.queue_core import QueueCore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["DONE", "ITEM", "ROOM", "Waits", "core_of"]
+
+ITEM: Final = 0
+ROOM: Final = 1
+DONE: Final = 2
+_cores: weakref.WeakValueDictionary[tuple[int, int, int], QueueCore] = weakref.WeakValueDictionary()
+_bells: weakref.WeakValueDictionary[tuple[int, int], Bell] = weakref.WeakValueDictionary()
+"""One for each part, whose page has one address."""
+_bells_lock = threading.Lock()
+os.register_at_fork(after_in_child=_bells_lock._at_fork_reinit)  # type: ignore[attr-defined]
+
+
+def core_of(fd: int) -> QueueCore:
+    """Return this process's part in the queue of a descriptor, which it takes over."""
+    found = os.fstat(fd)
+    key = os.getpid(), found.st_dev, found.st_ino
+    core = _cores.get(key)
+    if core is None:
+        try:
+            core = QueueCore(fd, ring)
+        except BaseException:
+            os.close(fd)
+            raise
+        _cores[key] = core
+    elif core.fd != fd:
+        core.keep_open(fd)
+    return core
+
+
+class Waits:
+    """What a queue waits by: its part, and its bell."""
+
+    _core: QueueCore
+    _closed: bool
+    _bell: Bell | None
+    _also: QueueCore | None  # another queue whose members matter to its waits
+
+    def _wait_long(self, what: int, left: float, came: Callable[[], bool] | None = None) -> None:
+        """Sleep until a change, or the death of a process that was to bring one or to say so.
+
+        `came` tells whether there is what the caller waits for, which a death may bring.
+        """
+        bell = self._bell_of()
+        with bell.sleeper() as sleeper:
+            bell.drain()
+            if not self._arm(bell, what, came) and not self._closed:
+                sleeper.sleep(left)
+
+    async def _await_long(
+        self, what: int, left: float, came: Callable[[], bool] | None = None
+    ) -> None:
+        """Sleep as `_wait_long` does, and let other tasks run meanwhile."""
+        bell = self._bell_of()
+        with bell.task() as sleeper:
+            bell.drain()
+            if not self._arm(bell, what, came) and not self._closed:
+                await sleeper.sleep(left)
+
+    def _arm(self, bell: Bell, what: int, came: Callable[[], bool] | None = None) -> bool:
+        """Be rung for a change; return whether there is one."""
+        core = self._core
+        if core.arm_descriptor(bell.address, what) and came is None:
+            return True
+        pids = core.pids()
+        if self._also is not None:
+            pids |= self._also.pids()
+        bell.watch(pids)
+        # Once more: one that died before it was watched may have brought it, or its death does.
+        if what != ITEM:
+            core.reap()
+        there = core.arm_descriptor(bell.address, what)
+        return there if came is None else came()
+
+    def _bell_of(self) -> Bell:
+        bell = self._bell
+        if bell is None:
+            with _bells_lock:
+                key = os.getpid(), id(self._core)
+                bell = _bells.get(key)
+                if bell is None:
+                    bell = _bells[key] = Bell()
+                self._bell = bell
+            self._calm(bell)
+        return bell
+
+    def _calm(self, bell: Bell) -> None:
+        """Nothing was found: be rung for the next item."""
+        bell.drain()
+        if self._arm(bell, ITEM):
+            bell.ring()
+
+    def _leave_bell(self) -> None:
+        """At the end: those that sleep at it check again, and others ring it no more."""
+        bell, self._bell = self._bell, None
+        if bell is not None:
+            bell.wake_all()
+            del bell
+            if (os.getpid(), id(self._core)) not in _bells:
+                self._core.disarm_descriptor()

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Long waits: an idle waiter does not run, and a death is seen at once."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmnd import ipc
+
+FORK = multiprocessing.get_context("fork")
+
+
+def _switches(thread: int) -> int:
+    with Path(f"/proc/self/task/{thread}/status").open() as status:
+        return sum(int(line.split()[1]) for line in status if "voluntary" in line)
+
+
+def _queue() -> tuple[Callable[[], Any], Callable[[], Any], list[Any]]:
+    queue = ipc.Queue()
+    return queue.get, lambda: queue.put(1), [queue]
+
+
+def _full_queue() -> tuple[Callable[[], Any], Callable[[], Any], list[Any]]:
+    queue = ipc.Queue(1)
+    queue.put(1)
+    return lambda: queue.put(2), queue.get, [queue]
+
+
+def _join() -> tuple[Callable[[], Any], Callable[[], Any], list[Any]]:
+    queue = ipc.JoinableQueue()
+    queue.put(1)
+    queue.get()
+    return queue.join, queue.task_done, [queue]
+
+
+def _event() -> tuple[Callable[[], Any], Callable[[], Any], list[Any]]:
+    listener, notifier = ipc.Listener("e"), ipc.Notifier("e")
+    return listener.wait, notifier.notify, [listener, notifier]
+
+
+def _blackboard() -> tuple[Callable[[], Any], Callable[[], Any], list[Any]]:
+    board = ipc.Blackboard("b", {"x": "f8"})
+    reader = ipc.BlackboardReader("b")
+    return lambda: reader.wait("x"), lambda: board.__setitem__("x", 1.0), [reader, board]
+
+
+def _server() -> tuple[Callable[[], Any], Callable[[], Any], list[Any]]:
+    server, client = ipc.Server("s"), ipc.Client("s")
+    return server.receive, lambda: client.send(1), [server, client]
+
+
+def _client() -> tuple[Callable[[], Any], Callable[[], Any], list[Any]]:
+    server, client = ipc.Server("s"), ipc.Client("s")
+    pending = client.send(1)
+    request = server.receive(30)
+    return pending.result, lambda: request.respond(2), [server, client]
+
+
+def _wait_set() -> tuple[Callable[[], Any], Callable[[], Any], list[Any]]:
+    listener, notifier, queue = ipc.Listener("e"), ipc.Notifier("e"), ipc.Queue()
+    waiting = ipc.WaitSet(listener, queue)
+    return waiting.wait, notifier.notify, [waiting, listener, notifier, queue]
+
+
+MADE = [_queue, _full_queue, _join, _event, _blackboard, _server, _client, _wait_set]
+
+
+@pytest.mark.parametrize("make", MADE, ids=lambda each: each.__name__[1:])
+def test_an_idle_waiter_does_not_run(make: Callable[[], Any]) -> None:
+    wait, end, objects = make()
+    begun = threading.Event()
+    thread_id = 0
+
+    def run() -> None:
+        nonlocal thread_id
+        thread_id = threading.get_native_id()
+        begun.set()
+        wait()
+
+    waiter = threading.Thread(target=run, daemon=True)
+    waiter.start()
+    assert begun.wait(30)
+    time.sleep(0.6)  # the short sleep is over
+    before = _switches(thread_id)
+    time.sleep(2)
+    ran = _switches(thread_id) - before
+    end()
+    waiter.join(30)
+    assert not waiter.is_alive()
+    assert ran <= 2  # with a look every 100 ms it was 20
+    for each in objects:
+        each.close()
+
+
+def test_a_wait_ends_when_another_thread_closes() -> None:
+    server = ipc.Server("s")
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            server.receive()
+        except ipc.Closed as exc:
+            raised.append(exc)
+
+    waiter = threading.Thread(target=run, daemon=True)
+    waiter.start()
+    time.sleep(0.5)
+    server.close()
+    waiter.join(30)
+    assert not waiter.is_alive()
+    assert raised
+
+
+def _take_and_stop(name: str, told: Any) -> None:
+    with ipc.Server(name) as server:
+        request = server.receive(60)
+        told.set()
+        time.sleep(60)
+        request.respond(1)
+
+
+def test_a_request_whose_server_is_killed_fails_at_once() -> None:
+    told = FORK.Event()
+    with ipc.Client("s") as client:
+        child = FORK.Process(target=_take_and_stop, args=("s", told))
+        child.start()
+        pending = client.send(1)
+        assert told.wait(60)
+        killed = []
+
+        def kill() -> None:
+            time.sleep(0.5)  # the client sleeps long
+            killed.append(time.monotonic())
+            os.kill(child.pid or 0, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        with pytest.raises(ipc.PeerLost):
+            pending.result(60)
+        assert time.monotonic() - killed[0] < 10  # generous: the machine may be busy
+        killer.join()
+        child.join()
