@@ -133,7 +133,7 @@ class Connector(BrokerEvents):
             assert self._qp_link is not None
             self._qp_link.open()
             self._qp_link.keep(self)
-            self._state = State.CONNECTED
+            self._settle()
             overlapped = self._start(call)
             overlapped._complete(Status.SUCCESS)
             return overlapped

@@ -153,6 +153,7 @@ class Overlapped:
             return False
         self._detail = detail
         self._final = status
+        self._step = self._cancel_hook = None
         self._engine.pending_operations.remove(self)
         owner = None if self._owner is None else self._owner()
         if owner is not None:
@@ -167,10 +168,11 @@ class Overlapped:
 
     def _tick(self) -> None:
         """Take the operation's next step, as the progress engine does at every poll."""
-        if self._step is None or self._final is not None:
+        step = self._step
+        if step is None or self._final is not None:
             return
         try:
-            status = self._step()
+            status = step()
         except NdError as err:
             self._complete(err.status, detail_of(err))
             return
@@ -186,7 +188,8 @@ class Overlapped:
 
     def _cancel(self) -> None:
         """End it with CANCELED; an operation whose hook refuses continues."""
-        if self._cancel_hook is None or self._cancel_hook(self):
+        hook = self._cancel_hook
+        if hook is None or hook(self):
             self._complete(Status.CANCELED)
 
     def _seen(self) -> Status:
@@ -240,13 +243,25 @@ def without_owner(hook: Any) -> Any:
     """Hold a bound method without its object; without the object the call does nothing."""
     if not isinstance(hook, types.MethodType):
         return hook
-    ref, function = weakref.ref(hook.__self__), hook.__func__
+    return _WithoutOwner(hook)
 
-    def call(*args: object) -> object:
-        owner = ref()
-        return None if owner is None else function(owner, *args)
 
-    return call
+class _WithoutOwner:
+    """A bound method that holds its object weakly.
+
+    One object, where a closure is several: each connection keeps some, and every collection of
+    garbage visits them.
+    """
+
+    __slots__ = ("_function", "_ref")
+
+    def __init__(self, method: types.MethodType) -> None:
+        self._ref = weakref.ref(method.__self__)
+        self._function = method.__func__
+
+    def __call__(self, *args: object) -> object:
+        owner = self._ref()
+        return None if owner is None else self._function(owner, *args)
 
 
 def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:

@@ -77,8 +77,7 @@ class ReadLimits(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(NamedTuple):
     """The offer of Connect and the answer of Accept, which travel with the private data."""
 
     limits: ReadLimits
@@ -111,6 +110,10 @@ class Attempt:
     theirs: Terms | None = None
     """What the peer offered or answered."""
     peer_adapter: str = ""
+
+    def settle(self) -> None:
+        """Drop the terms, which matter until both sides are connected."""
+        self.mine = self.theirs = None
 
 
 def private_bytes(data: object, limit: int, limit_name: str, call: str) -> bytes:

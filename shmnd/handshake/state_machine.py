@@ -95,10 +95,16 @@ class ConnectionStateMachine(PortHolder):
         if look in (LinkStatus.OPEN, LinkStatus.DOWN):
             assert self._qp_link is not None
             self._qp_link.keep(self)
-            self._state = State.CONNECTED
+            self._settle()
             self._decide(Status.SUCCESS)
         elif look is LinkStatus.REFUSED:
             self._refused_after_accept()
+
+    def _settle(self) -> None:
+        """Both sides are connected."""
+        assert self._attempt is not None
+        self._attempt.settle()
+        self._state = State.CONNECTED
 
     def _refused_after_accept(self) -> None:
         assert self._qp_link is not None

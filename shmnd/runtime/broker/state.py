@@ -11,7 +11,7 @@ import itertools
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shmnd.status import NdError, Status
 
@@ -37,8 +37,7 @@ class Bound:
     """Of a listener that listens."""
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
+class Live(NamedTuple):
     """An end of a connection that is past accept."""
 
     connection: int

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import shmnd
 from shmnd import OpFlag, Status
 from spi.harness import WAIT, final, statuses, wait_until
 from spi.pair import Pair
@@ -174,3 +175,35 @@ def test_an_invalidate_keeps_its_window(pair: Pair) -> None:
     results = end.reap(2)
     assert [result.request_context for result in results] == ["bound", "taken back"]
     assert gone() is None
+
+
+_VISITED = 75
+"""Objects of both ends of a connection that each collection of garbage visits."""
+
+
+def test_a_connection_keeps_few_objects_for_collections_to_visit() -> None:
+    """A program with thousands of connections spends a part of each on collections of garbage."""
+    with shmnd.open_adapter("127.0.0.1") as adapter:
+        queue = adapter.create_completion_queue(64)
+        listener = adapter.create_listener()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        kept = [_connected(adapter, queue, listener) for _ in range(5)]
+        gc.collect()
+        before = len(gc.get_objects())
+        kept += [_connected(adapter, queue, listener) for _ in range(20)]
+        gc.collect()
+        assert len(gc.get_objects()) - before < 20 * _VISITED
+        del kept
+
+
+def _connected(adapter: Any, queue: Any, listener: Any) -> list[Any]:
+    ends = [(adapter.create_connector(), adapter.create_queue_pair(queue, queue)) for _ in range(2)]
+    (active, one), (passive, other) = ends
+    connecting = active.connect(one, listener.get_local_address())
+    listener.get_connection_request(passive).result(WAIT)
+    accepting = passive.accept(other)
+    connecting.result(WAIT)
+    active.complete_connect().result(WAIT)
+    accepting.result(WAIT)
+    return [*ends, connecting, accepting]

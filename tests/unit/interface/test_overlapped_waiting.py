@@ -44,6 +44,19 @@ def test_result_again_and_again(adapter: FakeAdapter) -> None:
     assert repr(bad) == "<Overlapped Thing.start CANCELED>"
 
 
+def test_an_operation_that_is_over_keeps_no_step(adapter: FakeAdapter) -> None:
+    """It is kept by the program as long as it likes, and its hooks would be kept with it."""
+    thing = Thing(adapter)
+    over, pending = thing.start_stepping(), thing.start_stepping()
+    over._complete(SUCCESS)
+    assert over._step is None
+    assert over._cancel_hook is None
+    assert pending._step is not None
+    over._tick()
+    over._cancel()
+    assert over.status is SUCCESS
+
+
 @pytest.mark.parametrize("timeout", [0, 0.01])
 def test_result_times_out_with_the_builtin_error(adapter: FakeAdapter, timeout: float) -> None:
     thing = Thing(adapter)

@@ -121,12 +121,16 @@ def test_small_segments_share_a_reading_and_are_counted(monkeypatch: pytest.Monk
     monkeypatch.setattr(
         bounds, "least_bound", lambda: read.append(1) or Bound(64 * MIB, "here", "")
     )
-    for _ in range(40):
-        bounds.require_room(MIB // 2, 0, "here")
-    assert len(read) == 1, "each is small against what the reading found"
+    small = MIB // 64
+    for _ in range(16):
+        bounds.require_room(small, 0, "here")
+    assert len(read) == 1, "together they are small against what the reading found"
+    for _ in range(33):
+        bounds.require_room(small, 0, "here")
+    assert len(read) == 4, "so much was made since that the reading does not serve any more"
     for _ in range(30):
         bounds.require_room(2 * MIB, 0, "here")
-    assert len(read) == 31
+    assert len(read) == 34
 
 
 def test_the_size_of_the_place_of_names_bounds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
