@@ -15,6 +15,8 @@ from typing import Any, Final, NoReturn
 
 from shmnd import __version__
 
+from .output import add_namespace
+
 _NOUNS: Final[Mapping[str, tuple[str, Callable[[], Mapping[str, str]]]]] = {
     "address": (
         "list the addresses of this host",
@@ -192,10 +194,7 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
     module = importlib.import_module(name)
     module.configure(parser)
     if "--namespace" not in parser._option_string_actions:
-        parser.add_argument(
-            "--namespace",
-            help="namespace to use (default: SHMND_NAMESPACE, or the default namespace)",
-        )
+        add_namespace(parser, "namespace to use")
     if "--group" not in parser._option_string_actions:
         parser.add_argument(
             "--group", help="use the namespace of this group (default: SHMND_GROUP, or none)"

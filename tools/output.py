@@ -18,6 +18,13 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_namespace(parser: argparse.ArgumentParser, purpose: str = "namespace to observe") -> None:
+    """Add the option that chooses the namespace; without it every command has a plain one."""
+    parser.add_argument(
+        "--namespace", help=f"{purpose} (default: SHMND_NAMESPACE, or the default namespace)"
+    )
+
+
 def add_repetition(parser: argparse.ArgumentParser) -> None:
     """Add the options of a table that is shown again and again."""
     parser.add_argument(

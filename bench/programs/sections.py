@@ -192,17 +192,7 @@ def _ask_mpi(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
 
 
 def _tell_mpi(taken: Taken) -> list[str]:
-    notes = Notes()
-    judged = [judge(target, taken.answers) for target in mpi_targets()]
-    questions = [*MPI_PINGS, *MPI_STREAMS]
-    return [
-        "### Targets",
-        markdown(HEADINGS, [verdict.cells(notes) for verdict in judged]),
-        summary(judged).capitalize() + ".",
-        "### Every figure",
-        markdown(comparison.HEADINGS, comparison.rows(taken.answers, questions, notes)),
-        *notes.paragraphs(),
-    ]
+    return _judged_and_whole(taken, [judge(target, taken.answers) for target in mpi_targets()])
 
 
 def _ask_ipc(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:

@@ -13,11 +13,11 @@ import pytest
 
 import shmnd
 from shmnd import AdapterInfo, CqNotify, Provider, Status
-from spi import scenarios as play
 from spi.harness import LOCAL, WAIT, End, final, nd_error, outcome, statuses
 from spi.pair import Pair
 from spi.remote import Ends
-from spi.scenarios import HDR, MAX, PORT
+from spi.scenarios import checks, steps, traffic
+from spi.scenarios.steps import HDR, MAX, PORT
 
 MakePair = Callable[..., Pair]
 
@@ -38,19 +38,19 @@ def narrow(make_pair: MakePair) -> Pair:
 
 
 def test_nd_conn_close(stage: Pair) -> None:
-    stage.play(play.conn_close_client, play.conn_close_server)
+    stage.play(checks.conn_close_client, checks.conn_close_server)
 
 
 def test_nd_conn_reject(stage: Pair) -> None:
-    stage.play(play.conn_reject_client, play.conn_close_server)
+    stage.play(checks.conn_reject_client, checks.conn_close_server)
 
 
 def test_nd_conn_listen_closing(stage: Pair) -> None:
-    stage.play(play.listen_closing_client, play.listen_closing_server)
+    stage.play(checks.listen_closing_client, checks.listen_closing_server)
 
 
 def test_nd_dual_connection(stage: Pair) -> None:
-    stage.play(play.dual_connection_client, play.dual_connection_server)
+    stage.play(checks.dual_connection_client, checks.dual_connection_server)
 
 
 def test_nd_dual_listen(ends: Ends) -> None:
@@ -65,18 +65,18 @@ def test_nd_dual_listen(ends: Ends) -> None:
 def test_nd_invalid_ip(ends: Ends) -> None:
     end = ends.here(depth=64, sge=2, cq_depth=2)
     end.memory(MAX, LOCAL)
-    play.connect(end, 0, 0, expected=Status.BAD_NETWORK_NAME, signal="", to="0.0.0.0")
+    steps.connect(end, 0, 0, expected=Status.BAD_NETWORK_NAME, signal="", to="0.0.0.0")
 
 
 @pytest.mark.parametrize("request_name", ["read", "write"])
 def test_nd_invalid_read_and_write(narrow: Pair, request_name: str) -> None:
     narrow.play(
-        play.invalid_access_client, play.invalid_access_server, passive_args=(request_name,)
+        checks.invalid_access_client, checks.invalid_access_server, passive_args=(request_name,)
     )
 
 
 def test_nd_large_private_data(stage: Pair) -> None:
-    stage.play(play.large_private_data_client, play.large_private_data_server)
+    stage.play(checks.large_private_data_client, checks.large_private_data_server)
 
 
 def test_nd_large_qp_depth(ends: Ends) -> None:
@@ -87,7 +87,7 @@ def test_nd_large_qp_depth(ends: Ends) -> None:
 
 
 def test_nd_mr_deregister(stage: Pair) -> None:
-    stage.play(play.mr_deregister_client, play.mr_deregister_server)
+    stage.play(checks.mr_deregister_client, checks.mr_deregister_server)
 
 
 def test_nd_mr_invalid_buffer(end: End) -> None:
@@ -99,7 +99,7 @@ def test_nd_mr_invalid_buffer(end: End) -> None:
 
 @pytest.mark.parametrize("request_name", ["read", "write"])
 def test_nd_over_read_and_write(narrow: Pair, request_name: str) -> None:
-    narrow.play(play.over_access_client, play.over_access_server, passive_args=(request_name,))
+    narrow.play(checks.over_access_client, checks.over_access_server, passive_args=(request_name,))
 
 
 @pytest.mark.parametrize("depth", ["receive sge", "receive depth"])
@@ -114,7 +114,7 @@ def test_nd_qp_max(ends: Ends, depth: str) -> None:
         max_receive_sge=info.max_receive_sge,
         max_initiator_sge=info.max_initiator_sge,
     )
-    play.shut(end, buffer)
+    steps.shut(end, buffer)
 
 
 def test_nd_receive_flush_qp(ends: Ends) -> None:
@@ -127,26 +127,26 @@ def test_nd_receive_flush_qp(ends: Ends) -> None:
     end.cq.notify(CqNotify.ANY).result(timeout=WAIT)
     results = end.cq.get_results(2)
     assert [result.status for result in results] == [Status.CANCELED] * 2
-    play.shut(end, buffer)
+    steps.shut(end, buffer)
 
 
 def test_nd_send_no_receive(stage: Pair) -> None:
-    stage.play(play.send_no_receive_client, play.send_no_receive_server)
+    stage.play(checks.send_no_receive_client, checks.send_no_receive_server)
 
 
 @pytest.mark.slow
 def test_nd_send_no_receive_with_the_default_limit(make_pair: MakePair) -> None:
     """The limit must be finite and less than 5 s, which is how long the wait below takes."""
     pair = make_pair(depth=64, sge=2, cq_depth=2)
-    pair.play(play.send_no_receive_client, play.send_no_receive_server)
+    pair.play(checks.send_no_receive_client, checks.send_no_receive_server)
 
 
 def test_nd_receive_conn_closed(stage: Pair) -> None:
-    stage.play(play.receive_conn_closed_client, play.receive_conn_closed_server)
+    stage.play(checks.receive_conn_closed_client, checks.receive_conn_closed_server)
 
 
 def test_nd_write_violation(narrow: Pair) -> None:
-    narrow.play(play.write_violation_client, play.write_violation_server)
+    narrow.play(checks.write_violation_client, checks.write_violation_server)
 
 
 # ndcq
@@ -197,7 +197,7 @@ def test_ndcq_multiple(end: End, queues: list[Any]) -> None:
 
 def test_ndmval_undersized_receive(make_pair: MakePair) -> None:
     pair = make_pair(sge=1, depth=64, cq_depth=256)
-    sent, received = pair.play(play.ndmval_client, play.ndmval_server)
+    sent, received = pair.play(checks.ndmval_client, checks.ndmval_server)
     assert received == Status.BUFFER_OVERFLOW
     assert sent in (Status.REMOTE_ERROR, Status.CANCELED)
 
@@ -210,8 +210,8 @@ def test_ndping(make_pair: MakePair, sge: int) -> None:
     depth, sizes, iterations = 32, [1, 40, 120, 4096, 1 << 20], 100
     pair = make_pair(depth=2 * depth, sge=sge, inline=256, rnr_timeout=10.0)
     sent, counted = pair.play(
-        play.ndping_client,
-        play.ndping_server,
+        traffic.ndping_client,
+        traffic.ndping_server,
         active_args=(depth, sizes, iterations, sge),
         passive_args=(depth,),
     )
@@ -221,7 +221,7 @@ def test_ndping(make_pair: MakePair, sge: int) -> None:
 def test_ndpingpong(make_pair: MakePair) -> None:
     pair = make_pair(depth=64, sge=1)
     turns = ([1, 40, 1000, 65536, 1 << 20], 20)
-    pair.play(play.ndpingpong_client, play.ndpingpong_server, turns, turns)
+    pair.play(traffic.ndpingpong_client, traffic.ndpingpong_server, turns, turns)
 
 
 @pytest.mark.parametrize("sge", [1, 3])
@@ -229,8 +229,8 @@ def test_ndpingpong(make_pair: MakePair) -> None:
 def test_ndrping(make_pair: MakePair, request_name: str, sge: int) -> None:
     pair = make_pair(depth=64, sge=sge, inline=256)
     read, served = pair.play(
-        play.ndrping_client,
-        play.ndrping_server,
+        traffic.ndrping_client,
+        traffic.ndrping_server,
         active_args=(request_name, [1, 40, 120, 4096, 1 << 20], 50, 16, sge),
         passive_args=(request_name,),
     )
@@ -243,7 +243,7 @@ def test_ndrping(make_pair: MakePair, request_name: str, sge: int) -> None:
 def test_ndrpingpong(make_pair: MakePair) -> None:
     pair = make_pair(depth=64, sge=1)
     turns = ([1, 40, 4096, 1 << 20], 10)
-    pair.play(play.ndrpingpong_client, play.ndrpingpong_server, turns, turns)
+    pair.play(traffic.ndrpingpong_client, traffic.ndrpingpong_server, turns, turns)
 
 
 def test_ndmrlat(end: End) -> None:

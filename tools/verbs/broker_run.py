@@ -5,6 +5,7 @@ import argparse
 
 from shmnd.broker.__main__ import main as serve
 
+from ..output import add_namespace
 from ..values import seconds
 
 HELP = "run the broker in the foreground, until SIGTERM or Ctrl-C"
@@ -14,10 +15,7 @@ FAILURE = "another broker serves the namespace, or a failure; the reason is on s
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument(
-        "--namespace",
-        help="namespace to serve (default: SHMND_NAMESPACE, or the default namespace)",
-    )
+    add_namespace(parser, "namespace to serve")
     parser.add_argument(
         "--group", help="serve the members of this group (default: SHMND_GROUP, or none)"
     )

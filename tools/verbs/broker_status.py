@@ -8,7 +8,7 @@ from shmnd.broker.observer import facts, visit
 from shmnd.broker.place import place_of
 from shmnd.broker.protocol import written
 
-from ..output import add_format, show_facts, show_rows
+from ..output import add_format, add_namespace, show_facts, show_rows
 
 HELP = "show whether a broker runs, and the objects it knows"
 EXAMPLE = "shmnd broker status connections"
@@ -27,10 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", nargs="?", choices=tuple(_COLUMNS), help="list these objects in place of the counts"
     )
-    parser.add_argument(
-        "--namespace",
-        help="namespace of the broker (default: SHMND_NAMESPACE, or the default namespace)",
-    )
+    add_namespace(parser, "namespace of the broker")
     parser.add_argument(
         "--group", help="use the namespace of this group (default: SHMND_GROUP, or none)"
     )

@@ -7,6 +7,8 @@ import sys
 from shmnd.broker.observer import stop
 from shmnd.broker.place import place_of
 
+from ..output import add_namespace
+
 HELP = "stop the broker; established connections continue"
 EXAMPLE = "shmnd broker stop --namespace lab"
 FAILURE = "the broker does not end (no running broker is not a failure)"
@@ -14,10 +16,7 @@ FAILURE = "the broker does not end (no running broker is not a failure)"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument(
-        "--namespace",
-        help="namespace of the broker (default: SHMND_NAMESPACE, or the default namespace)",
-    )
+    add_namespace(parser, "namespace of the broker")
     parser.add_argument(
         "--group", help="use the namespace of this group (default: SHMND_GROUP, or none)"
     )

@@ -31,7 +31,7 @@ from ..checks import (
     services as check_services,
 )
 from ..checks.finding import Finding, Host, Level
-from ..output import add_format, show_rows
+from ..output import add_format, add_namespace, show_rows
 
 HELP = "check the set-up of this machine, and name the remedies"
 EXAMPLE = "shmnd doctor --strict"
@@ -40,10 +40,7 @@ FAILURE = "a check failed (with --strict: or a check warns)"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument(
-        "--namespace",
-        help="namespace to observe (default: SHMND_NAMESPACE, or the default namespace)",
-    )
+    add_namespace(parser)
     parser.add_argument("--strict", action="store_true", help="count warnings as failures")
     add_format(parser)
 

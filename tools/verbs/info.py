@@ -12,7 +12,7 @@ import shmnd
 from shmnd.broker.place import namespace_name, runtime_dir
 from shmnd.ring.shared_memory.bounds import least_bound, own_limit
 
-from ..output import add_format, show_facts
+from ..output import add_format, add_namespace, show_facts
 
 HELP = "show the limits of the adapter, and the paths in use"
 EXAMPLE = "shmnd info --format json"
@@ -31,10 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("address", nargs="?", help="the same as --host")
     parser.add_argument("--host", default="127.0.0.1", help="address of the adapter")
-    parser.add_argument(
-        "--namespace",
-        help="namespace of the adapter (default: SHMND_NAMESPACE, or the default namespace)",
-    )
+    add_namespace(parser, "namespace of the adapter")
     parser.add_argument(
         "--config",
         action="store_true",

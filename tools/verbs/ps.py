@@ -21,7 +21,7 @@ from ..columns import Column, amount, amounts, draw, moment, sizes, text
 from ..observe.counter_reader import CounterReader
 from ..observe.jobs import ranks
 from ..observe.snapshot import End, Scene, heads, place
-from ..output import add_format
+from ..output import add_format, add_namespace
 
 HELP = "list processes and connections, and the cause of each wait"
 EXAMPLE = "shmnd ps connections --format json"
@@ -33,10 +33,7 @@ _PARTS: Final = ("processes", "connections", "ranks")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("what", nargs="?", choices=_PARTS, help="show only one of the two tables")
-    parser.add_argument(
-        "--namespace",
-        help="namespace to observe (default: SHMND_NAMESPACE, or the default namespace)",
-    )
+    add_namespace(parser)
     add_format(parser)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ..columns import amount, amounts, draw, sizes, text
 from ..observe.counter_reader import CounterReader
 from ..observe.snapshot import End, Scene, place
-from ..output import add_format, add_repetition
+from ..output import add_format, add_namespace, add_repetition
 from .ps import no_process
 
 HELP = "show messages and bytes per second of every connection, live"
@@ -53,10 +53,7 @@ _COLUMNS: Final = (
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     add_repetition(parser)
-    parser.add_argument(
-        "--namespace",
-        help="namespace to observe (default: SHMND_NAMESPACE, or the default namespace)",
-    )
+    add_namespace(parser)
     add_format(parser)
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from ..observe.counter_reader import CounterReader
 from ..observe.snapshot import End, Process, Scene, place
-from ..output import add_format
+from ..output import add_format, add_namespace
 from ..values import address, how_many, process_id, seconds
 
 HELP = "print the events of connections as they occur"
@@ -129,10 +129,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="time between two samples (default 0.001)",
     )
-    parser.add_argument(
-        "--namespace",
-        help="namespace to observe (default: SHMND_NAMESPACE, or the default namespace)",
-    )
+    add_namespace(parser)
     add_format(parser)
 
 

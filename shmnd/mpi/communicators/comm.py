@@ -15,7 +15,7 @@ from shmnd.mpi.objects.errhandler import raise_error
 from shmnd.mpi.objects.error_handling import Handling
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.objects.handle import constant
-from shmnd.mpi.objects.info import INFO_NULL, Info
+from shmnd.mpi.objects.info import INFO_NULL, Info, InfoCalls
 from shmnd.mpi.objects.unsupported import left_out
 from shmnd.mpi.point_to_point.buffering import Buffering
 from shmnd.mpi.point_to_point.exchange import exchange
@@ -28,7 +28,7 @@ NEWS = 2
 _SHARED = "mpi_shared_memory"
 
 
-class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handling):
+class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handling, InfoCalls):
     """Communication context."""
 
     _null_error = constants.ERR_COMM
@@ -327,24 +327,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
         """Interconnect two processes connected by a socket."""
         raise left_out("Comm.Join")
 
-    # -- info, buffers --
-
-    def Set_info(self, info: Info) -> None:
-        """Set new values for the hints associated with a communicator."""
-        self._state("Set_info").info = dict(info.items()) if info else {}
-
-    def Get_info(self) -> Info:
-        """Return the current hints for a communicator."""
-        return Info.Create(self._state("Get_info").info or {})
-
-    @property
-    def info(self) -> Info:
-        """Info hints."""
-        return self.Get_info()
-
-    @info.setter
-    def info(self, value: Info) -> None:
-        self.Set_info(value)
+    # -- buffers --
 
     def _buffering(self, call: str) -> Buffering:
         state = self._state(call)

@@ -3,7 +3,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Self
 
 from shmnd.mpi import constants
@@ -217,3 +217,26 @@ def info_copy(info: Info) -> Info:
 
 INFO_NULL: Final = constant(Info(), "INFO_NULL")
 INFO_ENV: Final = constant(Info.Create_env(), "INFO_ENV")
+
+
+class InfoCalls:
+    """The calls about hints, mixed into the classes of objects that keep them."""
+
+    _state: Callable[[str], Any]
+
+    def Set_info(self, info: Info) -> None:
+        """Set new values for the hints associated with this object."""
+        self._state("Set_info").info = dict(info.items()) if info else {}
+
+    def Get_info(self) -> Info:
+        """Return the current hints for this object."""
+        return Info.Create(self._state("Get_info").info or {})
+
+    @property
+    def info(self) -> Info:
+        """Info hints."""
+        return self.Get_info()
+
+    @info.setter
+    def info(self, value: Info) -> None:
+        self.Set_info(value)

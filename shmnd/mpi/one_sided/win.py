@@ -14,7 +14,7 @@ from shmnd.mpi.communicators.intracomm import COMM_SELF
 from shmnd.mpi.objects.errhandler import raise_error
 from shmnd.mpi.objects.error_handling import Handling
 from shmnd.mpi.objects.handle import constant
-from shmnd.mpi.objects.info import INFO_NULL, Info
+from shmnd.mpi.objects.info import INFO_NULL, Info, InfoCalls
 from shmnd.mpi.one_sided.rma import WinCalls
 from shmnd.mpi.one_sided.window import WinState
 from shmnd.mpi.point_to_point.request import Request
@@ -23,7 +23,7 @@ _POSTED, _DONE = 1, 2
 """Tags of the messages between those who offer and those who use."""
 
 
-class Win(WinCalls, Handling):
+class Win(WinCalls, Handling, InfoCalls):
     """Remote memory access context."""
 
     _family = "Win"
@@ -193,23 +193,6 @@ class Win(WinCalls, Handling):
     def group_rank(self) -> int:
         """Group rank."""
         return int(self._state("group_rank").rank)
-
-    def Set_info(self, info: Info) -> None:
-        """Set new values for the hints associated with a window."""
-        self._state("Set_info").info = dict(info.items()) if info else {}
-
-    def Get_info(self) -> Info:
-        """Return the current hints for a window."""
-        return Info.Create(self._state("Get_info").info or {})
-
-    @property
-    def info(self) -> Info:
-        """Info hints."""
-        return self.Get_info()
-
-    @info.setter
-    def info(self, value: Info) -> None:
-        self.Set_info(value)
 
     # -- epochs of all --
 

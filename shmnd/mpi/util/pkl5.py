@@ -9,7 +9,7 @@ requests and messages that are tuples.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn, Self, cast
+from typing import Any, ClassVar, NoReturn, Self, cast
 
 from shmnd.mpi.buffers.pickle import Pickle as Pickle
 from shmnd.mpi.buffers.pickle import pickle as pickle
@@ -32,22 +32,28 @@ class _BigMPI:
 _bigmpi = _BigMPI()
 
 
-class Request(tuple[request.Request, ...]):
-    """Request."""
+class _Parts(tuple[Any, ...]):
+    """None, one or several objects of MPI that stand for one message."""
 
     __slots__ = ()
 
-    def __new__(cls, request: Any = None) -> Self:
-        """Return a request of none, one or several requests of MPI."""
-        if request is None:
+    _single: ClassVar[type]
+
+    def __new__(cls, parts: Any = None) -> Self:
+        """Return a tuple of none, one or several objects."""
+        if parts is None:
             return super().__new__(cls)
-        if isinstance(request, Iterable):
-            return super().__new__(cls, request)
-        return super().__new__(cls, (request,) if request else ())
+        if isinstance(parts, Iterable):
+            return super().__new__(cls, parts)
+        return super().__new__(cls, (parts,) if parts else ())
 
     def __eq__(self, other: object) -> bool:
-        same: bool = _same(self, other, Request, request.Request)
-        return same
+        if isinstance(other, self._single):
+            other = (other,)
+        elif not isinstance(other, type(self)):
+            return NotImplemented
+        mine = [each for each in self if each]
+        return mine == [each for each in cast("Iterable[Any]", other) if each]
 
     def __ne__(self, other: object) -> bool:
         same = self.__eq__(other)
@@ -57,6 +63,18 @@ class Request(tuple[request.Request, ...]):
 
     def __bool__(self) -> bool:
         return any(self)
+
+
+class Request(_Parts):
+    """Request."""
+
+    __slots__ = ()
+
+    _single = request.Request
+
+    def __new__(cls, request: Any = None) -> Self:
+        """Return a request of none, one or several requests of MPI."""
+        return super().__new__(cls, request)
 
     def Free(self) -> None:
         """Free a communication request."""
@@ -128,41 +146,16 @@ def _for_each(requests: Sequence[Request], statuses: list[Status] | None) -> Seq
     return [*statuses, *[None] * (len(requests) - len(statuses))]
 
 
-def _same(left: Iterable[Any], right: object, kind: type, single: type) -> Any:
-    """Return whether two of a kind hold the same, null ones aside."""
-    if isinstance(right, single):
-        right = (right,)
-    elif not isinstance(right, kind):
-        return NotImplemented
-    mine = [each for each in left if each]
-    return mine == [each for each in cast("Iterable[Any]", right) if each]
-
-
-class Message(tuple[message.Message, ...]):
+class Message(_Parts):
     """Message."""
 
     __slots__ = ()
 
+    _single = message.Message
+
     def __new__(cls, message: Any = None) -> Self:
         """Return a message of none, one or several messages of MPI."""
-        if message is None:
-            return super().__new__(cls)
-        if isinstance(message, Iterable):
-            return super().__new__(cls, message)
-        return super().__new__(cls, (message,) if message else ())
-
-    def __eq__(self, other: object) -> bool:
-        same: bool = _same(self, other, Message, message.Message)
-        return same
-
-    def __ne__(self, other: object) -> bool:
-        same = self.__eq__(other)
-        return same if same is NotImplemented else not same
-
-    __hash__ = None  # type: ignore[assignment]  # equality may change: not hashable
-
-    def __bool__(self) -> bool:
-        return any(self)
+        return super().__new__(cls, message)
 
     def free(self) -> None:
         """Do nothing: a message is received, and not freed."""

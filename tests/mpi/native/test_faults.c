@@ -6,9 +6,7 @@
  * a queue. In a revoked context all receives and sends end on all ranks. A note is read whole or
  * not at all, while its writer changes it all the time.
  */
-#include "transport/collectives.h"
-
-#include "check.h"
+#include "ranks.h"
 
 #include <pthread.h>
 
@@ -29,25 +27,14 @@ static void job_open(void)
 static void engine_free(struct shmpi_engine *e, bool dead)
 {
     for (int b = 0; b < SHMPI_BUCKETS; b++)
-        while (e->matching.buckets[b]) {
-            struct shmpi_context *c = e->matching.buckets[b];
+        for (struct shmpi_context *c = e->matching.buckets[b]; c; c = c->next) {
             for (int i = 0; !dead && i < SIZE; i++)
                 CHECK(!c->posted[i].first && !c->waiting[i].first && !c->any.first);
-            e->matching.buckets[b] = c->next;
-            free(c);
         }
     for (uint32_t i = 0; i < e->table_size; i++)
         CHECK(dead || !e->table[i]);
     CHECK(dead || (!e->copying && !e->pushing && !e->ready && !e->owing));
-    while (e->pool) {
-        struct shmpi_req *r = e->pool;
-        e->pool = r->next;
-        free(r);
-    }
-    free(e->table);
-    free(e->generations);
-    free(e->peers);
-    free(e);
+    engine_destroy(e);
 }
 
 static void job_close(int dead)

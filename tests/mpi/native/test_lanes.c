@@ -4,22 +4,11 @@
  */
 #include <pthread.h>
 
-#include "transport/collectives.h"
-
-#include "check.h"
+#include "ranks.h"
 
 #define ROUNDS 500
 
 static struct shmpi_job *job;
-
-static void wait_for(struct shmpi_engine *e, const bool *done)
-{
-    for (uint32_t turn = 0; !*done; turn++)
-        if (shmpi_progress(e))
-            turn = 0;
-        else
-            shmpi_idle(e, turn);
-}
 
 /* Each sends to the other and receives from it, sizes on both sides of a line and of a lane. */
 static void *half(void *arg)

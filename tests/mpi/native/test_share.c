@@ -7,9 +7,7 @@
  */
 #include <pthread.h>
 
-#include "transport/collectives.h"
-
-#include "check.h"
+#include "ranks.h"
 
 enum { IN_FLIGHT = 20, ROUNDS = 12, LARGEST = 700000, LANE = 65536 };
 
@@ -28,21 +26,7 @@ static void engine_free(struct shmpi_engine *e)
 {
     CHECK(!e->copying && !e->pushing);
     EQUAL(e->peers[1 - e->rank].shares, 0);
-    for (int b = 0; b < SHMPI_BUCKETS; b++)
-        while (e->matching.buckets[b]) {
-            struct shmpi_context *c = e->matching.buckets[b];
-            e->matching.buckets[b] = c->next;
-            free(c);
-        }
-    while (e->pool) {
-        struct shmpi_req *r = e->pool;
-        e->pool = r->next;
-        free(r);
-    }
-    free(e->table);
-    free(e->generations);
-    free(e->peers);
-    free(e);
+    engine_destroy(e);
 }
 
 static void job_close(void)
@@ -88,15 +72,6 @@ static uint64_t size_of(int round, int i)
 {
     struct chance c = {(uint64_t)(round * 100 + i + 1)};
     return 8193 + chance_below(&c, LARGEST - 8193);
-}
-
-static void wait_for(struct shmpi_engine *e, const bool *done)
-{
-    for (uint32_t turn = 0; !*done; turn++)
-        if (shmpi_progress(e))
-            turn = 0;
-        else
-            shmpi_idle(e, turn);
 }
 
 static void *half(void *arg)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples that a subscriber holds: never reused, counted, and valid after the end of both sides."""
+
+import pickle
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from shmnd import ipc
+from topics.taking import PATIENCE
+
+
+def test_what_is_held_is_never_reused(pair: tuple[ipc.Publisher, ipc.Subscriber]) -> None:
+    pub, sub = pair
+    kept = []
+    for round_ in range(100):
+        pub.send(np.full(1000, float(round_)))
+        sample = sub.receive(timeout=PATIENCE)
+        if round_ % 3 == 0:
+            kept.append((round_, sample.array))
+        sample.release()
+    assert sub.held == len(kept)
+    for round_, array in kept:
+        assert array[0] == array[-1] == round_
+    del array
+    kept.clear()
+    assert sub.held == 0
+
+
+def test_views_outlive_everything(name: str) -> None:
+    pub, sub = ipc.Publisher(name, "f8"), ipc.Subscriber(name, "f8")
+    assert pub.subscribers == 1
+    arrays = []
+    for number in range(5):
+        pub.send(np.full(1000, float(number)))
+        arrays.append(sub.receive(timeout=PATIENCE).array[::7])
+    sub.close()
+    for _ in range(100):
+        pub.send(np.full(1000, -1.0))
+    assert [array[0] for array in arrays] == [0, 1, 2, 3, 4], "the subscriber is closed"
+    pub.close()
+    assert [array[-1] for array in arrays] == [0, 1, 2, 3, 4]
+    found: list[float] = []
+    thread = threading.Thread(target=lambda: found.extend(float(array[1]) for array in arrays))
+    thread.start()
+    thread.join()
+    assert found == [0, 1, 2, 3, 4]
+    assert pickle.loads(pickle.dumps(arrays[3]))[0] == 3
+
+
+def test_the_limit_of_held_samples(name: str) -> None:
+    with ipc.Publisher(name, "f8") as pub, ipc.Subscriber(name, max_held=2) as sub:
+        assert pub.subscribers == 1
+        for number in range(4):
+            pub.send(np.full(100, float(number)))
+        first, second = sub.receive(), sub.receive()
+        with pytest.raises(ipc.LoanLimit, match=r"2 samples.*max_held"):
+            sub.receive(timeout=PATIENCE)
+        first.release()
+        assert sub.receive().value[0] == 2
+        second.release()
+        assert sub.receive().value[0] == 3
+
+
+def test_the_limits_of_a_publisher(name: str) -> None:
+    with ipc.Publisher(name, "u1", slots=3, max_sample=5000) as pub:
+        loans = [pub.loan(1000) for _ in range(3)]
+        with pytest.raises(ipc.LoanLimit, match=r"3 slots.*3 on loan"):
+            pub.loan(1000)
+        loans[0].drop()
+        loans[0].drop()
+        with pub.loan(1000):
+            pass
+        pub.loan(1000).send()
+        with pytest.raises(ipc.LoanLimit, match=r"5001 bytes.*max_sample=5000"):
+            pub.send(np.zeros(5001, "u1"))
+        loans[1].send()
+        with pytest.raises(ipc.Closed, match="spent"):
+            loans[1].send()
+        with pytest.raises(ipc.Closed, match="spent"):
+            loans[1].array  # noqa: B018
+
+
+def test_a_sample_says_what_it_is(pair: tuple[ipc.Publisher, ipc.Subscriber]) -> None:
+    pub, sub = pair
+    before = time.monotonic_ns()
+    pub.send(np.zeros(100))
+    sample = sub.receive(timeout=PATIENCE)
+    assert before <= sample.timestamp_ns <= time.monotonic_ns()
+    assert len({sample.publisher, sample.publisher}) == 1
+    assert str(sample.publisher.pid) in str(sample.publisher)
+    assert "800 bytes" in repr(sample)
+    assert np.from_dlpack(sample)[0] == 0
+    assert np.asarray(sample).shape == (100,)
+    with pytest.raises(TypeError, match="pickle"):
+        pickle.dumps(sample)
+    for each in (pub, sub, pub.loan(3)):
+        assert pub.name in repr(each)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publishers and subscribers that come late, go, and come again."""
+
+import numpy as np
+import pytest
+
+from shmnd import ipc
+from topics.taking import PATIENCE, everything
+
+
+@pytest.mark.parametrize("overflow", ["drop_oldest", "drop_newest", "conflate", "block"])
+def test_history_for_those_who_come_late(name: str, overflow: str) -> None:
+    with ipc.Publisher(name, "i8", history=4) as pub:
+        for number in range(10):
+            pub.send(np.full(100, number))
+        with (
+            ipc.Subscriber(name, overflow=overflow) as late,
+            ipc.Subscriber(name, history=2, overflow=overflow) as less,
+            ipc.Subscriber(name, history=0, overflow=overflow) as none,
+        ):
+            assert pub.subscribers == 3
+            pub.send(np.full(100, 10))
+            seen = [[int(s.value[0]) for s in everything(sub)] for sub in (late, less, none)]
+            if overflow == "conflate":
+                assert seen == [[10], [10], [10]]
+            else:
+                assert seen == [[6, 7, 8, 9, 10], [8, 9, 10], [10]]
+
+
+def test_several_publishers_on_one_topic(name: str) -> None:
+    with ipc.Subscriber(name, "i8", buffer=50) as sub:
+        pubs = [ipc.Publisher(name, "i8") for _ in range(3)]
+        assert sub.publishers == 3
+        for pub in pubs:
+            assert pub.subscribers == 1
+        for number in range(20):
+            for pub in pubs:
+                pub.send(np.array([number]))
+        samples = everything(sub)
+        assert len(samples) == 60
+        for publisher in {sample.publisher for sample in samples}:
+            mine = [sample for sample in samples if sample.publisher == publisher]
+            assert [sample.sequence for sample in mine] == list(range(20))
+            assert [int(sample.value[0]) for sample in mine] == list(range(20))
+        for pub in pubs:
+            pub.close()
+        assert sub.publishers == 0
+
+
+@pytest.mark.parametrize("overflow", ["drop_oldest", "drop_newest", "block"])
+def test_a_subscriber_that_was_there_first_misses_nothing(name: str, overflow: str) -> None:
+    with ipc.Subscriber(name, overflow=overflow) as sub, ipc.Publisher(name, "i8") as pub:
+        for number in range(8):
+            pub.send(np.full(100, number))
+        assert [int(sub.receive(timeout=0).value[0]) for _ in range(8)] == list(range(8))
+        assert sub.lost == 0
+
+
+def test_no_publisher_is_an_error_only_where_asked_for(name: str) -> None:
+    with ipc.Subscriber(name, wait_for_publisher=False) as sub:
+        with pytest.raises(ipc.NoPublisher, match=name):
+            sub.receive(timeout=PATIENCE)
+        with ipc.Publisher(name, "i8") as pub:
+            assert pub.subscribers == 1
+            pub.send(np.arange(30))
+            pub.send(np.arange(3))
+        assert [len(sample.value) for sample in sub] == [30, 3]
+        with pytest.raises(ipc.NoPublisher):
+            sub.receive(timeout=PATIENCE)
+    with ipc.Subscriber(name) as sub, pytest.raises(TimeoutError, match="no publisher"):
+        sub.receive(timeout=0)
+
+
+def test_a_publisher_comes_again(name: str) -> None:
+    with ipc.Subscriber(name) as sub:
+        for round_ in range(4):
+            with ipc.Publisher(name, "i8") as pub:
+                assert pub.subscribers == 1
+                pub.send(np.array([round_]))
+                assert sub.receive(timeout=PATIENCE).value[0] == round_
+        assert sub.publishers == 0
+
+
+def test_subscribers_come_and_go(name: str) -> None:
+    with ipc.Publisher(name, "i8", max_subscribers=3) as pub:
+        for round_ in range(10):
+            with ipc.Subscriber(name) as one, ipc.Subscriber(name) as two:
+                assert pub.subscribers == 2
+                pub.send(np.full(100, round_))
+                assert one.receive().value[0] == two.receive().value[0] == round_
+            assert pub.subscribers == 0

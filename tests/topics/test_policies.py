@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each overflow policy keeps; every lost sample is counted."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from shmnd import ipc
+from topics.taking import PATIENCE, everything
+
+
+def test_drop_oldest_keeps_the_newest(name: str) -> None:
+    with ipc.Publisher(name, "i8") as pub, ipc.Subscriber(name, buffer=5) as sub:
+        assert pub.subscribers == 1
+        for number in range(100):
+            pub.send(np.full(100, number))
+        assert sub.lost == 95
+        assert [sample.sequence for sample in everything(sub)] == list(range(95, 100))
+        assert sub.lost == 95
+
+
+def test_drop_newest_keeps_the_first(name: str) -> None:
+    with (
+        ipc.Publisher(name, "i8") as pub,
+        ipc.Subscriber(name, buffer=5, overflow="drop_newest") as sub,
+    ):
+        assert pub.subscribers == 1
+        for number in range(100):
+            pub.send(np.full(100 if number % 2 else 2, number))
+        assert sub.lost == 95
+        samples = everything(sub)
+        assert [sample.sequence for sample in samples] == list(range(5))
+        assert [int(sample.value[0]) for sample in samples] == list(range(5))
+        pub.send(np.full(100, 7))
+        assert sub.receive().sequence == 100
+        assert sub.lost == 95
+
+
+def test_conflate_receives_the_newest_alone(name: str) -> None:
+    with ipc.Publisher(name, "i8") as pub, ipc.Subscriber(name, overflow="conflate") as sub:
+        assert pub.subscribers == 1
+        for number in range(100):
+            pub.send(np.full(100, number))
+        assert [sample.sequence for sample in everything(sub)] == [99]
+        assert sub.lost == 99
+
+
+def test_block_makes_the_publisher_wait(name: str) -> None:
+    with ipc.Publisher(name, "i8") as pub, ipc.Subscriber(name, buffer=5, overflow="block") as sub:
+        assert pub.subscribers == 1
+        slow: list[ipc.SlowSubscriber] = []
+        pub.on_slow = slow.append
+        for number in range(5):
+            pub.send(np.full(100, number), timeout=0)
+        with pytest.raises(TimeoutError, match=r"process \d+ has no room.*0.01 s"):
+            pub.send(np.full(100, 5), timeout=0.01)
+        assert [(each.topic, each.behind) for each in slow] == [(name, 5)]
+        assert sub.receive().sequence == 0
+        loan = pub.loan(100)
+        loan.array[:] = 5
+        assert loan.send(timeout=0) == 5
+        loan = pub.loan(100)
+        with pytest.raises(TimeoutError):
+            loan.send(timeout=0)
+        sub.receive()
+        assert loan.send(timeout=0) == 6
+        got: list[int] = []
+
+        def receive() -> None:
+            got.extend(sub.receive(timeout=PATIENCE).sequence for _ in range(500))
+
+        thread = threading.Thread(target=receive)
+        thread.start()
+        for number in range(495):
+            pub.send(np.full(100, number), timeout=PATIENCE)
+        thread.join()
+        assert got == list(range(2, 502))
+        assert sub.lost == 0
+
+
+def test_a_subscriber_that_blocks_can_be_evicted(name: str) -> None:
+    with ipc.Publisher(name, "i8") as pub, ipc.Subscriber(name, buffer=1, overflow="block") as sub:
+        assert pub.subscribers == 1
+        pub.on_slow = lambda slow: slow.evict()
+        for number in range(5):
+            pub.send(np.full(100, number), timeout=PATIENCE)
+        assert pub.subscribers == 0
+        assert sub.receive(timeout=PATIENCE).sequence == 0
+        everything(sub)
+        with pytest.raises(ipc.PeerLost, match="slow"):
+            sub.receive(timeout=PATIENCE)
+
+
+def test_the_policy_of_one_changes_nothing_for_another(name: str) -> None:
+    with (
+        ipc.Publisher(name, "i8") as pub,
+        ipc.Subscriber(name, buffer=200) as all_of_them,
+        ipc.Subscriber(name, buffer=3) as few,
+        ipc.Subscriber(name, buffer=3, overflow="drop_newest") as first,
+        ipc.Subscriber(name, overflow="conflate") as newest,
+    ):
+        assert pub.subscribers == 4
+        for number in range(150):
+            pub.send(np.full(50, number))
+        for sub, wanted in (
+            (all_of_them, range(150)),
+            (few, range(147, 150)),
+            (first, range(3)),
+            (newest, [149]),
+        ):
+            assert [int(sample.value[3]) for sample in everything(sub)] == list(wanted)
+            assert sub.lost == 150 - len(list(wanted))

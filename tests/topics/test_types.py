@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes in comes out, by every type; ends that disagree hear of it."""
+
+import dataclasses
+import gc
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shmnd import ipc
+from topics.taking import PATIENCE
+
+
+@dataclasses.dataclass
+class Pose:
+    x: float
+    n: int
+    ok: bool
+    at: ipc.Array("f4", 3)  # type: ignore[valid-type]
+
+
+@dataclasses.dataclass
+class Robot:
+    id: np.int32
+    pose: Pose
+
+
+@pytest.mark.parametrize(
+    "shape", [(), (0,), (1,), (5,), (6,), (3, 4), (2, 0), (2, 3, 4, 5, 6), (999,)]
+)
+@pytest.mark.parametrize("how", ["send", "loan"])
+def test_an_array_of_any_shape(name: str, shape: tuple[int, ...], how: str) -> None:
+    value = np.arange(np.prod(shape), dtype="f8").reshape(shape)
+    with ipc.Publisher(name, "f8") as pub, ipc.Subscriber(name, np.float64) as sub:
+        assert pub.subscribers == 1
+        if how == "send":
+            assert pub.send(value) == 0
+        else:
+            loan = pub.loan(shape)
+            loan.array[...] = value
+            assert loan.send() == 0
+        sample = sub.receive(timeout=PATIENCE)
+        assert sample.sequence == 0
+        assert sample.header is None
+        assert sample.value.dtype == np.dtype("f8")
+        assert sample.value.shape == shape
+        assert np.array_equal(sample.value, value)
+        assert not sample.value.flags.writeable
+        with pytest.raises(ValueError, match="read-only"):
+            sample.array[...] = 1
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 39, 40, 41, 64, 1000, 100_000, 3_000_000])
+@pytest.mark.parametrize("header", [None, b"h", b"header" * 7, b"h" * 5000])
+def test_bytes_with_a_header(name: str, nbytes: int, header: bytes | None) -> None:
+    data = bytes(range(256)) * (nbytes // 256 + 1)
+    with ipc.Publisher(name, bytes) as pub, ipc.Subscriber(name, bytes) as sub:
+        assert pub.subscribers == 1
+        pub.send(data[:nbytes], header)
+        pub.send(bytearray(data[:nbytes]), header=header)
+        loan = pub.loan(nbytes)
+        loan.array[:] = np.frombuffer(data[:nbytes], "u1")
+        loan.send(header)
+        for sequence in range(3):
+            with sub.receive(timeout=PATIENCE) as sample:
+                assert sample.value == data[:nbytes]
+                assert sample.header == header
+                assert sample.sequence == sequence
+                assert bytes(sample.array) == bytes(memoryview(sample)) == sample.value
+    with pytest.raises(ipc.Closed):
+        sample.value  # noqa: B018
+
+
+def test_a_record_has_its_fields_by_attribute_and_by_key(name: str) -> None:
+    with ipc.Publisher(name, Robot) as pub, ipc.Subscriber(name, Robot) as sub:
+        assert pub.subscribers == 1
+        pose = Pose(1.5, 7, True, np.array([1, 2, 3], "f4"))
+        pub.send(Robot(np.int32(9), pose))
+        pub.send({"id": 9, "pose": {"x": 1.5, "n": 7, "ok": True, "at": [1, 2, 3]}})
+        loan = pub.loan()
+        loan.array.id = 9
+        loan.array["pose"] = pose
+        loan.array.pose.at[:] = [1, 2, 3]
+        loan.send()
+        values = [sub.receive(timeout=PATIENCE).value for _ in range(3)]
+        for value in values:
+            assert value.id == value["id"] == 9
+            assert value.pose.x == 1.5
+            assert value["pose"]["ok"]
+            assert list(value.pose.at) == [1, 2, 3]
+            assert list(value.pose.keys()) == ["x", "n", "ok", "at"]
+            assert value == values[0]
+            assert pickle.loads(pickle.dumps(value)) == value
+            with pytest.raises(AttributeError, match="has no field 'y'"):
+                value.y  # noqa: B018
+            with pytest.raises(ValueError, match="read-only"):
+                value.pose.at[0] = 5
+        with pytest.raises(ipc.TypeMismatch, match=r"missing.*pose"):
+            pub.send({"id": 1})
+
+
+def test_several_arrays_in_one_sample(name: str) -> None:
+    kind = ipc.Arrays(image=ipc.Array("u1", (4, 5)), pose=ipc.Array("f8", 6))
+    with ipc.Publisher(name, kind) as pub, ipc.Subscriber(name) as sub:
+        assert pub.subscribers == 1
+        image = np.arange(20, dtype="u1").reshape(4, 5)
+        pub.send({"image": image, "pose": np.arange(6.0)})
+        with pub.loan() as loan:
+            loan.array.image[:] = image
+            loan.array["pose"][:] = range(6)
+            loan.send()
+        for _ in range(2):
+            value = sub.receive(timeout=PATIENCE).value
+            assert np.array_equal(value.image, image)
+            assert np.array_equal(value["pose"], np.arange(6.0))
+
+
+def test_an_object_comes_with_its_arrays_in_place(name: str) -> None:
+    array = np.arange(100_000)
+    with ipc.Publisher(name, object) as pub, ipc.Subscriber(name, object) as sub:
+        assert pub.subscribers == 1
+        for value in ({"a": array, "b": [1, "x"]}, None, "text", array, [array[:10], array]):
+            pub.send(value, header=b"h")
+            sample = sub.receive(timeout=PATIENCE)
+            found = sample.value
+            if isinstance(value, dict):
+                assert np.array_equal(found["a"], array)
+                assert not found["a"].flags.writeable
+                assert found["b"] == [1, "x"]
+                sample.release()
+                assert sub.held == 1, "its array is there yet"
+                del found
+                gc.collect()
+                assert sub.held == 0
+            else:
+                assert type(found) is type(value)
+        with pytest.raises(TypeError, match="no memory to compute into"):
+            pub.loan()
+
+
+def test_a_topic_without_a_type(name: str) -> None:
+    with ipc.Publisher(name) as pub, ipc.Subscriber(name) as sub:
+        assert pub.subscribers == 1
+        with pub.loan((2, 3), "i2") as loan:
+            loan.array[:] = 5
+            loan.send()
+        for value in (np.eye(3, dtype="f4"), b"bytes", {"an": "object"}, np.zeros((), "M8[s]")):
+            pub.send(value)
+        assert np.array_equal(sub.receive().value, np.full((2, 3), 5, "i2"))
+        eye = sub.receive().value
+        assert eye.dtype == np.dtype("f4")
+        assert np.array_equal(eye, np.eye(3))
+        assert sub.receive().value == b"bytes"
+        assert sub.receive().value == {"an": "object"}
+        assert sub.receive().value.dtype == np.dtype("M8[s]")
+
+
+def test_two_ends_that_disagree_hear_of_both(name: str) -> None:
+    with ipc.Publisher(name, "f8", attributes={"unit": "m"}):
+        with pytest.raises(ipc.TypeMismatch, match=r"float32.*float64"):
+            ipc.Subscriber(name, "f4")
+        with pytest.raises(ipc.TypeMismatch, match=r"Array.*float64"):
+            ipc.Publisher(name, ipc.Array("f8", 3))
+        with pytest.raises(ipc.TypeMismatch, match="unit"):
+            ipc.Publisher(name, "f8", attributes={"unit": "s"})
+    assert issubclass(ipc.TypeMismatch, TypeError)
+    with (
+        ipc.Subscriber(name, "f4") as early,
+        ipc.Publisher(name, "f8"),
+        pytest.raises(ipc.TypeMismatch),
+    ):
+        early.receive(timeout=PATIENCE)
+
+
+def test_a_value_that_does_not_fit_the_type_is_refused(name: str) -> None:
+    with ipc.Publisher(name, ipc.Array("i4", (2, 2))) as pub:
+        for value in ([1, 2], np.zeros((2, 3), "i4")):
+            with pytest.raises(ValueError, match="shape"):
+                pub.send(value)
+        with pytest.raises(ipc.TypeMismatch, match="astype"):
+            pub.send(np.zeros((2, 2)))
+        assert pub.send([[1, 2], [3, 4]]) == 0
+        with pytest.raises(TypeError):
+            pub.loan(dtype="f8")
+    for bad in ("no type", 5, ipc.Publisher, np.dtype(object), "S"):
+        with pytest.raises(TypeError):
+            ipc.Publisher(name, bad)
+    with ipc.Publisher(name, bytes) as pub, pytest.raises(ipc.TypeMismatch, match="encode"):
+        pub.send("text")
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"buffer": 0}, "buffer"),
+        ({"overflow": "drop"}, "overflow"),
+        ({"max_held": 0}, "max_held"),
+        ({"history": -1}, "history"),
+        ({"buffer": 1 << 40}, "buffer"),
+    ],
+)
+def test_bad_options_of_a_subscriber(name: str, options: Any, what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        ipc.Subscriber(name, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [({"history": -1}, "history"), ({"slots": 0}, "slots"), ({"max_sample": 0}, "max_sample")],
+)
+def test_bad_options_of_a_publisher(name: str, options: Any, what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        ipc.Publisher(name, **options)
+    with pytest.raises(TypeError, match="name"):
+        ipc.Publisher(5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="name"):
+        ipc.Publisher("")

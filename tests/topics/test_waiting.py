@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting for samples and subscribers: threads, event loops, descriptors."""
+
+import asyncio
+import select
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shmnd import ipc
+from topics.taking import PATIENCE
+
+
+def test_receive_waits_and_a_send_wakes_it(pair: tuple[ipc.Publisher, ipc.Subscriber]) -> None:
+    pub, sub = pair
+    timer = threading.Timer(0.05, lambda: pub.send(np.zeros(100)))
+    timer.start()
+    assert sub.receive(timeout=PATIENCE).value.shape == (100,)
+    timer.join()
+    with pytest.raises(ValueError, match="negative"):
+        sub.receive(timeout=-1)
+
+
+def test_wait_for_subscribers(name: str) -> None:
+    with ipc.Publisher(name, "i8") as pub:
+        with pytest.raises(TimeoutError, match="0 subscribers"):
+            pub.wait_for_subscribers(timeout=0.01)
+        subs: list[ipc.Subscriber] = []
+        timer = threading.Timer(0.05, lambda: subs.append(ipc.Subscriber(name)))
+        timer.start()
+        pub.wait_for_subscribers(timeout=PATIENCE)
+        timer.join()
+        subs[0].close()
+
+
+def test_in_an_event_loop(pair: tuple[ipc.Publisher, ipc.Subscriber]) -> None:
+    pub, sub = pair
+
+    async def run() -> list[int]:
+        with pytest.raises(TimeoutError):
+            await sub.areceive(timeout=0.01)
+        loop = asyncio.get_running_loop()
+        for number in range(5):
+            loop.call_later(0.01 * number, pub.send, np.full(100, float(number)))
+        found = [int((await sub.areceive()).value[0])]
+        async for sample in sub:
+            found.append(int(sample.value[0]))
+            if len(found) == 5:
+                return found
+        return found
+
+    assert asyncio.run(asyncio.wait_for(run(), PATIENCE)) == [0, 1, 2, 3, 4]
+
+
+def test_a_descriptor_for_other_loops(pair: tuple[ipc.Publisher, ipc.Subscriber]) -> None:
+    pub, sub = pair
+    number = sub.fileno()
+    assert sub.try_receive() is None
+    assert select.select([number], [], [], 0)[0] == []
+    timer = threading.Timer(0.05, lambda: pub.send(np.zeros(100)))
+    timer.start()
+    deadline = time.monotonic() + PATIENCE
+    sample = None
+    while sample is None:
+        assert time.monotonic() < deadline
+        select.select([number], [], [], PATIENCE)
+        sample = sub.try_receive()
+    timer.join()
+    assert sub.try_receive() is None
+    assert select.select([number], [], [], 0)[0] == []
+
+
+def test_closing_wakes_those_who_wait(pair: tuple[ipc.Publisher, ipc.Subscriber]) -> None:
+    pub, sub = pair
+    timer = threading.Timer(0.05, sub.close)
+    timer.start()
+    with pytest.raises(ipc.Closed, match=pub.name):
+        sub.receive(timeout=PATIENCE)
+    timer.join()
+    sub.close()
+    pub.close()
+    pub.close()
+    for call in (lambda: pub.send(1), lambda: pub.loan(3), lambda: pub.subscribers):
+        with pytest.raises(ipc.Closed):
+            call()
+    with pytest.raises(ipc.Closed):
+        sub.try_receive()
+
+
+@pytest.mark.parametrize("form", [object, None], ids=["object", "None"])
+def test_pickles_of_another_user_are_refused(
+    name: str, form: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shmnd.neighbours import Neighbour
+
+    monkeypatch.setattr(Neighbour, "same_user", False)
+    with (
+        ipc.Publisher(name, form),
+        pytest.raises(ipc.TypeMismatch, match=r"another user.*arrays, records or bytes"),
+        ipc.Subscriber(name, form) as sub,
+    ):
+        sub.receive(PATIENCE)
+    with ipc.Publisher(name + "f", "f8") as pub, ipc.Subscriber(name + "f", "f8") as sub:
+        pub.send(np.float64(2))
+        assert float(sub.receive(PATIENCE).value) == 2
