@@ -13,12 +13,12 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from shmnd.common.arguments import within
+from shmnd.common.weak_methods import without_owner
 from shmnd.overlapped import (
     Overlapped,
     OverlappedFile,
     OverlappedObject,
     Readiness,
-    without_owner,
 )
 from shmnd.ring import CompletionCore, Result
 from shmnd.status import CqNotify, Status, error
@@ -47,7 +47,8 @@ def processor_affinity() -> tuple[int, int]:
 class CompletionQueue(CompletionCore, OverlappedObject):
     """A queue of results for any number of queue pairs.
 
-    `spin` is the time in seconds for which `wait` polls before it sleeps; 0 sleeps at once.
+    `spin` is the time in seconds for which `wait`, or the `await` of a Notify, polls before it
+    sleeps; 0 sleeps at once.
     """
 
     def __init__(self, adapter: MemoryAdapter, depth: int, file: OverlappedFile | None) -> None:
@@ -57,6 +58,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         # Taken again by a finaliser that interrupts its holder.
         self._notifies = threading.RLock()
         self._cancel_notify = without_owner(self._forget_notify)
+        self._turns = 0  # tasks that poll now
         CompletionCore.__init__(self, adapter, depth, self._place, adapter._engine.doorbell_fd)
         self._engine.request_progress.add(self)
 
@@ -127,6 +129,31 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         elif was and not strongest:
             self._engine.pending_operations.remove(self)
             self._engine.request_progress.left(self)
+
+    # -- tasks that await a Notify poll first --
+
+    def _poll_window(self) -> float:
+        return self._window()
+
+    def _begin_turns(self) -> None:
+        with self._notifies:
+            self._turns += 1
+            # Only this task waits: it polls, so peers need not ring.
+            if self._turns >= len(self._waiting) and self._readiness is None:
+                self._hush()
+
+    def _take_turn(self) -> None:
+        if self._notify_mode and self._may_have():
+            self._tell()
+
+    def _end_turns(self, found: bool) -> None:
+        self._polled(found)
+        with self._notifies:
+            self._turns -= 1
+            if not self._engine.alive:
+                return
+            self._arm_for(self._notify_mode)
+        self._tell()  # last: it finds results from before the bell was armed
 
     def _forget_notify(self, overlapped: Overlapped) -> bool:
         with self._notifies:

@@ -15,7 +15,6 @@ request.
 from __future__ import annotations
 
 import asyncio
-import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator
@@ -23,6 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, Supports
 
 from shmnd.common.arguments import seconds, within
 from shmnd.common.closing import Closing, refuse_copy
+from shmnd.common.weak_methods import without_owner
+from shmnd.runtime.event_loops import poll_by_turns, resolve, resolve_from_elsewhere
 from shmnd.runtime.waiting import Readiness
 from shmnd.status import NdError, Status, error, failed
 
@@ -37,7 +38,6 @@ __all__ = [
     "Readiness",
     "detail_of",
     "require_file",
-    "without_owner",
 ]
 
 Step = Callable[[], Status | None]
@@ -129,6 +129,8 @@ class Overlapped:
     def __await__(self) -> Generator[Any, None, None]:
         if self._final is None and self._engine.alive:
             self._tick()  # other news makes the descriptor of the engine readable
+            if self._owner is not None and not self._over():
+                yield from poll_by_turns(self._owner, self._over)
             if not self._over():
                 yield from self._wait_in_loop()
         self._raise_if_failed()
@@ -211,9 +213,9 @@ class Overlapped:
 
         def wake() -> None:
             if loops.looks_in(loop):
-                _resolve(future)
+                resolve(future)
             else:
-                _wake(loop, future)
+                resolve_from_elsewhere(loop, future)
 
         loops.begin(loop, wake)
         self._waiters.append(wake)
@@ -237,43 +239,6 @@ def detail_of(err: NdError) -> str:
     """Return the message of an error without the call before it and the status behind it."""
     _, _, detail = str(err).partition(": ")
     return detail.removesuffix(f" [{err.status.name}]") or str(err)
-
-
-def without_owner(hook: Any) -> Any:
-    """Hold a bound method without its object; without the object the call does nothing."""
-    if not isinstance(hook, types.MethodType):
-        return hook
-    return _WithoutOwner(hook)
-
-
-class _WithoutOwner:
-    """A bound method that holds its object weakly.
-
-    One object, where a closure is several: each connection keeps some, and every collection of
-    garbage visits them.
-    """
-
-    __slots__ = ("_function", "_ref")
-
-    def __init__(self, method: types.MethodType) -> None:
-        self._ref = weakref.ref(method.__self__)
-        self._function = method.__func__
-
-    def __call__(self, *args: object) -> object:
-        owner = self._ref()
-        return None if owner is None else self._function(owner, *args)
-
-
-def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
-    try:
-        loop.call_soon_threadsafe(_resolve, future)
-    except RuntimeError:
-        pass  # the loop is closed: no coroutine waits in it any more
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 class OverlappedObject(Closing):
@@ -321,6 +286,19 @@ class OverlappedObject(Closing):
     def close(self) -> None:
         """Release the object; pending operations end with CANCELED. Harmless when repeated."""
         self._cancel_pending()
+
+    def _poll_window(self) -> float:
+        """Return the seconds for which a task polls before it sleeps; none, if a poll is dear."""
+        return 0.0
+
+    def _begin_turns(self) -> None:
+        """A task polls from now on, a turn of its event loop between two polls."""
+
+    def _take_turn(self) -> None:
+        """Poll once."""
+
+    def _end_turns(self, found: bool) -> None:
+        """It polls no more: what it waits for was found, or it sleeps."""
 
     def _start(
         self,

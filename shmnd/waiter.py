@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
-from shmnd.overlapped import without_owner
+from shmnd.common.weak_methods import without_owner
 from shmnd.runtime.waiting import Readiness
 
 if TYPE_CHECKING:

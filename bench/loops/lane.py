@@ -82,7 +82,7 @@ class Queues:
         return cls(receive, initiator, arrived)
 
 
-_SPINS = {Wait.POLL: 3600.0, Wait.EVENT: 0.0}
+_SPINS = {Wait.POLL: 3600.0, Wait.EVENT: 0.0, Wait.ASYNCIO: 0.0}
 
 
 def _notified(queue: CompletionQueue) -> Callable[[int], list[Result]]:

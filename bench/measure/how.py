@@ -19,7 +19,9 @@ class Wait(enum.StrEnum):
     NOTIFY = "notify"
     """Sleep on the overlapped operation of a Notify."""
     ASYNCIO = "asyncio"
-    """Await a Notify in an event loop."""
+    """Await a Notify in an event loop, and sleep at once."""
+    TASK = "task"
+    """Await a Notify in an event loop that polls for a while first: what it does of itself."""
 
 
 class Memory(enum.StrEnum):

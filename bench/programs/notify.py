@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time until a sleeping process has a message. Both ends sleep in the same way.
 
-There is a pause between two rounds, so that the waiter is asleep when the message is sent.
+There is a pause between two rounds, so that the waiter is asleep when the message is sent. `task`
+is asyncio with the polls that come before a sleep: with `--rate 1e5` the answer arrives meanwhile.
 """
 
 import argparse
@@ -15,11 +16,16 @@ from ..report.figures import LATENCY_HEADINGS, latency_cells, table
 from ..subjects.own import Shmnd
 from ..subjects.rounds import Answer, Answers, Record
 
-HELP = "latency of waking up: by a wait that sleeps at once, by Notify, and in asyncio"
+HELP = "latency of waking up: by a wait that sleeps at once, by Notify, in asyncio, and with polls"
 EXAMPLE = "shmnd bench notify --quick"
 
 RATE = 1000.0
-_WAYS = {"wait": Wait.EVENT, "notify": Wait.NOTIFY, "asyncio": Wait.ASYNCIO}
+_WAYS = {
+    "wait": Wait.EVENT,
+    "notify": Wait.NOTIFY,
+    "asyncio": Wait.ASYNCIO,
+    "task": Wait.TASK,
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -208,8 +208,8 @@ def _loops(question: Question, engine: str) -> Any:
     latency, streams = _MODULES[engine]
     if question.is_stream:
         return _loops_of(streams)
-    asleep = question.how.wait is Wait.ASYNCIO
-    return _loops_of("waking" if asleep else latency)
+    in_loop = question.how.wait in (Wait.ASYNCIO, Wait.TASK)
+    return _loops_of("waking" if in_loop else latency)
 
 
 def _loops_of(module: str) -> Any:

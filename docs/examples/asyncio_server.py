@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An asyncio server with many clients: one thread, one completion queue, no polling.
+"""An asyncio server with many clients: one thread and one completion queue.
 
 Every overlapped operation can be awaited. The server awaits connection requests in one task and
 the Notify of its completion queue in another; while no message arrives it sleeps in the event loop.

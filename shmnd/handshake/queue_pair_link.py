@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from shmnd.overlapped import without_owner
+from shmnd.common.weak_methods import without_owner
 from shmnd.status import NdError, Status, error
 
 if TYPE_CHECKING:

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import Final
+import time
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["EventLoops"]
+if TYPE_CHECKING:
+    from shmnd.runtime.interfaces import PolledByTurns
+
+__all__ = ["EventLoops", "poll_by_turns", "resolve", "resolve_from_elsewhere"]
 
 _LINGER: Final = 0.01
 """Seconds for which a loop keeps its reader without a waiter: most often one comes soon."""
@@ -98,3 +102,47 @@ class EventLoops:
                 loop.call_soon_threadsafe(loop.remove_reader, self._fd)
         except RuntimeError:
             pass  # that loop is closed
+
+
+def poll_by_turns(
+    reference: Callable[[], PolledByTurns | None], over: Callable[[], bool]
+) -> Generator[None, None, None]:
+    """Poll in a task for a while before it sleeps; all other tasks run between two polls.
+
+    An answer that comes at once then wakes no process: neither a doorbell nor a sleep is needed.
+    `reference` is a weak one: the object is not kept alive.
+    """
+    polled = reference()
+    window = 0.0 if polled is None else polled._poll_window()
+    if polled is None or window <= 0:
+        return
+    until = time.monotonic() + window
+    polled._begin_turns()
+    try:
+        while not over():
+            polled = None
+            yield  # the loop runs its ready callbacks, and this task again
+            polled = reference()
+            if polled is None or over():
+                return
+            polled._take_turn()
+            if time.monotonic() >= until:
+                return
+    finally:
+        polled = reference()
+        if polled is not None:
+            polled._end_turns(over())
+
+
+def resolve_from_elsewhere(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    """Resolve a future from outside of a callback of its loop."""
+    try:
+        loop.call_soon_threadsafe(resolve, future)
+    except RuntimeError:
+        pass  # the loop is closed: no coroutine waits in it any more
+
+
+def resolve(future: asyncio.Future[None]) -> None:
+    """Resolve a future in its loop, unless that was done."""
+    if not future.done():
+        future.set_result(None)

@@ -90,6 +90,22 @@ class PolledQueue(Protocol):
         """Carry them on; never wait."""
 
 
+class PolledByTurns(Protocol):
+    """What a task polls for before it sleeps."""
+
+    def _poll_window(self) -> float:
+        """Return the seconds for which it polls."""
+
+    def _begin_turns(self) -> None:
+        """A task polls from now on."""
+
+    def _take_turn(self) -> None:
+        """Poll once."""
+
+    def _end_turns(self, found: bool) -> None:
+        """It polls no more."""
+
+
 class SegmentOwner(Protocol):
     """An adapter, as the progress engine and the state kept for the broker see it."""
 

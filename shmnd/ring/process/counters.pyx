@@ -13,6 +13,7 @@ import time
 from libc.stdint cimport uint32_t
 
 from shmnd.ring cimport c
+from shmnd.ring.process.forks cimport forks
 from shmnd.ring.shared_memory.segment cimport Segment
 
 from shmnd.status import Status, error
@@ -68,7 +69,7 @@ cdef class CounterTable:
         self._uid = uid
         self._pages = []
         self._free = []
-        self._owner = c.getpid()
+        self._owner = <c.pid_t>forks
 
     def open(self, place: int) -> None:
         """Create the first segment. `place` identifies where processes of the namespace meet."""
@@ -87,7 +88,7 @@ cdef class CounterTable:
         cdef uint64_t i
         head.magic = c.SHMND_COUNTERS_MAGIC
         head.uid[0], head.uid[1] = int(self._uid[:16], 16), int(self._uid[16:], 16)
-        head.pid = self._owner
+        head.pid = c.getpid()
         head.since_ns = time.time_ns()
         head.entries = entries
         head.number = len(self._pages)
@@ -120,7 +121,7 @@ cdef class CounterTable:
 
     cdef void give_back(self, tuple place, c.shmnd_counters *counters) noexcept:
         """Free the set of a queue pair that was released. A forked child frees nothing."""
-        if c.getpid() == self._owner:
+        if <c.pid_t>forks == self._owner:
             c.shmnd_counters_close(counters)
             if self._head != NULL:
                 self._free.append(place)
@@ -128,7 +129,7 @@ cdef class CounterTable:
     # -- counters of the adapter --
 
     cdef bint _counts(self) noexcept:
-        return self._head != NULL and c.getpid() == self._owner
+        return self._head != NULL and <c.pid_t>forks == self._owner
 
     cdef void count_region(self, int n, uint64_t nbytes) noexcept:
         if self._counts():

@@ -133,7 +133,7 @@ cdef class CompletionCore(PollingCore):
 
         Pieces of long copies are run meanwhile; the window begins again after each.
         """
-        cdef double window = self.spin if self._spin_misses < _MISSES else self.spin / 8
+        cdef double window = self._window()
         cdef uint64_t start = c.shmnd_now_ns()
         cdef uint64_t end, now, last = UINT64_MAX
         cdef int _
@@ -158,6 +158,19 @@ cdef class CompletionCore(PollingCore):
             if now - start > _KEEP_LOCK_NS:
                 PyErr_CheckSignals()
                 self._spin_unlocked(end)
+
+    def _window(self) -> float:
+        """Return the seconds for which a wait polls before it sleeps."""
+        return self.spin if self._spin_misses < _MISSES else self.spin / 8
+
+    def _polled(self, bint found) -> None:
+        """Count a wait that polled, for the next window."""
+        self._spin_misses = 0 if found else self._spin_misses + 1
+
+    def _may_have(self) -> bool:
+        """Return whether a poll may find something; a cheap check."""
+        self.usable("_may_have")
+        return self._something()
 
     cdef bint _something(self) noexcept:
         """Return whether a poll may find something; a cheap check, under the lock."""

@@ -117,6 +117,11 @@ cdef class RingCore:
         self.readiness = value
 
     @property
+    def _armed(self) -> bool:
+        """Whether peers ring when something arrives."""
+        return self.raw.arming.mode != c.SHMND_ARMED_NOT
+
+    @property
     def _attended(self) -> bool:
         """Whether a thread sleeps for it, or a Notify is pending."""
         return self.sleepers != 0 or self.notify_mode != 0
@@ -249,6 +254,14 @@ cdef class RingCore:
             self._counter_table.count_notify((mode != 0) - (self.notify_mode != 0))
         self.notify_mode = mode
         self._rearm()
+
+    def _hush(self) -> None:
+        """Disarm the bell while a task polls for the Notify, unless others need it.
+
+        Everything that arms the bell arms it again; `_arm_for` does after the last poll.
+        """
+        if self.born == forks and not self.sleepers and not self.announcing:
+            c.shmnd_bell_disarm(&self.raw.arming)
 
     cdef bint asked(self) noexcept:
         """Return whether a sender has requested a poll for its message."""

@@ -233,13 +233,10 @@ cdef class PollingCore(RingCore):
     cdef list _taken_now(self, Py_ssize_t max):
         if self.taking != forks or c.shmnd_pace_due(&self.pace):
             self._pause()
-        if self.notify_mode:
-            # A Notify checks every completion before it is taken, and its descriptor too.
-            if self.readiness is None:
-                self._tick()
-            else:
-                self.adapter._engine.progress()
         if self.readiness is not None:
+            if self.notify_mode:
+                # The descriptor is cleared before the poll, so what made it readable comes first.
+                self.adapter._engine.progress()
             self.readiness.clear()
         self.looks += 1
         return self.take(max)

@@ -5,6 +5,7 @@ No wait here ends by itself before the test does, so a lost wake-up is a failure
 """
 
 import asyncio
+import random
 import sys
 import threading
 from typing import Any
@@ -134,3 +135,169 @@ def test_a_task_is_resumed_by_the_look_that_ended_what_it_awaits(pair: Pair) -> 
 
     asyncio.run(asyncio.wait_for(main(), WAIT))
     assert calls == []
+
+
+@pytest.fixture
+def begun(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The waits that a loop began to sleep for."""
+    loops = pair.active.adapter._engine.loops
+    begun: list[object] = []
+    begin = loops.begin
+
+    def counted(loop: Any, wake: Any) -> None:
+        begun.append(wake)
+        begin(loop, wake)
+
+    monkeypatch.setattr(loops, "begin", counted)
+    return begun
+
+
+def test_a_task_polls_before_it_sleeps(pair: Pair, begun: list[object]) -> None:
+    """An answer that comes at once costs neither a sleep nor a ring."""
+    end = pair.active
+    armed: list[bool] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for number in range(5):
+            end.cq.spin = WAIT
+            end.qp.receive(None, number)
+            told = end.cq.notify()
+            loop.call_later(
+                0.002, lambda: (armed.append(end.cq._armed), pair.passive.qp.send(None))
+            )
+            await told
+            assert [result.request_context for result in end.cq.get_results()] == [number]
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+    assert begun == []
+    assert armed == [False] * 5
+
+
+def test_a_window_of_zero_sleeps_at_once_in_a_task(pair: Pair, begun: list[object]) -> None:
+    end = pair.active
+    end.cq.spin = 0.0
+    end.qp.receive(None, "woken")
+    armed: list[bool] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        told = end.cq.notify()
+        loop.call_later(0.002, lambda: (armed.append(end.cq._armed), pair.passive.qp.send(None)))
+        await told
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+    assert len(begun) == 1
+    assert armed == [True]
+    assert [result.request_context for result in end.cq.get_results()] == ["woken"]
+
+
+def test_other_tasks_run_while_one_polls(pair: Pair) -> None:
+    end = pair.active
+    end.cq.spin = WAIT
+    end.qp.receive(None, "late")
+
+    async def others() -> None:
+        for _ in range(100):
+            await asyncio.sleep(0)
+        pair.passive.qp.send(None)
+
+    async def main() -> None:
+        task = asyncio.create_task(others())
+        await end.cq.notify()
+        await task
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+    assert [result.request_context for result in end.cq.get_results()] == ["late"]
+
+
+def test_what_arrives_as_the_window_of_a_task_ends_wakes_it(pair: Pair) -> None:
+    """Whatever the moment: polled for, between the last poll and the sleep, or asleep."""
+    end = pair.active
+    chance = random.Random(1)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for number in range(300):
+            end.cq.spin = 0.0002
+            end.cq._polled(True)
+            end.qp.receive(None, number)
+            told = end.cq.notify()
+            loop.call_later(chance.uniform(0, 0.0006), pair.passive.qp.send, None)
+            await asyncio.wait_for(asyncio.ensure_future(_awaited(told)), WAIT)
+            assert [result.request_context for result in end.cq.get_results()] == [number]
+
+    asyncio.run(main())
+
+
+async def _awaited(told: Any) -> None:
+    await told
+
+
+def test_a_task_that_is_cancelled_while_it_polls_leaves_the_bell_armed(pair: Pair) -> None:
+    end = pair.active
+    end.cq.spin = WAIT
+    end.qp.receive(None, "after")
+    told = end.cq.notify()
+
+    async def main() -> None:
+        task = asyncio.create_task(_awaited(told))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not end.cq._armed
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+    assert end.cq._armed
+    pair.passive.qp.send(None)
+    told.result(WAIT)
+    assert [result.request_context for result in end.cq.get_results()] == ["after"]
+
+
+def test_a_queue_with_another_notify_is_armed_while_a_task_polls(pair: Pair) -> None:
+    """Its descriptor or thread needs the ring; and so does the descriptor of the queue."""
+    end = pair.active
+    end.cq.spin = WAIT
+    end.qp.receive(None, "both")
+    other = end.cq.notify()
+
+    async def main() -> None:
+        task = asyncio.create_task(_awaited(end.cq.notify()))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert end.cq._armed
+        pair.passive.qp.send(None)
+        await task
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+    assert other.done()
+    assert [result.request_context for result in end.cq.get_results()] == ["both"]
+
+
+def test_what_arrives_before_a_task_arms_the_bell_is_found_without_a_ring(
+    pair: Pair, begun: list[object]
+) -> None:
+    """After its last poll, and before peers know that they have to ring."""
+    end = pair.active
+    end.cq.spin = 0.001
+    end.qp.receive(None, "between")
+    arm, sent = end.cq._arm_for, []
+
+    def after_a_message(mode: int) -> None:
+        if sent == ["wanted"] and end.cq._turns == 0:
+            sent.append("sent")
+            pair.passive.qp.send(None)
+        arm(mode)
+
+    end.cq._arm_for = after_a_message
+
+    async def main() -> None:
+        told = end.cq.notify()
+        sent.append("wanted")
+        await told
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+    assert begun == []
+    assert [result.request_context for result in end.cq.get_results()] == ["between"]
