@@ -32,6 +32,8 @@ __all__ = ["CompletionQueue", "Result"]
 
 _ANY: Final = 1
 _SOLICITED: Final = 2
+_TURNS: Final = 16
+"""Turns of a task that polls, after which it polls everything."""
 _RETRY: Final = 0.002
 """Seconds after which a queue with requests in progress is polled again."""
 
@@ -59,6 +61,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         self._notifies = threading.RLock()
         self._cancel_notify = without_owner(self._forget_notify)
         self._turns = 0  # tasks that poll now
+        self._turns_taken = 0
         CompletionCore.__init__(self, adapter, depth, self._place, adapter._engine.doorbell_fd)
         self._engine.request_progress.add(self)
 
@@ -138,13 +141,23 @@ class CompletionQueue(CompletionCore, OverlappedObject):
     def _begin_turns(self) -> None:
         with self._notifies:
             self._turns += 1
-            # Only this task waits: it polls, so peers need not ring.
-            if self._turns >= len(self._waiting) and self._readiness is None:
-                self._hush()
+            self._hush_if_polled()
+
+    def _hush_if_polled(self) -> None:
+        """Have peers not ring while all that wait are tasks that poll."""
+        if self._turns >= len(self._waiting) and self._readiness is None:
+            self._hush()
 
     def _take_turn(self) -> None:
-        if self._notify_mode and self._may_have():
+        if not self._notify_mode:
+            return
+        self._turns_taken += 1
+        if self._may_have():
             self._tell()
+        if self._notify_mode and self._turns_taken % _TURNS == 0:
+            self._engine.progress()  # the end of a peer shows nowhere else; it arms the bell
+            with self._notifies:
+                self._hush_if_polled()
 
     def _end_turns(self, found: bool) -> None:
         self._polled(found)

@@ -8,6 +8,7 @@ import asyncio
 import random
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -301,3 +302,42 @@ def test_what_arrives_before_a_task_arms_the_bell_is_found_without_a_ring(
     asyncio.run(asyncio.wait_for(main(), WAIT))
     assert begun == []
     assert [result.request_context for result in end.cq.get_results()] == ["between"]
+
+
+@pytest.mark.parametrize("how", ["disconnect", "close"])
+def test_a_task_that_polls_sees_the_end_of_its_peer(
+    pair: Pair, begun: list[object], how: str
+) -> None:
+    """No message arrives then, however long the window is."""
+    end = pair.active
+    end.cq.spin = WAIT
+    end.qp.receive(None)
+
+    async def main() -> None:
+        task = asyncio.create_task(_awaited(end.cq.notify()))
+        await asyncio.sleep(0.01)
+        if how == "close":
+            pair.passive.qp.close()
+        else:
+            pair.passive.connector.disconnect()
+        await task
+
+    asyncio.run(asyncio.wait_for(main(), WAIT / 2))
+    assert begun == []
+    assert [result.status for result in end.cq.get_results()] == [Status.CANCELED]
+
+
+def test_a_task_that_polls_sees_the_death_of_its_peer(ends: Ends, kill: Callable[[], int]) -> None:
+    pair = ends.pair("two").connect()
+    end = pair.active
+    end.cq.spin = WAIT
+    end.qp.receive(None)
+
+    async def main() -> None:
+        task = asyncio.create_task(_awaited(end.cq.notify()))
+        await asyncio.sleep(0.01)
+        kill()
+        await task
+
+    asyncio.run(asyncio.wait_for(main(), WAIT / 2))
+    assert [result.status for result in end.cq.get_results()] == [Status.CANCELED]
