@@ -124,6 +124,7 @@ if comm.rank == 0:
     dropped = comm.irecv(tag=8)
     lasting = comm.Recv_init(bytearray(1), tag=10)
     lasting.Start()
+    comm.recv(source=2, tag=1)
     comm.send(None, 1)
     assert fails(comm.recv, source=1).Get_error_class() == MPI.ERR_PROC_FAILED
     calls = (wild.Wait, wild.Test, wild.Get_status, wild.Wait, lasting.Wait, dropped.wait)
@@ -149,6 +150,7 @@ if comm.rank == 0:
     assert (buf, status.Get_source(), wild) == (b"words", 2, MPI.REQUEST_NULL)
     lasting.Wait()
 elif comm.rank == 2:
+    comm.send("out of the barrier", 0, 1)  # which a death would end with an error
     assert comm.recv(source=0, tag=2) == "now"
     comm.Send(bytearray(1), 0, 6)
     assert comm.recv(source=0, tag=2) == "again"

@@ -17,16 +17,14 @@ BOTTOM has no bounds that could be checked.
 """
 
 from cpython.list cimport PyList_Check
-from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_Check
 from libc.stdlib cimport free, malloc
-from libc.string cimport strcmp
 
 from shmnd.mpi.buffers.buffer cimport as_buffer, buffer
+from shmnd.mpi.buffers.plain cimport array_type, plain_array
 from shmnd.mpi.datatypes.datatype cimport Datatype
 from shmnd.mpi.buffers.sentinels cimport BottomType, InPlaceType
 
-import sys
 from operator import index
 
 from shmnd.mpi import constants
@@ -35,70 +33,8 @@ from shmnd.mpi.datatypes import datatype as datatypes
 from shmnd.mpi.datatypes.datatype import _typedict
 from shmnd.mpi.objects.errors import Exception as MPIException
 
-cdef extern from "buffers/ndarray.h":
-    enum:
-        ND_CONTIGUOUS
-        ND_WRITEABLE
-        ND_NUMBERS
-    ctypedef struct nd_dtype:
-        char kind
-        char letter
-        char byteorder
-        int number
-    ctypedef struct nd_array:
-        char *data
-        int ndim
-        Py_ssize_t *shape
-        nd_dtype *dtype
-        int flags
-
-cdef extern from "Python.h":
-    ctypedef struct PyTypeObject:
-        const char *tp_name
-    PyTypeObject *Py_TYPE(object obj)
-
 cdef int _PROC_NULL = constants.PROC_NULL
 cdef TypeState _BYTE = (<Datatype> datatypes.Datatype.fromcode("V1")).ob
-cdef PyTypeObject *_ndarray = NULL
-cdef list _kept = [None] * 32
-cdef Py_ssize_t _sizes[32]
-
-
-cdef int _know_arrays() except -1:
-    """Learn the type of numpy's arrays, once, if their fields lie where they are declared."""
-    global _ndarray
-    cdef nd_array *array
-    cdef str letter
-    numpy = sys.modules.get("numpy")
-    if numpy is None:
-        return 0
-    sample = None
-    for letter in "?bBhHiIlLqQfdgFDGe":
-        sample = numpy.zeros((2, 3), letter)
-        array = <nd_array *> <PyObject *> sample
-        there = sample.__array_interface__["data"][0]
-        if not (
-            <size_t> array.data == there and array.ndim == 2 and array.shape[0] == 2
-            and array.shape[1] == 3 and array.dtype.letter == <char> <int> ord(sample.dtype.char)
-            and array.dtype.number == sample.dtype.num < 32
-            and array.flags & (ND_CONTIGUOUS | ND_WRITEABLE) == 1 | ND_WRITEABLE
-        ):
-            return 0
-        state = (<Datatype> _typedict[letter]).ob
-        _kept[array.dtype.number] = state
-        _sizes[array.dtype.number] = sample.itemsize
-    _ndarray = Py_TYPE(sample)
-    return 0
-
-
-cdef inline bint _is_array(object obj) except -1:
-    cdef PyTypeObject *type = Py_TYPE(obj)
-    if type == _ndarray:
-        return _ndarray != NULL
-    if _ndarray == NULL and strcmp(type.tp_name, "numpy.ndarray") == 0:
-        _know_arrays()
-        return type == _ndarray
-    return False
 
 
 cdef class Spec:
@@ -112,27 +48,14 @@ cdef class Spec:
 
     cdef int hold(self, object obj, bint readonly, bint typed) except -1:
         """Take the memory of an object, and its type unless the message names one."""
-        cdef nd_array *array
         cdef buffer memory
-        cdef Py_ssize_t items = 1
-        cdef int dim, number
+        cdef int number
         cdef const char *letters
-        if _is_array(obj):
-            array = <nd_array *> <PyObject *> obj
-            number = array.dtype.number
-            if (
-                array.flags & ND_CONTIGUOUS and (readonly or array.flags & ND_WRITEABLE)
-                and 0 <= number < ND_NUMBERS and _sizes[number]
-                and (array.dtype.byteorder == b"=" or array.dtype.byteorder == b"|")
-            ):
-                for dim in range(array.ndim):
-                    items *= array.shape[dim]
-                self.addr = array.data
-                self.nbytes = items * _sizes[number]
-                if not typed:
-                    self.type = <TypeState> _kept[number]
-                self.keep = obj
-                return 0
+        if plain_array(obj, readonly, &self.addr, &self.nbytes, &number):
+            if not typed:
+                self.type = <TypeState> array_type(number)
+            self.keep = obj
+            return 0
         if obj is None or isinstance(obj, BottomType):
             self.bottom = obj is not None
             if not typed:

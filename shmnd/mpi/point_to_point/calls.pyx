@@ -9,13 +9,14 @@ from typing import Any, Literal
 from libc.stdlib cimport free
 
 from shmnd.mpi.communicators.comm_state cimport CommBase, CommState
-from shmnd.mpi.transport.engine cimport send_now
+from shmnd.mpi.buffers.plain cimport Plain, plain, release
+from shmnd.mpi.point_to_point.direct cimport receive_direct, send_direct
 from shmnd.mpi.point_to_point.operation cimport Operation, Point, point
 from shmnd.mpi.buffers.pickle cimport pickle_dump
 from shmnd.mpi.point_to_point.persistent cimport Prequest, prequest_of
 from shmnd.mpi.point_to_point.request cimport Request, request_of
 from shmnd.mpi.point_to_point.waiting cimport wait_op
-from shmnd.mpi.buffers.spec cimport Spec, spec_simple
+from shmnd.mpi.buffers.spec cimport spec_simple
 from shmnd.mpi.point_to_point.status cimport Status
 
 from shmnd.mpi import constants
@@ -77,23 +78,23 @@ cdef class PointCalls(CommBase):
         return op
 
     cdef object _send(self, buf, int dest, int tag, int mode, str call):
+        """A blocking send."""
         cdef CommState c
-        cdef Spec spec
         cdef int peer
-        cdef Point op
+        cdef Plain given
         if mode == STANDARD:
             c = self.state(call)
             peer = self.to(c, dest, call, "dest")
             self.check_tag(tag, False, call)
-            spec = spec_simple(buf, True, dest, 0)
             if peer == PROC_NULL:
                 return None
-            if spec.type.contig and send_now(
-                peer, c.context, tag, spec.addr, spec.count * spec.type.size
-            ):
+            if plain(buf, True, &given):
+                try:
+                    send_direct(self, c, buf, &given, peer, tag, call)
+                finally:
+                    release(&given)
                 return None
-        op = self._sending(buf, dest, tag, mode, call)
-        return _run(op, None)
+        return _run(self._sending(buf, dest, tag, mode, call), None)
 
     # -- sends --
 
@@ -151,6 +152,16 @@ cdef class PointCalls(CommBase):
         self, buf: Any, source: int = -1, tag: int = -1, status: Status | None = None
     ) -> None:
         """Blocking receive."""
+        cdef Plain given
+        cdef CommState c = self.state("Recv")
+        cdef int peer = self.source(c, source, "Recv")
+        self.check_tag(tag, True, "Recv")
+        if peer != PROC_NULL and plain(buf, False, &given):
+            try:
+                receive_direct(self, c, buf, &given, peer, tag, status, "Recv")
+            finally:
+                release(&given)
+            return
         _run(self._receiving(buf, source, tag, "Recv"), status)
 
     def Irecv(self, buf: Any, source: int = -1, tag: int = -1) -> Request:

@@ -242,7 +242,7 @@ cdef class Point(Operation):
             set_status(status, self.state, r)
             if r.fault:
                 if status is not None:
-                    status.c_error = _CLASSES.get(r.fault, constants.ERR_OTHER)
+                    status.c_error = fault_class(r.fault)
                 self.comm.fail(r.fault, self.call, r, self.state)
             if self.receives and not r.cancelled:
                 if self.staged != NULL:
@@ -281,6 +281,17 @@ cdef class Point(Operation):
         if self.req != NULL:
             _left.append(self)
         return 0
+
+
+cdef int fault_class(int fault) except -1:
+    """The error class of what went wrong with a message."""
+    return _CLASSES.get(fault, constants.ERR_OTHER)
+
+
+cdef int keep_left(object what) except -1:
+    """Keep the memory of an operation that continues and that no request refers to."""
+    _left.append(what)
+    return 0
 
 
 def forget_left() -> None:

@@ -94,6 +94,7 @@ cdef void give(shmpi_message *m, shmpi_req *r) noexcept
 cdef void sched_start(shmpi_sched *s) noexcept
 cdef int turn(unsigned int *idle) except -1
 cdef int poll() except -1
+cdef bint spin(shmpi_req *r) noexcept
 cdef int wait_req(shmpi_req *r) except -1
 cdef int wait_sched(shmpi_sched *s) except -1
 cdef uint32_t new_contexts(uint32_t count) noexcept

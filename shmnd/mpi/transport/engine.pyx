@@ -251,6 +251,20 @@ cdef int poll() except -1:
     return 0
 
 
+cdef bint spin(shmpi_req *r) noexcept:
+    """Whether it is done after all polls in vain that a wait makes before it sleeps."""
+    cdef unsigned int idle = 0
+    while not r.done:
+        if shmpi_progress(E):
+            idle = 0
+            continue
+        idle += 1
+        if idle >= E.awake_polls:
+            return False
+        shmnd_pause()
+    return True
+
+
 cdef int wait_req(shmpi_req *r) except -1:
     cdef unsigned int idle = 0
     while not r.done:

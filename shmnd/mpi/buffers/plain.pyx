@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Messages of the commonest forms: bytes in a row, found without making an object.
+
+A form is plain if it is an array of numpy, a bytearray or bytes, alone or in a list with a
+datatype, or with a count and a datatype. Whatever else it may be, also all that is wrong, is for
+`spec`, which knows every form and raises the errors.
+"""
+
+from cpython.buffer cimport (
+    PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
+)
+from cpython.bytearray cimport PyByteArray_CheckExact
+from cpython.bytes cimport PyBytes_CheckExact
+from cpython.list cimport PyList_CheckExact
+from cpython.long cimport PyLong_AsSsize_t, PyLong_CheckExact
+from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_CheckExact
+from libc.string cimport strcmp
+
+from shmnd.mpi.datatypes.datatype cimport Datatype
+from shmnd.mpi.datatypes.type_state cimport TypeState
+
+import sys
+
+from shmnd.mpi.datatypes.datatype import _typedict
+
+cdef extern from "buffers/ndarray.h":
+    enum:
+        ND_CONTIGUOUS
+        ND_WRITEABLE
+        ND_NUMBERS
+    ctypedef struct nd_dtype:
+        char kind
+        char letter
+        char byteorder
+        int number
+    ctypedef struct nd_array:
+        char *data
+        int ndim
+        Py_ssize_t *shape
+        nd_dtype *dtype
+        int flags
+
+cdef extern from "Python.h":
+    ctypedef struct PyTypeObject:
+        const char *tp_name
+    PyTypeObject *Py_TYPE(object obj)
+
+cdef PyTypeObject *_ndarray = NULL
+cdef list _kept = [None] * 32
+cdef Py_ssize_t _sizes[32]
+
+
+# -- arrays of numpy --
+
+cdef int _know_arrays() except -1:
+    """Learn the type of numpy's arrays, once, if their fields lie where they are declared."""
+    global _ndarray
+    cdef nd_array *array
+    cdef str letter
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return 0
+    sample = None
+    for letter in "?bBhHiIlLqQfdgFDGe":
+        sample = numpy.zeros((2, 3), letter)
+        array = <nd_array *> <PyObject *> sample
+        there = sample.__array_interface__["data"][0]
+        if not (
+            <size_t> array.data == there and array.ndim == 2 and array.shape[0] == 2
+            and array.shape[1] == 3 and array.dtype.letter == <char> <int> ord(sample.dtype.char)
+            and array.dtype.number == sample.dtype.num < 32
+            and array.flags & (ND_CONTIGUOUS | ND_WRITEABLE) == 1 | ND_WRITEABLE
+        ):
+            return 0
+        _kept[array.dtype.number] = (<Datatype> _typedict[letter]).ob
+        _sizes[array.dtype.number] = sample.itemsize
+    _ndarray = Py_TYPE(sample)
+    return 0
+
+
+cdef inline bint _is_array(object obj) except -1:
+    cdef PyTypeObject *type = Py_TYPE(obj)
+    if type == _ndarray:
+        return _ndarray != NULL
+    if _ndarray == NULL and strcmp(type.tp_name, "numpy.ndarray") == 0:
+        _know_arrays()
+        return type == _ndarray
+    return False
+
+
+cdef inline bint _array(
+    object obj, bint readonly, char **addr, Py_ssize_t *nbytes, int *number
+) except -1:
+    cdef nd_array *array
+    cdef Py_ssize_t items = 1
+    cdef int dim
+    if not _is_array(obj):
+        return False
+    array = <nd_array *> <PyObject *> obj
+    number[0] = array.dtype.number
+    if not (
+        array.flags & ND_CONTIGUOUS and (readonly or array.flags & ND_WRITEABLE)
+        and 0 <= number[0] < ND_NUMBERS and _sizes[number[0]]
+        and (array.dtype.byteorder == b"=" or array.dtype.byteorder == b"|")
+    ):
+        return False
+    for dim in range(array.ndim):
+        items *= array.shape[dim]
+    addr[0] = array.data
+    nbytes[0] = items * _sizes[number[0]]
+    return True
+
+
+cdef bint plain_array(
+    object obj, bint readonly, char **addr, Py_ssize_t *nbytes, int *number
+) except -1:
+    """Whether it is an array of one of MPI's types in a row; `number` is that of its type."""
+    return _array(obj, readonly, addr, nbytes, number)
+
+
+cdef object array_type(int number):
+    """The datatype of the items of such an array."""
+    return _kept[number]
+
+
+# -- messages --
+
+cdef inline bint _memory(object obj, bint readonly, Plain *into) except -1:
+    cdef int number
+    into.held = False
+    if _array(obj, readonly, &into.addr, &into.nbytes, &number):
+        return True
+    if not (PyByteArray_CheckExact(obj) or (readonly and PyBytes_CheckExact(obj))):
+        return False
+    # Held: a bytearray does not change its size meanwhile.
+    PyObject_GetBuffer(obj, &into.view, PyBUF_SIMPLE if readonly else PyBUF_WRITABLE)
+    into.held = True
+    into.addr = <char *> into.view.buf
+    into.nbytes = into.view.len
+    return True
+
+
+cdef inline bint _fits(object datatype, object count, Plain *into) except -1:
+    """Narrow a memory to `count` items; False if that is not plain."""
+    cdef Py_ssize_t number, size
+    cdef TypeState type
+    if not isinstance(datatype, Datatype):
+        return False
+    type = <TypeState> (<Datatype> datatype).ob
+    if type is None or not type.contig or type.size <= 0 or type.size != type.extent:
+        return False
+    size = type.size
+    if count is None:
+        return size == 1 or into.nbytes % size == 0
+    if not PyLong_CheckExact(count):
+        return False
+    try:
+        number = PyLong_AsSsize_t(count)
+    except OverflowError:
+        return False
+    if number < 0 or number > (into.nbytes if size == 1 else into.nbytes // size):
+        return False
+    into.nbytes = number * size
+    return True
+
+
+cdef bint plain(object msg, bint readonly, Plain *into) except -1:
+    """Find the bytes of a plain message; True: it is one, and `release` is owed."""
+    cdef Py_ssize_t n
+    cdef bint fits
+    if not (PyTuple_CheckExact(msg) or PyList_CheckExact(msg)):
+        return _memory(msg, readonly, into)
+    n = len(msg)
+    if n == 3:
+        obj, count, datatype = msg
+    elif n == 2:
+        obj, datatype = msg
+        count = None
+    else:
+        return False
+    if not _memory(obj, readonly, into):
+        return False
+    fits = _fits(datatype, count, into)
+    if not fits:
+        release(into)
+    return fits
+
+
+cdef void release(Plain *given) noexcept:
+    """Return the memory of a message, whose objects still exist."""
+    if given.held:
+        given.held = False
+        PyBuffer_Release(&given.view)

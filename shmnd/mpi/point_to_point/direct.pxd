@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+from shmnd.mpi.buffers.plain cimport Plain
+from shmnd.mpi.communicators.comm_state cimport CommBase, CommState
+from shmnd.mpi.point_to_point.status cimport Status
+
+
+cdef int send_direct(
+    CommBase comm, CommState c, object msg, Plain *given, int peer, int tag, str call) except -1
+cdef int receive_direct(
+    CommBase comm, CommState c, object msg, Plain *given, int peer, int tag, Status status,
+    str call) except -1
