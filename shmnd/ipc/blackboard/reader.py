@@ -32,7 +32,7 @@ from shmnd.ipc.blackboard.keys import (
 from shmnd.ipc.common.members import GATE, Room, holds_lock
 from shmnd.ipc.common.ringing import PAUSE, Bell
 from shmnd.ipc.common.shared_name import SharedName
-from shmnd.ipc.common.shared_words import Words
+from shmnd.ipc.common.shared_words import Words, cell_bytes
 from shmnd.ipc.errors import Closed, NoPublisher, unusable
 from shmnd.status import Status, error
 from shmnd.waiter import Waiter
@@ -62,7 +62,16 @@ class _Board:
                 raise error(
                     Status.INTERNAL_ERROR, call, f"process {self.pid} announced no blackboard"
                 )
-            self.words = Words(mmap.mmap(fd, size, prot=mmap.PROT_READ), False)
+            try:
+                memory = mmap.mmap(fd, size, prot=mmap.PROT_READ)
+            except (OSError, ValueError, OverflowError) as exc:
+                raise error(
+                    Status.INSUFFICIENT_RESOURCES,
+                    call,
+                    f"cannot map the {size} bytes of the blackboard of process {self.pid}: {exc}; "
+                    "free address space (ulimit -v)",
+                ) from exc
+            self.words = Words(memory, False)
             self.room = Room(room_fd, call)
             room_fd = -1
             self.room.join(call)
@@ -75,18 +84,34 @@ class _Board:
                 if each >= 0:
                     os.close(each)
         self.keys: dict[str, Key] = {}
+        self._keys_read = 0
 
-    def read_keys(self) -> None:
-        """Learn of keys that were added."""
+    def read_keys(self, call: str) -> None:
+        """Learn of keys that were added. What the writer wrote is read once, and checked."""
+        try:
+            self._read_keys()
+        except Exception as exc:  # json and numpy raise many
+            raise error(
+                Status.INTERNAL_ERROR,
+                call,
+                f"process {self.pid} wrote keys that make no sense: {exc!r}; end it",
+            ) from exc
+
+    def _read_keys(self) -> None:
         count = min(self.words.load(COUNT), MOST_KEYS)
-        for number in range(len(self.keys), count):
+        for number in range(self._keys_read, count):
             data = self.words.copy(ENTRIES + ENTRY * number, ENTRY)
             offset, nbytes, text_at, length = struct.unpack("QQQQ", data)
             text = json.loads(self.words.copy(text_at, min(length, MOST_TEXT)))
             dtype = np.lib.format.descr_to_dtype(tuples(text["dtype"]))
             shape = tuple(int(each) for each in text["shape"])
-            if dtype.hasobject or math.prod(shape) * dtype.itemsize != nbytes:
-                raise ValueError(f"the blackboard's key {text['key']!r} makes no sense")
+            wanted = math.prod(shape) * dtype.itemsize
+            if dtype.hasobject or wanted != nbytes or any(each < 0 for each in shape):
+                raise ValueError(f"{nbytes} bytes of {dtype} in shape {shape}")
+            size = len(self.words)
+            if nbytes > size or offset % 8 or offset + cell_bytes(nbytes + -nbytes % 8) > size:
+                raise ValueError(f"{nbytes} bytes at {offset} in a blackboard of {size}")
+            self._keys_read = number + 1
             self.keys[str(text["key"])] = Key(str(text["key"]), dtype, shape, offset)
 
     @property
@@ -161,7 +186,7 @@ class BlackboardReader(Closing):
         board = self._current(call)
         found = board.keys.get(key)
         if found is None:
-            board.read_keys()
+            board.read_keys(call)
             found = board.keys.get(key)
         if found is None:
             raise KeyError(f"{key!r}; the keys are: {', '.join(board.keys)}")
@@ -188,7 +213,7 @@ class BlackboardReader(Closing):
     def keys(self) -> tuple[str, ...]:
         """Return all keys that there are now."""
         board = self._current("BlackboardReader.keys")
-        board.read_keys()
+        board.read_keys("BlackboardReader.keys")
         return tuple(board.keys)
 
     def __contains__(self, key: object) -> bool:

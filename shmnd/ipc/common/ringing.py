@@ -38,6 +38,8 @@ __all__ = ["PAUSE", "Bell", "Sleeper", "TaskSleeper", "ring"]
 PAUSE: Final = 0.1
 """Seconds after which a short sleep becomes a long one: at a bell, which also watches processes."""
 _MOST_MS: Final = 1 << 30
+_ADDRESS: Final = 6
+"""Bytes of an address that the kernel chooses: 0 and five digits (unix(7), autobind)."""
 
 
 def ring(addresses: list[bytes]) -> None:
@@ -46,8 +48,9 @@ def ring(addresses: list[bytes]) -> None:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as ringer:
         for address in addresses:
-            # full: it was rung; closed: it does not sleep; an address that is none: damaged memory
-            with contextlib.suppress(OSError, ValueError):
+            if len(address) != _ADDRESS or address[0]:
+                continue  # damaged memory: no address that the kernel chose
+            with contextlib.suppress(OSError):  # full: it was rung; closed: it does not sleep
                 ringer.sendto(b"!", address)
 
 

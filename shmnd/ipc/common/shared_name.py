@@ -84,10 +84,8 @@ class SharedName:
         """Be the only process that opens this name, for a moment."""
         door = f"{self._kind}.door"
         with self.directory.announce(door, self.name, {"chooses": True}):
-            numbers = [
-                entry.data.get("number", 0) for entry in self.directory.find(door, self.name)
-            ]
-            number = max([int(each) for each in numbers], default=0) + 1
+            entries = self.directory.find(door, self.name)
+            number = max(map(_number, entries), default=0) + 1
             taken = self.directory.announce(door, self.name, {"number": number})
         with taken:
             self._wait_for_turn(door, number)
@@ -163,7 +161,8 @@ def identity(which: str, fd: int) -> dict[str, Any]:
 
 def open_of_process(pid: int, number: int, wanted: tuple[Any, Any], flags: int) -> int:
     """Open a file that a process holds under a descriptor; -1 when it is another file by now."""
-    fd = os.open(f"/proc/{pid}/fd/{number}", flags | os.O_CLOEXEC)
+    # Non-blocking: it may be any file by now.
+    fd = os.open(f"/proc/{pid}/fd/{number}", flags | os.O_CLOEXEC | os.O_NONBLOCK)
     found = os.fstat(fd)
     if (found.st_dev, found.st_ino) == wanted:
         return fd
@@ -176,4 +175,10 @@ def _comes_before(entry: Entry, mine: tuple[int, str]) -> bool:
         return False
     if entry.data.get("chooses"):
         return True
-    return (int(entry.data.get("number", 0)), entry.adapter) < mine
+    return (_number(entry), entry.adapter) < mine
+
+
+def _number(entry: Entry) -> int:
+    """Return the number that a process took; 0 for a record that makes no sense."""
+    number = entry.data.get("number", 0)
+    return number if isinstance(number, int) else 0

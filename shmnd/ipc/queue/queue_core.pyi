@@ -25,7 +25,7 @@ class QueueCore(QueueItems):
     @property
     def last_pos(self) -> int:
         """Where the last push put its item."""
-    def push(self, ref: int, wake: bool = True) -> bool:
+    def push(self, packed: int, wake: bool = True) -> bool:
         """Append a packed item; False when there is no room. Wake a consumer, if that is wanted."""
     def passed(self, pos: int) -> bool:
         """Whether the item at a position was taken."""

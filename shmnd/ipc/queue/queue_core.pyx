@@ -20,15 +20,18 @@ NOTHING = object()
 """What `get` returns when nothing came in time."""
 
 cdef object _NOTHING = NOTHING
-cdef uint64_t SPIN_NS = 50000
+cdef uint64_t SPIN_NS = 50000  # so long a wait polls at least, while waits are short
+cdef uint64_t SHORT_NS = 300000  # waits up to this are short: to sleep would cost as much
+cdef uint64_t LONG_NS = 1000000  # a wait counts for no more
 cdef uint64_t FOREVER = 0xFFFFFFFFFFFFFFFF
+cdef int MOST_TRIES = 4096
 cdef bint ALONE = len(os.sched_getaffinity(0)) < 2
 
 
 cdef class QueueCore(QueueItems):
     """A queue as this process uses it."""
 
-    cdef uint32_t _misses
+    cdef uint64_t _waited  # how long the last waits were, on average
     cdef readonly uint64_t last_pos  # where the last push put its item
     cdef object ring_descriptors
 
@@ -54,9 +57,10 @@ cdef class QueueCore(QueueItems):
 
     # -- putting --
 
-    def push(self, uint32_t ref, bint wake=True) -> bool:
+    def push(self, uint64_t packed, bint wake=True) -> bool:
         """Append a packed item; False when there is no room. Wake a consumer, if that is wanted."""
         cdef uint64_t pos
+        cdef uint32_t ref = <uint32_t>packed
         cdef uint32_t held = 0
         cdef int rc
         self.check()
@@ -66,7 +70,7 @@ cdef class QueueCore(QueueItems):
             rc = shmnd_mpmc_push(&self.line, ref, &pos, &held)
         if rc != SHMND_MPMC_OK:
             return False
-        self.sent(ref)
+        self.sent(packed)
         self.last_pos = pos
         if wake:
             self._open(&self.head.items, 1)
@@ -105,7 +109,7 @@ cdef class QueueCore(QueueItems):
         cdef uint32_t ref
         cdef int rc
         self.check()
-        while True:
+        for _ in range(MOST_TRIES):
             rc = shmnd_mpmc_peek(&self.line, &pos, &word)
             if rc != SHMND_MPMC_OK:
                 return _NOTHING
@@ -113,6 +117,9 @@ cdef class QueueCore(QueueItems):
             shmnd_block_want(self.page, ref)
             if shmnd_mpmc_take(&self.line, pos, word, self.me):
                 break
+        else:
+            shmnd_block_pass(self.page)
+            return _NOTHING  # others were faster each time, or the memory is damaged
         shmnd_member_count(self.page, pos)
         shmnd_mpmc_settle(&self.line, pos, self.me)
         try:
@@ -127,28 +134,34 @@ cdef class QueueCore(QueueItems):
 
     def get(self, int64_t timeout_ns):
         """Return the next item; NOTHING when none came in time. -1 waits without an end."""
-        cdef uint64_t deadline
+        cdef uint64_t deadline, start
         found = self.take()
         if found is not _NOTHING or timeout_ns == 0:
             return found
-        deadline = FOREVER if timeout_ns < 0 else shmnd_now_ns() + <uint64_t>timeout_ns
-        if self._spin(deadline):
+        start = shmnd_now_ns()
+        deadline = FOREVER if timeout_ns < 0 else start + <uint64_t>timeout_ns
+        if self._spin(start, deadline):
             found = self.take()
         while found is _NOTHING:
             late = self._sleep(&self.head.items, deadline, 0)
             found = self.take()
             if late:
                 break
+        self._waited = (3 * self._waited + min(shmnd_now_ns() - start, LONG_NS)) // 4
         return found
 
-    cdef bint _spin(self, uint64_t deadline) noexcept:
-        """Look for a while; shorter after looks that found nothing."""
-        cdef uint64_t now = shmnd_now_ns(), pos, word
-        cdef uint64_t end
+    cdef bint _spin(self, uint64_t now, uint64_t deadline) noexcept:
+        """Poll for twice as long as waits last; for a moment alone when sleeping is cheaper."""
+        # By the length of waits, and not by the polls that failed: where both sides sleep, each
+        # wait lasts as long as the other's wake-up, so that short polls would fail for ever.
+        cdef uint64_t pos, word
+        cdef uint64_t end, window = SPIN_NS + 2 * self._waited
         cdef bint found = False
         if ALONE:
             return False
-        end = min(now + (SPIN_NS if self._misses < 8 else SPIN_NS // 8), deadline)
+        if self._waited > SHORT_NS:
+            window = SPIN_NS // 8
+        end = min(now + window, deadline)
         with nogil:
             while now < end:
                 for _ in range(16):
@@ -159,7 +172,6 @@ cdef class QueueCore(QueueItems):
                 if found:
                     break
                 now = shmnd_now_ns()
-        self._misses = 0 if found else self._misses + 1
         return found
 
     cdef bint _ready(self, int what):
@@ -175,11 +187,12 @@ cdef class QueueCore(QueueItems):
         cdef uint64_t now
         cdef uint64_t pause = SHMND_GATE_NS
         cdef uint32_t word = shmnd_gate_arm(gate, SHMND_GATE_SLEEPER)
-        if self._ready(what):
-            return False
+        there = self._ready(what)
         now = shmnd_now_ns()
         if now >= deadline:
             return True
+        if there:
+            return False
         if deadline - now < pause:
             pause = deadline - now
         with nogil:

@@ -33,6 +33,7 @@ cdef uint32_t PICKLED = 0, PLAIN = 1, ARRAY = 2
 cdef size_t OUT_OF_BAND = 16384  # bytes from which a buffer is used where it lies
 cdef size_t LONG_COPY = 262144  # bytes from which others run meanwhile
 cdef uint32_t MOST_PARTS = 4096
+cdef uint64_t MOST_BYTES = 1 << 62
 
 
 cdef size_t _aligned(size_t nbytes) noexcept:
@@ -118,7 +119,8 @@ cdef bint _describe(obj, _ArrayHead *head) except -1:
 
 
 cdef tuple _array_of(bytes first):
-    """The dtype and the shape that a producer described; None when they make no sense."""
+    """The dtype, shape and size that a producer described; None when they make no sense."""
+    cdef uint64_t nbytes, axis
     cdef const _ArrayHead *head = <const _ArrayHead *>PyBytes_AS_STRING(first)
     cdef Py_ssize_t size = PyBytes_GET_SIZE(first)
     if size < 16 or head.ndim > 32 or <uint64_t>size != 16 + head.ndim * 8:
@@ -128,12 +130,17 @@ cdef tuple _array_of(bytes first):
     if dtype is None:
         try:
             dtype = np.dtype(code.decode())
-        except (TypeError, ValueError):
+        except Exception:  # also SyntaxError
             return None
         if dtype.kind not in "biufc":
             return None
         _dtypes[code] = dtype
-    return dtype, tuple([head.shape[axis] for axis in range(head.ndim)])
+    nbytes = dtype.itemsize
+    for axis in range(head.ndim):
+        if head.shape[axis] and nbytes > MOST_BYTES // head.shape[axis]:
+            return None
+        nbytes *= head.shape[axis]
+    return dtype, tuple([head.shape[axis] for axis in range(head.ndim)]), nbytes
 
 
 cdef class QueueItems(QueueMemory):
@@ -172,15 +179,15 @@ cdef class QueueItems(QueueMemory):
     cdef _filled(self, uint32_t kind, const char *first, size_t nbytes, list buffers):
         cdef size_t count = len(buffers)
         cdef size_t at = _aligned(64 + count * 8), whole = at + nbytes
-        cdef uint32_t ref
+        cdef uint64_t packed
         cdef shmnd_block *block
         cdef uint64_t *lengths
         cdef Py_buffer found
         cdef char *to
         for each in buffers:
             whole = _aligned(whole) + <size_t>each.nbytes
-        ref = self.allocate(whole)
-        block = self._known(ref)
+        packed = self.allocate(whole)
+        block = self._place(<uint32_t>packed, <uint32_t>(packed >> 32))
         block.kind = kind
         block.bytes = nbytes
         block.buffers = count
@@ -202,11 +209,11 @@ cdef class QueueItems(QueueMemory):
                 memcpy(to, found.buf, found.len)
             at += found.len
             PyBuffer_Release(&found)
-        return ref
+        return packed
 
-    def drop(self, uint32_t ref) -> None:
+    def drop(self, uint64_t packed) -> None:
         """Return a block that was not sent to the free ones."""
-        self.unsent(ref)
+        self.unsent(packed)
 
     cdef object unpacked(self, uint32_t ref):
         """The object of a block. What its producer wrote is read once, and checked."""
@@ -227,8 +234,12 @@ cdef class QueueItems(QueueMemory):
             raise error(Status.INTERNAL_ERROR, "Queue.get",
                         f"the queue's memory is damaged: an item of {copy.bytes} bytes and "
                         f"{copy.buffers} parts in a block of {room}")
-        if copy.kind == ARRAY:
+        if copy.kind == ARRAY and copy.buffers == 1:
             return self._array(block, ref, &copy, room)
+        if copy.kind > PLAIN:
+            raise error(Status.INTERNAL_ERROR, "Queue.get",
+                        f"the queue's memory is damaged: an item of kind {copy.kind} with "
+                        f"{copy.buffers} parts")
         if copy.buffers == 0 and copy.bytes < LONG_COPY:
             first = PyBytes_FromStringAndSize(<char *>block + at, copy.bytes)
             shmnd_block_free(block)
@@ -280,10 +291,10 @@ cdef class QueueItems(QueueMemory):
         )
         described = _array_of(first)
         at = _aligned(at + len(first))
-        if described is None or copy.buffers != 1 or at > room or size > room - at:
+        if described is None or at > room or size > room - at or described[2] != size:
             raise error(Status.INTERNAL_ERROR, "Queue.get",
                         f"the queue's memory is damaged: an array of {size} bytes in {room}")
-        dtype, shape = described
+        dtype, shape, _ = described
         if size >= OUT_OF_BAND:
             held = self._hold(block, ref)
         if held is not None:

@@ -20,13 +20,14 @@ cdef class QueueMemory(QueueMembers):
     cdef uint64_t cursor, searched_at
 
     cdef shmnd_block *block_at(self, uint32_t ref, size_t *room) noexcept
-    cdef uint32_t allocate(self, size_t nbytes) except? 0xFFFFFFFF
-    cdef void sent(self, uint32_t ref) noexcept
-    cdef void unsent(self, uint32_t ref) noexcept
+    cdef uint64_t allocate(self, size_t nbytes) except? 0xFFFFFFFFFFFFFFFF
+    cdef void sent(self, uint64_t packed) noexcept
+    cdef void unsent(self, uint64_t packed) noexcept
     cdef int prepare_slots(self) except -1
     cdef uint32_t _find_small(self, uint32_t kind) noexcept
     cdef uint32_t _find_run(self, uint64_t chunks) noexcept
     cdef int _add_run(self, uint64_t chunk, uint64_t chunks, bint building) except -1
     cdef int64_t _claim_free(self, uint64_t first, uint64_t last, uint64_t chunks, uint32_t kind)
     cdef void _give_up(self, uint64_t first, uint64_t chunks) noexcept
-    cdef shmnd_block *_known(self, uint32_t ref) noexcept
+    cdef shmnd_block *_place(self, uint32_t ref, uint32_t kind) noexcept
+    cdef bint _run_is_free(self, size_t at) noexcept

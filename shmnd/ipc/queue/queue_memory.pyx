@@ -23,6 +23,7 @@ from shmnd.ipc.queue.queue_file import commit
 from shmnd.status import Status, error
 
 cdef uint32_t NONE = 0xFFFFFFFF
+cdef int MOST_TRIES = 4096
 cdef uint32_t CLASS_BITS = 7
 _PUNCH = 0x03  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 
@@ -76,12 +77,17 @@ cdef class QueueMemory(QueueMembers):
             + index * (<size_t>1 << (CLASS_BITS + (kind if kind < SHMND_CLASSES else 0)))
         )
 
-    cdef uint32_t allocate(self, size_t nbytes) except? 0xFFFFFFFF:
-        """A block of this many bytes, header included, that no other process uses."""
+    cdef uint64_t allocate(self, size_t nbytes) except? 0xFFFFFFFFFFFFFFFF:
+        """A block of this many bytes, header included, that no other process uses.
+
+        Its kind stands above its name: the table, which other processes can write, is not asked
+        where a block of this process lies.
+        """
         cdef uint32_t kind = 0, ref
         cdef uint64_t chunks
         if nbytes > 128 << (SHMND_CLASSES - 1):
             chunks = (nbytes + SHMND_CHUNK_BYTES - 1) // SHMND_CHUNK_BYTES
+            kind = SHMND_CHUNK_RUN
             ref = self._find_run(chunks)
             if ref == NONE:
                 ref = self._new_run(chunks, nbytes)
@@ -92,12 +98,12 @@ cdef class QueueMemory(QueueMembers):
             while ref == NONE:
                 self._new_chunk(kind)
                 ref = self._find_small(kind)
-        shmnd_put32(&self._known(ref).state, SHMND_BLOCK_LIVE)
-        return ref
+        shmnd_put32(&self._place(ref, kind).state, SHMND_BLOCK_LIVE)
+        return <uint64_t>kind << 32 | ref
 
-    cdef shmnd_block *_known(self, uint32_t ref) noexcept:
+    cdef shmnd_block *_place(self, uint32_t ref, uint32_t kind) noexcept:
+        """Where a block of this process lies."""
         cdef size_t room
-        cdef uint32_t kind = shmnd_chunk_kind(shmnd_relaxed64(&self.table[ref >> 9]))
         room = (ref & 511) * (<size_t>1 << (CLASS_BITS + kind)) if kind < SHMND_CLASSES else 0
         return <shmnd_block *>(
             self.base + self.shape.chunks_off + (<size_t>ref >> 9) * SHMND_CHUNK_BYTES
@@ -110,7 +116,7 @@ cdef class QueueMemory(QueueMembers):
         cdef uint32_t ref
         for _ in range(4 if flight.count > 4 else flight.count):
             ref = take_first(flight)
-            if shmnd_block_is_free(self._known(ref)):
+            if shmnd_block_is_free(self._place(ref, kind)):
                 return ref
             flight.items[(flight.first + flight.count) & (flight.room - 1)] = ref
             flight.count += 1
@@ -123,15 +129,18 @@ cdef class QueueMemory(QueueMembers):
         for at in range(self.run_count):
             if (
                 chunks <= self.runs[at].chunks <= 2 * chunks and not self.runs[at].building
-                and shmnd_block_is_free(self._known(self.runs[at].chunk << 9))
+                and self._run_is_free(at)
             ):
                 self.runs[at].building = True
                 return self.runs[at].chunk << 9
         return NONE
 
-    cdef void sent(self, uint32_t ref) noexcept:
+    cdef bint _run_is_free(self, size_t at) noexcept:
+        return shmnd_block_is_free(self._place(self.runs[at].chunk << 9, SHMND_CHUNK_RUN))
+
+    cdef void sent(self, uint64_t packed) noexcept:
         """The block is the line's now."""
-        cdef uint32_t kind = shmnd_chunk_kind(shmnd_relaxed64(&self.table[ref >> 9]))
+        cdef uint32_t kind = <uint32_t>(packed >> 32), ref = <uint32_t>packed
         cdef size_t at
         if kind < SHMND_CLASSES:
             append(&self.flight[kind], ref)
@@ -140,14 +149,14 @@ cdef class QueueMemory(QueueMembers):
             if self.runs[at].chunk == ref >> 9:
                 self.runs[at].building = False
 
-    cdef void unsent(self, uint32_t ref) noexcept:
+    cdef void unsent(self, uint64_t packed) noexcept:
         """The block was not sent."""
-        cdef uint32_t kind = shmnd_chunk_kind(shmnd_relaxed64(&self.table[ref >> 9]))
-        shmnd_block_free(self._known(ref))
+        cdef uint32_t kind = <uint32_t>(packed >> 32), ref = <uint32_t>packed
+        shmnd_block_free(self._place(ref, kind))
         if kind < SHMND_CLASSES:
             append(&self.spare[kind], ref)
         else:
-            self.sent(ref)
+            self.sent(packed)
 
     # -- chunks --
 
@@ -159,7 +168,7 @@ cdef class QueueMemory(QueueMembers):
         with self._slow:
             for _ in range(flight.count):
                 ref = take_first(flight)
-                if shmnd_block_is_free(self._known(ref)):
+                if shmnd_block_is_free(self._place(ref, kind)):
                     append(&self.spare[kind], ref)
                 else:
                     append(flight, ref)
@@ -199,9 +208,7 @@ cdef class QueueMemory(QueueMembers):
         cdef size_t at = 0
         cdef uint64_t idle = 0, used = 0
         for at in range(self.run_count):
-            if not self.runs[at].building and shmnd_block_is_free(
-                self._known(self.runs[at].chunk << 9)
-            ):
+            if not self.runs[at].building and self._run_is_free(at):
                 idle += self.runs[at].chunks
             else:
                 used += self.runs[at].chunks
@@ -209,9 +216,7 @@ cdef class QueueMemory(QueueMembers):
             return
         at = 0
         while at < self.run_count:
-            if not self.runs[at].building and shmnd_block_is_free(
-                self._known(self.runs[at].chunk << 9)
-            ):
+            if not self.runs[at].building and self._run_is_free(at):
                 run = self.runs[at]
                 self.run_count -= 1
                 self.runs[at] = self.runs[self.run_count]
@@ -242,7 +247,12 @@ cdef class QueueMemory(QueueMembers):
             self.reap()
             self._find_lost()
             found = self._claim_free(0, high, count, kind)
+        tries = 0
         while found < 0:
+            tries += 1
+            if tries > MOST_TRIES:
+                raise error(Status.INTERNAL_ERROR, "Queue.put",
+                            "the queue's memory is damaged: no chunk can be taken")
             high = shmnd_relaxed64(&self.head.high)
             if high > self.shape.chunks or count > self.shape.chunks - high:
                 self.reap()
@@ -312,18 +322,19 @@ cdef class QueueMemory(QueueMembers):
     def _find_lost(self) -> int:
         """Free blocks of this member that their consumers died with; return how many."""
         cdef size_t at
-        cdef uint32_t ref
+        cdef uint32_t ref, kind
         found = 0
         flying = [
-            self.flight[kind].items[(self.flight[kind].first + at) & (self.flight[kind].room - 1)]
+            (kind, self.flight[kind].items[
+                (self.flight[kind].first + at) & (self.flight[kind].room - 1)])
             for kind in range(6) for at in range(self.flight[kind].count)
         ]
-        flying += [self.runs[at].chunk << 9 for at in range(self.run_count)
+        flying += [(SHMND_CHUNK_RUN, self.runs[at].chunk << 9) for at in range(self.run_count)
                    if not self.runs[at].building]
         live = self._live()
-        for ref in flying:
-            if ref not in live and not shmnd_block_is_free(self._known(ref)):
-                shmnd_block_free(self._known(ref))
+        for kind, ref in flying:
+            if ref not in live and not shmnd_block_is_free(self._place(ref, kind)):
+                shmnd_block_free(self._place(ref, kind))
                 found += 1
         return found
 

@@ -226,13 +226,17 @@ class Client(Closing):
             self._sort(item)
 
     def _sort(self, item: Any) -> None:
-        number, kind, sequence, server, value = item
+        try:
+            number, kind, sequence, server, value = item
+            pending = self._pending.get(number)
+        except (TypeError, ValueError):
+            return  # not of a server of this library
         self._sorted = True
-        pending = self._pending.get(number)
         if pending is None or pending._over:
             return  # the program waits for it no more
         if kind == "taken":
-            pending._server = (int(value), int(server))
+            if isinstance(value, int) and isinstance(server, int):
+                pending._server = (value, server)
         elif kind == "failure":
             pending._failure = raised_from(value)
             pending._over = True

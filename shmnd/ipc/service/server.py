@@ -13,6 +13,7 @@ import math
 import os
 import queue
 import time
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ from shmnd.ipc.service.service_values import (
     failure_of,
     require_same_types,
 )
+from shmnd.status import NdError
 
 __all__ = ["SERVICE", "Request", "Server"]
 
@@ -252,7 +254,11 @@ class Server(Closing):
 
     def _request_of(self, item: Any) -> Request | None:
         """Return the request of an item; None when its client has gone."""
-        pid, fd, device, inode, number, member, value = item
+        try:
+            *where, value = item
+            pid, fd, device, inode, number, member = map(int, where)
+        except (TypeError, ValueError):
+            return None  # not of a client of this library
         key = device, inode
         if key not in self._clients:
             for known in [each for each, found in self._clients.items() if not _lives(*found)]:
@@ -260,7 +266,7 @@ class Server(Closing):
             opened = _open_of(pid, fd, key)
             if opened is None:
                 return None
-            self._clients[key] = opened, int(member), int(pid)
+            self._clients[key] = opened, member, pid
         answers = self._clients[key][0]
         answers._put_or_drop((number, "taken", 0, os.getpid(), answers._core.me), wake=False)
         try:
@@ -275,20 +281,35 @@ class Server(Closing):
         return any(each[0] is answers and _lives(*each) for each in list(self._clients.values()))
 
     def __iter__(self) -> Iterator[Request]:
-        """Return requests as they come, until the server is closed."""
+        """Return requests as they come, until the server is closed.
+
+        A request that cannot be read is left out with a RuntimeWarning: its client raises PeerLost.
+        """
         while not self._closed:
             try:
-                yield self.receive()
+                request = self.receive()
             except Closed:
                 return
+            except Exception as exc:
+                self._warn(exc)
+                continue
+            yield request
+
+    def _warn(self, exc: Exception) -> None:
+        if not self._closed:
+            text = f"Server: a request for {self.name!r} could not be read: {exc!r}"
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
 
     async def __aiter__(self) -> AsyncIterator[Request]:
         """Return requests as they come, until the server is closed."""
         while not self._closed:
             try:
                 request = await self.areceive()
-            except (Closed, ValueError):
+            except Closed:
                 return
+            except Exception as exc:
+                self._warn(exc)
+                continue
             yield request
 
     # -- handling --
@@ -384,7 +405,7 @@ def _lives(answers: Queue, member: int, pid: int) -> bool:
 def _open_of(pid: int, number: int, key: tuple[int, int]) -> Queue | None:
     """Open the queue of a client's answers; None when it has gone."""
     try:
-        fd = open_of_process(int(pid), int(number), key, os.O_RDWR)
-    except OSError:
-        return None
-    return None if fd < 0 else Queue.of_descriptor(fd)
+        fd = open_of_process(pid, number, key, os.O_RDWR)
+        return None if fd < 0 else Queue.of_descriptor(fd)
+    except (OSError, NdError):
+        return None  # gone, or no queue

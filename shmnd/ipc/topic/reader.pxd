@@ -6,8 +6,8 @@ from libc.stdint cimport uint32_t, uint64_t
 cdef class ReaderCore:
     cdef list sources
     cdef Py_ssize_t turn
-    cdef uint32_t born, misses, spins_missed
-    cdef uint64_t looked_ns
+    cdef uint32_t born, misses
+    cdef uint64_t looked_ns, waited_ns
     cdef public double spin
     cdef public str topic
     cdef readonly bint closed

@@ -21,7 +21,8 @@ cdef extern from "wire/atomics.h" nogil:
 cdef uint64_t _LOOK_NS = 10_000_000
 cdef uint64_t _KEEP_LOCK_NS = 3_000
 cdef uint32_t _LOOK_MISSES = 256
-cdef uint32_t _MISSES = 8
+cdef uint64_t _SHORT_NS = 300_000  # waits up to this are short: to sleep would cost as much
+cdef uint64_t _LONG_NS = 1_000_000  # a wait counts for no more
 
 
 cdef class ReaderCore:
@@ -103,20 +104,27 @@ cdef class ReaderCore:
 
     def receive(self, timeout=None):
         """Return the next sample; wait for it. TimeoutError when `timeout` seconds end first."""
+        cdef uint64_t started, waited
         self.enter("Subscriber.receive")
         sample = self.take()
         if sample is not None:
             return sample
-        return self._receive_later(timeout)
+        started = shmnd_now_ns()
+        sample = self._receive_later(timeout)
+        waited = shmnd_now_ns() - started
+        self.waited_ns = (3 * self.waited_ns + (waited if waited < _LONG_NS else _LONG_NS)) // 4
+        return sample
 
     def _spin_for(self, timeout):
-        """Look for the spin window, without the interpreter's lock but for the start."""
-        cdef double window = self.spin if self.spins_missed < _MISSES else self.spin / 8
+        """Poll twice as long as waits last, without the interpreter's lock but for the start."""
+        # By the length of waits, and not by the polls that failed: where both sides sleep, each
+        # wait lasts as long as the other's wake-up, so that short polls would fail for ever.
+        cdef double window = self.spin / 8
+        if self.waited_ns <= _SHORT_NS:
+            window = self.spin * (1 + self.waited_ns / 25e3)  # 50 µs, and twice as long as waits
         if timeout is not None and timeout < window:
             window = timeout
-        sample = self.spin_for(shmnd_now_ns() + <uint64_t>(window * 1e9))
-        self.spins_missed = self.spins_missed + 1 if sample is None else 0
-        return sample
+        return self.spin_for(shmnd_now_ns() + <uint64_t>(window * 1e9))
 
     cdef object spin_for(self, uint64_t end):
         cdef const shmnd_reading *look[16]
