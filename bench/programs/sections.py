@@ -21,8 +21,12 @@ from ..report.targets import (
     HEADINGS,
     IDLE,
     MEETING_OF,
+    MPI_COLLECTIVES,
+    MPI_OBJECTS,
     MPI_PINGS,
+    MPI_RANKS,
     MPI_STREAMS,
+    MPI_WINDOW,
     PRIVATE,
     RATE,
     SEND,
@@ -186,9 +190,13 @@ def _ask_scale(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]
     return [*crowds, *meshes], subjects
 
 
+_MPI_QUESTIONS: Final = (*MPI_PINGS, *MPI_STREAMS, MPI_WINDOW, *MPI_OBJECTS, *MPI_COLLECTIVES)
+
+
 def _ask_mpi(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
-    others = [peer for peer in catalogue.chosen(args) if isinstance(peer, Mpi)]
-    return [*MPI_PINGS, *MPI_STREAMS], [ShmndMpi(), *others]
+    pairs = [ShmndMpi(), *(peer for peer in catalogue.chosen(args) if isinstance(peer, Mpi))]
+    crowds = [pair.crowded(ranks) for ranks in MPI_RANKS if ranks != 2 for pair in pairs]
+    return list(_MPI_QUESTIONS), [*pairs, *crowds]
 
 
 def _tell_mpi(taken: Taken) -> list[str]:
@@ -254,10 +262,12 @@ SECTIONS: Final = {
     "mpi": Section(
         "Programs for mpi4py",
         "The same program of mpi4py under `shmnd mpiexec`, on Open MPI and on MPICH: blocking Send "
-        "and Recv of two ranks, and streams. All arrays lie in private memory.",
+        "and Recv of two ranks, streams, objects, windows of messages that do not block, and "
+        "collectives of two and of four ranks, of which those beyond the cores share them. The "
+        "time of a collective is that of rank 0. All arrays lie in private memory.",
         _ask_mpi,
         _tell_mpi,
-        share=0.4,
+        share=0.25,
     ),
     "ipc": Section(
         "Topics and queues",

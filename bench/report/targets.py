@@ -35,6 +35,22 @@ MPI_PINGS: Final = tuple(
 )
 """Blocking Send and Recv between two ranks, with arrays in private memory."""
 MPI_STREAMS: Final = tuple(Question(Kind.STREAM, size) for size in (8, 4 << 10, 1 << 20))
+MPI_OBJECTS: Final = tuple(Question(Kind.PICKLED, size) for size in (0, 100_000))
+MPI_WINDOW: Final = Question(Kind.WINDOW, 8)
+MPI_RANKS: Final = (2, 4)
+MPI_COLLECTIVES: Final = {
+    Question(kind, size, how=How(processes=ranks)): bounds[place]
+    for kind, size, bounds in (
+        (Kind.BARRIER, 0, (0.4, 0.6)),
+        (Kind.BCAST, 8, (0.25, None)),
+        (Kind.ALLREDUCE, 8, (0.25, 0.45)),
+        (Kind.ALLREDUCE, 1 << 20, (0.4, 0.9)),
+        (Kind.ALLGATHER, 1 << 10, (None, None)),
+        (Kind.ALLTOALL, 1 << 10, (None, None)),
+    )
+    for place, ranks in enumerate(MPI_RANKS)
+}
+"""Collectives of two and of four ranks, with the bound of the ratio where there is one."""
 IDLE: Final = 1000
 IDLE_BYTES: Final = 64 << 10
 MEETING_OF: Final = 32
@@ -159,13 +175,22 @@ def connection_targets(processes: int = MEETING_OF) -> list[Target]:
     return targets
 
 
+def mpi_name(name: str, ranks: int) -> str:
+    """Return what tables call a library of MPI with so many ranks."""
+    return name if ranks == 2 else f"{name}, {ranks} ranks"
+
+
 def mpi_targets() -> list[Target]:
     """Return the targets of MPI programs: the ratio to the same program on Open MPI."""
-    bounds = (0.3, 0.3, 0.8, 0.6, 0.8)
-    return [
-        Target(MPI, question, bound, OPEN_MPI)
-        for question, bound in zip(MPI_PINGS, bounds, strict=True)
+    bounds = dict(zip(MPI_PINGS, (0.3, 0.3, 0.8, 0.6, 0.8), strict=True))
+    bounds |= {MPI_WINDOW: 0.3, **dict(zip(MPI_OBJECTS, (0.65, 0.8), strict=True))}
+    messages = [Target(MPI, question, bound, OPEN_MPI) for question, bound in bounds.items()]
+    collectives = [
+        Target(mpi_name(MPI, ranks), question, bound, mpi_name(OPEN_MPI, ranks))
+        for question, bound in MPI_COLLECTIVES.items()
+        if bound is not None and (ranks := question.how.processes)
     ]
+    return messages + collectives
 
 
 def judge(target: Target, answers: Answers) -> Verdict:

@@ -161,9 +161,14 @@ class Workers:
         return self
 
     @classmethod
-    def start_by(cls, stage: Stage, launch: Callable[[str], list[Child]]) -> Self:
-        """Start a pair by a launcher such as mpiexec; `launch` gets the path of the socket."""
-        self = cls(stage)
+    def start_by(
+        cls,
+        stage: Stage,
+        launch: Callable[[str], list[Child]],
+        roles: Sequence[int] = (CLIENT, SERVER),
+    ) -> Self:
+        """Start processes by a launcher such as mpiexec; `launch` gets the path of the socket."""
+        self = cls(stage, roles)
         self._launch(launch)
         return self
 
