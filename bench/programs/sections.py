@@ -267,7 +267,7 @@ SECTIONS: Final = {
         "time of a collective is that of rank 0. All arrays lie in private memory.",
         _ask_mpi,
         _tell_mpi,
-        share=0.25,
+        share=0.15,
     ),
     "ipc": Section(
         "Topics and queues",
