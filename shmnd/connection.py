@@ -137,7 +137,7 @@ class Connection(Closing):
     def _send_in_steps(self, data: AnyBuffer, timeout: float | None, call: str) -> None:
         out = outgoing(data, call)
         deadline = deadline_of(timeout, call)
-        self._look(call)
+        self._check_events(call)
         if not self._turn.acquire(timeout=-1 if deadline is None else _left(deadline)):
             raise self._late(call, "another message was being sent")
         try:
@@ -210,7 +210,7 @@ class Connection(Closing):
             return
         call = "Connection.asend_bytes"
         out = outgoing(data, call)
-        self._look(call)
+        self._check_events(call)
         if self._turn_in_loop is None:
             self._turn_in_loop = asyncio.Lock()
         try:
@@ -247,12 +247,12 @@ class Connection(Closing):
 
     async def _wait_in_loop(self, ready: Callable[[], bool]) -> None:
         while not ready():
-            self._messages.look()
+            self._messages.progress()
             if ready():
                 return
             if self._told is None or self._told.done():
                 self._told = self.receive_cq.notify()
-                self._messages.look()  # a message may have arrived before the Notify
+                self._messages.progress()  # a message may have arrived before the Notify
                 continue
             try:
                 await self._told
@@ -262,11 +262,11 @@ class Connection(Closing):
 
     # -- steps --
 
-    def _look(self, call: str) -> None:
+    def _check_events(self, call: str) -> None:
         """Take the arrived messages, without waiting. Raise when none can be sent any more."""
         if self._refusal:
             raise OSError(f"{call}: {self._refusal}")
-        self._messages.look()
+        self._messages.progress()
         if self._messages.goodbye or self._messages.ended:
             raise self._ended(call, sending=True)
 

@@ -46,7 +46,7 @@ class Connector(BrokerEvents):
         self._check(call)
         wanted = parse(address, call, 1)
         with self._lock:
-            self._look()
+            self._poll_link()
             if self._state is State.CLOSED:
                 raise invalid(self._state, call)
             if self._state is not State.NEW:
@@ -79,7 +79,7 @@ class Connector(BrokerEvents):
         most = self._adapter._limits.max_caller_data
         private = private_bytes(private_data, most, "MaxCallerData", call)
         with self._lock:
-            self._look()
+            self._poll_link()
             if self._state is State.CLOSED:
                 raise invalid(self._state, call)
             if self._state not in (State.NEW, State.BOUND):
@@ -127,7 +127,7 @@ class Connector(BrokerEvents):
         call = "Connector.complete_connect"
         self._check(call)
         with self._lock:
-            self._look()
+            self._poll_link()
             if self._state is not State.ACCEPTED:
                 raise invalid(self._state, call)
             assert self._qp_link is not None
@@ -158,7 +158,7 @@ class Connector(BrokerEvents):
         limits = ReadLimits.given(inbound_read_limit, outbound_read_limit, call, 2)
         private = self._callee_data(private_data, call)
         with self._lock:
-            self._look()
+            self._poll_link()
             self._require_acceptable(call)
             attempt = self._attempt
             assert attempt is not None
@@ -206,7 +206,7 @@ class Connector(BrokerEvents):
         self._check(call)
         private = self._callee_data(private_data, call)
         with self._lock:
-            self._look()
+            self._poll_link()
             self._require_not_aborted(call)
             if self._state is State.ACCEPTED:
                 assert self._qp_link is not None
@@ -232,7 +232,7 @@ class Connector(BrokerEvents):
         call = "Connector.get_read_limits"
         self._check(call)
         with self._lock:
-            self._look()
+            self._poll_link()
             if self._state not in _HAS_LIMITS:
                 raise invalid(self._state, call)
             return self._limits.inbound, self._limits.outbound
@@ -252,7 +252,7 @@ class Connector(BrokerEvents):
     def _private_data(self, call: str) -> bytes:
         self._check(call)
         with self._lock:
-            self._look()
+            self._poll_link()
             if self._private is None:
                 raise invalid(self._state, call)
             return self._private
@@ -280,7 +280,7 @@ class Connector(BrokerEvents):
         if self._broker.unanswered and self._state is State.CONNECTING:
             self._engine.settle()  # the port is in the answer
         with self._lock:
-            self._look()
+            self._poll_link()
             if self._state not in _HAS_ADDRESSES or self._attempt is None:
                 raise invalid(self._state, call)
             return self._attempt
@@ -294,7 +294,7 @@ class Connector(BrokerEvents):
         call = "Connector.notify_disconnect"
         self._check(call)
         with self._lock:
-            self._look()
+            self._poll_link()
             if self._state not in (State.CONNECTED, State.DOWN):
                 raise invalid(self._state, call)
             overlapped = self._start(call, cancel=self._cancel_notify)
@@ -311,7 +311,7 @@ class Connector(BrokerEvents):
         call = "Connector.disconnect"
         self._check(call)
         with self._lock:
-            self._look()
+            self._poll_link()
             if self._state not in (State.CONNECTED, State.DOWN):
                 raise invalid(self._state, call)
             overlapped = self._start(call, cancel=_too_late)
@@ -328,7 +328,7 @@ class Connector(BrokerEvents):
         """
         if self._engine.alive:
             with self._lock:
-                self._look()
+                self._poll_link()
                 self._release()
         self._cancel_pending()
 
@@ -381,7 +381,7 @@ class Connector(BrokerEvents):
         self._qp_link.when_released(self._tell_released)
         if self._state is not State.CONNECTING:  # there the broker speaks first
             self._qp_link.await_news(self)
-        self._look()  # it may have decided already
+        self._poll_link()  # it may have decided already
         return overlapped
 
 

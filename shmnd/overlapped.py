@@ -212,7 +212,7 @@ class Overlapped:
         loops, request_progress = self._engine.loops, self._engine.request_progress
 
         def wake() -> None:
-            if loops.looks_in(loop):
+            if loops.polls_in(loop):
                 resolve(future)
             else:
                 resolve_from_elsewhere(loop, future)

@@ -93,11 +93,11 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
         Messages use up Receives at a poll of their completion queue; a waiter need not poll it.
         """
         if self._pending:
-            self._look()
+            self._poll_queues()
         self._used_up()
-        self._look_away()
+        self._stop_polling()
 
-    def _look(self) -> None:
+    def _poll_queues(self) -> None:
         with self._watching:
             for queue in self._queues():
                 if queue not in self._watched:
@@ -105,13 +105,13 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
                     queue._watch(True)
             watched = list(self._watched)
         for queue in watched:
-            queue._look()
+            queue._poll()
         if any(queue._busy for queue in watched):
             retry = time.monotonic() + _RETRY
             due = min((due for queue in watched if (due := queue._due)), default=retry)
             self._engine.wake_at(min(due, retry))
 
-    def _look_away(self) -> None:
+    def _stop_polling(self) -> None:
         """Stop polling, if no Notify waits any more."""
         with self._watching:
             if self._pending:
@@ -140,7 +140,7 @@ class SharedReceiveQueue(ReceiveCore, OverlappedObject):
             return
         self._shut()
         OverlappedObject.close(self)
-        self._look_away()
+        self._stop_polling()
 
     def __repr__(self) -> str:
         if self._closed:

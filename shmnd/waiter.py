@@ -54,14 +54,14 @@ class Waiter(Closing):
         """Wait until it is ready; False when `timeout` seconds end first. Ctrl-C interrupts it."""
         if timeout is not None:
             timeout = seconds("Waiter.wait", 1, "timeout", timeout)
-        if self._look():
+        if self._poll():
             return True
         if timeout is not None and timeout <= 0:
             self._engine.progress()
-            return self._look()
+            return self._poll()
         self._begin()
         try:
-            return self._engine.wait(self._look_armed, timeout)
+            return self._engine.wait(self._poll_armed, timeout)
         finally:
             self._end()
 
@@ -71,17 +71,17 @@ class Waiter(Closing):
         """Wait as `wait` does, and let other tasks run meanwhile."""
         if timeout is not None:
             timeout = seconds("Waiter.wait_in_loop", 1, "timeout", timeout)
-        if self._look():
+        if self._poll():
             return True
         try:
             async with asyncio.timeout(timeout):
-                while not self._look():
-                    await self._next_look()
+                while not self._poll():
+                    await self._next_poll()
         except TimeoutError:
-            return self._look()
+            return self._poll()
         return True
 
-    async def _next_look(self) -> None:
+    async def _next_poll(self) -> None:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         loops, request_progress = self._engine.loops, self._engine.request_progress
@@ -91,7 +91,7 @@ class Waiter(Closing):
                 future.set_result(None)
 
         def wake() -> None:
-            if loops.looks_in(loop):
+            if loops.polls_in(loop):
                 resolve()
                 return
             try:
@@ -105,7 +105,7 @@ class Waiter(Closing):
         self._begin()
         try:
             request_progress.begin(wake)
-            if not self._look_armed():
+            if not self._poll_armed():
                 await future
         finally:
             self._tasks.remove(wake)
@@ -125,20 +125,20 @@ class Waiter(Closing):
             self._readiness = Readiness(self._engine)
             self._begin()
         number = self._readiness.fileno()
-        self._look_for_descriptor()
+        self._poll_for_descriptor()
         return number
 
     def rest(self) -> None:
         """After a poll that found nothing: take the rings, and arm the descriptor for the next."""
         self._engine.progress()
         if self._readiness is not None:
-            self._look_for_descriptor()
+            self._poll_for_descriptor()
 
-    def _look_for_descriptor(self) -> None:
+    def _poll_for_descriptor(self) -> None:
         readiness = self._readiness
         if readiness is not None:
             readiness.clear()
-            if self._look_armed():
+            if self._poll_armed():
                 readiness.set()
 
     # -- what all of them do --
@@ -152,14 +152,14 @@ class Waiter(Closing):
         """True while a thread or a task sleeps for it, or a program has its descriptor."""
         return self._sleepers > 0
 
-    def _look(self) -> bool:
+    def _poll(self) -> bool:
         return self._closed or self._ready() is not False
 
-    def _look_armed(self) -> bool:
-        if self._look():
+    def _poll_armed(self) -> bool:
+        if self._poll():
             return True
         self._arm(True)
-        return self._look()
+        return self._poll()
 
     def _begin(self) -> None:
         self._sleepers += 1
@@ -174,7 +174,7 @@ class Waiter(Closing):
 
     def _tick(self) -> None:
         """Poll for tasks and descriptors; the progress engine calls it after every event."""
-        if not (self._tasks or self._readiness) or not self._look_armed():
+        if not (self._tasks or self._readiness) or not self._poll_armed():
             return
         for wake in list(self._tasks):
             wake()
@@ -196,21 +196,21 @@ class Waiter(Closing):
 
 
 class Attendant(Closing):
-    """Calls `look` at each poll of this process, from whatever call.
+    """Calls `poll` at each poll of this process, from whatever call.
 
-    `look` must not wait for other processes; it may ask the broker. A method is held without its
+    `poll` must not wait for other processes; it may ask the broker. A method is held without its
     object.
     """
 
-    def __init__(self, adapter: Adapter, look: Callable[[], None]) -> None:
+    def __init__(self, adapter: Adapter, poll: Callable[[], None]) -> None:
         adapter._check_open("Attendant")
         self._engine = adapter._engine
-        self._look: Callable[[], object] = without_owner(look)
+        self._poll: Callable[[], object] = without_owner(poll)
         self._engine.pending_operations.add(self)
 
     def _tick(self) -> None:
-        """Call `look`; the progress engine calls this after every event."""
-        self._look()
+        """Call `poll`; the progress engine calls this after every event."""
+        self._poll()
 
     def close(self) -> None:
         """Call it no more. Harmless twice."""

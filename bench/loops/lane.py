@@ -86,7 +86,7 @@ _SPINS = {Wait.POLL: 3600.0, Wait.EVENT: 0.0, Wait.ASYNCIO: 0.0}
 
 
 def _notified(queue: CompletionQueue) -> Callable[[int], list[Result]]:
-    """Return a way to wait that asks for a Notify and sleeps on it, looking before it sleeps."""
+    """Return a way to wait that asks for a Notify and sleeps on it, polling before it sleeps."""
     told: Any = None
 
     def arrived(most: int) -> list[Result]:

@@ -44,7 +44,7 @@ async def _answer(lane: Lane, count: int) -> None:
 
 
 async def _arrival(lane: Lane) -> None:
-    """Take one Receive and post it again; arm first and look then, so that none is missed."""
+    """Take one Receive and post it again; arm first and poll then, so that none is missed."""
     told = lane.receive_cq.notify()
     results = lane.receive_cq.get_results(1)
     while not results:

@@ -11,9 +11,9 @@ class Wait(enum.StrEnum):
     """How an end waits for a completion."""
 
     HYBRID = "hybrid"
-    """Look for a while, then sleep: what `CompletionQueue.wait` does of itself."""
+    """Poll for a while, then sleep: what `CompletionQueue.wait` does of itself."""
     POLL = "poll"
-    """Look until it is there."""
+    """Poll until it is there."""
     EVENT = "event"
     """Sleep at once."""
     NOTIFY = "notify"
@@ -60,7 +60,7 @@ class How:
     burst: int = 0
     """Sends of a stream between two polls of their queue, each burst to its end."""
     batch: bool = False
-    """A burst is shown to the other side as one batch, and so are the Receives after a look."""
+    """A burst is shown to the other side as one batch, and so are the Receives after a poll."""
     threads: int = 1
     """Threads that do the same at the same time."""
     processes: int = 2

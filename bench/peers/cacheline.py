@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The floor under every ping-pong: one cache line that goes there and another that comes back.
 
-The loop is in the compiled module: a store, and a look until the other side's store shows.
+The loop is in the compiled module: a store, and polls until the other side's store shows.
 """
 
 import importlib

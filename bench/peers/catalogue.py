@@ -65,8 +65,8 @@ def chosen(args: argparse.Namespace) -> list[Subject]:
 
 def missing(peers: Sequence[Subject]) -> list[tuple[Subject, str]]:
     """Return those that cannot be used here, and why."""
-    looked = ((peer, peer.missing()) for peer in peers)
-    return [(peer, problem) for peer, problem in looked if problem is not None]
+    checked = ((peer, peer.missing()) for peer in peers)
+    return [(peer, problem) for peer, problem in checked if problem is not None]
 
 
 def _names(text: str) -> list[str]:

@@ -77,7 +77,7 @@ class MeshEnd:
         from ..loops.lane import LIMIT, Depths, Lane, Queues
 
         others = question.how.processes - 1
-        # More processes than cores must not look for long: those they wait for need the cores.
+        # More processes than cores must not poll for long: those they wait for need the cores.
         crowded = question.how.processes > (os.cpu_count() or 1)
         depths = Depths.of(question)
         wait = Wait.EVENT if crowded else Wait.HYBRID

@@ -16,7 +16,7 @@ from ..measure.reading import Reading
 from ..workers.child import HarnessError
 from ..workers.harness import Stage, Workers
 
-_LOOK_LIMIT = 30.0
+_IMPORT_LIMIT = 30.0
 
 
 class Subject(abc.ABC):
@@ -77,10 +77,10 @@ class WorkerSubject(Subject):
         if not self.needs:
             return None
         # Not a module of the current folder, which `-c` searches first.
-        look = f"import sys; sys.path[:] = filter(None, sys.path); import {self.needs}"
+        program = f"import sys; sys.path[:] = filter(None, sys.path); import {self.needs}"
         try:
             found = subprocess.run(
-                [self.python, "-c", look], capture_output=True, timeout=_LOOK_LIMIT
+                [self.python, "-c", program], capture_output=True, timeout=_IMPORT_LIMIT
             )
         except (OSError, subprocess.TimeoutExpired) as exc:
             return f"cannot run {self.python}: {exc}"

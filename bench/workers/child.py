@@ -87,4 +87,4 @@ class Child:
         try:
             os.killpg(self.process.pid, signum)
         except ProcessLookupError:
-            pass  # it ended between the look and the signal
+            pass  # it ended between the check and the signal

@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         place = _place(options)
         if options.verb in ("status", "stop"):
-            return _look_after(place, options.verb)
+            return _status_or_stop(place, options.verb)
         os.umask(0o077)
         if options.lock_fd is not None:
             lock: int | None = place.adopt(options.lock_fd)
@@ -101,7 +101,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def _look_after(place: Place, verb: str) -> int:
+def _status_or_stop(place: Place, verb: str) -> int:
     """Report on the running broker, or end it."""
     if verb == "stop":
         gone, told = stop(place)

@@ -52,8 +52,8 @@ def find_leftovers(base: str | None = None) -> list[Leftover]:
     """Inspect all namespaces of this user, and /dev/shm. Change nothing."""
     places = list(_places(base))
     records = [each for place in places for each in _records(place)]
-    looked = [each for place in places for each in _look_at(place)]
-    return [*records, *looked, *_names()]
+    others = [each for place in places for each in _leftovers_of(place)]
+    return [*records, *others, *_names()]
 
 
 def remove_leftovers(found: list[Leftover]) -> list[Leftover]:
@@ -72,7 +72,7 @@ def _places(base: str | None) -> Iterator[Place]:
             yield Place(entry, access_of())
 
 
-def _look_at(place: Place) -> Iterator[Leftover]:
+def _leftovers_of(place: Place) -> Iterator[Leftover]:
     sockets = [path for path in (place.socket, place.coming) if _is_socket(path)]
     stale = not os.path.lexists(place.lock)  # this check makes none
     if not stale and (lock := _lock_of(place)) is not None:

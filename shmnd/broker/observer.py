@@ -21,7 +21,7 @@ __all__ = ["LIMIT", "Observer", "facts", "stop", "visit"]
 
 LIMIT: Final = 5.0
 """Seconds for an answer, and for an end."""
-_LOOK: Final = 0.0002
+_POLL_SECONDS: Final = 0.0002
 """Seconds between two checks of the condition that ends a wait."""
 
 
@@ -111,7 +111,7 @@ class Observer:
                     signal.pidfd_send_signal(handle, number)
                 deadline = time.monotonic() + LIMIT
                 while time.monotonic() < deadline:
-                    if enough() or select.select([handle], [], [], _LOOK)[0]:
+                    if enough() or select.select([handle], [], [], _POLL_SECONDS)[0]:
                         return True
             return False
         finally:

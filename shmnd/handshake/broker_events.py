@@ -63,7 +63,7 @@ class BrokerEvents(ConnectionStateMachine):
     def _on_event(self, event: Event, fds: list[int]) -> None:
         """Take an event of the broker. The progress engine calls this, one event at a time."""
         with self._lock:
-            self._look()
+            self._poll_link()
             self._EVENTS[event["ev"]](self, event, fds)
 
     def _on_accepted(self, event: Event, fds: list[int]) -> None:

@@ -172,7 +172,7 @@ class QueuePairLink:
         else:
             self._engine.pending_operations.add_link(connector, qp)
 
-    def look(self) -> LinkStatus:
+    def poll(self) -> LinkStatus:
         """Read the state of the link once."""
         qp = self._living
         if qp is None:

@@ -69,35 +69,35 @@ class ConnectionStateMachine(PortHolder):
             self._engine.wake_at(time.monotonic() + _RETRY)
             return
         try:
-            self._look()
+            self._poll_link()
             if not self._pending:
                 self._engine.pending_operations.remove(self)
         finally:
             self._lock.release()
 
-    def _look(self) -> None:
+    def _poll_link(self) -> None:
         """Read the link, and move where the peer or the owner of the queue pair has acted."""
         if self._qp_link is None:
             return
-        look = self._qp_link.look()
-        if look is LinkStatus.RELEASED:
+        link = self._qp_link.poll()
+        if link is LinkStatus.RELEASED:
             self._queue_pair_gone()
-        elif self._state is State.ACCEPTED and look is LinkStatus.REFUSED:
+        elif self._state is State.ACCEPTED and link is LinkStatus.REFUSED:
             self._qp_link.give_up()
             self._finish()
         elif self._state is State.ACCEPTING:
-            self._look_at_decision(look)
-        if self._state is State.CONNECTED and look is LinkStatus.DOWN:
+            self._follow_decision(link)
+        if self._state is State.CONNECTED and link is LinkStatus.DOWN:
             self._state = State.DOWN
             self._notify()
 
-    def _look_at_decision(self, look: LinkStatus) -> None:
-        if look in (LinkStatus.OPEN, LinkStatus.DOWN):
+    def _follow_decision(self, link: LinkStatus) -> None:
+        if link in (LinkStatus.OPEN, LinkStatus.DOWN):
             assert self._qp_link is not None
             self._qp_link.keep(self)
             self._settle()
             self._decide(Status.SUCCESS)
-        elif look is LinkStatus.REFUSED:
+        elif link is LinkStatus.REFUSED:
             self._refused_after_accept()
 
     def _settle(self) -> None:
@@ -146,7 +146,7 @@ class ConnectionStateMachine(PortHolder):
 
     def _cancel_connect(self, overlapped: Overlapped) -> bool:
         with self._lock:
-            self._look()
+            self._poll_link()
             if self._deciding is not overlapped:
                 return False
             self._deciding = None
@@ -156,7 +156,7 @@ class ConnectionStateMachine(PortHolder):
 
     def _cancel_accept(self, overlapped: Overlapped) -> bool:
         with self._lock:
-            self._look()
+            self._poll_link()
             if self._deciding is not overlapped:
                 return False
             self._deciding = None
@@ -214,7 +214,7 @@ class ConnectionStateMachine(PortHolder):
     def _is_new(self) -> bool:
         """True when it was not used, or its last Connect failed."""
         with self._lock:
-            self._look()
+            self._poll_link()
             return self._state is State.NEW
 
     @property

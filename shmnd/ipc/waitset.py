@@ -68,7 +68,7 @@ class WaitSet(Closing):
         call = "WaitSet.wait"
         end = end_after(None if timeout is None else seconds(call, 1, "timeout", timeout))
         while True:
-            # Each look re-arms the idle ones, so that a change from now on ends the sleep.
+            # Each poll re-arms the idle ones, so that a change from now on ends the sleep.
             found = self._found(0)
             left = end - time.monotonic()
             if found or left <= 0:

@@ -261,7 +261,7 @@ cdef class Messages:
             self.idle()
         return bool(results)
 
-    def look(self) -> None:
+    def progress(self) -> None:
         """Take all results that are there, without waiting, unless another thread does that."""
         if not self.pumping and not self.shut:
             self.poll()

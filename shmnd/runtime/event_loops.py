@@ -21,12 +21,12 @@ _LINGER: Final = 0.01
 class EventLoops:
     """Loops that watch one descriptor, each as long as a task waits in it, and a little more."""
 
-    def __init__(self, fd: int, look: Callable[[], None]) -> None:
+    def __init__(self, fd: int, poll: Callable[[], None]) -> None:
         self._fd = fd
-        self._look = look
+        self._poll = poll
         self._waiting: dict[asyncio.AbstractEventLoop, dict[int, Callable[[], None]]] = {}
         self._lingering: set[asyncio.AbstractEventLoop] = set()
-        self._looking: dict[int, asyncio.AbstractEventLoop] = {}  # by thread
+        self._polling: dict[int, asyncio.AbstractEventLoop] = {}  # by thread
 
     def __len__(self) -> int:
         return sum(1 for waiting in list(self._waiting.values()) if waiting)
@@ -38,7 +38,7 @@ class EventLoops:
             for closed in [each for each in list(self._waiting) if each.is_closed()]:
                 self._waiting.pop(closed, None)
                 self._lingering.discard(closed)
-            loop.add_reader(self._fd, self._look_in, loop)
+            loop.add_reader(self._fd, self._poll_in, loop)
             waiting = self._waiting[loop] = {}
         waiting[id(wake)] = wake
 
@@ -63,17 +63,17 @@ class EventLoops:
             self._waiting.pop(loop)
             self._remove_reader(loop)
 
-    def looks_in(self, loop: asyncio.AbstractEventLoop) -> bool:
+    def polls_in(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Return whether this thread runs in a callback of the loop, which continues after it."""
-        return self._looking.get(threading.get_ident()) is loop
+        return self._polling.get(threading.get_ident()) is loop
 
-    def _look_in(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _poll_in(self, loop: asyncio.AbstractEventLoop) -> None:
         me = threading.get_ident()
-        self._looking[me] = loop
+        self._polling[me] = loop
         try:
-            self._look()
+            self._poll()
         finally:
-            self._looking.pop(me, None)
+            self._polling.pop(me, None)
 
     def leave(self) -> None:
         """Take the descriptor out of all loops, before it is closed."""
@@ -88,7 +88,7 @@ class EventLoops:
         """After fork: the loops are the parent's."""
         self._waiting.clear()
         self._lingering.clear()
-        self._looking.clear()
+        self._polling.clear()
 
     def _remove_reader(self, loop: asyncio.AbstractEventLoop) -> None:
         try:

@@ -76,7 +76,7 @@ class PolledQueue(Protocol):
     """Ring once when a request is posted that does not end at once: a thread sleeps."""
 
     @property
-    def _looks(self) -> int:
+    def _polls(self) -> int:
         """Grows with every call that takes results."""
 
     @property
@@ -86,7 +86,7 @@ class PolledQueue(Protocol):
     def _watch(self, on: bool) -> None:
         """Have what moves them ring, as for one who sleeps, or no longer."""
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Carry them on; never wait."""
 
 

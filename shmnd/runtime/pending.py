@@ -84,7 +84,7 @@ class PendingOperations:
         for ref in list(self._tickers.values()):
             _tick_if_living(ref)
         if self._links:
-            self._look_at_links()
+            self._poll_links()
         for key, go_on in list(self._lingering.items()):
             if go_on():
                 self._lingering.pop(key, None)
@@ -94,7 +94,7 @@ class PendingOperations:
             # A hostile peer may not ring: its messages are seen this late.
             self._wait_set.wake_at(time.monotonic() + LONGEST_SLEEP)
 
-    def _look_at_links(self) -> None:
+    def _poll_links(self) -> None:
         """Tick those whose links show a change; many links are not read at every poll."""
         links = len(self._links)
         if links > _FEW:

@@ -110,7 +110,7 @@ class ProgressEngine(BrokerExchange):
         self.pending_operations: Final = PendingOperations(wait_set)
         super().__init__(wait_set, data_plane, self.pending_operations)
         self._numbers = itertools.count(1)
-        self._looking: set[int] = set()
+        self._polling: set[int] = set()
         self.request_progress: Final = RequestProgress(self._wait_set)
         self.names = Names(self)
         self.meetings = Meetings(self)
@@ -166,13 +166,13 @@ class ProgressEngine(BrokerExchange):
         """Return a number that no other object of this process has had."""
         return next(self._numbers)
 
-    # -- looking and waiting --
+    # -- polling and waiting --
 
     def progress(self) -> None:
         """Poll everything once; never wait."""
-        self._look()
+        self._poll_once()
 
-    def _look(
+    def _poll_once(
         self, keep: bool = True, found: list[tuple[int, int]] | None = None, rung: bool = False
     ) -> None:
         """Poll, with or without progress on the requests of other queues.
@@ -181,14 +181,14 @@ class ProgressEngine(BrokerExchange):
         taken.
         """
         me = threading.get_ident()
-        if self._ended or me in self._looking:
+        if self._ended or me in self._polling:
             return
-        self._looking.add(me)
+        self._polling.add(me)
         try:
             ringing, readable = self._wait_set.ready(found)
             rung = rung or ringing
             if readable:
-                self._look_at(readable)
+                self._handle(readable)
             if rung and not self.client.alive:
                 self._reconnection.attempt(start=self.broker_state.listens)
             if self._mail:
@@ -204,7 +204,7 @@ class ProgressEngine(BrokerExchange):
             if rung:
                 self._wait_set.news()
         finally:
-            self._looking.discard(me)
+            self._polling.discard(me)
 
     @property
     def wait_set(self) -> WaitSet:
@@ -223,7 +223,7 @@ class ProgressEngine(BrokerExchange):
 
     def attend(self, found: list[tuple[int, int]]) -> None:
         """Handle the descriptors other than rings that woke a thread at a completion queue."""
-        self._look(keep=False, found=found, rung=True)
+        self._poll_once(keep=False, found=found, rung=True)
 
     def wait(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
         """Poll, and sleep in the kernel between polls, until the predicate holds.
@@ -234,7 +234,7 @@ class ProgressEngine(BrokerExchange):
         sleeper: Final = object()
         asleep = False
         try:
-            self._look(keep=False)
+            self._poll_once(keep=False)
             while True:
                 seen = (
                     self._wait_set.generation
@@ -254,7 +254,7 @@ class ProgressEngine(BrokerExchange):
                     self.request_progress.keep()
                 found = self._sleep(seen, pause)
                 if found is not None:
-                    self._look(keep=False, found=found)
+                    self._poll_once(keep=False, found=found)
         finally:
             self._wait_set.leave()
             if asleep:
@@ -282,7 +282,7 @@ class ProgressEngine(BrokerExchange):
         """Have every waiter poll again at a moment of `time.monotonic()`."""
         self._wait_set.wake_at(when)
 
-    def _look_at(self, readable: list[int]) -> None:
+    def _handle(self, readable: list[int]) -> None:
         for peer in self._peers.take_dead(readable):
             peer.mark_dead()
         # Another thread that is speaking with the broker leaves the events readable for later.

@@ -57,11 +57,11 @@ class RequestProgress:
         references = list(self._queues.values())
         return [queue for reference in references if (queue := reference()) is not None]
 
-    def look(self, besides: PolledQueue | None = None) -> None:
+    def poll(self, besides: PolledQueue | None = None) -> None:
         """Carry all of them on but one, as far as they go now."""
         for queue in self._all():
             if queue._busy and queue is not besides:
-                queue._look()
+                queue._poll()
 
     # -- while a thread sleeps --
 
@@ -107,11 +107,11 @@ class RequestProgress:
             return
         with self._lock:
             ours = self._choose() if self._sleepers else []
-        for queue, looks in ours:
-            queue._look()
+        for queue, polls in ours:
+            queue._poll()
             due = queue._due
             self._wait_set.wake_at(time.monotonic() + pending.LONGEST_SLEEP if due is None else due)
-            if queue._looks != looks or queue._notify_mode:
+            if queue._polls != polls or queue._notify_mode:
                 # A thread that began to wait meanwhile has not seen what this poll took.
                 self._wait_set.ring()
 
@@ -122,20 +122,20 @@ class RequestProgress:
             watched = id(queue) in self._watched
             attended = queue._notify_mode != 0 if watched else queue._attended
             queue._announcing = not attended and not queue._busy
-            looks = queue._looks
-            ours = not attended and queue._busy and self._is_left_alone(queue, looks)
+            polls = queue._polls
+            ours = not attended and queue._busy and self._is_left_alone(queue, polls)
             if ours is not watched:
                 self._watch_or_not(queue, ours)
             if ours:
-                chosen.append((queue, looks))
+                chosen.append((queue, polls))
         return chosen
 
-    def _is_left_alone(self, queue: PolledQueue, looks: int) -> bool:
+    def _is_left_alone(self, queue: PolledQueue, polls: int) -> bool:
         now = time.monotonic()
         seen, since = self._seen.get(id(queue), (None, now))
-        if seen != looks:
+        if seen != polls:
             since = now
-            self._seen[id(queue)] = looks, now
+            self._seen[id(queue)] = polls, now
         if now - since < _GRACE:
             self._wait_set.wake_at(since + _GRACE)
             return False

@@ -294,7 +294,7 @@ def test_a_member_of_a_dead_ones_number_is_not_taken_for_it() -> None:
         pending = client.send(1)
         case.start()
         case.ready()
-        client._look()
+        client._take_answers()
         case.go.set()
         case.child.join()
         with ipc.Server("s", buffer=8):

@@ -180,6 +180,22 @@ def test_a_killed_rank_ends_the_job_and_is_named() -> None:
     assert "SIGKILL" in ran.stderr
 
 
+def test_freed_requests_are_forgotten_when_their_messages_have_gone() -> None:
+    program = (
+        "import gc\n"
+        "from shmnd.mpi.communicators.intracomm import COMM_SELF as c\n"
+        "data = bytearray(20000)\n"
+        "for number in range(1000):\n"
+        "    c.Isend(bytes([number % 256]) * 20000, 0).Free()\n"
+        "    c.Recv(data, 0)\n"
+        "    assert data[0] == data[-1] == number % 256\n"
+        "gc.collect()\n"
+        "kept = [each for each in gc.get_objects() if type(each).__name__ == 'Point']\n"
+        "assert len(kept) <= 64, len(kept)\n"
+    )
+    launch(1, "-c", program)
+
+
 def test_an_abort_ends_all_ranks_with_its_code() -> None:
     program = (
         "from shmnd.mpi.communicators.intracomm import COMM_WORLD as c\n"

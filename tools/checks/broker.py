@@ -18,7 +18,7 @@ from ..observe.snapshot import Scene
 from .finding import Finding, mebibytes, ok, problem, warning
 
 
-def look(namespace: str | None, group: str | None = None) -> Iterator[Finding]:
+def check(namespace: str | None, group: str | None = None) -> Iterator[Finding]:
     """Check the directory of a namespace, its broker, and leftover files."""
     check = "runtime directory"
     try:

@@ -15,7 +15,7 @@ _WANTED: Final = 2
 _ELSE: Final = "or sleep instead of polling: CompletionQueue.wait(), notify(), await"
 
 
-def look(host: Host) -> Iterator[Finding]:
+def check(host: Host) -> Iterator[Finding]:
     """Count the CPUs that this process may use, and the time that its groups leave it."""
     allowed, there = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     found = f"{allowed} of {there} CPUs may be used"

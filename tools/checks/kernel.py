@@ -18,7 +18,7 @@ from .finding import Finding, Host, ok, problem, warning
 _SO_PEERGROUPS: Final = 59  # Python has no name for it
 
 
-def look(host: Host) -> Iterator[Finding]:
+def check(host: Host) -> Iterator[Finding]:
     """Try what connections need, then what only some programs need."""
     yield _opened(
         "deaths of peers",

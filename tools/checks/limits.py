@@ -19,7 +19,7 @@ _SPARE: Final = 64 << 20
 """Address space for adapter, connections and a few buffers."""
 
 
-def look(host: Host) -> Iterator[Finding]:
+def check(host: Host) -> Iterator[Finding]:
     """Check descriptors and address space."""
     yield _descriptors()
     yield _address_space(host)

@@ -27,7 +27,7 @@ _LARGER: Final = (
 )
 
 
-def look(host: Host) -> Iterator[Finding]:
+def check(host: Host) -> Iterator[Finding]:
     """Check the bounds of segments, /dev/shm for named ones, and make a segment."""
     yield _size(least_bound(host.read))
     yield _own_limit()

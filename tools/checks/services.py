@@ -28,7 +28,7 @@ _ELSEWHERE: Final = (
 )
 
 
-def look(host: Host) -> Iterator[Finding]:
+def check(host: Host) -> Iterator[Finding]:
     """Check the effects of systemd on names, on the runtime directory, and on its visibility."""
     try:
         root = PurePosixPath(root_of())

@@ -33,7 +33,7 @@ LINK: Final = "ipc.link"
 """The kind of the records of links: what their processes publish is never sent on."""
 _BLOCK: Final = 3
 """The policy 'block' in the record of a subscriber."""
-_LOOK: Final = 1.0
+_POLL_SECONDS: Final = 1.0
 
 
 class Closing(Protocol):
@@ -121,10 +121,10 @@ class Link:
     def _await_changes(self) -> None:
         while not self._closed:
             try:
-                self._watch.wait(_LOOK)
+                self._watch.wait(_POLL_SECONDS)
             except ipc.Closed:
                 return
-            self._events.put(("look", "", True))
+            self._events.put(("changed", "", True))
 
     def _run(self) -> None:
         while True:
@@ -134,7 +134,7 @@ class Link:
             try:
                 if word == "token":
                     self._take_token(key, there=there)
-                self._look()
+                self._compare()
             except Exception as exc:
                 if self._closed:
                     return
@@ -148,7 +148,7 @@ class Link:
 
     # -- this host
 
-    def _look(self) -> None:
+    def _compare(self) -> None:
         """Compare what there is on this host with the offers, and update the wishes."""
         for kind in self._kinds:
             kind.changes()

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Outgoing"]
 
-_LOOK: Final = 0.25
-"""Seconds after which the thread of a topic looks whether it is to end."""
+_POLL_SECONDS: Final = 0.25
+"""Seconds after which the thread of a topic checks whether it is to end."""
 _GRACE: Final = 1.0
 """Seconds that the first sample of a publisher waits for a link that wants it."""
 _BEHIND: Final = 256
@@ -140,7 +140,7 @@ class Outgoing:
                             self._changed.wait()
                     continue
                 try:
-                    sample = sub.receive(_LOOK)
+                    sample = sub.receive(_POLL_SECONDS)
                 except TimeoutError:
                     continue
                 except (ipc.PeerLost, ipc.TypeMismatch, ipc.LoanLimit) as exc:
@@ -216,7 +216,7 @@ class Outgoing:
             for far in waited:
                 self._taken.setdefault((uid, far), sample.sequence - 1)
             while waited and not self._closed.is_set() and self._full(uid, waited, sample.sequence):
-                self._changed.wait(_LOOK)
+                self._changed.wait(_POLL_SECONDS)
                 wants = self._wants.get(uid, {})
                 waited = [far for far in waited if WAITING in wants.get(far, ())]
             self._next[uid] = max(self._next.get(uid, 0), sample.sequence + 1)

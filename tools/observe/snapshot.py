@@ -67,7 +67,7 @@ class End:
 
     @property
     def identity(self) -> tuple[str, int, int]:
-        """What tells it from all others, also in a later look."""
+        """What tells it from all others, also in a later snapshot."""
         return self.adapter, self.index, self.words["name"]
 
     @property

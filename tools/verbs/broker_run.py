@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker in the foreground, for service managers and for looking on."""
+"""A broker in the foreground, for service managers and for watching it."""
 
 import argparse
 

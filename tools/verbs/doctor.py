@@ -58,15 +58,15 @@ def run(args: argparse.Namespace) -> int:
 
 def examine(host: Host, namespace: str | None) -> list[Finding]:
     """Return all findings."""
-    looks: Iterable[Iterable[Finding]] = (
-        check_memory.look(host),
-        check_kernel.look(host),
-        check_cores.look(host),
-        check_limits.look(host),
-        check_services.look(host),
-        check_broker.look(namespace),
+    checks: Iterable[Iterable[Finding]] = (
+        check_memory.check(host),
+        check_kernel.check(host),
+        check_cores.check(host),
+        check_limits.check(host),
+        check_services.check(host),
+        check_broker.check(namespace),
     )
-    return [*itertools.chain.from_iterable(looks)]
+    return [*itertools.chain.from_iterable(checks)]
 
 
 def _table(found: list[Finding]) -> str:

@@ -37,7 +37,7 @@ __all__ = ["Server", "ServerLimits"]
 Log = Callable[[str], None]
 
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_LOOK_AFTER_PLACE: Final = 5.0
+_PLACE_CHECK_SECONDS: Final = 5.0
 """Seconds between checks whether lock and socket are still the ones that clients find."""
 _FIRST_CLIENT: Final = 1.0
 """Seconds that the process that started it has at least to connect."""
@@ -74,7 +74,7 @@ class Server:
         self._stop_reason = ""
         self._accept_again_at = 0.0
         self._empty_since = time.monotonic()
-        self._look_at = self._empty_since + _LOOK_AFTER_PLACE
+        self._next_check = self._empty_since + _PLACE_CHECK_SECONDS
         self._selector = selectors.EpollSelector()
         self._lines = Lines(self._limits)
         self._wake_receiver, self._wake_sender = socket.socketpair()
@@ -133,7 +133,7 @@ class Server:
 
     def _timeout(self) -> float:
         """Seconds until the next thing that comes by itself."""
-        moments = [self._look_at, self._lines.next_retry()]
+        moments = [self._next_check, self._lines.next_retry()]
         if self._accept_again_at:
             moments.append(self._accept_again_at)
         if self._greeting:  # in order of arrival, so the first is the first due
@@ -151,8 +151,8 @@ class Server:
         if self._accept_again_at and now >= self._accept_again_at:
             self._accept_again_at = 0.0
             self._selector.register(self._listener, selectors.EVENT_READ)
-        if now >= self._look_at:
-            self._look_at = now + _LOOK_AFTER_PLACE
+        if now >= self._next_check:
+            self._next_check = now + _PLACE_CHECK_SECONDS
             os.utime(self._lock)  # shows programs that remove old files that it is in use
             if not self._at_home():
                 # Clients reconnect to the broker found there now, and replay their state.

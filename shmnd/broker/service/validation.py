@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a well-formed request looks like: its descriptors, its fields, their types and limits.
+"""The form of a request: its descriptors, its fields, their types and limits.
 
 Everything that a client says is checked here before anything else sees it.
 """
@@ -218,7 +218,7 @@ def _held(value: object) -> Fields:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a request must look like: the number of its descriptors, and its fields."""
+    """The form of a request: the number of its descriptors, and its fields."""
 
     fds: int
     fields: _Shape

@@ -242,7 +242,7 @@ class BlackboardReader(Closing):
             return False, None  # the next writer has just come
 
     def _is_newer(self, key: str, after: int | None) -> bool:
-        """Look, and count it as not read."""
+        """Read, and count it as not read."""
         try:
             return self.version(key) > (self._seen.get(key, 0) if after is None else after)
         except (NoPublisher, KeyError):

@@ -153,7 +153,7 @@ class Bell:
 
     @contextlib.contextmanager
     def sleeper(self) -> Iterator[Sleeper]:
-        """Be one of the threads that a ring wakes: drain, arm and look inside, then sleep."""
+        """Be one of the threads that a ring wakes: drain, arm and poll inside, then sleep."""
         made = Sleeper(self)
         with self._lock:
             self._sleepers.add(made)

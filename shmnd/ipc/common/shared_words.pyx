@@ -38,7 +38,7 @@ SIGNALS = SHMND_SIGNALS
 """How many numbers a listener has."""
 cdef uint32_t MOST_TRIES = 100000, LEAST_TRIES = 16
 cdef uint64_t MOST_NS = 1000000000
-cdef size_t LONG = 65536
+cdef Py_ssize_t LONG = 65536
 
 
 def cell_bytes(uint64_t nbytes) -> int:

@@ -6,7 +6,7 @@
  * Argument (SYNC signal). A notifier sets the bit of the number, then the bit of its word
  * in `words`. The listener clears `words` first, then takes the bits of each word that was
  * marked. A bit that is set after its word was taken is marked after `words` was cleared,
- * so the next look finds it. Each step is one read-modify-write: a notifier that dies
+ * so the next poll finds it. Each step is one read-modify-write: a notifier that dies
  * before the mark has signalled nothing, or what the next mark of that word shows.
  */
 #ifndef SHMND_SIGNALS_H

@@ -6,7 +6,7 @@
  *
  * A slot is one word: what it holds, its state, and the lap it belongs to. At lap n it
  * goes EMPTY(n), ITEM(n), TAKEN(n), EMPTY(n + 1). Position p lies in slot p % count at
- * lap p / count. The positions in the head only say where to begin looking; the slots
+ * lap p / count. The positions in the head only say where a search begins; the slots
  * decide.
  *
  * Argument for order. A producer fills position p only when write_pos came to p, and
@@ -110,7 +110,7 @@ static inline int shmnd_mpmc_push(struct shmnd_mpmc *q, uint32_t value, uint64_t
     return SHMND_MPMC_BUSY;
 }
 
-/* Looks for the first item. */
+/* Finds the first item. */
 static inline int shmnd_mpmc_peek(struct shmnd_mpmc *q, uint64_t *pos_p, uint64_t *word_p)
 {
     for (uint32_t tries = 0; tries < SHMND_MPMC_TRIES; tries++) {

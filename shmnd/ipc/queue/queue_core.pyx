@@ -278,7 +278,7 @@ cdef class QueueCore(QueueItems):
         return True
 
     def reaped(self) -> None:
-        """Wake those who wait for what a dead member had: they may have looked before."""
+        """Wake the waiters for what a dead member had: they may have polled before."""
         self._open(&self.head.done, 1 << 30)
         self._open(&self.head.room, 1 << 30)
 

@@ -30,6 +30,6 @@ class QueueMembers:
     def reap_one(self, number: int) -> bool:
         """Take over what one member left, if it is dead."""
     def reaped(self) -> None:
-        """Wake those who wait for what a dead member had: they may have looked before."""
+        """Wake the waiters for what a dead member had: they may have polled before."""
     def inherit(self, number: int) -> None:
         """Take the memory of a dead member, whose lock is held; those that know its parts do."""

@@ -148,7 +148,7 @@ cdef class QueueMembers:
         found = set()
         with self._slow:
             for number in range(high):
-                if number != self.me:
+                if <int>number != self.me:
                     holder = self._holder(number)
                     if holder is not None:
                         found.add(holder)
@@ -205,7 +205,7 @@ cdef class QueueMembers:
         return True
 
     def reaped(self) -> None:
-        """Wake those who wait for what a dead member had: they may have looked before."""
+        """Wake the waiters for what a dead member had: they may have polled before."""
 
     def _take_over(self, number: int) -> None:
         """What a dead member had becomes this one's. Its lock is held, and each step may be the

@@ -44,7 +44,7 @@ class Pending:
 
     def done(self) -> bool:
         """Return whether the answer is there, without waiting."""
-        self._client._look()
+        self._client._take_answers()
         return bool(self._answers or self._over)
 
     def result(self, timeout: float | None = None) -> Answer:
@@ -208,7 +208,7 @@ class Client(Closing):
         if sorted_ and bell is not None:
             bell.wake_all()  # tasks: it may be theirs
 
-    def _look(self) -> None:
+    def _take_answers(self) -> None:
         """Take all answers that are there."""
         if self._begin():
             try:
@@ -277,7 +277,7 @@ class Client(Closing):
             return
         left -= PAUSE
         if left > 0 and not self._find_lost():
-            longest = min(left, self._next_look())
+            longest = min(left, self._until_lost())
             self._answers._wait_long(0, longest, lambda: self._came(pending))
             self._take_all()
         self._find_lost()
@@ -291,15 +291,15 @@ class Client(Closing):
         while True:
             self._check("Client")
             with self._answers._bell_of().task() as sleeper:
-                self._look()
+                self._take_answers()
                 if pending._answers or pending._over:
                     return True
                 left = end - time.monotonic()
                 if left <= 0:
                     return False
-                await sleeper.sleep(min(left, self._next_look()))
+                await sleeper.sleep(min(left, self._until_lost()))
 
-    def _next_look(self) -> float:
+    def _until_lost(self) -> float:
         """Return the seconds after which a request that was taken counts as lost."""
         now = time.monotonic()
         ends = [

@@ -73,7 +73,7 @@ static inline void shmnd_board_withdraw(struct shmnd_board *b, uint64_t to)
 }
 
 /* The first position kept for one subscriber; lets go of the slots of its queue that it took. */
-static inline uint64_t shmnd_guest_look(struct shmnd_board *b, struct shmnd_guest *g)
+static inline uint64_t shmnd_guest_cursor(struct shmnd_board *b, struct shmnd_guest *g)
 {
     /* SYNC cursor: acquire, pairs with release in shmnd_reading_advance() */
     uint64_t cursor = shmnd_acquire64(&g->page->cursor);
@@ -108,7 +108,7 @@ static inline void shmnd_board_count(struct shmnd_board *b)
         struct shmnd_guest *g = &b->guests[i];
         if (!g->page)
             continue;
-        uint64_t from = shmnd_guest_look(b, g);
+        uint64_t from = shmnd_guest_cursor(b, g);
         keep = from < keep ? from : keep;
         if (g->policy == SHMND_BLOCK && !g->evicted) {
             uint64_t base = g->cursor > g->joined ? g->cursor : g->joined;
@@ -214,7 +214,7 @@ static inline void shmnd_guest_keep(struct shmnd_board *b, uint32_t seat,
 {
     struct shmnd_guest *g = &b->guests[seat];
     if (g->kept_written - g->cursor >= g->buffer)
-        (void)shmnd_guest_look(b, g);
+        (void)shmnd_guest_cursor(b, g);
     if (g->kept_written - g->cursor >= g->buffer) {
         shmnd_put64(&shmnd_head_seats(b->head)[seat].dropped, ++g->dropped);
         return;
@@ -295,7 +295,7 @@ static inline bool shmnd_board_rings(struct shmnd_board *b, uint32_t seat)
     return true;
 }
 
-/* After a publication, before a look for sleepers. Returns whether each page is to be read: with
+/* After a publication, before a check for sleepers. Returns whether each page is to be read: with
  * few subscribers always, with many now and then, since any of them may clear the others' bits. */
 static inline bool shmnd_board_published(struct shmnd_board *b, uint64_t now_ns)
 {
@@ -334,7 +334,7 @@ static inline void shmnd_board_seat(struct shmnd_board *b, uint32_t seat,
     *g = *guest;
     g->joined = b->next;
     if (g->policy == SHMND_BLOCK) {
-        /* SYNC cursor: acquire, as in shmnd_guest_look() */
+        /* SYNC cursor: acquire, as in shmnd_guest_cursor() */
         from = shmnd_acquire64(&g->page->cursor);
     }
     if (g->policy == SHMND_DROP_NEWEST) {

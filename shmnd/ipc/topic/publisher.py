@@ -94,7 +94,7 @@ class Publisher(WriterCore, Closing):
         self._history = history
         self._shrunk = time.monotonic()
         self._groups = 0
-        self._looking = threading.Lock()
+        self._checking = threading.Lock()
         self._room = Room.of(namespace, group)
         try:
             self._adapter = open_adapter(namespace=namespace, group=group)
@@ -113,10 +113,10 @@ class Publisher(WriterCore, Closing):
         here.announce(self.name)
 
     def _hear(self) -> None:
-        """Look, after the broker has said all that it knows of subscribers."""
+        """Find members, after the broker has reported all subscribers."""
         if not self.closed:
             self._room.hear("ipc.seat", self._adapter.uid)
-            self._look()
+            self._check_members()
 
     def _join(self, type_: Any, history: int, seats: int, call: str) -> None:
         directory = Directory(self._adapter)
@@ -249,7 +249,7 @@ class Publisher(WriterCore, Closing):
         self._wanted = number(call, "n", n, 0, _MOST_SEATS)
         deadline = deadline_of(timeout, call)
         while True:
-            self._look()
+            self._check_members()
             if self._seats.count >= self._wanted:
                 return
             left = left_until(deadline)
@@ -271,8 +271,8 @@ class Publisher(WriterCore, Closing):
         if not self.closed:
             self._take_changes()
 
-    def _look(self) -> None:
-        """Look who came and who went; called every few milliseconds while the program sends."""
+    def _check_members(self) -> None:
+        """Find members that came or went; called every few milliseconds while the program sends."""
         if self.closed:
             return
         self._waiter.rest()
@@ -286,7 +286,7 @@ class Publisher(WriterCore, Closing):
             self._report_slow()
 
     def _take_changes(self) -> None:
-        if not self._looking.acquire(blocking=False):
+        if not self._checking.acquire(blocking=False):
             return  # another thread is at it
         try:
             for change in self._watch.changes():
@@ -295,7 +295,7 @@ class Publisher(WriterCore, Closing):
                 else:
                     self._seats.come(change.entry)
         finally:
-            self._looking.release()
+            self._checking.release()
 
     def _more_lines(self, buffer: int, history: int) -> None:
         """Make the board as long as a subscriber with such a buffer needs it."""
@@ -331,7 +331,7 @@ class Publisher(WriterCore, Closing):
         """Wait for the subscribers that block. TimeoutError names them."""
         deadline = deadline_of(timeout, call)
         while True:
-            self._look()
+            self._check_members()
             if self.closed or self._has_room():
                 return
             left = left_until(deadline)

@@ -7,7 +7,7 @@ cdef class ReaderCore:
     cdef list sources
     cdef Py_ssize_t turn
     cdef uint32_t born, misses
-    cdef uint64_t looked_ns, waited_ns
+    cdef uint64_t checked_ns, waited_ns
     cdef public double spin
     cdef public str topic
     cdef readonly bint closed

@@ -18,9 +18,9 @@ from shmnd.status import IN_CHILD
 cdef extern from "wire/atomics.h" nogil:
     void shmnd_pause()
 
-cdef uint64_t _LOOK_NS = 10_000_000
+cdef uint64_t _CHECK_NS = 10_000_000
 cdef uint64_t _KEEP_LOCK_NS = 3_000
-cdef uint32_t _LOOK_MISSES = 256
+cdef uint32_t _CHECK_MISSES = 256
 cdef uint64_t _SHORT_NS = 300_000  # waits up to this are short: to sleep would cost as much
 cdef uint64_t _LONG_NS = 1_000_000  # a wait counts for no more
 
@@ -73,7 +73,7 @@ cdef class ReaderCore:
         return None
 
     def _ready(self):
-        """A look may find something."""
+        """A poll may find something."""
         for source in self.sources:
             if not (<Source>source).closed and shmnd_reading_ready(&(<Source>source).r):
                 return True
@@ -91,11 +91,11 @@ cdef class ReaderCore:
             return sample
         # A program that polls in vain notices now and then who came and went.
         self.misses += 1
-        if self.misses % _LOOK_MISSES == 0 or self._has_descriptor:
+        if self.misses % _CHECK_MISSES == 0 or self._has_descriptor:
             now = shmnd_now_ns()
-            if now - self.looked_ns > _LOOK_NS or self._has_descriptor:
-                self.looked_ns = now
-                self._look()
+            if now - self.checked_ns > _CHECK_NS or self._has_descriptor:
+                self.checked_ns = now
+                self._check_members()
                 sample = self.take()
                 if sample is None:
                     self._require_publisher("Subscriber.try_receive")
@@ -127,7 +127,7 @@ cdef class ReaderCore:
         return self.spin_for(shmnd_now_ns() + <uint64_t>(window * 1e9))
 
     cdef object spin_for(self, uint64_t end):
-        cdef const shmnd_reading *look[16]
+        cdef const shmnd_reading *readings[16]
         cdef uint64_t start = shmnd_now_ns(), stop
         cdef int i, n
         cdef list held
@@ -147,7 +147,7 @@ cdef class ReaderCore:
             n = 0
             for source in held:
                 if n < 16 and not (<Source>source).closed:
-                    look[n] = &(<Source>source).r
+                    readings[n] = &(<Source>source).r
                     n += 1
             with nogil:
                 stop = shmnd_now_ns() + 20000
@@ -155,7 +155,7 @@ cdef class ReaderCore:
                     stop = end
                 while shmnd_now_ns() < stop:
                     for i in range(n):
-                        if shmnd_reading_ready(look[i]):
+                        if shmnd_reading_ready(readings[i]):
                             stop = 0
                     shmnd_pause()
             if self.closed:

@@ -37,15 +37,15 @@ struct shmnd_found {
     uint32_t hold;
 };
 
-enum shmnd_look {
-    SHMND_LOOK_NOTHING,
-    SHMND_LOOK_FOUND,
-    SHMND_LOOK_COPY,  /* found without a seat: copy, then shmnd_reading_copied() */
-    SHMND_LOOK_LIMIT, /* it holds as many samples as it may */
-    SHMND_LOOK_MOVED, /* the lines are elsewhere now */
+enum shmnd_outcome {
+    SHMND_OUTCOME_NOTHING,
+    SHMND_OUTCOME_FOUND,
+    SHMND_OUTCOME_COPY,  /* found without a seat: copy, then shmnd_reading_copied() */
+    SHMND_OUTCOME_LIMIT, /* it holds as many samples as it may */
+    SHMND_OUTCOME_MOVED, /* the lines are elsewhere now */
 };
 
-#define SHMND_LOOKS 64u
+#define SHMND_TRIES 64u
 
 /* ---- holding --------------------------------------------------------------------------- */
 
@@ -82,7 +82,7 @@ static inline uint32_t shmnd_reading_hold(struct shmnd_reading *r, uint32_t slot
 static inline void shmnd_reading_advance(struct shmnd_reading *r, uint64_t cursor)
 {
     r->cursor = cursor;
-    /* SYNC cursor: release, pairs with acquire in shmnd_guest_look(); the held slot before it */
+    /* SYNC cursor: release, pairs with acquire in shmnd_guest_cursor(); the held slot before it */
     shmnd_release64(&r->page->cursor, cursor);
     SHMND_KILL_POINT("cursor-moved");
     if (r->policy == SHMND_BLOCK) {
@@ -122,14 +122,14 @@ static inline void shmnd_line_read(const struct shmnd_line *line, struct shmnd_f
 }
 
 /* The next sample of a queue of its own: its slots are kept until the cursor has passed. */
-static inline enum shmnd_look shmnd_reading_next_kept(struct shmnd_reading *r,
-                                                      struct shmnd_found *found)
+static inline enum shmnd_outcome shmnd_reading_next_kept(struct shmnd_reading *r,
+                                                         struct shmnd_found *found)
 {
     for (;;) {
         const struct shmnd_kept *kept = &r->kept[r->cursor & r->kept_mask];
         /* SYNC line: acquire, pairs with release in shmnd_line_write() */
         if (shmnd_acquire64(&kept->line.stamp) != r->cursor + 1)
-            return SHMND_LOOK_NOTHING;
+            return SHMND_OUTCOME_NOTHING;
         shmnd_line_read(&kept->line, found);
         found->position = shmnd_relaxed64(&kept->position);
         found->hold = SHMND_NO_SLOT;
@@ -140,34 +140,34 @@ static inline enum shmnd_look shmnd_reading_next_kept(struct shmnd_reading *r,
     }
     if (!(found->info & SHMND_INFO_INLINE)) {
         if (r->free_count == 0)
-            return SHMND_LOOK_LIMIT;
+            return SHMND_OUTCOME_LIMIT;
         found->hold = shmnd_reading_hold(r, (uint32_t)found->body[0]);
     }
     r->taken++;
     shmnd_reading_advance(r, r->cursor + 1);
-    return SHMND_LOOK_FOUND;
+    return SHMND_OUTCOME_FOUND;
 }
 
 /* Before it has a queue of its own: from the board, as long as nothing is missing there. */
-static inline enum shmnd_look shmnd_reading_next_early(struct shmnd_reading *r,
-                                                       struct shmnd_found *found)
+static inline enum shmnd_outcome shmnd_reading_next_early(struct shmnd_reading *r,
+                                                          struct shmnd_found *found)
 {
     const struct shmnd_line *line = &r->lines[r->early & r->line_mask];
     /* SYNC line: acquire, pairs with release in shmnd_line_write() */
     if (shmnd_acquire64(&line->stamp) != r->early + 1)
-        return shmnd_reading_moved(r) ? SHMND_LOOK_MOVED : SHMND_LOOK_NOTHING;
+        return shmnd_reading_moved(r) ? SHMND_OUTCOME_MOVED : SHMND_OUTCOME_NOTHING;
     shmnd_line_read(line, found);
     /* SYNC line: the reads before the stamp, pairs with stores_before in
      * shmnd_board_publish() */
     shmnd_loads_before();
     if (shmnd_relaxed64(&line->stamp) != r->early + 1)
-        return SHMND_LOOK_NOTHING;
+        return SHMND_OUTCOME_NOTHING;
     found->position = r->early;
     found->hold = SHMND_NO_SLOT;
     if (!(found->info & SHMND_INFO_INLINE))
-        return SHMND_LOOK_COPY;
+        return SHMND_OUTCOME_COPY;
     shmnd_put64(&r->page->early, ++r->early);
-    return SHMND_LOOK_FOUND;
+    return SHMND_OUTCOME_FOUND;
 }
 
 /* Has a subscriber that drops fallen so far behind that it has to skip? */
@@ -182,8 +182,9 @@ static inline bool shmnd_reading_overrun(struct shmnd_reading *r, uint64_t *seen
     return *seen > ahead;
 }
 
-static inline enum shmnd_look shmnd_reading_take(struct shmnd_reading *r, struct shmnd_found *found,
-                                                 const struct shmnd_line *line)
+static inline enum shmnd_outcome shmnd_reading_take(struct shmnd_reading *r,
+                                                    struct shmnd_found *found,
+                                                    const struct shmnd_line *line)
 {
     uint64_t at = r->cursor;
     shmnd_line_read(line, found);
@@ -191,51 +192,52 @@ static inline enum shmnd_look shmnd_reading_take(struct shmnd_reading *r, struct
      * shmnd_board_publish() */
     shmnd_loads_before();
     if (shmnd_relaxed64(&line->stamp) != at + 1)
-        return SHMND_LOOK_NOTHING;
+        return SHMND_OUTCOME_NOTHING;
     found->position = at;
     found->hold = SHMND_NO_SLOT;
     if (!(found->info & SHMND_INFO_INLINE)) {
         if (!r->seated)
-            return SHMND_LOOK_COPY;
+            return SHMND_OUTCOME_COPY;
         if (r->free_count == 0)
-            return SHMND_LOOK_LIMIT;
+            return SHMND_OUTCOME_LIMIT;
         found->hold = shmnd_reading_hold(r, (uint32_t)found->body[0]);
         if (shmnd_relaxed64(&line->stamp) != at + 1) {
             shmnd_reading_let_go(r, found->hold);
-            return SHMND_LOOK_NOTHING;
+            return SHMND_OUTCOME_NOTHING;
         }
     }
     shmnd_reading_advance(r, at + 1);
-    return SHMND_LOOK_FOUND;
+    return SHMND_OUTCOME_FOUND;
 }
 
 /* The next sample. */
-static inline enum shmnd_look shmnd_reading_next(struct shmnd_reading *r, struct shmnd_found *found)
+static inline enum shmnd_outcome shmnd_reading_next(struct shmnd_reading *r,
+                                                    struct shmnd_found *found)
 {
     uint64_t seen = 0;
     if (r->policy == SHMND_DROP_NEWEST)
         return r->kept ? shmnd_reading_next_kept(r, found) : shmnd_reading_next_early(r, found);
-    for (uint32_t look = 0; look < SHMND_LOOKS; look++) {
+    for (uint32_t tried = 0; tried < SHMND_TRIES; tried++) {
         const struct shmnd_line *line = &r->lines[r->cursor & r->line_mask];
         /* SYNC line, SYNC moved: acquire, pairs with release in shmnd_line_write() and
          * shmnd_board_move() */
         uint64_t stamp = shmnd_acquire64(&line->stamp);
         if (stamp == r->cursor + 1 && !shmnd_reading_overrun(r, &seen)) {
-            enum shmnd_look took = shmnd_reading_take(r, found, line);
-            if (took != SHMND_LOOK_NOTHING)
+            enum shmnd_outcome took = shmnd_reading_take(r, found, line);
+            if (took != SHMND_OUTCOME_NOTHING)
                 return took;
             continue;
         }
         if (shmnd_reading_moved(r))
-            return SHMND_LOOK_MOVED;
+            return SHMND_OUTCOME_MOVED;
         if (stamp != r->cursor + 1) {
             seen = stamp & ~SHMND_WITHDRAWN;
             if (seen <= r->cursor)
-                return SHMND_LOOK_NOTHING;
+                return SHMND_OUTCOME_NOTHING;
         }
         shmnd_reading_jump(r, seen);
     }
-    return SHMND_LOOK_NOTHING; /* the publisher is faster: at the next call */
+    return SHMND_OUTCOME_NOTHING; /* the publisher is faster: at the next call */
 }
 
 /* Without a seat: is the copy whole? Then the sample is taken. */
@@ -269,7 +271,7 @@ static inline void shmnd_reading_begin(struct shmnd_reading *r)
     }
 }
 
-/* A cheap look: is there reason to call shmnd_reading_next()? */
+/* A cheap poll: is there reason to call shmnd_reading_next()? */
 static inline bool shmnd_reading_ready(const struct shmnd_reading *r)
 {
     /* relaxed: a hint, and the call checks again */
@@ -305,7 +307,7 @@ static inline uint64_t shmnd_reading_lost(const struct shmnd_reading *r)
 
 /* ---- seat and sleep --------------------------------------------------------------------- */
 
-/* Looks for its seat by the number that it announced. */
+/* Finds its seat by the number that it announced. */
 static inline bool shmnd_reading_find_seat(struct shmnd_reading *r, uint64_t ident, uint32_t seats)
 {
     /* SYNC admitted: acquire, pairs with release in shmnd_board_admit() */

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from shmnd.ipc.topic.topic_c cimport shmnd_found, shmnd_look, shmnd_reading
+from shmnd.ipc.topic.topic_c cimport shmnd_found, shmnd_outcome, shmnd_reading
 
 
 cdef struct Pool:
@@ -28,7 +28,7 @@ cdef class Source:
 
     cdef void give_up(self)
     cdef object next(self)
-    cdef shmnd_look find(self, shmnd_found *found) except *
+    cdef shmnd_outcome find(self, shmnd_found *found) except *
     cdef object sample(self, shmnd_found *found, bint copied)
     cdef Pool *pool(self, uint64_t number) except NULL
 

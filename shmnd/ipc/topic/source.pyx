@@ -136,7 +136,7 @@ cdef class Source:
                 == SHMND_SEAT_EVICTED)
 
     def find_seat(self):
-        """Look for the seat, and sit down; tell whether it was found now."""
+        """Find the seat and take it; return whether it was found now."""
         cdef const unsigned char[::1] kept_
         if (self.r.seated or self.closed
                 or not shmnd_reading_find_seat(&self.r, self.ident, self.seats)):
@@ -152,7 +152,7 @@ cdef class Source:
             return False
         kept_ = memory
         # As many lines as its publisher makes for such a buffer; a mapping is a page at least.
-        count = 1 << max(0, self.r.buffer - 1).bit_length()
+        count = 1 << max(0, <object>self.r.buffer - 1).bit_length()
         if kept_.shape[0] < count * 128:
             self.give_up()
             return False
@@ -190,7 +190,7 @@ cdef class Source:
 
     @property
     def ready(self):
-        """A look may find something."""
+        """A poll may find something."""
         return not self.closed and shmnd_reading_ready(&self.r)
 
     def doze(self):
@@ -221,15 +221,15 @@ cdef class Source:
                 if self.recent[number & 7].number == number:
                     self.recent[number & 7].base = NULL
 
-    cdef shmnd_look find(self, shmnd_found *found) except *:
+    cdef shmnd_outcome find(self, shmnd_found *found) except *:
         """The next sample; after a move of the lines, from the new ones."""
-        cdef shmnd_look look
+        cdef shmnd_outcome outcome
         if self.closed:
-            return SHMND_LOOK_NOTHING
+            return SHMND_OUTCOME_NOTHING
         if not self.r.seated and not self.find_seat():
             self._require_seat()
-        look = shmnd_reading_next(&self.r, found)
-        if look == SHMND_LOOK_MOVED:
+        outcome = shmnd_reading_next(&self.r, found)
+        if outcome == SHMND_OUTCOME_MOVED:
             where = self.where
             try:
                 self.enter_lines((where, self.neighbour.view(where >> 8, 0)))
@@ -237,23 +237,23 @@ cdef class Source:
                 self.give_up()
                 raise ValueError(f"Subscriber.receive: {self.publisher} names lines that it does "
                                  f"not share; nothing is received from it: {exc}") from None
-            look = shmnd_reading_next(&self.r, found)
-            if look == SHMND_LOOK_MOVED:
-                look = SHMND_LOOK_NOTHING
+            outcome = shmnd_reading_next(&self.r, found)
+            if outcome == SHMND_OUTCOME_MOVED:
+                outcome = SHMND_OUTCOME_NOTHING
         if self.r.rings:
             self.r.rings = False
             self.neighbour.ring()
-        return look
+        return outcome
 
     cdef object next(self):
         """The next sample, or None."""
         cdef shmnd_found found
-        cdef shmnd_look look = self.find(&found)
-        if look == SHMND_LOOK_NOTHING:
+        cdef shmnd_outcome outcome = self.find(&found)
+        if outcome == SHMND_OUTCOME_NOTHING:
             return None
-        if look == SHMND_LOOK_FOUND:
+        if outcome == SHMND_OUTCOME_FOUND:
             return self.sample(&found, False)
-        if look == SHMND_LOOK_COPY:
+        if outcome == SHMND_OUTCOME_COPY:
             return self.sample(&found, True)
         raise LoanLimit(
             f"Subscriber.receive: {self.r.most_held} samples of {self.publisher} are held, which is"

@@ -77,7 +77,7 @@ class Subscriber(ReaderCore, Closing):
         self._lost_before = 0
         self._mismatch: TypeMismatch | None = None
         self._evicted: PeerLost | None = None
-        self._looking = threading.Lock()
+        self._checking = threading.Lock()
         self._room = Room.of(namespace, group)
         try:
             self._waiter = Waiter(self._room.adapter, self._anything, self._doze)
@@ -106,10 +106,10 @@ class Subscriber(ReaderCore, Closing):
             raise mismatch
 
     def _hear(self) -> None:
-        """Look, after the broker has said all that it knows of publishers."""
+        """Find members, after the broker has reported all publishers."""
         if not self.closed:
             self._room.hear(TOPIC, self.name)
-            self._look()
+            self._check_members()
 
     # -- receiving --
 
@@ -122,7 +122,7 @@ class Subscriber(ReaderCore, Closing):
                 return sample
         while True:
             self._require_open(call)
-            self._look()
+            self._check_members()
             sample = self._take()
             if sample is not None:
                 return sample
@@ -145,7 +145,7 @@ class Subscriber(ReaderCore, Closing):
             sample = self._take()
             if sample is not None:
                 return sample
-            self._look()
+            self._check_members()
             sample = self._take()
             if sample is not None:
                 return sample
@@ -186,7 +186,7 @@ class Subscriber(ReaderCore, Closing):
         self._require_open("Subscriber.ready")
         if self._ready():
             return True
-        self._look()
+        self._check_members()
         return self._ready() or bool(
             self._mismatch
             or self._evicted
@@ -232,7 +232,7 @@ class Subscriber(ReaderCore, Closing):
             self._find_seats()
 
     def _anything(self) -> bool:
-        """A look may find something: a sample, a publisher, or that one is gone."""
+        """A poll may find something: a sample, a publisher, or that one is gone."""
         if self.closed or self._watch.pending or self._mismatch or self._evicted:
             return True
         if self._ready():
@@ -254,8 +254,8 @@ class Subscriber(ReaderCore, Closing):
             for source in self._sources:
                 source.doze()
 
-    def _look(self) -> None:
-        """Look who came and who went."""
+    def _check_members(self) -> None:
+        """Find members that came or went."""
         if self.closed:
             return
         self._waiter.rest()
@@ -275,7 +275,7 @@ class Subscriber(ReaderCore, Closing):
                 source._drop_pools()
 
     def _take_changes(self) -> None:
-        if not self._looking.acquire(blocking=False):
+        if not self._checking.acquire(blocking=False):
             return  # another thread is at it
         try:
             for change in self._watch.changes():
@@ -286,7 +286,7 @@ class Subscriber(ReaderCore, Closing):
                 else:
                     self._join(change.entry)
         finally:
-            self._looking.release()
+            self._checking.release()
 
     def _join(self, entry: Entry) -> None:
         """Read from a publisher, too."""

@@ -153,15 +153,15 @@ cdef extern from "receive.h" nogil:
         uint64_t position, when_ns, info
         uint64_t body[5]
         uint32_t hold
-    enum shmnd_look:
-        SHMND_LOOK_NOTHING
-        SHMND_LOOK_FOUND
-        SHMND_LOOK_COPY
-        SHMND_LOOK_LIMIT
-        SHMND_LOOK_MOVED
+    enum shmnd_outcome:
+        SHMND_OUTCOME_NOTHING
+        SHMND_OUTCOME_FOUND
+        SHMND_OUTCOME_COPY
+        SHMND_OUTCOME_LIMIT
+        SHMND_OUTCOME_MOVED
     void shmnd_reading_let_go(shmnd_reading *r, uint32_t hold)
     void shmnd_reading_advance(shmnd_reading *r, uint64_t cursor)
-    shmnd_look shmnd_reading_next(shmnd_reading *r, shmnd_found *found)
+    shmnd_outcome shmnd_reading_next(shmnd_reading *r, shmnd_found *found)
     bint shmnd_reading_copied(shmnd_reading *r)
     bint shmnd_reading_ready(const shmnd_reading *r)
     uint64_t shmnd_reading_lost(const shmnd_reading *r)

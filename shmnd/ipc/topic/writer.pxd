@@ -9,7 +9,7 @@ from shmnd.ipc.topic.writer_board cimport WriterBoard
 
 cdef class WriterCore(WriterBoard):
     cdef readonly uint32_t loans
-    cdef uint64_t looked_ns
+    cdef uint64_t checked_ns
     cdef public str topic
     cdef public object dtype, shape
     cdef public uint32_t kind
@@ -17,7 +17,7 @@ cdef class WriterCore(WriterBoard):
     cdef public uint64_t most_sample
 
     cdef int enter(self, str call) except -1
-    cdef int look(self, uint64_t now) except -1
+    cdef int check(self, uint64_t now) except -1
     cdef uint32_t take(self, uint64_t nbytes, uint64_t extra, str call) except? 0xFFFFFFFE
     cdef object publish(self, shmnd_sample *sample, uint32_t slot, object timeout, str call)
     cdef object put(self, const void *data, uint64_t nbytes, uint32_t kind, uint32_t ndim,

@@ -19,7 +19,7 @@ from shmnd.status import IN_CHILD
 
 cnp.import_array()
 
-cdef uint64_t _LOOK_NS = 10_000_000
+cdef uint64_t _CHECK_NS = 10_000_000
 cdef uint64_t _LONG_COPY = 64 << 10
 cdef uint32_t _SELF = 4  # kind of an array that brings its type along
 
@@ -90,10 +90,10 @@ cdef class WriterCore(WriterBoard):
         """Raise Closed unless the publisher can be used here."""
         self.enter(call)
 
-    cdef int look(self, uint64_t now) except -1:
-        if now - self.looked_ns > _LOOK_NS:
-            self.looked_ns = now
-            self._look()
+    cdef int check(self, uint64_t now) except -1:
+        if now - self.checked_ns > _CHECK_NS:
+            self.checked_ns = now
+            self._check_members()
         return 0
 
     cdef uint32_t take(self, uint64_t nbytes, uint64_t extra, str call) except? 0xFFFFFFFE:
@@ -121,8 +121,8 @@ cdef class WriterCore(WriterBoard):
         cdef uint64_t position, bits = 0
         cdef uint32_t seat, word, words
         sample.when_ns = shmnd_now_ns()
-        if sample.when_ns - self.looked_ns > _LOOK_NS:
-            self.look(sample.when_ns)
+        if sample.when_ns - self.checked_ns > _CHECK_NS:
+            self.check(sample.when_ns)
         if self.b.blockers and not shmnd_board_has_room(&self.b):
             self._wait_for_room(timeout, call)
             self.enter(call)
@@ -267,7 +267,7 @@ cdef class WriterCore(WriterBoard):
         if view.shape[0]:
             data = &view[0]
         else:
-            data = &_LOOK_NS  # no byte of it is read
+            data = &_CHECK_NS  # no byte of it is read
         return self.put(data, view.shape[0], kind, 1, NULL, meta, header, timeout,
                         "Publisher.send")
 
@@ -276,7 +276,7 @@ cdef class WriterCore(WriterBoard):
         cdef Loaned loan
         cdef uint32_t slot
         self.enter("Publisher.loan")
-        self.look(shmnd_now_ns())
+        self.check(shmnd_now_ns())
         slot = self.take(nbytes, extra, "Publisher.loan")
         loan = Loaned.__new__(Loaned)
         loan.writer = self

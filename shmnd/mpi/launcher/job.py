@@ -34,7 +34,7 @@ FRONT: Final = Path(__file__).parents[1] / "front"
 _DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG
 _GRACE: Final = 2.0
 """Seconds that ranks have between SIGTERM and SIGKILL."""
-_LOOK: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 _PATIENCE: Final = 0.5
 """Seconds in which ranks may begin to wait for one that has died."""
 _TOLD: Final = 16
@@ -201,7 +201,7 @@ class Job:
         limit = self._wish.timeout
         last = None if limit is None else time.monotonic() + limit
         while self._running or self._pipes:
-            for key, _ in self._selector.select(_LOOK):
+            for key, _ in self._selector.select(_POLL_SECONDS):
                 if isinstance(key.data, Rank):
                     self._ended(key.data)
                 elif isinstance(key.data, int):

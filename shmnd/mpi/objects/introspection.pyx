@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3, embedsignature=True, embedsignature.format=python
 # cython: annotation_typing=False
-"""Sizes, addresses and numbers of handles, for those who look behind Python."""
+"""Sizes, addresses and numbers of handles, for programs that use them beyond Python."""
 
 from typing import Any
 

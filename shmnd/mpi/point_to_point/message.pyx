@@ -43,7 +43,7 @@ cdef int fill(Status status, CommState c, shmpi_message *m) except -1:
 def probed(CommBase comm, int source, int tag, Status status, bint waits, str call) -> bool:
     """Return whether a message is there; wait for one with `waits`."""
     cdef CommState c = comm.state(call)
-    cdef shmpi_message *m = _look(comm, c, source, tag, waits, call)
+    cdef shmpi_message *m = _probe(comm, c, source, tag, waits, call)
     if m == NULL:
         if source == PROC_NULL:
             null_status(status)
@@ -53,7 +53,7 @@ def probed(CommBase comm, int source, int tag, Status status, bint waits, str ca
     return True
 
 
-cdef shmpi_message *_look(
+cdef shmpi_message *_probe(
     CommBase comm, CommState c, int source, int tag, bint waits, str call
 ) except? NULL:
     cdef int peer = comm.source(c, source, call)
@@ -169,7 +169,7 @@ cdef class Message(Handle):
 
 cdef object _matched(cls, CommBase comm, int source, int tag, Status status, bint waits):
     cdef CommState c = comm.state("Probe")
-    cdef shmpi_message *m = _look(comm, c, source, tag, waits, "Probe")
+    cdef shmpi_message *m = _probe(comm, c, source, tag, waits, "Probe")
     cdef Message message
     cdef MessageState ob
     if m == NULL:

@@ -26,8 +26,9 @@ from shmnd.mpi import constants
 
 cdef int PROC_NULL = constants.PROC_NULL
 cdef int ANY_SOURCE = constants.ANY_SOURCE
-# Buffers of operations that were left before they ended.
+# Operations that continue and that no request refers to, and buffers of such.
 cdef list _left = []
+cdef Py_ssize_t _left_limit = 64
 _CLASSES = {
     SHMPI_TRUNCATED: constants.ERR_TRUNCATE,
     SHMPI_FAILED_PEER: constants.ERR_PROC_FAILED,
@@ -279,7 +280,7 @@ cdef class Point(Operation):
 
     cdef int leave(self) except -1:
         if self.req != NULL:
-            _left.append(self)
+            keep_left(self)
         return 0
 
 
@@ -289,11 +290,17 @@ cdef int fault_class(int fault) except -1:
 
 
 cdef int keep_left(object what) except -1:
-    """Keep the memory of an operation that continues and that no request refers to."""
+    """Keep an operation that no request refers to, or its memory; drop those that have ended.
+
+    Each time the list has doubled, it is cleared of the operations that have ended.
+    """
+    global _left_limit
+    if len(_left) >= _left_limit:
+        _left[:] = [each for each in _left if not _has_ended(each)]
+        _left_limit = max(64, 2 * len(_left))
     _left.append(what)
     return 0
 
 
-def forget_left() -> None:
-    """Forget operations that were left and have ended meanwhile."""
-    _left[:] = [each for each in _left if isinstance(each, Point) and not (<Point>each).ready()]
+cdef bint _has_ended(object what) except -1:
+    return isinstance(what, Point) and ((<Point>what).req == NULL or (<Point>what).req.done)

@@ -112,12 +112,12 @@ static inline void shmpi_out_show(struct shmpi_out *out, struct shmpi_record *r,
 {
     uint64_t next = out->write_pos + shmpi_record_bytes(payload);
     shmpi_out_clear(out, next);
-    /* SYNC shown: release, pairs with acquire in shmpi_in_look() */
+    /* SYNC shown: release, pairs with acquire in shmpi_in_poll() */
     shmnd_release64(&r->mark, kind | flags << 8 | payload << 32);
     out->write_pos = next;
 }
 
-/* After a look that found no room: ask to be woken. True if there is room now all the same. */
+/* After a poll that found no room: ask to be woken. True if there is room now all the same. */
 static inline bool shmpi_out_want(struct shmpi_out *out, uint64_t payload)
 {
     shmnd_put32(&out->lane->wants_room, 1);
@@ -128,7 +128,7 @@ static inline bool shmpi_out_want(struct shmpi_out *out, uint64_t payload)
 /* ---- the receiver -------------------------------------------------------------------------- */
 
 /* The mark of the next record, 0 if there is none. */
-static inline uint64_t shmpi_in_look(const struct shmpi_in *in)
+static inline uint64_t shmpi_in_poll(const struct shmpi_in *in)
 {
     struct shmpi_record *r = (struct shmpi_record *)(in->data + (in->read_pos & (in->size - 1)));
     return shmnd_acquire64(&r->mark); /* SYNC shown: acquire, pairs with shmpi_out_show() */

@@ -177,7 +177,7 @@ static inline uint32_t shmpi_drain(struct shmpi_engine *e, int source)
     struct shmpi_peer *p = &e->peers[source];
     uint32_t n = 0;
     uint64_t mark;
-    while (n < SHMPI_RECORDS_AT_ONCE && (mark = shmpi_in_look(&p->in))) {
+    while (n < SHMPI_RECORDS_AT_ONCE && (mark = shmpi_in_poll(&p->in))) {
         struct shmpi_record *record = shmpi_in_record(&p->in, mark);
         if (!record) {
             p->broken = true;

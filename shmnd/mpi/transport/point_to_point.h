@@ -254,10 +254,10 @@ static inline uint32_t shmpi_progress(struct shmpi_engine *e)
 }
 
 /* Is there a record before us? */
-static inline bool shmpi_look(const struct shmpi_engine *e)
+static inline bool shmpi_any_incoming(const struct shmpi_engine *e)
 {
     for (int i = 0; i < e->size; i++)
-        if (i != e->rank && !e->peers[i].broken && shmpi_in_look(&e->peers[i].in))
+        if (i != e->rank && !e->peers[i].broken && shmpi_in_poll(&e->peers[i].in))
             return true;
     return false;
 }
@@ -283,7 +283,7 @@ static inline void shmpi_idle(struct shmpi_engine *e, uint32_t turn)
     uint32_t seen = shmnd_relaxed32(&e->mine->bell);
     shmnd_put32(&e->mine->asleep, 1);
     shmnd_store_then_load(); /* SYNC bell: fence of the sleeper */
-    if (!shmpi_look(e) && shmnd_relaxed32(&e->job->failures) == e->failures)
+    if (!shmpi_any_incoming(e) && shmnd_relaxed32(&e->job->failures) == e->failures)
         shmpi_sleep(e->mine, seen, SHMPI_SLEEP_MS * 1000000ull);
     shmnd_put32(&e->mine->asleep, 0);
 }

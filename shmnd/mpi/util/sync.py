@@ -67,10 +67,10 @@ class _Words:
 
 def _until(done: Callable[[], bool]) -> None:
     """Wait until `done()`; other processes run in between."""
-    looks = 0
+    polls = 0
     while not done():
-        looks += 1
-        time.sleep(0 if looks < 100 else 0.0001)
+        polls += 1
+        time.sleep(0 if polls < 100 else 0.0001)
 
 
 class Sequential:

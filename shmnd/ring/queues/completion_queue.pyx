@@ -298,7 +298,7 @@ cdef class CompletionCore(PollingCore):
             if self.notify_mode or self.readiness is not None:
                 results.extend(self._taken_now(max))
             else:
-                self.looks += 1
+                self.polls += 1
                 results.extend(self.take(max))
             if others or engine.has_pending:
                 engine.attend(others)

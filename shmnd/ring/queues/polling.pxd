@@ -36,11 +36,11 @@ cdef class PairCore:
 
 
 cdef class PollingCore(RingCore):
-    cdef unsigned int looks
+    cdef unsigned int polls
     cdef bint fired  # a completion was taken that satisfies a Notify, which is not complete yet
     cdef dict users  # context of queue pairs -> weak references to them
     cdef list feeders  # weak references to shared receive queues
-    cdef uint64_t _looked_ns
+    cdef uint64_t _elsewhere_ns
     cdef c.shmnd_pace pace
     cdef int64_t _copied  # bytes copied by the current call
 
@@ -51,7 +51,7 @@ cdef class PollingCore(RingCore):
     cdef object result(self, const c.shmnd_cqe *e)
     cdef object failure(self, const c.shmnd_cqe *e)
     cdef know(self, PairCore pair)
-    cdef _look_around(self)
+    cdef _poll_elsewhere(self)
     cdef int _pause(self) except -1
     cdef feed_from(self, object receives)
     cdef _tell_feeders(self)

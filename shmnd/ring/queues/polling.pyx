@@ -25,7 +25,7 @@ cdef dict _REASONS = {
 }
 cdef int _KNOWN_OF_ONE_CONTEXT = 8
 # How often a queue in use checks for dead peers.
-cdef uint64_t _LOOK_NS = 10000000
+cdef uint64_t _ELSEWHERE_NS = 10000000
 # How often a queue is polled for operations that end without a wake-up.
 cdef uint64_t _SOON_NS = 2000000
 
@@ -238,14 +238,14 @@ cdef class PollingCore(RingCore):
                 # The descriptor is cleared before the poll, so what made it readable comes first.
                 self.adapter._engine.progress()
             self.readiness.clear()
-        self.looks += 1
+        self.polls += 1
         return self.take(max)
 
     cdef int _pause(self) except -1:
         """The work that not every call does: refuse in a child process, and periodic progress."""
         if self.taking != forks:
             self._refuse_taking("get_results")
-        self._look_around()
+        self._poll_elsewhere()
         return 0
 
     def _refuse_taking(self, call):
@@ -255,21 +255,21 @@ cdef class PollingCore(RingCore):
         raise error(Status.INVALID_HANDLE, f"CompletionQueue.{call}",
                     "the completion queue is closed; take results before close()")
 
-    cdef _look_around(self):
+    cdef _poll_elsewhere(self):
         """Check periodically for dead peers, and make progress on the other queues of the process.
 
         A program that only polls or posts depends on it. It runs before a poll or a post, so an
         exception from it loses no result.
         """
         cdef uint64_t now = c.shmnd_coarse_ns()
-        if now - self._looked_ns > _LOOK_NS:
-            self._looked_ns = now
+        if now - self._elsewhere_ns > _ELSEWHERE_NS:
+            self._elsewhere_ns = now
             if self.asked():
                 c.shmnd_marks_accept_request(self.raw.arming.marks)
                 self.collect()
             if self.adapter._engine.alive:
                 self.adapter._engine.progress()
-                self.adapter._engine.request_progress.look(self)
+                self.adapter._engine.request_progress.poll(self)
 
     # -- for Notify and shared receive queues --
 
@@ -287,17 +287,17 @@ cdef class PollingCore(RingCore):
         self.fired = False
         return c.shmnd_cq_trigger(&self.raw, mode) or taken
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Arm the bell again, and take all messages that arrived into the queue's own ring."""
-        self.usable("_look")
+        self.usable("_poll")
         self._rearm()  # first: a producer rings once an arming
         c.shmnd_marks_accept_request(self.raw.arming.marks)
         self.collect()
 
     @property
-    def _looks(self) -> int:
+    def _polls(self) -> int:
         """The number of polls by the program; it wraps."""
-        return self.looks
+        return self.polls
 
     @property
     def _busy(self) -> bool:

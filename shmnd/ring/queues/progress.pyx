@@ -44,7 +44,7 @@ cdef class ProgressCore(PairCore):
         """The work that not every post does: refuse in a child process, check the peer, and make
         progress on other queues. A program that only posts depends on it."""
         self.usable(method)
-        self.initiator_cq._look_around()
+        self.initiator_cq._poll_elsewhere()
         if self.q.link.mine != NULL:
             c.shmnd_qp_check_peer(&self.q)
             if self.q.going_down:

@@ -125,7 +125,7 @@ cdef class ReceiveCore:
         status = c.shmnd_check_receive(&self.limits, &self.raw, list_, n)
         if status == Status.NO_MORE_ENTRIES:
             for queue in self._queues():
-                queue._look()  # messages that arrived consume receives
+                queue._poll()  # messages that arrived consume receives
             status = c.shmnd_check_receive(&self.limits, &self.raw, list_, n)
         if status:
             raise error(status, "SharedReceiveQueue.receive",

@@ -22,7 +22,7 @@ static void each_policy_keeps_its_own(void)
             sent++;
         EQUAL(sent, policy == SHMND_BLOCK ? 10 : 100);
         struct shmnd_found found;
-        CHECK(shmnd_reading_next(&s.r, &found) == SHMND_LOOK_FOUND);
+        CHECK(shmnd_reading_next(&s.r, &found) == SHMND_OUTCOME_FOUND);
         EQUAL(found.position, expected[policy]);
         uint64_t got = 1;
         while (reader_take(&s, &t))
@@ -46,16 +46,16 @@ static void a_held_slot_is_not_used_again(void)
     uint32_t n = 0;
     while (n < TOPIC_HELD) {
         CHECK(topic_publish(&t));
-        CHECK(shmnd_reading_next(&s.r, &found) == SHMND_LOOK_FOUND);
+        CHECK(shmnd_reading_next(&s.r, &found) == SHMND_OUTCOME_FOUND);
         if (found.hold != SHMND_NO_SLOT)
             held[n++] = found;
     }
     for (int i = 0; i < 500; i++)
         CHECK(topic_publish(&t));
     /* A small sample needs no hold. */
-    while (shmnd_reading_next(&s.r, &found) == SHMND_LOOK_FOUND)
+    while (shmnd_reading_next(&s.r, &found) == SHMND_OUTCOME_FOUND)
         EQUAL(found.hold, SHMND_NO_SLOT);
-    CHECK(shmnd_reading_next(&s.r, &found) == SHMND_LOOK_LIMIT);
+    CHECK(shmnd_reading_next(&s.r, &found) == SHMND_OUTCOME_LIMIT);
     for (uint32_t i = 0; i < n; i++) {
         s.next = 0;
         reader_check(&s, &t, &held[i]);
@@ -80,8 +80,8 @@ static void a_dead_subscriber_holds_nothing(void)
         reader_sit(&s);
         for (int i = 0; i < 8; i++)
             CHECK(topic_publish(&t));
-        CHECK(shmnd_reading_next(&s.r, &found) == SHMND_LOOK_FOUND);
-        CHECK(shmnd_reading_next(&s.r, &found) <= SHMND_LOOK_FOUND);
+        CHECK(shmnd_reading_next(&s.r, &found) == SHMND_OUTCOME_FOUND);
+        CHECK(shmnd_reading_next(&s.r, &found) <= SHMND_OUTCOME_FOUND);
         shmnd_board_leave(&t.b, 3);
         for (int i = 0; i < 1000; i++)
             CHECK(topic_publish(&t));
@@ -103,19 +103,19 @@ static void one_that_comes_early_receives_each_sample_once(void)
         reader_open(&s, &t, SHMND_DROP_NEWEST, 4);
         struct shmnd_found found;
         for (uint32_t i = 0; i < early; i++) {
-            enum shmnd_look look = shmnd_reading_next(&s.r, &found);
-            CHECK(look == SHMND_LOOK_FOUND || look == SHMND_LOOK_COPY);
+            enum shmnd_outcome outcome = shmnd_reading_next(&s.r, &found);
+            CHECK(outcome == SHMND_OUTCOME_FOUND || outcome == SHMND_OUTCOME_COPY);
             reader_check(&s, &t, &found);
             EQUAL(found.position, 8 + i);
-            CHECK(look == SHMND_LOOK_FOUND || shmnd_reading_copied(&s.r));
+            CHECK(outcome == SHMND_OUTCOME_FOUND || shmnd_reading_copied(&s.r));
         }
         topic_seat(&t, &s, 0);
         /* what it receives between its seat and its knowledge of it comes once, too */
-        enum shmnd_look look = shmnd_reading_next(&s.r, &found);
-        CHECK((look == SHMND_LOOK_NOTHING) == (early == 12));
-        if (look != SHMND_LOOK_NOTHING)
+        enum shmnd_outcome outcome = shmnd_reading_next(&s.r, &found);
+        CHECK((outcome == SHMND_OUTCOME_NOTHING) == (early == 12));
+        if (outcome != SHMND_OUTCOME_NOTHING)
             reader_check(&s, &t, &found);
-        if (look == SHMND_LOOK_COPY)
+        if (outcome == SHMND_OUTCOME_COPY)
             CHECK(shmnd_reading_copied(&s.r));
         CHECK(topic_publish(&t));
         reader_sit(&s);
@@ -257,7 +257,7 @@ static void a_board_moves_under_its_readers(void)
         for (int i = 0; policy == SHMND_DROP_OLDEST && i < 10; i++)
             CHECK(topic_publish(&t));
         if (policy != SHMND_DROP_NEWEST) {
-            CHECK(shmnd_reading_next(&s.r, &found) == SHMND_LOOK_MOVED);
+            CHECK(shmnd_reading_next(&s.r, &found) == SHMND_OUTCOME_MOVED);
             s.r.lines = lines, s.r.line_mask = 255, s.r.where = 256 | 8;
         }
         while (reader_take(&s, &t))
@@ -333,14 +333,14 @@ static void a_publisher_writes_anything(void)
             shmnd_put64(&at[which][chance_below(&c, n[which])],
                         value % 3 ? value >> (value % 64) : s.r.cursor + value % 5);
             struct shmnd_found found;
-            enum shmnd_look look = shmnd_reading_next(&s.r, &found);
-            if (look == SHMND_LOOK_FOUND && found.hold != SHMND_NO_SLOT) {
+            enum shmnd_outcome outcome = shmnd_reading_next(&s.r, &found);
+            if (outcome == SHMND_OUTCOME_FOUND && found.hold != SHMND_NO_SLOT) {
                 CHECK(found.hold < TOPIC_HELD);
                 if (value % 2 || s.r.free_count == 0)
                     shmnd_reading_let_go(&s.r, found.hold);
-            } else if (look == SHMND_LOOK_COPY) {
+            } else if (outcome == SHMND_OUTCOME_COPY) {
                 (void)shmnd_reading_copied(&s.r);
-            } else if (look == SHMND_LOOK_MOVED) {
+            } else if (outcome == SHMND_OUTCOME_MOVED) {
                 s.r.where = shmnd_relaxed64(&t.b.head->where);
             }
             (void)shmnd_reading_ready(&s.r);
@@ -370,7 +370,7 @@ static void *player(void *argument)
     for (;;) {
         bool last = shmnd_acquire32(&over);
         struct shmnd_found found;
-        if (shmnd_reading_next(&s->r, &found) == SHMND_LOOK_FOUND) {
+        if (shmnd_reading_next(&s->r, &found) == SHMND_OUTCOME_FOUND) {
             got++;
             if (found.hold == SHMND_NO_SLOT) {
                 reader_check(s, &shared, &found);

@@ -44,7 +44,7 @@ static void live_as_subscriber(struct reader *s, struct topic *t)
         held[i].hold = SHMND_NO_SLOT;
     for (uint64_t n = 0;; n++) {
         struct shmnd_found found;
-        if (shmnd_reading_next(&s->r, &found) != SHMND_LOOK_FOUND) {
+        if (shmnd_reading_next(&s->r, &found) != SHMND_OUTCOME_FOUND) {
             shmnd_reading_doze(&s->r);
             sched_yield();
             continue;
@@ -170,10 +170,10 @@ static void a_publisher_ends_while_it_seats_one(void)
         killed(child);
         CHECK(!shmnd_reading_find_seat(&s.r, s.ident, TOPIC_SEATS));
         struct shmnd_found found;
-        for (enum shmnd_look look; (look = shmnd_reading_next(&s.r, &found));) {
-            CHECK(look == SHMND_LOOK_FOUND || look == SHMND_LOOK_COPY);
+        for (enum shmnd_outcome outcome; (outcome = shmnd_reading_next(&s.r, &found));) {
+            CHECK(outcome == SHMND_OUTCOME_FOUND || outcome == SHMND_OUTCOME_COPY);
             reader_check(&s, &t, &found);
-            CHECK(look == SHMND_LOOK_FOUND || shmnd_reading_copied(&s.r));
+            CHECK(outcome == SHMND_OUTCOME_FOUND || shmnd_reading_copied(&s.r));
         }
         EQUAL(s.got, 5);
         reader_close(&s);

@@ -190,7 +190,7 @@ static inline void reader_check(struct reader *s, const struct topic *t,
 static inline bool reader_take(struct reader *s, const struct topic *t)
 {
     struct shmnd_found found;
-    if (shmnd_reading_next(&s->r, &found) != SHMND_LOOK_FOUND)
+    if (shmnd_reading_next(&s->r, &found) != SHMND_OUTCOME_FOUND)
         return false;
     reader_check(s, t, &found);
     if (found.hold != SHMND_NO_SLOT)

@@ -175,7 +175,7 @@ def test_the_size_of_shared_memory(limit: str, level: str, tmp_path: Path) -> No
             "sys__fs__cgroup__app__memory.current": "1048576\n",
         },
     )
-    found = only(check_memory.look(group), "shared memory size")
+    found = only(check_memory.check(group), "shared memory size")
     assert found.level == level
     assert "control group /sys/fs/cgroup/app (memory.max" in found.found
 
@@ -197,10 +197,10 @@ def test_the_mode_of_shared_memory() -> None:
 
 
 def test_no_shared_memory_at_all(tmp_path: Path) -> None:
-    found = only(check_memory.look(Host(tmp_path)), "named shared memory")
+    found = only(check_memory.check(Host(tmp_path)), "named shared memory")
     assert found.level is Level.WARNING
     assert "No such file" in found.found
-    unknown = only(check_memory.look(Host(tmp_path)), "shared memory size")
+    unknown = only(check_memory.check(Host(tmp_path)), "shared memory size")
     assert unknown.level is Level.WARNING
     assert "free memory cannot be read" in unknown.found
 
@@ -210,7 +210,7 @@ def test_no_shared_memory_at_all(tmp_path: Path) -> None:
 )
 def test_a_limit_of_ones_own(given: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHMND_MEMORY_LIMIT", given)
-    assert only(check_memory.look(Host()), "SHMND_MEMORY_LIMIT").level == level
+    assert only(check_memory.check(Host()), "SHMND_MEMORY_LIMIT").level == level
 
 
 @pytest.mark.slow
@@ -275,7 +275,7 @@ def test_less_than_two_processors_time(quota: str, level: Level, tmp_path: Path)
         proc__self__cgroup="0::/\n",
         **{"sys__fs__cgroup__cpu.max": quota},
     )
-    assert only(check_cores.look(host), "CPU time").level is level
+    assert only(check_cores.check(host), "CPU time").level is level
 
 
 @pytest.mark.slow
@@ -287,7 +287,7 @@ def test_one_processor_alone() -> None:
 
 def test_two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    assert only(check_cores.look(Host()), "CPUs").level is Level.OK
+    assert only(check_cores.check(Host()), "CPUs").level is Level.OK
 
 
 # -- limits --
@@ -317,7 +317,7 @@ def test_address_space(spare: int, level: str) -> None:
 
 def test_no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
-    assert {each.level for each in check_limits.look(Host())} == {Level.OK}
+    assert {each.level for each in check_limits.check(Host())} == {Level.OK}
 
 
 # -- kernel and interpreter --
@@ -331,16 +331,16 @@ def missing(*_: object) -> NoReturn:
     ("call", "check"), [("pidfd_open", "deaths of peers"), ("eventfd", "waking threads")]
 )
 def test_a_kernel_without(call: str, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert only(check_kernel.look(Host()), check).level is Level.OK
+    assert only(check_kernel.check(Host()), check).level is Level.OK
     monkeypatch.setattr(os, call, missing)
-    found = only(check_kernel.look(Host()), check)
+    found = only(check_kernel.check(Host()), check)
     assert found.level is Level.PROBLEM
     assert "Function not implemented" in found.found
 
 
 def test_a_kernel_that_does_not_tell_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_kernel, "_SO_PEERGROUPS", 9999)
-    found = only(check_kernel.look(Host()), "groups of callers")
+    found = only(check_kernel.check(Host()), "groups of callers")
     assert found.level is Level.WARNING
     assert "Protocol not available" in found.found
 
@@ -350,12 +350,12 @@ def test_private_memory_that_nobody_else_may_read() -> None:
     # A process that is not dumpable, and whose fellows have no rights beyond those of their user.
     program = (
         "import ctypes\n"
-        "from shmnd_tools.checks.kernel import look\n"
+        "from shmnd_tools.checks.kernel import check\n"
         "from shmnd_tools.checks.finding import Host\n"
         "os.geteuid() or os.setuid(65534)\n"
         "ctypes.CDLL(None).prctl(4, 0)\n"
         "wanted = 'private memory of peers'\n"
-        "say(*next((each.level, each.found) for each in look(Host()) if each.check == wanted))"
+        "say(*next((each.level, each.found) for each in check(Host()) if each.check == wanted))"
     )
     with Child(program, kit=False) as child:
         level, found = child.hear()
@@ -368,15 +368,15 @@ def test_the_setting_that_forbids_it_is_named(
 ) -> None:
     monkeypatch.setattr(check_kernel, "private_memory_is_reachable", lambda: False)
     host = files(tmp_path, proc__sys__kernel__yama__ptrace_scope="2\n")
-    found = only(check_kernel.look(host), "private memory of peers")
+    found = only(check_kernel.check(host), "private memory of peers")
     assert found.found.endswith("kernel.yama.ptrace_scope is 2")
 
 
 def test_an_interpreter_built_without_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sysconfig, "get_config_var", lambda _: 0)
-    assert only(check_kernel.look(Host()), "interpreter").level is Level.OK
+    assert only(check_kernel.check(Host()), "interpreter").level is Level.OK
     monkeypatch.setattr(sysconfig, "get_config_var", lambda _: 1)
-    assert only(check_kernel.look(Host()), "interpreter").level is Level.WARNING
+    assert only(check_kernel.check(Host()), "interpreter").level is Level.WARNING
 
 
 # -- service managers --
@@ -394,7 +394,7 @@ def lies_in(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_service_manager(tmp_path: Path) -> None:
-    assert only(check_services.look(Host(tmp_path)), "service manager").level is Level.OK
+    assert only(check_services.check(Host(tmp_path)), "service manager").level is Level.OK
 
 
 def test_a_directory_of_a_unit_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,24 +407,24 @@ def test_a_directory_of_a_unit_alone(tmp_path: Path, monkeypatch: pytest.MonkeyP
             "1 0 8:1 / / rw - ext4 /dev/a rw\n" + f"2 1 8:1 {own} /tmp rw - ext4 /dev/a rw\n"
         ),
     )
-    found = only(check_services.look(host), check)
+    found = only(check_services.check(host), check)
     assert found.level is Level.WARNING
     assert "PrivateTmp" in found.found
     lies_in("/run/shmnd", monkeypatch)
-    assert only(check_services.look(host), check).level is Level.OK
+    assert only(check_services.check(host), check).level is Level.OK
 
 
 def test_a_directory_that_goes_at_logout(systemd: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     check = "runtime directory at logout"
     lies_in("/srv/shmnd", monkeypatch)
-    assert only(check_services.look(systemd), check).level is Level.OK
+    assert only(check_services.check(systemd), check).level is Level.OK
     lies_in("/run/user/1000/shmnd", monkeypatch)
     monkeypatch.setattr(check_services, "_user", lambda: "ada")
-    found = only(check_services.look(systemd), check)
+    found = only(check_services.check(systemd), check)
     assert found.level is Level.WARNING
     assert "enable-linger ada" in found.remedy
     files(systemd.root, var__lib__systemd__linger__ada="")
-    assert only(check_services.look(systemd), check).level is Level.OK
+    assert only(check_services.check(systemd), check).level is Level.OK
 
 
 def test_names_that_are_removed_are_none_of_ours(
@@ -432,25 +432,25 @@ def test_names_that_are_removed_are_none_of_ours(
 ) -> None:
     check = "names at logout"
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "RemoveIPC=yes removes names" in only(check_services.look(systemd), check).found
+    assert "RemoveIPC=yes removes names" in only(check_services.check(systemd), check).found
     files(systemd.root, **{"etc__systemd__logind.conf": "[Login]\n#RemoveIPC=yes\nRemoveIPC=no\n"})
-    assert "RemoveIPC=no" in only(check_services.look(systemd), check).found
+    assert "RemoveIPC=no" in only(check_services.check(systemd), check).found
     files(systemd.root, **{"usr__lib__systemd__logind.conf.d__5.conf": "RemoveIPC = yes\n"})
-    assert "RemoveIPC=yes" in only(check_services.look(systemd), check).found
+    assert "RemoveIPC=yes" in only(check_services.check(systemd), check).found
     files(systemd.root, **{"etc__systemd__logind.conf.d__5.conf": "\n"})
-    assert "RemoveIPC=no" in only(check_services.look(systemd), check).found
+    assert "RemoveIPC=no" in only(check_services.check(systemd), check).found
 
 
 def test_a_directory_whose_things_grow_old(systemd: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     check = "age of the runtime directory"
     lies_in("/tmp/shmnd-1", monkeypatch)
-    assert only(check_services.look(systemd), check).level is Level.OK
+    assert only(check_services.check(systemd), check).level is Level.OK
     files(systemd.root, **{"usr__lib__tmpfiles.d__tmp.conf": "q /tmp 1777 root root 10d\n"})
-    found = only(check_services.look(systemd), check)
+    found = only(check_services.check(systemd), check)
     assert found.level is Level.WARNING
     assert "in /tmp for 10d" in found.found
     files(systemd.root, **{"etc__tmpfiles.d__shmnd.conf": "x /tmp/shmnd-1\n"})
-    assert only(check_services.look(systemd), check).level is Level.OK
+    assert only(check_services.check(systemd), check).level is Level.OK
 
 
 @pytest.mark.parametrize(
@@ -493,27 +493,27 @@ def test_a_runtime_directory_that_is_open_to_others(
 ) -> None:
     tmp_path.chmod(0o777)
     lies_in(str(tmp_path), monkeypatch)
-    found = [*check_broker.look("doctor")]
+    found = [*check_broker.check("doctor")]
     assert only(found, "runtime directory").level is Level.PROBLEM
     assert "may be written by others" in only(found, "runtime directory").found
     assert "broker" not in {each.check for each in found}
-    assert [*check_services.look(Host())]
+    assert [*check_services.check(Host())]
 
 
 @pytest.mark.slow
 def test_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     check = "broker"
-    found = only(check_broker.look("doctored"), check)
+    found = only(check_broker.check("doctored"), check)
     assert (found.level, found.found) == (Level.OK, "none runs; the first adapter starts one")
     with Child("adapter = shmnd.open_adapter(namespace='doctored'); say('here'); hear()") as child:
         assert child.hear() == "here"
-        found = only(check_broker.look("doctored"), check)
+        found = only(check_broker.check("doctored"), check)
         assert found.level is Level.OK
         assert found.found.endswith("it knows 1 processes")
-        used = only(check_broker.look("doctored"), "processes")
+        used = only(check_broker.check("doctored"), "processes")
         assert used.found == "1 processes, 0 connections"
         monkeypatch.setattr(check_broker, "VERSION", 99)
-        found = only(check_broker.look("doctored"), check)
+        found = only(check_broker.check("doctored"), check)
         assert found.level is Level.PROBLEM
         assert "this installation 99" in found.found
     end_process(broker_pid(place_of("doctored")))
@@ -523,7 +523,7 @@ def test_a_broker_that_gives_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observer, "LIMIT", 0.05)
     place = place_of("mute")
     with place.listen():
-        found = only(check_broker.look("mute"), "broker")
+        found = only(check_broker.check("mute"), "broker")
     place.socket.unlink()
     assert found.level is Level.PROBLEM
     assert "gave no answer" in found.found
@@ -531,9 +531,9 @@ def test_a_broker_that_gives_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_crashes_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lies_in(str(tmp_path), monkeypatch)
-    assert only(check_broker.look("left"), "leftovers").level is Level.OK
+    assert only(check_broker.check("left"), "leftovers").level is Level.OK
     place_of("left").listen().close()
     place_of("too").listen().close()
-    found = only(check_broker.look("left"), "leftovers")
+    found = only(check_broker.check("left"), "leftovers")
     assert found.level is Level.WARNING
     assert found.found == f"2, 0 KiB: {place_of('left').socket}, …"

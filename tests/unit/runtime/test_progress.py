@@ -312,19 +312,19 @@ def test_progress_within_progress_does_nothing(world: World) -> None:
     adapter = world.adapter()
 
     class Nosy:
-        looks = 0
+        polls = 0
 
         def _tick(self) -> None:
-            self.looks += 1
+            self.polls += 1
             adapter._engine.progress()
 
     nosy = Nosy()
     adapter._engine.pending_operations.add(nosy)
     adapter._engine.progress()
-    assert nosy.looks == 1
+    assert nosy.polls == 1
     adapter._engine.pending_operations.remove(nosy)
     adapter._engine.progress()
-    assert nosy.looks == 1
+    assert nosy.polls == 1
     adapter._engine.pending_operations.add(nosy)
     del nosy
     assert not adapter._engine.pending_operations._tickers

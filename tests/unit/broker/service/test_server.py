@@ -394,7 +394,7 @@ def test_who_comes_in_the_last_moment_is_served(place: Place) -> None:
 def test_it_leaves_when_others_cannot_find_it(
     place: Place, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "_LOOK_AFTER_PLACE", 0.05)
+    monkeypatch.setattr(server_module, "_PLACE_CHECK_SECONDS", 0.05)
     with serving(place), Wire(place).hello() as wire:
         getattr(place, what).unlink()
         assert wire.hung_up()
