@@ -48,7 +48,7 @@ for k in range(40):
     else:
         into = np.empty((size, mine.size))
         begun.append(comm.Iallgather(mine, into))
-        results.append((mine, into, np.arange(size)[:, None] + k + 0 * into))
+        results.append((mine, into, np.arange(size)[:, None] + k + np.zeros_like(into)))
 for k in random.Random(rank).sample(range(40), 40):
     begun[k].Wait()
 for k, (_, into, expected) in enumerate(results):

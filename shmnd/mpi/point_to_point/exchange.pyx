@@ -8,12 +8,11 @@ All sends and receives of a call run together and have ended when it returns.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from shmnd.mpi.communicators.comm_state cimport CommState, check_context, known
+from shmnd.mpi.point_to_point.operation cimport keep_left
 from shmnd.mpi.transport.engine cimport (
     E, cancel, let_go, note, note_end, req_free, req_new, shmpi_req, start_receive, start_send,
     turn,
 )
-
-cdef list _left = []
 
 
 def next_tag(CommState state, call: str) -> int:
@@ -106,7 +105,7 @@ def exchange(
                 raise RuntimeError(f"shmnd.mpi: a message between ranks was lost (fault {fault})")
     finally:
         if at < len(open_):
-            _left.append(sends)  # sends that continue read from there
+            keep_left(sends)  # sends that continue read from there
             for each in open_[at:]:
                 _leave(<shmpi_req *>each)
     return results
