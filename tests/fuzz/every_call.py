@@ -6,7 +6,9 @@ A program of its own, since what it looks for ends the process: `every_call.py S
 
 import contextlib
 import faulthandler
+import functools
 import inspect
+import operator
 import os
 import random
 import signal
@@ -55,25 +57,32 @@ class Interrupted(BaseException):
     """A call waited for long enough."""
 
 
+waiting = False
+"""Whether a call runs that may be interrupted."""
+
+
 def interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise Interrupted
+    if waiting:
+        raise Interrupted
 
 
-@contextlib.contextmanager
-def within_reason() -> Iterator[None]:
-    """Let the block raise, and wait no longer than it must."""
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE, PATIENCE)
+def within_reason(call: Callable[[], object]) -> None:
+    """Make a call that may raise, and that is interrupted when it waits.
+
+    The interpreter runs no signal handler between the end of a call and a plain assignment: no
+    interrupt comes after the inner block.
+    """
+    global waiting  # noqa: PLW0603
     try:
-        yield
+        try:
+            signal.setitimer(signal.ITIMER_REAL, PATIENCE, PATIENCE)
+            waiting = True
+            call()
+        finally:
+            waiting = False
     except (Exception, Interrupted, SystemExit):
         pass
-    finally:
-        while True:
-            try:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                break
-            except Interrupted:
-                pass
+    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def half_made() -> Iterator[Any]:
@@ -136,14 +145,18 @@ def call_everything(objects: list[Any], chance: random.Random, rounds: int) -> i
     chance.shuffle(every)
     every.sort(key=lambda item: item[0])
     calls = 0
+
+    def call(thing: object, name: str) -> None:
+        nonlocal calls
+        attribute = getattr(thing, name)
+        if callable(attribute):
+            given = arguments(chance, objects)
+            calls += 1
+            step(attribute(*given))
+
     for _ in range(rounds):
         for _, place, name in every:
-            with within_reason():
-                attribute = getattr(objects[place], name)
-                if callable(attribute):
-                    given = arguments(chance, objects)
-                    calls += 1
-                    step(attribute(*given))
+            within_reason(functools.partial(call, objects[place], name))
     return calls
 
 
@@ -162,11 +175,10 @@ def use(objects: list[Any]) -> None:
     """Make ordinary calls, and touch memory: neither crashes after the other calls."""
     for thing in objects:
         if isinstance(thing, memoryview | np.ndarray):
-            with within_reason():
-                thing[0], thing[-1]
+            for place in (0, -1):
+                within_reason(functools.partial(operator.getitem, thing, place))
         for name in ("get_results", "flush", "close"):
-            with within_reason():
-                getattr(thing, name)()
+            within_reason(functools.partial(operator.methodcaller(name), thing))
 
 
 def main(state: str, seed: int) -> None:

@@ -12,7 +12,7 @@ from shmnd import ipc
 from shmnd.ipc.types import forms
 
 from . import wire
-from .wire import END, Message
+from .wire import BEGIN, END, Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,7 +130,8 @@ class Incoming:
             return
         with self._came:
             if self.mode != WAITING and len(self._waiting) >= _BEHIND:
-                self._waiting.popleft()  # its number is missing, and counts as lost
+                # Its number is missing, and counts as lost: BEGIN, if it waits, says since when.
+                del self._waiting[self._waiting[0][0].kind == BEGIN]
             self._waiting.append((message, payload))
             self._came.notify()
 
@@ -155,6 +156,10 @@ class Incoming:
 
     def _take(self, message: Message, payload: bytes) -> None:
         last = self.last
+        if message.kind == BEGIN:
+            if last is None:
+                self.last = message.sequence - 1
+            return
         if last is not None:
             if message.sequence <= last and message.kind != END:
                 return  # it came before, by the subscription that this one replaces

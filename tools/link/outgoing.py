@@ -62,6 +62,8 @@ class Outgoing:
         """Of each publisher the links that want it, each with its modes."""
         self._taken: dict[tuple[str, str], int] = {}
         """The last sample that a link which is waited for has published."""
+        self._begun: set[tuple[str, str]] = set()
+        """Each publisher and link for which BEGIN was sent."""
         self._next: dict[str, int] = {}
         self._ended: list[str] = []
         self._awaited: set[str] = set()
@@ -100,6 +102,7 @@ class Outgoing:
                 modes.discard(mode)
                 if not modes:
                     del self._wants[uid][far]
+                    self._begun.discard((uid, far))
             self._changed.notify_all()
 
     def taken(self, uid: str, far: str, sequence: int) -> None:
@@ -149,7 +152,7 @@ class Outgoing:
                     sub = None
                     continue
                 with sample:
-                    self._send(sample)
+                    self._send(sample, newest=not sub.ready())
         finally:
             if sub is not None:
                 sub.close()
@@ -180,7 +183,7 @@ class Outgoing:
             if sample is None or self._closed.is_set():
                 return
             with sample:
-                self._send(sample)
+                self._send(sample, newest=not sub.ready())
 
     def _end_those_that_ended(self, sub: ipc.Subscriber | None) -> None:
         with self._changed:
@@ -195,11 +198,13 @@ class Outgoing:
             self._session.send(wire.key("data", self._here, uid), b"", message, block=True)
             with self._changed:
                 token = self._tokens.pop(uid, None)
-                self._wants.pop(uid, None)
+                for far in self._wants.pop(uid, ()):
+                    self._begun.discard((uid, far))
                 self._awaited.discard(uid)
             self._session.end([token] if token is not None else [])
 
-    def _send(self, sample: Any) -> None:
+    def _send(self, sample: Any, *, newest: bool = False) -> None:
+        """Send a sample. The newest one is never dropped on the way: none may come after it."""
         uid = sample.publisher.uid
         with self._changed:
             wants = self._wants.get(uid)
@@ -220,6 +225,14 @@ class Outgoing:
                 wants = self._wants.get(uid, {})
                 waited = [far for far in waited if WAITING in wants.get(far, ())]
             self._next[uid] = max(self._next.get(uid, 0), sample.sequence + 1)
+            begun = {(uid, far) for far in wants}
+            begins = not begun <= self._begun
+            self._begun |= begun
+        key = wire.key("data", self._here, uid)
+        if begins:
+            # The first sample may be dropped on the way: its number is sent by itself.
+            begin = wire.pack(Message(wire.BEGIN, sample.sequence))
+            self._session.send(key, b"", begin, block=True)
         if sample._kind == forms.OBJECT and not self._objects:
             self._traffic.lost += 1
             return
@@ -228,8 +241,7 @@ class Outgoing:
         meta = b"" if raw else forms.description(array)
         message = Message(sample._kind, sample.sequence, sample.header, meta)
         payload = np.ascontiguousarray(array).tobytes()
-        key = wire.key("data", self._here, uid)
-        self._session.send(key, payload, wire.pack(message), block=bool(waited))
+        self._session.send(key, payload, wire.pack(message), block=newest or bool(waited))
         self._traffic.number += 1
         self._traffic.nbytes += len(payload)
 

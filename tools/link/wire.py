@@ -14,6 +14,7 @@ import numpy as np
 from shmnd.ipc.types import forms
 
 __all__ = [
+    "BEGIN",
     "END",
     "PREFIX",
     "Message",
@@ -29,6 +30,8 @@ __all__ = [
 PREFIX: Final = "shmnd/link/1"
 END: Final = 0
 """Kind of the message behind the last sample of a publisher."""
+BEGIN: Final = 255
+"""Kind of the message before the first sample that a link gets of a publisher."""
 _HEAD: Final = struct.Struct("<BxHQI")
 _MOST_DEPTH: Final = 32
 
@@ -55,7 +58,7 @@ class Message:
     """The description of a sample, sent with its bytes."""
 
     kind: int
-    """As of the sample, or END; then `sequence` is that of the next sample."""
+    """As of the sample, or BEGIN or END; then `sequence` is that of the next sample."""
     sequence: int
     header: bytes | None = None
     meta: bytes = b""
