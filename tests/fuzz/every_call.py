@@ -72,7 +72,7 @@ def within_reason(call: Callable[[], object]) -> None:
     The interpreter runs no signal handler between the end of a call and a plain assignment: no
     interrupt comes after the inner block.
     """
-    global waiting  # noqa: PLW0603
+    global waiting
     try:
         try:
             signal.setitimer(signal.ITIMER_REAL, PATIENCE, PATIENCE)
