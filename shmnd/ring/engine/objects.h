@@ -298,7 +298,8 @@ struct shmnd_qp {
     uint8_t *wqe_inline; /* `inline_size` for each request */
     uint32_t wq_mask, wq_depth, wq_stride;
     uint64_t wq_head, wq_next, wq_tail; /* oldest, first not issued, end */
-    uint64_t wq_poll_requested; /* the peer was asked to poll for requests before this position */
+    uint64_t wq_poll_requested; /* the peer was asked to poll for requests before this position, */
+    uint64_t wq_poll_issued;    /* when those before this one were issued */
     uint64_t wq_released; /* contexts of requests from here to `wq_head` are still to be released */
     struct shmnd_qp *next_unreleased; /* in the registry's list, while `has_unreleased` */
     bool has_unreleased;

@@ -113,14 +113,18 @@ static inline void shmnd_tx_update_backlog(struct shmnd_qp *qp)
         shmnd_tx_list_waiting(qp);
 }
 
-/* Requests that were just posted are not complete, and the sender may make no further call: asks
- * the peer to poll at its next call, of whatever kind. Once for each request, since repeated
- * requests would wake a peer that cannot make progress on them. */
+/* Requests that were just posted or issued are not complete, and the sender may make no further
+ * call: asks the peer to poll at its next call, of whatever kind. A message that was issued since
+ * needs a poll of its own, since a peer that has polled may sleep again. Not again for the same
+ * ones: repeated requests would wake a peer that cannot make progress on them. */
 static __attribute__((noinline, cold, unused)) void shmnd_tx_request_poll(struct shmnd_qp *qp)
 {
-    if (qp->wq_poll_requested == qp->wq_tail || qp->state != SHMND_QP_CONNECTED || qp->deferred)
+    if (qp->wq_poll_requested == qp->wq_tail && qp->wq_poll_issued == qp->wq_next)
+        return;
+    if (qp->state != SHMND_QP_CONNECTED || qp->deferred)
         return;
     qp->wq_poll_requested = qp->wq_tail;
+    qp->wq_poll_issued = qp->wq_next;
     shmnd_tx_set_wants_credit(qp, true);
     shmnd_notify_request_poll(qp);
 }

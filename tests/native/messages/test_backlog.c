@@ -151,6 +151,37 @@ static void a_sender_that_moves_takes_back_what_is_listed(void)
     duo_close(&s.d);
 }
 
+/* The receiver sleeps for another event, and polls only when it is asked: also for each message that
+ * the sender issues by itself after the receiver has polled. */
+static void what_is_issued_later_is_asked_for(void)
+{
+    struct scene s;
+    struct shmnd_cqe out[64];
+    struct shmnd_todo todo;
+    open_scene(&s, MOST, 5000, 0, true, MOST);
+    struct shmnd_marks *marks = s.d.qb->cq.arming.marks;
+    post_receives(&s, 0, MOST);
+    post_sends(&s, 0, MOST, 0);
+    CHECK(s.d.a->q.listed > 10);
+    for (uint32_t turn = 0; s.d.a->q.wq_next != s.d.a->q.wq_tail; turn++) {
+        NOTE("turn %u", turn);
+        CHECK(turn < MOST);
+        CHECK(shmnd_marks_poll_requested(marks));
+        shmnd_marks_accept_request(marks);
+        for (uint32_t n = 0; n < 4;) { /* not to the end of the ring, so that some stay listed */
+            n += shmnd_cq_poll(&s.d.qb->cq, out, 4 - n, &todo);
+            if (todo.what != SHMND_IDLE)
+                serve(todo.qp, todo.what, todo.receiving);
+        }
+        advance(s.d.a);
+    }
+    CHECK(shmnd_marks_poll_requested(marks));
+    shmnd_marks_accept_request(marks);
+    advance(s.d.a);
+    CHECK(!shmnd_marks_poll_requested(marks)); /* not again for the same messages */
+    duo_close(&s.d);
+}
+
 /* Posts and polls of both sides in random order: all messages arrive in order, and once. */
 static void any_order_of_turns(void)
 {
@@ -558,6 +589,7 @@ static void a_reclaimed_message_needs_no_segment(void)
 static const struct check_test tests[] = {
     TEST(every_send_goes_though_its_sender_computes),
     TEST(a_sender_that_moves_takes_back_what_is_listed),
+    TEST(what_is_issued_later_is_asked_for),
     TEST(any_order_of_turns),
     TEST(a_long_one_is_pulled_in_pieces),
     TEST(an_end_between_two_pieces),
