@@ -17,11 +17,6 @@ from shmnd import ipc
 FORK = multiprocessing.get_context("fork")
 
 
-def _switches(thread: int) -> int:
-    with Path(f"/proc/self/task/{thread}/status").open() as status:
-        return sum(int(line.split()[1]) for line in status if "voluntary" in line)
-
-
 def _queue() -> tuple[Callable[[], Any], Callable[[], Any], list[Any]]:
     queue = ipc.Queue()
     return queue.get, lambda: queue.put(1), [queue]
@@ -57,14 +52,14 @@ def _server() -> tuple[Callable[[], Any], Callable[[], Any], list[Any]]:
 
 
 def _client() -> tuple[Callable[[], Any], Callable[[], Any], list[Any]]:
-    server, client = ipc.Server("s"), ipc.Client("s")
+    server, client = ipc.Server("a"), ipc.Client("a")
     pending = client.send(1)
     request = server.receive(30)
     return pending.result, lambda: request.respond(2), [server, client]
 
 
 def _wait_set() -> tuple[Callable[[], Any], Callable[[], Any], list[Any]]:
-    listener, notifier, queue = ipc.Listener("e"), ipc.Notifier("e"), ipc.Queue()
+    listener, notifier, queue = ipc.Listener("w"), ipc.Notifier("w"), ipc.Queue()
     waiting = ipc.WaitSet(listener, queue)
     return waiting.wait, notifier.notify, [waiting, listener, notifier, queue]
 
@@ -72,31 +67,46 @@ def _wait_set() -> tuple[Callable[[], Any], Callable[[], Any], list[Any]]:
 MADE = [_queue, _full_queue, _join, _event, _blackboard, _server, _client, _wait_set]
 
 
-@pytest.mark.parametrize("make", MADE, ids=lambda each: each.__name__[1:])
-def test_an_idle_waiter_does_not_run(make: Callable[[], Any]) -> None:
-    wait, end, objects = make()
-    begun = threading.Event()
-    thread_id = 0
+class Idle:
+    """A thread that waits for something that does not come before `end`."""
 
-    def run() -> None:
-        nonlocal thread_id
-        thread_id = threading.get_native_id()
-        begun.set()
-        wait()
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.name = make.__name__[1:]
+        self._wait, self._end, self._objects = make()
+        self._begun = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        assert self._begun.wait(30)
 
-    waiter = threading.Thread(target=run, daemon=True)
-    waiter.start()
-    assert begun.wait(30)
-    time.sleep(0.6)  # the short sleep is over
-    before = _switches(thread_id)
+    def _run(self) -> None:
+        self._number = threading.get_native_id()
+        self._begun.set()
+        self._wait()
+
+    def switches(self) -> int:
+        """Return how often it was scheduled."""
+        with Path(f"/proc/self/task/{self._number}/status").open() as status:
+            return sum(int(line.split()[1]) for line in status if "voluntary" in line)
+
+    def end(self) -> None:
+        """End the wait, which must still be under way."""
+        assert self._thread.is_alive(), self.name
+        self._end()
+        self._thread.join(30)
+        assert not self._thread.is_alive(), self.name
+        for each in self._objects:
+            each.close()
+
+
+def test_idle_waiters_do_not_run() -> None:
+    idle = [Idle(make) for make in MADE]
+    time.sleep(0.6)  # the short sleeps are over
+    before = [each.switches() for each in idle]
     time.sleep(2)
-    ran = _switches(thread_id) - before
-    end()
-    waiter.join(30)
-    assert not waiter.is_alive()
-    assert ran <= 2  # with a look every 100 ms it was 20
-    for each in objects:
-        each.close()
+    ran = {each.name: each.switches() - n for each, n in zip(idle, before, strict=True)}
+    for each in idle:
+        each.end()
+    assert not {name: number for name, number in ran.items() if number > 2}  # every 100 ms: 20
 
 
 def test_a_wait_ends_when_another_thread_closes() -> None:

@@ -15,6 +15,7 @@ from cpython.bytes cimport PyBytes_CheckExact
 from cpython.list cimport PyList_CheckExact
 from cpython.long cimport PyLong_AsSsize_t, PyLong_CheckExact
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.tuple cimport PyTuple_CheckExact
 from libc.string cimport strcmp
 
@@ -131,11 +132,15 @@ cdef inline bint _memory(object obj, bint readonly, Plain *into) except -1:
     cdef int number
     into.held = False
     if _array(obj, readonly, &into.addr, &into.nbytes, &number):
+        Py_INCREF(obj)  # a list that named it may change while the call waits
+        into.owner = <PyObject *> obj
         return True
     if not (PyByteArray_CheckExact(obj) or (readonly and PyBytes_CheckExact(obj))):
         return False
     # Held: a bytearray does not change its size meanwhile.
     PyObject_GetBuffer(obj, &into.view, PyBUF_SIMPLE if readonly else PyBUF_WRITABLE)
+    Py_INCREF(obj)
+    into.owner = <PyObject *> obj
     into.held = True
     into.addr = <char *> into.view.buf
     into.nbytes = into.view.len
@@ -189,7 +194,13 @@ cdef bint plain(object msg, bint readonly, Plain *into) except -1:
 
 
 cdef void release(Plain *given) noexcept:
-    """Return the memory of a message, whose objects still exist."""
+    """Return the memory of a message."""
     if given.held:
         given.held = False
         PyBuffer_Release(&given.view)
+    Py_DECREF(<object> given.owner)
+
+
+cdef object memory_of(Plain *given):
+    """What keeps the memory of a message where it is, also after `release`."""
+    return memoryview(<object> given.owner)

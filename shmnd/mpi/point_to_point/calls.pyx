@@ -90,7 +90,7 @@ cdef class PointCalls(CommBase):
                 return None
             if plain(buf, True, &given):
                 try:
-                    send_direct(self, c, buf, &given, peer, tag, call)
+                    send_direct(self, c, &given, peer, tag, call)
                 finally:
                     release(&given)
                 return None
@@ -158,7 +158,7 @@ cdef class PointCalls(CommBase):
         self.check_tag(tag, True, "Recv")
         if peer != PROC_NULL and plain(buf, False, &given):
             try:
-                receive_direct(self, c, buf, &given, peer, tag, status, "Recv")
+                receive_direct(self, c, &given, peer, tag, status, "Recv")
             finally:
                 release(&given)
             return

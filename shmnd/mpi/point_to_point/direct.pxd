@@ -6,7 +6,7 @@ from shmnd.mpi.point_to_point.status cimport Status
 
 
 cdef int send_direct(
-    CommBase comm, CommState c, object msg, Plain *given, int peer, int tag, str call) except -1
+    CommBase comm, CommState c, Plain *given, int peer, int tag, str call) except -1
 cdef int receive_direct(
-    CommBase comm, CommState c, object msg, Plain *given, int peer, int tag, Status status,
+    CommBase comm, CommState c, Plain *given, int peer, int tag, Status status,
     str call) except -1

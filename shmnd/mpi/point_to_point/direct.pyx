@@ -6,10 +6,11 @@ The memory of the message is the caller's: it lives until the call returns, and 
 the call ends by an exception while the message still moves.
 """
 
+from shmnd.mpi.buffers.plain cimport memory_of
 from shmnd.mpi.communicators.comm_state cimport set_status
-from shmnd.mpi.point_to_point.operation cimport fault_class, keep_left
+from shmnd.mpi.point_to_point.operation cimport fault_class, leave_request
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_FAILED_PEER, cancel, let_go, note, note_end, req_free, req_new, send_now, spin,
+    E, SHMPI_FAILED_PEER, note, note_end, req_free, req_new, send_now, spin,
     shmpi_req, start_receive, start_send, stop_req, turn,
 )
 
@@ -19,7 +20,7 @@ cdef int ANY_SOURCE = constants.ANY_SOURCE
 
 
 cdef int send_direct(
-    CommBase comm, CommState c, object msg, Plain *given, int peer, int tag, str call
+    CommBase comm, CommState c, Plain *given, int peer, int tag, str call
 ) except -1:
     """Send, and wait until the memory may be used again."""
     cdef shmpi_req *r
@@ -31,7 +32,7 @@ cdef int send_direct(
     except BaseException:
         req_free(r)
         raise
-    _wait(comm, c, r, msg, given, call)
+    _wait(comm, c, r, given, call)
     try:
         if r.fault:
             comm.fail(r.fault, call, r, c)
@@ -41,7 +42,7 @@ cdef int send_direct(
 
 
 cdef int receive_direct(
-    CommBase comm, CommState c, object msg, Plain *given, int peer, int tag, Status status,
+    CommBase comm, CommState c, Plain *given, int peer, int tag, Status status,
     str call
 ) except -1:
     """Receive a message."""
@@ -52,7 +53,7 @@ cdef int receive_direct(
     except BaseException:
         req_free(r)
         raise
-    _wait(comm, c, r, msg, given, call)
+    _wait(comm, c, r, given, call)
     if status is None and not r.fault:
         req_free(r)
         return 0
@@ -78,15 +79,15 @@ cdef inline shmpi_req *_request(CommState c, Plain *given, int peer, int tag) ex
 
 
 cdef inline int _wait(
-    CommBase comm, CommState c, shmpi_req *r, object msg, Plain *given, str call
+    CommBase comm, CommState c, shmpi_req *r, Plain *given, str call
 ) except -1:
     if r.done or spin(r):
         return 0
-    return _wait_long(comm, c, r, msg, given, call)
+    return _wait_long(comm, c, r, given, call)
 
 
 cdef int _wait_long(
-    CommBase comm, CommState c, shmpi_req *r, object msg, Plain *given, str call
+    CommBase comm, CommState c, shmpi_req *r, Plain *given, str call
 ) except -1:
     """Wait after the polls of `spin` were in vain: publish what for, and sleep."""
     cdef unsigned int idle = E.awake_polls
@@ -100,19 +101,8 @@ cdef int _wait_long(
                 break
             turn(&idle)
     except BaseException:
-        _leave(r, msg, given)
+        leave_request(r, memory_of(given))
         raise
     finally:
         note_end()
-    return 0
-
-
-cdef int _leave(shmpi_req *r, object msg, Plain *given) except -1:
-    """After an exception: the receive is taken back, and what moves already keeps its memory."""
-    if r.receives:
-        cancel(r)
-    if not r.done:
-        keep_left(msg)
-        given.held = False  # for good: a bytearray stays as long as it is
-    let_go(r)
     return 0

@@ -8,10 +8,9 @@ All sends and receives of a call run together and have ended when it returns.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from shmnd.mpi.communicators.comm_state cimport CommState, check_context, known
-from shmnd.mpi.point_to_point.operation cimport keep_left
+from shmnd.mpi.point_to_point.operation cimport leave_request
 from shmnd.mpi.transport.engine cimport (
-    E, cancel, let_go, note, note_end, req_free, req_new, shmpi_req, start_receive, start_send,
-    turn,
+    E, Wait, note, req_free, req_new, shmpi_req, start_receive, start_send, wait_end, wait_turn,
 )
 
 
@@ -39,30 +38,20 @@ cdef shmpi_req *_begin(int peer, unsigned int context, int tag) except NULL:
     return r
 
 
-cdef void _leave(shmpi_req *r) noexcept:
-    if r.receives:
-        cancel(r)
-    let_go(r)
-
-
 cdef int _wait(shmpi_req *r, unsigned int context) except -1:
-    cdef unsigned int idle = 0
-    cdef bint noted = False
+    cdef Wait wait = Wait(0, False)
     cdef CommState c
     try:
         while not r.done:
             if E.failures or E.revocations:
                 check_context(context)
-            turn(&idle)
-            if idle > E.awake_polls and not noted:
-                noted = True
+            if wait_turn(&wait):
                 c = known(context)
                 call = "an exchange" if c is None or c.call is None else c.call
                 title = "" if c is None else c.title()
                 note(1, r.peer, -1, call, title)
     finally:
-        if noted:
-            note_end()
+        wait_end(&wait)
     return 0
 
 
@@ -104,8 +93,6 @@ def exchange(
                 check_context(context)
                 raise RuntimeError(f"shmnd.mpi: a message between ranks was lost (fault {fault})")
     finally:
-        if at < len(open_):
-            keep_left(sends)  # sends that continue read from there
-            for each in open_[at:]:
-                _leave(<shmpi_req *>each)
+        for each in open_[at:]:
+            leave_request(<shmpi_req *>each, sends)
     return results

@@ -7,7 +7,8 @@ from typing import Any, Self
 
 from shmnd.mpi.communicators.comm_state cimport CommBase, CommState, empty_status, null_status
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_FAILED_PEER, claim, death_of, give, note, note_end, poll, probe, shmpi_message, turn,
+    E, SHMPI_FAILED_PEER, Wait, claim, death_of, give, note, poll, probe, shmpi_message, wait_end,
+    wait_turn,
 )
 from shmnd.mpi.objects.handle cimport Handle, State
 from shmnd.mpi.point_to_point.operation cimport Ended, Point, point
@@ -57,25 +58,21 @@ cdef shmpi_message *_probe(
     CommBase comm, CommState c, int source, int tag, bint waits, str call
 ) except? NULL:
     cdef int peer = comm.source(c, source, call)
-    cdef unsigned int idle = 0
+    cdef Wait wait = Wait(0, False)
     comm.check_tag(tag, True, call)
     if peer == PROC_NULL:
         return NULL
     poll()
     cdef shmpi_message *m = probe(c.context, peer, tag)
-    cdef bint noted = False
     try:
         while m == NULL and waits:
             if E.failures or E.revocations:
                 _check(comm, c, peer, call)
-            turn(&idle)
-            m = probe(c.context, peer, tag)
-            if m == NULL and idle > E.awake_polls and not noted:
-                noted = True
+            if wait_turn(&wait):
                 note(1, peer, tag, call, comm.title(c))
+            m = probe(c.context, peer, tag)
     finally:
-        if noted:
-            note_end()
+        wait_end(&wait)
     return m
 
 

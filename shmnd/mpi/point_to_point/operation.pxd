@@ -48,4 +48,4 @@ cdef class Ended(Operation):
 cdef int flatten(Spec spec, bint sends, char **address, Py_ssize_t *length, char **staged) except -1
 cdef Point point(CommBase comm, CommState c, str call, bint receives, int peer, int tag)
 cdef int fault_class(int fault) except -1
-cdef int keep_left(object what) except -1
+cdef int leave_request(shmpi_req *r, object memory) except -1

@@ -7,6 +7,7 @@ call that waits for it, so that unpacking and unpickling happen there. A persist
 again.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.buffer cimport PyBUF_READ
@@ -17,7 +18,7 @@ from shmnd.mpi.communicators.comm_state cimport empty_status, null_status, set_s
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.datatypes.type_state cimport TypeState
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_FAILED_PEER, SHMPI_REVOKED, SHMPI_TRUNCATED, cancel as take_back, let_go, note,
+    E, SHMPI_FAILED_PEER, SHMPI_REVOKED, SHMPI_TRUNCATED, cancel as take_back, hold, let_go, note,
     req_free, req_new, start_receive, start_send, stop_req,
 )
 from shmnd.mpi.buffers.pickle cimport pickle_load
@@ -26,9 +27,6 @@ from shmnd.mpi import constants
 
 cdef int PROC_NULL = constants.PROC_NULL
 cdef int ANY_SOURCE = constants.ANY_SOURCE
-# Operations that continue and that no request refers to, and buffers of such.
-cdef list _left = []
-cdef Py_ssize_t _left_limit = 64
 _CLASSES = {
     SHMPI_TRUNCATED: constants.ERR_TRUNCATE,
     SHMPI_FAILED_PEER: constants.ERR_PROC_FAILED,
@@ -129,17 +127,20 @@ cdef class Point(Operation):
         free(self.staged)
 
     def _drop(self):
-        if self.req.done:
-            req_free(self.req)
-        else:
-            if self.req.receives:
-                take_back(self.req)
-            if not self.req.done:
-                # It continues: the memory that it reads or writes stays.
-                _left.append((self.spec, self.keep))
-                self.staged = NULL
-            let_go(self.req)
+        cdef shmpi_req *r = self.req
         self.req = NULL
+        if self.staged != NULL:
+            r.owns_buffer = True
+            self.staged = NULL
+        leave_request(r, (self.spec, self.keep))
+
+    def ended(self) -> None:
+        """Complete what the program left, and is done."""
+        cdef shmpi_req *r = self.req
+        self.req = NULL
+        if self.receives and self.staged != NULL and not (r.fault or r.cancelled):
+            (<TypeState>self.spec.type).unpack_bytes(self.staged, r.got, self.spec.addr)
+        req_free(r)
 
     cdef int stage(self) except -1:
         """Take a buffer specification over as the message."""
@@ -279,8 +280,8 @@ cdef class Point(Operation):
         return 0
 
     cdef int leave(self) except -1:
-        if self.req != NULL:
-            keep_left(self)
+        if self.req != NULL and not self.req.done and self.req.holder == NULL:
+            hold(self.req, self)
         return 0
 
 
@@ -289,18 +290,32 @@ cdef int fault_class(int fault) except -1:
     return _CLASSES.get(fault, constants.ERR_OTHER)
 
 
-cdef int keep_left(object what) except -1:
-    """Keep an operation that no request refers to, or its memory; drop those that have ended.
+@cython.final
+cdef class _Left:
+    """A request that continues, and that nothing in the program refers to, with its memory."""
 
-    Each time the list has doubled, it is cleared of the operations that have ended.
+    cdef shmpi_req *req
+    cdef object memory
+
+    def ended(self) -> None:
+        """Free the request, which is done."""
+        req_free(self.req)
+
+
+cdef int leave_request(shmpi_req *r, object memory) except -1:
+    """Leave a request to the engine, and keep the memory that it uses until it is done.
+
+    A receive that no message has met is taken back.
     """
-    global _left_limit
-    if len(_left) >= _left_limit:
-        _left[:] = [each for each in _left if not _has_ended(each)]
-        _left_limit = max(64, 2 * len(_left))
-    _left.append(what)
+    cdef _Left left
+    if r.receives:
+        take_back(r)
+    if r.done:
+        req_free(r)
+        return 0
+    left = _Left.__new__(_Left)
+    left.req = r
+    left.memory = memory
+    hold(r, left)
+    let_go(r)
     return 0
-
-
-cdef bint _has_ended(object what) except -1:
-    return isinstance(what, Point) and ((<Point>what).req == NULL or (<Point>what).req.done)

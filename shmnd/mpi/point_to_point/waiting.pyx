@@ -7,21 +7,17 @@ A waiter polls. Once its polls have been in vain for a while, it publishes what 
 the transport lets it sleep between polls.
 """
 
-from shmnd.mpi.transport.engine cimport E, note_end, turn
+from shmnd.mpi.transport.engine cimport Wait, wait_end, wait_turn
 
 
 cdef int wait_op(Operation op) except -1:
-    cdef unsigned int idle = 0
-    cdef bint noted = False
+    cdef Wait wait = Wait(0, False)
     try:
         while not op.ready():
-            turn(&idle)
-            if idle > E.awake_polls and not noted:
-                noted = True
+            if wait_turn(&wait):
                 op.publish(1)
     finally:
-        if noted:
-            note_end()
+        wait_end(&wait)
     return 0
 
 
@@ -54,34 +50,26 @@ cdef bint all_ready(list ops) except -1:
 
 
 cdef int wait_first(list ops) except -2:
-    cdef unsigned int idle = 0
+    cdef Wait wait = Wait(0, False)
     cdef int i = first_ready(ops)
-    cdef bint noted = False
     try:
         while i == -1:
-            turn(&idle)
-            i = first_ready(ops)
-            if idle > E.awake_polls and not noted:
-                noted = True
+            if wait_turn(&wait):
                 _note(ops)
+            i = first_ready(ops)
     finally:
-        if noted:
-            note_end()
+        wait_end(&wait)
     return i
 
 
 cdef int wait_all(list ops) except -1:
-    cdef unsigned int idle = 0
-    cdef bint noted = False
+    cdef Wait wait = Wait(0, False)
     try:
         while not all_ready(ops):
-            turn(&idle)
-            if idle > E.awake_polls and not noted:
-                noted = True
+            if wait_turn(&wait):
                 _note(ops)
     finally:
-        if noted:
-            note_end()
+        wait_end(&wait)
     return 0
 
 

@@ -52,6 +52,7 @@ struct shmpi_engine {
     struct shmpi_req *pool;
     struct shmpi_req *copying, *pushing; /* receives that read memory; sends in pieces: in order */
     struct shmpi_sched *ready;           /* schedules that are ready */
+    struct shmpi_req *ended;             /* done, whose holders are not yet notified */
     uint32_t active_sends;               /* detached, not done */
     uint64_t completions;
     uint32_t awake_polls; /* of a wait, before it yields */
@@ -158,8 +159,14 @@ static inline void shmpi_finish(struct shmpi_engine *e, struct shmpi_req *r)
     e->completions++;
     if (r->sched) {
         shmpi_sched_part_done(e, r);
-    } else if (r->detached) {
+        return;
+    }
+    if (r->detached)
         e->active_sends--;
+    if (r->holder) {
+        r->next = e->ended;
+        e->ended = r;
+    } else if (r->detached) {
         shmpi_req_free(e, r);
     }
 }

@@ -34,6 +34,8 @@ cdef extern from "transport/collectives.h" nogil:
         uint32_t context
         char *buffer
         uint64_t bytes, got
+        shmpi_req *next
+        void *holder
 
     struct shmpi_message:
         int source, tag
@@ -44,6 +46,7 @@ cdef extern from "transport/collectives.h" nogil:
         shmpi_job *job
         int rank, size
         uint64_t eager, completions
+        shmpi_req *ended
         uint32_t active_sends, owing, awake_polls, failures, revocations
         flag crowded
 
@@ -88,11 +91,20 @@ cdef bint send_now(int peer, uint32_t context, int tag, const void *data, uint64
 cdef int start_receive(shmpi_req *r) except -1
 cdef void cancel(shmpi_req *r) noexcept
 cdef void let_go(shmpi_req *r) noexcept
+cdef void hold(shmpi_req *r, object holder) noexcept
 cdef shmpi_message *probe(uint32_t context, int source, int tag) noexcept
 cdef void claim(shmpi_message *m) noexcept
 cdef void give(shmpi_message *m, shmpi_req *r) noexcept
 cdef void sched_start(shmpi_sched *s) noexcept
 cdef int turn(unsigned int *idle) except -1
+
+# A wait of the program, which publishes what for when its polls were in vain for a while.
+cdef struct Wait:
+    unsigned int idle  # turns in vain in a row
+    bint noted
+
+cdef bint wait_turn(Wait *wait) except -1
+cdef void wait_end(Wait *wait) noexcept
 cdef int poll() except -1
 cdef bint spin(shmpi_req *r) noexcept
 cdef int wait_req(shmpi_req *r) except -1

@@ -16,6 +16,7 @@ import time
 from typing import NoReturn
 
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport calloc
 
 from shmnd.mpi.transport import hooks
@@ -112,7 +113,10 @@ cdef int _attach() except -1:
 # -- what other modules call --
 
 cdef shmpi_req *req_new() except NULL:
-    cdef shmpi_req *r = shmpi_req_new(E)
+    cdef shmpi_req *r
+    if E.ended != NULL:
+        _notify_holders()
+    r = shmpi_req_new(E)
     if r == NULL:
         raise MemoryError("shmnd.mpi: no memory for a request")
     return r
@@ -145,6 +149,28 @@ cdef void cancel(shmpi_req *r) noexcept:
 cdef void let_go(shmpi_req *r) noexcept:
     """The engine frees it when it is done."""
     shmpi_let_go(E, r)
+
+
+cdef void hold(shmpi_req *r, object holder) noexcept:
+    """Keep an object until a request that is not done is; then `holder.ended()` frees the request.
+
+    It is called when the program begins another operation, or ends.
+    """
+    Py_INCREF(holder)
+    r.holder = <void *>holder
+
+
+cdef int _notify_holders() except -1:
+    cdef shmpi_req *r
+    cdef object holder
+    while E.ended != NULL:
+        r = E.ended
+        E.ended = r.next
+        holder = <object>r.holder
+        r.holder = NULL
+        Py_DECREF(holder)
+        holder.ended()
+    return 0
 
 
 cdef shmpi_message *probe(uint32_t context, int source, int tag) noexcept:
@@ -235,6 +261,21 @@ cdef int turn(unsigned int *idle) except -1:
     return 0
 
 
+cdef bint wait_turn(Wait *wait) except -1:
+    """One turn; True once, when the caller is to publish what it waits for (`note`)."""
+    turn(&wait.idle)
+    if wait.noted or wait.idle <= E.awake_polls:
+        return False
+    wait.noted = True
+    return True
+
+
+cdef void wait_end(Wait *wait) noexcept:
+    """The wait is over, and so is its note."""
+    if wait.noted:
+        shmpi_note_mine_end(E)
+
+
 cdef int poll() except -1:
     """Progress for a call that asks and does not wait. A program that asks in vain many times
     leaves the core to others from time to time."""
@@ -318,6 +359,7 @@ def finalize() -> None:
     _finalized = True
     while E.owing or E.active_sends:
         turn(&idle)
+    _notify_holders()
 
 
 def flush() -> None:

@@ -41,6 +41,7 @@ struct shmpi_req {
     uint64_t number;        /* of the posting */
     uint64_t theirs, address;
     struct shmpi_sched *sched; /* the collective that it is a part of */
+    void *holder;              /* of a request that the program left: notified when it is done */
     uint64_t low;              /* pieces end here: at what the receiver reads, or wants (a send) */
     uint32_t share;            /* 1 + the word of the lane that divides it; 0: none */
     uint32_t patience;         /* polls for a piece, before the receiver reads */

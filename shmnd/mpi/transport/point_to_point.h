@@ -166,7 +166,7 @@ static inline void shmpi_cancel(struct shmpi_engine *e, struct shmpi_req *r)
     }
 }
 
-/* Leaves a request to the engine, which frees it when it is done. */
+/* Leaves a request to the engine, which frees it when it is done, unless it has a holder. */
 static inline void shmpi_let_go(struct shmpi_engine *e, struct shmpi_req *r)
 {
     if (r->done) {
