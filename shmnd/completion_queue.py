@@ -136,7 +136,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
     # -- tasks that await a Notify poll first --
 
     def _poll_window(self) -> float:
-        return self._window()
+        return self._await_begins()
 
     def _begin_turns(self) -> None:
         with self._notifies:
@@ -159,8 +159,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
             with self._notifies:
                 self._hush_if_polled()
 
-    def _end_turns(self, found: bool) -> None:
-        self._polled(found)
+    def _end_turns(self) -> None:
         with self._notifies:
             self._turns -= 1
             if not self._engine.alive:
@@ -192,6 +191,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
                 del self._waiting[overlapped]
             if told:
                 self._arm()
+                self._await_ends()
         for overlapped in told:
             overlapped._complete(Status.SUCCESS)
         if told and self._readiness is not None:

@@ -297,7 +297,7 @@ class OverlappedObject(Closing):
     def _take_turn(self) -> None:
         """Poll once."""
 
-    def _end_turns(self, found: bool) -> None:
+    def _end_turns(self) -> None:
         """It polls no more: what it waits for was found, or it sleeps."""
 
     def _start(

@@ -131,7 +131,7 @@ def poll_by_turns(
     finally:
         polled = reference()
         if polled is not None:
-            polled._end_turns(over())
+            polled._end_turns()
 
 
 def resolve_from_elsewhere(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:

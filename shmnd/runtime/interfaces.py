@@ -102,7 +102,7 @@ class PolledByTurns(Protocol):
     def _take_turn(self) -> None:
         """Poll once."""
 
-    def _end_turns(self, found: bool) -> None:
+    def _end_turns(self) -> None:
         """It polls no more."""
 
 

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint64_t
 
 from shmnd.ring.queues.polling cimport PollingCore
 
 
 cdef class CompletionCore(PollingCore):
-    cdef uint32_t _spin_misses
+    cdef uint64_t _wait_ns  # the length of the last waits: a moving average
+    cdef uint64_t _awaiting_since
 
+    cdef void count_wait(self, uint64_t ns) noexcept
+    cdef uint64_t window_ns(self) noexcept
     cdef list _spin(self, Py_ssize_t max, object timeout)
     cdef bint _something(self) noexcept
     cdef _spin_unlocked(self, uint64_t end)

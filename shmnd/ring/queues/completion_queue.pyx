@@ -8,7 +8,7 @@ operations are in `shmnd.completion_queue`.
 
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.long cimport PyLong_AsLongAndOverflow
-from libc.stdint cimport UINT64_MAX
+from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
 
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport forks
@@ -23,8 +23,10 @@ cdef object _ONE = 1
 cdef uint64_t _KEEP_LOCK_NS = 3000
 # The number of pieces that a sleeper copies before it polls all else.
 cdef int _PIECES = 16
-# After this many waits in vain the spin window shrinks to an eighth.
-cdef uint32_t _MISSES = 8
+# Where waits last longer than so many windows, they poll for an eighth of one; a wait counts for
+# at most so many.
+cdef uint64_t _LONG_WAIT = 4
+cdef uint64_t _LONGEST_WAIT = 8
 # Seconds that count as unlimited.
 cdef double _LONG = 1e9
 
@@ -114,14 +116,14 @@ cdef class CompletionCore(PollingCore):
         if self.spin > 0:
             results = self._spin(most, timeout)
             if results:
-                self._spin_misses = 0
+                self.count_wait(0)
                 return results
-            self._spin_misses += 1
         if timeout is not None:
             timeout -= (c.shmnd_now_ns() - began) * 1e-9
             if timeout <= 0:
                 return results
         results = self._sleep(most, timeout)
+        self.count_wait(c.shmnd_now_ns() - began)
         if not results and self.taking != forks:
             self._refuse_taking("wait")
         return results
@@ -161,11 +163,30 @@ cdef class CompletionCore(PollingCore):
 
     def _window(self) -> float:
         """Return the seconds for which a wait polls before it sleeps."""
-        return self.spin if self._spin_misses < _MISSES else self.spin / 8
+        # By the length of waits, and not by the polls that failed: where both sides sleep, each
+        # wait lasts as long as the other's wake-up, and short polls would fail for ever.
+        if self._wait_ns > _LONG_WAIT * self.window_ns():
+            return self.spin / 8
+        return self.spin
 
-    def _polled(self, bint found) -> None:
-        """Count a wait that polled, for the next window."""
-        self._spin_misses = 0 if found else self._spin_misses + 1
+    cdef void count_wait(self, uint64_t ns) noexcept:
+        """Count the length of a wait, for the next window; 0 for one that ended while it polled."""
+        self._wait_ns = (3 * self._wait_ns + min(ns, _LONGEST_WAIT * self.window_ns())) // 4
+
+    cdef uint64_t window_ns(self) noexcept:
+        """The nanoseconds of `spin`."""
+        return <uint64_t>(min(self.spin, _LONG) * 1e9) if self.spin > 0 else 0
+
+    def _await_begins(self) -> float:
+        """A task begins to wait: return the seconds for which it polls before it sleeps."""
+        self._awaiting_since = c.shmnd_now_ns()
+        return self._window()
+
+    def _await_ends(self) -> None:
+        """Count the wait of a task, if one waited."""
+        if self._awaiting_since:
+            self.count_wait(c.shmnd_now_ns() - self._awaiting_since)
+            self._awaiting_since = 0
 
     def _may_have(self) -> bool:
         """Return whether a poll may find something; a cheap check."""

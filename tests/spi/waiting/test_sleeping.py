@@ -221,7 +221,6 @@ def test_what_arrives_as_the_window_of_a_task_ends_wakes_it(pair: Pair) -> None:
         loop = asyncio.get_running_loop()
         for number in range(300):
             end.cq.spin = 0.0002
-            end.cq._polled(True)
             end.qp.receive(None, number)
             told = end.cq.notify()
             loop.call_later(chance.uniform(0, 0.0006), pair.passive.qp.send, None)
@@ -341,3 +340,51 @@ def test_a_task_that_polls_sees_the_death_of_its_peer(ends: Ends, kill: Callable
 
     asyncio.run(asyncio.wait_for(main(), WAIT / 2))
     assert [result.status for result in end.cq.get_results()] == [Status.CANCELED]
+
+
+def test_long_waits_shorten_the_polls_and_short_ones_restore_them(pair: Pair) -> None:
+    queue = pair.active.cq
+    queue.spin = 0.01
+    for _ in range(10):
+        assert queue.wait(1, 0.1) == []
+    assert queue._window() == queue.spin / 8
+    # Waits that no poll ends, but short ones, as where both sides sleep at each message.
+    wait_until(
+        lambda: queue.wait(1, 0.015) == [] and queue._window() == queue.spin, "the polls are long"
+    )
+
+
+def test_the_waits_of_tasks_count_too(pair: Pair) -> None:
+    end, other = pair.active, pair.passive
+    end.cq.spin = 0.01
+
+    async def exchange(delay: float) -> None:
+        end.qp.receive(None, "came")
+        told = end.cq.notify()
+        asyncio.get_running_loop().call_later(delay, other.qp.send, None)
+        await asyncio.wait_for(told, WAIT)
+        assert len(end.cq.get_results()) == 1
+        other.cq.get_results()
+
+    async def run() -> None:
+        for _ in range(10):
+            await exchange(0.1)
+        assert end.cq._window() == end.cq.spin / 8
+        for _ in range(200):
+            await exchange(0.015)
+            if end.cq._window() == end.cq.spin:
+                return
+        pytest.fail("the polls stay short")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("spin", [0.0, -1.0, float("nan"), float("inf"), 1e300])
+def test_any_number_may_be_the_time_of_polls(pair: Pair, spin: float) -> None:
+    end = pair.active
+    end.cq.spin = spin
+    for _ in range(3):
+        end.qp.receive(None, "came")
+        pair.passive.qp.send(None)
+        assert [r.request_context for r in end.cq.wait(1, WAIT)] == ["came"]
+    assert end.cq.wait(1, 0.001) == []
