@@ -146,8 +146,9 @@ class Job:
             parts.append(path)
         if not _found_without(root):
             parts.append(root)
+        outer = {name: os.environ[name] for name in os.environ if not name.startswith("SHMND_MPI_")}
         return {
-            **os.environ,
+            **outer,
             **self._wish.environment,
             "PYTHONPATH": os.pathsep.join(parts),
             "SHMND_MPI_RANK": str(number),

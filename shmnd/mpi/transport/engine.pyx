@@ -8,7 +8,6 @@ job of one rank.
 """
 
 import atexit
-import fcntl
 import mmap
 import os
 import sys
@@ -20,6 +19,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport calloc
 
 from shmnd.mpi.transport import hooks
+from shmnd.mpi.transport.place import place
 
 cdef extern from "transport/collectives.h" nogil:
     shmpi_engine *shmpi_engine_new(shmpi_job *job, int rank)
@@ -83,18 +83,13 @@ cdef int _attach() except -1:
     global E, _memory
     cdef shmpi_job *job
     cdef int rank = 0
-    descriptor = os.environ.get("SHMND_MPI_JOB")
-    if descriptor is None:
+    found = place()
+    if found is None:
         job = _alone()
     else:
-        rank = int(os.environ["SHMND_MPI_RANK"])
+        descriptor, rank = found
         # Mapped here and not by the data plane, which takes longer to import than all this.
-        if fcntl.fcntl(int(descriptor), fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK == 0:
-            raise RuntimeError(
-                f"shmnd.mpi: descriptor {descriptor} is memory that another process can truncate; "
-                "start the program by `shmnd mpiexec`"
-            )
-        _memory = mmap.mmap(int(descriptor), 0)
+        _memory = mmap.mmap(descriptor, 0)
         job = <shmpi_job *>&_memory[0]
         if not shmpi_job_fits(job, _memory.shape[0]) or not 0 <= rank < <int>job.size:
             raise RuntimeError(
@@ -362,6 +357,12 @@ def finalize() -> None:
     _notify_holders()
 
 
+def _forked() -> None:
+    """Leave the records that wait for room to the rank: its forked child must not write them."""
+    global _finalized
+    _finalized = True
+
+
 def flush() -> None:
     """Wait until all sends in buffered mode have ended."""
     cdef unsigned int idle = 0
@@ -379,3 +380,4 @@ hooks.provide(
     rank=rank, size=size, abort=abort, finalize=finalize, progress=progress, wtime=wtime
 )
 atexit.register(finalize)
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The place of this process: a rank of a job, or a process on its own."""
+
+import fcntl
+import os
+from typing import Final
+
+_TAKEN: Final = "SHMND_MPI_PROCESS"
+"""The process that is the rank. Its child processes inherit the variable, and are not the rank."""
+
+
+def place() -> tuple[int, int] | None:
+    """Return the descriptor of the memory of the job and the rank, or None for a job of one rank.
+
+    The process keeps the place: a process that it starts later is a job of its own, also where it
+    inherits the descriptor, because two processes cannot both be one rank.
+    """
+    text = os.environ.get("SHMND_MPI_JOB")
+    if text is None:
+        return None
+    taken = os.environ.get(_TAKEN)
+    if taken is not None and taken != str(os.getpid()):
+        for name in [each for each in os.environ if each.startswith("SHMND_MPI_")]:
+            del os.environ[name]
+        return None
+    _check(int(text))
+    os.environ[_TAKEN] = str(os.getpid())
+    return int(text), int(os.environ["SHMND_MPI_RANK"])
+
+
+def _check(descriptor: int) -> None:
+    """Raise an error unless a descriptor is memory that no process can truncate."""
+    try:
+        seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+    except OSError as exc:
+        raise RuntimeError(
+            f"shmnd.mpi: descriptor {descriptor} is not the memory of the job "
+            f"({exc.strerror}): a program between `shmnd mpiexec` and this process closed it; that "
+            "program must replace itself by this one (exec) or pass the descriptor on "
+            "(close_fds=False)"
+        ) from exc
+    if seals & fcntl.F_SEAL_SHRINK == 0:
+        raise RuntimeError(
+            f"shmnd.mpi: descriptor {descriptor} is memory that another process can truncate; "
+            "start the program by `shmnd mpiexec`"
+        )
