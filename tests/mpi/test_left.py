@@ -79,15 +79,32 @@ def test_a_freed_receive_of_a_type_with_gaps_gets_its_message() -> None:
     gaps.Free()
 
 
-def test_a_dropped_receive_takes_no_message() -> None:
+def test_a_dropped_receive_gets_its_message_and_keeps_its_memory_until_then() -> None:
     into, alive = memory(0)
+    view = into[:1]  # a view of the memory, and not the object that was given
     COMM.Irecv(into, 0, 1)
     del into
     gc.collect()
+    assert alive() is not None
+    COMM.Send(np.full(LARGE, 9, "u1"), 0, 1)
+    assert view[0] == 9
+    del view
+    begin_another()
     assert alive() is None
-    COMM.Send(b"x", 0, 1)
-    assert COMM.Iprobe(0, 1)
-    COMM.Recv(bytearray(1), 0, 1)
+
+
+def test_a_dropped_receive_of_a_type_with_gaps_gets_its_message() -> None:
+    gaps = MPI.BYTE.Create_vector(LARGE // 2, 1, 2).Commit()
+    into, alive = memory(0)
+    view = into[:4]
+    COMM.Irecv([into, 1, gaps], 0, 1)
+    del into
+    COMM.Send(np.full(LARGE // 2, 9, "u1"), 0, 1)
+    begin_another()
+    assert view.tolist() == [9, 0, 9, 0]
+    del view
+    assert alive() is None
+    gaps.Free()
 
 
 def test_a_list_that_changes_while_a_call_waits_frees_no_memory() -> None:

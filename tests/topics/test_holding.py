@@ -98,3 +98,38 @@ def test_a_sample_says_what_it_is(pair: tuple[ipc.Publisher, ipc.Subscriber]) ->
         pickle.dumps(sample)
     for each in (pub, sub, pub.loan(3)):
         assert pub.name in repr(each)
+
+
+def test_a_loan_is_made_by_its_publisher_alone() -> None:
+    with pytest.raises(TypeError, match=r"Publisher\.loan"):
+        ipc.Loan()
+    half = ipc.Loan.__new__(ipc.Loan)
+    for use in (half.send, half.drop, half.__enter__().drop, half.__repr__):
+        with pytest.raises(TypeError, match=r"Publisher\.loan"):
+            use()
+    for name in ("array", "nbytes"):
+        with pytest.raises(TypeError, match=r"Publisher\.loan"):
+            getattr(half, name)
+
+
+def test_a_loan_refuses_a_pickle(name: str) -> None:
+    with (
+        ipc.Publisher(name, "u1") as pub,
+        pub.loan(4) as room,
+        pytest.raises(TypeError, match="pickle"),
+    ):
+        pickle.dumps(room)
+
+
+def test_an_array_that_is_asked_for_twice_is_one_and_is_read_only_when_it_was_sent(
+    name: str,
+) -> None:
+    with ipc.Publisher(name, "u1") as pub:
+        room = pub.loan(100)
+        array = room.array
+        assert room.array is array
+        assert array.flags.writeable
+        room.send()
+        assert not array.flags.writeable
+        with pytest.raises(ipc.Closed):
+            _ = room.array

@@ -17,7 +17,7 @@ from shmnd.ipc.common.limits import attributes_of, name_of, number
 from shmnd.ipc.common.room import Room, remember
 from shmnd.ipc.errors import LoanLimit, TypeMismatch
 from shmnd.ipc.topic import here
-from shmnd.ipc.topic.loan import Loan
+from shmnd.ipc.topic.loan import Loan, lend
 from shmnd.ipc.topic.seats import Seats
 from shmnd.ipc.topic.writer import WriterCore, class_bytes
 from shmnd.ipc.types import forms, objects
@@ -167,7 +167,7 @@ class Publisher(WriterCore, Closing):
         A shape for a topic of a dtype, bytes for one of `bytes`, both for one without a type, and
         nothing where the type says how large a sample is.
         """
-        return Loan(self, self._form, shape_or_nbytes, dtype)
+        return lend(self, self._form, shape_or_nbytes, dtype)
 
     def _send_other(self, value: Any, header: Any, timeout: float | None) -> int:
         """Send what takes more than a copy of its bytes."""

@@ -7,6 +7,20 @@ from shmnd.ipc.topic.topic_c cimport shmnd_sample
 from shmnd.ipc.topic.writer_board cimport WriterBoard
 
 
+cdef class WriterCore(WriterBoard)
+
+
+cdef class Loaned:
+    cdef WriterCore writer
+    cdef uint32_t slot
+    cdef readonly uint64_t nbytes
+    cdef unsigned char *base
+    cdef object memory
+    cdef bint spent
+
+    cdef void give_back(self) noexcept
+
+
 cdef class WriterCore(WriterBoard):
     cdef readonly uint32_t loans
     cdef uint64_t checked_ns
@@ -23,6 +37,9 @@ cdef class WriterCore(WriterBoard):
     cdef object put(self, const void *data, uint64_t nbytes, uint32_t kind, uint32_t ndim,
                     const cnp.npy_intp *shape, bytes meta, object header, object timeout,
                     str call)
+    cdef Loaned new_loan(self, uint64_t nbytes, uint64_t extra)
+    cdef object send_loan(self, Loaned loan, uint32_t kind, tuple shape, bytes meta,
+                          object header, object timeout)
     cdef int tail(self, unsigned char *at, Py_buffer *head, bytes meta) except -1
     cdef int fill(self, shmnd_sample *sample, uint32_t slot, uint32_t kind, uint64_t nbytes,
                   uint32_t ndim, const cnp.npy_intp *shape, uint64_t header_bytes,

@@ -45,13 +45,6 @@ def class_bytes(number: int) -> int:
 cdef class Loaned:
     """A slot that is computed into; exports its bytes, writable."""
 
-    cdef WriterCore writer
-    cdef uint32_t slot
-    cdef readonly uint64_t nbytes
-    cdef unsigned char *base
-    cdef object memory
-    cdef bint spent
-
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.base, self.nbytes, 0, flags)
 
@@ -273,6 +266,9 @@ cdef class WriterCore(WriterBoard):
 
     def _loan(self, nbytes, extra):
         """Return a slot to compute into, with room for a header and a description behind it."""
+        return self.new_loan(nbytes, extra)
+
+    cdef Loaned new_loan(self, uint64_t nbytes, uint64_t extra):
         cdef Loaned loan
         cdef uint32_t slot
         self.enter("Publisher.loan")
@@ -287,12 +283,16 @@ cdef class WriterCore(WriterBoard):
         self.loans += 1
         return loan
 
-    def _capacity(self, Loaned loan):
+    def _capacity(self, Loaned loan not None):
         """The bytes of a loan's slot."""
         return class_bytes(self.b.slots.all[loan.slot].class_)
 
-    def _send_loan(self, Loaned loan, kind, shape, bytes meta, header, timeout):
+    def _send_loan(self, Loaned loan not None, kind, shape, meta, header, timeout):
         """Publish the contents of a loan; nothing is copied."""
+        return self.send_loan(loan, kind, shape, meta, header, timeout)
+
+    cdef object send_loan(self, Loaned loan, uint32_t kind, tuple shape, bytes meta,
+                          object header, object timeout):
         cdef shmnd_sample sample
         cdef cnp.npy_intp dims[4]
         cdef uint32_t i, ndim = len(shape)

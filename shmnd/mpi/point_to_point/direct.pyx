@@ -10,7 +10,7 @@ from shmnd.mpi.buffers.plain cimport memory_of
 from shmnd.mpi.communicators.comm_state cimport set_status
 from shmnd.mpi.point_to_point.operation cimport fault_class, leave_request
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_FAILED_PEER, note, note_end, req_free, req_new, send_now, spin,
+    E, SHMPI_FAILED_PEER, cancel, note, note_end, req_free, req_new, send_now, spin,
     shmpi_req, start_receive, start_send, stop_req, turn,
 )
 
@@ -101,6 +101,8 @@ cdef int _wait_long(
                 break
             turn(&idle)
     except BaseException:
+        if r.receives:
+            cancel(r)
         leave_request(r, memory_of(given))
         raise
     finally:

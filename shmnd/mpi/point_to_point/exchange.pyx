@@ -10,7 +10,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from shmnd.mpi.communicators.comm_state cimport CommState, check_context, known
 from shmnd.mpi.point_to_point.operation cimport leave_request
 from shmnd.mpi.transport.engine cimport (
-    E, Wait, note, req_free, req_new, shmpi_req, start_receive, start_send, wait_end, wait_turn,
+    E, Wait, cancel, note, req_free, req_new, shmpi_req, start_receive, start_send, wait_end,
+    wait_turn,
 )
 
 
@@ -94,5 +95,8 @@ def exchange(
                 raise RuntimeError(f"shmnd.mpi: a message between ranks was lost (fault {fault})")
     finally:
         for each in open_[at:]:
-            leave_request(<shmpi_req *>each, sends)
+            r = <shmpi_req *>each
+            if r.receives:
+                cancel(r)
+            leave_request(r, sends)
     return results

@@ -132,14 +132,16 @@ cdef class Point(Operation):
         if self.staged != NULL:
             r.owns_buffer = True
             self.staged = NULL
-        leave_request(r, (self.spec, self.keep))
+        if self.receives and not self.requested:
+            take_back(r)  # no request of the program: a blocking call ended by an exception
+        leave_request(r, self.keep if self.spec is None else self.spec)
 
     def ended(self) -> None:
         """Complete what the program left, and is done."""
         cdef shmpi_req *r = self.req
         self.req = NULL
-        if self.receives and self.staged != NULL and not (r.fault or r.cancelled):
-            (<TypeState>self.spec.type).unpack_bytes(self.staged, r.got, self.spec.addr)
+        if self.staged != NULL:
+            _unpack(r, self.spec)
         req_free(r)
 
     cdef int stage(self) except -1:
@@ -299,17 +301,24 @@ cdef class _Left:
 
     def ended(self) -> None:
         """Free the request, which is done."""
+        if self.req.owns_buffer and isinstance(self.memory, Spec):
+            _unpack(self.req, self.memory)
         req_free(self.req)
+
+
+cdef int _unpack(shmpi_req *r, Spec spec) except -1:
+    """Unpack a message that was received for a type with gaps."""
+    if r.receives and not (r.fault or r.cancelled):
+        (<TypeState>spec.type).unpack_bytes(r.buffer, r.got, spec.addr)
+    return 0
 
 
 cdef int leave_request(shmpi_req *r, object memory) except -1:
     """Leave a request to the engine, and keep the memory that it uses until it is done.
 
-    A receive that no message has met is taken back.
+    The end of the program waits for it, unless it is a receive that no message has met.
     """
     cdef _Left left
-    if r.receives:
-        take_back(r)
     if r.done:
         req_free(r)
         return 0
@@ -317,5 +326,6 @@ cdef int leave_request(shmpi_req *r, object memory) except -1:
     left.req = r
     left.memory = memory
     hold(r, left)
-    let_go(r)
+    if not (r.receives and r.posted):
+        let_go(r)
     return 0

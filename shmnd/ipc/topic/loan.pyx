@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Loans: memory of a publisher that a program computes a sample into."""
+
+cimport cython
+cimport numpy as cnp
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport uint32_t
+
+from shmnd.ipc.topic.writer cimport Loaned, WriterCore
+
+import numpy as np
+
+from shmnd.ipc.errors import Closed
+from shmnd.ipc.types.loan_layouts import layout_of
+from shmnd.ipc.types.record import Record
+
+cnp.import_array()
+
+cdef extern from "numpy/arrayobject.h":
+    object PyArray_NewFromDescr(cnp.PyTypeObject *subtype, cnp.PyArray_Descr *descr, int nd,
+                                const cnp.npy_intp *dims, const cnp.npy_intp *strides, void *data,
+                                int flags, object obj)
+    int PyArray_SetBaseObject(cnp.ndarray arr, object obj) except -1
+    cnp.PyTypeObject PyArray_Type
+    enum:
+        NPY_ARRAY_CARRAY
+
+cdef uint32_t _ROOM = 64  # bytes kept for a header
+
+
+@cython.freelist(16)
+cdef class Loan:
+    """A sample that is being made. `send` publishes it without a copy; `drop` gives it back.
+
+    Leaving a `with` block unsent drops it, and so does its end.
+    """
+
+    def __init__(self):
+        raise TypeError("a loan is made by Publisher.loan")
+
+    cdef Loaned slot(self):
+        if self.loaned is None:
+            raise TypeError("a loan is made by Publisher.loan")
+        return self.loaned
+
+    @property
+    def array(self):
+        """The memory: a writable array, or a record with its fields by attribute and by key."""
+        if self.slot().spent:
+            raise Closed("Loan.array: the loan is spent: it was sent or dropped before")
+        if self.view is None:
+            self.make_view()
+        if self.is_record:
+            return Record(self.view)
+        return self.view
+
+    cdef int make_view(self) except -1:
+        cdef cnp.npy_intp items
+        cdef cnp.ndarray array
+        if self.flat:  # takes a third of the time of the general way
+            items = self.shape[0]
+            Py_INCREF(self.dtype)
+            array = PyArray_NewFromDescr(&PyArray_Type, <cnp.PyArray_Descr *>self.dtype, 1, &items,
+                                         NULL, self.loaned.base, NPY_ARRAY_CARRAY, None)
+            Py_INCREF(self.loaned)
+            PyArray_SetBaseObject(array, self.loaned)
+            self.view = array
+        else:
+            memory = self.loaned if self.loaned.nbytes else None
+            self.view = np.ndarray(self.shape, self.dtype, buffer=memory)
+            self.is_record = self.view.dtype.names is not None and self.view.ndim == 0
+        return 0
+
+    @property
+    def nbytes(self):
+        """The bytes of the sample."""
+        return self.slot().nbytes
+
+    def send(self, header=None, timeout=None):
+        """Publish it; return its sequence number. The memory is the subscribers' from then on.
+
+        TimeoutError when a subscriber that blocks has no room for so long: it is not spent then.
+        """
+        cdef Loaned loaned = self.slot()
+        if header is not None and not loaned.spent:
+            loaned = self.with_room(memoryview(header).nbytes)
+        sent = self.writer.send_loan(loaned, self.kind, self.shape, self.meta, header, timeout)
+        if self.view is not None:
+            # Written through an array that the program has kept, it would change under subscribers.
+            cnp.PyArray_CLEARFLAGS(self.view, cnp.NPY_ARRAY_WRITEABLE)
+        return sent
+
+    cdef Loaned with_room(self, extra):
+        """The slot, or a larger one with the same bytes where a long header does not fit."""
+        cdef Loaned larger
+        room = extra + (0 if self.meta is None else len(self.meta))
+        if extra > _ROOM and self.loaned.nbytes + room > self.writer._capacity(self.loaned):
+            larger = self.writer.new_loan(self.loaned.nbytes, room)
+            memoryview(larger)[:] = memoryview(self.loaned)
+            self.loaned.give_back()
+            self.loaned = larger
+        return self.loaned
+
+    def drop(self):
+        """Return it unsent. Harmless when it is spent."""
+        self.slot().give_back()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.drop()
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("cannot pickle a Loan: it is memory of this process; send it")
+
+    def __repr__(self):
+        cdef Loaned loaned = self.slot()
+        state = "spent" if loaned.spent else "to be filled"
+        return f"<Loan of {loaned.nbytes} bytes on {self.writer.topic!r}, {state}>"
+
+
+cdef Loan new_loan(WriterCore writer, object form, object shape, object dtype):
+    """Lend memory for a sample."""
+    cdef Loan loan
+    cdef tuple layout = None
+    writer.enter("Publisher.loan")
+    # Programs ask for the same again and again.
+    if type(shape) is int and dtype is None:
+        layout = (<dict>form.loans).get(shape)
+    if layout is None:
+        layout = layout_of(form, shape, dtype)
+    loan = Loan.__new__(Loan)
+    loan.writer = writer
+    loan.dtype, loan.shape, nbytes, loan.kind, loan.meta, loan.flat = layout
+    loan.loaned = writer.new_loan(nbytes, _ROOM + (0 if loan.meta is None else len(loan.meta)))
+    return loan
+
+
+def lend(WriterCore writer not None, form, shape, dtype) -> Loan:
+    """Lend memory of a publisher for a sample of a form."""
+    return new_loan(writer, form, shape, dtype)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a loan is of: the type, the shape and the bytes that a program asked for."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from shmnd.common.arguments import integer
+from shmnd.ipc.types import forms
+
+__all__ = ["Layout", "layout_of"]
+
+Layout = tuple[np.dtype[Any], tuple[int, ...], int, int, bytes | None, bool]
+"""Type, shape, bytes, kind and description of a loan, and whether it is a plain row of items."""
+_CALL: Final = "Publisher.loan"
+_MOST_LAYOUTS: Final = 64
+
+
+def layout_of(form: forms.Form, shape: Any, dtype: Any) -> Layout:
+    """Return all that a loan needs to know, and keep it for the next one."""
+    found, dims = _asked(form, shape, dtype)
+    nbytes = prod(dims) * found.itemsize
+    meta: bytes | None = None
+    kind = form.kind
+    if kind == forms.DESCRIBED or (len(dims) > 4 and form.shape is None) or _wide(dims):
+        kind, meta = forms.DESCRIBED, forms.described_as(found, dims)
+    flat = len(dims) == 1 and nbytes > 0 and found.subdtype is None
+    layout = found, dims, nbytes, kind, meta, flat
+    if type(shape) is int and dtype is None and len(form.loans) < _MOST_LAYOUTS:
+        form.loans[shape] = layout
+    return layout
+
+
+def _asked(form: forms.Form, shape: Any, dtype: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Return the type and the shape of a loan."""
+    if form.kind == forms.OBJECT:
+        raise TypeError(
+            f"{_CALL}: an object has no memory to compute into; send it, and its arrays go out of "
+            "band, or open the topic with a dtype"
+        )
+    if form.shape is not None:
+        assert form.dtype is not None
+        if dtype is not None and np.dtype(dtype) != form.dtype:
+            raise TypeError(f"{_CALL}: dtype {dtype!r}, and the topic has type {form!r}")
+        if shape is not None and _dims(shape) not in (form.shape, (form.nbytes,)):
+            raise ValueError(f"{_CALL}: shape {shape!r}, and the topic has type {form!r}")
+        return form.dtype, form.shape
+    if form.kind == forms.BYTES:
+        if shape is None:
+            raise TypeError(f"{_CALL}: say how many bytes: loan(nbytes)")
+        return np.dtype("u1"), _dims(shape)
+    if form.kind == forms.DESCRIBED:
+        if shape is None:
+            raise TypeError(f"{_CALL}: say which array, as loan((480, 640), 'u1')")
+        return np.dtype("u1" if dtype is None else dtype), _dims(shape)
+    assert form.dtype is not None
+    if dtype is not None and np.dtype(dtype) != form.dtype:
+        raise TypeError(f"{_CALL}: dtype {dtype!r}, and the topic has type {form!r}")
+    return form.dtype, () if shape is None else _dims(shape)
+
+
+def _wide(dims: tuple[int, ...]) -> bool:
+    return len(dims) > 1 and max(dims) >= 1 << 32
+
+
+def _dims(shape: Any) -> tuple[int, ...]:
+    each = shape if isinstance(shape, (tuple, list)) else (shape,)
+    found = []
+    for dim in each:
+        whole = integer(dim)
+        if whole is None or whole < 0:
+            raise ValueError(f"{_CALL}: shape {shape!r} is none; pass whole numbers from 0 on")
+        found.append(whole)
+    if len(found) > 32:
+        raise ValueError(f"{_CALL}: {len(found)} dimensions; at most 32")
+    return tuple(found)
