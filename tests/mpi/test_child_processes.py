@@ -23,7 +23,7 @@ comm = MPI.COMM_WORLD
 program = '''
 import os
 from mpi4py import MPI
-os.write(1, b"%d %d\\n" % (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size))  # whole lines
+os.write(1, b"%d %d " % (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size))  # in one piece
 '''
 line = {line}
 ran = subprocess.run(line, close_fds={close}, capture_output=True, text=True, timeout=60)
