@@ -64,6 +64,42 @@ def test_failures_come_as_they_were_raised() -> None:
             client.call("own", timeout=60)
 
 
+def test_a_cancelled_handler_answers_its_client() -> None:
+    async def handler(request: Any) -> Any:
+        if request.value == "cancelled":
+            raise asyncio.CancelledError
+        await asyncio.sleep(60)
+
+    async def main() -> None:
+        with ipc.Server("s") as server, ipc.Client("s") as client:
+            serving = server.serve(handler)
+            assert serving is not None
+            serving = asyncio.ensure_future(serving)
+            async with asyncio.timeout(20):
+                with pytest.raises(ipc.RemoteError, match="CancelledError"):
+                    await client.acall("cancelled")
+                pending = client.send("slow")
+                await asyncio.sleep(0.1)
+                serving.cancel()
+                with pytest.raises(ipc.RemoteError, match="CancelledError"):
+                    await pending
+
+    asyncio.run(main())
+
+
+def test_what_ends_a_server_answers_its_client() -> None:
+    def handler(request: Any) -> Any:
+        raise SystemExit("enough")
+
+    with ipc.Server("s") as server, ipc.Client("s") as client:
+        pending = client.send(1)
+        with pytest.raises(SystemExit) as caught:
+            server.serve(handler)
+        with pytest.raises(ipc.RemoteError, match="SystemExit: enough"):
+            pending.result(20)
+        assert caught.traceback
+
+
 def test_streams() -> None:
     def handler(request: Any) -> Iterator[Any]:
         for number in range(request.value):

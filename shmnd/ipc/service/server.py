@@ -180,6 +180,12 @@ class Request:
         return f"<Request {self._number} of process {self.client}, {state}>"
 
 
+def _fail(request: Request, exc: BaseException) -> None:
+    """Answer a request whose handler ended with an exception, unless it was answered."""
+    if not request.answered:
+        request.fail(exc)
+
+
 class Server(Closing):
     """A server of a name. `request` and `response` are types as of topics; None takes any object.
 
@@ -331,9 +337,10 @@ class Server(Closing):
                     request.stream(result)
                 elif not request.answered:
                     request.respond(result)
-            except Exception as exc:
-                if not request.answered:
-                    request.fail(exc)
+            except BaseException as exc:
+                _fail(request, exc)
+                if not isinstance(exc, Exception):
+                    raise
         return None
 
     async def _aserve(self, handler: Handler) -> None:
@@ -358,9 +365,10 @@ class Server(Closing):
                 await request.astream(result)
             elif not request.answered:
                 request.respond(result)
-        except Exception as exc:
-            if not request.answered:
-                request.fail(exc)
+        except BaseException as exc:
+            _fail(request, exc)  # also a cancelled one: its client waits
+            if not isinstance(exc, Exception):
+                raise
 
     # -- descriptors and the end --
 
