@@ -100,13 +100,14 @@ class Idle:
 
 def test_idle_waiters_do_not_run() -> None:
     idle = [Idle(make) for make in MADE]
-    time.sleep(0.6)  # the short sleeps are over
+    time.sleep(1)  # the short sleeps are over
     before = [each.switches() for each in idle]
     time.sleep(2)
     ran = {each.name: each.switches() - n for each, n in zip(idle, before, strict=True)}
     for each in idle:
         each.end()
-    assert not {name: number for name, number in ran.items() if number > 2}  # every 100 ms: 20
+    # A poll every 100 ms would be 20; the threads of one process wake each other now and then.
+    assert not {name: number for name, number in ran.items() if number > 8}
 
 
 def test_a_wait_ends_when_another_thread_closes() -> None:
