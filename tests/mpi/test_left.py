@@ -107,6 +107,16 @@ def test_a_dropped_receive_of_a_type_with_gaps_gets_its_message() -> None:
     gaps.Free()
 
 
+def test_a_receive_of_a_type_with_gaps_that_is_dropped_late_has_its_message() -> None:
+    gaps = MPI.INT.Create_vector(2, 1, 2).Commit()
+    into = np.zeros(4, "i4")
+    request = COMM.Irecv([into, 1, gaps], 0, 1)
+    COMM.Send(np.array([5, 6], "i4"), 0, 1)
+    del request
+    assert into.tolist() == [5, 0, 6, 0]
+    gaps.Free()
+
+
 def test_a_list_that_changes_while_a_call_waits_frees_no_memory() -> None:
     sent, alive = memory(3)
     message = [sent, MPI.BYTE]

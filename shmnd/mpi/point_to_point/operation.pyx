@@ -318,13 +318,12 @@ cdef int leave_request(shmpi_req *r, object memory) except -1:
 
     The end of the program waits for it, unless it is a receive that no message has met.
     """
-    cdef _Left left
-    if r.done:
-        req_free(r)
-        return 0
-    left = _Left.__new__(_Left)
+    cdef _Left left = _Left.__new__(_Left)
     left.req = r
     left.memory = memory
+    if r.done:
+        left.ended()
+        return 0
     hold(r, left)
     if not (r.receives and r.posted):
         let_go(r)
