@@ -112,6 +112,18 @@ def test_a_loan_is_made_by_its_publisher_alone() -> None:
             getattr(half, name)
 
 
+def test_a_forged_layout_reaches_no_other_memory(name: str) -> None:
+    with ipc.Publisher(name, "u1") as pub:
+        loans = pub._form.loans
+        loans[8] = (np.dtype("u1"), (1 << 40,), 8, 1, None, True)
+        assert pub.loan(8).array.shape == (8,)
+        loans[8] = (np.dtype("O"), (1,), 8, 1, None, True)
+        room = pub.loan(8)
+        with pytest.raises(TypeError, match="items of object"):
+            _ = room.array
+        pub._form.loans.clear()
+
+
 def test_a_loan_refuses_a_pickle(name: str) -> None:
     with (
         ipc.Publisher(name, "u1") as pub,
