@@ -5,7 +5,7 @@ import fcntl
 import os
 from typing import Final
 
-_TAKEN: Final = "SHMND_MPI_PROCESS"
+_VARIABLE: Final = "SHMND_MPI_PROCESS"
 """The process that is the rank. Its child processes inherit the variable, and are not the rank."""
 
 
@@ -18,13 +18,13 @@ def place() -> tuple[int, int] | None:
     text = os.environ.get("SHMND_MPI_JOB")
     if text is None:
         return None
-    taken = os.environ.get(_TAKEN)
+    taken = os.environ.get(_VARIABLE)
     if taken is not None and taken != str(os.getpid()):
         for name in [each for each in os.environ if each.startswith("SHMND_MPI_")]:
             del os.environ[name]
         return None
     _check(int(text))
-    os.environ[_TAKEN] = str(os.getpid())
+    os.environ[_VARIABLE] = str(os.getpid())
     return int(text), int(os.environ["SHMND_MPI_RANK"])
 
 
