@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,11 @@ from shmnd.broker.place import Place
 from shmnd.status import NdError
 
 pytest_plugins = ["pytester"]
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell without job control starts its background commands so, and their processes inherit it:
+    # the tests of Ctrl-C would wait for what never comes.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 GRACE: Final = 5.0
 """Seconds that a test's leftovers may take to go (a process that is ending, a collected cycle)."""
