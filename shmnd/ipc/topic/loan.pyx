@@ -4,9 +4,9 @@
 
 cimport cython
 cimport numpy as cnp
-from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint32_t
 
+from shmnd.ipc.common.array_over cimport NPY_ARRAY_CARRAY, array_over
 from shmnd.ipc.topic.writer cimport Loaned, WriterCore
 
 import numpy as np
@@ -17,15 +17,6 @@ from shmnd.ipc.types.record import Record
 
 cnp.import_array()
 
-cdef extern from "numpy/arrayobject.h":
-    object PyArray_NewFromDescr(cnp.PyTypeObject *subtype, cnp.PyArray_Descr *descr, int nd,
-                                const cnp.npy_intp *dims, const cnp.npy_intp *strides, void *data,
-                                int flags, object obj)
-    int PyArray_SetBaseObject(cnp.ndarray arr, object obj) except -1
-    cnp.PyTypeObject PyArray_Type
-    enum:
-        NPY_ARRAY_CARRAY
-
 cdef uint32_t _ROOM = 64  # bytes kept for a header
 
 
@@ -35,6 +26,15 @@ cdef class Loan:
 
     Leaving a `with` block unsent drops it, and so does its end.
     """
+
+    cdef Loaned loaned
+    cdef WriterCore writer
+    cdef object dtype
+    cdef tuple shape
+    cdef bytes meta
+    cdef object view  # the array, from when it is asked for
+    cdef uint32_t kind
+    cdef bint flat, is_record
 
     def __init__(self):
         raise TypeError("a loan is made by Publisher.loan")
@@ -57,19 +57,14 @@ cdef class Loan:
 
     cdef int make_view(self) except -1:
         cdef cnp.npy_intp items
-        cdef cnp.ndarray array
         cdef cnp.dtype dtype
         if self.flat:  # takes a third of the time of the general way
             dtype = self.dtype
             items = self.loaned.nbytes // dtype.itemsize if dtype.itemsize > 0 else 0
             if self.dtype.hasobject:
                 raise TypeError(f"Loan.array: items of {dtype} are not plain memory")
-            Py_INCREF(dtype)
-            array = PyArray_NewFromDescr(&PyArray_Type, <cnp.PyArray_Descr *>dtype, 1, &items,
-                                         NULL, self.loaned.base, NPY_ARRAY_CARRAY, None)
-            Py_INCREF(self.loaned)
-            PyArray_SetBaseObject(array, self.loaned)
-            self.view = array
+            self.view = array_over(dtype, 1, &items, self.loaned.base, NPY_ARRAY_CARRAY,
+                                   self.loaned)
         else:
             memory = self.loaned if self.loaned.nbytes else None
             self.view = np.ndarray(self.shape, self.dtype, buffer=memory)
@@ -125,8 +120,8 @@ cdef class Loan:
         return f"<Loan of {loaned.nbytes} bytes on {self.writer.topic!r}, {state}>"
 
 
-cdef Loan new_loan(WriterCore writer, object form, object shape, object dtype):
-    """Lend memory for a sample."""
+def lend(WriterCore writer not None, form, shape, dtype) -> Loan:
+    """Lend memory of a publisher for a sample of a form."""
     cdef Loan loan
     cdef tuple layout = None
     cdef dict loans
@@ -142,8 +137,3 @@ cdef Loan new_loan(WriterCore writer, object form, object shape, object dtype):
     loan.dtype, loan.shape, nbytes, loan.kind, loan.meta, loan.flat = layout
     loan.loaned = writer.new_loan(nbytes, _ROOM + (0 if loan.meta is None else len(loan.meta)))
     return loan
-
-
-def lend(WriterCore writer not None, form, shape, dtype) -> Loan:
-    """Lend memory of a publisher for a sample of a form."""
-    return new_loan(writer, form, shape, dtype)

@@ -6,24 +6,15 @@ cimport cython
 cimport numpy as cnp
 from cpython.buffer cimport PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.ref cimport Py_INCREF
 from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from shmnd.ipc.common.array_over cimport NPY_ARRAY_CARRAY_RO, array_over, new_array
 from shmnd.ipc.topic.topic_c cimport *
 
 from shmnd.ipc.errors import Closed
 
 cnp.import_array()
-
-cdef extern from "numpy/arrayobject.h":
-    object PyArray_NewFromDescr(cnp.PyTypeObject *subtype, cnp.PyArray_Descr *descr, int nd,
-                                const cnp.npy_intp *dims, const cnp.npy_intp *strides, void *data,
-                                int flags, object obj)
-    int PyArray_SetBaseObject(cnp.ndarray arr, object obj) except -1
-    cnp.PyTypeObject PyArray_Type
-    enum:
-        NPY_ARRAY_CARRAY_RO
 
 cdef uint64_t _MOST_BYTES = <uint64_t>1 << 46
 cdef object _BYTE = cnp.dtype("u1")
@@ -52,17 +43,12 @@ cdef class Sample:
         cdef int i
         for i in range(ndim):
             shape[i] = <cnp.npy_intp>dims[i]
-        Py_INCREF(dtype)
-        if self.info & SHMND_INFO_INLINE:
-            array = PyArray_NewFromDescr(&PyArray_Type, <cnp.PyArray_Descr *>dtype, ndim, shape,
-                                         NULL, NULL, 0, None)
-            memcpy(cnp.PyArray_DATA(array), &self.body[0], cnp.PyArray_NBYTES(array))
-            cnp.PyArray_CLEARFLAGS(array, cnp.NPY_ARRAY_WRITEABLE)
-        else:
-            array = PyArray_NewFromDescr(&PyArray_Type, <cnp.PyArray_Descr *>dtype, ndim, shape,
-                                         NULL, <void *>self.base, NPY_ARRAY_CARRAY_RO, None)
-            Py_INCREF(self.owner)
-            PyArray_SetBaseObject(array, self.owner)
+        if not self.info & SHMND_INFO_INLINE:
+            return array_over(dtype, ndim, shape, <void *>self.base, NPY_ARRAY_CARRAY_RO,
+                              self.owner)
+        array = new_array(dtype, ndim, shape, NULL, 0)
+        memcpy(cnp.PyArray_DATA(array), &self.body[0], cnp.PyArray_NBYTES(array))
+        cnp.PyArray_CLEARFLAGS(array, cnp.NPY_ARRAY_WRITEABLE)
         return array
 
     @property

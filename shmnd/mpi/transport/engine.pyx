@@ -268,7 +268,7 @@ cdef bint wait_turn(Wait *wait) except -1:
 cdef void wait_end(Wait *wait) noexcept:
     """The wait is over, and so is its note."""
     if wait.noted:
-        shmpi_note_mine_end(E)
+        note_end()
 
 
 cdef int poll() except -1:

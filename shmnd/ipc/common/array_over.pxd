@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays over memory that an object keeps, without a copy. A module that uses it imports the
+array interface of numpy (`import_array`).
+"""
+
+cimport numpy as cnp
+from cpython.ref cimport Py_INCREF
+
+cdef extern from "numpy/arrayobject.h":
+    object PyArray_NewFromDescr(cnp.PyTypeObject *subtype, cnp.PyArray_Descr *descr, int nd,
+                                const cnp.npy_intp *dims, const cnp.npy_intp *strides, void *data,
+                                int flags, object obj)
+    int PyArray_SetBaseObject(cnp.ndarray arr, object obj) except -1
+    cnp.PyTypeObject PyArray_Type
+    enum:
+        NPY_ARRAY_CARRAY
+        NPY_ARRAY_CARRAY_RO
+
+
+cdef inline cnp.ndarray new_array(object dtype, int ndim, const cnp.npy_intp *shape, void *data,
+                                  int flags):
+    """An array over `data`; with NULL, one of memory of its own."""
+    Py_INCREF(dtype)
+    return PyArray_NewFromDescr(&PyArray_Type, <cnp.PyArray_Descr *>dtype, ndim, shape, NULL, data,
+                                flags, None)
+
+
+cdef inline cnp.ndarray array_over(object dtype, int ndim, const cnp.npy_intp *shape, void *data,
+                                   int flags, object owner):
+    """An array over the memory of `owner`, which it keeps."""
+    cdef cnp.ndarray array = new_array(dtype, ndim, shape, data, flags)
+    Py_INCREF(owner)
+    PyArray_SetBaseObject(array, owner)
+    return array
