@@ -71,6 +71,12 @@ cdef class WinCalls(Keyed):
                 self, constants.ERR_RANK,
                 f"Win.{call}: rank {rank}; the window has ranks 0 to {w.size - 1}",
             )
+        if not w.open_at[rank]:
+            mpi_error(
+                self, constants.ERR_RMA_SYNC,
+                f"Win.{call}: no access epoch at rank {rank} of {w.title()} is open; call Fence, "
+                "Lock, Lock_all or Start first",
+            )
         if isinstance(target, (list, tuple)):
             if len(target) > 3:
                 raise ValueError("target: expecting 3 items at most")
@@ -84,7 +90,9 @@ cdef class WinCalls(Keyed):
             disp = target
         elif target is not None:
             raise ValueError("target: expecting integral or list/tuple")
-        return target_of(self, w, rank, disp, count, type, call)
+        cdef Target found = target_of(self, w, rank, disp, count, type, call)
+        w.used = True
+        return found
 
     def Put(self, origin: Any, target_rank: int, target: Any = None) -> None:
         """Put data into a memory window on a remote process."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows: memory that ranks offer to each other, and the epochs in which it is used."""
+"""Windows: memory that ranks offer to each other."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from shmnd.mpi import constants
 from shmnd.mpi.buffers.buffer import buffer
@@ -15,15 +15,12 @@ from shmnd.mpi.objects.errhandler import raise_error
 from shmnd.mpi.objects.error_handling import Handling
 from shmnd.mpi.objects.handle import constant
 from shmnd.mpi.objects.info import INFO_NULL, Info, InfoCalls
+from shmnd.mpi.one_sided.epochs import Epochs
 from shmnd.mpi.one_sided.rma import WinCalls
 from shmnd.mpi.one_sided.window import WinState
-from shmnd.mpi.point_to_point.request import Request
-
-_POSTED, _DONE = 1, 2
-"""Tags of the messages between those who offer and those who use."""
 
 
-class Win(WinCalls, Handling, InfoCalls):
+class Win(WinCalls, Epochs, Handling, InfoCalls):
     """Remote memory access context."""
 
     _family = "Win"
@@ -32,11 +29,6 @@ class Win(WinCalls, Handling, InfoCalls):
     def __new__(cls, win: Win | None = None) -> Self:
         """Return another handle to the same window."""
         return super().__new__(cls, win)
-
-    def _state(self, call: str) -> Any:
-        if self.ob is None:
-            raise_error(self, constants.ERR_WIN, f"Win.{call}: the window is null")
-        return self.ob
 
     # -- making --
 
@@ -135,6 +127,8 @@ class Win(WinCalls, Handling, InfoCalls):
         """Free a window."""
         self._require_own(constants.ERR_WIN, "Free")
         state = self.ob
+        if not state.fenced:
+            self._no_epoch("Free", exposed=True)
         state.comm.Barrier()
         self._drop_attrs()
         self._release()
@@ -193,150 +187,6 @@ class Win(WinCalls, Handling, InfoCalls):
     def group_rank(self) -> int:
         """Group rank."""
         return int(self._state("group_rank").rank)
-
-    # -- epochs of all --
-
-    def Fence(self, assertion: int = 0) -> None:
-        """Perform an MPI fence synchronization on a window."""
-        self._state("Fence").comm.Barrier()
-
-    # -- epochs of some --
-
-    def _places(self, group: Group, call: str) -> list[int]:
-        comm = self._state(call).comm
-        places = comm.ob.group
-        if group.ob is None or any(rank not in places for rank in group.ob.ranks):
-            raise_error(self, constants.ERR_GROUP, f"Win.{call}: the group is not of the window")
-        return [places.index(rank) for rank in group.ob.ranks]
-
-    def Start(self, group: Group, assertion: int = 0) -> None:
-        """Start an RMA access epoch for MPI."""
-        places = self._places(group, "Start")
-        state = self.ob
-        if state.started is not None:
-            raise_error(self, constants.ERR_RMA_SYNC, "Win.Start: call Complete first")
-        for place in places:
-            state.comm.Recv(_nothing(), place, _POSTED)
-        state.started = places
-
-    def Complete(self) -> None:
-        """Complete an RMA operation begun after an `Start`."""
-        state = self._state("Complete")
-        if state.started is None:
-            raise_error(self, constants.ERR_RMA_SYNC, "Win.Complete: Start was not called")
-        places, state.started = state.started, None
-        for place in places:
-            state.comm.Send(_nothing(), place, _DONE)
-
-    def Post(self, group: Group, assertion: int = 0) -> None:
-        """Start an RMA exposure epoch."""
-        places = self._places(group, "Post")
-        state = self.ob
-        if state.posted is not None:
-            raise_error(self, constants.ERR_RMA_SYNC, "Win.Post: call Wait first")
-        state.posted = [state.comm.Irecv(_nothing(), place, _DONE) for place in places]
-        for place in places:
-            state.comm.Send(_nothing(), place, _POSTED)
-
-    def _posted(self, call: str) -> list[Request]:
-        posted: list[Request] | None = self._state(call).posted
-        if posted is None:
-            raise_error(self, constants.ERR_RMA_SYNC, f"Win.{call}: Post was not called")
-            return []
-        return posted
-
-    def Wait(self) -> Literal[True]:
-        """Complete an RMA exposure epoch begun with `Post`."""
-        Request.Waitall(self._posted("Wait"))
-        self.ob.posted = None
-        return True
-
-    def Test(self) -> bool:
-        """Test whether an RMA exposure epoch has completed."""
-        done = Request.Testall(self._posted("Test"))
-        if done:
-            self.ob.posted = None
-        return done
-
-    # -- locks --
-
-    def _target(self, rank: int, call: str) -> Any:
-        state = self._state(call)
-        if rank != constants.PROC_NULL and not 0 <= rank < state.size:
-            raise_error(
-                self,
-                constants.ERR_RANK,
-                f"Win.{call}: rank {rank}; the window has {state.size} ranks",
-            )
-        return state
-
-    def Lock(
-        self, rank: int, lock_type: int = constants.LOCK_EXCLUSIVE, assertion: int = 0
-    ) -> None:
-        """Begin an RMA access epoch at the target process."""
-        state = self._target(rank, "Lock")
-        if lock_type not in (constants.LOCK_EXCLUSIVE, constants.LOCK_SHARED):
-            raise_error(
-                self, constants.ERR_LOCKTYPE, f"Win.Lock: lock_type {lock_type} is none of two"
-            )
-        if rank == constants.PROC_NULL:
-            return
-        if rank in state.locked:
-            raise_error(self, constants.ERR_RMA_SYNC, f"Win.Lock: rank {rank} is locked already")
-        writes = lock_type == constants.LOCK_EXCLUSIVE
-        state.lock(rank, writes)
-        state.locked[rank] = writes
-
-    def Unlock(self, rank: int) -> None:
-        """Complete an RMA access epoch at the target process."""
-        state = self._target(rank, "Unlock")
-        if rank == constants.PROC_NULL:
-            return
-        if rank not in state.locked:
-            raise_error(self, constants.ERR_RMA_SYNC, f"Win.Unlock: rank {rank} is not locked")
-        state.unlock(rank, state.locked.pop(rank))
-
-    def Lock_all(self, assertion: int = 0) -> None:
-        """Begin an RMA access epoch at all processes."""
-        state = self._state("Lock_all")
-        if state.locked:
-            raise_error(self, constants.ERR_RMA_SYNC, "Win.Lock_all: some are locked already")
-        for rank in range(state.size):
-            state.lock(rank, False)
-            state.locked[rank] = False
-
-    def Unlock_all(self) -> None:
-        """Complete an RMA access epoch at all processes."""
-        state = self._state("Unlock_all")
-        if len(state.locked) != state.size:
-            raise_error(self, constants.ERR_RMA_SYNC, "Win.Unlock_all: Lock_all was not called")
-        for rank, writes in state.locked.items():
-            state.unlock(rank, writes)
-        state.locked = {}
-
-    def Flush(self, rank: int) -> None:
-        """Complete all outstanding RMA operations at a target."""
-        self._target(rank, "Flush")
-
-    def Flush_all(self) -> None:
-        """Complete all outstanding RMA operations at all targets."""
-        self._state("Flush_all")
-
-    def Flush_local(self, rank: int) -> None:
-        """Complete locally all outstanding RMA operations at a target."""
-        self._target(rank, "Flush_local")
-
-    def Flush_local_all(self) -> None:
-        """Complete locally all outstanding RMA operations at all targets."""
-        self._state("Flush_local_all")
-
-    def Sync(self) -> None:
-        """Synchronize public and private copies of the window."""
-        self._state("Sync")
-
-
-def _nothing() -> bytearray:
-    return bytearray()
 
 
 WIN_NULL = constant(Win(), "WIN_NULL")

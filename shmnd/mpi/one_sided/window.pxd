@@ -28,8 +28,12 @@ cdef class WinState(State):
     cdef char **mapped
     cdef object control, data           # segments, which live as long as the window
     cdef shmpi_gate *gates
-    cdef public object posted, started, locked
     cdef public list attached
+    cdef char *open_at                  # 1 for each rank at which an access epoch is open
+    cdef bint used                      # whether a call has moved data since the last Fence
+    cdef public bint fenced             # the open epochs are those of a Fence
+    cdef public bint all_locked         # the locks are those of Lock_all
+    cdef public object posted, started, locked
 
     cdef int enter(self, int rank, bint writes) except -1
     cdef int take(self, int rank) except -1

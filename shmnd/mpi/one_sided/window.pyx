@@ -11,6 +11,7 @@ import os
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
 
 from shmnd.mpi.buffers.buffer cimport view_at
 from shmnd.mpi.communicators.comm_state cimport CommState, check_context
@@ -55,6 +56,7 @@ cdef class WinState(State):
     def __cinit__(self, *args, **kwargs):
         self.bases = NULL
         self.mapped = NULL
+        self.open_at = NULL
 
     def __init__(self, comm, int flavor, memory, Py_ssize_t nbytes, int unit, str call):
         """All ranks of `comm` make it together. `memory` is what a rank offers, or None."""
@@ -71,7 +73,8 @@ cdef class WinState(State):
         self.locked = {}
         self.bases = <uint64_t *>calloc(self.size, sizeof(uint64_t))
         self.mapped = <char **>calloc(self.size, sizeof(char *))
-        if self.bases == NULL or self.mapped == NULL:
+        self.open_at = <char *>calloc(self.size, 1)
+        if self.bases == NULL or self.mapped == NULL or self.open_at == NULL:
             raise MemoryError(f"{call}: no memory for a window")
         self.control = _shared(comm, self.size * sizeof(shmpi_gate), call)
         self.gates = <shmpi_gate *><size_t>self.control.address
@@ -97,6 +100,7 @@ cdef class WinState(State):
     def __dealloc__(self):
         free(self.bases)
         free(self.mapped)
+        free(self.open_at)
 
     @property
     def base(self) -> int:
@@ -128,6 +132,43 @@ cdef class WinState(State):
     def unlock(self, int rank, bint writes) -> None:
         """Return the lock of a rank."""
         shmpi_gate_leave(&self.gates[rank], writes)
+
+    # -- access epochs --
+
+    def open(self, ranks) -> None:
+        """Begin an access epoch at some ranks, or at all of them: None."""
+        cdef int rank
+        self.fenced = self.used = False
+        if ranks is None:
+            memset(self.open_at, 1, self.size)
+            return
+        for rank in ranks:
+            self.open_at[rank] = 1
+
+    def close(self, ranks) -> None:
+        """End the access epoch at some ranks, or at all of them: None."""
+        cdef int rank
+        self.fenced = self.used = False
+        if ranks is None:
+            memset(self.open_at, 0, self.size)
+            return
+        for rank in ranks:
+            self.open_at[rank] = 0
+
+    def epoch(self) -> str:
+        """Return the call that ends the access epoch of this rank, or '' where it has none.
+
+        A Fence begins an epoch only where a call that moves data follows it.
+        """
+        if self.started is not None:
+            return "Complete"
+        if self.locked:
+            return "Unlock_all" if self.all_locked else "Unlock"
+        return "Fence" if self.fenced and self.used else ""
+
+    def title(self) -> str:
+        """Return its name for a message."""
+        return self.name or f"the window of {self.size}"
 
 
 cdef int _yield(WinState w) except -1:

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Epochs of windows: when a rank may use the memory of others, and when it offers its own.
+
+A call that moves data needs an access epoch at its target: of Fence, of Start, or of a lock. The
+window keeps one flag for each rank, which such a call reads; the calls here set and clear it. A
+rank is in epochs of one kind at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from shmnd.mpi import constants
+from shmnd.mpi.communicators.group import Group
+from shmnd.mpi.objects.errhandler import raise_error
+from shmnd.mpi.point_to_point.request import Request
+
+_POSTED, _DONE = 1, 2
+"""Tags of the messages between those who offer and those who use."""
+
+_ASSERTIONS: Final = {
+    "Fence": ("MODE_NOSTORE", "MODE_NOPUT", "MODE_NOPRECEDE", "MODE_NOSUCCEED"),
+    "Start": ("MODE_NOCHECK",),
+    "Post": ("MODE_NOCHECK", "MODE_NOSTORE", "MODE_NOPUT"),
+    "Lock": ("MODE_NOCHECK",),
+    "Lock_all": ("MODE_NOCHECK",),
+}
+
+
+class Epochs:
+    """The calls of a window that begin and end epochs, and those that complete calls within."""
+
+    __slots__ = ()
+    ob: Any
+
+    def _state(self, call: str) -> Any:
+        if self.ob is None:
+            raise_error(self, constants.ERR_WIN, f"Win.{call}: the window is null")
+        return self.ob
+
+    def _out_of_turn(self, call: str, why: str) -> None:
+        title = self.ob.title()
+        raise_error(self, constants.ERR_RMA_SYNC, f"Win.{call} of {title}: {why}")
+
+    def _no_epoch(self, call: str, *, exposed: bool) -> None:
+        """Raise ERR_RMA_SYNC in an access epoch and, where asked, an exposure epoch."""
+        ends = self.ob.epoch()
+        if ends:
+            self._out_of_turn(call, f"an access epoch is open; call {ends} first")
+        if exposed and self.ob.posted is not None:
+            self._out_of_turn(call, "an exposure epoch is open; call Wait first")
+
+    def _assertion(self, assertion: int, call: str) -> None:
+        known = 0
+        for name in _ASSERTIONS[call]:
+            known |= getattr(constants, name)
+        if assertion & ~known:
+            raise_error(
+                self,
+                constants.ERR_ASSERT,
+                f"Win.{call}: assertion {assertion}; this call knows "
+                f"{', '.join(_ASSERTIONS[call])}",
+            )
+
+    # -- epochs of all --
+
+    def Fence(self, assertion: int = 0) -> None:
+        """Perform an MPI fence synchronization on a window."""
+        state = self._state("Fence")
+        self._assertion(assertion, "Fence")
+        if not state.fenced:
+            self._no_epoch("Fence", exposed=True)
+        elif state.posted is not None:
+            self._out_of_turn("Fence", "an exposure epoch is open; call Wait first")
+        state.comm.Barrier()
+        if assertion & constants.MODE_NOSUCCEED:
+            state.close(None)
+        else:
+            state.open(None)
+            state.fenced = True
+
+    # -- epochs of some --
+
+    def _places(self, group: Group, call: str) -> list[int]:
+        comm = self._state(call).comm
+        places = comm.ob.group
+        if group.ob is None or any(rank not in places for rank in group.ob.ranks):
+            raise_error(self, constants.ERR_GROUP, f"Win.{call}: the group is not of the window")
+        return [places.index(rank) for rank in group.ob.ranks]
+
+    def Start(self, group: Group, assertion: int = 0) -> None:
+        """Start an RMA access epoch for MPI."""
+        places = self._places(group, "Start")
+        state = self.ob
+        self._assertion(assertion, "Start")
+        self._no_epoch("Start", exposed=False)
+        for place in places:
+            state.comm.Recv(_nothing(), place, _POSTED)
+        state.close(None)
+        state.open(places)
+        state.started = places
+
+    def Complete(self) -> None:
+        """Complete an RMA operation begun after an `Start`."""
+        state = self._state("Complete")
+        if state.started is None:
+            self._out_of_turn("Complete", "no epoch of Start is open; call Start first")
+        places, state.started = state.started, None
+        state.close(None)
+        for place in places:
+            state.comm.Send(_nothing(), place, _DONE)
+
+    def Post(self, group: Group, assertion: int = 0) -> None:
+        """Start an RMA exposure epoch."""
+        places = self._places(group, "Post")
+        state = self.ob
+        self._assertion(assertion, "Post")
+        if state.posted is not None:
+            self._out_of_turn("Post", "an exposure epoch is open; call Wait first")
+        state.posted = [state.comm.Irecv(_nothing(), place, _DONE) for place in places]
+        for place in places:
+            state.comm.Send(_nothing(), place, _POSTED)
+
+    def _posted(self, call: str) -> list[Request]:
+        posted: list[Request] | None = self._state(call).posted
+        if posted is None:
+            self._out_of_turn(call, "no exposure epoch is open; call Post first")
+            return []
+        return posted
+
+    def Wait(self) -> Literal[True]:
+        """Complete an RMA exposure epoch begun with `Post`."""
+        Request.Waitall(self._posted("Wait"))
+        self.ob.posted = None
+        return True
+
+    def Test(self) -> bool:
+        """Test whether an RMA exposure epoch has completed."""
+        done = Request.Testall(self._posted("Test"))
+        if done:
+            self.ob.posted = None
+        return done
+
+    # -- locks --
+
+    def _target(self, rank: int, call: str) -> Any:
+        state = self._state(call)
+        if rank != constants.PROC_NULL and not 0 <= rank < state.size:
+            raise_error(
+                self,
+                constants.ERR_RANK,
+                f"Win.{call}: rank {rank}; {state.title()} has ranks 0 to {state.size - 1}",
+            )
+        return state
+
+    def Lock(
+        self, rank: int, lock_type: int = constants.LOCK_EXCLUSIVE, assertion: int = 0
+    ) -> None:
+        """Begin an RMA access epoch at the target process."""
+        state = self._target(rank, "Lock")
+        if lock_type not in (constants.LOCK_EXCLUSIVE, constants.LOCK_SHARED):
+            raise_error(
+                self,
+                constants.ERR_LOCKTYPE,
+                f"Win.Lock: lock_type {lock_type}; expected LOCK_EXCLUSIVE or LOCK_SHARED",
+            )
+        self._assertion(assertion, "Lock")
+        if rank == constants.PROC_NULL:
+            return
+        if rank in state.locked:
+            ends = "Unlock_all" if state.all_locked else f"Unlock({rank})"
+            self._out_of_turn("Lock", f"rank {rank} is locked already; call {ends} first")
+        if not state.locked:
+            self._no_epoch("Lock", exposed=False)
+            state.close(None)
+        writes = lock_type == constants.LOCK_EXCLUSIVE
+        state.lock(rank, writes)
+        state.locked[rank] = writes
+        state.open([rank])
+
+    def Unlock(self, rank: int) -> None:
+        """Complete an RMA access epoch at the target process."""
+        state = self._target(rank, "Unlock")
+        if rank == constants.PROC_NULL:
+            return
+        if state.all_locked:
+            self._out_of_turn("Unlock", "the lock is one of Lock_all; call Unlock_all")
+        if rank not in state.locked:
+            self._out_of_turn("Unlock", f"rank {rank} is not locked; call Lock({rank}) first")
+        state.close([rank])
+        state.unlock(rank, state.locked.pop(rank))
+
+    def Lock_all(self, assertion: int = 0) -> None:
+        """Begin an RMA access epoch at all processes."""
+        state = self._state("Lock_all")
+        self._assertion(assertion, "Lock_all")
+        self._no_epoch("Lock_all", exposed=False)
+        taken = 0
+        try:
+            for rank in range(state.size):
+                state.lock(rank, False)
+                taken += 1
+        except BaseException:
+            for rank in range(taken):
+                state.unlock(rank, False)
+            raise
+        state.locked = dict.fromkeys(range(state.size), False)
+        state.all_locked = True
+        state.open(None)
+
+    def Unlock_all(self) -> None:
+        """Complete an RMA access epoch at all processes."""
+        state = self._state("Unlock_all")
+        if not state.all_locked:
+            self._out_of_turn("Unlock_all", "Lock_all was not called; call it first")
+        state.close(None)
+        for rank, writes in state.locked.items():
+            state.unlock(rank, writes)
+        state.locked = {}
+        state.all_locked = False
+
+    # -- completion within an epoch --
+
+    def _flush(self, rank: int, call: str) -> None:
+        state = self._target(rank, call)
+        if rank != constants.PROC_NULL and rank not in state.locked:
+            self._out_of_turn(call, f"rank {rank} is not locked; call Lock or Lock_all first")
+
+    def _flush_all(self, call: str) -> None:
+        if not self._state(call).locked:
+            self._out_of_turn(call, "no rank is locked; call Lock or Lock_all first")
+
+    def Flush(self, rank: int) -> None:
+        """Complete all outstanding RMA operations at a target."""
+        self._flush(rank, "Flush")
+
+    def Flush_all(self) -> None:
+        """Complete all outstanding RMA operations at all targets."""
+        self._flush_all("Flush_all")
+
+    def Flush_local(self, rank: int) -> None:
+        """Complete locally all outstanding RMA operations at a target."""
+        self._flush(rank, "Flush_local")
+
+    def Flush_local_all(self) -> None:
+        """Complete locally all outstanding RMA operations at all targets."""
+        self._flush_all("Flush_local_all")
+
+    def Sync(self) -> None:
+        """Synchronize public and private copies of the window."""
+        self._state("Sync")
+
+
+def _nothing() -> bytearray:
+    return bytearray()
