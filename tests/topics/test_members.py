@@ -56,6 +56,33 @@ def test_a_subscriber_that_was_there_first_misses_nothing(name: str, overflow: s
         assert sub.lost == 0
 
 
+@pytest.mark.parametrize("overflow", ["drop_oldest", "drop_newest", "conflate", "block"])
+@pytest.mark.parametrize("nbytes", [8, 800])
+@pytest.mark.parametrize("sent", [7, 40, 300])
+def test_samples_of_before_the_meeting_are_received_or_lost(
+    name: str, overflow: str, nbytes: int, sent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ipc.Subscriber(name, overflow=overflow, buffer=5) as sub:
+        with monkeypatch.context() as patch:  # it makes no call, and so meets no publisher
+            patch.setattr(sub, "_take_changes", lambda: None)
+            pub = ipc.Publisher(name, "i8")
+            for number in range(sent):
+                pub.send(np.full(nbytes // 8, number))
+            assert sub.lost == 0
+        with pub:
+            assert sub.publishers == pub.subscribers == 1
+            received = 0
+            for further in (0, 3, 9):
+                for number in range(further if overflow != "block" else further // 3):
+                    sent += 1
+                    pub.send(np.full(nbytes // 8, number), timeout=0)
+                samples = everything(sub)
+                assert samples or not further
+                received += len(samples)
+                assert received + sub.lost == sent
+                assert samples == sorted(samples, key=lambda sample: sample.sequence)
+
+
 def test_no_publisher_is_an_error_only_where_asked_for(name: str) -> None:
     with ipc.Subscriber(name, wait_for_publisher=False) as sub:
         with pytest.raises(ipc.NoPublisher, match=name):

@@ -357,6 +357,8 @@ static inline void shmnd_board_seat(struct shmnd_board *b, uint32_t seat,
         shmnd_line_copy(&b->lines[p & b->line_mask], &sample);
         if (shmnd_relaxed64(&b->lines[p & b->line_mask].stamp) == p + 1)
             shmnd_guest_keep(b, seat, &sample, p, b->line_slots[p & b->line_mask]);
+        else
+            g->dropped++; /* given up before it came; shmnd_board_admit() writes the count */
     }
 }
 

@@ -85,10 +85,10 @@ cdef class Source:
         kept = min(self.r.head.history, written)
         if history is not None:
             kept = min(kept, <uint64_t>history)
-        if early:
-            kept = written
         if policy == SHMND_CONFLATE:
             kept = min(kept, <uint64_t>1)
+        if early:
+            kept = written
         self.r.joined = written - kept if early or policy == SHMND_CONFLATE else written
         self.first = written - kept
         self.r.refused = shmnd_relaxed64(&self.r.head.refused)
