@@ -9,6 +9,7 @@ a reason to poll again, which is a ring (`Neighbour.ring`), the death of a proce
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from shmnd.common.arguments import seconds
@@ -17,11 +18,12 @@ from shmnd.common.weak_methods import without_owner
 from shmnd.runtime.waiting import Readiness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from shmnd.adapter import Adapter
+    from shmnd.runtime.progress import ProgressEngine
 
-__all__ = ["Attendant", "Waiter"]
+__all__ = ["Attendant", "Waiter", "WaiterGroup"]
 
 
 class Waiter(Closing):
@@ -40,9 +42,14 @@ class Waiter(Closing):
         arm: Callable[[bool], None] = lambda on: None,
     ) -> None:
         adapter._check_open("Waiter")
-        self._engine = adapter._engine
-        self._ready: Callable[[], object] = without_owner(ready)
-        self._arm: Callable[[bool], object] = without_owner(arm)
+        self._set_up(adapter._engine, without_owner(ready), without_owner(arm))
+
+    def _set_up(
+        self, engine: ProgressEngine, ready: Callable[[], object], arm: Callable[[bool], object]
+    ) -> None:
+        self._engine = engine
+        self._ready = ready
+        self._arm = arm
         self._sleepers = 0
         self._tasks: list[Callable[[], None]] = []
         self._readiness: Readiness | None = None
@@ -82,8 +89,18 @@ class Waiter(Closing):
         return True
 
     async def _next_poll(self) -> None:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        with self.resolving(future):
+            await future
+
+    @contextlib.contextmanager
+    def resolving(self, future: asyncio.Future[None]) -> Iterator[None]:
+        """While the block runs, resolve a future of the running loop as soon as it is ready.
+
+        A task that awaits the future waits for this and for whatever else resolves it. No
+        descriptor is needed: all waiters of a process share the one that its loop polls.
+        """
+        loop = future.get_loop()
         loops, request_progress = self._engine.loops, self._engine.request_progress
 
         def resolve() -> None:
@@ -105,8 +122,9 @@ class Waiter(Closing):
         self._begin()
         try:
             request_progress.begin(wake)
-            if not self._poll_armed():
-                await future
+            if self._poll_armed():
+                resolve()
+            yield
         finally:
             self._tasks.remove(wake)
             self._end()
@@ -120,6 +138,8 @@ class Waiter(Closing):
 
         A waiter that finds it readable polls, and calls `rest` when there was nothing.
         """
+        if self._closed:
+            raise ValueError("Waiter.fileno: the waiter is closed")
         if self._readiness is None:
             self._engine.check("Waiter.fileno")
             self._readiness = Readiness(self._engine)
@@ -127,6 +147,12 @@ class Waiter(Closing):
         number = self._readiness.fileno()
         self._poll_for_descriptor()
         return number
+
+    def include(self, descriptor: int) -> None:
+        """Make `fileno()` readable also while another descriptor is, until that is closed."""
+        self.fileno()
+        assert self._readiness is not None
+        self._readiness.include(descriptor)
 
     def rest(self) -> None:
         """After a poll that found nothing: take the rings, and arm the descriptor for the next."""
@@ -193,6 +219,42 @@ class Waiter(Closing):
         if readiness is not None:
             readiness.close()
         self._engine.news()
+
+
+class WaiterGroup(Waiter):
+    """Ready when any of its waiters is: one descriptor for all of them, which may come and go.
+
+    The kernel bounds how many epolls a descriptor is in, so each waiter cannot have its own. The
+    waiters of a group belong to one namespace.
+    """
+
+    def __init__(self, first: Waiter) -> None:
+        self._members = [first]
+        self._set_up(first._engine, without_owner(self._any_ready), without_owner(self._arm_all))
+
+    def add(self, waiter: Waiter) -> bool:
+        """Take one more; False for one of another namespace."""
+        if waiter._engine is not self._engine:
+            return False
+        self._members.append(waiter)
+        self.wake()
+        return True
+
+    def remove(self, waiter: Waiter) -> bool:
+        """Take one out; return whether it was the last one, after which the group is closed."""
+        if waiter in self._members:
+            self._members.remove(waiter)
+        if not self._members:
+            self.close()
+        return not self._members
+
+    def _any_ready(self) -> bool:
+        return any(each._poll() for each in list(self._members))
+
+    def _arm_all(self, on: bool) -> None:
+        if on:  # otherwise, others may sleep for one of them
+            for each in list(self._members):
+                each._arm(True)
 
 
 class Attendant(Closing):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import select
 import time
@@ -13,8 +14,9 @@ from typing import Any, Final
 from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_after
-from shmnd.ipc.common.ringing import Bell
+from shmnd.ipc.common.ringing import Bell, finish
 from shmnd.ipc.errors import Closed
+from shmnd.waiter import Waiter, WaiterGroup
 
 __all__ = ["WaitSet"]
 
@@ -32,6 +34,8 @@ class WaitSet(Closing):
     def __init__(self, *objects: Any) -> None:
         self._objects: dict[int, Any] = {}
         self._closed = False
+        self._waiters: dict[int, Waiter] = {}  # of the objects that have one, by their keys
+        self._groups: list[WaiterGroup] = []
         self._closer = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         for each in objects:
             self.add(each)
@@ -44,8 +48,16 @@ class WaitSet(Closing):
                 f"WaitSet.add: {obj!r} has no fileno(); add an object of shmnd.ipc, a file, a "
                 "socket or a descriptor"
             )
-        _descriptor(obj)
-        self._objects[id(obj) if not isinstance(obj, int) else ~obj] = obj
+        key = id(obj) if not isinstance(obj, int) else ~obj
+        if key in self._objects:
+            return
+        if hasattr(obj, "_waits_by"):
+            waiter = self._waiters[key] = obj._waits_by()[0]
+            if not any(group.add(waiter) for group in self._groups):
+                self._groups.append(WaiterGroup(waiter))
+        else:
+            _descriptor(obj)
+        self._objects[key] = obj
 
     def remove(self, obj: Any) -> None:
         """Remove an object; KeyError when it is not there."""
@@ -53,6 +65,26 @@ class WaitSet(Closing):
         if key not in self._objects:
             raise KeyError(f"WaitSet.remove: {obj!r} was not added")
         del self._objects[key]
+        waiter = self._waiters.pop(key, None)
+        if waiter is not None:
+            self._groups = [group for group in self._groups if not group.remove(waiter)]
+
+    def _every_descriptor(self) -> set[int]:
+        """Return those to sleep at; a group has one for all objects that have waiters."""
+        found = {self._closer}
+        for group in self._groups:
+            with contextlib.suppress(ValueError):  # another thread has just closed it
+                found.add(group.fileno())
+        return found | self._descriptors()
+
+    def _descriptors(self) -> set[int]:
+        """Return the descriptors of all objects, besides those of their waiters."""
+        found: set[int] = set()
+        for each in list(self._objects.values()):
+            descriptor = each._waits_by()[1] if hasattr(each, "_waits_by") else _descriptor(each)
+            if descriptor is not None:
+                found.add(descriptor)
+        return found
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -78,9 +110,8 @@ class WaitSet(Closing):
 
     def _poll(self, longest: float) -> list[tuple[int, int]]:
         poll = select.poll()
-        for each in self._objects.values():
-            poll.register(_descriptor(each), select.POLLIN)
-        poll.register(self._closer, select.POLLIN)
+        for descriptor in self._every_descriptor():
+            poll.register(descriptor, select.POLLIN)
         return poll.poll(min(_MOST_MS, max(0.0, self._longest(longest) * 1000)))
 
     def _longest(self, seconds: float) -> float:
@@ -114,22 +145,20 @@ class WaitSet(Closing):
             if found or left <= 0:
                 return found
             came: asyncio.Future[None] = loop.create_future()
+            longest = min(self._longest(left), _MOST_MS / 1000)
+            later = loop.call_later(longest, finish, came)
             # Descriptors of its own, so that readers of others in this loop are left alone. An
             # epoll around them would be one too deep for the kernel.
             own: list[int] = []
-            longest = min(self._longest(left), _MOST_MS / 1000)
-            later = loop.call_later(longest, _finish, came)
-            try:
-                every = {_descriptor(each) for each in self._objects.values()} | {self._closer}
-                for fd in every:
-                    own.append(os.dup(fd))
-                    loop.add_reader(own[-1], _finish, came)
+            with contextlib.ExitStack() as stack:
+                stack.callback(later.cancel)
+                stack.callback(_remove, loop, own)
+                for each in self._groups:
+                    stack.enter_context(each.resolving(came))
+                for descriptor in self._descriptors() | {self._closer}:
+                    own.append(os.dup(descriptor))
+                    loop.add_reader(own[-1], finish, came)
                 await came
-            finally:
-                later.cancel()
-                for fd in own:
-                    loop.remove_reader(fd)
-                    os.close(fd)
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         """Return ready objects as they come."""
@@ -147,6 +176,9 @@ class WaitSet(Closing):
             return
         self._closed = True
         self._objects = {}
+        groups, self._groups = self._groups, []
+        for each in groups:
+            each.close()
         os.eventfd_write(self._closer, 1)
 
     def __del__(self) -> None:
@@ -169,6 +201,7 @@ def _descriptor(obj: Any) -> int:
     return obj if isinstance(obj, int) else int(obj.fileno())
 
 
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def _remove(loop: asyncio.AbstractEventLoop, descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)

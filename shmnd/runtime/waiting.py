@@ -290,6 +290,11 @@ class Readiness:
         self._engine.request_progress.begin(self)
         return epoll
 
+    def include(self, fd: int) -> None:
+        """Be readable while another descriptor is; it leaves when it is closed."""
+        if self._epoll is not None:
+            self._epoll.register(fd, select.EPOLLIN)
+
     def set(self) -> None:
         """Make the descriptor readable."""
         self._ready = True

@@ -137,6 +137,32 @@ def test_a_writer_is_killed_in_the_middle_of_a_write(rounds: int) -> None:
             assert value[0] == reader.version("value") >= last
 
 
+def test_any_number_of_readers_is_awaited_in_a_loop() -> None:
+    async def main() -> None:
+        waits = [asyncio.create_task(reader.await_change("x", timeout=60)) for reader in readers]
+        for number in range(3):
+            await asyncio.sleep(0.01)
+            assert not any(wait.done() for wait in waits)
+            with ipc.Blackboard("b", {"x": "i8"}) as board:  # a writer that comes later, and again
+                await asyncio.sleep(0.01)
+                board["x"] = number
+                assert await asyncio.gather(*waits) == [number] * len(readers)
+                changes = asyncio.gather(
+                    *(reader.await_change("x", timeout=60) for reader in readers)
+                )
+                board["x"] = 9
+                assert await changes == [9] * len(readers)
+            waits = [asyncio.create_task(each.await_change("x", timeout=60)) for each in readers]
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+    readers = [ipc.BlackboardReader("b") for _ in range(60)]
+    asyncio.run(main())
+    for reader in readers:
+        reader.close()
+
+
 def test_asyncio_and_waiting_at_no_cost() -> None:
     async def main() -> int:
         timer = threading.Timer(0.05, board.__setitem__, ("x", 7))

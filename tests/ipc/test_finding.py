@@ -111,3 +111,56 @@ def test_what_comes_and_goes() -> None:
         made: list[ipc.Notifier] = []
         assert asyncio.run(main()).name == "later"
         made[0].close()
+
+
+def test_a_wait_set_of_many_subscribers_and_readers_is_awaited() -> None:
+    async def main() -> None:
+        for each in (*subscribers[::29], *readers[::29]):
+            later = asyncio.get_running_loop().call_later(0.02, change, each)
+            found = await every.await_ready(60)
+            later.cancel()
+            assert each in found
+            for one in found:
+                one.try_receive() if isinstance(one, ipc.Subscriber) else one["x"]
+            assert every.wait(0) == ()
+        assert await every.await_ready(0.05) == ()
+
+    def change(each: ipc.Subscriber | ipc.BlackboardReader) -> None:
+        if isinstance(each, ipc.Subscriber):
+            pub.send(1)
+        else:
+            board["x"] = 1
+
+    with ipc.Publisher("many", "i8") as pub, ipc.Blackboard("many", {"x": "i8"}) as board:
+        subscribers = [ipc.Subscriber("many") for _ in range(60)]
+        readers = [ipc.BlackboardReader("many") for _ in range(60)]
+        every = ipc.WaitSet(*subscribers, *readers)
+        assert pub.subscribers == 60
+        asyncio.run(main())
+        change(readers[30])
+        assert every.wait(60) == tuple(readers)
+        every.remove(subscribers[0])
+        change(subscribers[0])
+        assert set(every.wait(60)) == {*subscribers[1:], *readers}
+        for each in (*subscribers, *readers):
+            each.close()
+        with pytest.raises(ipc.Closed):
+            every.wait(0)
+        every.close()
+
+
+def test_what_is_added_while_a_thread_waits_is_waited_for() -> None:
+    with (
+        ipc.Publisher("a", "i8") as pub, ipc.Subscriber("a") as sub,
+        ipc.Subscriber("b") as first, ipc.WaitSet(first) as both,
+    ):  # fmt: skip
+        assert pub.subscribers == 1
+        found: list[tuple[object, ...]] = []
+        thread = threading.Thread(target=lambda: found.append(both.wait(60)))
+        thread.start()
+        time.sleep(0.05)
+        both.add(sub)
+        both.remove(first)
+        pub.send(1)
+        thread.join(60)
+        assert found == [(sub,)]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import math
@@ -30,7 +31,7 @@ from shmnd.ipc.blackboard.keys import (
     tuples,
 )  # fmt: skip
 from shmnd.ipc.common.members import GATE, Room, holds_lock
-from shmnd.ipc.common.ringing import PAUSE, Bell
+from shmnd.ipc.common.ringing import PAUSE, Bell, TaskSleeper
 from shmnd.ipc.common.shared_name import SharedName
 from shmnd.ipc.common.shared_words import Words, cell_bytes
 from shmnd.ipc.errors import Closed, NoPublisher, unusable
@@ -128,6 +129,7 @@ class BlackboardReader(Closing):
     ) -> None:
         self._board: _Board | None = None
         self._bell: Bell | None = None
+        self._has_descriptor = False  # the waiter's has the bell's
         self._seen: dict[str, int] = {}
         self._next_search = 0.0
         self.name: Final[str] = name
@@ -278,11 +280,11 @@ class BlackboardReader(Closing):
 
     def _sleep_long(self, key: str, after: int | None, left: float) -> None:
         """Sleep until a value changes, the writer dies, or one comes."""
-        bell = self._bell_of()
+        bell, news = self._bell_of(), self._waiter.fileno()
         with bell.sleeper() as sleeper:
             self._calm(bell)
             if not self._is_newer(key, after) and not self._closed:
-                sleeper.sleep(left)
+                sleeper.sleep(left, news)
 
     def _late(self, call: str, key: str) -> TimeoutError:
         writer = f"process {self.writer} writes it" if self.writer else "no process writes it"
@@ -297,8 +299,7 @@ class BlackboardReader(Closing):
         end = end_after(timeout)
         while True:
             bell = self._bell_of()
-            with bell.task() as sleeper:
-                self._calm(bell)
+            with self._sleeping(bell) as sleeper:
                 found, value = self._newer(key, after)
                 if found:
                     return value
@@ -306,6 +307,17 @@ class BlackboardReader(Closing):
                 if left <= 0:
                     raise self._late("BlackboardReader.await_change", key)
                 await sleeper.sleep(left)
+
+    @contextlib.contextmanager
+    def _sleeping(self, bell: Bell) -> Iterator[TaskSleeper]:
+        """Be a task that a change of a value wakes, the writer's death, or the next writer."""
+        with bell.task() as sleeper, self._waiter.resolving(sleeper.came):
+            self._calm(bell)
+            yield sleeper
+
+    def _waits_by(self) -> tuple[Waiter, int]:
+        """Return what a wait set sleeps by: a waiter and a descriptor."""
+        return self._waiter, self._bell_of().fd
 
     def ready(self) -> bool:
         """Return whether a key has changed since this reader read it; and quieten `fileno`."""
@@ -318,14 +330,18 @@ class BlackboardReader(Closing):
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when a key may have changed since `ready`."""
-        return self._bell_of().fd
+        bell = self._bell_of()
+        number = self._waiter.fileno()
+        if not self._has_descriptor:
+            self._waiter.include(bell.fd)
+            self._has_descriptor = True
+        return number
 
     def _bell_of(self) -> Bell:
         if self._bell is None:
             if self._closed:
                 raise Closed("BlackboardReader.fileno: the reader is closed")
             self._bell = Bell()
-            self._bell.add(self._waiter.fileno())
             if self._board is not None and self._board.room is not None:
                 self._board.room.set_address(self._bell.address)
             self._bell.ring()

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["PAUSE", "Bell", "Sleeper", "TaskSleeper", "ring"]
+__all__ = ["PAUSE", "Bell", "Sleeper", "TaskSleeper", "finish", "ring"]
 
 PAUSE: Final = 0.1
 """Seconds after which a short sleep becomes a long one: at a bell, which also watches processes."""
@@ -145,10 +145,6 @@ class Bell:
             self._dead.add(pid)
         return bool(dead)
 
-    def add(self, descriptor: int) -> None:
-        """Be readable when a descriptor of this process is."""
-        self._epoll.register(descriptor, select.EPOLLIN)
-
     # -- sleeping --
 
     @contextlib.contextmanager
@@ -202,7 +198,7 @@ class Bell:
         with self._lock:
             for each in self._sleepers:
                 if isinstance(each, TaskSleeper) and each.loop is loop:
-                    _finish(each.came)
+                    finish(each.came)
 
     def longest(self, seconds: float) -> float:
         """Return how long one may sleep at it."""
@@ -246,14 +242,18 @@ class Sleeper:
         self._bell = bell
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
-    def sleep(self, seconds: float) -> None:
-        """Sleep until the bell rings, a watched process dies, or so many seconds are over."""
+    def sleep(self, seconds: float, *also: int) -> None:
+        """Sleep until the bell rings, a watched process dies, or so many seconds are over.
+
+        A descriptor of this process that becomes readable ends it `also`.
+        """
         bell = self._bell.fd
         if bell < 0:
             return
         poll = select.poll()
         poll.register(bell, select.POLLIN)
-        poll.register(self._event, select.POLLIN)
+        for descriptor in (self._event, *also):
+            poll.register(descriptor, select.POLLIN)
         poll.poll(min(_MOST_MS, max(0, int(self._bell.longest(seconds) * 1000) + 1)))
 
     def wake(self) -> None:
@@ -279,7 +279,7 @@ class TaskSleeper:
         if self._bell.fd < 0:
             return
         longest = self._bell.longest(seconds)
-        later: Any = self.loop.call_later(longest, _finish, self.came)
+        later: Any = self.loop.call_later(longest, finish, self.came)
         try:
             await self.came
         finally:
@@ -288,9 +288,10 @@ class TaskSleeper:
     def wake(self) -> None:
         """Have it check again; from any thread."""
         with contextlib.suppress(RuntimeError):  # its loop is closed
-            self.loop.call_soon_threadsafe(_finish, self.came)
+            self.loop.call_soon_threadsafe(finish, self.came)
 
 
-def _finish(future: asyncio.Future[None]) -> None:
+def finish(future: asyncio.Future[None]) -> None:
+    """Resolve a future, unless that was done or it was cancelled."""
     if not future.done():
         future.set_result(None)

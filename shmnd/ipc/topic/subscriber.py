@@ -181,6 +181,11 @@ class Subscriber(ReaderCore, Closing):
         self._has_descriptor = True
         return number
 
+    def _waits_by(self) -> tuple[Waiter, None]:
+        """Return what a wait set sleeps by: a waiter, and no further descriptor."""
+        self._require_open("Subscriber.fileno")
+        return self._waiter, None
+
     def ready(self) -> bool:
         """Return whether `try_receive` would find something, be it an error. Never waits."""
         self._require_open("Subscriber.ready")
