@@ -54,9 +54,9 @@ def test_every_form_of_a_list(message, expected) -> None:
         lambda a: [a, 4, 1, INT],
         lambda a: [a, -1],
         lambda a: [a, 1, -1, INT],
-        lambda a: [a, 1, INT.Create_vector(3, 1, 2)],
-        lambda a: [a, 1, INT.Create_hindexed([1], [-4])],
-        lambda a: [a, 1, INT.Create_resized(0, 4).Create_hindexed([1, 1], [0, 16])],
+        lambda a: [a, 1, INT.Create_vector(3, 1, 2).Commit()],
+        lambda a: [a, 1, INT.Create_hindexed([1], [-4]).Commit()],
+        lambda a: [a, 1, INT.Create_resized(0, 4).Create_hindexed([1, 1], [0, 16]).Commit()],
         lambda a: [None, 1, INT],
         lambda a: [a, 1, 1, 1, INT],
     ],
@@ -115,7 +115,7 @@ def test_dlpack_arrays_are_taken_where_they_lie() -> None:
 
 def test_bottom_takes_addresses() -> None:
     memory = np.arange(4, dtype="i")
-    made = INT.Create_hindexed([4], [addresses.Get_address(memory)])
+    made = INT.Create_hindexed([4], [addresses.Get_address(memory)]).Commit()
     assert made.Get_true_extent() == (addresses.Get_address(memory), 16)
     copied([BOTTOM, 1, made], [BOTTOM, 1, made])
     assert memory.tolist() == [0, 1, 2, 3]

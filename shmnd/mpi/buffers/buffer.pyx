@@ -3,6 +3,7 @@
 # cython: annotation_typing=False
 """Memory as MPI sees it: an address and a number of bytes, whatever object they come from."""
 
+import re
 from typing import Any
 
 from cpython.buffer cimport (
@@ -10,7 +11,7 @@ from cpython.buffer cimport (
     PyObject_CheckBuffer, PyObject_GetBuffer,
 )
 from cpython.bytearray cimport PyByteArray_FromStringAndSize
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memcpy, memmove, memset, strchr
 
 from shmnd.mpi.buffers.array_interfaces cimport Foreign, describe
 
@@ -21,17 +22,51 @@ cdef buffer _blank():
     return buffer.__new__(buffer)
 
 
+cdef str _why_not(object obj, bint readonly, object error):
+    """Say why the memory of an object cannot be used."""
+    cdef buffer probe = _blank()
+    name = type(obj).__name__
+    if not readonly:
+        try:
+            PyObject_GetBuffer(obj, &probe.view, PyBUF_ANY_CONTIGUOUS | PyBUF_FORMAT)
+            probe.held = True
+            return f"this {name} is read-only and cannot be received into"
+        except (BufferError, ValueError):
+            pass
+    if "contiguous" in str(error):
+        return (
+            f"the items of this {name} do not lie in a row ({error}): send a copy "
+            "(numpy.ascontiguousarray), or name a datatype that has the gaps (Create_vector)"
+        )
+    return f"the memory of this {name} cannot be read: {error}"
+
+
+cdef int _refuse_objects(object obj, const char *letters) except -1:
+    """Raise BufferError for items that refer to objects; names of fields may have an O."""
+    if "O" in re.sub(":[^:]*:", "", letters.decode("utf-8", "replace")):
+        raise BufferError(
+            f"the items of this {type(obj).__name__} are references to objects, which mean nothing "
+            "in another process: send them by a call in lower case"
+        )
+    return 0
+
+
 cdef buffer as_buffer(object obj, bint readonly):
     """Return the memory of an object; writable unless `readonly`."""
     cdef buffer self = _blank()
     cdef Foreign found
     cdef int place
     if PyObject_CheckBuffer(obj):
-        PyObject_GetBuffer(
-            obj, &self.view,
-            PyBUF_ANY_CONTIGUOUS | PyBUF_FORMAT | (0 if readonly else PyBUF_WRITABLE),
-        )
+        try:
+            PyObject_GetBuffer(
+                obj, &self.view,
+                PyBUF_ANY_CONTIGUOUS | PyBUF_FORMAT | (0 if readonly else PyBUF_WRITABLE),
+            )
+        except (BufferError, ValueError) as error:
+            raise BufferError(_why_not(obj, readonly, error)) from None
         self.held = True
+        if self.view.format != NULL and strchr(self.view.format, b"O") != NULL:
+            _refuse_objects(obj, self.view.format)
         self.owner = obj
         self.itemsize_ = self.view.itemsize
         return self
@@ -251,7 +286,10 @@ def Alloc_mem(size: int, info: Any = None) -> buffer:
     cdef Py_ssize_t nbytes = size
     if nbytes < 0:
         raise ValueError(f"Alloc_mem({nbytes}): expected a length of 0 or more")
-    return as_buffer(hooks.allocate(nbytes), False)
+    try:
+        return as_buffer(hooks.allocate(nbytes), False)
+    except MemoryError:
+        raise MemoryError(f"Alloc_mem({nbytes}): so much memory is not free") from None
 
 
 def Free_mem(mem: buffer) -> None:

@@ -154,7 +154,9 @@ cdef inline bint _fits(object datatype, object count, Plain *into) except -1:
     if not isinstance(datatype, Datatype):
         return False
     type = <TypeState> (<Datatype> datatype).ob
-    if type is None or not type.contig or type.size <= 0 or type.size != type.extent:
+    if type is None or not type.committed or not type.contig:
+        return False
+    if type.size <= 0 or type.size != type.extent:
         return False
     size = type.size
     if count is None:

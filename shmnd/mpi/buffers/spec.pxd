@@ -14,7 +14,6 @@ cdef class Spec:
     cdef Py_ssize_t *counts     # v, w
     cdef Py_ssize_t *displs     # v: in extents; w: in bytes
     cdef list types             # w
-    cdef bint in_place
     cdef bint bottom
     cdef object keep            # what keeps the memory
 
@@ -24,8 +23,11 @@ cdef class Spec:
     cdef int check(
         self, Py_ssize_t displ, Py_ssize_t count, TypeState type, Py_ssize_t off) except -1
     cdef int row(self) except -1
+    cdef int reach(
+        self, Py_ssize_t displ, Py_ssize_t count, TypeState type, Py_ssize_t off) except -1
 
 
+cdef TypeState usable_type(object given)
 cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks)
 cdef Spec spec_vector(object msg, bint readonly, int rank, int blocks)
 cdef Spec spec_vector_w(object msg, bint readonly, int rank, int blocks)

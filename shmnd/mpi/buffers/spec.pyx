@@ -37,6 +37,42 @@ cdef int _PROC_NULL = constants.PROC_NULL
 cdef TypeState _BYTE = (<Datatype> datatypes.Datatype.fromcode("V1")).ob
 
 
+cdef double _LIMIT = 2.0 ** 62      # bytes: sums of a few of them do not wrap
+
+
+cdef TypeState usable_type(object given):
+    """The type that a message names, as an object or by its code; None for DATATYPE_NULL."""
+    cdef TypeState type
+    if isinstance(given, str):
+        found = _typedict.get(given)
+        if found is None:
+            raise KeyError(
+                f"message: no datatype has the code {given!r}; name it as MPI.DOUBLE, or by a "
+                "code such as 'd' or 'i4'"
+            )
+        given = found
+    elif not isinstance(given, Datatype):
+        raise TypeError(f"message: expected a datatype or its code, not {given!r}")
+    type = (<Datatype> given).ob
+    if type is not None and not type.committed:
+        raise MPIException(
+            constants.ERR_TYPE,
+            f"message: the datatype {type.name or type.decoded[0].lower()} is not committed; call "
+            "its Commit first",
+        )
+    return type
+
+
+cdef Py_ssize_t _number(object given, str what) except? -0x7fffffffffffffff:
+    """A count or a displacement."""
+    try:
+        return index(given)
+    except OverflowError:
+        raise ValueError(f"message: a {what} of {given}; the limit is 2**63") from None
+    except TypeError:
+        raise TypeError(f"message: a {what} of {given!r}, which is not an integer") from None
+
+
 cdef class Spec:
     """What one call sends from, or receives to."""
 
@@ -77,11 +113,7 @@ cdef class Spec:
 
     cdef int name_type(self, object datatype, bint nothing) except -1:
         """Take the type that the message names; a null one only in a message of `nothing`."""
-        if isinstance(datatype, str):
-            datatype = _typedict[datatype]
-        elif not isinstance(datatype, Datatype):
-            raise TypeError(f"message: expected a datatype or its code, not {datatype!r}")
-        self.type = (<Datatype> datatype).ob
+        self.type = usable_type(datatype)
         if self.type is None and not nothing:
             raise ValueError("message: the datatype is null, and the count follows from the buffer")
         return 0
@@ -98,11 +130,26 @@ cdef class Spec:
                 f"message: {self.nbytes} bytes are not a whole number of items of {extent} bytes; "
                 "give the count"
             )
-        if displ * extent > self.nbytes:
+        if displ > self.nbytes // extent:
             raise ValueError(
                 f"message: displacement {displ} in a buffer of {self.nbytes // extent} items"
             )
         return self.nbytes // extent - displ
+
+    cdef int reach(
+        self, Py_ssize_t displ, Py_ssize_t count, TypeState type, Py_ssize_t off
+    ) except -1:
+        """Raise ValueError where the place of an item has no address of 64 bits."""
+        cdef double extent = abs(<double> type.extent)
+        if (
+            abs(<double> displ) * extent + abs(<double> count) * extent + abs(<double> off) > _LIMIT
+            or <double> count * <double> type.size > _LIMIT
+        ):
+            raise ValueError(
+                f"message: {count} items of {type.extent} bytes at displacement {displ or off} of "
+                f"a buffer of {self.nbytes} bytes"
+            )
+        return 0
 
     cdef int check(
         self, Py_ssize_t displ, Py_ssize_t count, TypeState type, Py_ssize_t off
@@ -111,7 +158,10 @@ cdef class Spec:
         cdef Py_ssize_t first, last, swap
         if count < 0:
             raise ValueError(f"message: a count of {count}; expected 0 or more")
-        if type is None or self.bottom or count == 0 or type.size == 0:
+        if type is None:
+            return 0
+        self.reach(displ, count, type, off)
+        if self.bottom or count == 0 or type.size == 0:
             return 0
         first = off + displ * type.extent
         last = first + (count - 1) * type.extent
@@ -135,6 +185,16 @@ cdef class Spec:
         if self.counts == NULL or self.displs == NULL:
             raise MemoryError("message: no memory for counts and displacements")
         return 0
+
+
+cdef int _not_in_place(object msg) except -1:
+    if isinstance(msg, InPlaceType):
+        raise MPIException(
+            constants.ERR_BUFFER,
+            "message: IN_PLACE cannot be here; it stands for the send buffer of a collective (in "
+            "Scatter for the receive buffer of the root)",
+        )
+    return 0
 
 
 cdef Spec _empty():
@@ -178,10 +238,7 @@ cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks):
     spec = Spec.__new__(Spec)
     spec.blocks = blocks
     if not (PyList_Check(msg) or PyTuple_Check(msg)):
-        if isinstance(msg, InPlaceType):
-            spec.in_place = True
-            spec.type = _BYTE
-            return spec
+        _not_in_place(msg)
         if msg is None:
             raise TypeError("message: expected a buffer or a list, not None")
         spec.hold(msg, readonly, False)
@@ -193,7 +250,7 @@ cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks):
         spec.hold(obj, readonly, datatype is not None)
         if datatype is not None:
             spec.name_type(datatype, counts is not None and not displs)
-        displ = 0 if displs is None else index(displs)
+        displ = 0 if displs is None else _number(displs, "displacement")
         if displ < 0:
             raise ValueError(f"message: a displacement of {displ}; expected 0 or more")
         if counts is not None:
@@ -211,14 +268,15 @@ cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks):
                 )
             count = total // blocks
     else:
-        count = index(counts)
-        if count < 0:
-            raise ValueError(f"message: a count of {count}; expected 0 or more")
+        count = _number(counts, "count")
+        if count < 0 or count > 0x3fffffffffffffff // max(blocks, 1):
+            raise ValueError(f"message: a count of {count}; expected 0 to 2**62")
         if spec.keep is None and not spec.bottom and count:
             raise ValueError(f"message: a count of {count}, and no buffer (None)")
         if displ:
             if spec.type.extent <= 0:
                 raise ValueError("message: a displacement in items of no positive extent")
+            spec.reach(displ, count, spec.type, 0)
             if not spec.bottom and displ * spec.type.extent > spec.nbytes:
                 raise ValueError(
                     f"message: displacement {displ} in a buffer of {spec.nbytes} bytes"
@@ -234,19 +292,15 @@ cdef Spec spec_simple(object msg, bint readonly, int rank, int blocks):
 cdef int _numbers(object given, Py_ssize_t *into, Py_ssize_t blocks, str what) except -1:
     """Fill counts or displacements, and return whether one number stands for all blocks."""
     cdef Py_ssize_t block, number
-    try:
-        number = index(given)
-    except TypeError:
-        if not hasattr(given, "__len__") or (hasattr(given, "ndim") and given.ndim == 0):
-            raise
-    else:
+    if not hasattr(given, "__len__") or (hasattr(given, "ndim") and given.ndim == 0):
+        number = _number(given, what[:-1])
         for block in range(blocks):
             into[block] = number
         return 1
     if len(given) != blocks:
         raise ValueError(f"message: {len(given)} {what} for {blocks} blocks")
     for block in range(blocks):
-        into[block] = index(given[block])
+        into[block] = _number(given[block], what[:-1])
     return 0
 
 
@@ -260,10 +314,7 @@ cdef Spec spec_vector(object msg, bint readonly, int rank, int blocks):
     spec.blocks = blocks
     counts = displs = None
     if not (PyList_Check(msg) or PyTuple_Check(msg)):
-        if isinstance(msg, InPlaceType):
-            spec.in_place = True
-            spec.type = _BYTE
-            return spec
+        _not_in_place(msg)
         if msg is None:
             raise TypeError("message: expected a buffer or a list, not None")
         spec.hold(msg, readonly, False)
@@ -285,6 +336,8 @@ cdef Spec spec_vector(object msg, bint readonly, int rank, int blocks):
     _numbers(counts, spec.counts, blocks, "counts")
     if displs is not None:
         if _numbers(displs, spec.displs, blocks, "displacements"):
+            if blocks and abs(<double> spec.displs[0]) * blocks > _LIMIT:
+                raise ValueError(f"message: {blocks} blocks, {spec.displs[0]} items apart")
             for block in range(blocks):
                 spec.displs[block] *= block  # one number: the stride of the blocks
     total = 0
@@ -304,10 +357,7 @@ cdef Spec spec_vector_w(object msg, bint readonly, int rank, int blocks):
     cdef Py_ssize_t block
     cdef TypeState type
     spec.blocks = blocks
-    if isinstance(msg, InPlaceType):
-        spec.in_place = True
-        spec.type = _BYTE
-        return spec
+    _not_in_place(msg)
     if not (PyList_Check(msg) or PyTuple_Check(msg)):
         raise TypeError(f"message: expected a list of buffer, counts and datatypes, not {msg!r}")
     if len(msg) == 2:

@@ -6,11 +6,11 @@ from shmnd.mpi.point_to_point.calls cimport PointCalls
 
 
 cdef class DataCalls(PointCalls):
-    cdef int check_root(self, CommState c, int root, str call) except -1
+    cdef int root(self, CommState c, given, str call) except -1000
     cdef Plan _barrier(self, str call)
-    cdef Plan _bcast(self, buf, int root, str call)
-    cdef Plan _gather(self, bint vector, sendbuf, recvbuf, int root, str call)
-    cdef Plan _scatter(self, bint vector, sendbuf, recvbuf, int root, str call)
+    cdef Plan _bcast(self, buf, place, str call)
+    cdef Plan _gather(self, bint vector, sendbuf, recvbuf, place, str call)
+    cdef Plan _scatter(self, bint vector, sendbuf, recvbuf, place, str call)
     cdef Plan _allgather(self, bint vector, sendbuf, recvbuf, str call)
     cdef Plan _alltoall(self, str kind, sendbuf, recvbuf, str call)
     cdef int _own(

@@ -8,7 +8,7 @@ Each has one function that plans it and three calls: wait for it, begin it, prep
 
 from typing import Any
 
-from shmnd.mpi.communicators.comm_state cimport CommState
+from shmnd.mpi.communicators.comm_state cimport CommState, whole
 from shmnd.mpi.transport.engine cimport (
     shmpi_build_barrier, shmpi_build_bcast, shmpi_group, shmpi_sched_copy, shmpi_sched_receive,
     shmpi_sched_round, shmpi_sched_send, shmpi_sched_block,
@@ -43,15 +43,17 @@ cdef Spec _spec(object given, bint vector, bint readonly, int rank, int blocks):
 cdef class DataCalls(PointCalls):
     """The collectives that move data."""
 
-    cdef int check_root(self, CommState c, int root, str call) except -1:
-        if c.inter and (root == ROOT or root == PROC_NULL):
-            return 0
-        if not 0 <= root < c.peers:
+    cdef int root(self, CommState c, given, str call) except -1000:
+        """The root of a collective."""
+        cdef int number = whole(given, call, "root")
+        if c.inter and (number == ROOT or number == PROC_NULL):
+            return number
+        if not 0 <= number < c.peers:
             mpi_error(
                 self, constants.ERR_ROOT,
-                f"Comm.{call}: root {root}; {self.title(c)} has ranks 0 to {c.peers - 1}",
+                f"Comm.{call}: root {given}; {self.title(c)} has ranks 0 to {c.peers - 1}",
             )
-        return 0
+        return number
 
     # -- plans --
 
@@ -69,9 +71,9 @@ cdef class DataCalls(PointCalls):
         shmpi_sched_round(plan.s)
         return plan
 
-    cdef Plan _bcast(self, buf, int root, str call):
+    cdef Plan _bcast(self, buf, place, str call):
         cdef CommState c = self.state(call)
-        self.check_root(c, root, call)
+        cdef int root = self.root(c, place, call)
         cdef bint gives = root in (ROOT, PROC_NULL) if c.inter else root == c.rank
         cdef Plan plan = new_plan(self, c, call)
         cdef Spec spec = spec_simple(buf, gives, root, 0)
@@ -88,9 +90,9 @@ cdef class DataCalls(PointCalls):
         shmpi_sched_round(plan.s)
         return plan
 
-    cdef Plan _gather(self, bint vector, sendbuf, recvbuf, int root, str call):
+    cdef Plan _gather(self, bint vector, sendbuf, recvbuf, place, str call):
         cdef CommState c = self.state(call)
-        self.check_root(c, root, call)
+        cdef int root = self.root(c, place, call)
         cdef Plan plan = new_plan(self, c, call)
         cdef bint gets = root == ROOT if c.inter else root == c.rank
         cdef bint here = not c.inter and gets
@@ -117,9 +119,9 @@ cdef class DataCalls(PointCalls):
         shmpi_sched_round(plan.s)
         return plan
 
-    cdef Plan _scatter(self, bint vector, sendbuf, recvbuf, int root, str call):
+    cdef Plan _scatter(self, bint vector, sendbuf, recvbuf, place, str call):
         cdef CommState c = self.state(call)
-        self.check_root(c, root, call)
+        cdef int root = self.root(c, place, call)
         cdef Plan plan = new_plan(self, c, call)
         cdef bint gives = root == ROOT if c.inter else root == c.rank
         cdef bint here = not c.inter and gives

@@ -21,7 +21,7 @@ from shmnd.mpi.buffers.spec cimport Spec, spec_simple, spec_vector, spec_vector_
 from shmnd.mpi import constants
 from shmnd.mpi.point_to_point.exchange import exchange, next_tag
 from shmnd.mpi.objects.info import INFO_NULL
-from shmnd.mpi.buffers.pickle import pickle
+from shmnd.mpi.collectives.outcomes import Outgoing, dump_parts, load
 
 cdef int PROC_NULL = constants.PROC_NULL
 
@@ -164,14 +164,14 @@ class NeighborObjects:
 cdef list _objects(CommBase comm, given, str call):
     cdef CommState c = comm.state(call)
     ins, outs = c.topology.around(c.rank)
-    parts = [None] * len(outs) if given is None else list(given)
-    if len(parts) != len(outs):
-        raise ValueError(f"expecting {len(outs)} items, got {len(parts)}")
+    tag = next_tag(c, call)
+    mine = Outgoing(c.rank, lambda: dump_parts(given, len(outs), call))
     sends = [
-        (c.to_job[<int>outs[i]], bytes(pickle.dumps(parts[i])))
+        (c.to_job[<int>outs[i]], mine.data(i))
         for i in _order(c, len(outs))
         if outs[i] != PROC_NULL
     ]
     sources = [c.to_job[<int>place] for place in ins if place != PROC_NULL]
-    came = iter(exchange(c.context + 1, next_tag(c, call), sends, sources))
-    return [None if place == PROC_NULL else pickle.loads(next(came)) for place in ins]
+    came = iter(exchange(c.context + 1, tag, sends, sources))
+    mine.check()
+    return [None if place == PROC_NULL else load(comm, next(came), call) for place in ins]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives of Python objects, by pickles that travel whole.
 
-Reductions keep the order of ranks: the objects of a tree's two branches meet as left and right.
+Reductions keep the order of ranks: the objects of a tree's two branches meet as left and right. A
+rank whose object cannot be pickled, or whose operation raises, tells those who wait for it.
 """
 
 from __future__ import annotations
@@ -11,20 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shmnd.mpi import constants
-from shmnd.mpi.buffers.pickle import pickle
 from shmnd.mpi.collectives.op import SUM
+from shmnd.mpi.collectives.outcomes import Outgoing, Partial, dump, dump_parts, failed, load
+from shmnd.mpi.communicators.comm_state import rank_or_tag
 from shmnd.mpi.objects.errhandler import raise_error
 from shmnd.mpi.point_to_point.exchange import exchange, next_tag, to_job
 
 _OUTSIDE = (constants.ROOT, constants.PROC_NULL)
-
-
-def _dump(obj: Any) -> bytes:
-    return bytes(pickle.dumps(obj))
-
-
-def _copy(obj: Any) -> Any:
-    return pickle.loads(_dump(obj))
 
 
 class ObjectCollectives:
@@ -44,16 +38,18 @@ class ObjectCollectives:
         lock_table(self).setdefault(call, threading.Lock())
         return state, state.context + 1, next_tag(state, call)
 
-    def _root(self, root: int, call: str) -> None:
+    def _root(self, given: int, call: str) -> int:
+        root = rank_or_tag(given, call, "root")
         if self.ob is not None and not (0 <= root < self.ob.peers):
             if self.ob.inter and root in _OUTSIDE:
-                return
+                return root
             raise_error(
                 self,
                 constants.ERR_ROOT,
-                f"Comm.{call}: root {root}; {self.title(self.ob)} has ranks 0 to "
+                f"Comm.{call}: root {given}; {self.title(self.ob)} has ranks 0 to "
                 f"{self.ob.peers - 1}",
             )
+        return root
 
     def barrier(self) -> None:
         """Barrier synchronization."""
@@ -61,25 +57,29 @@ class ObjectCollectives:
 
     def bcast(self, obj: Any, root: int = 0) -> Any:
         """Broadcast."""
-        self._root(root, "bcast")
+        root = self._root(root, "bcast")
         state, context, tag = self._begin("bcast")
         if state.inter:
             if root == constants.ROOT:
-                data = _dump(obj)
-                exchange(context, tag, [(to_job(state, i), data) for i in range(state.peers)], [])
+                given = Outgoing(state.rank, lambda: [dump(obj)])
+                sends = [(to_job(state, i), given.data(0)) for i in range(state.peers)]
+                exchange(context, tag, sends, [])
+                given.check()
             if root in _OUTSIDE:
                 return None
-            return pickle.loads(exchange(context, tag, [], [to_job(state, root)])[0])
+            return load(self, exchange(context, tag, [], [to_job(state, root)])[0], "bcast")
         size, rank = state.size, state.rank
         place = (rank - root) % size
         step = 1
         while step < size and not place & step:
             step *= 2
+        mine: Outgoing | None = None
         if place:
             source = to_job(state, (place - step + root) % size)
             data = exchange(context, tag, [], [source])[0]
         else:
-            data = _dump(obj)
+            mine = Outgoing(rank, lambda: [dump(obj)])
+            data = mine.data(0)
         below = []
         step //= 2
         while step:
@@ -88,120 +88,120 @@ class ObjectCollectives:
             step //= 2
         if below:
             exchange(context, tag, below, [])
-        return pickle.loads(data)
+        if mine is not None:
+            mine.check()
+        return load(self, data, "bcast")
 
     def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
         """Gather."""
-        self._root(root, "gather")
+        root = self._root(root, "gather")
         state, context, tag = self._begin("gather")
         if root == constants.PROC_NULL and state.inter:
             return None
+        mine = Outgoing(state.rank, lambda: [dump(sendobj)])
         if root != (constants.ROOT if state.inter else state.rank):
-            exchange(context, tag, [(to_job(state, root), _dump(sendobj))], [])
+            exchange(context, tag, [(to_job(state, root), mine.data(0))], [])
+            mine.check()
             return None
         others = [i for i in range(state.peers) if state.inter or i != state.rank]
         came = exchange(context, tag, [], [to_job(state, i) for i in others])
-        found = [pickle.loads(data) for data in came]
         if not state.inter:
-            found.insert(state.rank, _copy(sendobj))
-        return found
+            mine.check()
+            came.insert(state.rank, mine.data(0))
+        return [load(self, data, "gather") for data in came]
 
     def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
         """Scatter."""
-        self._root(root, "scatter")
+        root = self._root(root, "scatter")
         state, context, tag = self._begin("scatter")
         if root == constants.PROC_NULL and state.inter:
             return None
         if root != (constants.ROOT if state.inter else state.rank):
-            return pickle.loads(exchange(context, tag, [], [to_job(state, root)])[0])
-        parts = _parts(sendobj, state.peers)
-        sends = [
-            (to_job(state, i), _dump(part))
-            for i, part in enumerate(parts)
-            if state.inter or i != state.rank
-        ]
-        exchange(context, tag, sends, [])
-        return None if state.inter else _copy(parts[state.rank])
+            return load(self, exchange(context, tag, [], [to_job(state, root)])[0], "scatter")
+        mine = Outgoing(state.rank, lambda: dump_parts(sendobj, state.peers, "scatter"))
+        others = [i for i in range(state.peers) if state.inter or i != state.rank]
+        exchange(context, tag, [(to_job(state, i), mine.data(i)) for i in others], [])
+        mine.check()
+        return None if state.inter else load(self, mine.data(state.rank), "scatter")
 
     def allgather(self, sendobj: Any) -> list[Any]:
         """Gather to all."""
         state, context, tag = self._begin("allgather")
-        data = _dump(sendobj)
+        mine = Outgoing(state.rank, lambda: [dump(sendobj)])
         others = [to_job(state, i) for i in range(state.peers) if state.inter or i != state.rank]
-        came = exchange(context, tag, [(each, data) for each in others], others)
+        came = exchange(context, tag, [(each, mine.data(0)) for each in others], others)
+        mine.check()
         if not state.inter:
-            came.insert(state.rank, data)
-        return [pickle.loads(each) for each in came]
+            came.insert(state.rank, mine.data(0))
+        return [load(self, each, "allgather") for each in came]
 
     def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
         """All to all scatter/gather."""
         state, context, tag = self._begin("alltoall")
-        parts = [_dump(part) for part in _parts(sendobj, state.peers)]
+        mine = Outgoing(state.rank, lambda: dump_parts(sendobj, state.peers, "alltoall"))
         others = [i for i in range(state.peers) if state.inter or i != state.rank]
         came = exchange(
             context,
             tag,
-            [(to_job(state, i), parts[i]) for i in others],
+            [(to_job(state, i), mine.data(i)) for i in others],
             [to_job(state, i) for i in others],
         )
+        mine.check()
         if not state.inter:
-            came.insert(state.rank, parts[state.rank])
-        return [pickle.loads(each) for each in came]
+            came.insert(state.rank, mine.data(state.rank))
+        return [load(self, each, "alltoall") for each in came]
 
-    def _tree(
-        self, sendobj: Any, op: Callable[[Any, Any], Any], context: int, tag: int
-    ) -> tuple[Any, bool]:
-        """Reduce within the local group; at its first rank there is the result, and True."""
+    def _tree(self, sendobj: Any, op: Any, call: str, context: int, tag: int) -> Partial:
+        """Reduce within the local group; the result is at its first rank."""
         state = self.ob
         own, rank = state.group, state.rank
-        result = _copy(sendobj)
+        result = Partial(self, op, call)
+        result.begin(sendobj)
         step = 1
-        while step < state.size:
-            if rank & step:
-                exchange(context, tag, [(own[rank - step], _dump(result))], [])
-                return None, False
+        while step < state.size and not rank & step:
             if rank + step < state.size:
-                right = pickle.loads(exchange(context, tag, [], [own[rank + step]])[0])
-                result = op(result, right)
+                result.combine(exchange(context, tag, [], [own[rank + step]])[0])
             step *= 2
-        return result, True
+        if rank:
+            exchange(context, tag, [(own[rank - step], result.data())], [])
+        return result
 
     def reduce(
         self, sendobj: Any, op: Callable[[Any, Any], Any] = SUM, root: int = 0
     ) -> Any | None:
         """Reduce to root."""
-        self._root(root, "reduce")
+        root = self._root(root, "reduce")
         state, context, tag = self._begin("reduce")
         if state.inter:
             if root == constants.ROOT:
-                return pickle.loads(exchange(context, tag, [], [to_job(state, 0)])[0])
+                return load(self, exchange(context, tag, [], [to_job(state, 0)])[0], "reduce")
             if root == constants.PROC_NULL:
                 return None
-        result, first = self._tree(sendobj, op, context, tag)
-        if state.inter:
-            if first:
-                exchange(context, tag, [(to_job(state, root), _dump(result))], [])
-            return None
-        if root == 0:
-            return result
-        if first:
-            exchange(context, tag, [(to_job(state, root), _dump(result))], [])
-        elif state.rank == root:
-            return pickle.loads(exchange(context, tag, [], [to_job(state, 0)])[0])
-        return None
+        result = self._tree(sendobj, op, "reduce", context, tag)
+        if state.rank == 0 and (state.inter or root):
+            exchange(context, tag, [(to_job(state, root), result.data())], [])
+        given = None
+        if state.rank == root and root and not state.inter:
+            given = exchange(context, tag, [], [to_job(state, 0)])[0]
+        result.check()
+        if given is not None:
+            return load(self, given, "reduce")
+        return result.value if state.rank == root and not state.inter else None
 
     def allreduce(self, sendobj: Any, op: Callable[[Any, Any], Any] = SUM) -> Any:
         """Reduce to all."""
         state, context, tag = self._begin("allreduce")
-        result, first = self._tree(sendobj, op, context, tag)
-        if first:
-            data = _dump(result)
+        result = self._tree(sendobj, op, "allreduce", context, tag)
+        if state.rank == 0:
+            data = result.data()
             if state.inter:
-                data = exchange(context, tag, [(to_job(state, 0), data)], [to_job(state, 0)])[0]
+                theirs = exchange(context, tag, [(to_job(state, 0), data)], [to_job(state, 0)])[0]
+                data = data if failed(data) else theirs
             exchange(context, tag, [(each, data) for each in state.group[1:]], [])
         else:
             data = exchange(context, tag, [], [state.group[0]])[0]
-        return pickle.loads(data)
+        result.check()
+        return load(self, data, "allreduce")
 
 
 class ObjectScans:
@@ -222,13 +222,16 @@ class ObjectScans:
     def _before(self, sendobj: Any, op: Callable[[Any, Any], Any], call: str) -> tuple[Any, Any]:
         """Return the reduction of all ranks before this one, and with it."""
         state, context, tag = self._begin(call)  # type: ignore[attr-defined]
-        before, result = None, _copy(sendobj)
+        before = None
+        result = Partial(self, op, call)
+        result.begin(sendobj)
         if state.rank:
-            before = pickle.loads(exchange(context, tag, [], [to_job(state, state.rank - 1)])[0])
-            result = op(_copy(before), result)
+            data = exchange(context, tag, [], [to_job(state, state.rank - 1)])[0]
+            before = result.combine(data, left=True)
         if state.rank + 1 < state.size:
-            exchange(context, tag, [(to_job(state, state.rank + 1), _dump(result))], [])
-        return before, result
+            exchange(context, tag, [(to_job(state, state.rank + 1), result.data())], [])
+        result.check()
+        return before, result.value
 
 
 def lock_table(comm: Any) -> dict[str, threading.Lock]:
@@ -238,13 +241,3 @@ def lock_table(comm: Any) -> dict[str, threading.Lock]:
         state.locks = {}
     found: dict[str, threading.Lock] = state.locks
     return found
-
-
-def _parts(given: Sequence[Any] | None, count: int) -> list[Any]:
-    """Return the objects for `count` ranks; None stands for as many None."""
-    if given is None:
-        return [None] * count
-    parts = list(given)
-    if len(parts) != count:
-        raise ValueError(f"expecting {count} items, got {len(parts)}")
-    return parts

@@ -15,10 +15,14 @@ from shmnd.mpi.transport.engine cimport (
 )
 from shmnd.mpi.communicators.comm_state cimport empty_status
 from shmnd.mpi.collectives.op cimport Op
+from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.point_to_point.persistent cimport prequest_of
 from shmnd.mpi.point_to_point.request cimport request_of
 from shmnd.mpi.point_to_point.waiting cimport wait_op
 from shmnd.mpi.point_to_point.status cimport Status
+
+from shmnd.mpi import constants
+from shmnd.mpi.collectives.op import NO_OP, REPLACE
 
 cdef list _left = []
 
@@ -143,8 +147,11 @@ cdef int _reduce(void *arg, const void *source, void *target, uint64_t items) no
 
 cdef int set_op(Plan plan, object op, TypeState type) except -1:
     """Reduce with this operation on items of this type."""
-    if not isinstance(op, Op) or (<Op>op).ob is None:
+    if not isinstance(op, Op):
         raise TypeError(f"Comm.{plan.call}: op {op!r} is not an operation of MPI")
+    if (<Op>op).ob is None or op == NO_OP or op == REPLACE:
+        why = "is null" if (<Op>op).ob is None else "is one of windows alone"
+        mpi_error(plan.comm, constants.ERR_OP, f"Comm.{plan.call}: the operation {why}")
     plan.op = <OpState>(<Op>op).ob
     plan.type = type
     if type is not None:

@@ -5,7 +5,7 @@ from shmnd.mpi.collectives.plan cimport Plan, Side
 
 
 cdef class ReduceCalls(DataCalls):
-    cdef Plan _reduce(self, sendbuf, recvbuf, op, int root, str call)
+    cdef Plan _reduce(self, sendbuf, recvbuf, op, place, str call)
     cdef Plan _allreduce(self, sendbuf, recvbuf, op, str call)
     cdef Plan _reduce_scatter_block(self, sendbuf, recvbuf, op, str call)
     cdef Plan _reduce_scatter(self, sendbuf, recvbuf, recvcounts, op, str call)

@@ -15,6 +15,7 @@ from libc.stdlib cimport calloc, free, malloc
 from shmnd.mpi.collectives.data cimport DataCalls, in_place
 from shmnd.mpi.communicators.comm_state cimport CommState
 from shmnd.mpi.datatypes.type_state cimport TypeState
+from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.transport.engine cimport (
     shmpi_build_allreduce, shmpi_build_bcast, shmpi_build_reduce, shmpi_build_reduce_slices,
     shmpi_build_scan, shmpi_group, shmpi_sched_block, shmpi_sched_copy, shmpi_sched_receive,
@@ -99,7 +100,20 @@ cdef Spec _whole(Spec spec, int blocks):
     return spec
 
 
-cdef int _agree(Items out, Items into) except -1:
+cdef int _apart(Plan plan, Items out, Items into) except -1:
+    """Raise ERR_BUFFER where both sides are the same memory."""
+    if out.length > 0 and into.length > 0 and out.spec.addr == into.spec.addr:
+        if not out.spec.bottom:
+            mpi_error(
+                plan.comm, constants.ERR_BUFFER,
+                f"Comm.{plan.call}: the send buffer is the receive buffer; say so by IN_PLACE as "
+                "the send buffer",
+            )
+    return 0
+
+
+cdef int _agree(Plan plan, Items out, Items into) except -1:
+    _apart(plan, out, into)
     if out.type is not into.type:
         raise ValueError("mismatch in send and receive MPI datatypes")
     if out.count != into.count:
@@ -156,9 +170,9 @@ cdef class ReduceCalls(DataCalls):
 
     # -- plans --
 
-    cdef Plan _reduce(self, sendbuf, recvbuf, op, int root, str call):
+    cdef Plan _reduce(self, sendbuf, recvbuf, op, place, str call):
         cdef CommState c = self.state(call)
-        self.check_root(c, root, call)
+        cdef int root = self.root(c, place, call)
         cdef Plan plan = new_plan(self, c, call)
         cdef bint gets = root == ROOT if c.inter else root == c.rank
         cdef Items out, into = None
@@ -187,7 +201,7 @@ cdef class ReduceCalls(DataCalls):
         else:
             out = _gives(plan, sendbuf, root, 0)
             if gets:
-                _agree(out, into)
+                _agree(plan, out, into)
         set_op(plan, op, out.type)
         shmpi_build_reduce(
             plan.s, &g, root, out.data, into.data if gets else NULL, out.count, out.length
@@ -205,7 +219,7 @@ cdef class ReduceCalls(DataCalls):
             plan.sends.append(into)
         else:
             out = _gives(plan, sendbuf, 0, 0)
-            _agree(out, into)
+            _agree(plan, out, into)
         set_op(plan, op, out.type)
         if not c.inter:
             shmpi_build_allreduce(plan.s, &g, out.data, into.data, out.count, out.length)
@@ -291,7 +305,7 @@ cdef class ReduceCalls(DataCalls):
             plan.sends.append(into)
         else:
             out = _gives(plan, sendbuf, 0, 0)
-            _agree(out, into)
+            _agree(plan, out, into)
         if exclusive and c.rank == 0 and into.staged != NULL:
             plan.receives.clear()
         set_op(plan, op, out.type)

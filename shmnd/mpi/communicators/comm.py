@@ -8,7 +8,12 @@ from typing import Any, ClassVar, NoReturn, Self
 from shmnd.mpi import constants
 from shmnd.mpi.collectives.pickled import ObjectCollectives
 from shmnd.mpi.collectives.reductions import ReduceCalls
-from shmnd.mpi.communicators.comm_state import CONTEXTS, CommState, reserve_contexts
+from shmnd.mpi.communicators.comm_state import (
+    CONTEXTS,
+    CommState,
+    rank_or_tag,
+    reserve_contexts,
+)
 from shmnd.mpi.communicators.fault_tolerance import FaultCalls
 from shmnd.mpi.communicators.group import Group, group_from
 from shmnd.mpi.objects.errhandler import raise_error
@@ -262,6 +267,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
     def Split(self, color: int = 0, key: int = 0) -> Any:
         """Split communicator by color and key."""
         state = self._state("Split")
+        color, key = rank_or_tag(color, "Split", "color"), rank_or_tag(key, "Split", "key")
         if color < 0 and color != constants.UNDEFINED:
             raise_error(
                 self, constants.ERR_ARG, f"Comm.Split: color {color} is negative, not UNDEFINED"

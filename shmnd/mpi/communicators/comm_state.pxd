@@ -39,12 +39,13 @@ cdef class CommState(State):
 
 cdef class CommBase(Keyed):
     cdef CommState state(self, str call)
-    cdef int to(self, CommState c, int place, str call, str role) except -1000
-    cdef int source(self, CommState c, int place, str call) except -1000
-    cdef int check_tag(self, int tag, bint any_allowed, str call) except -1
+    cdef int to(self, CommState c, place, str call, str role) except -1000
+    cdef int source(self, CommState c, place, str call) except -1000
+    cdef int tag(self, given, bint any_allowed, str call) except -1000
     cdef object fail(self, int fault, str call, shmpi_req *r, CommState c)
 
 
+cdef int whole(given, str call, str role) except? -0x7fffffff
 cdef CommState known(uint32_t context)
 cdef int check_context(uint32_t context) except -1
 cdef void empty_status(Status status) noexcept

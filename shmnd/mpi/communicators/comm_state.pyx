@@ -18,6 +18,9 @@ from shmnd.mpi.transport.engine cimport (
 )
 from shmnd.mpi.objects.errhandler cimport mpi_error
 
+cdef extern from "objects/small_int.h":
+    bint shmpi_small_int(object given, int *value)
+
 from shmnd.mpi import constants
 from shmnd.mpi.objects.errors import Exception as MPIException
 
@@ -32,6 +35,33 @@ cdef int TAG_MOST = 0x7fffffff
 cdef int ANY_SOURCE = constants.ANY_SOURCE
 cdef int ANY_TAG = constants.ANY_TAG
 cdef int PROC_NULL = constants.PROC_NULL
+cdef int BEYOND = -0x7ffffffe       # no rank, no tag, none of MPI's constants
+
+
+cdef int whole(given, str call, str role) except? -0x7fffffff:
+    """An argument that is a rank or a tag as a number; BEYOND where it has too many bits.
+
+    Floating-point numbers lose their fraction, as in mpi4py.
+    """
+    cdef int value
+    cdef long long wide
+    if shmpi_small_int(given, &value):
+        return value
+    try:
+        wide = given
+    except OverflowError:
+        return BEYOND
+    except TypeError:
+        raise TypeError(f"Comm.{call}: {role} {given!r} is not an integer") from None
+    return <int>wide if -0x7ffffff0 <= wide <= 0x7fffffff else BEYOND
+
+
+def rank_or_tag(given: object, call: str, role: str) -> int:
+    """Return an argument that is a rank or a tag as a number.
+
+    Raise TypeError where it is none. One of too many bits becomes a number outside of all ranks.
+    """
+    return whole(given, call, role)
 
 
 cdef class CommState(State):
@@ -155,29 +185,35 @@ cdef class CommBase(Keyed):
             mpi_error(self, constants.ERR_REVOKED, f"Comm.{call}: the communicator is revoked")
         return c
 
-    cdef int to(self, CommState c, int place, str call, str role) except -1000:
+    cdef int to(self, CommState c, place, str call, str role) except -1000:
         """The rank of the job at a place of the communicator; PROC_NULL stays what it is."""
-        if 0 <= place < c.peers:
-            return c.to_job[place]
-        if place != PROC_NULL:
+        cdef int number = whole(place, call, role)
+        if 0 <= number < c.peers:
+            return c.to_job[number]
+        if number != PROC_NULL:
             mpi_error(
                 self, constants.ERR_RANK,
                 f"Comm.{call}: {role} {place}; {self.title(c)} has ranks 0 to {c.peers - 1}",
             )
         return PROC_NULL
 
-    cdef int source(self, CommState c, int place, str call) except -1000:
-        if place == ANY_SOURCE:
+    cdef int source(self, CommState c, place, str call) except -1000:
+        cdef int number
+        if shmpi_small_int(place, &number) and number == ANY_SOURCE:
             return ANY_SOURCE
-        return self.to(c, place, call, "source")
+        number = whole(place, call, "source")
+        return ANY_SOURCE if number == ANY_SOURCE else self.to(c, place, call, "source")
 
-    cdef int check_tag(self, int tag, bint any_allowed, str call) except -1:
-        if tag < 0 and not (any_allowed and tag == ANY_TAG):
+    cdef int tag(self, given, bint any_allowed, str call) except -1000:
+        """The tag of a message."""
+        cdef int number = whole(given, call, "tag")
+        if number < 0 and not (any_allowed and number == ANY_TAG):
             mpi_error(
                 self, constants.ERR_TAG,
-                f"Comm.{call}: tag {tag}; a tag is 0 to {TAG_MOST}",
+                f"Comm.{call}: tag {given}; a tag is 0 to {TAG_MOST}"
+                + (", or ANY_TAG" if any_allowed else ""),
             )
-        return 0
+        return number
 
     def title(self, c: CommState) -> str:
         """Return the name of the communicator for a message."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -66,7 +67,15 @@ class Graphcomm(Topocomm):
                 constants.ERR_ARG,
                 f"Comm.Create_graph: {nodes} nodes, the communicator has {size}",
             )
-        new: Graphcomm = on_first_ranks(cls, parent, nodes, Graph(tuple(index), tuple(edges)))
+        edges = tuple(operator.index(each) for each in edges)
+        _check_edges(parent, edges, nodes, "Create_graph", constants.ERR_ARG)
+        if index != sorted(index) or any(each < 0 for each in index) or index[-1:] > [len(edges)]:
+            raise_error(
+                parent,
+                constants.ERR_ARG,
+                f"Comm.Create_graph: index {index} does not count {len(edges)} edges up",
+            )
+        new: Graphcomm = on_first_ranks(cls, parent, nodes, Graph(tuple(index), edges))
         return new
 
     def Get_dims(self) -> tuple[int, int]:
@@ -153,7 +162,12 @@ class Distgraphcomm(Topocomm):
         destweights: Any,
     ) -> Distgraphcomm:
         parent._state("Create_dist_graph_adjacent")
-        ins, outs = tuple(sources or ()), tuple(destinations or ())
+        ins = tuple(operator.index(each) for each in (() if sources is None else sources))
+        outs = tuple(
+            operator.index(each) for each in (() if destinations is None else destinations)
+        )
+        call = "Create_dist_graph_adjacent"
+        _check_edges(parent, (*ins, *outs), parent.Get_size(), call, constants.ERR_RANK)
         in_weights, weighted_in = _weights(sourceweights, len(ins))
         out_weights, weighted_out = _weights(destweights, len(outs))
         weighted = weighted_in or weighted_out
@@ -173,6 +187,12 @@ class Distgraphcomm(Topocomm):
         if len(degrees) != len(sources):
             raise ValueError(f"expecting {len(sources)} items, got {len(degrees)}")
         ends = list(destinations)
+        call = "Create_dist_graph"
+        _check_edges(parent, (*sources, *ends), parent.Get_size(), call, constants.ERR_RANK)
+        if min(degrees, default=0) < 0 or sum(degrees) != len(ends):
+            raise ValueError(
+                f"Comm.Create_dist_graph: degrees {degrees} and {len(ends)} destinations"
+            )
         values, weighted = _weights(weights, len(ends))
         edges = []
         at = 0
@@ -211,6 +231,19 @@ class Distgraphcomm(Topocomm):
         if found.source_weights is not None:
             weights = (list(found.source_weights), list(found.dest_weights))
         return list(found.sources), list(found.destinations), weights
+
+
+def _check_edges(
+    parent: Intracomm, edges: tuple[int, ...], nodes: int, call: str, error_class: int
+) -> None:
+    """Raise an error for an edge to no node of the graph; PROC_NULL is allowed."""
+    for each in edges:
+        if not 0 <= each < nodes and each != constants.PROC_NULL:
+            raise_error(
+                parent,
+                error_class,
+                f"Comm.{call}: an edge with {each}; the nodes are 0 to {nodes - 1}",
+            )
 
 
 def _weights(given: Any, count: int) -> tuple[tuple[int, ...], bool]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from shmnd.mpi import constants
 from shmnd.mpi.communicators.comm import Comm
+from shmnd.mpi.communicators.comm_state import rank_or_tag
 from shmnd.mpi.communicators.intracomm import Intracomm
 from shmnd.mpi.communicators.topology import Topocomm, on_first_ranks
 from shmnd.mpi.objects.errhandler import raise_error
@@ -63,7 +64,7 @@ class Cartcomm(Topocomm):
     @classmethod
     def _make(cls, parent: Intracomm, dims: Sequence[int], periods: Any) -> Cartcomm:
         parent._state("Create_cart")
-        dims = [int(each) for each in dims]
+        dims = [rank_or_tag(each, "Create_cart", "a dimension") for each in dims]
         if periods is None:
             periods = False
         if isinstance(periods, bool):

@@ -47,6 +47,13 @@ class Intercomm(Comm):
         news = None
         if state.rank == leader:
             bridge = peers._state("Create_intercomm")
+            if not 0 <= remote_leader < bridge.peers:
+                raise_error(
+                    peers,
+                    constants.ERR_RANK,
+                    f"Comm.Create_intercomm: remote_leader {remote_leader}; "
+                    f"{peers.title(bridge)} has ranks 0 to {bridge.peers - 1}",
+                )
             other = to_job(bridge, remote_leader)
             news = _swap(bridge.context + NEWS, tag, other, group)
         context, remote = local.bcast(news, leader)

@@ -69,7 +69,13 @@ def name_of_format(letters: str, itemsize: int) -> str:
     plain = letters[1:] if letters[:1] in "@=|" + _NATIVE and len(letters) > 1 else letters
     if plain != letters and plain in _BY_SIZE:
         plain = f"{_BY_SIZE[plain]}{itemsize}"
+    if len(plain) == 2 and plain[0] == "1":
+        plain = plain[1]
     found = predefined.CODES_C.get(plain)
     if found is None:
-        raise KeyError(letters)
+        raise KeyError(
+            f"items of the format {letters!r} have no datatype of MPI: name one in the message "
+            "([array, MPI.BYTE] sends them as they are), derive one "
+            "(util.dtlib.from_numpy_dtype), or send the object by a call in lower case"
+        )
     return found

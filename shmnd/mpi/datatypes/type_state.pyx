@@ -9,6 +9,11 @@ its runs (`runs.h`), by which messages are packed, and its bounds.
 from libc.string cimport memcpy
 
 from shmnd.mpi import constants
+from shmnd.mpi.objects.errors import Exception as MPIException
+
+cdef double _LIMIT = 2.0 ** 62
+_WHOLE_LIMIT = 1 << 62
+cdef long _MOST_STEPS = 1 << 28     # what takes a second, and gigabytes
 
 KINDS = {mpi_kinds[kind].name.decode(): kind for kind in range(1, MPI_KIND_END)}
 """The number of each kind of basic item, by name."""
@@ -123,6 +128,35 @@ cdef class TypeState(State):
             left -= part
         return nbytes
 
+    cdef _check_room(self):
+        """Raise an error for pieces that reach further than addresses do, or are too many."""
+        cdef TypeState item
+        cdef double off, count, length, stride, size = 0, far = 0, steps = 0
+        try:
+            for off, count, length, stride, item in self.pieces:
+                size += count * length * item.size
+                far = max(
+                    far,
+                    abs(off) + count * abs(stride) + length * abs(<double> item.extent)
+                    + abs(<double> item.lb),
+                )
+                if item.runs.n > 1 or stride < 0 or not item.contig:
+                    steps += count * length * item.runs.n
+        except OverflowError:
+            far = 2 * _LIMIT
+        if size > _LIMIT or far > _LIMIT:
+            self._beyond(f"items of {size:.3g} bytes that reach over {far:.3g} bytes")
+        if steps > _MOST_STEPS:
+            self._beyond(f"a description of {steps:.3g} separate blocks")
+
+    def _beyond(self, text):
+        name = self.decoded[0].lower() if self.decoded else "type"
+        contiguous = self.combiner == constants.COMBINER_CONTIGUOUS
+        raise MPIException(
+            constants.ERR_COUNT if contiguous else constants.ERR_ARG,
+            f"Datatype.Create_{name}: {text}; the limits are 2**62 bytes and {_MOST_STEPS} blocks",
+        )
+
     cdef _place(self):
         """Make the runs out of the pieces."""
         cdef TypeState item
@@ -225,6 +259,7 @@ def derived(combiner: int, decoded: object, pieces: list) -> TypeState:
     self.combiner = combiner
     self.decoded = decoded
     self.pieces = [piece for piece in pieces if piece[1] > 0 and piece[2] > 0]
+    self._check_room()
     self._place()
     self._bound()
     self._finish()
@@ -234,6 +269,8 @@ def derived(combiner: int, decoded: object, pieces: list) -> TypeState:
 def bound(state: TypeState, lb: int, extent: int) -> TypeState:
     """Set the bounds of a new type by hand, and return it."""
     cdef TypeState self = state
+    if not (-_WHOLE_LIMIT <= lb <= _WHOLE_LIMIT and -_WHOLE_LIMIT <= extent <= _WHOLE_LIMIT):
+        self._beyond(f"a lower bound of {lb} and an extent of {extent} bytes")
     self.lb, self.extent, self.bounded = lb, extent, True
     self._finish()
     return self

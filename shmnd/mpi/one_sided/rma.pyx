@@ -8,16 +8,14 @@ from typing import Any
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
-from shmnd.mpi.datatypes.datatype cimport Datatype
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.objects.keyed cimport Keyed
 from shmnd.mpi.collectives.op cimport Op, OpState
-from shmnd.mpi.buffers.spec cimport Spec, spec_simple
+from shmnd.mpi.buffers.spec cimport Spec, spec_simple, usable_type
 from shmnd.mpi.datatypes.type_state cimport TypeState
 from shmnd.mpi.one_sided.window cimport Target, WinState, shmpi_gate_return, target_of
 
 from shmnd.mpi import constants
-from shmnd.mpi.datatypes.datatype import Datatype as DatatypeClass
 from shmnd.mpi.collectives.op import NO_OP, SUM
 from shmnd.mpi.point_to_point.request import Request, ended
 
@@ -42,13 +40,6 @@ cdef int _move(
     other.unpack_bytes(row, n, target)
     free(row)
     return 0
-
-
-cdef TypeState _named(object given, object type):
-    """A type of a target specification: an object or the letters of one."""
-    if isinstance(type, Datatype):
-        return <TypeState?>(<Datatype>type).ob
-    return <TypeState?>(<Datatype?>DatatypeClass.fromcode(type)).ob
 
 
 cdef class WinCalls(Keyed):
@@ -85,7 +76,9 @@ cdef class WinCalls(Keyed):
             if len(target) >= 2:
                 count = target[1]
             if len(target) >= 3:
-                type = _named(target, target[2])
+                type = usable_type(target[2])
+                if type is None:
+                    mpi_error(self, constants.ERR_TYPE, f"Win.{call}: the datatype is null")
         elif hasattr(target, "__index__"):
             disp = target
         elif target is not None:
@@ -120,8 +113,10 @@ cdef class WinCalls(Keyed):
     cdef int _combine(self, Spec origin, Spec result, Target t, op, str call) except -1:
         """Read the target into `result`, if any, and combine it with `origin`, as one step."""
         cdef OpState how
-        if not isinstance(op, Op) or (<Op>op).ob is None:
+        if not isinstance(op, Op):
             raise TypeError(f"Win.{call}: op {op!r} is not an operation of MPI")
+        if (<Op>op).ob is None:
+            mpi_error(self, constants.ERR_OP, f"Win.{call}: the operation is null")
         how = <OpState>(<Op>op).ob
         if t is None or t.length == 0:
             return 0

@@ -36,6 +36,8 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
     def _make(
         cls, flavor: int, memory: Any, size: int, unit: int, info: Info, comm: Comm, call: str
     ) -> Self:
+        if not isinstance(comm, Comm):
+            raise TypeError(f"Win.{call}: comm {comm!r} is not a communicator")
         if comm.ob is None:
             raise_error(comm, constants.ERR_COMM, f"Win.{call}: the communicator is null")
         if unit <= 0:

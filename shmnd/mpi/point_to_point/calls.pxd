@@ -5,10 +5,10 @@ from shmnd.mpi.point_to_point.operation cimport Operation, Point
 
 
 cdef class PointCalls(CommBase):
-    cdef Point _sending(self, buf, int dest, int tag, int mode, str call)
-    cdef Point _receiving(self, buf, int source, int tag, str call)
-    cdef Point _sending_object(self, obj, int dest, int tag, int mode, str call)
-    cdef Point _receiving_object(self, buf, int source, int tag, str call)
-    cdef object _send(self, buf, int dest, int tag, int mode, str call)
+    cdef Point _sending(self, buf, dest, tag, int mode, str call)
+    cdef Point _receiving(self, buf, source, tag, str call)
+    cdef Point _sending_object(self, obj, dest, tag, int mode, str call)
+    cdef Point _receiving_object(self, buf, source, tag, str call)
+    cdef object _send(self, buf, dest, tag, int mode, str call)
     cdef Operation _both(self, sendbuf, dest, sendtag, recvbuf, source, recvtag, str call)
     cdef Operation _replace(self, buf, dest, sendtag, source, recvtag, str call)

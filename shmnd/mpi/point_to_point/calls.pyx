@@ -32,31 +32,28 @@ cdef class PointCalls(CommBase):
 
     # -- what they share --
 
-    cdef Point _sending(self, buf, int dest, int tag, int mode, str call):
+    cdef Point _sending(self, buf, dest, tag, int mode, str call):
         cdef CommState c = self.state(call)
         cdef int peer = self.to(c, dest, call, "dest")
-        self.check_tag(tag, False, call)
-        cdef Point op = point(self, c, call, False, peer, tag)
-        op.spec = spec_simple(buf, True, dest, 0)
+        cdef Point op = point(self, c, call, False, peer, self.tag(tag, False, call))
+        op.spec = spec_simple(buf, True, 0 if peer != PROC_NULL else PROC_NULL, 0)
         op.stage()
         op.sync = mode == SYNC
         op.buffered = mode == BUFFERED
         return op
 
-    cdef Point _receiving(self, buf, int source, int tag, str call):
+    cdef Point _receiving(self, buf, source, tag, str call):
         cdef CommState c = self.state(call)
         cdef int peer = self.source(c, source, call)
-        self.check_tag(tag, True, call)
-        cdef Point op = point(self, c, call, True, peer, tag)
-        op.spec = spec_simple(buf, False, source, 0)
+        cdef Point op = point(self, c, call, True, peer, self.tag(tag, True, call))
+        op.spec = spec_simple(buf, False, 0 if peer != PROC_NULL else PROC_NULL, 0)
         op.stage()
         return op
 
-    cdef Point _sending_object(self, obj, int dest, int tag, int mode, str call):
+    cdef Point _sending_object(self, obj, dest, tag, int mode, str call):
         cdef CommState c = self.state(call)
         cdef int peer = self.to(c, dest, call, "dest")
-        self.check_tag(tag, False, call)
-        cdef Point op = point(self, c, call, False, peer, tag)
+        cdef Point op = point(self, c, call, False, peer, self.tag(tag, False, call))
         if peer != PROC_NULL:
             data = pickle_dump(obj)
             op.keep = data if isinstance(data, bytes) else bytes(data)
@@ -66,31 +63,30 @@ cdef class PointCalls(CommBase):
         op.buffered = mode == BUFFERED
         return op
 
-    cdef Point _receiving_object(self, buf, int source, int tag, str call):
+    cdef Point _receiving_object(self, buf, source, tag, str call):
         cdef CommState c = self.state(call)
         cdef int peer = self.source(c, source, call)
-        self.check_tag(tag, True, call)
-        cdef Point op = point(self, c, call, True, peer, tag)
+        cdef Point op = point(self, c, call, True, peer, self.tag(tag, True, call))
         op.is_object = True
         if buf is not None and not isinstance(buf, int) and peer != PROC_NULL:
-            op.spec = spec_simple([buf, BYTE], False, source, 0)
+            op.spec = spec_simple([buf, BYTE], False, 0, 0)
             op.stage()
         return op
 
-    cdef object _send(self, buf, int dest, int tag, int mode, str call):
+    cdef object _send(self, buf, dest, tag, int mode, str call):
         """A blocking send."""
         cdef CommState c
-        cdef int peer
+        cdef int peer, number
         cdef Plain given
         if mode == STANDARD:
             c = self.state(call)
             peer = self.to(c, dest, call, "dest")
-            self.check_tag(tag, False, call)
+            number = self.tag(tag, False, call)
             if peer == PROC_NULL:
                 return None
             if plain(buf, True, &given):
                 try:
-                    send_direct(self, c, &given, peer, tag, call)
+                    send_direct(self, c, &given, peer, number, call)
                 finally:
                     release(&given)
                 return None
@@ -155,10 +151,10 @@ cdef class PointCalls(CommBase):
         cdef Plain given
         cdef CommState c = self.state("Recv")
         cdef int peer = self.source(c, source, "Recv")
-        self.check_tag(tag, True, "Recv")
+        cdef int number = self.tag(tag, True, "Recv")
         if peer != PROC_NULL and plain(buf, False, &given):
             try:
-                receive_direct(self, c, &given, peer, tag, status, "Recv")
+                receive_direct(self, c, &given, peer, number, status, "Recv")
             finally:
                 release(&given)
             return

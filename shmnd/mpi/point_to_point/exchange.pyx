@@ -28,6 +28,8 @@ def next_tag(CommState state, call: str) -> int:
 
 def to_job(CommState state, int place) -> int:
     """Return the rank of the job at a place of the communicator (of the remote group, if inter)."""
+    if not 0 <= place < state.peers:
+        raise IndexError(f"shmnd.mpi: rank {place} of {state.title()}, which has {state.peers}")
     return state.to_job[place]
 
 

@@ -41,7 +41,7 @@ cdef int fill(Status status, CommState c, shmpi_message *m) except -1:
     return 0
 
 
-def probed(CommBase comm, int source, int tag, Status status, bint waits, str call) -> bool:
+def probed(CommBase comm, source, tag, Status status, bint waits, str call) -> bool:
     """Return whether a message is there; wait for one with `waits`."""
     cdef CommState c = comm.state(call)
     cdef shmpi_message *m = _probe(comm, c, source, tag, waits, call)
@@ -55,22 +55,22 @@ def probed(CommBase comm, int source, int tag, Status status, bint waits, str ca
 
 
 cdef shmpi_message *_probe(
-    CommBase comm, CommState c, int source, int tag, bint waits, str call
+    CommBase comm, CommState c, source, tag, bint waits, str call
 ) except? NULL:
     cdef int peer = comm.source(c, source, call)
     cdef Wait wait = Wait(0, False)
-    comm.check_tag(tag, True, call)
+    cdef int number = comm.tag(tag, True, call)
     if peer == PROC_NULL:
         return NULL
     poll()
-    cdef shmpi_message *m = probe(c.context, peer, tag)
+    cdef shmpi_message *m = probe(c.context, peer, number)
     try:
         while m == NULL and waits:
             if E.failures or E.revocations:
                 _check(comm, c, peer, call)
             if wait_turn(&wait):
-                note(1, peer, tag, call, comm.title(c))
-            m = probe(c.context, peer, tag)
+                note(1, peer, number, call, comm.title(c))
+            m = probe(c.context, peer, number)
     finally:
         wait_end(&wait)
     return m
@@ -164,7 +164,7 @@ cdef class Message(Handle):
         return request_of(op)
 
 
-cdef object _matched(cls, CommBase comm, int source, int tag, Status status, bint waits):
+cdef object _matched(cls, CommBase comm, source, tag, Status status, bint waits):
     cdef CommState c = comm.state("Probe")
     cdef shmpi_message *m = _probe(comm, c, source, tag, waits, "Probe")
     cdef Message message

@@ -264,7 +264,15 @@ cdef class Point(Operation):
     cdef object _load(self, shmpi_req *r):
         if r.got == 0:
             return None
-        return pickle_load(PyMemoryView_FromMemory(r.buffer, r.got, PyBUF_READ))
+        try:
+            return pickle_load(PyMemoryView_FromMemory(r.buffer, r.got, PyBUF_READ))
+        except Exception as error:
+            error.add_note(
+                f"in Comm.{self.call} of {self.comm.title(self.state)}: the message of {r.got} "
+                f"bytes from rank {self.state.from_job[r.source]}, tag {r.source_tag}, does not "
+                "unpickle; what Send sends is received by Recv, what send sends by recv"
+            )
+            raise
 
     cdef int peek(self, Status status) except -1:
         self.check_pending(status)

@@ -65,7 +65,7 @@ cdef class Partitioned(Point):
 
 
 cdef Prequest _prepared(
-    CommBase comm, bint receives, buf, int partitions, int place, int tag, str call
+    CommBase comm, bint receives, buf, int partitions, place, tag, str call
 ):
     cdef CommState c = comm.state(call)
     cdef Partitioned op = Partitioned.__new__(Partitioned)
@@ -77,11 +77,10 @@ cdef Prequest _prepared(
     op.call = call
     op.receives = receives
     op.peer = comm.source(c, place, call) if receives else comm.to(c, place, call, "dest")
-    comm.check_tag(tag, receives, call)
-    op.tag = tag
+    op.tag = comm.tag(tag, receives, call)
     op.partitions = partitions
     op.open_ = set()
-    op.spec = spec_simple(buf, not receives, place, partitions)
+    op.spec = spec_simple(buf, not receives, op.peer if op.peer == PROC_NULL else 0, partitions)
     op.spec.count *= partitions
     op.stage()
     return prequest_of(op)

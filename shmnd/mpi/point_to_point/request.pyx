@@ -19,9 +19,15 @@ from shmnd.mpi import constants
 cdef int UNDEFINED = constants.UNDEFINED
 
 
+cdef Request _request(object given):
+    if not isinstance(given, Request):
+        raise TypeError(f"expected requests, not {given!r}")
+    return <Request>given
+
+
 cdef list _operations(object requests):
     """Operations of requests that wait for something, None for the others."""
-    return [None if each is None else (<Request?>each).operation() for each in requests]
+    return [_request(each).operation() for each in requests]
 
 
 cdef object _fit(object statuses, Py_ssize_t count):

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives of objects that fail at a rank: no rank waits for it, and those who need it raise."""
+
+import pytest
+
+from tests.mpi.test_ranks import launch
+
+PROGRAM = """
+from shmnd.mpi import MPI
+
+comm = MPI.COMM_WORLD
+size, rank = comm.size, comm.rank
+ring = comm.Create_cart([size], [True])
+
+
+class Bad:
+    def __reduce__(self):
+        raise OSError("cannot be pickled")
+
+
+def bad(x, y):
+    raise ZeroDivisionError(f"{x} with {y}")
+
+
+def bad_right(x, y):
+    if y == 1:
+        raise ZeroDivisionError(f"{x} with {y}")
+    return x + y
+
+
+def bad_result(x, y):
+    return Bad()
+
+
+def at(who, wrong, right):
+    return wrong if rank == who else right
+
+
+def count(call):
+    # What a call raises here.
+    try:
+        call()
+    except MPI.Exception as error:
+        assert error.Get_error_class() == MPI.ERR_OTHER, error
+        return str(error).partition("it failed at ")[2][:24]
+    except Exception as error:
+        return type(error).__name__
+    return ""
+
+
+ALL = {
+    "allreduce, everywhere": lambda: comm.allreduce(rank, bad),
+    "allreduce, at the first": lambda: comm.allreduce(rank, at(0, bad, MPI.SUM)),
+    "allreduce, one": lambda: comm.allreduce(rank, bad_right),
+    "allreduce, its result": lambda: comm.allreduce(rank, bad_result),
+    "allreduce, the last's object": lambda: comm.allreduce(at(size - 1, Bad(), rank)),
+    "allreduce, no operation": lambda: comm.allreduce(rank, at(size - 1, 5, MPI.SUM)),
+    "bcast": lambda: comm.bcast(at(0, Bad(), None)),
+    "bcast of the last": lambda: comm.bcast(at(size - 1, Bad(), None), size - 1),
+    "scatter, one": lambda: comm.scatter(at(0, [Bad(), *range(1, size)], None)),
+    "scatter, too few": lambda: comm.scatter(at(0, [1] * (size - 1), None)),
+    "scatter, a number": lambda: comm.scatter(at(1, 5, None), 1),
+    "allgather": lambda: comm.allgather(at(1, Bad(), 0)),
+    "alltoall": lambda: comm.alltoall(at(1, [Bad()] * size, [0] * size)),
+    "alltoall, too few": lambda: comm.alltoall(at(0, [], [0] * size)),
+}
+SOME = {
+    "gather": lambda: comm.gather(at(1, Bad(), 0)),
+    "gather at the last": lambda: comm.gather(at(0, Bad(), 0), size - 1),
+    "gather, the root's": lambda: comm.gather(at(0, Bad(), 0)),
+    "reduce": lambda: comm.reduce(rank, bad),
+    "reduce at the last": lambda: comm.reduce(rank, bad, size - 1),
+    "reduce, its result": lambda: comm.reduce(rank, bad_result, size - 1),
+    "scan": lambda: comm.scan(rank, bad),
+    "exscan": lambda: comm.exscan(rank, bad),
+    "scan, one": lambda: comm.scan(at(size - 1, Bad(), rank)),
+    "neighbor_allgather": lambda: ring.neighbor_allgather(at(0, Bad(), 0)),
+    "neighbor_alltoall": lambda: ring.neighbor_alltoall(at(0, [], [0, 0])),
+}
+for name, call in {**ALL, **SOME}.items():
+    found = comm.allgather(count(call))
+    own = [kind for kind in found if kind and not kind.startswith("rank")]
+    assert own, (name, found)
+    for what in found:
+        assert bool(what) or name in SOME, (name, found)
+        who = int(what.split()[1][:-1]) if what.startswith("rank") else -1
+        assert who < 0 or what.partition(": ")[2].startswith(found[who][:8]), (name, found)
+    assert comm.allreduce(1) == ring.allreduce(1) == size, name
+    assert not comm.Iprobe() and not ring.Iprobe()
+
+half = comm.Split(rank % 2)
+if size > 1:
+    inter = half.Create_intercomm(0, comm, 1 - rank % 2)
+    for name, call in {
+        "inter allreduce": lambda: inter.allreduce(rank, bad),
+        "inter allgather": lambda: inter.allgather(at(0, Bad(), 0)),
+        "inter bcast": lambda: inter.bcast(
+            at(0, Bad(), 0), (MPI.ROOT if rank == 0 else MPI.PROC_NULL) if rank % 2 == 0 else 0
+        ),
+    }.items():
+        found = comm.allgather(count(call))
+        assert any(found) or (size < 4 and "reduce" in name), (name, found)
+        assert inter.allgather(1) == [1] * inter.remote_size
+print("well")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_rank_that_fails_tells_those_who_wait_for_it(ranks: int) -> None:
+    assert launch(ranks, "--timeout", "60", "-c", PROGRAM).stdout.count("well") == ranks

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes of a first hour: each is an error of its class, with a text that names it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shmnd.mpi import MPI
+
+comm: Any = MPI.COMM_SELF
+a, b = np.arange(10.0), np.zeros(10)
+fixed = np.zeros(10)
+fixed.flags.writeable = False
+loose = MPI.DOUBLE.Create_contiguous(2)
+gaps = MPI.DOUBLE.Create_vector(2, 1, 2)
+
+
+def freed(made: Any) -> Any:
+    made.Free()
+    return made
+
+
+def _started_twice() -> None:
+    request = comm.Recv_init(b, 0, 77)
+    request.Start()
+    try:
+        request.Start()
+    finally:
+        request.Cancel()
+        request.Wait()
+
+
+def _objects_as_buffer() -> None:
+    comm.Isend(a, 0, 6)
+    comm.recv(source=0, tag=6)
+
+
+def _longer() -> None:
+    comm.Isend(a, 0, 5)
+    comm.Recv(np.zeros(3), 0, 5)
+
+
+Call = Callable[[], object]
+
+MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
+    "ERR_TAG": [
+        (lambda: comm.Send(a, 0, 2**31), "Comm.Send: tag 2147483648; a tag is 0 to 2147483647"),
+        (lambda: comm.Send(a, 0, 2**70), "tag 1180591620717411303424"),
+        (lambda: comm.Send(a, 0, -1), "Comm.Send: tag -1; a tag is 0"),
+        (lambda: comm.send(a, 0, 2**31), "Comm.send: tag 2147483648"),
+        (lambda: comm.Isend(a, 0, 2**31), "Comm.Isend: tag 2147483648"),
+        (lambda: comm.isend(a, 0, -3), "Comm.isend: tag -3"),
+        (lambda: comm.Recv(b, 0, 2**31), "Comm.Recv: tag 2147483648; a tag is 0 to 2147483647, or"),
+        (lambda: comm.recv(source=0, tag=-2), "Comm.recv: tag -2"),
+        (lambda: comm.Probe(0, 2**31), "Comm.Probe: tag 2147483648"),
+        (lambda: comm.improbe(0, -7), "tag -7"),
+        (lambda: comm.Sendrecv(a, 0, 2**31, b, 0, 0), "Comm.Sendrecv: tag 2147483648"),
+        (lambda: comm.Psend_init(a, 2, 0, 2**31), "Comm.Psend_init: tag 2147483648"),
+    ],
+    "ERR_RANK": [
+        (lambda: comm.Send(a, 1), "Comm.Send: dest 1; MPI_COMM_SELF has ranks 0 to 0"),
+        (lambda: comm.Send(a, 2**31), "dest 2147483648"),
+        (lambda: comm.Send(a, MPI.ANY_SOURCE), "dest -1"),
+        (lambda: comm.Recv(b, -9), "Comm.Recv: source -9"),
+        (lambda: comm.send(1, 3), "Comm.send: dest 3"),
+        (lambda: comm.recv(source=2**40), "source 1099511627776"),
+        (lambda: comm.Get_group().Incl([4]), "rank 4 in a group of 1"),
+        (lambda: comm.Create_intercomm(0, comm, 5), "remote_leader 5; MPI_COMM_SELF has ranks"),
+        (lambda: comm.Create_dist_graph_adjacent([5], [0]), "an edge with 5; the nodes are 0 to 0"),
+        (lambda: comm.Create_dist_graph([0], [1], [-5]), "Comm.Create_dist_graph: an edge with -5"),
+    ],
+    "ERR_ROOT": [
+        (lambda: comm.Bcast(a, 1), "Comm.Bcast: root 1; MPI_COMM_SELF has ranks 0 to 0"),
+        (lambda: comm.Bcast(a, 2**31), "root 2147483648"),
+        (lambda: comm.bcast(1, 2**40), "Comm.bcast: root 1099511627776"),
+        (lambda: comm.Reduce(a, b, MPI.SUM, -1), "Comm.Reduce: root -1"),
+        (lambda: comm.Igather(a, b, 5), "Comm.Igather: root 5"),
+        (lambda: comm.scatter([1], -2), "Comm.scatter: root -2"),
+    ],
+    "ERR_TYPE": [
+        (lambda: comm.Send([a, 10, MPI.DATATYPE_NULL], 0), "the datatype is null"),
+        (lambda: comm.Send([a, 1, freed(gaps.Dup())], 0), "the datatype is null"),
+        (lambda: comm.Send([a, 1, loose], 0), "contiguous is not committed; call its Commit first"),
+        (lambda: comm.Recv([b, 1, loose], 0), "not committed"),
+        (lambda: comm.Isend([a, 1, gaps], 0), "vector is not committed"),
+        (lambda: comm.Bcast([a, 1, loose]), "not committed"),
+        (lambda: comm.Allreduce([a, 1, loose], [b, 1, loose], MPI.MAX), "not committed"),
+        (lambda: comm.Alltoallw([a, [1], [0], [loose]], [b, [1], [0], [loose]]), "not committed"),
+        (lambda: MPI.DOUBLE.Free(), "Datatype.Free: DOUBLE is predefined"),
+    ],
+    "ERR_COUNT": [
+        (lambda: MPI.DOUBLE.Create_contiguous(-1), "Create_contiguous: count is -1"),
+        (lambda: MPI.DOUBLE.Create_contiguous(2**62), "Datatype.Create_contiguous: items of 3.69e"),
+        (lambda: MPI.DOUBLE.Create_contiguous(2**70), "the limits are 2**62 bytes"),
+        (lambda: loose.Create_contiguous(2**40).Create_contiguous(2**40), "2**62 bytes"),
+        (lambda: gaps.Create_contiguous(2**40), "1.1e+12 separate blocks"),
+        (lambda: MPI.DOUBLE.Create_indexed([-1], [0]), "a blocklength is -1"),
+    ],
+    "ERR_ARG": [
+        (lambda: MPI.DOUBLE.Create_vector(2**40, 2**40, 1), "Datatype.Create_vector: items of"),
+        (lambda: MPI.DOUBLE.Create_vector(2, 1, 2**62), "reach over"),
+        (lambda: MPI.DOUBLE.Create_indexed([1], [2**61]), "Datatype.Create_indexed"),
+        (lambda: MPI.DOUBLE.Create_hindexed([1], [2**63]), "Datatype.Create_hindexed"),
+        (lambda: MPI.INT.Create_subarray([2**40] * 2, [1, 1], [0, 0]), "Datatype.Create_subarray"),
+        (lambda: MPI.INT.Create_subarray([4], [3], [2]), "3 items from 2 on, in an array of 4"),
+        (lambda: MPI.INT.Create_resized(0, 2**63), "an extent of 9223372036854775808"),
+        (lambda: comm.Create_graph([1], [5]), "Comm.Create_graph: an edge with 5; the nodes are 0"),
+        (lambda: comm.Create_graph([3], [0]), "index [3] does not count 1 edges up"),
+        (lambda: comm.Split(-5), "Comm.Split: color -5 is negative"),
+        (lambda: comm.Psend_init(a, -1, 0), "Comm.Psend_init: -1 partitions"),
+        (lambda: comm.Psend_init(a, 2, 0).Pready(5), "Prequest.Pready(5): of 2 partitions"),
+    ],
+    "ERR_BUFFER": [
+        (
+            lambda: comm.Allreduce(a, a),
+            "Comm.Allreduce: the send buffer is the receive buffer; say",
+        ),
+        (lambda: comm.Scan(a, a), "Comm.Scan: the send buffer is the receive buffer"),
+        (lambda: comm.Allreduce(a, MPI.IN_PLACE), "IN_PLACE cannot be here"),
+        (lambda: comm.Send(MPI.IN_PLACE, 0), "it stands for the send buffer of a collective"),
+        (lambda: comm.Bcast(MPI.IN_PLACE), "IN_PLACE cannot be here"),
+    ],
+    "ERR_OP": [
+        (lambda: comm.Allreduce(a, b, MPI.BAND), "BAND does not take the datatype MPI_DOUBLE"),
+        (lambda: comm.Allreduce(a, b, MPI.OP_NULL), "Comm.Allreduce: the operation is null"),
+        (lambda: comm.Allreduce(a, b, MPI.REPLACE), "is one of windows alone"),
+        (lambda: comm.Reduce(a, b, freed(MPI.Op.Create(print))), "Comm.Reduce: the operation is n"),
+        (lambda: comm.allreduce(1, MPI.OP_NULL), "Comm.allreduce: the operation is null"),
+        (lambda: MPI.SUM.Free(), "Op.Free: SUM is predefined"),
+    ],
+    "ERR_COMM": [
+        (lambda: MPI.COMM_NULL.Send(a, 0), "Comm.Send: the communicator is null"),
+        (lambda: MPI.COMM_NULL.bcast(1), "Comm.bcast: the communicator is null"),
+        (lambda: freed(comm.Dup()).Barrier(), "Comm.Barrier: the communicator is null"),
+        (lambda: freed(freed(comm.Dup())), "Comm.Free: the handle is null"),
+        (lambda: MPI.COMM_WORLD.Free(), "Comm.Free: COMM_WORLD is predefined"),
+        (lambda: MPI.Win.Allocate(8, comm=MPI.COMM_NULL), "Win.Allocate: the communicator is null"),
+    ],
+    "ERR_REQUEST": [
+        (lambda: freed(comm.Send_init(a, 0)).Start(), "Start: the handle is null"),
+        (lambda: MPI.REQUEST_NULL.Cancel(), "Cancel: the handle is null"),
+        (_started_twice, "Prequest.Start: it is under way; wait for it first"),
+        (lambda: MPI.MESSAGE_NULL.Recv(b), "Message.Recv: the message is null or was received"),
+    ],
+    "ERR_TRUNCATE": [
+        (lambda: comm.Gather(a, np.zeros(9)), "Comm.Gather: 80 bytes for the rank itself, its buf"),
+        (lambda: comm.Alltoall(a, np.zeros(3)), "its buffer takes 24"),
+        (_longer, "Comm.Recv: a message with rank 0, tag 5 of MPI_COMM_SELF is longer than the"),
+    ],
+    "ERR_DIMS": [(lambda: comm.Create_cart([2, 2]), "dims [2, 2] are 4 places, the communicator")],
+    "ERR_GROUP": [(lambda: comm.Create(MPI.GROUP_NULL), "Comm.Create: the group is null")],
+    "ERR_WIN": [
+        (lambda: freed(MPI.Win.Allocate(8)).Put(a, 0), "Win.Put: the window is null"),
+        (lambda: freed(MPI.Win.Allocate(8)).Fence(), "Win.Fence: the window is null"),
+    ],
+    "ERR_SIZE": [(lambda: MPI.Win.Allocate(-1), "Win.Allocate: size -1, at least 0")],
+    "ERR_DISP": [(lambda: MPI.Win.Allocate(8, 0), "Win.Allocate: disp_unit 0, at least 1")],
+    "ERR_KEYVAL": [(lambda: comm.Set_attr(9999, 1), "Create_keyval has not returned this")],
+    "ERR_INFO_KEY": [(lambda: MPI.Info.Create().Set("", "v"), "the key has 0 characters; the lim")],
+    "ERR_ERRHANDLER": [(lambda: comm.Set_errhandler(MPI.ERRHANDLER_NULL), "the handler is null")],
+}
+
+PYTHON_ERRORS: list[tuple[type[BaseException], Call, str]] = [
+    (TypeError, lambda: comm.Send(a, "0"), "Comm.Send: dest '0' is not an integer"),
+    (TypeError, lambda: comm.Send(a, 0, None), "Comm.Send: tag None is not an integer"),
+    (TypeError, lambda: comm.bcast(1, "0"), "Comm.bcast: root '0' is not an integer"),
+    (TypeError, lambda: comm.Bcast(a, None), "Comm.Bcast: root None is not an integer"),
+    (TypeError, lambda: comm.Split("a"), "Comm.Split: color 'a' is not an integer"),
+    (TypeError, lambda: comm.Create_cart("x"), "Comm.Create_cart: a dimension 'x' is not an int"),
+    (TypeError, lambda: comm.Send(None, 0), "message: expected a buffer or a list, not None"),
+    (TypeError, lambda: comm.Send("abc", 0), "expected an object with memory"),
+    (TypeError, lambda: comm.Send([1.0, 2.0], 0), "expected an object with memory"),
+    (TypeError, lambda: comm.Send([a, "3", MPI.DOUBLE], 0), "a count of '3', which is not an int"),
+    (TypeError, lambda: comm.Send([a, 10, float], 0), "expected a datatype or its code, not <cla"),
+    (TypeError, lambda: comm.Allreduce(a, b, "sum"), "op 'sum' is not an operation of MPI"),
+    (TypeError, lambda: comm.allreduce(1, "sum"), "'sum' is neither an operation of MPI nor a fun"),
+    (TypeError, lambda: comm.scatter(5), "Comm.scatter: expected a sequence of 1 objects, not 5"),
+    (TypeError, lambda: MPI.Request.Waitall([None]), "expected requests, not None"),
+    (TypeError, lambda: MPI.Win.Allocate(8, comm=5), "Win.Allocate: comm 5 is not a communicator"),
+    (KeyError, lambda: comm.Send([a, 10, "nonsense"], 0), "no datatype has the code 'nonsense'; n"),
+    (KeyError, lambda: comm.Gatherv(a, [b, [10], [0], "z"]), "no datatype has the code 'z'"),
+    (
+        KeyError,
+        lambda: comm.Send(np.array(["abc"]), 0),
+        "items of the format '3w' have no datatype",
+    ),
+    (KeyError, lambda: comm.Send(np.zeros(2, "i4,f8"), 0), "util.dtlib.from_numpy_dtype"),
+    (BufferError, lambda: comm.Send(np.array([None]), 0), "references to objects"),
+    (BufferError, lambda: comm.Recv([np.array([None]), MPI.BYTE], 0), "send them by a call in low"),
+    (BufferError, lambda: comm.Send(a[::2], 0), "do not lie in a row"),
+    (BufferError, lambda: comm.Send(a[::-1], 0), "numpy.ascontiguousarray"),
+    (BufferError, lambda: comm.Send(a.astype(">f8"), 0), "byte order is not that of this machine"),
+    (BufferError, lambda: comm.Recv(fixed, 0), "this ndarray is read-only and cannot be received"),
+    (BufferError, lambda: comm.Recv(b"abc", 0), "this bytes is read-only"),
+    (BufferError, lambda: comm.Allreduce(a, fixed), "this ndarray is read-only"),
+    (ValueError, lambda: comm.Send([a, -1, MPI.DOUBLE], 0), "a count of -1; expected 0 to 2**62"),
+    (ValueError, lambda: comm.Send([a, 11, MPI.DOUBLE], 0), "take the bytes 0 to 88 of a buffer o"),
+    (ValueError, lambda: comm.Send([a, 2**62, MPI.DOUBLE], 0), "a count of 4611686018427387904"),
+    (
+        ValueError,
+        lambda: comm.Send([a, 2**61 + 1, MPI.DOUBLE], 0),
+        "2305843009213693953 items of 8",
+    ),
+    (ValueError, lambda: comm.Send([a, 2**70, MPI.DOUBLE], 0), "a count of 11805916207174113034"),
+    (ValueError, lambda: comm.Send([a, (1, 2**61), MPI.DOUBLE], 0), "displacement 2305843009213"),
+    (ValueError, lambda: comm.Send([a, (0, 2**60), MPI.DOUBLE], 0), "displacement 115292150460684"),
+    (ValueError, lambda: comm.Gatherv(a, [b, [2**61 + 1], [0], "d"]), "2305843009213693953 items"),
+    (
+        ValueError,
+        lambda: comm.Gatherv(a, [b, [1], [2**61], "d"]),
+        "displacement 2305843009213693952",
+    ),
+    (
+        ValueError,
+        lambda: comm.Allreduce(a, np.zeros(9)),
+        "mismatch in send count 10 and receive co",
+    ),
+    (ValueError, lambda: comm.Allreduce(a, np.zeros(10, "f4")), "mismatch in send and receive MPI"),
+    (ValueError, lambda: comm.scatter([1, 2]), "Comm.scatter: expecting 1 items, got 2"),
+    (ValueError, lambda: comm.alltoall([]), "Comm.alltoall: expecting 1 items, got 0"),
+    (ValueError, lambda: comm.Create_dist_graph([0], [2], [0]), "degrees [2] and 1 destinations"),
+    (MemoryError, lambda: MPI.Alloc_mem(2**62), "Alloc_mem(4611686018427387904): so much memory"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "words"),
+    [(name, *each) for name, calls in MPI_ERRORS.items() for each in calls],
+    ids=lambda value: value if isinstance(value, str) and value.startswith("ERR") else "",
+)
+def test_errors_of_mpi_have_their_class_and_say_what_is_wrong(
+    name: str, call: Call, words: str
+) -> None:
+    with pytest.raises(MPI.Exception) as caught:
+        call()
+    assert caught.value.Get_error_class() == getattr(MPI, name), str(caught.value)
+    assert words in str(caught.value)
+    assert not comm.Iprobe()
+
+
+@pytest.mark.parametrize(("kind", "call", "words"), PYTHON_ERRORS)
+def test_errors_of_python_say_what_is_wrong(
+    kind: type[BaseException], call: Call, words: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        call()
+    assert words in str(caught.value)
+    assert not comm.Iprobe()
+
+
+def test_a_message_that_is_no_pickle_says_which_it_was() -> None:
+    with pytest.raises(Exception, match="invalid load key") as caught:
+        _objects_as_buffer()
+    assert "the message of 80 bytes from rank 0, tag 6" in caught.value.__notes__[0]
+
+
+def test_what_mpi4py_takes_is_taken() -> None:
+    comm.Isend(a, 0.0, 3.0)
+    comm.Recv(b, np.int64(0), np.int32(3))
+    assert (a == b).all()
+    assert comm.bcast(5, False) == 5
+    comm.Isend(np.array(["x"]), 0)
+    comm.Recv([bytearray(4), MPI.BYTE], 0)
+    named = np.zeros(2, [("Old", "f8")])
+    comm.Isend([named, MPI.BYTE], 0)
+    comm.Recv([named, MPI.BYTE], 0)
