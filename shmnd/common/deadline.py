@@ -8,7 +8,7 @@ import time
 
 from shmnd.common.arguments import seconds
 
-__all__ = ["deadline_of", "end_after", "left_until"]
+__all__ = ["deadline_of", "end_after", "end_of", "left_until"]
 
 
 def deadline_of(timeout: object, call: str) -> float | None:
@@ -21,6 +21,11 @@ def deadline_of(timeout: object, call: str) -> float | None:
 def left_until(deadline: float | None) -> float | None:
     """Return the seconds until then, at least 0; None without an end."""
     return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def end_of(timeout: object, call: str) -> float:
+    """Return when a wait ends; infinity for one without an end. Raise for a wrong time-out."""
+    return math.inf if timeout is None else time.monotonic() + seconds(call, 0, "timeout", timeout)
 
 
 def end_after(timeout: float | None) -> float:

@@ -11,9 +11,8 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
-from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
-from shmnd.common.deadline import end_after
+from shmnd.common.deadline import end_of
 from shmnd.ipc.common.ringing import Bell, finish
 from shmnd.ipc.errors import Closed
 from shmnd.waiter import Waiter, WaiterGroup
@@ -21,7 +20,8 @@ from shmnd.waiter import Waiter, WaiterGroup
 __all__ = ["WaitSet"]
 
 _MOST_MS: Final = 1 << 30
-_EVENTS: Final = select.POLLIN | select.POLLHUP | select.POLLERR
+_EVENTS: Final = select.POLLIN | select.POLLHUP | select.POLLERR | select.POLLNVAL
+"""A descriptor that was closed is ready: using it raises at once."""
 
 
 class WaitSet(Closing):
@@ -56,7 +56,12 @@ class WaitSet(Closing):
             if not any(group.add(waiter) for group in self._groups):
                 self._groups.append(WaiterGroup(waiter))
         else:
-            _descriptor(obj)
+            try:
+                os.fstat(_descriptor(obj))
+            except OSError as exc:
+                raise ValueError(
+                    f"WaitSet.add: {obj!r} is no open descriptor: {exc.strerror}"
+                ) from None
         self._objects[key] = obj
 
     def remove(self, obj: Any) -> None:
@@ -98,7 +103,7 @@ class WaitSet(Closing):
         """
         self._check("WaitSet.wait")
         call = "WaitSet.wait"
-        end = end_after(None if timeout is None else seconds(call, 1, "timeout", timeout))
+        end = end_of(timeout, call)
         while True:
             # Each poll re-arms the idle ones, so that a change from now on ends the sleep.
             found = self._found(0)
@@ -136,7 +141,7 @@ class WaitSet(Closing):
 
     async def await_ready(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait as `wait` does, and let other tasks run meanwhile."""
-        end = end_after(timeout)
+        end = end_of(timeout, "WaitSet.await_ready")
         loop = asyncio.get_running_loop()
         while True:
             self._check("WaitSet.await_ready")

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shmnd.common.arguments import seconds
+from shmnd.common.arguments import integer
 from shmnd.common.closing import Closing
-from shmnd.common.deadline import end_after
+from shmnd.common.deadline import end_of
 from shmnd.ipc.blackboard.keys import (
     BLACKBOARD,
     COUNT,
@@ -191,7 +191,10 @@ class BlackboardReader(Closing):
             board.read_keys(call)
             found = board.keys.get(key)
         if found is None:
-            raise KeyError(f"{key!r}; the keys are: {', '.join(board.keys)}")
+            raise KeyError(
+                f"{call}: blackboard {self.name!r} has no {key!r}; "
+                f"its keys: {', '.join(board.keys)}"
+            )
         return board, found
 
     def _read(self, key: str, call: str) -> tuple[int, Any]:
@@ -257,7 +260,8 @@ class BlackboardReader(Closing):
         the key, too.
         """
         call = "BlackboardReader.wait"
-        end = end_after(None if timeout is None else seconds(call, 3, "timeout", timeout))
+        _check_after(after, call)
+        end = end_of(timeout, call)
         long = False
         while True:
             found, value = self._newer(key, after)
@@ -296,7 +300,8 @@ class BlackboardReader(Closing):
         self, key: str, after: int | None = None, timeout: float | None = None
     ) -> Any:
         """Wait as `wait` does, and let other tasks run meanwhile."""
-        end = end_after(timeout)
+        end = end_of(timeout, "BlackboardReader.await_change")
+        _check_after(after, "BlackboardReader.await_change")
         while True:
             bell = self._bell_of()
             with self._sleeping(bell) as sleeper:
@@ -380,3 +385,8 @@ class BlackboardReader(Closing):
             return f"<BlackboardReader {self.name!r} closed>"
         writer = f"written by process {self.writer}" if self.writer else "without a writer"
         return f"<BlackboardReader {self.name!r} {writer}>"
+
+
+def _check_after(after: object, call: str) -> None:
+    if after is not None and integer(after) is None:
+        raise TypeError(f"{call}: after {after!r} is no version, which is a whole number, or None")

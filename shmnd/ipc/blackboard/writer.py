@@ -67,6 +67,10 @@ class Blackboard(Closing):
             call, BLACKBOARD, name, role="writer", namespace=namespace, group=group
         )
         try:
+            if keys is not None and not hasattr(keys, "items"):
+                raise TypeError(
+                    f"{call}: keys {keys!r} is no dict of types, such as {{'pose': '6f8'}}"
+                )
             self._make(call)
             for key, wanted in (keys or {}).items():
                 self.add(key, wanted)
@@ -180,7 +184,12 @@ class Blackboard(Closing):
         if found is None:
             self.add(key, np.asarray(value))
             found = self._keys[key]
-        found.array[...] = value
+        try:
+            found.array[...] = value
+        except (ValueError, TypeError) as exc:
+            raise type(exc)(
+                f"Blackboard: the value of {key!r} is {found.dtype} of shape {found.shape}: {exc}"
+            ) from None
         self._words.write_cell(found.offset, found.words)
         self._wake()
 

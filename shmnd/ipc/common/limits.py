@@ -11,17 +11,23 @@ from shmnd.common.arguments import integer
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["attributes_of", "name_of", "number"]
+__all__ = ["MOST_SAMPLE", "attributes_of", "name_of", "number"]
 
+MOST_SAMPLE: Final = 7 << 35
+"""Bytes of a sample; SHMND_MOST_SAMPLE of slots.h."""
 _MOST_NAME: Final = 255
 
 
 def name_of(name: object, call: str) -> str:
     """Return a name that others can find."""
     if not isinstance(name, str):
-        raise TypeError(f"{call}: name {name!r} is not text, but {type(name).__name__}")
+        raise TypeError(f"{call}: name {name!r} is not a str, but {type(name).__name__}")
     if not 0 < len(name.encode()) <= _MOST_NAME or "\0" in name:
-        raise ValueError(f"{call}: name {name!r} has {len(name.encode())} bytes; 1 to {_MOST_NAME}")
+        shown = repr(name) if len(name) < 60 else f"{name[:60]!r}…"
+        raise ValueError(
+            f"{call}: name {shown} has {len(name.encode())} bytes; a name has 1 to {_MOST_NAME}, "
+            "none of them zero"
+        )
     return name
 
 

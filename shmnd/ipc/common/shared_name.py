@@ -19,6 +19,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.directory import Directory
+from shmnd.ipc.common.limits import name_of
 from shmnd.provider import open_adapter
 from shmnd.status import Status, error
 
@@ -49,13 +50,7 @@ class SharedName:
         namespace: str | None = None,
         group: int | str | None = None,
     ) -> None:
-        if not isinstance(name, str):
-            raise TypeError(f"{call}: name is a {type(name).__name__}, not a str")
-        if not 0 < len(name.encode()) <= 255:
-            raise ValueError(
-                f"{call}: name of {len(name.encode())} bytes; a name has 1 to 255 bytes"
-            )
-        self.name: Final = name
+        self.name: Final = name_of(name, call)
         self._call: Final = call
         self._kind: Final = kind
         self._role: Final = role

@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from shmnd.common.arguments import seconds, within
+from shmnd.common.arguments import within
 from shmnd.common.closing import Closing
-from shmnd.common.deadline import end_after
+from shmnd.common.deadline import end_of
 from shmnd.ipc.common.members import Room, make_room
 from shmnd.ipc.common.ringing import PAUSE, Bell, ring
 from shmnd.ipc.common.shared_name import SharedName
@@ -112,7 +112,7 @@ class Listener(_End):
         found: set[int] = room.words.take_signals(room.signals)
         if found:
             return found
-        end = end_after(None if timeout is None else seconds(call, 1, "timeout", timeout))
+        end = end_of(timeout, call)
         long = False
         while not found:
             left = end - time.monotonic()
@@ -178,7 +178,7 @@ class Listener(_End):
 
     async def await_ids(self, timeout: float | None = None) -> set[int]:
         """Wait as `wait` does, and let other tasks run meanwhile."""
-        end = end_after(timeout)
+        end = end_of(timeout, "Listener.await_ids")
         while True:
             with self._bell_of().task() as sleeper:
                 found = self.wait(0)

@@ -19,6 +19,7 @@ from multiprocessing import context, util
 from multiprocessing.reduction import DupFd
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from shmnd.common.arguments import integer
 from shmnd.common.deadline import end_after
 from shmnd.ipc.common.ringing import PAUSE
 from shmnd.ipc.queue.queue_core import NOTHING
@@ -43,7 +44,7 @@ class Queue(Waits):
     """
 
     def __init__(self, maxsize: int = 0, *, name: str | None = None, ctx: object = None) -> None:
-        limit = maxsize if maxsize > 0 else 0
+        limit = max(0, self._checked_size(maxsize))
         self._named: SharedName | None = None
         if name is None:
             self._start(make_file(limit or _LONGEST, bool(limit)))
@@ -56,6 +57,17 @@ class Queue(Waits):
         except BaseException:
             self._named.close()
             raise
+
+    @classmethod
+    def _checked_size(cls, maxsize: object) -> int:
+        size = integer(maxsize)
+        if size is None:
+            named = f"; a name is passed as name={maxsize!r}" if isinstance(maxsize, str) else ""
+            raise TypeError(
+                f"{cls.__name__}: maxsize {maxsize!r} is not a whole number, which is how many "
+                f"items it holds (0: no limit){named}"
+            )
+        return size
 
     @classmethod
     def of_descriptor(cls, fd: int) -> Self:
@@ -171,7 +183,7 @@ class Queue(Waits):
             if found is NOTHING and self._bell is not None:
                 self._calm(self._bell)
         else:
-            short = PAUSE if timeout is None else max(0.0, min(timeout, PAUSE))
+            short = PAUSE if timeout is None else _short(timeout)
             found = self._core.get(ns_of(short))
             if found is NOTHING and short == PAUSE:
                 found = self._get_later(end_after(None if timeout is None else timeout - short))
@@ -340,9 +352,25 @@ class Queue(Waits):
 
 
 def _deadline(block: bool, timeout: float | None) -> float:
-    if not block:
-        return -math.inf
-    return end_after(timeout)
+    return end_of_wait(timeout) if block else -math.inf
+
+
+def _short(timeout: float) -> float:
+    try:
+        return max(0.0, min(timeout, PAUSE))
+    except TypeError:
+        end_of_wait(timeout)
+        raise
+
+
+def end_of_wait(timeout: float | None) -> float:
+    """Return when a wait ends. As in multiprocessing, one of less than nothing ends at once."""
+    try:
+        return end_after(timeout)
+    except TypeError:
+        raise TypeError(
+            f"Queue: timeout {timeout!r} is not a number of seconds such as 0.5"
+        ) from None
 
 
 def ns_of(seconds: float) -> int:

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any, Final
 
 from shmnd.common.closing import Closing
-from shmnd.common.deadline import end_after, left_until
+from shmnd.common.deadline import deadline_of, end_of, left_until
 from shmnd.ipc.common.ringing import PAUSE, Bell
 from shmnd.ipc.errors import PeerLost, unusable
 from shmnd.ipc.queue.queueing import Queue
@@ -49,19 +49,22 @@ class Pending:
 
     def result(self, timeout: float | None = None) -> Answer:
         """Wait for the answer; TimeoutError. What the server raised is raised here."""
-        answer = self._next(timeout, "Pending.result")
+        return self._result(timeout, "Pending.result")
+
+    def _result(self, timeout: float | None, call: str) -> Answer:
+        answer = self._next(timeout, call)
         if answer is None:
-            raise RuntimeError("Pending.result: the server answered with an empty stream")
+            raise RuntimeError(f"{call}: the server answered with an empty stream")
         return answer
 
     def _next(self, timeout: float | None, call: str) -> Answer | None:
         """Return the next value; None at the end of a stream."""
-        if not self._client._wait(self, timeout):
+        if not self._client._wait(self, end_of(timeout, call)):
             raise self._client._late(call)
         return self._taken()
 
     async def _anext(self, timeout: float | None, call: str) -> Answer | None:
-        if not await self._client._await(self, timeout):
+        if not await self._client._await(self, end_of(timeout, call)):
             raise self._client._late(call)
         return self._taken()
 
@@ -147,11 +150,14 @@ class Client(Closing):
 
     def send(self, value: Any, timeout: float | None = None) -> Pending:
         """Send a request and return at once; TimeoutError while too many requests wait."""
-        pending, item = self._begun(value, "Client.send")
+        return self._sent(value, timeout, "Client.send")
+
+    def _sent(self, value: Any, timeout: float | None, call: str) -> Pending:
+        pending, item = self._begun(value, call)
         try:
             self._requests.put(item, True, timeout)
         except queue.Full:
-            raise self._late("Client.send") from None
+            raise self._late(call) from None
         pending._pos = self._requests._core.last_pos
         return pending
 
@@ -173,12 +179,14 @@ class Client(Closing):
 
     def call(self, value: Any = None, timeout: float | None = None) -> Answer:
         """Send a request and wait for its answer; TimeoutError."""
-        end = None if timeout is None else end_after(timeout)
-        return self.send(value, timeout).result(left_until(end))
+        end = deadline_of(timeout, "Client.call")
+        return self._sent(value, left_until(end), "Client.call")._result(
+            left_until(end), "Client.call"
+        )
 
     async def acall(self, value: Any = None, timeout: float | None = None) -> Answer:
         """Call as `call` does, and let other tasks run meanwhile."""
-        end = None if timeout is None else end_after(timeout)
+        end = deadline_of(timeout, "Client.acall")
         pending = await self._asend(value, timeout)
         answer = await pending._anext(left_until(end), "Client.acall")
         if answer is None:
@@ -246,8 +254,7 @@ class Client(Closing):
             pending._answers.append(Answer(value, sequence, server))
             pending._over = kind == "value"
 
-    def _wait(self, pending: Pending, timeout: float | None) -> bool:
-        end = end_after(timeout)
+    def _wait(self, pending: Pending, end: float) -> bool:
         while True:
             self._check("Client")
             if pending._answers or pending._over:
@@ -286,8 +293,7 @@ class Client(Closing):
         """Return whether there is an answer to be taken, or the server of a request is lost."""
         return not self._answers.empty() or self._find_lost() or self._closed or pending._over
 
-    async def _await(self, pending: Pending, timeout: float | None) -> bool:
-        end = end_after(timeout)
+    async def _await(self, pending: Pending, end: float) -> bool:
         while True:
             self._check("Client")
             with self._answers._bell_of().task() as sleeper:

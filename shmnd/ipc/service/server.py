@@ -21,7 +21,7 @@ import numpy as np
 
 from shmnd.common.arguments import within
 from shmnd.common.closing import Closing
-from shmnd.common.deadline import end_after
+from shmnd.common.deadline import end_of
 from shmnd.ipc.common.ringing import Bell
 from shmnd.ipc.common.shared_name import SharedName, open_of_process
 from shmnd.ipc.errors import Closed, PeerLost, RemoteError, unusable
@@ -48,6 +48,17 @@ _SHORT: Final = 20
 Handler = Callable[["Request"], Any]
 
 
+class _Requests(Queue):
+    """Requests of clients: what cannot be pickled is an error of the call that sends it."""
+
+    @staticmethod
+    def _on_queue_feeder_error(exc: Exception, obj: object) -> None:
+        raise TypeError(
+            f"Client: the request cannot be pickled: {exc}; send numbers, text, arrays, or "
+            "objects of classes that a module defines"
+        ) from exc
+
+
 def open_service(
     call: str,
     role: str,
@@ -64,7 +75,7 @@ def open_service(
         for entry in named.entries():
             require_same_types(types, entry.data, f"process {entry.pid}", call)
         fd = named.descriptor(lambda: make_file(slots, True), **types)
-        return named, Queue.of_descriptor(fd)
+        return named, _Requests.of_descriptor(fd)
     except BaseException:
         named.close()
         raise
@@ -222,7 +233,7 @@ class Server(Closing):
     def receive(self, timeout: float | None = None) -> Request:
         """Take the next request; TimeoutError when none comes in time."""
         call = "Server.receive"
-        end = end_after(timeout)
+        end = end_of(timeout, call)
         while True:
             self._check(call)
             left = end - time.monotonic()
@@ -240,7 +251,7 @@ class Server(Closing):
     async def areceive(self, timeout: float | None = None) -> Request:
         """Take the next request as `receive` does, and let other tasks run meanwhile."""
         call = "Server.areceive"
-        end = end_after(timeout)
+        end = end_of(timeout, call)
         while True:
             self._check(call)
             try:
@@ -326,6 +337,9 @@ class Server(Closing):
         A generator is a stream; an exception goes to the client. With a coroutine function the
         result is to be awaited, and any number of requests are under way at once.
         """
+        if not callable(handler):
+            raise TypeError(f"Server.serve: {handler!r} is no function; pass one of a request")
+        self._check("Server.serve")
         called = getattr(handler, "__call__", handler)  # noqa: B004
         for each in (handler, called):
             if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):

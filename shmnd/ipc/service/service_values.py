@@ -147,10 +147,10 @@ def conforming(value: Any, type_: Any, call: str) -> Any:
     dtype, shape = _array_type(type_, call)
     array = np.asarray(value)
     if not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise TypeError(f"{call}: an array of {array.dtype}, not of {dtype}")
+        raise TypeError(f"{call}: an array of {array.dtype}, not of {dtype}; convert it first")
     array = array.astype(dtype, copy=False)
     if shape and array.shape != shape:
-        raise ValueError(f"{call}: an array of shape {array.shape}, not of {shape}")
+        raise ValueError(f"{call}: an array of shape {array.shape}, not of {shape}; reshape it")
     return array
 
 

@@ -83,7 +83,7 @@ cdef class Loan:
         """
         cdef Loaned loaned = self.slot()
         if header is not None and not loaned.spent:
-            loaned = self.with_room(memoryview(header).nbytes)
+            loaned = self.with_room(bytes_of(header))
         sent = self.writer.send_loan(loaned, self.kind, self.shape, self.meta, header, timeout)
         if self.view is not None:
             # Written through an array that the program has kept, it would change under subscribers.
@@ -118,6 +118,14 @@ cdef class Loan:
         cdef Loaned loaned = self.slot()
         state = "spent" if loaned.spent else "to be filled"
         return f"<Loan of {loaned.nbytes} bytes on {self.writer.topic!r}, {state}>"
+
+
+cdef object bytes_of(object header):
+    """The length of a header; of what is none, send_loan() says that."""
+    try:
+        return memoryview(header).nbytes
+    except TypeError:
+        return 0
 
 
 def lend(WriterCore writer not None, form, shape, dtype) -> Loan:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import numpy as np
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, left_until
 from shmnd.directory import Directory
-from shmnd.ipc.common.limits import attributes_of, name_of, number
+from shmnd.ipc.common.limits import MOST_SAMPLE, attributes_of, name_of, number
 from shmnd.ipc.common.room import Room, remember
 from shmnd.ipc.errors import LoanLimit, TypeMismatch
 from shmnd.ipc.topic import here
@@ -21,6 +22,7 @@ from shmnd.ipc.topic.loan import Loan, lend
 from shmnd.ipc.topic.seats import Seats
 from shmnd.ipc.topic.writer import WriterCore, class_bytes
 from shmnd.ipc.types import forms, objects
+from shmnd.ipc.types.plain_values import as_array, as_bytes
 from shmnd.provider import open_adapter
 from shmnd.waiter import Waiter
 
@@ -35,7 +37,6 @@ _HEAD_BYTES: Final = 256
 _SEAT_BYTES: Final = 32
 _MOST_SEATS: Final = 4096
 _MOST_HISTORY: Final = 1 << 18
-_MOST_SAMPLE: Final = 1 << 40
 _LEAST_LINES_LOG: Final = 6
 _GROUP_BYTES: Final = 256 << 10
 _FEW_SLOTS: Final = 64
@@ -83,7 +84,7 @@ class Publisher(WriterCore, Closing):
         self._form = forms.form_of(type, call)
         history = number(call, "history", history, 0, _MOST_HISTORY)
         self.most_sample = (
-            0 if max_sample is None else number(call, "max_sample", max_sample, 1, _MOST_SAMPLE)
+            0 if max_sample is None else number(call, "max_sample", max_sample, 1, MOST_SAMPLE)
         )
         self._most_slots = None if slots is None else number(call, "slots", slots, 1, 1 << 24)
         most = 1024 if max_subscribers is None else max_subscribers
@@ -180,15 +181,15 @@ class Publisher(WriterCore, Closing):
             form.fill(array, value, call)
             return self._put_array(array, None, header, timeout)
         if form.kind == forms.FIXED:
-            return self._send_array(_as_array(value, form, call), header, timeout)
+            return self._send_array(as_array(value, form, call), header, timeout)
         if form.kind == forms.BYTES:
-            return self._put_bytes(_as_bytes(value, call), forms.BYTES, None, header, timeout)
+            return self._put_bytes(as_bytes(value, call), forms.BYTES, None, header, timeout)
         if form.kind == forms.DESCRIBED:
             if isinstance(value, np.ndarray) and not value.dtype.hasobject:
                 array = np.require(value, requirements="C")
                 return self._put_array(array, forms.description(array), header, timeout)
             if isinstance(value, (bytes, bytearray, memoryview)):
-                return self._put_bytes(_as_bytes(value, call), forms.BYTES, None, header, timeout)
+                return self._put_bytes(as_bytes(value, call), forms.BYTES, None, header, timeout)
         return self._send_object(value, header, timeout)
 
     def _send_array(self, array: Any, header: Any, timeout: float | None) -> int:
@@ -199,7 +200,13 @@ class Publisher(WriterCore, Closing):
         return self._put_array(array, meta, header, timeout)
 
     def _send_object(self, value: Any, header: Any, timeout: float | None) -> int:
-        stream, views, table = objects.packed(value)
+        try:
+            stream, views, table = objects.packed(value)
+        except (pickle.PicklingError, AttributeError, TypeError) as exc:
+            raise TypeError(
+                f"Publisher.send: the value cannot be pickled: {exc}; send numbers, text, arrays, "
+                "or objects of classes that a module defines"
+            ) from exc
         loaned = self._loan(
             objects.object_bytes(stream, views, table), 0 if header is None else len(header)
         )
@@ -366,30 +373,3 @@ class Publisher(WriterCore, Closing):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self._seats.count} subscribers"
         return f"<Publisher of {self.name!r}, {self._form!r}, {self._next} samples, {state}>"
-
-
-def _as_array(value: Any, form: Any, call: str) -> Any:
-    try:
-        found = np.asarray(value)
-    except ValueError as exc:
-        raise TypeMismatch(f"{call}: the value cannot be an array: {exc}") from exc
-    plain = isinstance(value, (int, float, list, tuple)) and not found.dtype.hasobject
-    if not plain and not np.can_cast(found.dtype, form.dtype, "same_kind"):
-        raise TypeMismatch(
-            f"{call}: the value has dtype {found.dtype}, the topic {form!r}; convert it first, "
-            f"value.astype({str(form.dtype)!r})"
-        )
-    if form.shape is not None and found.shape != form.shape:
-        raise ValueError(f"{call}: the value has shape {found.shape}, the topic {form!r}")
-    return np.require(found, form.dtype, "C")
-
-
-def _as_bytes(value: Any, call: str) -> memoryview:
-    try:
-        view = memoryview(value)
-    except TypeError:
-        hint = "; encode it first, text.encode()" if isinstance(value, str) else ""
-        raise TypeMismatch(
-            f"{call}: {type(value).__name__} is not a buffer, and the topic has type bytes{hint}"
-        ) from None
-    return view.cast("B") if view.c_contiguous and view.nbytes else memoryview(bytes(view))

@@ -12,6 +12,7 @@
 #include "board.h"
 
 #define SHMND_SLOT_CLASSES 128u
+#define SHMND_MOST_SAMPLE (7ull << 35) /* the bytes of the last class */
 
 enum shmnd_slot_state {
     SHMND_STORE_FREE,

@@ -70,6 +70,7 @@ cdef extern from "board.h" nogil:
     shmnd_seat *shmnd_head_seats(shmnd_head *head)
 
 cdef extern from "slots.h" nogil:
+    const uint64_t SHMND_MOST_SAMPLE
     enum:
         SHMND_SLOT_CLASSES
         SHMND_STORE_FREE

@@ -4,6 +4,7 @@ from typing import Any
 from shmnd.ipc.topic.writer_board import WriterBoard
 
 def class_bytes(number: int) -> int: ...
+def too_large(call: str, nbytes: int) -> Exception: ...
 
 class Loaned:
     @property

@@ -42,6 +42,12 @@ def class_bytes(number: int) -> int:
     return (1 << (log + 6)) + step * (1 << (log + 4))
 
 
+def too_large(call: str, nbytes: int) -> LoanLimit:
+    """The error of a sample that no slot can hold."""
+    return LoanLimit(f"{call}: {nbytes} bytes; a sample has at most {SHMND_MOST_SAMPLE}, header and "
+                     "description included; send it in parts")
+
+
 cdef class Loaned:
     """A slot that is computed into; exports its bytes, writable."""
 
@@ -68,6 +74,16 @@ cdef class Loaned:
         self.give_back()
 
 
+cdef int open_header(object header, Py_buffer *head, str call) except -1:
+    """The bytes of a header."""
+    try:
+        PyObject_GetBuffer(header, head, PyBUF_SIMPLE)
+    except (TypeError, BufferError) as exc:
+        hint = "; encode it first, text.encode()" if isinstance(header, str) else ""
+        raise TypeError(f"{call}: header {header!r} is not bytes: {exc}{hint}") from None
+    return 0
+
+
 cdef class WriterCore(WriterBoard):
     """The compiled part of a publisher."""
 
@@ -91,7 +107,10 @@ cdef class WriterCore(WriterBoard):
 
     cdef uint32_t take(self, uint64_t nbytes, uint64_t extra, str call) except? 0xFFFFFFFE:
         """A slot for so many bytes of a value, and others behind them."""
-        cdef uint32_t slot, wanted = class_of(nbytes + extra)
+        cdef uint32_t slot, wanted
+        if nbytes > SHMND_MOST_SAMPLE - extra or extra > SHMND_MOST_SAMPLE:
+            raise too_large(call, nbytes)
+        wanted = class_of(nbytes + extra)
         if self.most_sample and nbytes > self.most_sample:
             raise LoanLimit(f"{call}: {nbytes} bytes, and topic {self.topic!r} was opened with "
                             f"max_sample={self.most_sample}; open it with a larger one")
@@ -145,7 +164,7 @@ cdef class WriterCore(WriterBoard):
         cdef Py_buffer head
         cdef bint has_header = header is not None
         if has_header:
-            PyObject_GetBuffer(header, &head, PyBUF_SIMPLE)
+            open_header(header, &head, call)
             header_bytes = <uint64_t>head.len
         try:
             if meta is not None:
@@ -307,7 +326,7 @@ cdef class WriterCore(WriterBoard):
         for i in range(min(ndim, 4)):
             dims[i] = shape[i]
         if header is not None:
-            PyObject_GetBuffer(header, &head, PyBUF_SIMPLE)
+            open_header(header, &head, call)
             header_bytes = <uint64_t>head.len
         try:
             if loan.nbytes + header_bytes + meta_bytes > class_bytes(

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from shmnd.common.arguments import integer
+
 __all__ = [
     "Array", "Arrays", "arrays_dtype", "dataclass_dtype", "dtype_from_layout", "layout_of", "plain",
 ]  # fmt: skip
@@ -25,11 +27,13 @@ class Array:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", plain(np.dtype(self.dtype), "ipc.Array"))
-        shape = self.shape if isinstance(self.shape, tuple) else (self.shape,)
-        whole = tuple(int(each) for each in shape)
-        if any(each < 0 for each in whole) or len(whole) > 32:
-            raise ValueError(f"ipc.Array: shape {self.shape!r} is none")
-        object.__setattr__(self, "shape", whole)
+        shape = self.shape if isinstance(self.shape, (tuple, list)) else (self.shape,)
+        whole = [number for each in shape if (number := integer(each)) is not None and number >= 0]
+        if len(whole) < len(shape) or len(whole) > 32:
+            raise ValueError(
+                f"ipc.Array: shape {self.shape!r} is none; pass at most 32 whole numbers from 0 on"
+            )
+        object.__setattr__(self, "shape", tuple(whole))
 
 
 class Arrays:
@@ -42,7 +46,9 @@ class Arrays:
                     f"ipc.Arrays: {name} is {each!r}; pass an ipc.Array, as Array('f4', (3, 4))"
                 )
         if not arrays:
-            raise ValueError("ipc.Arrays: no array is named")
+            raise ValueError(
+                "ipc.Arrays: no array is named; pass some, as Arrays(at=Array('f8', 6))"
+            )
         self.arrays: Final[dict[str, Array]] = dict(arrays)
 
     def __repr__(self) -> str:

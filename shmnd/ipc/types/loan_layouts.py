@@ -9,6 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from shmnd.common.arguments import integer
+from shmnd.ipc.common.limits import MOST_SAMPLE
+from shmnd.ipc.errors import LoanLimit
 from shmnd.ipc.types import forms
 
 __all__ = ["Layout", "layout_of"]
@@ -23,6 +25,8 @@ def layout_of(form: forms.Form, shape: Any, dtype: Any) -> Layout:
     """Return all that a loan needs to know, and keep it for the next one."""
     found, dims = _asked(form, shape, dtype)
     nbytes = prod(dims) * found.itemsize
+    if nbytes > MOST_SAMPLE:
+        raise LoanLimit(f"{_CALL}: {nbytes} bytes; a sample has at most {MOST_SAMPLE}")
     meta: bytes | None = None
     kind = form.kind
     if kind == forms.DESCRIBED or (len(dims) > 4 and form.shape is None) or _wide(dims):
