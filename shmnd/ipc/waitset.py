@@ -60,7 +60,7 @@ class WaitSet(Closing):
                 os.fstat(_descriptor(obj))
             except OSError as exc:
                 raise ValueError(
-                    f"WaitSet.add: {obj!r} is no open descriptor: {exc.strerror}"
+                    f"WaitSet.add: {obj!r} is not an open descriptor: {exc.strerror}"
                 ) from None
         self._objects[key] = obj
 

@@ -389,4 +389,4 @@ class BlackboardReader(Closing):
 
 def _check_after(after: object, call: str) -> None:
     if after is not None and integer(after) is None:
-        raise TypeError(f"{call}: after {after!r} is no version, which is a whole number, or None")
+        raise TypeError(f"{call}: after {after!r} is not a version: a whole number, or None")

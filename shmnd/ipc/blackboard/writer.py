@@ -69,7 +69,7 @@ class Blackboard(Closing):
         try:
             if keys is not None and not hasattr(keys, "items"):
                 raise TypeError(
-                    f"{call}: keys {keys!r} is no dict of types, such as {{'pose': '6f8'}}"
+                    f"{call}: keys {keys!r} is not a dict of types, such as {{'pose': '6f8'}}"
                 )
             self._make(call)
             for key, wanted in (keys or {}).items():

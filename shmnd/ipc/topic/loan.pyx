@@ -121,7 +121,7 @@ cdef class Loan:
 
 
 cdef object bytes_of(object header):
-    """The length of a header; of what is none, send_loan() says that."""
+    """The length of a header; 0 for another object, which send_loan() refuses."""
     try:
         return memoryview(header).nbytes
     except TypeError:

@@ -44,8 +44,8 @@ def class_bytes(number: int) -> int:
 
 def too_large(call: str, nbytes: int) -> LoanLimit:
     """The error of a sample that no slot can hold."""
-    return LoanLimit(f"{call}: {nbytes} bytes; a sample has at most {SHMND_MOST_SAMPLE}, header and "
-                     "description included; send it in parts")
+    return LoanLimit(f"{call}: {nbytes} bytes; a sample has at most {SHMND_MOST_SAMPLE}, header "
+                     "and description included; send it in parts")
 
 
 cdef class Loaned:

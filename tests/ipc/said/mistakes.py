@@ -57,7 +57,7 @@ def ends_of(stack: Any) -> Ends:
     e.notifier, e.listener = enter(ipc.Notifier("event")), enter(ipc.Listener("event"))
     e.board = enter(ipc.Blackboard("robot", {"pose": "6f8", "mode": "u1"}))
     e.reader = enter(ipc.BlackboardReader("robot"))
-    e.nobody = enter(ipc.BlackboardReader("nobody"))
+    e.orphan = enter(ipc.BlackboardReader("orphan"))
     e.queue, e.full = enter(ipc.Queue()), enter(ipc.Queue(maxsize=1))
     e.full.put(1)
     e.joinable = enter(ipc.JoinableQueue())
@@ -133,7 +133,7 @@ MISTAKES: dict[str, Call] = {
     "max_held of none": lambda e: ipc.Subscriber("x", max_held=0),
     "no subscribers": lambda e: ipc.Publisher("x", max_subscribers=0),
     "attributes as a text": lambda e: ipc.Publisher("x", attributes="fast"),
-    "attributes that are no JSON": lambda e: ipc.Publisher("x", attributes={"a": object()}),
+    "attributes beyond JSON": lambda e: ipc.Publisher("x", attributes={"a": object()}),
     "namespace with a slash": lambda e: ipc.Publisher("x", namespace="a/b"),
     # topics: sending
     "send without a value": lambda e: e.pub.send(),
@@ -215,7 +215,7 @@ MISTAKES: dict[str, Call] = {
     "key that is added twice": lambda e: e.board.add("pose", "f8"),
     "key that is not there": lambda e: e.reader["speed"],
     "key that was never written": lambda e: e.reader["pose"],
-    "read without a writer": lambda e: e.nobody["pose"],
+    "read without a writer": lambda e: e.orphan["pose"],
     "wait for a key in vain": lambda e: e.reader.wait("pose", timeout=0.01),
     "wait for a key with a timeout of text": lambda e: e.reader.wait("pose", timeout="1"),
     "wait after a text": lambda e: e.reader.wait("pose", after="1", timeout=0.01),
@@ -244,7 +244,7 @@ MISTAKES: dict[str, Call] = {
     "wait set of a bad descriptor": lambda e: e.set.add(100000),
     "wait set of a closed queue": lambda e: ipc.WaitSet(e.closed[ipc.Queue]),
     "wait set of a closed subscriber": lambda e: ipc.WaitSet(e.closed[ipc.Subscriber]),
-    "remove what was not added": lambda e: e.set.remove(e.queue),
+    "remove a stranger": lambda e: e.set.remove(e.queue),
     "wait with a timeout of text at a set": lambda e: e.set.wait("1"),
     "wait of a closed set": lambda e: e.closed[ipc.WaitSet].wait(0),
     "watch in a namespace with a slash": lambda e: ipc.watch(namespace="a/b"),

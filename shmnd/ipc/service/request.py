@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that a server has taken, and their answers."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import time
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+
+from shmnd.ipc.errors import PeerLost, RemoteError
+from shmnd.ipc.queue.waits import ROOM
+from shmnd.ipc.service.service_values import Loan, conforming, failure_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from shmnd.ipc.queue.queueing import Queue
+
+__all__ = ["Request", "fail"]
+
+_AHEAD: Final = 64
+"""Values of a stream that wait for their client before the server does."""
+_SHORT: Final = 20
+"""Milliseconds of that after which the server sleeps until the client takes one, or dies."""
+
+
+class _Server(Protocol):
+    """What a request needs of its server."""
+
+    response: Any
+
+    def client_lives(self, answers: Queue) -> bool: ...
+
+
+class Request:
+    """A request that a server has taken. It is answered once; dropped, it fails."""
+
+    def __init__(
+        self, server: _Server, answers: Queue, number: int, client: int, value: Any
+    ) -> None:
+        self._server = server
+        self._answers: Queue | None = answers
+        self._number = number
+        self._sent = 0
+        self.client: Final[int] = client
+        """The process that asks."""
+        self.value: Any = value
+        """What it asks; arrays are the server's own."""
+
+    @property
+    def array(self) -> Any:
+        """The value as an array."""
+        return np.asarray(self.value)
+
+    @property
+    def answered(self) -> bool:
+        """Whether it needs no answer any more."""
+        return self._answers is None
+
+    def _send(self, kind: str, value: Any) -> None:
+        answers = self._answers
+        if answers is None:
+            raise RuntimeError("Request: it was answered before; a request has one answer")
+        answers._put_or_drop((self._number, kind, self._sent, os.getpid(), value))
+        self._sent += 1
+
+    def respond(self, value: Any) -> None:
+        """Answer with a value."""
+        self._send("value", conforming(value, self._server.response, "Request.respond"))
+        self._answers = None
+
+    def fail(self, exception: BaseException) -> None:
+        """Answer with an exception: a built-in one as itself, others as `ipc.RemoteError`."""
+        self._send("failure", failure_of(exception))
+        self._answers = None
+
+    def loan(self, shape: Any = None, dtype: Any = None) -> Loan:
+        """Return memory to compute the answer into; without arguments, of the response's type."""
+        wanted = self._server.response
+        if shape is None:
+            shape = getattr(wanted, "shape", ())
+        if dtype is None:
+            dtype = getattr(wanted, "dtype", wanted if wanted is not None else "u1")
+        return Loan(self, np.empty(shape, dtype))
+
+    def stream(self, values: Iterable[Any]) -> None:
+        """Answer with any number of values, one after the other."""
+        for value in values:
+            self._send("part", conforming(value, self._server.response, "Request.stream"))
+            tries = 0
+            while self._ahead():
+                tries += 1
+                if tries < _SHORT or self._answers is None:
+                    time.sleep(0.001)
+                else:
+                    self._answers._wait_long(ROOM, math.inf, lambda: not self._ahead())
+        self._finish()
+
+    async def astream(self, values: Any) -> None:
+        """Answer with the values of an iterable or an asynchronous one; other tasks run."""
+        if hasattr(values, "__aiter__"):
+            async for value in values:
+                await self._part(value)
+        else:
+            for value in values:
+                await self._part(value)
+        self._finish()
+
+    async def _part(self, value: Any) -> None:
+        self._send("part", conforming(value, self._server.response, "Request.astream"))
+        tries = 0
+        while self._ahead():
+            tries += 1
+            if tries < _SHORT or self._answers is None:
+                await asyncio.sleep(0.001)
+            else:
+                await self._answers._await_long(ROOM, math.inf, lambda: not self._ahead())
+
+    def _ahead(self) -> bool:
+        """Whether the client has more than enough to read; PeerLost when it has gone."""
+        answers = self._answers
+        if answers is None or answers.qsize() < _AHEAD:
+            return False
+        if not self._server.client_lives(answers):
+            self._answers = None
+            raise PeerLost(f"Request.stream: process {self.client} has died or closed its client")
+        return True
+
+    def _finish(self) -> None:
+        self._send("end", None)
+        self._answers = None
+
+    def __del__(self) -> None:
+        try:
+            if self._answers is not None:
+                self.fail(RemoteError("the server dropped the request without an answer"))
+        except Exception:
+            pass  # the interpreter is ending
+
+    def __repr__(self) -> str:
+        state = "answered" if self.answered else "open"
+        return f"<Request {self._number} of process {self.client}, {state}>"
+
+
+def fail(request: Request, exc: BaseException) -> None:
+    """Answer a request whose handler ended with an exception, unless it was answered."""
+    if not request.answered:
+        request.fail(exc)
