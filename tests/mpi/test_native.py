@@ -28,6 +28,9 @@ CASES: Final = [
     ("test_share_kills", "plain"),
     ("test_faults", "sanitized"),
     ("test_faults", "threads"),
+    ("test_lines", "sanitized"),
+    ("test_lines", "threads"),
+    ("test_line_kills", "plain"),
 ]
 
 
@@ -49,6 +52,6 @@ def test_program(program: str, flavour: str, tmp_path: Path) -> None:
 
 def test_every_order_of_a_lane_names_both_sides() -> None:
     text = "\n".join(path.read_text() for path in (ROOT / "shmnd/mpi").rglob("*.h"))
-    for label in ("bell", "shown", "room", "wants", "death", "note", "share"):
+    for label in ("bell", "shown", "room", "wants", "death", "note", "share", "entry", "reuse"):
         uses = re.findall(rf"SYNC {label}\b[^\n]*", text)
         assert len(uses) >= 3, f"{label}: the argument and both sides, found {uses}"

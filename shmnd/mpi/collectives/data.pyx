@@ -13,9 +13,13 @@ from shmnd.mpi.transport.engine cimport (
     shmpi_build_barrier, shmpi_build_bcast, shmpi_group, shmpi_sched_copy, shmpi_sched_receive,
     shmpi_sched_round, shmpi_sched_send, shmpi_sched_block,
 )
+from shmnd.mpi.collectives.lines cimport (
+    SHMPI_LINE_ALLGATHER, SHMPI_LINE_BARRIER, SHMPI_LINE_BCAST, SHMPI_LINE_GATHER, plain_allgather,
+    plain_barrier, plain_bcast,
+)
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.collectives.plan cimport (
-    Plan, Side, new_plan, prepared, receiving, run, sending, started,
+    Plan, Side, by_lines, new_plan, prepared, receiving, run, sending, started,
 )
 from shmnd.mpi.point_to_point.calls cimport PointCalls
 from shmnd.mpi.point_to_point.persistent cimport Prequest
@@ -63,6 +67,7 @@ cdef class DataCalls(PointCalls):
         cdef shmpi_group g = c.as_group()
         cdef int i
         if not c.inter:
+            by_lines(plan, SHMPI_LINE_BARRIER, NULL, NULL, 0, 0, -1, True)
             shmpi_build_barrier(plan.s, &g)
             return plan
         for i in range(c.peers):
@@ -81,6 +86,7 @@ cdef class DataCalls(PointCalls):
         cdef shmpi_group g = c.as_group()
         cdef int i
         if not c.inter:
+            by_lines(plan, SHMPI_LINE_BCAST, side.at[0], NULL, side.sizes[0], 0, root, True)
             shmpi_build_bcast(plan.s, &g, root, side.at[0], side.sizes[0])
         elif root == ROOT:
             for i in range(c.peers):
@@ -111,11 +117,19 @@ cdef class DataCalls(PointCalls):
                     self._own(plan, out, 0, into, i, call)
                 else:
                     self._stay(into, i)
+            if here and not vector:
+                by_lines(
+                    plan, SHMPI_LINE_GATHER, into.at[c.rank] if out is None else out.at[0], into.at,
+                    into.sizes[c.rank], 0, root,
+                    out is None or out.sizes[0] == into.sizes[c.rank])
         else:
             _spec(recvbuf, vector, False, PROC_NULL, c.peers)
             out = sending(plan, spec_simple(sendbuf, True, root, 0), 1)
             if root != PROC_NULL:
                 shmpi_sched_send(plan.s, c.to_job[root], out.at[0], out.sizes[0])
+            if not vector:
+                by_lines(
+                    plan, SHMPI_LINE_GATHER, out.at[0], NULL, out.sizes[0], 0, root, True)
         shmpi_sched_round(plan.s)
         return plan
 
@@ -170,6 +184,9 @@ cdef class DataCalls(PointCalls):
                 shmpi_sched_send(plan.s, c.to_job[i], mine, n)
             elif out is not None:
                 self._own(plan, out, 0, into, i, call)
+        if not vector:
+            by_lines(
+                plan, SHMPI_LINE_ALLGATHER, mine, into.at, n, 0, -1, n == into.sizes[0])
         shmpi_sched_round(plan.s)
         return plan
 
@@ -235,7 +252,8 @@ cdef class DataCalls(PointCalls):
 
     def Barrier(self) -> None:
         """Barrier synchronization."""
-        run(self._barrier("Barrier"))
+        if not plain_barrier(self):
+            run(self._barrier("Barrier"))
 
     def Ibarrier(self) -> Request:
         """Nonblocking barrier."""
@@ -247,7 +265,8 @@ cdef class DataCalls(PointCalls):
 
     def Bcast(self, buf: Any, root: int = 0) -> None:
         """Broadcast data from one process to all other processes."""
-        run(self._bcast(buf, root, "Bcast"))
+        if not plain_bcast(self, buf, root):
+            run(self._bcast(buf, root, "Bcast"))
 
     def Ibcast(self, buf: Any, root: int = 0) -> Request:
         """Nonblocking broadcast."""
@@ -315,7 +334,8 @@ cdef class DataCalls(PointCalls):
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         """Gather to all."""
-        run(self._allgather(False, sendbuf, recvbuf, "Allgather"))
+        if not plain_allgather(self, sendbuf, recvbuf):
+            run(self._allgather(False, sendbuf, recvbuf, "Allgather"))
 
     def Iallgather(self, sendbuf: Any, recvbuf: Any) -> Request:
         """Nonblocking gather to all."""

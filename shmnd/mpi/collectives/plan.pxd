@@ -36,6 +36,12 @@ cdef class Plan(Operation):
     cdef public object then     # called when it ends
     cdef OpState op
     cdef TypeState type
+    # A small one, if its call waits for it: what goes by lines, and the bytes of one rank's part.
+    cdef bint counted
+    cdef int kind, root
+    cdef char *given
+    cdef char **blocks
+    cdef Py_ssize_t length, items
 
     cdef int check(self) except -1
 
@@ -44,6 +50,12 @@ cdef Plan new_plan(CommBase comm, CommState c, str call)
 cdef Side sending(Plan plan, Spec spec, Py_ssize_t blocks)
 cdef Side receiving(Plan plan, Spec spec, Py_ssize_t blocks)
 cdef int set_op(Plan plan, object op, TypeState type) except -1
+cdef int by_lines(
+    Plan plan, int kind, char *given, char **blocks, Py_ssize_t length, Py_ssize_t items, int root,
+    bint able
+) except -1
+cdef int reduce_by_lines(
+    Plan plan, char *given, char **got, Py_ssize_t items, int root) except -1
 cdef object run(Plan plan)
 cdef Request started(Plan plan)
 cdef Prequest prepared(Plan plan, object info)

@@ -8,13 +8,18 @@ and unpacked when it ends.
 """
 
 from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memmove
 
 from shmnd.mpi.transport.engine cimport (
     E, SHMPI_CALLBACK, SHMPI_FAILED_PEER, note, sched_peer, sched_start, see_failures,
     shmpi_reduce, shmpi_sched_free, shmpi_sched_new, stop_sched, uint64_t,
 )
 from shmnd.mpi.communicators.comm_state cimport empty_status
-from shmnd.mpi.collectives.op cimport Op
+from shmnd.mpi.collectives.lines cimport (
+    SHMPI_LINE_BARRIER, SHMPI_LINE_BCAST, SHMPI_LINE_MOST, SHMPI_LINE_ALLREDUCE,
+    SHMPI_LINE_REDUCE, lines_barrier, lines_bcast, lines_gather, lines_pass, lines_reduce,
+)
+from shmnd.mpi.collectives.op cimport Op, mpi_kernel
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.point_to_point.persistent cimport prequest_of
 from shmnd.mpi.point_to_point.request cimport request_of
@@ -213,7 +218,70 @@ cdef class Plan(Operation):
         return None
 
 
+cdef int by_lines(
+    Plan plan, int kind, char *given, char **blocks, Py_ssize_t length, Py_ssize_t items, int root,
+    bint able
+) except -1:
+    """Let a plan go by lines, if it is small and waited for. `able`: its data allow it, as all
+    ranks say alike."""
+    if plan.state.lines == NULL:
+        return 0
+    plan.counted = True
+    if not able or length > SHMPI_LINE_MOST:
+        return 0
+    plan.kind = kind
+    plan.given = given
+    plan.blocks = blocks
+    plan.length = length
+    plan.items = items
+    plan.root = root
+    return 0
+
+
+cdef int reduce_by_lines(
+    Plan plan, char *given, char **got, Py_ssize_t items, int root
+) except -1:
+    """A reduction, to all where the root is negative, whose operation and type are set."""
+    cdef Py_ssize_t n = 0 if plan.type is None else items * plan.type.size
+    by_lines(
+        plan, SHMPI_LINE_REDUCE if root >= 0 else SHMPI_LINE_ALLREDUCE, given, got, n, items, root,
+        n == 0 or plan.op.kernel(plan.type) != NULL)
+    return 0
+
+
+cdef int _small(Plan plan) except -1:
+    """A collective by lines whose arguments are not plain."""
+    cdef Side side
+    cdef CommState c = plan.state
+    cdef mpi_kernel kernel = NULL
+    cdef bint gets = plan.root < 0 or plan.root == c.rank
+    for side in plan.sends:
+        side.pack()
+    if plan.kind == SHMPI_LINE_BARRIER:
+        lines_barrier(plan.comm, c)
+    elif plan.kind == SHMPI_LINE_BCAST:
+        lines_bcast(plan.comm, c, plan.given, plan.length, plan.root)
+    elif plan.kind == SHMPI_LINE_REDUCE or plan.kind == SHMPI_LINE_ALLREDUCE:
+        if plan.length:
+            kernel = plan.op.kernel(plan.type)
+        lines_reduce(
+            plan.comm, c, plan.given, plan.blocks[0] if gets else NULL, plan.length, plan.items,
+            kernel, plan.root, plan.call,
+        )
+    else:
+        lines_gather(plan.comm, c, plan.given, plan.blocks, plan.length, plan.root, plan.call)
+        if gets and plan.length:
+            memmove(plan.blocks[c.rank], plan.given, plan.length)
+    for side in plan.receives:
+        side.unpack()
+    return 0
+
+
 cdef object run(Plan plan):
+    if plan.kind:
+        return _small(plan)
+    if plan.counted:
+        lines_pass(plan.state)
     plan.begin()
     wait_op(plan)
     return plan.end(None)

@@ -21,7 +21,10 @@ from shmnd.mpi.transport.engine cimport (
     shmpi_build_scan, shmpi_group, shmpi_sched_block, shmpi_sched_copy, shmpi_sched_receive,
     shmpi_sched_round, shmpi_sched_send, uint64_t,
 )
-from shmnd.mpi.collectives.plan cimport Plan, Side, new_plan, prepared, run, set_op, started
+from shmnd.mpi.collectives.lines cimport plain_reduce
+from shmnd.mpi.collectives.plan cimport (
+    Plan, Side, new_plan, prepared, reduce_by_lines, run, set_op, started,
+)
 from shmnd.mpi.point_to_point.persistent cimport Prequest
 from shmnd.mpi.point_to_point.request cimport Request
 from shmnd.mpi.buffers.spec cimport Spec, spec_simple
@@ -203,6 +206,7 @@ cdef class ReduceCalls(DataCalls):
             if gets:
                 _agree(plan, out, into)
         set_op(plan, op, out.type)
+        reduce_by_lines(plan, out.data, &into.data if gets else NULL, out.count, root)
         shmpi_build_reduce(
             plan.s, &g, root, out.data, into.data if gets else NULL, out.count, out.length
         )
@@ -222,6 +226,7 @@ cdef class ReduceCalls(DataCalls):
             _agree(plan, out, into)
         set_op(plan, op, out.type)
         if not c.inter:
+            reduce_by_lines(plan, out.data, &into.data, out.count, -1)
             shmpi_build_allreduce(plan.s, &g, out.data, into.data, out.count, out.length)
             return plan
         sum = shmpi_sched_block(plan.s, out.length)
@@ -334,7 +339,8 @@ cdef class ReduceCalls(DataCalls):
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM, root: int = 0) -> None:
         """Reduce to root."""
-        run(self._reduce(sendbuf, recvbuf, op, root, "Reduce"))
+        if root is None or not plain_reduce(self, sendbuf, recvbuf, op, root, "Reduce"):
+            run(self._reduce(sendbuf, recvbuf, op, root, "Reduce"))
 
     def Ireduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM, root: int = 0) -> Request:
         """Nonblocking reduce to root."""
@@ -348,7 +354,8 @@ cdef class ReduceCalls(DataCalls):
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> None:
         """Reduce to all."""
-        run(self._allreduce(sendbuf, recvbuf, op, "Allreduce"))
+        if not plain_reduce(self, sendbuf, recvbuf, op, None, "Allreduce"):
+            run(self._allreduce(sendbuf, recvbuf, op, "Allreduce"))
 
     def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: Any = SUM) -> Request:
         """Nonblocking reduce to all."""

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from shmnd.mpi.transport.engine cimport shmpi_group, shmpi_req
 from shmnd.mpi.objects.handle cimport State
 from shmnd.mpi.objects.keyed cimport Keyed
 from shmnd.mpi.point_to_point.status cimport Status
+
+cdef extern from "collectives/lines.h" nogil:
+    # The rings of a communicator, which small collectives use.
+    struct shmpi_lines:
+        uint64_t number
+        int size, place
+        uint32_t *rank
 
 
 cdef class CommState(State):
@@ -17,6 +24,7 @@ cdef class CommState(State):
     cdef int *own                       # the local group
     cdef readonly int peers             # how many
     cdef unsigned int collectives       # begun so far
+    cdef shmpi_lines *lines             # of small collectives; NULL: they go by messages
     cdef readonly tuple group           # of the local group
     cdef readonly tuple remote          # of the remote group, if inter
     cdef public object topology, buffering, locks

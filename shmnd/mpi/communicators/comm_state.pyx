@@ -14,7 +14,7 @@ from libc.stdlib cimport free, malloc
 
 from shmnd.mpi.transport.engine cimport (
     E, SHMPI_BROKEN, SHMPI_FAILED_PEER, SHMPI_NO_MEMORY, SHMPI_TRUNCATED,
-    SHMPI_REVOKED, death_of, is_revoked, new_contexts, revoke,
+    SHMPI_REVOKED, death_of, is_revoked, new_contexts, revoke, shmpi_job,
 )
 from shmnd.mpi.objects.errhandler cimport mpi_error
 
@@ -23,6 +23,11 @@ cdef extern from "objects/small_int.h":
 
 from shmnd.mpi import constants
 from shmnd.mpi.objects.errors import Exception as MPIException
+
+cdef extern from "collectives/lines.h" nogil:
+    bint shmpi_lines_fit(uint32_t context, int size)
+    shmpi_lines *shmpi_lines_new(shmpi_job *job, uint32_t job_size, uint32_t context, int size,
+                                 int place, const int *ranks)
 
 CONTEXTS = 8
 """Contexts of one communicator."""
@@ -69,6 +74,7 @@ cdef class CommState(State):
 
     def __cinit__(self, *args, **kwargs):
         self.to_job = self.from_job = self.own = NULL
+        self.lines = NULL
 
     def __init__(self, context: int, group: tuple[int, ...], remote: tuple[int, ...] | None = None):
         State.__init__(self)
@@ -93,12 +99,19 @@ cdef class CommState(State):
             self.from_job[self.to_job[i]] = i
         for i in range(self.size):
             self.own[i] = group[i]
+        if not self.inter and shmpi_lines_fit(self.context, self.size):
+            self.lines = shmpi_lines_new(
+                E.job, E.size, self.context, self.size, self.rank, self.own
+            )
+            if self.lines == NULL:
+                raise MemoryError("shmnd.mpi: no memory for a communicator")
         _known[context] = self
 
     def __dealloc__(self):
         free(self.to_job)
         free(self.from_job)
         free(self.own)
+        free(self.lines)
 
     cdef shmpi_group as_group(self) noexcept:
         cdef shmpi_group g

@@ -56,6 +56,8 @@ struct shmpi_engine {
     uint32_t active_sends;               /* detached, not done */
     uint64_t completions;
     uint32_t awake_polls; /* of a wait, before it yields */
+    uint32_t yields;      /* of a wait, before it sleeps */
+    shmnd_word32 idlers;  /* threads in shmpi_idle() */
     uint32_t failures;    /* deaths seen so far */
     uint32_t revocations; /* contexts that are revoked */
 };

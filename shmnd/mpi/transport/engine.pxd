@@ -27,6 +27,8 @@ cdef extern from "transport/collectives.h" nogil:
         uint32_t size
 
     struct shmpi_sched
+    struct shmpi_awaited:
+        uint32_t asleep
 
     struct shmpi_req:
         flag receives, done, posted, cancelled, sync, detached, owns_buffer, grows
@@ -47,7 +49,7 @@ cdef extern from "transport/collectives.h" nogil:
         int rank, size
         uint64_t eager, completions
         shmpi_req *ended
-        uint32_t active_sends, owing, awake_polls, failures, revocations
+        uint32_t active_sends, owing, awake_polls, yields, failures, revocations
         flag crowded
 
     struct shmpi_group:
@@ -97,6 +99,8 @@ cdef void claim(shmpi_message *m) noexcept
 cdef void give(shmpi_message *m, shmpi_req *r) noexcept
 cdef void sched_start(shmpi_sched *s) noexcept
 cdef int turn(unsigned int *idle) except -1
+cdef int turn_for(unsigned int *idle, const shmpi_awaited *a) except -1
+cdef uint32_t progress_now() noexcept
 
 # A wait of the program, which publishes what for when its polls were in vain for a while.
 cdef struct Wait:

@@ -52,7 +52,9 @@ cdef extern from "transport/collectives.h" nogil:
                          const char *comm)
     void shmpi_note_mine_end(shmpi_engine *e)
     void shmpi_mark_aborted(shmpi_engine *e)
-    void shmpi_idle(shmpi_engine *e, uint32_t turn)
+    void shmpi_idle_begin(shmpi_engine *e)
+    void shmpi_idle_for(shmpi_engine *e, uint32_t turn, const shmpi_awaited *a)
+    void shmpi_idle_end(shmpi_engine *e)
     void shmnd_pause()
 
 cdef unsigned char[::1] _memory = None
@@ -241,6 +243,11 @@ cdef void see_failures() noexcept:
 
 cdef int turn(unsigned int *idle) except -1:
     """One turn of a wait: progress, and where nothing moves, patience. Raises at Ctrl-C."""
+    return turn_for(idle, NULL)
+
+
+cdef int turn_for(unsigned int *idle, const shmpi_awaited *a) except -1:
+    """A turn of a wait for another rank's word, and for messages."""
     if shmpi_progress(E):
         idle[0] = 0
         return 0
@@ -249,9 +256,11 @@ cdef int turn(unsigned int *idle) except -1:
         shmnd_pause()
         return 0
     cdef unsigned int beyond = idle[0] - E.awake_polls
+    shmpi_idle_begin(E)
     with nogil:
-        shmpi_idle(E, beyond)
-    if beyond & 15 == 0 or beyond > 200:
+        shmpi_idle_for(E, beyond, a)
+    shmpi_idle_end(E)
+    if beyond & 15 == 0 or beyond >= E.yields:
         PyErr_CheckSignals()
     return 0
 
@@ -259,7 +268,7 @@ cdef int turn(unsigned int *idle) except -1:
 cdef bint wait_turn(Wait *wait) except -1:
     """One turn; True once, when the caller is to publish what it waits for (`note`)."""
     turn(&wait.idle)
-    if wait.noted or wait.idle <= E.awake_polls:
+    if wait.noted or wait.idle < E.awake_polls + E.yields:
         return False
     wait.noted = True
     return True
@@ -269,6 +278,10 @@ cdef void wait_end(Wait *wait) noexcept:
     """The wait is over, and so is its note."""
     if wait.noted:
         note_end()
+
+
+cdef uint32_t progress_now() noexcept:
+    return shmpi_progress(E)
 
 
 cdef int poll() except -1:

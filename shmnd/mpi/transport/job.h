@@ -2,8 +2,8 @@
  *
  * The memory of one job: what all its ranks map, laid out by the launcher.
  *
- * A head, one block for each rank, then one lane for each ordered pair of ranks. All ranks are
- * processes of one user that one launcher started. Every position and length that is read here is
+ * A head, one block for each rank, the rings of small collectives, then one lane for each
+ * ordered pair of ranks. All ranks are processes of one user that one launcher started. Every position and length that is read here is
  * checked against the local layout before it is used (invariant 1), and read once.
  *
  * A rank sleeps at its bell, a futex. Argument for SYNC bell: the sleeper writes `asleep`, fences,
@@ -24,10 +24,13 @@
 #include "wire/atomics.h"
 
 enum {
-    SHMPI_LAYOUT = 3,
+    SHMPI_LAYOUT = 4,
     SHMPI_MOST_RANKS = 1024,
     SHMPI_LINE = 64,
-    SHMPI_SHARES = 16, /* messages of one lane that both sides copy at a time */
+    SHMPI_SHARES = 16,     /* messages of one lane that both sides copy at a time */
+    SHMPI_LINE_SLOTS = 64, /* communicators whose small collectives go by lines */
+    SHMPI_LINE_ENTRIES = 8,
+    SHMPI_LINE_MOST = 248, /* bytes of an entry */
 };
 
 #define SHMPI_MAGIC 0x62736f6a2d69706dull
@@ -49,7 +52,7 @@ struct shmpi_job {
 
 struct shmpi_rank {
     shmnd_word32 bell;   /* producers add to it, the owner sleeps at it */
-    shmnd_word32 asleep; /* the owner */
+    shmnd_word32 asleep; /* the owner: 0, or SHMPI_ASLEEP and what for */
     char gap[120];
     shmnd_word32 dead; /* the launcher, before it counts: the number of the death */
     shmnd_word32 pid;  /* the owner, once */
@@ -69,6 +72,20 @@ struct shmpi_lane {
     shmnd_word64 shares[SHMPI_SHARES]; /* both sides, see shared_copy.h */
 };
 
+/* What a member of a communicator gives to one collective: collectives/lines.h. */
+struct shmpi_entry {
+    shmnd_word64 mark;
+    char data[SHMPI_LINE_MOST];
+};
+
+/* One member's, of one communicator: it alone writes here. */
+struct shmpi_ring {
+    struct shmpi_entry entries[SHMPI_LINE_ENTRIES];
+    shmnd_word64 finished; /* the last collective of which it needs no entry any more */
+    char rest[120];
+};
+
+_Static_assert(sizeof(struct shmpi_ring) % 128 == 0, "rings share no pair of lines");
 _Static_assert(sizeof(struct shmpi_job) == 384, "the head of a job");
 _Static_assert(sizeof(struct shmpi_rank) == 384, "the block of a rank");
 _Static_assert(sizeof(struct shmpi_lane) == 384, "the head of a lane");
@@ -77,7 +94,8 @@ _Static_assert(sizeof(struct shmpi_lane) == 384, "the head of a lane");
 static inline uint64_t shmpi_job_bytes(uint32_t size, uint64_t lane_bytes)
 {
     uint64_t lanes = (uint64_t)size * size * (sizeof(struct shmpi_lane) + lane_bytes);
-    return sizeof(struct shmpi_job) + size * sizeof(struct shmpi_rank) + lanes;
+    uint64_t rings = (uint64_t)size * SHMPI_LINE_SLOTS * sizeof(struct shmpi_ring);
+    return sizeof(struct shmpi_job) + size * sizeof(struct shmpi_rank) + rings + lanes;
 }
 
 static inline struct shmpi_rank *shmpi_job_rank(struct shmpi_job *job, uint32_t rank)
@@ -85,10 +103,18 @@ static inline struct shmpi_rank *shmpi_job_rank(struct shmpi_job *job, uint32_t 
     return (struct shmpi_rank *)(job + 1) + rank;
 }
 
+static inline struct shmpi_ring *shmpi_job_ring(struct shmpi_job *job, uint32_t size, uint32_t slot,
+                                                uint32_t rank)
+{
+    struct shmpi_ring *rings = (struct shmpi_ring *)shmpi_job_rank(job, size);
+    return rings + (uint64_t)slot * size + rank;
+}
+
 static inline struct shmpi_lane *shmpi_job_lane(struct shmpi_job *job, uint32_t size,
                                                 uint64_t lane_bytes, uint32_t from, uint32_t to)
 {
-    char *lanes = (char *)shmpi_job_rank(job, size);
+    struct shmpi_ring *rings = (struct shmpi_ring *)shmpi_job_rank(job, size);
+    char *lanes = (char *)(rings + (uint64_t)size * SHMPI_LINE_SLOTS);
     uint64_t stride = sizeof(struct shmpi_lane) + lane_bytes;
     return (struct shmpi_lane *)(lanes + ((uint64_t)to * size + from) * stride);
 }
@@ -119,15 +145,38 @@ static inline bool shmpi_job_fits(const struct shmpi_job *job, uint64_t bytes)
 
 /* ---- bells -------------------------------------------------------------------------------- */
 
+/* What a rank sleeps for. Records wake it in any case; an entry or room of a ring wakes only the
+ * rank that waits for it, so that a collective of many ranks does not wake each of them each time. */
+enum { SHMPI_ASLEEP = 1 };
+#define SHMPI_ASLEEP_ENTRY(rank) (2 + 2 * (uint32_t)(rank))
+#define SHMPI_ASLEEP_ROOM(rank) (3 + 2 * (uint32_t)(rank))
+#define SHMPI_ASLEEP_ALL UINT32_MAX /* several threads of the rank sleep */
+
+/* A word of another rank that a wait is for, and what it must reach. */
+struct shmpi_awaited {
+    const shmnd_word64 *word;
+    uint64_t least;
+    uint32_t asleep;
+};
+
+static inline bool shmpi_arrived(const struct shmpi_awaited *a)
+{
+    return shmnd_acquire64(a->word) >= a->least; /* SYNC entry, SYNC reuse: acquire */
+}
+
+static inline void shmpi_ring_bell(struct shmpi_rank *rank)
+{
+    shmnd_put32(&rank->asleep, 0);
+    shmnd_add32(&rank->bell, 1);
+    syscall(SYS_futex, &rank->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
 /* After a publication for the rank that owns this block. */
 static inline void shmpi_wake(struct shmpi_rank *rank)
 {
     shmnd_store_then_load(); /* SYNC bell: fence of the producer */
-    if (shmnd_relaxed32(&rank->asleep)) {
-        shmnd_put32(&rank->asleep, 0);
-        shmnd_add32(&rank->bell, 1);
-        syscall(SYS_futex, &rank->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-    }
+    if (shmnd_relaxed32(&rank->asleep))
+        shmpi_ring_bell(rank);
 }
 
 /* The owner: sleeps until the bell leaves `seen`, at most so long. */

@@ -265,27 +265,50 @@ static inline bool shmpi_any_incoming(const struct shmpi_engine *e)
 enum {
     SHMPI_AWAKE_POLLS_CROWDED = 20,
     SHMPI_AWAKE_POLLS = 2000,
-    SHMPI_YIELDS_CROWDED = 4,
+    SHMPI_YIELDS_CROWDED = 16,
     SHMPI_YIELDS = 200,
-    SHMPI_SLEEP_MS = 50,
+    SHMPI_SLEEP_NS = 50000000,
+    SHMPI_FIRST_SLEEP_NS = 10000000, /* then the wait is a long one, and is published */
 };
 
 /* One turn of a wait after its polls were in vain: yields, later sleeps at the bell. The engine
- * may be used by another thread meanwhile. */
-static inline void shmpi_idle(struct shmpi_engine *e, uint32_t turn)
+ * may be used by another thread meanwhile. `a`: what the wait is for,
+ * in addition to records; or NULL. */
+static inline void shmpi_idle_for(struct shmpi_engine *e, uint32_t turn,
+                                  const struct shmpi_awaited *a)
 {
     if (e->copying)
         return;
-    if (turn < (uint32_t)(e->crowded ? SHMPI_YIELDS_CROWDED : SHMPI_YIELDS)) {
+    if (turn < e->yields) {
         sched_yield();
         return;
     }
     uint32_t seen = shmnd_relaxed32(&e->mine->bell);
-    shmnd_put32(&e->mine->asleep, 1);
+    uint32_t what = a ? a->asleep : SHMPI_ASLEEP;
+    shmnd_put32(&e->mine->asleep, shmnd_relaxed32(&e->idlers) > 1 ? SHMPI_ASLEEP_ALL : what);
     shmnd_store_then_load(); /* SYNC bell: fence of the sleeper */
-    if (!shmpi_any_incoming(e) && shmnd_relaxed32(&e->job->failures) == e->failures)
-        shmpi_sleep(e->mine, seen, SHMPI_SLEEP_MS * 1000000ull);
-    shmnd_put32(&e->mine->asleep, 0);
+    if (!shmpi_any_incoming(e) && !(a && shmpi_arrived(a)) &&
+        shmnd_relaxed32(&e->job->failures) == e->failures)
+        shmpi_sleep(e->mine, seen, turn == e->yields ? SHMPI_FIRST_SLEEP_NS : SHMPI_SLEEP_NS);
+}
+
+/* Before and after it, with the interpreter's lock. */
+static inline void shmpi_idle_begin(struct shmpi_engine *e)
+{
+    shmnd_add32(&e->idlers, 1);
+}
+
+static inline void shmpi_idle_end(struct shmpi_engine *e)
+{
+    if (shmnd_add32(&e->idlers, UINT32_MAX) == 1)
+        shmnd_put32(&e->mine->asleep, 0);
+}
+
+static inline void shmpi_idle(struct shmpi_engine *e, uint32_t turn)
+{
+    shmpi_idle_begin(e);
+    shmpi_idle_for(e, turn, NULL);
+    shmpi_idle_end(e);
 }
 
 /* ---- making --------------------------------------------------------------------------------- */
@@ -304,6 +327,7 @@ static inline struct shmpi_engine *shmpi_engine_new(struct shmpi_job *job, int r
     e->matching.size = size;
     e->crowded = job->crowded;
     e->awake_polls = e->crowded ? SHMPI_AWAKE_POLLS_CROWDED : SHMPI_AWAKE_POLLS;
+    e->yields = e->crowded ? SHMPI_YIELDS_CROWDED : SHMPI_YIELDS;
     e->piece = shmpi_lane_most(lane);
     e->eager = e->piece < 8192 ? e->piece : 8192;
     e->unit =
