@@ -96,3 +96,113 @@ print("well")
 def test_a_forked_child_that_ends_leaves_the_sends_of_its_rank_alone() -> None:
     ran = launch("-c", FORKS)
     assert (ran.returncode, ran.stdout.count("well")) == (0, 2), ran.stdout + ran.stderr
+
+
+FORKED_CALLS = """
+import multiprocessing, os, sys, time
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+rank, other = comm.rank, 1 - comm.rank
+win = MPI.Win.Allocate(8, comm=comm)
+win.Lock(rank)
+big = np.full(1 << 20, rank + 1.0)
+into, small = np.zeros(1 << 20), np.zeros(1)
+pending = [comm.Irecv(into, other, 5), comm.Irecv(small, other, 6)]
+stream = [comm.Isend(bytes([i]) * 8000, other, 7) for i in range(100)]
+gathered = comm.Iallreduce(np.ones(50000), np.zeros(50000))
+again = comm.Send_init(small, other, 8)
+
+def refused():
+    calls = {{
+        "Send": lambda: comm.Send(small, other, 5),
+        "Isend": lambda: comm.Isend(small, other, 5),
+        "Recv": lambda: comm.Recv(small, other),
+        "send": lambda: comm.send(1, other),
+        "recv": lambda: comm.recv(source=other),
+        "Probe": lambda: comm.Probe(),
+        "Iprobe": lambda: comm.Iprobe(),
+        "Barrier": lambda: comm.Barrier(),
+        "Allreduce": lambda: comm.Allreduce(MPI.IN_PLACE, small),
+        "allreduce": lambda: comm.allreduce(1),
+        "bcast": lambda: comm.bcast(1),
+        "Dup": lambda: comm.Dup(),
+        "Split": lambda: comm.Split(0),
+        "Self": lambda: MPI.COMM_SELF.Send(small, 0),
+        "Wait": lambda: pending[0].Wait(),
+        "Test": lambda: pending[1].Test(),
+        "Waitall": lambda: MPI.Request.Waitall(pending + stream),
+        "Waitany": lambda: MPI.Request.Waitany(pending),
+        "collective": lambda: gathered.Wait(),
+        "Start": lambda: again.Start(),
+        "Put": lambda: win.Put(small, rank),
+        "Lock": lambda: win.Lock(other),
+        "Unlock": lambda: win.Unlock(rank),
+        "Fence": lambda: win.Fence(),
+        "Allocate": lambda: MPI.Win.Allocate(8, comm=comm),
+    }}
+    wrong = []
+    for name, call in calls.items():
+        try:
+            call()
+        except MPI.Exception as error:
+            text = str(error)
+            if error.Get_error_class() == MPI.ERR_RMA_SYNC and name == "Fence":
+                continue
+            if "was forked from rank %d and" % rank not in text or "'spawn'" not in text:
+                wrong.append((name, text))
+        except BaseException as error:
+            wrong.append((name, repr(error)))
+        else:
+            wrong.append((name, "no error"))
+    return (comm.rank, comm.size, wrong)
+
+def child(queue):
+    queue.put(refused())
+
+if {multi}:
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    process = context.Process(target=child, args=(queue,))
+    process.start()
+    assert queue.get(timeout=30) == (rank, 2, [])
+    process.join(30)
+    assert process.exitcode == 0
+else:
+    ready, told = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        sys.stdout.flush()
+        os.write(told, repr(refused()[2]).encode())
+        time.sleep(0.3)  # while the ranks continue
+        refused()
+        sys.exit(5)
+    told = os.read(ready, 100000)
+    assert told == b"[]", told
+comm.Send(big, other, 5)
+comm.Send(np.full(1, 9.0), other, 6)
+for i in range(100):
+    part = bytearray(8000)
+    comm.Recv(part, other, 7)
+    assert part == bytes([i]) * 8000, i
+MPI.Request.Waitall(pending + stream)
+gathered.Wait()
+win.Unlock(rank)
+comm.Barrier()
+win.Lock(other)
+win.Unlock(other)
+assert (into == 2 - rank).all() and small[0] == 9
+assert comm.allreduce(1) == 2
+if not {multi}:
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
+    assert comm.allreduce(1) == 2
+win.Free()
+print("well")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("multi", [False, True], ids=["fork", "multiprocessing"])
+def test_a_forked_child_that_calls_mpi_gets_an_error_and_harms_no_rank(multi: bool) -> None:
+    ran = launch("--timeout", "60", "-c", FORKED_CALLS.format(multi=multi))
+    assert (ran.returncode, ran.stdout.count("well")) == (0, 2), ran.stdout + ran.stderr

@@ -38,7 +38,7 @@ cdef class CommState(State):
     cdef int dead_members
     cdef object __weakref__
 
-    cdef bint news_of_revocation(self) except -1
+    cdef bint news_of_revocation(self, str call=*) except -1
     cdef int dead(self) noexcept
 
     cdef shmpi_group as_group(self) noexcept

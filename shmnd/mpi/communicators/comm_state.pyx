@@ -14,7 +14,7 @@ from libc.stdlib cimport free, malloc
 
 from shmnd.mpi.transport.engine cimport (
     E, SHMPI_BROKEN, SHMPI_FAILED_PEER, SHMPI_NO_MEMORY, SHMPI_TRUNCATED,
-    SHMPI_REVOKED, death_of, is_revoked, new_contexts, revoke, shmpi_job,
+    SHMPI_REVOKED, death_of, forked, is_revoked, new_contexts, refuse_forked, revoke, shmpi_job,
 )
 from shmnd.mpi.objects.errhandler cimport mpi_error
 
@@ -120,7 +120,9 @@ cdef class CommState(State):
         g.ranks = self.own
         return g
 
-    cdef bint news_of_revocation(self) except -1:
+    cdef bint news_of_revocation(self, str call=None) except -1:
+        if forked:
+            refuse_forked(f"Comm.{call} of {self.title()}" if call else "")
         if not self.was_revoked and is_revoked(self.context):
             # The news passes on once, so that it reaches all even if the first rank dies meanwhile.
             self.was_revoked = True
@@ -194,7 +196,7 @@ cdef class CommBase(Keyed):
         if self.ob is None:
             mpi_error(self, constants.ERR_COMM, f"Comm.{call}: the communicator is null")
         cdef CommState c = <CommState>self.ob
-        if E.revocations and c.news_of_revocation():
+        if E.revocations and c.news_of_revocation(call):
             mpi_error(self, constants.ERR_REVOKED, f"Comm.{call}: the communicator is revoked")
         return c
 

@@ -15,7 +15,7 @@ from libc.string cimport memset
 
 from shmnd.mpi.buffers.buffer cimport view_at
 from shmnd.mpi.communicators.comm_state cimport CommState, check_context
-from shmnd.mpi.transport.engine cimport E, poll
+from shmnd.mpi.transport.engine cimport E, forked, poll, refuse_forked
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.objects.handle cimport Handle
 
@@ -116,11 +116,15 @@ cdef class WinState(State):
         return view_at(self.mapped[rank], self.sizes[rank], False)
 
     cdef int enter(self, int rank, bint writes) except -1:
+        if forked:
+            refuse_forked(f"Win.Lock of {self.title()}")
         while not shmpi_gate_enter(&self.gates[rank], writes):
             _yield(self)
         return 0
 
     cdef int take(self, int rank) except -1:
+        if forked:
+            refuse_forked(f"a one-sided call of {self.title()}")
         while not shmpi_gate_take(&self.gates[rank]):
             _yield(self)
         return 0
@@ -131,6 +135,8 @@ cdef class WinState(State):
 
     def unlock(self, int rank, bint writes) -> None:
         """Return the lock of a rank."""
+        if forked:
+            refuse_forked(f"Win.Unlock of {self.title()}")
         shmpi_gate_leave(&self.gates[rank], writes)
 
     # -- access epochs --

@@ -85,6 +85,10 @@ cdef extern from "transport/collectives.h" nogil:
 
 # What touches the engine is one module's code: others call it through these.
 cdef shmpi_engine *E
+# This process was forked from a rank of a job of several processes, and is not one of them.
+cdef bint forked
+
+cdef int refuse_forked(str call) except -1
 
 cdef shmpi_req *req_new() except NULL
 cdef void req_free(shmpi_req *r) noexcept

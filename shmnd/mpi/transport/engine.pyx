@@ -18,6 +18,8 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport calloc
 
+from shmnd.mpi import constants
+from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.transport import hooks
 from shmnd.mpi.transport.place import place
 
@@ -55,6 +57,7 @@ cdef extern from "transport/collectives.h" nogil:
     void shmpi_idle_begin(shmpi_engine *e)
     void shmpi_idle_for(shmpi_engine *e, uint32_t turn, const shmpi_awaited *a)
     void shmpi_idle_end(shmpi_engine *e)
+    void shmpi_become_inert(shmpi_engine *e)
     void shmnd_pause()
 
 cdef unsigned char[::1] _memory = None
@@ -64,6 +67,11 @@ cdef uint32_t _vain = 0
 cdef extern from "sys/prctl.h" nogil:
     int PR_SET_PTRACER
     int prctl(int option, unsigned long arg, unsigned long, unsigned long, unsigned long)
+
+cdef extern from "sys/mman.h" nogil:
+    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_FIXED, MAP_ANONYMOUS
+    void *MAP_FAILED
+    void *mmap_at "mmap"(void *address, size_t n, int rights, int flags, int fd, long offset)
 
 cdef extern from "sched.h" nogil:
     int sched_yield()
@@ -255,6 +263,8 @@ cdef int turn_for(unsigned int *idle, const shmpi_awaited *a) except -1:
     if idle[0] < E.awake_polls:
         shmnd_pause()
         return 0
+    if forked:
+        refuse_forked("")
     cdef unsigned int beyond = idle[0] - E.awake_polls
     shmpi_idle_begin(E)
     with nogil:
@@ -294,6 +304,8 @@ cdef int poll() except -1:
     _vain += 1
     if _vain > E.awake_polls:
         _vain = 0
+        if forked:
+            refuse_forked("")
         with nogil:
             sched_yield()
         PyErr_CheckSignals()
@@ -371,9 +383,32 @@ def finalize() -> None:
 
 
 def _forked() -> None:
-    """Leave the records that wait for room to the rank: its forked child must not write them."""
-    global _finalized
+    """Make the engine of a forked child inert: what it has under way is the rank's.
+
+    Zeroed pages take the place of the job's memory, so that no store of the child reaches a rank.
+    """
+    global _finalized, forked
+    cdef void *job = <void *>E.job
+    cdef int rights = PROT_READ | PROT_WRITE
     _finalized = True
+    if _memory is None:
+        return
+    forked = True
+    if mmap_at(
+        job, _memory.shape[0], rights, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0
+    ) == MAP_FAILED:
+        os._exit(1)  # it would write into the memory of the ranks
+    shmpi_become_inert(E)
+
+
+cdef int refuse_forked(str call) except -1:
+    """Raise the error of a call in a forked child."""
+    raise MPIException(
+        constants.ERR_OTHER,
+        f"{call or 'a call of MPI'}: process {os.getpid()} was forked from rank {E.rank} and is "
+        "not a rank of the job; a child process that uses MPI has to be a program of its own "
+        "(subprocess, or multiprocessing with the start method 'spawn'), and is a job of one rank",
+    )
 
 
 def flush() -> None:
