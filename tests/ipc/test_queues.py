@@ -444,3 +444,32 @@ def test_damaged_memory_is_an_error_and_no_crash(rounds: int) -> None:
     child.start()
     child.join(100 if rounds == 10 else None)
     assert child.exitcode == 0
+
+
+def test_arrays_of_changing_types_keep_type_shape_and_values() -> None:
+    made = np.arange(24)
+    arrays = [
+        made.astype(code).reshape(shape)
+        for code in ("<f4", ">f4", "?", "<c16", ">i2", "u1", "M8[s]", "S3", "<f4")
+        for shape in ((24,), (2, 3, 4), (24, 1))
+    ]
+    arrays += [np.array(5.0), np.zeros((3, 0, 2), ">u4"), made[::2], made.reshape(4, 6).T]
+    arrays += [np.zeros((1,) * 32), np.zeros(2, [("a", "i4"), ("b", ">f8")])]
+    arrays += [made.view(np.recarray)]
+    with ipc.Queue() as q:
+        for _ in range(2):
+            for array in arrays:
+                q.put(array)
+                found = q.get(timeout=10)
+                assert type(found) is type(array)
+                assert (found.dtype, found.shape) == (array.dtype, array.shape)
+                assert (found == array).all()
+                assert found.flags.writeable
+                assert found.flags.owndata or found.base is not None
+
+
+def test_a_queue_that_was_not_made_is_an_error() -> None:
+    made = ipc.Queue.__new__(ipc.Queue)
+    for call in (lambda: made.put(1), made.get, made.get_nowait):
+        with pytest.raises((ValueError, AttributeError)):
+            call()

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compiled part of `ipc.Queue`: items go into shared memory and come out of it."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from shmnd.ipc.common.ringing import Bell
 from shmnd.ipc.queue.queue_items import QueueItems
 
-__all__ = ["NOTHING", "QueueCore"]
+__all__ = ["NOTHING", "QueueCalls", "QueueCore"]
 
 NOTHING: Final[object]
 
@@ -57,3 +59,16 @@ class QueueCore(QueueItems):
         """Wait until no item is unfinished; False when the time ends first."""
     def set_behind(self, items: int) -> None:
         """Say how many items this process keeps until there is room."""
+
+class QueueCalls:
+    """`put` and `get` of a queue, as far as they do not wait."""
+
+    _core: QueueCore
+    _closed: bool
+    _behind: deque[int]
+    _bell: Bell | None
+    _maxsize: int
+    def put(self, obj: object, block: bool = True, timeout: float | None = None) -> None:
+        """Append an object; `queue.Full` when there is no room in time, ValueError when closed."""
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """Remove and return the first item; `queue.Empty` when none comes in time."""

@@ -14,7 +14,9 @@ from shmnd.ipc.queue.queue_c cimport *
 from shmnd.ipc.queue.queue_items cimport QueueItems
 from shmnd.ring.process.forks cimport forks
 
-__all__ = ["NOTHING", "QueueCore"]
+from queue import Empty, Full
+
+__all__ = ["NOTHING", "QueueCalls", "QueueCore"]
 
 NOTHING = object()
 """What `get` returns when nothing came in time."""
@@ -59,6 +61,9 @@ cdef class QueueCore(QueueItems):
 
     def push(self, uint64_t packed, bint wake=True) -> bool:
         """Append a packed item; False when there is no room. Wake a consumer, if that is wanted."""
+        return self.pushed(packed, wake)
+
+    cdef bint pushed(self, uint64_t packed, bint wake) except -1:
         cdef uint64_t pos
         cdef uint32_t ref = <uint32_t>packed
         cdef uint32_t held = 0
@@ -300,3 +305,46 @@ cdef class QueueCore(QueueItems):
             shmnd_member_report(&self.page.behind, items)
             if self.unfinished() == 0:  # one counted twice for a moment: task_done missed it
                 self._open(&self.head.done, 1 << 30)
+
+
+cdef class QueueCalls:
+    """`put` and `get` of a queue, as far as they do not wait."""
+
+    cdef public QueueCore _core
+    cdef public bint _closed
+    cdef public object _behind  # packed items that found no room
+    cdef public object _bell
+    cdef public uint64_t _maxsize
+
+    cdef QueueCore open_core(self):
+        if self._closed or self._core is None:
+            raise ValueError(f"Queue {self!r} is closed")
+        return self._core
+
+    def put(self, obj, block=True, timeout=None):
+        """Append an object; `queue.Full` when there is no room in time, ValueError when closed."""
+        cdef QueueCore core = self.open_core()
+        cdef uint64_t packed
+        if self._maxsize and not core._has_room() and not self._await_room(block, timeout):
+            raise Full
+        try:
+            packed = core.packed(obj)
+        except Exception as exc:
+            # As in multiprocessing, whose feeder meets it behind the back of the caller.
+            self._on_queue_feeder_error(exc, obj)
+            return
+        if self._behind or not core.pushed(packed, True):
+            self._put_later(packed, block, timeout)
+
+    def get(self, block=True, timeout=None):
+        """Remove and return the first item; `queue.Empty` when none comes in time."""
+        cdef QueueCore core = self.open_core()
+        found = core.take()
+        if found is _NOTHING:
+            if block:
+                found = self._get_in_time(timeout)
+            elif self._bell is not None:
+                self._calm(self._bell)
+            if found is _NOTHING:
+                raise Empty
+        return found

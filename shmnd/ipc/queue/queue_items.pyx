@@ -8,13 +8,14 @@ arrays (pickle protocol 5), which its consumer uses where they lie, and has to i
 """
 
 import pickle
-from io import BytesIO
 from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 
+cimport cython
+cimport numpy as cnp
 from cpython.buffer cimport (
-    PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer,
+    PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer,
 )
 from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
@@ -22,12 +23,15 @@ from cpython.bytes cimport (
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from shmnd.ipc.common.array_over cimport new_array
 from shmnd.ipc.common.gate_c cimport *
 from shmnd.ipc.queue.queue_c cimport *
 from shmnd.ipc.queue.queue_memory cimport QueueMemory
 from shmnd.ring.process.forks cimport forks
 
 from shmnd.status import Status, error
+
+cnp.import_array()
 
 cdef uint32_t PICKLED = 0, PLAIN = 1, ARRAY = 2
 cdef size_t OUT_OF_BAND = 16384  # bytes from which a buffer is used where it lies
@@ -63,17 +67,31 @@ cdef class _Part:
         PyBuffer_FillInfo(view, self, self.data, self.size, False, flags)
 
 
+@cython.final
+cdef class _Sink:
+    """The file of a pickler: keeps the pieces that are written, one but for a long item."""
+
+    cdef list pieces
+
+    def write(self, piece):
+        """Take a piece."""
+        self.pieces.append(piece if type(piece) is bytes else bytes(piece))
+        return len(piece)
+
+
+@cython.final
 cdef class _Packer:
     """A pickler that is used again and again. `dispatch_table` is multiprocessing's."""
 
-    cdef object file
+    cdef _Sink file
     cdef object dump
     cdef object clear
     cdef list buffers
 
     def __cinit__(self):
         self.buffers = []
-        self.file = BytesIO()
+        self.file = _Sink.__new__(_Sink)
+        self.file.pieces = []
         pickler = ForkingPickler(self.file, 5, True, self._take)
         self.dump = pickler.dump
         self.clear = pickler.clear_memo
@@ -90,57 +108,88 @@ cdef class _Packer:
 
 
 cdef list _packers = []
-cdef dict _dtypes = {}  # by their code in an item
+cdef object _loads = pickle.loads
+cdef dict _dtypes = {}  # by their code in an item, as a number
+
+# The type of the last array that was put, and of the last one that was got: mostly the same again.
+cdef object _put_dtype = None
+cdef uint64_t _put_code = 0
+cdef object _got_dtype = None
+cdef uint64_t _got_code = 0
 
 
 cdef struct _ArrayHead:
-    char dtype[8]
+    uint64_t dtype  # up to 8 characters
     uint64_t ndim
     uint64_t shape[32]
 
 
-cdef bint _describe(obj, _ArrayHead *head) except -1:
-    """Describe a plain array; False for one that goes as a pickle."""
+cdef bint _know(object dtype) except -1:
+    """Find the code of a type; False for one whose arrays go as a pickle."""
+    global _put_dtype, _put_code
     cdef bytes code
-    dtype = obj.dtype
-    if dtype.kind not in "biufc" or not obj.flags.c_contiguous or dtype.metadata is not None:
+    if dtype.kind not in "biufc" or dtype.metadata is not None:
         return False
     code = dtype.str.encode()
-    shape = obj.shape
-    if len(code) > 8 or len(shape) > 32:
+    if len(code) > 8:
         return False
-    _dtypes.setdefault(code, dtype)
-    head.dtype = [0, 0, 0, 0, 0, 0, 0, 0]
-    memcpy(head.dtype, PyBytes_AS_STRING(code), len(code))
-    head.ndim = len(shape)
-    for axis in range(head.ndim):
-        head.shape[axis] = shape[axis]
+    _put_code = 0
+    memcpy(&_put_code, PyBytes_AS_STRING(code), len(code))
+    _put_dtype = dtype
+    _dtypes.setdefault(_put_code, dtype)
     return True
 
 
-cdef tuple _array_of(bytes first):
-    """The dtype, shape and size that a producer described; None when they make no sense."""
-    cdef uint64_t nbytes, axis
-    cdef const _ArrayHead *head = <const _ArrayHead *>PyBytes_AS_STRING(first)
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(first)
-    if size < 16 or head.ndim > 32 or <uint64_t>size != 16 + head.ndim * 8:
-        return None
-    code = first[:8].rstrip(b"\0")
+cdef bint _describe(cnp.ndarray array, _ArrayHead *head) except -1:
+    """Describe a plain array; False for one that goes as a pickle."""
+    cdef int axis
+    if not cnp.PyArray_IS_C_CONTIGUOUS(array) or array.ndim > 32:
+        return False
+    if <void *>cnp.PyArray_DESCR(array) != <void *>_put_dtype and not _know(array.dtype):
+        return False
+    head.dtype = _put_code
+    head.ndim = array.ndim
+    for axis in range(array.ndim):
+        head.shape[axis] = cnp.PyArray_DIMS(array)[axis]
+    return True
+
+
+cdef object _dtype_of(uint64_t code):
+    """The type of a code that a producer wrote; None when it makes no sense."""
+    global _got_dtype, _got_code
+    if _got_dtype is not None and code == _got_code:
+        return _got_dtype
     dtype = _dtypes.get(code)
     if dtype is None:
         try:
-            dtype = np.dtype(code.decode())
+            dtype = np.dtype((<char *>&code)[:8].rstrip(b"\0").decode())
         except Exception:  # also SyntaxError
             return None
         if dtype.kind not in "biufc":
             return None
         _dtypes[code] = dtype
-    nbytes = dtype.itemsize
+    _got_dtype, _got_code = dtype, code
+    return dtype
+
+
+cdef object _array_of(const _ArrayHead *head, uint64_t size, uint64_t *nbytes):
+    """The dtype of an array that a producer described in so many bytes; None when they make no
+    sense. `head` is a copy.
+    """
+    cdef uint64_t axis
+    if size < 16 or head.ndim > 32 or size != 16 + head.ndim * 8:
+        return None
+    dtype = _dtype_of(head.dtype)
+    if dtype is None:
+        return None
+    nbytes[0] = dtype.itemsize
     for axis in range(head.ndim):
-        if head.shape[axis] and nbytes > MOST_BYTES // head.shape[axis]:
+        if head.shape[axis] > MOST_BYTES:
             return None
-        nbytes *= head.shape[axis]
-    return dtype, tuple([head.shape[axis] for axis in range(head.ndim)]), nbytes
+        if head.shape[axis] and nbytes[0] > MOST_BYTES // head.shape[axis]:
+            return None
+        nbytes[0] *= head.shape[axis]
+    return dtype
 
 
 cdef class QueueItems(QueueMemory):
@@ -148,44 +197,45 @@ cdef class QueueItems(QueueMemory):
 
     def pack(self, obj) -> int:
         """Copy an object into a block that is not sent yet; return the block."""
+        return self.packed(obj)
+
+    cdef uint64_t packed(self, obj) except? 0xFFFFFFFFFFFFFFFF:
         cdef _Packer packer
         cdef _ArrayHead head
         cdef bytes data
+        cdef uint64_t ref
         self.check()
         if type(obj) is np.ndarray and _describe(obj, &head):
             return self._filled(ARRAY, <const char *>&head, 16 + head.ndim * 8, [obj])
         if type(obj) is bytes:
             data = obj
-            return self._filled(PLAIN, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), [])
+            return self._filled(PLAIN, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), None)
         packer = _packers.pop() if _packers else _Packer()
         packer.dump(obj)  # after an error nothing of the packer is used again
-        with packer.file.getbuffer() as view:
-            ref = self._filled_from(view, packer.file.tell(), packer.buffers)
+        if len(packer.file.pieces) == 1:
+            data = packer.file.pieces[0]
+        else:
+            data = b"".join(packer.file.pieces)
+        ref = self._filled(PICKLED, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data),
+                           packer.buffers or None)
         packer.buffers.clear()
+        packer.file.pieces.clear()
         packer.clear()
-        packer.file.seek(0)
         if len(_packers) < 8:
             _packers.append(packer)
         return ref
 
-    cdef _filled_from(self, view, size_t nbytes, list buffers):
-        cdef Py_buffer found
-        PyObject_GetBuffer(view, &found, PyBUF_SIMPLE)
-        try:
-            return self._filled(PICKLED, <const char *>found.buf, nbytes, buffers)
-        finally:
-            PyBuffer_Release(&found)
-
-    cdef _filled(self, uint32_t kind, const char *first, size_t nbytes, list buffers):
-        cdef size_t count = len(buffers)
+    cdef uint64_t _filled(self, uint32_t kind, const char *first, size_t nbytes,
+                          list buffers) except? 0xFFFFFFFFFFFFFFFF:
+        cdef size_t count = 0 if buffers is None else len(buffers)
         cdef size_t at = _aligned(64 + count * 8), whole = at + nbytes
         cdef uint64_t packed
         cdef shmnd_block *block
         cdef uint64_t *lengths
         cdef Py_buffer found
         cdef char *to
-        for each in buffers:
-            whole = _aligned(whole) + <size_t>each.nbytes
+        for number in range(count):
+            whole = _aligned(whole) + <size_t>buffers[number].nbytes
         packed = self.allocate(whole)
         block = self._place(<uint32_t>packed, <uint32_t>(packed >> 32))
         block.kind = kind
@@ -205,8 +255,11 @@ cdef class QueueItems(QueueMemory):
             at = _aligned(at)
             to = <char *>block + at
             lengths[number] = found.len
-            with nogil:
+            if <size_t>found.len < OUT_OF_BAND:
                 memcpy(to, found.buf, found.len)
+            else:
+                with nogil:
+                    memcpy(to, found.buf, found.len)
             at += found.len
             PyBuffer_Release(&found)
         return packed
@@ -255,7 +308,7 @@ cdef class QueueItems(QueueMemory):
         if copy.buffers == 0:
             if held is None and copy.bytes >= LONG_COPY:
                 shmnd_block_free(block)
-            return pickle.loads(first)
+            return _loads(first)
         parts = []
         lengths = <uint64_t *>(<char *>block + 64)
         at += copy.bytes
@@ -277,24 +330,29 @@ cdef class QueueItems(QueueMemory):
             at += size
         if held is None:
             shmnd_block_free(block)
-        return pickle.loads(first, buffers=parts)
+        return _loads(first, buffers=parts)
 
     cdef _array(self, shmnd_block *block, uint32_t ref, shmnd_block *copy, size_t room):
         """A plain array: in its block, or copied when it is small."""
         cdef size_t at = _aligned(72), size = (<uint64_t *>(<char *>block + 64))[0]
+        cdef uint64_t wanted = 0
+        cdef _ArrayHead head
         cdef _Held held = None
         cdef _Part part
-        cdef Py_buffer found
+        cdef cnp.npy_intp dims[32]
+        cdef cnp.ndarray array
+        cdef uint64_t axis
         shmnd_read_once(&size)
-        first = PyBytes_FromStringAndSize(
-            <char *>block + at, copy.bytes if copy.bytes < 272 else 272
-        )
-        described = _array_of(first)
-        at = _aligned(at + len(first))
-        if described is None or at > room or size > room - at or described[2] != size:
+        # Behind it lies the rest of the block, which is as long as the copy: room is 128 or more.
+        memcpy(&head, <char *>block + at,
+               copy.bytes if copy.bytes < sizeof(head) else sizeof(head))
+        dtype = _array_of(&head, copy.bytes, &wanted) if copy.bytes >= 16 else None
+        at = _aligned(at + copy.bytes)
+        if dtype is None or at > room or size > room - at or wanted != size:
             raise error(Status.INTERNAL_ERROR, "Queue.get",
                         f"the queue's memory is damaged: an array of {size} bytes in {room}")
-        dtype, shape, _ = described
+        for axis in range(head.ndim):
+            dims[axis] = <cnp.npy_intp>head.shape[axis]
         if size >= OUT_OF_BAND:
             held = self._hold(block, ref)
         if held is not None:
@@ -302,11 +360,9 @@ cdef class QueueItems(QueueMemory):
             part.held = held
             part.data = <unsigned char *>block + at
             part.size = size
-            return np.ndarray(shape, dtype, part)
-        array = np.empty(shape, dtype)
-        PyObject_GetBuffer(array, &found, PyBUF_SIMPLE | PyBUF_WRITABLE)
-        memcpy(found.buf, <char *>block + at, min(size, <size_t>found.len))
-        PyBuffer_Release(&found)
+            return np.ndarray(tuple([dims[axis] for axis in range(head.ndim)]), dtype, part)
+        array = new_array(dtype, <int>head.ndim, dims, NULL, 0)
+        memcpy(cnp.PyArray_DATA(array), <char *>block + at, size)
         shmnd_block_free(block)
         return array
 

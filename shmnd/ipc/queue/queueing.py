@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from shmnd.common.arguments import integer
 from shmnd.common.deadline import end_after
 from shmnd.ipc.common.ringing import PAUSE
-from shmnd.ipc.queue.queue_core import NOTHING
+from shmnd.ipc.queue.queue_core import NOTHING, QueueCalls
 from shmnd.ipc.queue.queue_file import make_file
 from shmnd.ipc.queue.waits import ITEM, ROOM, Waits, core_of
 
@@ -35,7 +35,7 @@ _LONGEST: Final = 1 << 16
 """Items that a queue without a limit holds in shared memory."""
 
 
-class Queue(Waits):
+class Queue(QueueCalls, Waits):
     """A queue of objects for any number of processes: a drop-in for `multiprocessing.Queue`.
 
     It goes to a child process as an argument, or is opened by its `name`. `maxsize` is how many
@@ -87,7 +87,7 @@ class Queue(Waits):
         """Begin as a process that has put nothing, as a child does."""
         self._pid = os.getpid()
         self._closed = False
-        self._behind: deque[int] = deque()  # packed items that found no room
+        self._behind = deque()  # packed items that found no room
         self._changed = threading.Condition()
         self._feeder: threading.Thread | None = None
         self._exit: Any = None
@@ -118,28 +118,15 @@ class Queue(Waits):
 
     # -- putting and getting --
 
-    def put(self, obj: object, block: bool = True, timeout: float | None = None) -> None:
-        """Append an object; `queue.Full` when there is no room in time, ValueError when closed."""
-        if self._closed:
-            raise ValueError(f"Queue {self!r} is closed")
-        core = self._core
-        if self._maxsize and core.full() and not self._await_room(block, timeout):
-            raise queue.Full
-        try:
-            block_ref = core.pack(obj)
-        except Exception as exc:
-            # As in multiprocessing, whose feeder meets it behind the back of the caller.
-            self._on_queue_feeder_error(exc, obj)
-            return
-        if not self._behind and core.push(block_ref):
-            return
+    def _put_later(self, block_ref: int, block: bool, timeout: float | None) -> None:
+        """Put a packed item for which there was no room."""
         try:
             if self._maxsize:
                 self._push_in_time(block_ref, block, timeout)
             else:
                 self._keep(block_ref)
         except BaseException:
-            core.drop(block_ref)
+            self._core.drop(block_ref)
             raise
 
     def _await_room(self, block: bool, timeout: float | None) -> bool:
@@ -174,21 +161,12 @@ class Queue(Waits):
                 time.sleep(min(left, pause))
                 pause = min(2 * pause, PAUSE)
 
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """Remove and return the first item; `queue.Empty` when none comes in time."""
-        if self._closed:
-            raise ValueError(f"Queue {self!r} is closed")
-        if not block:
-            found = self._core.take()
-            if found is NOTHING and self._bell is not None:
-                self._calm(self._bell)
-        else:
-            short = PAUSE if timeout is None else _short(timeout)
-            found = self._core.get(ns_of(short))
-            if found is NOTHING and short == PAUSE:
-                found = self._get_later(end_after(None if timeout is None else timeout - short))
-        if found is NOTHING:
-            raise queue.Empty
+    def _get_in_time(self, timeout: float | None) -> Any:
+        """Wait for an item; NOTHING when none comes in time."""
+        short = PAUSE if timeout is None else _short(timeout)
+        found = self._core.get(ns_of(short))
+        if found is NOTHING and short == PAUSE:
+            found = self._get_later(end_after(None if timeout is None else timeout - short))
         return found
 
     def _get_later(self, end: float) -> Any:
