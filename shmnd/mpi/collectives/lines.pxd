@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
+from libc.stdint cimport uint64_t
+
 from shmnd.mpi.collectives.op cimport mpi_kernel
 from shmnd.mpi.communicators.comm_state cimport CommBase, CommState
 
@@ -21,7 +23,8 @@ cdef int lines_reduce(
 cdef int lines_gather(
     CommBase comm, CommState c, const char *given, char **got, Py_ssize_t n, int root, str call
 ) except -1
-cdef int lines_pass(CommState c) except -1
+cdef uint64_t lines_pass(CommState c) noexcept
+cdef int lines_check(CommBase comm, CommState c, uint64_t k, str call) except -1
 
 cdef bint plain_barrier(CommBase comm) except -1
 cdef bint plain_bcast(CommBase comm, object buf, object place) except -1

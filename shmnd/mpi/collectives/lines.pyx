@@ -135,11 +135,24 @@ cdef inline Py_ssize_t _entry(
     return n
 
 
-cdef int lines_pass(CommState c) except -1:
-    """Count a collective that goes by messages, so that a member that takes it by lines sees it."""
-    if c.lines != NULL:
-        c.lines.number += 1
-        shmpi_lines_finish(c.lines, c.lines.number, False)
+cdef uint64_t lines_pass(CommState c) noexcept:
+    """Count a collective that goes by messages, so that a member that takes it by lines sees it.
+
+    Return its number.
+    """
+    c.lines.number += 1
+    shmpi_lines_finish(c.lines, c.lines.number, False)
+    return c.lines.number
+
+
+cdef int lines_check(CommBase comm, CommState c, uint64_t k, str call) except -1:
+    """Raise the error of a collective by messages that another member takes by lines."""
+    cdef int i
+    cdef uint32_t kind
+    for i in range(c.size):
+        for kind in range(SHMPI_LINE_BARRIER, SHMPI_LINE_ALLGATHER + 1):
+            if shmpi_lines_bytes(c.lines, k, i, kind) >= 0:
+                _disagree(comm, c, i, call)
     return 0
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
+from libc.stdint cimport uint64_t
+
 from shmnd.mpi.communicators.comm_state cimport CommBase, CommState
 from shmnd.mpi.datatypes.type_state cimport TypeState
 from shmnd.mpi.transport.engine cimport shmpi_sched
@@ -37,13 +39,15 @@ cdef class Plan(Operation):
     cdef OpState op
     cdef TypeState type
     # A small one, if its call waits for it: what goes by lines, and the bytes of one rank's part.
-    cdef bint counted
+    cdef bint counted, lasts
+    cdef uint64_t number
     cdef int kind, root
     cdef char *given
     cdef char **blocks
     cdef Py_ssize_t length, items
 
     cdef int check(self) except -1
+    cdef int agrees(self) except -1
 
 
 cdef Plan new_plan(CommBase comm, CommState c, str call)

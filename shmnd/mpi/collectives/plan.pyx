@@ -17,7 +17,8 @@ from shmnd.mpi.transport.engine cimport (
 from shmnd.mpi.communicators.comm_state cimport empty_status
 from shmnd.mpi.collectives.lines cimport (
     SHMPI_LINE_BARRIER, SHMPI_LINE_BCAST, SHMPI_LINE_MOST, SHMPI_LINE_ALLREDUCE,
-    SHMPI_LINE_REDUCE, lines_barrier, lines_bcast, lines_gather, lines_pass, lines_reduce,
+    SHMPI_LINE_REDUCE, lines_barrier, lines_bcast, lines_check, lines_gather, lines_pass,
+    lines_reduce,
 )
 from shmnd.mpi.collectives.op cimport Op, mpi_kernel
 from shmnd.mpi.objects.errhandler cimport mpi_error
@@ -183,9 +184,21 @@ cdef class Plan(Operation):
             see_failures()  # a rank that knew of a death earlier may have had its buffer back
         if E.failures and not self.s.stopped and self.state.dead():
             stop_sched(self.s, SHMPI_FAILED_PEER)
+        if self.lasts and self.number and not self.s.done:
+            self.agrees()
         return self.s.done
 
+    cdef int agrees(self) except -1:
+        """End with an error where another member does not go by messages, and sends none."""
+        try:
+            lines_check(self.comm, self.state, self.number, self.call)
+        except BaseException as error:
+            self.failure = error
+            stop_sched(self.s, SHMPI_CALLBACK)
+        return 0
+
     cdef int publish(self, unsigned int count) except -1:
+        self.lasts = True
         return note(count, sched_peer(self.s), -1, self.call, self.comm.title(self.state))
 
     cdef int begin(self) except -1:
@@ -281,7 +294,7 @@ cdef object run(Plan plan):
     if plan.kind:
         return _small(plan)
     if plan.counted:
-        lines_pass(plan.state)
+        plan.number = lines_pass(plan.state)
     plan.begin()
     wait_op(plan)
     return plan.end(None)

@@ -115,8 +115,6 @@ cdef bint wait_turn(Wait *wait) except -1
 cdef void wait_end(Wait *wait) noexcept
 cdef int poll() except -1
 cdef bint spin(shmpi_req *r) noexcept
-cdef int wait_req(shmpi_req *r) except -1
-cdef int wait_sched(shmpi_sched *s) except -1
 cdef uint32_t new_contexts(uint32_t count) noexcept
 cdef uint32_t death_of(int rank) noexcept
 cdef bint is_revoked(uint32_t context) noexcept

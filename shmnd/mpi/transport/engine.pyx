@@ -326,20 +326,6 @@ cdef bint spin(shmpi_req *r) noexcept:
     return True
 
 
-cdef int wait_req(shmpi_req *r) except -1:
-    cdef unsigned int idle = 0
-    while not r.done:
-        turn(&idle)
-    return 0
-
-
-cdef int wait_sched(shmpi_sched *s) except -1:
-    cdef unsigned int idle = 0
-    while not s.done:
-        turn(&idle)
-    return 0
-
-
 # -- what objects ask --
 
 def rank() -> int:

@@ -154,7 +154,9 @@ print("well")
     [
         ("comm.Bcast(bytearray(8), 1)", "comm.Bcast(bytearray(3000), 1)"),
         ("comm.Bcast(bytearray(8), 1)", "comm.Bcast(bytearray(9), 1)"),
+        ("comm.Bcast(bytearray(3000), 1)", "comm.Bcast(bytearray(8), 1)"),
         ("comm.Bcast(bytearray(8), 1)", "comm.Barrier()"),
+        ("comm.Barrier()", "comm.Bcast(bytearray(3000), 1)"),
         ("comm.Allreduce(np.ones(1), np.ones(1))", "comm.Allreduce(np.ones(2), np.ones(2))"),
         ("comm.Reduce(np.ones(1), np.ones(1), root=0)", "comm.Reduce(np.ones(2), None, root=0)"),
         ("comm.Gather(bytearray(1), bytearray(2))", "comm.Gather(bytearray(2), None)"),
