@@ -3,6 +3,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -205,4 +206,75 @@ print("well")
 @pytest.mark.parametrize("multi", [False, True], ids=["fork", "multiprocessing"])
 def test_a_forked_child_that_calls_mpi_gets_an_error_and_harms_no_rank(multi: bool) -> None:
     ran = launch("--timeout", "60", "-c", FORKED_CALLS.format(multi=multi))
+    assert (ran.returncode, ran.stdout.count("well")) == (0, 2), ran.stdout + ran.stderr
+
+
+POOL = """
+import sys
+from mpi4py import MPI
+from mpi4py.futures import MPICommExecutor, MPIPoolExecutor
+
+class Pair(Exception):
+    def __init__(self, first, second):
+        super().__init__(first)
+
+class Unloadable:
+    def __reduce__(self):
+        return (int, ("not a number",))
+
+def square(x):
+    return x * x
+
+def odd():
+    raise Pair(1, 2)
+
+def unloadable():
+    return Unloadable()
+
+def function():
+    return lambda: 0
+
+def check(pool):
+    for task, words in {
+        (square, 1, 2): "takes 1 positional argument but 2 were given",
+        (odd,): "",
+        (unloadable,): "",
+        (function,): "pickle",
+        (square, Unloadable()): "not a number",
+        (sys.exit, 3): "3",
+    }.items():
+        future = pool.submit(*task)
+        error = future.exception(30)
+        assert error is not None and words in str(error), (task, error)
+        assert pool.submit(square, 5).result(30) == 25, task
+    assert pool.submit(lambda: 0).exception(30) is not None or MPI.COMM_WORLD.size == 1
+    first = pool.submit(square, 3)
+    assert first.result(30) == 9 and not first.cancel() and first.done()
+    assert list(pool.map(square, range(20))) == [x * x for x in range(20)]
+
+if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        with MPIPoolExecutor(1) as pool:
+            check(pool)
+            many = [pool.submit(square, i) for i in range(200)]
+            cancelled = [each.cancel() for each in many]
+            for i, each in enumerate(many):
+                assert each.cancelled() == cancelled[i]
+                assert cancelled[i] or each.result(30) == i * i
+    else:
+        with MPICommExecutor() as pool:
+            if pool is not None:
+                check(pool)
+    print("well")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [[], ["ranks"]], ids=["processes", "ranks"])
+def test_a_task_that_does_not_unpickle_leaves_the_pool_as_it_is(
+    tmp_path: Path, ranks: list[str]
+) -> None:
+    program = tmp_path / "pool.py"
+    program.write_text(POOL)
+    ran = launch("--timeout", "90", str(program), *ranks)
     assert (ran.returncode, ran.stdout.count("well")) == (0, 2), ran.stdout + ran.stderr

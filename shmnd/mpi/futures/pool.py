@@ -11,6 +11,7 @@ import functools
 import itertools
 import multiprocessing
 import os
+import pickle
 import sys
 import time
 import warnings
@@ -21,7 +22,9 @@ from concurrent.futures import Executor, Future
 from typing import Any, Final, Self
 
 from shmnd.mpi.communicators.intracomm import COMM_WORLD
+from shmnd.mpi.futures.remote import Remote, execute
 from shmnd.mpi.futures.workers import Ranks, begin, prepare, serve
+from shmnd.mpi.transport.place import outside
 
 _OPTIONS: Final = frozenset(
     {
@@ -52,13 +55,22 @@ class _Processes:
         self.executor = executor
 
     def submit(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
+        if not isinstance(self.executor, cf.ProcessPoolExecutor):
+            return self.executor.submit(function, *args, **kwargs)
+        future = Remote()
+        try:
+            task = pickle.dumps((function, args, kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+            return future
         # A process that starts now must not take itself for this rank of the job.
-        names = [name for name in os.environ if name.startswith("SHMND_MPI_")]
+        names = os.environ.keys() - outside(os.environ).keys()
         hidden = {name: os.environ.pop(name) for name in names}
         try:
-            return self.executor.submit(function, *args, **kwargs)
+            future.follow(self.executor.submit(execute, task))
         finally:
             os.environ.update(hidden)
+        return future
 
     def close(self, wait: bool, send_off: bool) -> None:
         self.executor.shutdown(wait=wait)

@@ -15,9 +15,10 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import BrokenExecutor, Future
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from shmnd.mpi.constants import ANY_SOURCE
+from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.point_to_point.message import Message
 from shmnd.mpi.point_to_point.status import Status
 
@@ -57,13 +58,27 @@ def begin(initializer: Any, initargs: tuple[Any, ...]) -> None:
         initializer(*initargs)
 
 
+def _received(comm: Any, master: int) -> Any:
+    """Return the next task; one that does not unpickle raises that when it runs."""
+    try:
+        return comm.recv(source=master, tag=TASK)
+    except MPIException:
+        raise
+    except Exception as error:
+        return _raise, (error,), {}
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
 def serve(comm: Any, master: int, workers: Any = None) -> None:
     """Work for the rank `master` of `comm` until it sends None."""
     global _at_work
     _at_work = workers
     try:
         while True:
-            task = comm.recv(source=master, tag=TASK)
+            task = _received(comm, master)
             if task is None:
                 return
             try:

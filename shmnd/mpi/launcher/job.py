@@ -26,6 +26,7 @@ from shmnd.mpi.launcher import waiting
 from shmnd.mpi.launcher.options import Wish
 from shmnd.mpi.launcher.output import Lines
 from shmnd.mpi.transport import job_memory
+from shmnd.mpi.transport.place import outside
 from shmnd.ring.shared_memory.segment import Segment
 
 FRONT: Final = Path(__file__).parents[1] / "front"
@@ -146,9 +147,8 @@ class Job:
             parts.append(path)
         if not _found_without(root):
             parts.append(root)
-        outer = {name: os.environ[name] for name in os.environ if not name.startswith("SHMND_MPI_")}
         return {
-            **outer,
+            **outside(os.environ),
             **self._wish.environment,
             "PYTHONPATH": os.pathsep.join(parts),
             "SHMND_MPI_RANK": str(number),

@@ -57,7 +57,7 @@ cdef extern from "transport/collectives.h" nogil:
     void shmpi_idle_begin(shmpi_engine *e)
     void shmpi_idle_for(shmpi_engine *e, uint32_t turn, const shmpi_awaited *a)
     void shmpi_idle_end(shmpi_engine *e)
-    void shmpi_become_inert(shmpi_engine *e)
+    flag shmpi_become_inert(shmpi_engine *e, uint64_t n)
     void shmnd_pause()
 
 cdef unsigned char[::1] _memory = None
@@ -67,11 +67,6 @@ cdef uint32_t _vain = 0
 cdef extern from "sys/prctl.h" nogil:
     int PR_SET_PTRACER
     int prctl(int option, unsigned long arg, unsigned long, unsigned long, unsigned long)
-
-cdef extern from "sys/mman.h" nogil:
-    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_FIXED, MAP_ANONYMOUS
-    void *MAP_FAILED
-    void *mmap_at "mmap"(void *address, size_t n, int rights, int flags, int fd, long offset)
 
 cdef extern from "sched.h" nogil:
     int sched_yield()
@@ -369,22 +364,13 @@ def finalize() -> None:
 
 
 def _forked() -> None:
-    """Make the engine of a forked child inert: what it has under way is the rank's.
-
-    Zeroed pages take the place of the job's memory, so that no store of the child reaches a rank.
-    """
+    """Make the engine of a forked child inert: what it has under way is the rank's."""
     global _finalized, forked
-    cdef void *job = <void *>E.job
-    cdef int rights = PROT_READ | PROT_WRITE
     _finalized = True
-    if _memory is None:
-        return
-    forked = True
-    if mmap_at(
-        job, _memory.shape[0], rights, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0
-    ) == MAP_FAILED:
-        os._exit(1)  # it would write into the memory of the ranks
-    shmpi_become_inert(E)
+    if _memory is not None:
+        forked = True
+        if not shmpi_become_inert(E, _memory.shape[0]):
+            os._exit(1)  # it would write into the memory of the ranks
 
 
 cdef int refuse_forked(str call) except -1:

@@ -15,6 +15,8 @@
 #ifndef SHMPI_FAULTS_H
 #define SHMPI_FAULTS_H
 
+#include <sys/mman.h>
+
 #include "transport/schedule.h"
 
 typedef bool (*shmpi_choice)(const struct shmpi_req *r, uint64_t what);
@@ -231,6 +233,29 @@ static inline bool shmpi_revoke(struct shmpi_engine *e, uint32_t first)
         shmpi_give_up_context(e, c, shmpi_in_context, c->id, SHMPI_REVOKED);
         shmpi_refuse_waiting(e, c);
     }
+    return true;
+}
+
+/* ---- a forked child of a rank ---------------------------------------------------------------
+ *
+ * The memory of the job becomes zeroed pages of the child's own: no store of it reaches a rank, and
+ * no record does come. Waits ask at once why, and communicators look for a revocation, where the
+ * binding refuses them, so that the path of a message reads nothing new. The operations under way
+ * are those of the rank. */
+
+/* False: there are no such pages, and the child must end. */
+static inline bool shmpi_become_inert(struct shmpi_engine *e, uint64_t bytes)
+{
+    int flags = MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS;
+    if (mmap(e->job, bytes, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED)
+        return false;
+    shmnd_release32(&e->job->failures, e->failures);
+    e->owing = e->active_sends = 0;
+    e->copying = e->pushing = NULL;
+    e->ready = NULL;
+    e->ended = NULL;
+    e->awake_polls = 0;
+    e->revocations = 1;
     return true;
 }
 

@@ -3,10 +3,20 @@
 
 import fcntl
 import os
+from collections.abc import Mapping
 from typing import Final
 
 _VARIABLE: Final = "SHMND_MPI_PROCESS"
 """The process that is the rank. Its child processes inherit the variable, and are not the rank."""
+
+
+_PREFIX: Final = "SHMND_MPI_"
+"""Of the variables that say which rank a process is."""
+
+
+def outside(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without the variables that would make a process a rank."""
+    return {name: value for name, value in environment.items() if not name.startswith(_PREFIX)}
 
 
 def place() -> tuple[int, int] | None:
@@ -20,7 +30,7 @@ def place() -> tuple[int, int] | None:
         return None
     taken = os.environ.get(_VARIABLE)
     if taken is not None and taken != str(os.getpid()):
-        for name in [each for each in os.environ if each.startswith("SHMND_MPI_")]:
+        for name in os.environ.keys() - outside(os.environ).keys():
             del os.environ[name]
         return None
     _check(int(text))

@@ -232,23 +232,6 @@ static inline uint32_t shmpi_contexts(struct shmpi_engine *e, uint32_t count)
     return shmnd_add32(&e->job->contexts, count);
 }
 
-/*
- * In a forked child, whose memory of the job is zeroed pages of its own: no store of it reaches a
- * rank, and no record does come. Waits ask at once why, and communicators look for a revocation,
- * where the binding refuses them, so that the path of a message reads nothing new. The operations
- * under way are those of the rank.
- */
-static inline void shmpi_become_inert(struct shmpi_engine *e)
-{
-    shmnd_release32(&e->job->failures, e->failures);
-    e->owing = e->active_sends = 0;
-    e->copying = e->pushing = NULL;
-    e->ready = NULL;
-    e->ended = NULL;
-    e->awake_polls = 0;
-    e->revocations = 1;
-}
-
 /* ---- progress ------------------------------------------------------------------------------- */
 
 static inline uint32_t shmpi_progress(struct shmpi_engine *e)
