@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the processes of the queue tests do; importable by those that are spawned."""
 
+import gc
 import os
 import signal
 import time
@@ -149,3 +150,15 @@ def use_scribbled(seed: int, rounds: int) -> None:
             except Exception:
                 pass
         q.close()
+
+
+def leave_a_stream(name: str, go: Any) -> None:
+    """Read three values of a stream, drop the client, and live on."""
+    client = ipc.Client(name)
+    values = iter(client.stream(None))
+    for _ in range(3):
+        next(values)
+    client.close()
+    del client, values
+    gc.collect()
+    go.get()

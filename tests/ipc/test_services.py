@@ -3,6 +3,7 @@
 
 import asyncio
 import gc
+import itertools
 import multiprocessing
 import os
 import signal
@@ -239,3 +240,27 @@ def test_after_the_end() -> None:
         server.receive(0)
     with pytest.raises(ipc.Closed):
         client.send(1)
+
+
+def test_the_server_of_a_stream_whose_client_was_closed_ends_it() -> None:
+    go = FORK.SimpleQueue()
+    child = FORK.Process(target=queue_players.leave_a_stream, args=("s", go))
+    child.start()
+    ended = threading.Event()
+
+    def count(request: Any) -> Iterator[int]:
+        try:
+            yield from itertools.count()
+        finally:
+            ended.set()
+
+    with ipc.Server("s") as server:
+        thread = threading.Thread(target=server.serve, args=(count,), daemon=True)
+        thread.start()
+        try:
+            assert ended.wait(60)
+        finally:
+            go.put(None)
+            child.join()
+            server.close()
+            thread.join(60)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-import math
+import inspect
 import os
 import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -26,6 +26,8 @@ _AHEAD: Final = 64
 """Values of a stream that wait for their client before the server does."""
 _SHORT: Final = 20
 """Milliseconds of that after which the server sleeps until the client takes one, or dies."""
+_PATIENCE: Final = 1.0
+"""Seconds after which it looks whether the client is there: one that is closed rings no bell."""
 
 
 class _Server(Protocol):
@@ -89,25 +91,38 @@ class Request:
 
     def stream(self, values: Iterable[Any]) -> None:
         """Answer with any number of values, one after the other."""
-        for value in values:
-            self._send("part", conforming(value, self._server.response, "Request.stream"))
-            tries = 0
-            while self._ahead():
-                tries += 1
-                if tries < _SHORT or self._answers is None:
-                    time.sleep(0.001)
-                else:
-                    self._answers._wait_long(ROOM, math.inf, lambda: not self._ahead())
+        try:
+            for value in values:
+                self._part_now(value)
+        finally:
+            if inspect.isgenerator(values):
+                values.close()  # the caller may keep it
         self._finish()
+
+    def _part_now(self, value: Any) -> None:
+        self._send("part", conforming(value, self._server.response, "Request.stream"))
+        tries = 0
+        while self._ahead():
+            tries += 1
+            if tries < _SHORT or self._answers is None:
+                time.sleep(0.001)
+            else:
+                self._answers._wait_long(ROOM, _PATIENCE, lambda: not self._ahead())
 
     async def astream(self, values: Any) -> None:
         """Answer with the values of an iterable or an asynchronous one; other tasks run."""
-        if hasattr(values, "__aiter__"):
-            async for value in values:
-                await self._part(value)
-        else:
-            for value in values:
-                await self._part(value)
+        try:
+            if hasattr(values, "__aiter__"):
+                async for value in values:
+                    await self._part(value)
+            else:
+                for value in values:
+                    await self._part(value)
+        finally:
+            if inspect.isasyncgen(values):
+                await values.aclose()
+            elif inspect.isgenerator(values):
+                values.close()
         self._finish()
 
     async def _part(self, value: Any) -> None:
@@ -118,7 +133,7 @@ class Request:
             if tries < _SHORT or self._answers is None:
                 await asyncio.sleep(0.001)
             else:
-                await self._answers._await_long(ROOM, math.inf, lambda: not self._ahead())
+                await self._answers._await_long(ROOM, _PATIENCE, lambda: not self._ahead())
 
     def _ahead(self) -> bool:
         """Whether the client has more than enough to read; PeerLost when it has gone."""
