@@ -31,6 +31,8 @@ class Memory(enum.StrEnum):
     """In shared memory, from `Adapter.allocate`."""
     PRIVATE = "private"
     """In an ordinary array."""
+    NUMPY = "numpy"
+    """In an array of numpy, which lies where its library has it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import ClassVar
 
-from ..measure.how import USUAL
+from ..measure.how import USUAL, How, Memory
 from ..measure.question import COLLECTIVES, Kind, Question
 from ..workers.child import Child, HarnessError
 from ..workers.harness import Stage, Workers, worker_arguments
@@ -50,6 +50,7 @@ class Mpi(TwoSided):
         if self._ranks != 2:
             return False
         own = question.kind in (Kind.PICKLED, Kind.WINDOW) and question.how == USUAL
+        own |= question.kind is Kind.PINGPONG and question.how == How(memory=Memory.NUMPY)
         return own or super().answers(question)
 
     def missing(self) -> str | None:

@@ -3,7 +3,7 @@
 
 The loops are those of the OSU benchmarks, with the buffers given in the form that mpi4py handles
 fastest (address, count and datatype named, so nothing is guessed per call); those of collectives
-are arrays of numpy.
+and of messages that ask for it are arrays of numpy.
 """
 
 import functools
@@ -12,6 +12,7 @@ import time
 from itertools import repeat
 from typing import Any
 
+from ..measure.how import USUAL, Memory
 from ..measure.question import COLLECTIVES, WINDOW, Kind, Question
 from ..measure.reading import Reading
 from ..report.table import SMALL
@@ -57,13 +58,17 @@ class MpiEnd(TwoSidedEnd):
                 functools.partial(self._world.send, message, self._peer),
                 functools.partial(self._world.recv, None, self._peer),
             )
-        outgoing, incoming = self._buffer(question.size), self._buffer(question.size)
+        outgoing, incoming = (self._buffer(question.size, question.how.memory) for _ in range(2))
         return (
             functools.partial(self._world.Send, outgoing, self._peer),
             functools.partial(self._world.Recv, incoming, self._peer),
         )
 
-    def _buffer(self, size: int) -> tuple[bytearray, int, Any]:
+    def _buffer(self, size: int, memory: Memory = USUAL.memory) -> tuple[Any, int, Any]:
+        if memory is Memory.NUMPY:
+            import numpy as np
+
+            return np.ones(size, np.uint8), size, self._mpi.BYTE
         return bytearray(size), size, self._mpi.BYTE
 
     def run(self, question: Question, count: int, record: bool) -> Reading:

@@ -21,6 +21,7 @@ from ..report.targets import (
     HEADINGS,
     IDLE,
     MEETING_OF,
+    MPI_ARRAYS,
     MPI_COLLECTIVES,
     MPI_OBJECTS,
     MPI_PINGS,
@@ -190,7 +191,14 @@ def _ask_scale(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]
     return [*crowds, *meshes], subjects
 
 
-_MPI_QUESTIONS: Final = (*MPI_PINGS, *MPI_STREAMS, MPI_WINDOW, *MPI_OBJECTS, *MPI_COLLECTIVES)
+_MPI_QUESTIONS: Final = (
+    *MPI_PINGS,
+    *MPI_ARRAYS,
+    *MPI_STREAMS,
+    MPI_WINDOW,
+    *MPI_OBJECTS,
+    *MPI_COLLECTIVES,
+)
 
 
 def _ask_mpi(args: argparse.Namespace) -> tuple[list[Question], list[Subject]]:
@@ -264,7 +272,9 @@ SECTIONS: Final = {
         "The same program of mpi4py under `shmnd mpiexec`, on Open MPI and on MPICH: blocking Send "
         "and Recv of two ranks, streams, objects, windows of messages that do not block, and "
         "collectives of two and of four ranks, of which those beyond the cores share them. The "
-        "time of a collective is that of rank 0. All arrays lie in private memory.",
+        "time of a collective is that of rank 0. Messages are bytearrays, in private memory; rows "
+        "of numpy memory, and collectives, have arrays of numpy, which under shmnd lie in memory "
+        "that all ranks map.",
         _ask_mpi,
         _tell_mpi,
         share=0.15,

@@ -34,6 +34,10 @@ MPI_PINGS: Final = tuple(
     Question(Kind.PINGPONG, size) for size in (8, 4 << 10, 64 << 10, 1 << 20, 4 << 20)
 )
 """Blocking Send and Recv between two ranks, with arrays in private memory."""
+MPI_ARRAYS: Final = tuple(
+    dataclasses.replace(question, how=How(memory=Memory.NUMPY)) for question in MPI_PINGS[2:]
+)
+"""The same with arrays of numpy, which lie in memory that all ranks of shmnd map."""
 MPI_STREAMS: Final = tuple(Question(Kind.STREAM, size) for size in (8, 4 << 10, 1 << 20))
 MPI_OBJECTS: Final = tuple(Question(Kind.PICKLED, size) for size in (0, 100_000))
 MPI_WINDOW: Final = Question(Kind.WINDOW, 8)
@@ -183,6 +187,7 @@ def mpi_name(name: str, ranks: int) -> str:
 def mpi_targets() -> list[Target]:
     """Return the targets of MPI programs: the ratio to the same program on Open MPI."""
     bounds = dict(zip(MPI_PINGS, (0.3, 0.3, 0.8, 0.6, 0.8), strict=True))
+    bounds |= dict(zip(MPI_ARRAYS, (0.2, 0.2, 0.35), strict=True))
     bounds |= {MPI_WINDOW: 0.3, **dict(zip(MPI_OBJECTS, (0.65, 0.8), strict=True))}
     messages = [Target(MPI, question, bound, OPEN_MPI) for question, bound in bounds.items()]
     collectives = [

@@ -8,6 +8,7 @@ Importing it initializes MPI, unless `mpi4py.rc` says otherwise, and leaves it w
 # fmt: off
 from typing import Any as _Any, NoReturn as _NoReturn
 
+from shmnd.mpi.buffers import shared_arrays as _shared_arrays
 from shmnd.mpi.collectives import pickled as _coll_objects
 from shmnd.mpi.point_to_point import buffering as _buffering
 from shmnd.mpi.environment import start as _start
@@ -190,7 +191,8 @@ Flush_buffer = _buffering.flush_buffer
 Iflush_buffer = _buffering.iflush_buffer
 Compute_dims = _compute_dims
 _comm_lock_table = _coll_objects.lock_table
-del _buffering, _coll_objects
+_shared_arrays.begin()
+del _buffering, _coll_objects, _shared_arrays
 # fmt: on
 
 

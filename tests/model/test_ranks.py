@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lanes, shares, bells, deaths and notes of `shmnd/mpi`, each order removed in turn."""
+"""Lanes, shares, placed units, bells, deaths, notes of `shmnd/mpi`: each order removed in turn."""
 
 import pytest
 
@@ -248,3 +248,62 @@ def share(begun: bool = True, shown: bool = True, swaps: bool = True, waits: boo
 def test_both_sides_move_a_message_and_no_unit_twice(part: str) -> None:
     assert share() > 10
     assert violated(lambda: share(**{part: False}))
+
+
+# -- SYNC placed: a buffer that its receiver has given back is not written by the sender --
+
+
+def placing_sender(shows: bool) -> Thread:
+    """Write units into the buffer, from the front. The word is front + 10 * back, of two units."""
+    if not (yield acquire("clear")):
+        return
+    for front in range(2):
+        seen = yield load("share")
+        if seen % 10 != front or front >= seen // 10 or not (yield swap("share", seen, seen + 1)):
+            return
+        yield store(f"unit{front}", 1)
+        yield (release if shows else store)("placed", front + 1)
+
+
+def placing_receiver(cleared: bool, closes: bool, acquires: bool, waits: bool) -> Thread:
+    """Begin a message, end it by an error, and use the buffer for something else."""
+    yield store("share", 20)
+    if cleared:
+        yield store("placed", 0)
+    yield release("clear", 1)
+    while True:
+        seen = yield load("share")
+        if not closes or (yield swap("share", seen, seen % 10)):
+            break
+    if waits and (yield (acquire if acquires else load)("placed")) < seen % 10:
+        return  # it polls again later
+    for unit in range(2):
+        yield store(f"unit{unit}", 9)
+    yield store("returned", 1)
+
+
+def placing(
+    cleared: bool = True,
+    closes: bool = True,
+    shows: bool = True,
+    acquires: bool = True,
+    waits: bool = True,
+) -> int:
+    """`placed` is 2 from the message before."""
+
+    def final(memory: dict[str, int]) -> None:
+        for unit in range(2):
+            assert not memory["returned"] or memory[f"unit{unit}"] == 9, "written after its return"
+
+    words = ("clear", "unit0", "unit1", "returned")
+    sides = [
+        lambda: placing_sender(shows),
+        lambda: placing_receiver(cleared, closes, acquires, waits),
+    ]
+    return explore(sides, {**dict.fromkeys(words, 0), "share": 22, "placed": 2}, final)
+
+
+@pytest.mark.parametrize("part", ["cleared", "closes", "shows", "acquires", "waits"])
+def test_a_buffer_that_was_given_back_is_not_written(part: str) -> None:
+    assert placing() > 10
+    assert violated(lambda: placing(**{part: False}))

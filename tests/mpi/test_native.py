@@ -21,6 +21,8 @@ FLAVOURS: Final = {
 CASES: Final = [
     ("test_ranks", "plain"),
     ("test_ranks", "sanitized"),
+    ("test_arena", "sanitized"),
+    ("test_arena", "threads"),
     ("test_lanes", "plain"),
     ("test_lanes", "threads"),
     ("test_share", "sanitized"),
@@ -52,6 +54,6 @@ def test_program(program: str, flavour: str, tmp_path: Path) -> None:
 
 def test_every_order_of_a_lane_names_both_sides() -> None:
     text = "\n".join(path.read_text() for path in (ROOT / "shmnd/mpi").rglob("*.h"))
-    for label in ("bell", "shown", "room", "wants", "death", "note", "share", "entry", "reuse"):
+    for label in ("bell", "shown", "room", "wants", "death", "note", "share", "placed", "entry", "reuse"):
         uses = re.findall(rf"SYNC {label}\b[^\n]*", text)
         assert len(uses) >= 3, f"{label}: the argument and both sides, found {uses}"

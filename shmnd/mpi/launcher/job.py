@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -48,6 +49,22 @@ def lane_bytes(ranks: int) -> int:
         if ranks <= most:
             return size
     return 1 << 15
+
+
+def arena_bytes(ranks: int) -> int:
+    """Return the size of the arena of one rank; 0 where sparse memory may be refused later.
+
+    Its pages cost memory only when an array uses them. A limit on address space, or a kernel that
+    commits memory strictly, would end a rank in the midst of its work.
+    """
+    limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+    try:
+        strict = Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2"
+    except OSError:
+        strict = False
+    if limited or strict or ranks == 1:
+        return 0
+    return (1 << 30) if ranks <= 16 else (1 << 28) if ranks <= 64 else (1 << 26)
 
 
 class Rank:
@@ -130,10 +147,13 @@ class Job:
     def _start(self) -> None:
         size = self._wish.ranks
         lane = lane_bytes(size)
-        memory = Segment.create(job_memory.job_bytes(size, lane), label="mpi", call="shmnd mpiexec")
+        arena = 0 if self._wish.private_arrays else arena_bytes(size)
+        committed = job_memory.job_bytes(size, lane)
+        whole = job_memory.whole_bytes(size, lane, arena) if arena else committed
+        memory = Segment.create(whole, label="mpi", call="shmnd mpiexec", committed=committed)
         self._memory = memory
         try:
-            job_memory.lay_out(memory, size, lane, self._crowded)
+            job_memory.lay_out(memory, size, lane, self._crowded, arena)
             for number in range(size):
                 self._start_rank(number, memory.fd)
         except FileNotFoundError as exc:

@@ -27,6 +27,7 @@ class Wish:
     oversubscribe: bool = False
     prefix: bool = False
     recovery: bool = False
+    private_arrays: bool = False
     timeout: float | None = None
     hosts: list[str] = field(default_factory=list)
     hostfile: str | None = None
@@ -70,6 +71,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="a rank that dies does not end the job: it is an error in the calls that need it",
     )
+    add(
+        "--private-arrays",
+        action="store_true",
+        help="arrays of numpy stay in private memory; their messages take longer",
+    )
     add("--timeout", type=float, metavar="SECONDS", help="end the job after so long")
     add("--host", dest="hosts", metavar="A,B", help="hosts; two or more: the real mpiexec runs it")
     add("--hostfile", metavar="FILE", help="a file of hosts; two or more: the real mpiexec")
@@ -112,6 +118,7 @@ def wish_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Wish:
         oversubscribe=args.oversubscribe,
         prefix=args.prefix,
         recovery=args.recovery,
+        private_arrays=args.private_arrays,
         timeout=args.timeout,
         hosts=hosts,
         hostfile=args.hostfile,

@@ -8,6 +8,7 @@
 #ifndef SHMPI_ENGINE_H
 #define SHMPI_ENGINE_H
 
+#include "transport/arena.h"
 #include "transport/lane.h"
 #include "transport/match.h"
 
@@ -19,7 +20,7 @@ struct shmpi_owed {
     uint32_t context;
     uint64_t a, b, payload;
     struct shmpi_req *req; /* whose buffer is the payload; its send ends here if it is EAGER */
-    uint64_t word;         /* the payload of READY and CLEAR */
+    uint64_t words[2];     /* the payload of READY and CLEAR */
 };
 
 struct shmpi_peer {
@@ -46,6 +47,9 @@ struct shmpi_engine {
     uint32_t passed_over; /* polls that read nothing, for that reason */
     struct shmpi_matching matching;
     struct shmpi_peer *peers;
+    struct shmpi_arena arena; /* our own */
+    char *arenas;             /* that of rank 0, where they are mapped here; NULL: there are none */
+    uint64_t arena_bytes;
     struct shmpi_req **table; /* by id */
     uint32_t *generations;
     uint32_t table_size, table_free;
@@ -173,6 +177,24 @@ static inline void shmpi_finish(struct shmpi_engine *e, struct shmpi_req *r)
     }
 }
 
+/* ---- arenas --------------------------------------------------------------------------------- */
+
+/* Are these bytes in our arena? Then `*at` is their place in it. */
+static inline bool shmpi_in_arena(const struct shmpi_engine *e, const char *p, uint64_t n,
+                                  uint64_t *at)
+{
+    *at = (uint64_t)((uintptr_t)p - (uintptr_t)e->arena.base);
+    return e->arenas && *at < e->arena_bytes && n <= e->arena_bytes - *at;
+}
+
+/* So many bytes at a place in the arena of a rank, or NULL if they do not lie there. */
+static inline char *shmpi_at_arena(const struct shmpi_engine *e, int rank, uint64_t at, uint64_t n)
+{
+    if (!e->arenas || at >= e->arena_bytes || n > e->arena_bytes - at)
+        return NULL;
+    return e->arenas + (uint64_t)rank * e->arena_bytes + at;
+}
+
 /* ---- what goes to a peer ------------------------------------------------------------------- */
 
 static inline bool shmpi_write(struct shmpi_peer *p, const struct shmpi_owed *o)
@@ -185,7 +207,7 @@ static inline bool shmpi_write(struct shmpi_peer *p, const struct shmpi_owed *o)
     r->a = o->a;
     r->b = o->b;
     if (o->kind == SHMPI_READY || o->kind == SHMPI_CLEAR)
-        memcpy(r + 1, &o->word, sizeof o->word);
+        memcpy(r + 1, o->words, o->payload);
     else if (o->payload)
         memcpy(r + 1, o->req->buffer, o->payload);
     shmpi_out_show(&p->out, r, o->kind, o->flags, o->payload);

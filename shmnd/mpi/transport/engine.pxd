@@ -30,6 +30,9 @@ cdef extern from "transport/collectives.h" nogil:
     struct shmpi_awaited:
         uint32_t asleep
 
+    struct shmpi_arena:
+        char *base
+
     struct shmpi_req:
         flag receives, done, posted, cancelled, sync, detached, owns_buffer, grows
         int fault, peer, tag, source, source_tag
@@ -51,6 +54,7 @@ cdef extern from "transport/collectives.h" nogil:
         shmpi_req *ended
         uint32_t active_sends, owing, awake_polls, yields, failures, revocations
         flag crowded
+        shmpi_arena arena
 
     struct shmpi_group:
         int size, rank
@@ -90,6 +94,7 @@ cdef bint forked
 
 cdef int refuse_forked(str call) except -1
 
+cdef void *arena() noexcept
 cdef shmpi_req *req_new() except NULL
 cdef void req_free(shmpi_req *r) noexcept
 cdef int start_send(shmpi_req *r) except -1

@@ -112,6 +112,11 @@ cdef int _attach() except -1:
 
 # -- what other modules call --
 
+cdef void *arena() noexcept:
+    """The `struct shmpi_arena` of this rank, NULL where it has none."""
+    return NULL if E.arena.base == NULL else <void *>&E.arena
+
+
 cdef shmpi_req *req_new() except NULL:
     cdef shmpi_req *r
     if E.ended != NULL:

@@ -62,6 +62,8 @@ static inline void shmpi_give_up(struct shmpi_engine *e, struct shmpi_req *r, in
         r->source = r->peer;
         r->source_tag = r->tag;
     } else if (r->receives) {
+        if (shmpi_stop_placing(e, r)) /* no other word ends the send */
+            shmpi_tell(e, r->source, SHMPI_TAKEN, r->theirs, 0);
         shmpi_list_out(&e->copying, r);
     } else if (r->peer == e->rank) {
         if (!shmpi_drop_self(e, r))

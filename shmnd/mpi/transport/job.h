@@ -2,8 +2,9 @@
  *
  * The memory of one job: what all its ranks map, laid out by the launcher.
  *
- * A head, one block for each rank, the rings of small collectives, then one lane for each
- * ordered pair of ranks. All ranks are processes of one user that one launcher started. Every position and length that is read here is
+ * A head, one block for each rank, the rings of small collectives, one lane for each ordered pair
+ * of ranks, then an arena for each rank (arena.h), if there are any. All ranks are processes of one
+ * user that one launcher started. Every position and length that is read here is
  * checked against the local layout before it is used (invariant 1), and read once.
  *
  * A rank sleeps at its bell, a futex. Argument for SYNC bell: the sleeper writes `asleep`, fences,
@@ -24,13 +25,14 @@
 #include "wire/atomics.h"
 
 enum {
-    SHMPI_LAYOUT = 4,
+    SHMPI_LAYOUT = 5,
     SHMPI_MOST_RANKS = 1024,
     SHMPI_LINE = 64,
     SHMPI_SHARES = 16,     /* messages of one lane that both sides copy at a time */
     SHMPI_LINE_SLOTS = 64, /* communicators whose small collectives go by lines */
     SHMPI_LINE_ENTRIES = 8,
-    SHMPI_LINE_MOST = 248, /* bytes of an entry */
+    SHMPI_LINE_MOST = 248,     /* bytes of an entry */
+    SHMPI_ARENAS_AT = 1 << 21, /* arenas begin at a multiple of it: a huge page */
 };
 
 #define SHMPI_MAGIC 0x62736f6a2d69706dull
@@ -41,7 +43,9 @@ struct shmpi_job {
     uint64_t lane_bytes; /* a power of two */
     uint64_t bytes;
     uint32_t crowded; /* more ranks than cores */
-    uint32_t spare[5];
+    uint32_t spare;
+    uint64_t arena_bytes; /* of each rank, a multiple of SHMPI_ARENAS_AT; 0: there are none */
+    uint32_t spare2[2];
     char gap[72];
     shmnd_word32 failures; /* the launcher counts deaths here: SYNC death, release */
     shmnd_word32 aborted;  /* a rank that calls Abort */
@@ -70,6 +74,7 @@ struct shmpi_lane {
     shmnd_word32 wants_room; /* the sender; the receiver clears it */
     char rest[124];
     shmnd_word64 shares[SHMPI_SHARES]; /* both sides, see shared_copy.h */
+    shmnd_word64 placed[SHMPI_SHARES]; /* the sender, see shared_copy.h */
 };
 
 /* What a member of a communicator gives to one collective: collectives/lines.h. */
@@ -88,9 +93,9 @@ struct shmpi_ring {
 _Static_assert(sizeof(struct shmpi_ring) % 128 == 0, "rings share no pair of lines");
 _Static_assert(sizeof(struct shmpi_job) == 384, "the head of a job");
 _Static_assert(sizeof(struct shmpi_rank) == 384, "the block of a rank");
-_Static_assert(sizeof(struct shmpi_lane) == 384, "the head of a lane");
+_Static_assert(sizeof(struct shmpi_lane) == 512, "the head of a lane");
 
-/* Bytes that a job takes. */
+/* Bytes that a job takes without its arenas. */
 static inline uint64_t shmpi_job_bytes(uint32_t size, uint64_t lane_bytes)
 {
     uint64_t lanes = (uint64_t)size * size * (sizeof(struct shmpi_lane) + lane_bytes);
@@ -119,6 +124,14 @@ static inline struct shmpi_lane *shmpi_job_lane(struct shmpi_job *job, uint32_t 
     return (struct shmpi_lane *)(lanes + ((uint64_t)to * size + from) * stride);
 }
 
+/* Where the arena of a rank begins, from the begin of the job's memory on. */
+static inline uint64_t shmpi_arena_at(uint32_t size, uint64_t lane_bytes, uint64_t arena_bytes,
+                                      uint32_t rank)
+{
+    uint64_t at = shmpi_job_bytes(size, lane_bytes) + SHMPI_ARENAS_AT - 1;
+    return (at & ~(uint64_t)(SHMPI_ARENAS_AT - 1)) + rank * arena_bytes;
+}
+
 /* The launcher, on zeroed memory. */
 static inline void shmpi_job_lay_out(struct shmpi_job *job, uint32_t size, uint64_t lane_bytes,
                                      bool crowded)
@@ -132,6 +145,13 @@ static inline void shmpi_job_lay_out(struct shmpi_job *job, uint32_t size, uint6
     job->magic = SHMPI_MAGIC;
 }
 
+/* The launcher, before any rank starts; the memory has room for the arenas. */
+static inline void shmpi_job_add_arenas(struct shmpi_job *job, uint64_t arena_bytes)
+{
+    job->arena_bytes = arena_bytes;
+    job->bytes = shmpi_arena_at(job->size, job->lane_bytes, arena_bytes, job->size);
+}
+
 /* True if `bytes` of memory are a job of `size` ranks. */
 static inline bool shmpi_job_fits(const struct shmpi_job *job, uint64_t bytes)
 {
@@ -140,7 +160,11 @@ static inline bool shmpi_job_fits(const struct shmpi_job *job, uint64_t bytes)
     uint64_t lane = job->lane_bytes;
     if (job->size < 1 || job->size > SHMPI_MOST_RANKS || lane < 4096 || lane > 1 << 30)
         return false;
-    return !(lane & (lane - 1)) && shmpi_job_bytes(job->size, lane) <= bytes;
+    uint64_t arena = job->arena_bytes;
+    if (lane & (lane - 1) || arena > 1ull << 34 || arena & (SHMPI_ARENAS_AT - 1))
+        return false;
+    return (arena ? shmpi_arena_at(job->size, lane, arena, job->size)
+                  : shmpi_job_bytes(job->size, lane)) <= bytes;
 }
 
 /* ---- bells -------------------------------------------------------------------------------- */

@@ -28,6 +28,8 @@ cdef extern from "transport/collectives.h" nogil:
 
     uint64_t shmpi_job_bytes(uint32_t size, uint64_t lane_bytes)
     void shmpi_job_lay_out(shmpi_job *job, uint32_t size, uint64_t lane_bytes, flag crowded)
+    void shmpi_job_add_arenas(shmpi_job *job, uint64_t arena_bytes)
+    uint64_t shmpi_arena_at(uint32_t size, uint64_t lane_bytes, uint64_t arena_bytes, uint32_t rank)
     flag shmpi_job_fits(const shmpi_job *job, uint64_t n)
     uint32_t shmpi_job_bury(shmpi_job *job, uint32_t rank)
     shmpi_rank *shmpi_job_rank(shmpi_job *job, uint32_t rank)
@@ -48,16 +50,28 @@ class Wait(NamedTuple):
 
 
 def job_bytes(size: int, lane_bytes: int) -> int:
-    """Return the bytes that the memory of a job takes."""
+    """Return the bytes that the memory of a job takes without arenas."""
     return shmpi_job_bytes(size, lane_bytes)
 
 
-def lay_out(memory: object, size: int, lane_bytes: int, crowded: bool) -> None:
+def whole_bytes(size: int, lane_bytes: int, arena_bytes: int) -> int:
+    """Return the bytes of the memory of a job with an arena for each rank."""
+    return shmpi_arena_at(size, lane_bytes, arena_bytes, size)
+
+
+def lay_out(
+    memory: object, size: int, lane_bytes: int, crowded: bool, arena_bytes: int = 0
+) -> None:
     """Lay the zeroed memory of a job out. Raise ValueError where there is too little of it."""
     cdef unsigned char[::1] view = memory
-    if <uint64_t>view.shape[0] < shmpi_job_bytes(size, lane_bytes):
+    cdef uint64_t needed = shmpi_job_bytes(size, lane_bytes)
+    if arena_bytes:
+        needed = shmpi_arena_at(size, lane_bytes, arena_bytes, size)
+    if <uint64_t>view.shape[0] < needed:
         raise ValueError(f"lay_out: {view.shape[0]} bytes are too few for {size} ranks")
     shmpi_job_lay_out(<shmpi_job *>&view[0], size, lane_bytes, crowded)
+    if arena_bytes:
+        shmpi_job_add_arenas(<shmpi_job *>&view[0], arena_bytes)
 
 
 cdef shmpi_job *_job(const unsigned char[::1] view, uint32_t rank) except NULL:

@@ -24,16 +24,20 @@
 enum shmpi_kind {
     SHMPI_EAGER = 1, /* a whole message */
     SHMPI_READY,     /* a message that waits at the sender: a its request, b its bytes; in the
-                      * record its address, in the flags its share */
+                      * record its address, in the flags its share, or its place with MAPPED */
     SHMPI_CLEAR,     /* send it in pieces: a the sender's request, b the receiver's; in the record
-                      * how many bytes, in the flags whether the receiver reads some itself */
+                      * how many bytes, and 1 + the place of the buffer in the receiver's arena or
+                      * 0; in the flags whether the receiver reads some itself */
     SHMPI_PIECE,     /* a the receiver's request, b the offset */
     SHMPI_TAKEN,     /* a the sender's request: all of it was copied; b: or it was refused */
     SHMPI_PADDING,   /* nothing up to the end of the ring */
     SHMPI_REVOKE,    /* a the first context of a communicator */
+    SHMPI_PLACED,    /* a the receiver's request, b the bytes that its sender has placed */
 };
 
 enum { SHMPI_REFUSED = 1 }; /* of TAKEN: the context is revoked */
+
+enum { SHMPI_MAPPED = 0x80 }; /* flag of READY: the message lies in the arena of its sender */
 
 enum { SHMPI_SYNC = 1 }; /* flag of EAGER: TAKEN is wanted, a is the request */
 

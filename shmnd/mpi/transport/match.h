@@ -48,6 +48,8 @@ struct shmpi_req {
     bool moving;               /* in one of the lists of the engine: copying, pushing */
     bool tries;                /* its first stretch tells whether the sender is to help */
     bool divided;              /* a send whose receiver reads too */
+    bool placing;              /* a receive whose sender writes into its buffer */
+    char *mapped; /* the peer's memory: that of the message, or (a send) of the buffer */
 };
 
 /* A message without a receive. */

@@ -8,7 +8,8 @@
 #ifndef SHMPI_TRANSFER_H
 #define SHMPI_TRANSFER_H
 
-#include "transport/shared_copy.h"
+#include "transport/shared_receive.h"
+#include "transport/shared_send.h"
 
 /* The head of a message is with its receive. */
 static inline void shmpi_meet(struct shmpi_req *r, int source, int tag, uint64_t bytes)
@@ -135,25 +136,26 @@ static inline bool shmpi_revoke(struct shmpi_engine *e, uint32_t first);
 static inline bool shmpi_take_record(struct shmpi_engine *e, int source, uint64_t mark,
                                      struct shmpi_record *record)
 {
-    uint64_t payload = mark >> 32, word = 0;
+    uint64_t payload = mark >> 32, words[2] = {0, 0};
     uint32_t flags = (uint32_t)(mark >> 8 & 0xff);
     char *data = (char *)(record + 1);
     struct shmpi_req *r;
-    if (payload >= sizeof word)
-        memcpy(&word, data, sizeof word);
+    if (payload >= sizeof *words)
+        memcpy(words, data, payload < sizeof words ? sizeof *words : sizeof words);
     switch (mark & 0xff) {
     case SHMPI_EAGER:
         return shmpi_take_eager(e, source, record->tag, record->context, flags, record->a, data,
                                 payload);
     case SHMPI_READY:
-        return payload < sizeof word || shmpi_take_ready(e, source, record->tag, record->context,
-                                                         record->a, record->b, word, flags);
+        return payload < sizeof *words || shmpi_take_ready(e, source, record->tag, record->context,
+                                                           record->a, record->b, words[0], flags);
     case SHMPI_PIECE: shmpi_take_piece(e, source, record->a, record->b, data, payload); return true;
     case SHMPI_CLEAR:
         r = shmpi_req_named(e, record->a, source);
-        if (r && !r->receives && payload >= sizeof word)
-            shmpi_begin_push(e, r, record->b, word, flags);
+        if (r && !r->receives && payload >= sizeof words)
+            shmpi_begin_push(e, r, record->b, words, flags);
         return true;
+    case SHMPI_PLACED: shmpi_take_placed(e, source, record->a, record->b); return true;
     case SHMPI_TAKEN:
         r = shmpi_req_named(e, record->a, source);
         if (r && !r->receives) {

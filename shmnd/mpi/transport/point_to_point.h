@@ -66,10 +66,13 @@ static inline bool shmpi_start_send(struct shmpi_engine *e, struct shmpi_req *r)
     } else {
         o.kind = SHMPI_READY;
         o.b = r->bytes;
-        o.payload = sizeof o.word;
-        o.word = (uintptr_t)r->buffer;
+        o.payload = sizeof *o.words;
         shmpi_share_take(e, r);
         o.flags = r->share;
+        if (shmpi_in_arena(e, r->buffer, r->bytes, o.words))
+            o.flags |= SHMPI_MAPPED;
+        else
+            o.words[0] = (uintptr_t)r->buffer;
     }
     if (!shmpi_owe(e, &e->peers[r->peer], &o, &written)) {
         shmpi_req_unname(e, r);
@@ -340,6 +343,13 @@ static inline struct shmpi_engine *shmpi_engine_new(struct shmpi_job *job, int r
         p->rank = shmpi_job_rank(job, i);
         p->in = (struct shmpi_in){(char *)(in + 1), in, lane, 0, 0};
         p->out = (struct shmpi_out){(char *)(out + 1), out, lane, 0, 0};
+    }
+    if (job->arena_bytes && size > 1) {
+        e->arena_bytes = job->arena_bytes;
+        e->arenas = (char *)job + shmpi_arena_at(size, lane, e->arena_bytes, 0);
+        if (!shmpi_arena_open(&e->arena, shmpi_at_arena(e, rank, 0, e->arena_bytes),
+                              e->arena_bytes))
+            return NULL;
     }
     shmnd_put32(&e->mine->pid, (uint32_t)getpid());
     return e;

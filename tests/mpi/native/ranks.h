@@ -35,6 +35,7 @@ static inline void engine_destroy(struct shmpi_engine *e)
     free(e->table);
     free(e->generations);
     free(e->peers);
+    shmpi_arena_close(&e->arena);
     free(e);
 }
 

@@ -13,11 +13,12 @@
 
 #include "check.h"
 
-enum { LANE = 65536, BYTES = 600000 };
+enum { LANE = 65536, BYTES = 600000, ARENA = 2 << 20 };
 
 static const char *const steps[] = {
-    "asked", "cleared", "unit-taken", "piece-shown", "stretch-taken", "stretch-read",
+    "asked", "cleared", "unit-taken", "piece-shown", "unit-placed", "stretch-taken", "stretch-read",
 };
+static bool mapped;         /* the message lies in arenas */
 static const char *dies_at; /* NULL: this process goes on */
 static int dies_after;
 
@@ -38,6 +39,12 @@ static struct shmpi_req *begin(struct shmpi_engine *e, bool receives, char *data
     return r;
 }
 
+static char *memory(struct shmpi_engine *e)
+{
+    bool zero;
+    return mapped ? shmpi_arena_take(&e->arena, BYTES, &zero) : calloc(1, BYTES);
+}
+
 static void turns(struct shmpi_engine *e, const bool *done)
 {
     for (uint32_t turn = 0; !*done; turn++)
@@ -50,7 +57,7 @@ static void turns(struct shmpi_engine *e, const bool *done)
 static void dies(struct shmpi_job *job, bool receives)
 {
     struct shmpi_engine *e = shmpi_engine_new(job, 1);
-    struct shmpi_req *r = begin(e, receives, calloc(1, BYTES));
+    struct shmpi_req *r = begin(e, receives, memory(e));
     turns(e, &r->done);
     while (e->owing)
         shmpi_progress(e);
@@ -60,7 +67,7 @@ static void dies(struct shmpi_job *job, bool receives)
 static void lives(struct shmpi_job *job, pid_t other, bool receives, int *completed, int *failed)
 {
     struct shmpi_engine *e = shmpi_engine_new(job, 0);
-    char *data = malloc(BYTES);
+    char *data = memory(e);
     memset(data, 1, BYTES);
     struct shmpi_req *r = begin(e, receives, data);
     bool buried = false;
@@ -82,19 +89,23 @@ static void lives(struct shmpi_job *job, pid_t other, bool receives, int *comple
     *completed += r->fault == SHMPI_OK;
     *failed += r->fault != SHMPI_OK;
     shmpi_req_free(e, r);
-    free(data);
+    if (!mapped)
+        free(data);
 }
 
 static void a_rank_dies_at_each_step(void)
 {
     int completed = 0, failed = 0;
+    uint64_t bytes = shmpi_arena_at(2, LANE, ARENA, 2);
     for (size_t step = 0; step < sizeof steps / sizeof *steps; step++)
         for (int after = 0; after < 4; after++)
             for (int receives = 0; receives < 2; receives++) {
-                struct shmpi_job *job = mmap(NULL, shmpi_job_bytes(2, LANE), PROT_READ | PROT_WRITE,
-                                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+                struct shmpi_job *job =
+                    mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
                 CHECK(job != MAP_FAILED);
-                shmpi_job_lay_out(job, 2, LANE, after % 2);
+                shmpi_job_lay_out(job, 2, LANE, !mapped && after % 2);
+                if (mapped)
+                    shmpi_job_add_arenas(job, ARENA);
                 pid_t other = fork();
                 CHECK(other >= 0);
                 if (!other) {
@@ -104,12 +115,21 @@ static void a_rank_dies_at_each_step(void)
                 }
                 NOTE("%s, %d times before", steps[step], after);
                 lives(job, other, receives, &completed, &failed);
-                munmap(job, shmpi_job_bytes(2, LANE));
+                munmap(job, bytes);
             }
     NOTE("%d completed, %d failed", completed, failed);
     CHECK(completed && failed > 2);
 }
 
-static const struct check_test tests[] = {TEST(a_rank_dies_at_each_step)};
+static void a_rank_dies_at_each_step_of_a_message_in_arenas(void)
+{
+    mapped = true;
+    a_rank_dies_at_each_step();
+}
+
+static const struct check_test tests[] = {
+    TEST(a_rank_dies_at_each_step),
+    TEST(a_rank_dies_at_each_step_of_a_message_in_arenas),
+};
 
 MAIN(tests)

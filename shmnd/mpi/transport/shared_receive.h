@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The receiver's half of a long message: it takes pieces, and reads the sender's memory.
+ * The argument is in shared_copy.h.
+ */
+#ifndef SHMPI_SHARED_RECEIVE_H
+#define SHMPI_SHARED_RECEIVE_H
+
+#include "transport/shared_copy.h"
+
+/* Asks for pieces; with `reads`, of what this side does not read itself. */
+static inline bool shmpi_ask_for_pieces(struct shmpi_engine *e, struct shmpi_req *r, bool reads)
+{
+    struct shmpi_owed o = {.kind = SHMPI_CLEAR, .flags = reads, .payload = sizeof o.words};
+    bool written;
+    uint64_t at;
+    if (!shmpi_req_name(e, r))
+        return false;
+    o.a = r->theirs;
+    o.b = r->id;
+    o.words[0] = r->low;
+    if (reads && r->mapped && shmpi_in_arena(e, r->buffer, r->low, &at)) {
+        r->placing = true;
+        o.words[1] = 1 + at;
+    }
+    return shmpi_owe(e, &e->peers[r->source], &o, &written);
+}
+
+static inline void shmpi_end_copy(struct shmpi_engine *e, struct shmpi_req *r, int fault, bool tell)
+{
+    if (r->moving)
+        shmpi_list_out(&e->copying, r);
+    r->fault = fault ? fault : r->fault;
+    if (tell && !shmpi_tell(e, r->source, SHMPI_TAKEN, r->theirs, 0))
+        r->fault = SHMPI_NO_MEMORY;
+    shmpi_finish(e, r);
+}
+
+/* Does the kernel let us read? Found out by the first byte: units that were taken are not given
+ * back. */
+static inline bool shmpi_may_read(struct shmpi_peer *p, uint64_t address)
+{
+    char byte;
+    struct iovec here = {&byte, 1}, there = {(char *)(uintptr_t)address, 1};
+    if (p->tried)
+        return !p->no_reading;
+    p->tried = true;
+    if (process_vm_readv((pid_t)shmnd_relaxed32(&p->rank->pid), &here, 1, &there, 1, 0) < 0)
+        p->no_reading = errno == EPERM || errno == ENOSYS || errno == EACCES;
+    return !p->no_reading;
+}
+
+/* The sender is to move [0, low) too, or all of it where this side cannot read. */
+static inline void shmpi_begin_pieces(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    struct shmpi_lane *lane = e->peers[r->source].in.lane;
+    if (r->share) { /* before CLEAR, whose mark shows it. SYNC share: the receiver begins */
+        shmnd_put64(&lane->shares[r->share - 1], shmpi_share_word(0, shmpi_share_units(e, r->low)));
+        shmnd_put64(&lane->placed[r->share - 1], 0);
+    }
+    if (!shmpi_ask_for_pieces(e, r, r->share != 0))
+        shmpi_end_copy(e, r, SHMPI_NO_MEMORY, false);
+    SHMND_KILL_POINT("asked");
+}
+
+/* Takes the buffer back from a sender that writes into it. True if it lives, and there was one. */
+static inline bool shmpi_stop_placing(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    struct shmpi_peer *p = &e->peers[r->source];
+    if (!r->placing)
+        return false;
+    r->placing = false;
+    shmnd_word64 *share = &p->in.lane->shares[r->share - 1];
+    shmnd_word64 *placed = &p->in.lane->placed[r->share - 1];
+    uint64_t seen = shmnd_relaxed64(share);
+    while (!shmnd_swap64(share, &seen, shmpi_share_word((uint32_t)seen, 0))) {
+    } /* SYNC placed: the receiver closes */
+    while (shmnd_acquire64(placed) < (uint32_t)seen && !shmnd_relaxed32(&p->rank->dead))
+        sched_yield(); /* SYNC placed: acquire */
+    return !p->dead;
+}
+
+/* A receive of a message in its sender's memory: `share` as in the flags of READY. */
+static inline void shmpi_begin_copy(struct shmpi_engine *e, struct shmpi_req *r, uint64_t theirs,
+                                    uint64_t address, uint32_t share)
+{
+    struct shmpi_peer *p = &e->peers[r->source];
+    r->theirs = theirs;
+    r->address = address;
+    r->moved = 0;
+    r->low = r->got;
+    r->share = 0;
+    r->patience = e->crowded ? 0 : SHMPI_PATIENCE;
+    if (p->dead || !r->got) {
+        shmpi_end_copy(e, r, p->dead ? SHMPI_FAILED_PEER : SHMPI_OK, !p->dead);
+        return;
+    }
+    bool mapped = share & SHMPI_MAPPED;
+    share &= ~(uint32_t)SHMPI_MAPPED;
+    r->mapped = mapped ? shmpi_at_arena(e, r->source, address, r->got) : NULL;
+    r->placing = false;
+    if (mapped && !r->mapped) {
+        shmpi_end_copy(e, r, SHMPI_BROKEN, true);
+        return;
+    }
+    bool reads = mapped || shmpi_may_read(p, address);
+    bool alone = mapped && (e->crowded || r->got <= SHMPI_COPY_ALONE);
+    r->share = reads && !alone && share <= SHMPI_SHARES ? share : 0;
+    r->tries = r->share && !mapped && r->got >= SHMPI_TRIED_FIRST;
+    r->patience = mapped ? 0 : r->patience;
+    if (reads)
+        shmpi_list_in(&e->copying, r);
+    if (!r->tries && (r->share || !reads))
+        shmpi_begin_pieces(e, r);
+}
+
+/* Takes a stretch from the back for this side, and returns its bytes: 0: the sender has the rest. */
+static inline uint64_t shmpi_read_next(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    uint64_t most = SHMPI_COPY_AT_ONCE, n;
+    if (!r->share) {
+        n = r->low < most ? r->low : most;
+        r->low -= n;
+        return n;
+    }
+    shmnd_word64 *share = &e->peers[r->source].in.lane->shares[r->share - 1];
+    uint64_t seen = shmnd_relaxed64(share), back = shmpi_share_units(e, r->low), next;
+    do {
+        uint64_t front = (uint32_t)seen;
+        if (seen >> 32 != back || front >= back)
+            return 0;
+        most = (back - front) * e->unit / 4;
+        most = most > SHMPI_STRETCH_MOST ? SHMPI_STRETCH_MOST : most;
+        most = most < SHMPI_STRETCH_LEAST ? SHMPI_STRETCH_LEAST : most;
+        n = most / e->unit < back - front ? most / e->unit : back - front;
+        next = back - n;
+    } while (!shmnd_swap64(share, &seen, shmpi_share_word((uint32_t)seen, next)));
+    /* SYNC share: receiver */
+    n = r->low - next * e->unit;
+    r->low = next * e->unit;
+    return n;
+}
+
+/* Reads [low, low + n) of the message. 0, or an errno value. */
+static inline int shmpi_read(struct shmpi_engine *e, struct shmpi_req *r, uint64_t n)
+{
+    pid_t pid = (pid_t)shmnd_relaxed32(&e->peers[r->source].rank->pid);
+    if (r->mapped) {
+        memcpy(r->buffer + r->low, r->mapped + r->low, n);
+        return 0;
+    }
+    for (uint64_t done = 0; done < n;) {
+        struct iovec here = {r->buffer + r->low + done, n - done};
+        struct iovec there = {(char *)(uintptr_t)r->address + r->low + done, n - done};
+        ssize_t got = process_vm_readv(pid, &here, 1, &there, 1, 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return got < 0 ? errno : EFAULT;
+        done += (uint64_t)got;
+    }
+    return 0;
+}
+
+static inline bool shmpi_is_whole(const struct shmpi_req *r)
+{
+    return r->moved >= r->low;
+}
+
+/* Reads the first stretch, and decides who moves the rest. Returns its bytes. */
+static inline uint64_t shmpi_try_one(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    uint64_t begin = shmpi_clock_ns(), n = r->low;
+    r->low = (r->low - SHMPI_STRETCH_MOST) / e->unit * e->unit;
+    n -= r->low;
+    r->tries = false;
+    int why = shmpi_read(e, r, n);
+    if (why)
+        shmpi_end_copy(e, r, why == ESRCH ? SHMPI_FAILED_PEER : SHMPI_BROKEN, true);
+    else if ((shmpi_clock_ns() - begin) * SHMPI_FAST_READ > n)
+        shmpi_begin_pieces(e, r);
+    else
+        r->share = 0;
+    return n;
+}
+
+/* Reads a stretch of it. Returns its bytes, 0 where the sender has the rest. */
+static inline uint64_t shmpi_copy_one(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    if (r->tries)
+        return shmpi_try_one(e, r);
+    uint64_t n = shmpi_read_next(e, r);
+    if (!n) {
+        shmpi_list_out(&e->copying, r);
+        return 0;
+    }
+    SHMND_KILL_POINT("stretch-taken");
+    int why = shmpi_read(e, r, n);
+    SHMND_KILL_POINT("stretch-read");
+    if (why)
+        shmpi_end_copy(e, r, why == ESRCH ? SHMPI_FAILED_PEER : SHMPI_BROKEN, true);
+    else if (shmpi_is_whole(r))
+        shmpi_end_copy(e, r, SHMPI_OK, true);
+    return n;
+}
+
+/* Reads where no pieces come, oldest message first. While some come from anywhere, those go before,
+ * for a while. */
+static inline uint32_t shmpi_copy_some(struct shmpi_engine *e)
+{
+    uint32_t moved = 0;
+    uint64_t bytes = 0;
+    if (e->came && e->passed_over++ < SHMPI_PIECES_FIRST) {
+        e->came = false;
+        return 0;
+    }
+    e->came = false;
+    e->passed_over = 0;
+    for (struct shmpi_req *r = e->copying, *next; r && bytes < SHMPI_COPY_AT_ONCE; r = next) {
+        next = r->next;
+        if (r->share && r->patience && !r->tries) {
+            r->patience--;
+            continue;
+        }
+        bytes += shmpi_copy_one(e, r);
+        moved++;
+    }
+    return moved;
+}
+
+/* The sender has written `n` bytes, its last ones, into the buffer. */
+static inline void shmpi_take_placed(struct shmpi_engine *e, int source, uint64_t id, uint64_t n)
+{
+    struct shmpi_req *r = shmpi_req_named(e, id, source);
+    if (!r || !r->receives || !r->placing || r->moved || n > r->got)
+        return;
+    r->moved = n;
+    if (shmpi_is_whole(r))
+        shmpi_end_copy(e, r, SHMPI_OK, r->low < r->got);
+}
+
+static inline void shmpi_take_piece(struct shmpi_engine *e, int source, uint64_t id,
+                                    uint64_t offset, const char *data, uint64_t n)
+{
+    struct shmpi_req *r = shmpi_req_named(e, id, source);
+    if (!r || !r->receives || offset != r->moved || r->moved > r->low || n > r->low - r->moved)
+        return;
+    memcpy(r->buffer + offset, data, n);
+    r->moved += n;
+    e->came = true;
+    if (shmpi_is_whole(r))
+        shmpi_end_copy(e, r, SHMPI_OK, r->low < r->got);
+}
+
+#endif

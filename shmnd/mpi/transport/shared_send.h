@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The sender's half of a long message: pieces into the lane, or units into the receiver's buffer.
+ * The argument is in shared_copy.h.
+ */
+#ifndef SHMPI_SHARED_SEND_H
+#define SHMPI_SHARED_SEND_H
+
+#include "transport/shared_copy.h"
+
+/* A word of the lane for a send, before its READY. */
+static inline void shmpi_share_take(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    struct shmpi_peer *p = &e->peers[r->peer];
+    uint32_t unused = ~p->shares & ((1u << SHMPI_SHARES) - 1);
+    if (!unused || shmpi_share_units(e, r->bytes) > UINT32_MAX)
+        return;
+    r->share = (uint32_t)__builtin_ctz(unused) + 1;
+    p->shares |= 1u << (r->share - 1);
+}
+
+/* The receiver wants words[0] bytes of this send; with `reads` it takes some of them itself, and then
+ * words[1] may say where its buffer is. */
+static inline void shmpi_begin_push(struct shmpi_engine *e, struct shmpi_req *r, uint64_t theirs,
+                                    const uint64_t *words, bool reads)
+{
+    uint64_t wanted = words[0], own;
+    if (r->moving || wanted > r->bytes || (reads && !r->share))
+        return; /* no rank of ours asks so */
+    r->mapped = NULL;
+    if (reads && words[1] && shmpi_in_arena(e, r->buffer, r->bytes, &own))
+        r->mapped = shmpi_at_arena(e, r->peer, words[1] - 1, wanted);
+    r->theirs = theirs;
+    r->moved = 0;
+    r->low = wanted;
+    r->divided = reads;
+    shmpi_list_in(&e->pushing, r);
+    SHMND_KILL_POINT("cleared");
+}
+
+/* Takes the next unit. False: there is none, and `*all` says whether this side has taken all. */
+static inline bool shmpi_push_next(struct shmpi_engine *e, struct shmpi_req *r, bool *all)
+{
+    *all = true;
+    if (r->moved == r->low)
+        return false;
+    if (!r->divided)
+        return true;
+    shmnd_word64 *share = &e->peers[r->peer].out.lane->shares[r->share - 1];
+    uint64_t front = r->moved / e->unit, seen = shmnd_relaxed64(share), back;
+    do {
+        back = seen >> 32;
+        if ((uint32_t)seen != front || back <= front) {
+            *all = back >= shmpi_share_units(e, r->low);
+            return false;
+        }
+    } while (
+        !shmnd_swap64(share, &seen, shmpi_share_word(front + 1, back))); /* SYNC share: sender */
+    return true;
+}
+
+/* Writes pieces while there is room. True when the last one is written. */
+static inline bool shmpi_push_one(struct shmpi_engine *e, struct shmpi_req *r, uint32_t *pushed,
+                                  bool *all)
+{
+    struct shmpi_peer *p = &e->peers[r->peer];
+    uint64_t most = r->divided ? e->unit : e->piece;
+    for (;;) {
+        uint64_t n = r->low - r->moved < most ? r->low - r->moved : most;
+        struct shmpi_record *record = p->owed ? NULL : shmpi_out_take(&p->out, n);
+        if (!record) {
+            if (!p->owed && shmpi_out_want(&p->out, n))
+                continue;
+            return false;
+        }
+        if (!shmpi_push_next(e, r, all))
+            return true;
+        SHMND_KILL_POINT("unit-taken");
+        record->a = r->theirs;
+        record->b = r->moved;
+        memcpy(record + 1, r->buffer + r->moved, n);
+        shmpi_out_show(&p->out, record, SHMPI_PIECE, 0, n);
+        SHMND_KILL_POINT("piece-shown");
+        shmpi_wake(p->rank);
+        r->moved += n;
+        ++*pushed;
+    }
+}
+
+/* Writes units into the receiver's buffer. True when this side has written its last one. */
+static inline bool shmpi_place_one(struct shmpi_engine *e, struct shmpi_req *r, uint32_t *pushed,
+                                   bool *all)
+{
+    shmnd_word64 *placed = &e->peers[r->peer].out.lane->placed[r->share - 1];
+    for (uint64_t copied = 0, n; copied < SHMPI_COPY_AT_ONCE; copied += n, ++*pushed) {
+        n = r->low - r->moved < e->unit ? r->low - r->moved : e->unit;
+        if (!shmpi_push_next(e, r, all)) {
+            if (!shmpi_tell(e, r->peer, SHMPI_PLACED, r->theirs, r->moved))
+                r->fault = SHMPI_NO_MEMORY;
+            return true;
+        }
+        SHMND_KILL_POINT("unit-taken");
+        memcpy(r->mapped + r->moved, r->buffer + r->moved, n);
+        r->moved += n;
+        /* SYNC placed: release, pairs with acquire in shmpi_stop_placing() */
+        shmnd_release64(placed, shmpi_share_units(e, r->moved));
+        SHMND_KILL_POINT("unit-placed");
+    }
+    return false;
+}
+
+static inline uint32_t shmpi_push_some(struct shmpi_engine *e)
+{
+    uint32_t pushed = 0;
+    for (struct shmpi_req *r = e->pushing, *next; r; r = next) {
+        bool all = false;
+        next = r->next;
+        if (!(r->mapped ? shmpi_place_one : shmpi_push_one)(e, r, &pushed, &all))
+            continue;
+        shmpi_list_out(&e->pushing, r);
+        if (all)
+            shmpi_finish(e, r); /* else TAKEN ends it */
+    }
+    return pushed;
+}
+
+#endif
