@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory of numpy's arrays in a rank: those of a middle size lie in its arena (transport/arena.h),
+ * The memory of numpy's arrays in a rank: those of a middle size lie in its arena (transport/copying/arena.h),
  * all others where numpy puts them anyway.
  *
  * numpy asks a handler for the memory of each array, and keeps the handler with the array (NEP 49).
@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "transport/arena.h"
+#include "transport/copying/arena.h"
 
 typedef struct {
     void *ctx;

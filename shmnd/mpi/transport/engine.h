@@ -8,7 +8,7 @@
 #ifndef SHMPI_ENGINE_H
 #define SHMPI_ENGINE_H
 
-#include "transport/arena.h"
+#include "transport/copying/arena.h"
 #include "transport/lane.h"
 #include "transport/match.h"
 

@@ -8,8 +8,8 @@
 #ifndef SHMPI_TRANSFER_H
 #define SHMPI_TRANSFER_H
 
-#include "transport/shared_receive.h"
-#include "transport/shared_send.h"
+#include "transport/copying/shared_receive.h"
+#include "transport/copying/shared_send.h"
 
 /* The head of a message is with its receive. */
 static inline void shmpi_meet(struct shmpi_req *r, int source, int tag, uint64_t bytes)

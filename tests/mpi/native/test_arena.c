@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <sys/wait.h>
 
-#include "transport/arena.h"
+#include "transport/copying/arena.h"
 
 #include "check.h"
 

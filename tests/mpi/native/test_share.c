@@ -102,7 +102,7 @@ static void *half(void *arg)
 {
     struct shmpi_engine *e = rank[*(int *)arg];
     struct shmpi_req *out[IN_FLIGHT], *in[IN_FLIGHT];
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < (mapped ? ROUNDS / 3 : ROUNDS); round++) {
         char *from[IN_FLIGHT], *to[IN_FLIGHT];
         for (int i = 0; i < IN_FLIGHT; i++) {
             uint64_t n = size_of(round, i);
@@ -184,13 +184,14 @@ static uint64_t one_message(uint64_t n, uint64_t room, uint64_t seed, int sender
 static void any_mixture_of_turns_moves_the_message(void)
 {
     uint64_t read_some = 0, pushed_all = 0;
-    for (uint64_t seed = 0; seed < 300; seed++) {
-        uint64_t n = 8193 + seed * 1733, read = one_message(n, n, seed, (int)(seed % 9) + 1);
+    for (uint64_t seed = 0; seed < (mapped ? 100u : 300u); seed++) {
+        uint64_t n = 8193 + seed * (mapped ? 5003 : 1733),
+                 read = one_message(n, n, seed, (int)(seed % 9) + 1);
         read_some += read > 0 && read < n;
         pushed_all += read == 0;
     }
     NOTE("%lu by both, %lu by the sender", (unsigned long)read_some, (unsigned long)pushed_all);
-    CHECK(read_some > 20 && (mapped || pushed_all > 5));
+    CHECK(read_some > (mapped ? 10u : 20u) && (mapped || pushed_all > 5));
 }
 
 static void a_message_whose_sender_computes_is_read(void)
@@ -285,7 +286,7 @@ static void a_buffer_that_was_given_back_is_not_written(void)
 {
     enum { BYTES = 4 << 20 };
     uint64_t placed_some = 0;
-    for (uint64_t round = 0; round < 200; round++) {
+    for (uint64_t round = 0; round < 60; round++) {
         pthread_t sender;
         job_open(false);
         char *from = filled(0, BYTES, 1), *to = memory(1, BYTES);
@@ -307,8 +308,7 @@ static void a_buffer_that_was_given_back_is_not_written(void)
         memset(to + front, 0x55, BYTES - front);
         memset(to, 0x55, front);
         EQUAL(pthread_join(sender, NULL), 0);
-        for (uint64_t i = 0; i < BYTES; i++)
-            CHECK(to[i] == 0x55);
+        CHECK(to[0] == 0x55 && !memcmp(to, to + 1, BYTES - 1));
         EQUAL(out->fault, 0);
         shmpi_req_free(rank[0], out);
         shmpi_req_free(rank[1], in);
@@ -318,7 +318,7 @@ static void a_buffer_that_was_given_back_is_not_written(void)
         returned(1, to);
         job_close();
     }
-    NOTE("%lu of 200 while the sender wrote", (unsigned long)placed_some);
+    NOTE("%lu of 60 while the sender wrote", (unsigned long)placed_some);
     CHECK(placed_some > 10);
 }
 
@@ -355,7 +355,7 @@ static void a_place_outside_the_arena_ends_the_message(void)
 static void wrong_words_touch_nothing_else(void)
 {
     struct chance c = {99};
-    for (int round = 0; round < 400; round++) {
+    for (int round = 0; round < (mapped ? 120 : 400); round++) {
         uint64_t n = 8193 + chance_below(&c, 200000);
         job_open(true);
         char *from = filled(0, n, 5), *to = mapped ? memory(1, n) : guard_alloc(n);

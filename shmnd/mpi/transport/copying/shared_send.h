@@ -6,7 +6,7 @@
 #ifndef SHMPI_SHARED_SEND_H
 #define SHMPI_SHARED_SEND_H
 
-#include "transport/shared_copy.h"
+#include "transport/copying/shared_copy.h"
 
 /* A word of the lane for a send, before its READY. */
 static inline void shmpi_share_take(struct shmpi_engine *e, struct shmpi_req *r)

@@ -6,7 +6,7 @@
 #ifndef SHMPI_SHARED_RECEIVE_H
 #define SHMPI_SHARED_RECEIVE_H
 
-#include "transport/shared_copy.h"
+#include "transport/copying/shared_copy.h"
 
 /* Asks for pieces; with `reads`, of what this side does not read itself. */
 static inline bool shmpi_ask_for_pieces(struct shmpi_engine *e, struct shmpi_req *r, bool reads)
