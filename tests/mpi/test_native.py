@@ -54,7 +54,18 @@ def test_program(program: str, flavour: str, tmp_path: Path) -> None:
 
 def test_every_order_of_a_lane_names_both_sides() -> None:
     text = "\n".join(path.read_text() for path in (ROOT / "shmnd/mpi").rglob("*.h"))
-    labels = ("bell", "shown", "room", "wants", "death", "note", "share", "placed", "entry", "reuse")
+    labels = (
+        "bell",
+        "shown",
+        "room",
+        "wants",
+        "death",
+        "note",
+        "share",
+        "placed",
+        "entry",
+        "reuse",
+    )
     for label in labels:
         uses = re.findall(rf"SYNC {label}\b[^\n]*", text)
         assert len(uses) >= 3, f"{label}: the argument and both sides, found {uses}"

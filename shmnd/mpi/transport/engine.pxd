@@ -32,6 +32,7 @@ cdef extern from "transport/collectives.h" nogil:
 
     struct shmpi_arena:
         char *base
+        uint64_t bytes
 
     struct shmpi_req:
         flag receives, done, posted, cancelled, sync, detached, owns_buffer, grows

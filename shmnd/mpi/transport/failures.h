@@ -240,16 +240,27 @@ static inline bool shmpi_revoke(struct shmpi_engine *e, uint32_t first)
 
 /* ---- a forked child of a rank ---------------------------------------------------------------
  *
- * The memory of the job becomes zeroed pages of the child's own: no store of it reaches a rank, and
- * no record does come. Waits ask at once why, and communicators look for a revocation, where the
+ * The memory of the job, but for the arena of the rank, becomes zeroed pages of the child's own: no
+ * store of it reaches another rank, and no record does come. The arena is for the owner of the
+ * arrays in it to make the child's own (shared_arrays.pyx). Waits ask at once why, and communicators look for a revocation, where the
  * binding refuses them, so that the path of a message reads nothing new. The operations under way
  * are those of the rank. */
+
+/* Puts zeroed pages of this process in a place. */
+static inline bool shmpi_zero_pages(char *begin, char *end)
+{
+    const int flags = MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS;
+    return begin == end ||
+           mmap(begin, (size_t)(end - begin), PROT_READ | PROT_WRITE, flags, -1, 0) != MAP_FAILED;
+}
 
 /* False: there are no such pages, and the child must end. */
 static inline bool shmpi_become_inert(struct shmpi_engine *e, uint64_t bytes)
 {
-    int flags = MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS;
-    if (mmap(e->job, bytes, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED)
+    char *begin = (char *)e->job, *end = begin + bytes;
+    char *own = e->arena.base ? e->arena.base : end;
+    if (!shmpi_zero_pages(begin, own) ||
+        (own != end && !shmpi_zero_pages(own + e->arena.bytes, end)))
         return false;
     shmnd_release32(&e->job->failures, e->failures);
     e->owing = e->active_sends = 0;
