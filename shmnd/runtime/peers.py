@@ -145,7 +145,8 @@ class Peers:
             self._add_segment(event, fds)
 
     def _add_segment(self, event: Event, fds: list[int]) -> None:
-        peer = self.get(event["adapter"])
+        # Its process may have been seen dead before this was read: what it announced is still used.
+        peer = self.get(event["adapter"]) or self._known(event["adapter"])
         if peer is None:
             return
         numbers = self._segments.setdefault(peer, set())
@@ -157,6 +158,11 @@ class Peers:
         except NdError:
             return  # not what its owner announced: references to it will fail, that is all
         numbers.add(event["seg"])
+
+    def _known(self, uid: str) -> PeerLike | None:
+        """Return the record of an adapter that is in use here, also of a process that has left."""
+        found = (process.known.get(uid) for process in list(self._processes.values()))
+        return next((peer for peer in found if peer is not None), None)
 
     def remove_segment(self, event: Event) -> None:
         """Its owner gave a segment up."""
