@@ -20,7 +20,7 @@ from shmnd.mpi.transport.engine cimport (
 )
 
 from shmnd.mpi import constants
-from shmnd.mpi.buffers.sentinels import IN_PLACE
+from shmnd.mpi.buffers.sentinels import IN_PLACE as _IN_PLACE
 
 cdef extern from "collectives/lines.h" nogil:
     enum:
@@ -301,7 +301,7 @@ cdef bint plain_reduce(
             return False
     elif not plain_array(recvbuf, False, &got, &n, &number):
         return False
-    elif sendbuf is None or sendbuf is IN_PLACE:
+    elif sendbuf is None or sendbuf is _IN_PLACE:
         given = got
     elif not (
         plain_array(sendbuf, True, &given, &other, &another) and n == other and number == another

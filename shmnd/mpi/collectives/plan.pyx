@@ -28,7 +28,7 @@ from shmnd.mpi.point_to_point.waiting cimport wait_op
 from shmnd.mpi.point_to_point.status cimport Status
 
 from shmnd.mpi import constants
-from shmnd.mpi.collectives.op import NO_OP, REPLACE
+from shmnd.mpi.collectives.op import NO_OP as _NO_OP, REPLACE as _REPLACE
 
 cdef list _left = []
 
@@ -155,7 +155,7 @@ cdef int set_op(Plan plan, object op, TypeState type) except -1:
     """Reduce with this operation on items of this type."""
     if not isinstance(op, Op):
         raise TypeError(f"Comm.{plan.call}: op {op!r} is not an operation of MPI")
-    if (<Op>op).ob is None or op == NO_OP or op == REPLACE:
+    if (<Op>op).ob is None or op == _NO_OP or op == _REPLACE:
         why = "is null" if (<Op>op).ob is None else "is one of windows alone"
         mpi_error(plan.comm, constants.ERR_OP, f"Comm.{plan.call}: the operation {why}")
     plan.op = <OpState>(<Op>op).ob
