@@ -234,6 +234,8 @@ class Job:
             if last is not None and now > last and self._ending is None:
                 _say(f"the job has run for {limit} seconds, the limit of --timeout")
                 self._fail(124)
+            if len(self._running) < len(self._ranks) and self._ending is None:
+                self._end_if_in_vain()
             if self._ending is not None and now > self._ending:
                 for rank in self._running:
                     rank.send(signal.SIGKILL)
@@ -261,6 +263,22 @@ class Job:
             _say(f"{rank.end_of()}{others}")
             self._tell_of_waits()
         self._fail(code)
+
+    def _end_if_in_vain(self) -> None:
+        """End a job in which a rank waits for one that has ended, which no error would tell."""
+        if self._wish.recovery:
+            return
+        running = sorted(self._running, key=lambda rank: rank.number)
+        ended = {rank.number for rank in self._ranks} - {rank.number for rank in running}
+        for rank in running:
+            wait = job_memory.wait_of(self._memory, rank.number)
+            if wait is not None and waiting.in_vain(wait, rank.process.pid, ended):
+                _say(
+                    f"rank {wait.peer} has ended, and rank {rank.number} waits for it in "
+                    f"{waiting.words(wait)}: the job cannot continue, and is ended"
+                )
+                self._fail(1)
+                return
 
     def _tell_of_waits(self) -> None:
         """Say what the other ranks wait for, as far as they do within half a second."""

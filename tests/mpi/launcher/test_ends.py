@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank that ends in order, or seems to, while others wait for it."""
+
+import subprocess
+import sys
+
+import pytest
+
+PATIENCE = 100
+"""Seconds that a job may take on a machine that has other things to do."""
+
+BEGIN = """
+import os, signal, sys, time
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+rank, other = comm.rank, 1 - comm.rank
+"""
+
+
+def run(program: str, ranks: int = 2) -> subprocess.CompletedProcess[str]:
+    """Run a program as ranks of one job."""
+    line = [sys.executable, "-m", "shmnd.mpi", "-n", str(ranks), "--oversubscribe"]
+    line += ["-c", BEGIN + program]
+    return subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+WAITS = {
+    "recv": ("comm.recv(source=1, tag=7)", "recv of MPI_COMM_WORLD for rank 1, tag 7"),
+    "Recv": ("comm.Recv(bytearray(8), 1, 7)", "Recv of MPI_COMM_WORLD for rank 1, tag 7"),
+    "Ssend": ("comm.Ssend(b'x', 1, 3)", "Ssend of MPI_COMM_WORLD for rank 1, tag 3"),
+    "long Send": ("comm.Send(bytes(100000), 1, 3)", "Send of MPI_COMM_WORLD for rank 1, tag 3"),
+    "Wait": ("comm.Irecv(bytearray(8), 1, 7).Wait()", "Irecv of MPI_COMM_WORLD for rank 1, tag 7"),
+    "Barrier": ("comm.Barrier()", "Barrier of MPI_COMM_WORLD for rank 1"),
+    "Allreduce": (
+        "comm.Allreduce(bytearray(9000), bytearray(9000), MPI.BXOR)",
+        "Allreduce of MPI_COMM_WORLD for rank 1",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit()"])
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_wait_for_a_rank_that_has_ended_ends_the_job(wait: str, end: str) -> None:
+    call, words = WAITS[wait]
+    ran = run(f"{end} if rank else {call}")
+    assert ran.returncode == 1, ran
+    assert "rank 1 has ended, and rank 0 waits for it in" in ran.stderr, ran.stderr
+    assert words in ran.stderr, ran.stderr
+
+
+@pytest.mark.slow
+def test_messages_of_a_rank_that_has_ended_still_arrive() -> None:
+    ran = run("""
+if rank:
+    for k in range(50):
+        comm.send(k, 0, k)
+else:
+    time.sleep(4)
+    assert [comm.recv(source=1, tag=k) for k in reversed(range(50))] == list(reversed(range(50)))
+    request = comm.irecv(source=1, tag=99)
+    end = time.monotonic() + 4
+    while time.monotonic() < end:
+        assert not request.test()[0]
+    request.Cancel()
+    request.Wait()
+    print("well")
+""")
+    assert (ran.returncode, ran.stdout) == (0, "well\n"), ran
+
+
+@pytest.mark.slow
+def test_a_wait_for_a_rank_that_runs_continues_after_another_has_ended() -> None:
+    ran = run(
+        """
+if rank == 0:
+    assert comm.recv(source=1) == "late"
+    assert comm.recv(source=MPI.ANY_SOURCE) == "later"
+    print("well")
+elif rank == 1:
+    time.sleep(4)
+    comm.send("late", 0)
+    time.sleep(3)
+    comm.send("later", 0)
+""",
+        3,
+    )
+    assert (ran.returncode, ran.stdout) == (0, "well\n"), ran
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_stopped_is_not_taken_for_one_that_waits_in_vain() -> None:
+    ran = run("""
+import subprocess
+if rank:
+    comm.send("begin", 0)
+    time.sleep(1)
+    mine = comm.recv(source=0)
+    time.sleep(1)  # it waits by now
+    os.kill(mine, signal.SIGSTOP)
+    comm.send("there", 0)
+    # Continues it when this rank has ended for a while.
+    subprocess.Popen(["sh", "-c", f"sleep 5; kill -CONT {mine}"], start_new_session=True)
+else:
+    comm.recv(source=1)
+    comm.send(os.getpid(), 1)
+    assert comm.recv(source=1) == "there"
+    print("well")
+""")
+    assert (ran.returncode, ran.stdout) == (0, "well\n"), ran
