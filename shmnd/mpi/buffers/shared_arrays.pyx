@@ -59,19 +59,31 @@ _fork = None  # the pipe by which a forked child says that its arrays are its ow
 class _WhenNumpyComes(MetaPathFinder):
     """Sets the handler after the import of numpy; it finds nothing itself."""
 
+    def __init__(self) -> None:
+        self._asks = False
+
     def find_spec(self, name: str, path: object = None, target: object = None) -> object:
-        if name != "numpy":
+        if name != "numpy" or self._asks:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
+        self._asks = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._asks = False
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
 
-            def exec_module(module: object) -> None:
-                execute(module)
-                _set_handler()
+        def exec_module(module: object) -> None:
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+            execute(module)
+            _set_handler()
 
+        try:
             spec.loader.exec_module = exec_module
+        except AttributeError:
+            pass  # a loader that cannot be changed: arrays stay where numpy puts them
         return spec
 
 

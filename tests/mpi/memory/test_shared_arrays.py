@@ -161,10 +161,17 @@ for steps in ((100, 9000, 30000, 31000, 100, 5_000_000, 20_000_000, 12000, 10),)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ["numpy", "mpi4py.MPI"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        "import numpy",
+        "import mpi4py.MPI",
+        "import mpi4py.MPI, importlib.util; assert importlib.util.find_spec('numpy').loader",
+    ],
+)
 def test_the_order_of_the_imports_does_not_matter(first: str) -> None:
     program = (
-        f"import {first}\n"
+        f"{first}\n"
         "import numpy as np\n"
         "from mpi4py import MPI\n"
         "from numpy.lib import recfunctions\n"
