@@ -47,7 +47,7 @@ nitpick_ignore_regex = [
     (
         "py:class",
         r"(.*\.)?(Buffer|AnyBuffer|NDArray|uint8|Sequence|Mapping|Callable|Awaitable|Context|PlainInt"
-        r"|SharedArray)",
+        r"|SharedArray|Future)",
     ),
     # What calls of the IPC library return: their pages show them by example.
     ("py:class", r"shmnd\.ipc\.[\w.]+\.(Request|Pending|Answer|Stream|Description|Watch)"),

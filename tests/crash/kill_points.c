@@ -309,9 +309,10 @@ static bool outlast_a_stop(struct duo *d, struct actor *mine, pid_t child)
         settle(d->b);
         collect(mine);
     }
-    for (int i = 0; i < 50 && d->b->q.going_down; i++)
+    for (int i = 0; i < 50 && (mine->ended != mine->posted || d->b->q.going_down); i++) {
         settle(d->b);
-    collect(mine);
+        collect(mine);
+    }
     EQUAL(d->b->q.going_down, false);
     EQUAL(mine->ended, mine->posted);
     guard_check();

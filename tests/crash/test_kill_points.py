@@ -42,11 +42,18 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return binary
 
 
+ATTEMPTS = 5
+"""Runs in which the child has to come to a step once: some depend on which side is quicker."""
+
+
 def play(program: Path, name: str, number: int, *how: str) -> subprocess.CompletedProcess[str]:
-    """Have the child come to a step; 3 is the exit code when it never did."""
+    """Have the child come to a step; 3 is the exit code when it never did in several runs."""
     command = [str(program), name, str(number), *how]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
-    assert ran.returncode in (0, 3), ran.stderr
+    for _ in range(ATTEMPTS):
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
+        assert ran.returncode in (0, 3), ran.stderr
+        if ran.returncode == 0:
+            break
     return ran
 
 

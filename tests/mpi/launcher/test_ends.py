@@ -39,8 +39,9 @@ WAITS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit()"])
-@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize(
+    ("wait", "end"), [*((wait, "os._exit(0)") for wait in WAITS), ("Recv", "sys.exit()")]
+)
 def test_a_wait_for_a_rank_that_has_ended_ends_the_job(wait: str, end: str) -> None:
     call, words = WAITS[wait]
     ran = run(f"{end} if rank else {call}")

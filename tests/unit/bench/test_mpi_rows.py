@@ -8,6 +8,7 @@ import pytest
 from shmnd_bench.measure.question import COLLECTIVES, Kind, Question
 from shmnd_bench.peers.mpi import OpenMpi, ShmndMpi
 from shmnd_bench.report.targets import (
+    MPI_ARRAYS,
     MPI_COLLECTIVES,
     MPI_OBJECTS,
     MPI_PINGS,
@@ -17,7 +18,7 @@ from shmnd_bench.report.targets import (
 )
 from shmnd_bench.workers.harness import Stage
 
-QUESTIONS = [*MPI_PINGS, MPI_WINDOW, *MPI_OBJECTS, *MPI_COLLECTIVES]
+QUESTIONS = [*MPI_PINGS, *MPI_ARRAYS, MPI_WINDOW, *MPI_OBJECTS, *MPI_COLLECTIVES]
 
 
 def test_each_question_is_for_one_number_of_ranks() -> None:
