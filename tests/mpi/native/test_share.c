@@ -10,7 +10,7 @@
 
 #include "ranks.h"
 
-enum { IN_FLIGHT = 20, ROUNDS = 12, LARGEST = 700000, LANE = 65536, ARENA = 32 << 20 };
+enum { IN_FLIGHT = 20, ROUNDS = 8, LARGEST = 700000, LANE = 65536, ARENA = 32 << 20 };
 
 static struct shmpi_job *job;
 static struct shmpi_engine *rank[2];
@@ -102,7 +102,7 @@ static void *half(void *arg)
 {
     struct shmpi_engine *e = rank[*(int *)arg];
     struct shmpi_req *out[IN_FLIGHT], *in[IN_FLIGHT];
-    for (int round = 0; round < (mapped ? ROUNDS / 3 : ROUNDS); round++) {
+    for (int round = 0; round < (mapped ? ROUNDS / 2 : ROUNDS); round++) {
         char *from[IN_FLIGHT], *to[IN_FLIGHT];
         for (int i = 0; i < IN_FLIGHT; i++) {
             uint64_t n = size_of(round, i);
@@ -184,14 +184,14 @@ static uint64_t one_message(uint64_t n, uint64_t room, uint64_t seed, int sender
 static void any_mixture_of_turns_moves_the_message(void)
 {
     uint64_t read_some = 0, pushed_all = 0;
-    for (uint64_t seed = 0; seed < (mapped ? 100u : 300u); seed++) {
-        uint64_t n = 8193 + seed * (mapped ? 5003 : 1733),
+    for (uint64_t seed = 0; seed < (mapped ? 80u : 160u); seed++) {
+        uint64_t n = 8193 + seed * (mapped ? 6007 : 3251),
                  read = one_message(n, n, seed, (int)(seed % 9) + 1);
         read_some += read > 0 && read < n;
         pushed_all += read == 0;
     }
     NOTE("%lu by both, %lu by the sender", (unsigned long)read_some, (unsigned long)pushed_all);
-    CHECK(read_some > (mapped ? 10u : 20u) && (mapped || pushed_all > 5));
+    CHECK(read_some > 10 && (mapped || pushed_all > 2));
 }
 
 static void a_message_whose_sender_computes_is_read(void)
