@@ -2,12 +2,13 @@
 """Epochs of windows: a call outside of one, or in the wrong one, is ERR_RMA_SYNC."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
+from mpi.launcher.jobs import launch
 from shmnd.mpi import MPI
-from tests.mpi.test_ranks import launch
 
 Move = Callable[[Any], object]
 
@@ -87,7 +88,7 @@ def test_every_epoch_allows_every_call_and_its_end_ends_it(kind: str) -> None:
             move(win)
         end(win)
         for move in MOVES.values():
-            refused(lambda move=move: move(win))  # type: ignore[misc]
+            refused(partial(move, win))
     win.Free()
 
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.mpi.test_ranks import launch
+from mpi.launcher.jobs import launch
 
 PROGRAM = """
 from shmnd.mpi import MPI

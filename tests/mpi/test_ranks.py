@@ -10,17 +10,7 @@ from pathlib import Path
 
 import pytest
 
-PATIENCE = 100
-"""Seconds that a job may take on a machine that has other things to do."""
-
-
-def launch(ranks: int, *command: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
-    """The result of a job."""
-    line = [sys.executable, "-m", "shmnd.mpi", "-n", str(ranks), "--oversubscribe", *command]
-    ran = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert ran.returncode == expect, ran.stdout + ran.stderr
-    return ran
-
+from mpi.launcher.jobs import PATIENCE, launch
 
 MESSAGES = """
 import random

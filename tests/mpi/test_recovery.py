@@ -10,11 +10,10 @@ import time
 
 import pytest
 
+from mpi.launcher.jobs import PATIENCE
+from mpi.launcher.jobs import launch as launch_job
 from shmnd.mpi.communicators.agreement import Agreements
 from shmnd_tools.observe import jobs
-
-PATIENCE = 100
-"""Seconds that a job may take on a machine that has other things to do."""
 
 BEGIN = """
 import os, signal
@@ -36,11 +35,8 @@ def launch(
     ranks: int, program: str, *options: str, expect: int = 0
 ) -> subprocess.CompletedProcess[str]:
     """The result of a job."""
-    line = [sys.executable, "-m", "shmnd.mpi", "-n", str(ranks), "--oversubscribe", *options]
-    line += ["--timeout", str(PATIENCE - 10), "-c", BEGIN + program]
-    ran = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert ran.returncode == expect, ran.stdout + ran.stderr
-    return ran
+    line = [*options, "--timeout", str(PATIENCE - 10), "-c", BEGIN + program]
+    return launch_job(ranks, *line, expect=expect)
 
 
 def test_the_end_of_a_job_says_what_the_others_waited_for() -> None:

@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays of numpy in memory that all ranks map: which they are, and that programs run as before."""
 
-import subprocess
-import sys
-
 import pytest
 
-PATIENCE = 100
-"""Seconds that a job may take on a machine that has other things to do."""
+from mpi.launcher.jobs import launch
 
 BEGIN = """
 import os, sys, threading
@@ -33,14 +29,7 @@ def shared_bytes():
 
 def run(program: str, *options: str) -> None:
     """Run a program as two ranks, each of which has to print `well`."""
-    line = [sys.executable, "-m", "shmnd.mpi", "-n", "2", "--oversubscribe", *options]
-    ran = subprocess.run(
-        [*line, "-c", BEGIN + program + "\nprint('well')"],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    ran = launch(2, *options, "-c", BEGIN + program + "\nprint('well')")
     assert ran.stdout.count("well") == 2, ran.stdout + ran.stderr
     assert "shmnd.mpi:" not in ran.stderr, ran.stderr
 
@@ -179,8 +168,7 @@ def test_the_order_of_the_imports_does_not_matter(first: str) -> None:
         "core = sys.modules.get('numpy._core.multiarray') or sys.modules['numpy.core.multiarray']\n"
         "print(core.get_handler_name(np.empty(50000)), np.arange(3).sum())"
     )
-    line = [sys.executable, "-m", "shmnd.mpi", "-n", "2", "--oversubscribe", "-c", program]
-    ran = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    ran = launch(2, "-c", program)
     assert ran.stdout.split() == ["shmnd_mpi", "3"] * 2, ran.stdout + ran.stderr
 
 
@@ -286,6 +274,5 @@ ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(table[304])(ours)
 from mpi4py import MPI
 print(core.get_handler_name(np.empty(50000)))
 """
-    line = [sys.executable, "-m", "shmnd.mpi", "-n", "2", "--oversubscribe", "-c", program]
-    ran = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    ran = launch(2, "-c", program)
     assert ran.stdout.split() == ["mine", "mine"], ran.stdout + ran.stderr
