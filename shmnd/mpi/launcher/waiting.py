@@ -11,13 +11,13 @@ _VAIN_SECONDS: Final = 2.0
 """Seconds that a rank waits for one that has ended before the wait counts as without an end."""
 
 
-def in_vain(wait: Wait | None, process: int, ended: set[int]) -> bool:
+def in_vain(wait: Wait, process: int, ended: set[int]) -> bool:
     """Return whether a rank waits for one operation with a rank that has ended.
 
     What that rank had sent is in the lanes, and would have ended the wait; a process that is
     stopped may not have read it yet.
     """
-    if wait is None or wait.calls != 1 or wait.peer not in ended or seconds(wait) < _VAIN_SECONDS:
+    if wait.calls != 1 or wait.peer not in ended or seconds(wait) < _VAIN_SECONDS:
         return False
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]

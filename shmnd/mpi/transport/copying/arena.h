@@ -10,7 +10,8 @@
  * A forked child has the arena in common with its parent. It takes no block (`closed`); its arrays
  * become its own by shmpi_arena_unshare().
  *
- * Threads may call at the same time: a lock that is held for some instructions.
+ * Threads may call at the same time: a lock that is held for some
+ * instructions, and while the kernel takes pages back.
  */
 #ifndef SHMPI_ARENA_H
 #define SHMPI_ARENA_H
