@@ -19,3 +19,5 @@ cdef class Handle:
 
     cdef public State ob
     cdef object __weakref__
+
+    cdef int release(self) except -1

@@ -47,10 +47,20 @@ def constant_of(handle: Handle) -> str | None:
     return _constants.get(id(handle))
 
 
-def forget(state: State) -> None:
-    """Forget the number of a state that was freed."""
-    if not (<State?> state).predefined:
-        _exported.pop((<State> state).handle, None)
+cdef State _referred(Handle new, tuple args, dict kwargs):
+    """The state of the handle that a new one is made from."""
+    family = new._family
+    name = family.lower()
+    if len(args) + len(kwargs) > 1 or (kwargs and name not in kwargs):
+        raise TypeError(f"{type(new).__name__}() takes one argument, {name}, or none")
+    other = args[0] if args else kwargs[name]
+    if other is None:
+        return None
+    if not isinstance(other, Handle) or other._family != family:
+        raise TypeError(
+            f"{type(new).__name__}({other!r}): expected a {family}, not {type(other).__name__}"
+        )
+    return (<Handle> other).ob
 
 
 cdef class Handle:
@@ -61,15 +71,9 @@ cdef class Handle:
 
     _family = "Handle"
 
-    def __cinit__(self, other: Handle | None = None, *args: Any, **kwargs: Any) -> None:
-        if other is None:
-            return
-        if not isinstance(other, Handle) or other._family != self._family:
-            raise TypeError(
-                f"{type(self).__name__}({other!r}): expected a {self._family}, "
-                f"not {type(other).__name__}"
-            )
-        self.ob = (<Handle> other).ob
+    def __cinit__(self, *args: Any, **kwargs: Any) -> None:
+        if args or kwargs:
+            self.ob = _referred(self, args, kwargs)
 
     def __eq__(self, other: object, /) -> bool:
         if not isinstance(other, Handle):
@@ -155,9 +159,14 @@ cdef class Handle:
 
     def _release(self) -> None:
         """Make the handle null and forget the number of its state."""
-        if self.ob is not None:
-            forget(self.ob)
-            self.ob = None
+        self.release()
+
+    cdef int release(self) except -1:
+        cdef State state = self.ob
+        self.ob = None
+        if state is not None and state.handle and not state.predefined:
+            _exported.pop(state.handle, None)
+        return 0
 
     def _require(self, error: int, call: str) -> None:
         """Raise Exception(error) where the handle is null."""

@@ -6,18 +6,16 @@
 import warnings
 from typing import Any, Literal
 
-from libc.stdlib cimport free
-
-from shmnd.mpi.communicators.comm_state cimport CommBase, CommState
+from shmnd.mpi.communicators.comm_state cimport CommBase, CommState, null_status
 from shmnd.mpi.buffers.plain cimport Plain, plain, release
-from shmnd.mpi.point_to_point.direct cimport receive_direct, send_direct
-from shmnd.mpi.point_to_point.operation cimport Operation, Point, point
-from shmnd.mpi.buffers.pickle cimport pickle_dump
+from shmnd.mpi.point_to_point.direct cimport receive_direct, receive_object, send_direct
+from shmnd.mpi.point_to_point.operation cimport Operation, Point, SENT, pickled, point
 from shmnd.mpi.point_to_point.persistent cimport Prequest, prequest_of
 from shmnd.mpi.point_to_point.request cimport Request, request_of
 from shmnd.mpi.point_to_point.waiting cimport wait_op
 from shmnd.mpi.buffers.spec cimport spec_simple
 from shmnd.mpi.point_to_point.status cimport Status
+from shmnd.mpi.transport.engine cimport send_now
 
 from shmnd.mpi import constants
 from shmnd.mpi.point_to_point import message
@@ -36,8 +34,7 @@ cdef class PointCalls(CommBase):
         cdef CommState c = self.state(call)
         cdef int peer = self.to(c, dest, call, "dest")
         cdef Point op = point(self, c, call, False, peer, self.tag(tag, False, call))
-        op.spec = spec_simple(buf, True, 0 if peer != PROC_NULL else PROC_NULL, 0)
-        op.stage()
+        op.take(buf)
         op.sync = mode == SYNC
         op.buffered = mode == BUFFERED
         return op
@@ -46,19 +43,14 @@ cdef class PointCalls(CommBase):
         cdef CommState c = self.state(call)
         cdef int peer = self.source(c, source, call)
         cdef Point op = point(self, c, call, True, peer, self.tag(tag, True, call))
-        op.spec = spec_simple(buf, False, 0 if peer != PROC_NULL else PROC_NULL, 0)
-        op.stage()
+        op.take(buf)
         return op
 
     cdef Point _sending_object(self, obj, dest, tag, int mode, str call):
         cdef CommState c = self.state(call)
         cdef int peer = self.to(c, dest, call, "dest")
         cdef Point op = point(self, c, call, False, peer, self.tag(tag, False, call))
-        if peer != PROC_NULL:
-            data = pickle_dump(obj)
-            op.keep = data if isinstance(data, bytes) else bytes(data)
-            op.length = len(op.keep)
-        op.is_object = True
+        op.take_object(obj)
         op.sync = mode == SYNC
         op.buffered = mode == BUFFERED
         return op
@@ -73,24 +65,50 @@ cdef class PointCalls(CommBase):
             op.stage()
         return op
 
+    cdef bint _send_plain(self, buf, dest, tag, bint waits, str call) except -1:
+        """Send a plain message in standard mode. False: it has not left, and takes a request."""
+        cdef CommState c = self.state(call)
+        cdef int peer = self.to(c, dest, call, "dest")
+        cdef int number = self.tag(tag, False, call)
+        cdef Plain given
+        cdef bint sent = True
+        if peer == PROC_NULL or not plain(buf, True, &given):
+            return False
+        try:
+            if waits:
+                send_direct(self, c, &given, peer, number, call)
+            else:
+                sent = send_now(peer, c.context, number, given.addr, given.nbytes)
+        finally:
+            release(&given)
+        return sent
+
     cdef object _send(self, buf, dest, tag, int mode, str call):
         """A blocking send."""
-        cdef CommState c
-        cdef int peer, number
-        cdef Plain given
-        if mode == STANDARD:
-            c = self.state(call)
-            peer = self.to(c, dest, call, "dest")
-            number = self.tag(tag, False, call)
-            if peer == PROC_NULL:
-                return None
-            if plain(buf, True, &given):
-                try:
-                    send_direct(self, c, &given, peer, number, call)
-                finally:
-                    release(&given)
-                return None
+        if mode == STANDARD and self._send_plain(buf, dest, tag, True, call):
+            return None
         return _run(self._sending(buf, dest, tag, mode, call), None)
+
+    cdef Request _isend(self, buf, dest, tag, str call):
+        """A send that has ended at once, or has a request."""
+        if self._send_plain(buf, dest, tag, False, call):
+            return request_of(SENT)
+        return _started(self._sending(buf, dest, tag, STANDARD, call))
+
+    cdef object _send_object(self, obj, dest, tag, str call):
+        """A blocking send of an object in standard mode."""
+        cdef CommState c = self.state(call)
+        cdef int peer = self.to(c, dest, call, "dest")
+        cdef int number = self.tag(tag, False, call)
+        cdef Plain given
+        if peer == PROC_NULL:
+            return None
+        plain(pickled(obj), True, &given)
+        try:
+            send_direct(self, c, &given, peer, number, call)
+        finally:
+            release(&given)
+        return None
 
     # -- sends --
 
@@ -112,7 +130,7 @@ cdef class PointCalls(CommBase):
 
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> Request:
         """Nonblocking send."""
-        return _started(self._sending(buf, dest, tag, STANDARD, "Isend"))
+        return self._isend(buf, dest, tag, "Isend")
 
     def Ibsend(self, buf: Any, dest: int, tag: int = 0) -> Request:
         """Nonblocking send in buffered mode."""
@@ -124,7 +142,7 @@ cdef class PointCalls(CommBase):
 
     def Irsend(self, buf: Any, dest: int, tag: int = 0) -> Request:
         """Nonblocking send in ready mode."""
-        return _started(self._sending(buf, dest, tag, STANDARD, "Irsend"))
+        return self._isend(buf, dest, tag, "Irsend")
 
     def Send_init(self, buf: Any, dest: int, tag: int = 0) -> Prequest:
         """Create a persistent request for a standard send."""
@@ -215,27 +233,15 @@ cdef class PointCalls(CommBase):
         """Send and receive a message."""
         return _started(self._replace(buf, dest, sendtag, source, recvtag, "Isendrecv_replace"))
 
-    cdef Operation _both(self, sendbuf, dest, sendtag, recvbuf, source, recvtag, str call):
+    cdef Pair _both(self, sendbuf, dest, sendtag, recvbuf, source, recvtag, str call):
         cdef Pair pair = Pair.__new__(Pair)
         pair.sending = self._sending(sendbuf, dest, sendtag, STANDARD, call)
         pair.receiving = self._receiving(recvbuf, source, recvtag, call)
         return pair
 
     cdef Operation _replace(self, buf, dest, sendtag, source, recvtag, str call):
-        cdef Pair pair = Pair.__new__(Pair)
-        cdef Point sending = self._sending(buf, dest, sendtag, STANDARD, call)
-        pair.receiving = self._receiving(buf, source, recvtag, call)
-        pair.sending = sending
-        if sending.length and sending.peer != PROC_NULL:
-            # The send reads a copy, so that the receive may write.
-            sending.keep = (
-                sending.staged if sending.staged != NULL else sending.spec.addr
-            )[: sending.length]
-            if sending.staged != NULL:
-                free(sending.staged)
-                sending.staged = NULL
-            sending.spec = None
-            sending.is_object = True
+        cdef Pair pair = self._both(buf, dest, sendtag, buf, source, recvtag, call)
+        pair.sending.send_copy()  # so that the receive may write
         return pair
 
     # -- probes --
@@ -288,7 +294,7 @@ cdef class PointCalls(CommBase):
 
     def send(self, obj: Any, dest: int, tag: int = 0) -> None:
         """Send in standard mode."""
-        _run(self._sending_object(obj, dest, tag, STANDARD, "send"), None)
+        self._send_object(obj, dest, tag, "send")
 
     def bsend(self, obj: Any, dest: int, tag: int = 0) -> None:
         """Send in buffered mode."""
@@ -320,7 +326,14 @@ cdef class PointCalls(CommBase):
         """Receive a message."""
         if buf is not None:
             warnings.warn("the 'buf' argument is deprecated", UserWarning, stacklevel=1)
-        return _run(self._receiving_object(buf, source, tag, "recv"), status)
+            return _run(self._receiving_object(buf, source, tag, "recv"), status)
+        cdef CommState c = self.state("recv")
+        cdef int peer = self.source(c, source, "recv")
+        cdef int number = self.tag(tag, True, "recv")
+        if peer == PROC_NULL:
+            null_status(status)
+            return None
+        return receive_object(self, c, peer, number, status, "recv")
 
     def irecv(self, buf: Any = None, source: int = -1, tag: int = -1) -> Request:
         """Nonblocking receive."""
@@ -345,8 +358,6 @@ cdef class PointCalls(CommBase):
 
 cdef class Pair(Operation):
     """A send and a receive as one operation."""
-
-    cdef Point sending, receiving
 
     cdef bint ready(self) except -1:
         return self.sending.ready() and self.receiving.ready()

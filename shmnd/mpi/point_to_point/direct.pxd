@@ -10,3 +10,5 @@ cdef int send_direct(
 cdef int receive_direct(
     CommBase comm, CommState c, Plain *given, int peer, int tag, Status status,
     str call) except -1
+cdef object receive_object(
+    CommBase comm, CommState c, int peer, int tag, Status status, str call)

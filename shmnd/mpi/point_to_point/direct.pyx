@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""Blocking sends and receives of plain messages: no object is made for one.
+"""Blocking sends and receives of plain messages and of objects: no operation is made for one.
 
 The memory of the message is the caller's: it lives until the call returns, and beyond that where
 the call ends by an exception while the message still moves.
@@ -8,7 +8,7 @@ the call ends by an exception while the message still moves.
 
 from shmnd.mpi.buffers.plain cimport memory_of
 from shmnd.mpi.communicators.comm_state cimport set_status
-from shmnd.mpi.point_to_point.operation cimport fault_class, leave_request
+from shmnd.mpi.point_to_point.operation cimport fault_class, leave_request, unpickled
 from shmnd.mpi.transport.engine cimport (
     E, SHMPI_FAILED_PEER, cancel, note, note_end, req_free, req_new, send_now, spin,
     shmpi_req, start_receive, start_send, stop_req, turn,
@@ -26,7 +26,9 @@ cdef int send_direct(
     cdef shmpi_req *r
     if send_now(peer, c.context, tag, given.addr, given.nbytes):
         return 0
-    r = _request(c, given, peer, tag)
+    r = _request(c, peer, tag)
+    r.buffer = given.addr
+    r.bytes = given.nbytes
     try:
         start_send(r)
     except BaseException:
@@ -46,36 +48,58 @@ cdef int receive_direct(
     str call
 ) except -1:
     """Receive a message."""
-    cdef shmpi_req *r = _request(c, given, peer, tag)
+    cdef shmpi_req *r = _request(c, peer, tag)
+    r.buffer = given.addr
+    r.bytes = given.nbytes
+    _receive(comm, c, r, given, call)
+    try:
+        _report(comm, c, r, status, call)
+    finally:
+        req_free(r)
+    return 0
+
+
+cdef object receive_object(
+    CommBase comm, CommState c, int peer, int tag, Status status, str call
+):
+    """Receive a message, and return the object in it."""
+    cdef shmpi_req *r = _request(c, peer, tag)
+    r.grows = True
+    _receive(comm, c, r, NULL, call)
+    try:
+        _report(comm, c, r, status, call)
+        return unpickled(comm, c, r, call)
+    finally:
+        req_free(r)
+
+
+cdef inline shmpi_req *_request(CommState c, int peer, int tag) except NULL:
+    cdef shmpi_req *r = req_new()
+    r.peer = peer
+    r.tag = tag
+    r.context = c.context
+    return r
+
+
+cdef int _receive(CommBase comm, CommState c, shmpi_req *r, Plain *given, str call) except -1:
+    """Start a receive, and wait for its end. The request is the caller's unless this raises."""
     r.receives = True
     try:
         start_receive(r)
     except BaseException:
         req_free(r)
         raise
-    _wait(comm, c, r, given, call)
-    if status is None and not r.fault:
-        req_free(r)
-        return 0
-    try:
-        set_status(status, c, r)
-        if r.fault:
-            if status is not None:
-                status.c_error = fault_class(r.fault)
-            comm.fail(r.fault, call, r, c)
-    finally:
-        req_free(r)
+    return _wait(comm, c, r, given, call)
+
+
+cdef int _report(CommBase comm, CommState c, shmpi_req *r, Status status, str call) except -1:
+    """Fill the status of a receive that has ended; raise its error."""
+    set_status(status, c, r)
+    if r.fault:
+        if status is not None:
+            status.c_error = fault_class(r.fault)
+        comm.fail(r.fault, call, r, c)
     return 0
-
-
-cdef inline shmpi_req *_request(CommState c, Plain *given, int peer, int tag) except NULL:
-    cdef shmpi_req *r = req_new()
-    r.peer = peer
-    r.tag = tag
-    r.context = c.context
-    r.buffer = given.addr
-    r.bytes = given.nbytes
-    return r
 
 
 cdef inline int _wait(
@@ -103,7 +127,7 @@ cdef int _wait_long(
     except BaseException:
         if r.receives:
             cancel(r)
-        leave_request(r, memory_of(given))
+        leave_request(r, None if given == NULL else memory_of(given))
         raise
     finally:
         note_end()

@@ -3,6 +3,7 @@
 from shmnd.mpi.communicators.comm_state cimport CommBase, CommState
 from shmnd.mpi.transport.engine cimport shmpi_req
 from shmnd.mpi.objects.handle cimport State
+from shmnd.mpi.buffers.plain cimport Plain
 from shmnd.mpi.buffers.spec cimport Spec
 from shmnd.mpi.point_to_point.status cimport Status
 
@@ -26,19 +27,28 @@ cdef class Point(Operation):
     cdef shmpi_req *req
     cdef CommBase comm
     cdef CommState state
-    cdef Spec spec
-    cdef object keep
+    cdef Plain given            # the message, if `is_plain`; else
+    cdef Spec spec              # the message; else it is an object
+    cdef object keep            # the pickled object, or a copy of the message
     cdef char *staged
     cdef Py_ssize_t length
     cdef str call
     cdef unsigned int context
-    cdef bint receives, sync, is_object, buffered, doubtful
+    cdef bint receives, sync, is_plain, is_object, buffered, doubtful
     cdef int peer, tag
 
+    cdef int take(self, object msg) except -1
+    cdef int take_object(self, object obj) except -1
     cdef int stage(self) except -1
+    cdef int send_copy(self) except -1
+    cdef char *_address(self) noexcept
+    cdef object _memory(self)
+    cdef void _drop_message(self) noexcept
     cdef int _buffer(self) except -1
-    cdef object _load(self, shmpi_req *r)
     cdef int fill(self) except -1
+
+
+cdef Operation SENT
 
 
 cdef class Ended(Operation):
@@ -47,5 +57,7 @@ cdef class Ended(Operation):
 
 cdef int flatten(Spec spec, bint sends, char **address, Py_ssize_t *length, char **staged) except -1
 cdef Point point(CommBase comm, CommState c, str call, bint receives, int peer, int tag)
+cdef bytes pickled(object obj)
+cdef object unpickled(CommBase comm, CommState c, shmpi_req *r, str call)
 cdef int fault_class(int fault) except -1
 cdef int leave_request(shmpi_req *r, object memory) except -1

@@ -21,7 +21,9 @@ from shmnd.mpi.transport.engine cimport (
     E, SHMPI_FAILED_PEER, SHMPI_REVOKED, SHMPI_TRUNCATED, cancel as take_back, hold, let_go, note,
     req_free, req_new, start_receive, start_send, stop_req,
 )
-from shmnd.mpi.buffers.pickle cimport pickle_load
+from shmnd.mpi.buffers.pickle cimport pickle_dump, pickle_load
+from shmnd.mpi.buffers.plain cimport memory_of, plain, release
+from shmnd.mpi.buffers.spec cimport spec_simple
 
 from shmnd.mpi import constants
 
@@ -91,6 +93,18 @@ cdef class Operation(State):
         return note(count, -1, -1, "a request", "")
 
 
+cdef class _Sent(Operation):
+    """Of every send that had ended when its call returned: one operation for all of them."""
+
+    cdef object end(self, Status status):
+        empty_status(status)
+        return None
+
+
+SENT = _Sent.__new__(_Sent)
+SENT.active = SENT.predefined = True
+
+
 cdef class Ended(Operation):
     """An operation with PROC_NULL."""
 
@@ -124,7 +138,7 @@ cdef class Point(Operation):
     def __dealloc__(self):
         if self.req != NULL:
             self._drop()
-        free(self.staged)
+        self._drop_message()
 
     def _drop(self):
         cdef shmpi_req *r = self.req
@@ -134,7 +148,7 @@ cdef class Point(Operation):
             self.staged = NULL
         if self.receives and not self.requested:
             take_back(r)  # no request of the program: a blocking call ended by an exception
-        leave_request(r, self.keep if self.spec is None else self.spec)
+        leave_request(r, self._memory())
 
     def ended(self) -> None:
         """Complete what the program left, and is done."""
@@ -143,6 +157,24 @@ cdef class Point(Operation):
         if self.staged != NULL:
             _unpack(r, self.spec)
         req_free(r)
+
+    cdef int take(self, object msg) except -1:
+        """Take a message over, as the call names it."""
+        cdef int place = PROC_NULL if self.peer == PROC_NULL else 0
+        if self.peer != PROC_NULL and plain(msg, not self.receives, &self.given):
+            self.is_plain = True
+            self.length = self.given.nbytes
+            return 0
+        self.spec = spec_simple(msg, not self.receives, place, 0)
+        return self.stage()
+
+    cdef int take_object(self, object obj) except -1:
+        """Take an object over as the message."""
+        if self.peer != PROC_NULL:
+            self.keep = pickled(obj)
+            self.length = len(<bytes>self.keep)
+        self.is_object = True
+        return 0
 
     cdef int stage(self) except -1:
         """Take a buffer specification over as the message."""
@@ -154,6 +186,38 @@ cdef class Point(Operation):
             flatten(self.spec, not self.receives, &address, &self.length, &self.staged)
         return 0
 
+    cdef int send_copy(self) except -1:
+        """Send a copy of the message, which may change from now on."""
+        if self.length and self.peer != PROC_NULL:
+            copy = self._address()[: self.length]
+            self._drop_message()
+            self.keep = copy
+        return 0
+
+    cdef char *_address(self) noexcept:
+        if self.staged != NULL:
+            return self.staged
+        if self.is_plain:
+            return self.given.addr
+        if self.spec is not None:
+            return self.spec.addr
+        return PyBytes_AS_STRING(self.keep) if self.length else NULL
+
+    cdef object _memory(self):
+        """What keeps the memory of the message where it is."""
+        if self.is_plain:
+            return memory_of(&self.given)
+        return self.keep if self.spec is None else self.spec
+
+    cdef void _drop_message(self) noexcept:
+        if self.is_plain:
+            self.is_plain = False
+            release(&self.given)
+        free(self.staged)
+        self.staged = NULL
+        self.spec = None
+        self.keep = None
+
     cdef int fill(self) except -1:
         cdef shmpi_req *r
         self.req = r = req_new()
@@ -163,12 +227,9 @@ cdef class Point(Operation):
         r.sync = self.sync
         r.receives = self.receives
         r.bytes = self.length
-        if self.staged != NULL:
-            r.buffer = self.staged
-        elif self.spec is not None:
-            r.buffer = self.spec.addr
-        elif self.is_object and self.receives:
-            r.grows = True
+        r.grows = self.receives and self.is_object and self.spec is None
+        if not r.grows:
+            r.buffer = self._address()
         return 0
 
     cdef bint ready(self) except -1:
@@ -209,8 +270,6 @@ cdef class Point(Operation):
         if self.persistent and self.spec is not None:
             self.stage()
         self.fill()
-        if self.is_object and not self.receives:
-            self.req.buffer = PyBytes_AS_STRING(self.keep) if self.length else NULL
         if self.buffered:
             self._buffer()
         elif self.receives:
@@ -252,27 +311,13 @@ cdef class Point(Operation):
                 if self.staged != NULL:
                     (<TypeState>self.spec.type).unpack_bytes(self.staged, r.got, self.spec.addr)
                 elif self.is_object:
-                    return self._load(r)
+                    return unpickled(self.comm, self.state, r, self.call)
             return None
         finally:
             req_free(r)
             self.req = NULL
             if not self.persistent:
-                self.spec = None
-                self.keep = None
-
-    cdef object _load(self, shmpi_req *r):
-        if r.got == 0:
-            return None
-        try:
-            return pickle_load(PyMemoryView_FromMemory(r.buffer, r.got, PyBUF_READ))
-        except Exception as error:
-            error.add_note(
-                f"in Comm.{self.call} of {self.comm.title(self.state)}: the message of {r.got} "
-                f"bytes from rank {self.state.from_job[r.source]}, tag {r.source_tag}, does not "
-                "unpickle; what Send sends is received by Recv, what send sends by recv"
-            )
-            raise
+                self._drop_message()
 
     cdef int peek(self, Status status) except -1:
         self.check_pending(status)
@@ -293,6 +338,27 @@ cdef class Point(Operation):
         if self.req != NULL and not self.req.done and self.req.holder == NULL:
             hold(self.req, self)
         return 0
+
+
+cdef bytes pickled(object obj):
+    """The bytes of an object, as a message has them."""
+    data = pickle_dump(obj)
+    return data if isinstance(data, bytes) else bytes(data)
+
+
+cdef object unpickled(CommBase comm, CommState c, shmpi_req *r, str call):
+    """The object that a receive got; None of an empty message."""
+    if r.got == 0:
+        return None
+    try:
+        return pickle_load(PyMemoryView_FromMemory(r.buffer, r.got, PyBUF_READ))
+    except Exception as error:
+        error.add_note(
+            f"in Comm.{call} of {comm.title(c)}: the message of {r.got} "
+            f"bytes from rank {c.from_job[r.source]}, tag {r.source_tag}, does not "
+            "unpickle; what Send sends is received by Recv, what send sends by recv"
+        )
+        raise
 
 
 cdef int fault_class(int fault) except -1:

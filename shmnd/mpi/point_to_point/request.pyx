@@ -44,18 +44,14 @@ cdef Status _at(object statuses, Py_ssize_t i):
     return statuses[i] if i < len(statuses) else None
 
 
-cdef list _end(object requests, object indices, object statuses):
+cdef list _end(list requests, object statuses):
     """End the operations of these requests; their results. The first error is raised last."""
     cdef list results = []
+    cdef Py_ssize_t i
     failure = None
-    for at, i in enumerate(indices):
-        request = requests[i]
+    for i in range(len(requests)):
         try:
-            if request is None:
-                results.append(None)
-                empty_status(_at(statuses, at))
-            else:
-                results.append((<Request>request).finish(_at(statuses, at)))
+            results.append(_request(requests[i]).finish(_at(statuses, i)))
         except BaseException as error:
             failure = failure or error
             results.append(None)
@@ -83,7 +79,7 @@ cdef class Request(Handle):
             return None
         op.check_pending(status)
         if not op.persistent:
-            self._release()
+            self.release()
         return op.end(status)
 
     @property
@@ -265,20 +261,22 @@ cdef class Request(Handle):
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> list[Any]:
         """Wait for all previously initiated requests to complete."""
-        wait_all(_operations(requests))
-        return _end(requests, range(len(requests)), _fit(statuses, len(requests)))
+        cdef list held = list(requests)
+        wait_all(_operations(held))
+        return _end(held, _fit(statuses, len(held)))
 
     @classmethod
     def testall(
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> tuple[bool, list[Any] | None]:
         """Test for completion of all previously initiated requests."""
-        cdef list ops = _operations(requests)
+        cdef list held = list(requests)
+        cdef list ops = _operations(held)
         if not all_ready(ops):
             poll()
         if not all_ready(ops):
             return (False, None)
-        return (True, _end(requests, range(len(requests)), _fit(statuses, len(requests))))
+        return (True, _end(held, _fit(statuses, len(held))))
 
     @classmethod
     def get_status_all(
@@ -323,24 +321,26 @@ cdef class Request(Handle):
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> tuple[list[int] | None, list[Any] | None]:
         """Wait for some previously initiated requests to complete."""
-        cdef list ops = _operations(requests)
+        cdef list held = list(requests)
+        cdef list ops = _operations(held)
         if wait_first(ops) < 0:
             return (None, None)
         found = ready_ones(ops)
-        return (found, _end(requests, found, _fit(statuses, len(found))))
+        return (found, _end([held[i] for i in found], _fit(statuses, len(found))))
 
     @classmethod
     def testsome(
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> tuple[list[int] | None, list[Any] | None]:
         """Test for completion of some previously initiated requests."""
-        cdef list ops = _operations(requests)
+        cdef list held = list(requests)
+        cdef list ops = _operations(held)
         if first_ready(ops) == -3:
             return (None, None)
         if first_ready(ops) == -1:
             poll()
         found = ready_ones(ops)
-        return (found, _end(requests, found, _fit(statuses, len(found))))
+        return (found, _end([held[i] for i in found], _fit(statuses, len(found))))
 
     @classmethod
     def get_status_some(

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests: of sends that have ended at once, of messages in a row, and how handles are made."""
+
+import pytest
+
+from mpi.launcher.jobs import launch
+from shmnd.mpi.collectives import op
+from shmnd.mpi.datatypes import datatype
+from shmnd.mpi.point_to_point import request
+
+SENT = """
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+if comm.rank:
+    assert sorted(comm.recv(source=0) for _ in range(6)) == list(range(6))
+else:
+    first, second, third = (comm.Isend(MPI.pickle.dumps(k), 1) for k in range(3))
+    number = second.handle
+    assert number == MPI.Request.fromhandle(number).handle
+    status = MPI.Status()
+    assert first.Wait(status) and status.Get_count() == 0 and not status.Is_cancelled()
+    assert not first and second and third
+    again = MPI.Request.fromhandle(number)
+    assert again == second
+    second.Cancel()
+    assert second.Get_status() and second
+    assert second.Test() and not second
+    third.Free()
+    assert not third and again and again.Test()
+    rest = [comm.Isend(MPI.pickle.dumps(k), 1) for k in range(3, 6)]
+    assert MPI.Request.Waitany(rest) == 0
+    assert MPI.Request.Waitsome(rest) == [1, 2]
+    assert rest == [MPI.REQUEST_NULL] * 3
+    assert MPI.Request.Waitsome(rest) is None
+print("well")
+"""
+
+
+def test_a_send_that_has_ended_at_once_has_a_request_like_any_other() -> None:
+    assert launch(2, "-c", SENT).stdout.count("well") == 2
+
+
+WINDOWS = """
+import sys
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+other = 1 - comm.rank
+for count, size in ((16, 40), (500, 4000), (3, 100000)):
+    out = [bytes([k % 251]) * size for k in range(count)]
+    into = [bytearray(size) for _ in out]
+    statuses = []
+    receives = [comm.Irecv(each, other, k % 7) for k, each in enumerate(into)]
+    sends = [comm.Isend(each, other, k % 7) for k, each in enumerate(out)]
+    MPI.Request.Waitall(sends)
+    MPI.Request.Waitall(tuple(receives), statuses)
+    assert into == out, (count, size)
+    assert [(each.source, each.tag, each.count) for each in statuses] == [
+        (other, k % 7, size) for k in range(count)
+    ]
+    assert not any(sends) and not any(receives)
+    kept = [sys.getrefcount(each) for each in out]
+    assert len(set(kept)) == 1, kept
+print("well")
+"""
+
+
+def test_windows_of_messages_that_fit_a_lane_and_that_do_not() -> None:
+    assert launch(2, "-c", WINDOWS).stdout.count("well") == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "constant"),
+    [
+        (datatype.Datatype, "datatype", datatype.INT),
+        (op.Op, "op", op.SUM),
+        (request.Request, "request", request.ended()),
+    ],
+)
+def test_a_handle_is_made_from_another_one_by_place_or_by_name(kind, name, constant) -> None:
+    assert kind(constant) == kind(**{name: constant}) == constant
+    assert not kind()
+    assert not kind(None)
+    for wrong in ({"nonsense": constant}, {name: 3}):
+        with pytest.raises(TypeError, match=name if "nonsense" in wrong else "not int"):
+            kind(**wrong)
+    with pytest.raises(TypeError, match="one argument"):
+        kind(constant, constant)
