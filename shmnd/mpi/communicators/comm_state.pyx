@@ -14,7 +14,8 @@ from libc.stdlib cimport free, malloc
 
 from shmnd.mpi.transport.engine cimport (
     E, SHMPI_BROKEN, SHMPI_FAILED_PEER, SHMPI_NO_MEMORY, SHMPI_TRUNCATED,
-    SHMPI_REVOKED, death_of, forked, is_revoked, new_contexts, refuse_forked, revoke, shmpi_job,
+    SHMPI_REVOKED, SHMPI_SPOILED, death_of, forked, is_revoked, new_contexts, refuse_forked, revoke,
+    shmpi_job,
 )
 from shmnd.mpi.objects.errhandler cimport mpi_error
 
@@ -213,10 +214,9 @@ cdef class CommBase(Keyed):
         return PROC_NULL
 
     cdef int source(self, CommState c, place, str call) except -1000:
-        cdef int number
-        if shmpi_small_int(place, &number) and number == ANY_SOURCE:
-            return ANY_SOURCE
-        number = whole(place, call, "source")
+        cdef int number = whole(place, call, "source")
+        if 0 <= number < c.peers:
+            return c.to_job[number]
         return ANY_SOURCE if number == ANY_SOURCE else self.to(c, place, call, "source")
 
     cdef int tag(self, given, bint any_allowed, str call) except -1000:
@@ -260,6 +260,12 @@ cdef class CommBase(Keyed):
                 if r == NULL or not r.receives or r.source >= 0
                 else f"Comm.{call} of {self.title(c)}{at}: rank {c.failed()[0]} of the job, which "
                 "may have been the sender, has died",
+            )
+        if fault == SHMPI_SPOILED:
+            mpi_error(
+                self, constants.ERR_OTHER,
+                f"Comm.{call} of {self.title(c)}: the part of another rank failed, which raises "
+                "the cause: its operation raised, or a buffer was too short",
             )
         if fault == SHMPI_REVOKED:
             mpi_error(

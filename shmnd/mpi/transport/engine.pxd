@@ -22,6 +22,7 @@ cdef extern from "transport/collectives.h" nogil:
         SHMPI_BROKEN
         SHMPI_CALLBACK
         SHMPI_REVOKED
+        SHMPI_SPOILED
 
     struct shmpi_job:
         uint32_t size

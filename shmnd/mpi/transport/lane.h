@@ -41,6 +41,8 @@ enum { SHMPI_MAPPED = 0x80 }; /* flag of READY: the message lies in the arena of
 
 enum { SHMPI_SYNC = 1 }; /* flag of EAGER: TAKEN is wanted, a is the request */
 
+enum { SHMPI_SPOILS = 2 }; /* flag of EAGER: the message could not be made, and has no bytes */
+
 struct shmpi_record {
     shmnd_word64 mark; /* kind, flags << 8, bytes << 32; 0: nothing is here yet */
     int32_t tag;

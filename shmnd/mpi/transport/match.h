@@ -21,6 +21,7 @@ enum shmpi_fault {
     SHMPI_BROKEN, /* a record that no rank of ours writes */
     SHMPI_CALLBACK,
     SHMPI_REVOKED,
+    SHMPI_SPOILED, /* the sender's part of the collective failed */
 };
 
 struct shmpi_sched;
@@ -30,6 +31,7 @@ struct shmpi_req {
     struct shmpi_req *next, *prev; /* in the queue that it waits in */
     bool receives, done, posted, cancelled, sync, detached;
     bool owns_buffer; /* freed with it */
+    bool spoils;      /* a send of a collective whose part here has failed */
     bool grows;       /* a receive of any length: gets its buffer with the message */
     int fault;
     int peer, tag;
@@ -58,6 +60,7 @@ struct shmpi_message {
     int source, tag;
     uint32_t context;
     bool waits, sync; /* its sender holds the bytes; its sender wants to know */
+    bool spoils;      /* as in its send */
     uint32_t share;   /* as in its send */
     uint64_t bytes, number, theirs, address;
     struct shmpi_req *self; /* the send, of this rank */

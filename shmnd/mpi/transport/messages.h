@@ -35,6 +35,8 @@ static inline void shmpi_meet(struct shmpi_req *r, int source, int tag, uint64_t
 static inline void shmpi_give(struct shmpi_engine *e, struct shmpi_message *m, struct shmpi_req *r)
 {
     shmpi_meet(r, m->source, m->tag, m->bytes);
+    if (m->spoils)
+        r->fault = SHMPI_SPOILED;
     if (m->self) {
         if (r->got)
             memmove(r->buffer, m->self->buffer, r->got);
@@ -85,6 +87,8 @@ static inline bool shmpi_take_eager(struct shmpi_engine *e, int source, int tag,
     struct shmpi_req *r = shmpi_match_posted(c, source, tag);
     if (r) {
         shmpi_meet(r, source, tag, n);
+        if (flags & SHMPI_SPOILS)
+            r->fault = SHMPI_SPOILED;
         if (r->got)
             memcpy(r->buffer, data, r->got);
         if (flags & SHMPI_SYNC)
@@ -96,6 +100,7 @@ static inline bool shmpi_take_eager(struct shmpi_engine *e, int source, int tag,
     if (!m)
         return false;
     m->sync = flags & SHMPI_SYNC;
+    m->spoils = flags & SHMPI_SPOILS;
     m->theirs = theirs;
     if (n)
         memcpy(m->data, data, n);

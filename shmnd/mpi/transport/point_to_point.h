@@ -22,6 +22,8 @@ static inline bool shmpi_send_to_self(struct shmpi_engine *e, struct shmpi_req *
     struct shmpi_req *other = shmpi_match_posted(c, e->rank, r->tag);
     if (other) {
         shmpi_meet(other, e->rank, r->tag, r->bytes);
+        if (r->spoils)
+            other->fault = SHMPI_SPOILED;
         if (other->got)
             memmove(other->buffer, r->buffer, other->got);
         shmpi_finish(e, other);
@@ -33,6 +35,7 @@ static inline bool shmpi_send_to_self(struct shmpi_engine *e, struct shmpi_req *
     if (!m)
         return false;
     m->bytes = r->bytes;
+    m->spoils = r->spoils;
     if (whole) {
         if (r->bytes)
             memcpy(m->data, r->buffer, r->bytes);
@@ -51,6 +54,8 @@ static inline bool shmpi_start_send(struct shmpi_engine *e, struct shmpi_req *r)
         shmpi_finish(e, r);
         return true;
     }
+    if (r->spoils)
+        r->bytes = 0;
     if (r->peer == e->rank)
         return shmpi_send_to_self(e, r);
     bool eager = r->bytes <= e->eager, written;
@@ -61,7 +66,7 @@ static inline bool shmpi_start_send(struct shmpi_engine *e, struct shmpi_req *r)
     r->share = 0;
     if (eager) {
         o.kind = SHMPI_EAGER;
-        o.flags = r->sync ? SHMPI_SYNC : 0;
+        o.flags = (r->sync ? SHMPI_SYNC : 0) | (r->spoils ? SHMPI_SPOILS : 0);
         o.payload = r->bytes;
     } else {
         o.kind = SHMPI_READY;
@@ -226,6 +231,22 @@ static inline int shmpi_sched_peer(struct shmpi_engine *e, const struct shmpi_sc
     for (uint32_t i = 0; i < e->table_size; i++)
         if (e->table[i] && e->table[i]->sched == s)
             return e->table[i]->receives ? e->table[i]->source : e->table[i]->peer;
+    return -1;
+}
+
+/* The rank that has not taken a send which the program left, and the tag of that; -1: there is none. */
+static inline int shmpi_unfinished(const struct shmpi_engine *e, int *tag)
+{
+    for (int i = 0; e->owing && i < e->size; i++)
+        if (e->peers[i].owed) {
+            *tag = e->peers[i].owed->req ? e->peers[i].owed->req->tag : SHMPI_ANY;
+            return i;
+        }
+    for (uint32_t i = 0; i < e->table_size; i++)
+        if (e->table[i] && e->table[i]->detached) {
+            *tag = e->table[i]->tag;
+            return e->table[i]->peer;
+        }
     return -1;
 }
 

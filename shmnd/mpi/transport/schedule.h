@@ -166,6 +166,7 @@ static inline void shmpi_sched_step(struct shmpi_engine *e, struct shmpi_sched *
         r->bytes = step->n;
         r->receives = step->kind == SHMPI_STEP_RECEIVE;
         r->buffer = r->receives ? step->to : step->from;
+        r->spoils = !r->receives && s->fault; /* its bytes may depend on what failed */
         s->outstanding++;
         if (!(r->receives ? shmpi_start_receive(e, r) : shmpi_start_send(e, r))) {
             r->fault = SHMPI_NO_MEMORY;
