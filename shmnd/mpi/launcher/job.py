@@ -75,6 +75,8 @@ class Rank:
         self.process: Final = process
         self.descriptor: Final = os.pidfd_open(process.pid)
         self._group: Final = group
+        self.ended: float | None = None
+        """When, by the clock of `time.monotonic`; None while it runs."""
 
     def send(self, what: signal.Signals) -> None:
         """Send a signal to the rank and, where it has a group of its own, to its children."""
@@ -234,7 +236,7 @@ class Job:
             if last is not None and now > last and self._ending is None:
                 _say(f"the job has run for {limit} seconds, the limit of --timeout")
                 self._fail(124)
-            if len(self._running) < len(self._ranks) and self._ending is None:
+            if self._ending is None:
                 self._end_if_in_vain()
             if self._ending is not None and now > self._ending:
                 for rank in self._running:
@@ -245,6 +247,7 @@ class Job:
     def _ended(self, rank: Rank) -> None:
         self._selector.unregister(rank.descriptor)
         self._running.discard(rank)
+        rank.ended = time.monotonic()
         code = rank.process.wait()
         if not self._running and self._ending is None:
             self._ending = time.monotonic() + _GRACE
@@ -265,14 +268,15 @@ class Job:
         self._fail(code)
 
     def _end_if_in_vain(self) -> None:
-        """End a job in which a rank waits for one that has ended, which no error would tell."""
+        """End a job in which a rank waits for one that makes no call any more."""
         if self._wish.recovery:
             return
-        running = sorted(self._running, key=lambda rank: rank.number)
-        ended = {rank.number for rank in self._ranks} - {rank.number for rank in running}
-        for rank in running:
-            wait = job_memory.wait_of(self._memory, rank.number)
-            if wait is not None and waiting.in_vain(wait, rank.process.pid, ended):
+        waits = [job_memory.wait_of(self._memory, rank.number) for rank in self._ranks]
+        for rank, wait in zip(self._ranks, waits, strict=True):
+            if rank not in self._running or wait is None or not 0 <= wait.peer < len(waits):
+                continue
+            since = self._ranks[wait.peer].ended
+            if waiting.in_vain(wait, rank.process.pid, since, waits[wait.peer]):
                 _say(
                     f"rank {wait.peer} has ended, and rank {rank.number} waits for it in "
                     f"{waiting.words(wait)}: the job cannot continue, and is ended"

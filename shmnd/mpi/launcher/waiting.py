@@ -8,22 +8,40 @@ from typing import Final
 from shmnd.mpi.transport.job_memory import Wait
 
 _VAIN_SECONDS: Final = 2.0
-"""Seconds that a rank waits for one that has ended before the wait counts as without an end."""
+"""Seconds since the end of a rank, and of a wait for it, after which that wait has no end."""
 
 
-def in_vain(wait: Wait, process: int, ended: set[int]) -> bool:
-    """Return whether a rank waits for one operation with a rank that has ended.
+_LAST_CALL: Final = "Finalize"
+"""What a rank waits in that has ended but for its sends."""
 
-    What that rank had sent is in the lanes, and would have ended the wait; a process that is
-    stopped may not have read it yet.
+
+def in_vain(wait: Wait, process: int, since: float | None, peer: Wait | None) -> bool:
+    """Return whether a rank waits for one operation with a rank that makes no call any more.
+
+    `since`: when that rank has ended, None where it runs; then `peer` is what it waits for. What
+    it had sent is in the lanes, and would have ended the wait; a process that is stopped may not
+    have read it yet.
     """
-    if wait.calls != 1 or wait.peer not in ended or seconds(wait) < _VAIN_SECONDS:
+    if wait.calls != 1 or seconds(wait) < _VAIN_SECONDS or _is_stopped(process):
         return False
+    if since is not None:
+        return time.monotonic() - since >= _VAIN_SECONDS
+    # Two ranks, each with a send that the other will not receive.
+    return (
+        wait.call == _LAST_CALL
+        and peer is not None
+        and peer.call == _LAST_CALL
+        and seconds(peer) >= _VAIN_SECONDS
+    )
+
+
+def _is_stopped(process: int) -> bool:
+    """Return whether a process is stopped, or cannot be asked."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
-        return False
-    return state not in "tT"
+        return True
+    return state in "tT"
 
 
 def words(wait: Wait) -> str:
@@ -31,7 +49,7 @@ def words(wait: Wait) -> str:
     text = wait.call or "a call"
     if wait.comm:
         text += f" of {wait.comm}"
-    if wait.call and wait.comm:
+    if wait.call and (wait.comm or wait.peer >= 0):
         text += f" for rank {wait.peer}" if wait.peer >= 0 else " for any rank"
     if wait.tag >= 0:
         text += f", tag {wait.tag}"

@@ -50,6 +50,7 @@ cdef extern from "transport/collectives.h" nogil:
     void shmpi_sched_stop(shmpi_engine *e, shmpi_sched *s, int fault)
     void shmpi_stop(shmpi_engine *e, shmpi_req *r, int fault)
     int shmpi_sched_peer(shmpi_engine *e, shmpi_sched *s)
+    int shmpi_unfinished(const shmpi_engine *e, int *tag)
     void shmpi_note_mine(shmpi_engine *e, uint32_t count, int peer, int tag, const char *call,
                          const char *comm)
     void shmpi_note_mine_end(shmpi_engine *e)
@@ -357,15 +358,34 @@ def abort(code: int) -> NoReturn:
 
 
 def finalize() -> None:
-    """Write all records that wait for room. Operations that the program left stay as they are."""
+    """Wait for the sends that the program left. Its other operations stay as they are."""
     global _finalized
-    cdef unsigned int idle = 0
     if _finalized:
         return
     _finalized = True
-    while E.owing or E.active_sends:
-        turn(&idle)
+    _end_sends()
     _notify_holders()
+
+
+cdef int _end_sends() except -1:
+    """Wait until all sends to other ranks have ended, and publish one that does not end."""
+    cdef unsigned int idle = 0
+    cdef int noted = -1, peer, tag = -1
+    try:
+        while E.owing or E.active_sends:
+            turn(&idle)
+            if idle < E.awake_polls + E.yields:
+                continue
+            peer = shmpi_unfinished(E, &tag)
+            if peer < 0:
+                break  # sends to this rank itself, which it cannot receive any more
+            if peer != noted:
+                note(1, peer, tag, "Finalize", "")
+                noted = peer
+    finally:
+        if noted >= 0:
+            note_end()
+    return 0
 
 
 def _forked() -> None:

@@ -45,6 +45,56 @@ def test_a_wait_for_a_rank_that_has_ended_ends_the_job(wait: str, end: str) -> N
     assert words in ran.stderr, ran.stderr
 
 
+LEFT = "comm.Isend(bytes(100000), other, 3)"
+"""A send that the program does not wait for."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program",
+    [
+        f"os._exit(0) if rank else {LEFT}",
+        LEFT,
+        "if not rank: [comm.Isend(bytes(8000), 1, 3) for k in range(100)]",
+    ],
+    ids=["a long message", "each to the other", "a full lane"],
+)
+def test_a_send_that_the_program_left_and_no_rank_receives_ends_the_job(program: str) -> None:
+    ran = run(program, expect=1)
+    assert "the job cannot continue, and is ended" in ran.stderr, ran.stderr
+    assert "Finalize for rank" in ran.stderr, ran.stderr
+    assert "tag 3" in ran.stderr, ran.stderr
+
+
+@pytest.mark.slow
+def test_a_send_that_the_program_left_is_received_after_the_end() -> None:
+    ran = run(f"""
+if rank:
+    time.sleep(4)
+    assert comm.recv(source=0) == "short"
+    target = bytearray(100000)
+    comm.Recv(target, 0, 3)
+    assert target == bytes(100000)
+    print("well")
+else:
+    comm.isend("short", 1)
+    {LEFT}
+""")
+    assert ran.stdout == "well\n", ran
+
+
+def test_a_send_to_itself_that_the_program_left_does_not_keep_a_rank() -> None:
+    ran = run(
+        """
+comm.Isend(bytes(100000), rank)
+MPI.COMM_SELF.issend("x", 0)
+print("well")
+""",
+        ranks=1,
+    )
+    assert ran.stdout == "well\n", ran
+
+
 @pytest.mark.slow
 def test_messages_of_a_rank_that_has_ended_still_arrive() -> None:
     ran = run("""
