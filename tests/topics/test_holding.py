@@ -117,11 +117,36 @@ def test_a_forged_layout_reaches_no_other_memory(name: str) -> None:
         loans = pub._form.loans
         loans[8] = (np.dtype("u1"), (1 << 40,), 8, 1, None, True)
         assert pub.loan(8).array.shape == (8,)
-        loans[8] = (np.dtype("O"), (1,), 8, 1, None, True)
-        room = pub.loan(8)
+        loans[9] = (np.dtype("O"), (1,), 8, 1, None, True)
+        room = pub.loan(9)
         with pytest.raises(TypeError, match="items of object"):
             _ = room.array
         pub._form.loans.clear()
+
+
+def _sent_from(pub: ipc.Publisher) -> int:
+    """Send a large loan; return the address of its memory."""
+    with pub.loan(1 << 20) as room:
+        address = int(room.array.ctypes.data)
+        room.send()
+    return address
+
+
+def test_large_loans_are_made_of_the_memory_that_was_used_last(name: str) -> None:
+    with (
+        ipc.Publisher(name, "u1") as pub,
+        ipc.Subscriber(name, "u1", buffer=32, overflow="block") as sub,
+    ):
+        pub.wait_for_subscribers(1, PATIENCE)
+        behind = [_sent_from(pub) for _ in range(20)]
+        assert len(set(behind)) == 20
+        for _ in behind:
+            sub.receive(PATIENCE).release()
+        after = []
+        for _ in range(40):
+            after.append(_sent_from(pub))
+            sub.receive(PATIENCE).release()
+        assert set(after) == {behind[-1]}
 
 
 def test_a_loan_refuses_a_pickle(name: str) -> None:

@@ -4,7 +4,7 @@
 
 cimport cython
 cimport numpy as cnp
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from shmnd.ipc.common.array_over cimport NPY_ARRAY_CARRAY, array_over
 from shmnd.ipc.topic.writer cimport Loaned, WriterCore
@@ -128,20 +128,61 @@ cdef object bytes_of(object header):
         return 0
 
 
-def lend(WriterCore writer not None, form, shape, dtype) -> Loan:
-    """Lend memory of a publisher for a sample of a form."""
-    cdef Loan loan
-    cdef tuple layout = None
-    cdef dict loans
-    writer.enter("Publisher.loan")
-    # Programs ask for the same again and again.
-    if type(shape) is int and dtype is None:
-        loans = form.loans
-        layout = loans.get(shape)
-    if layout is None:
-        layout = layout_of(form, shape, dtype)
-    loan = Loan.__new__(Loan)
-    loan.writer = writer
-    loan.dtype, loan.shape, nbytes, loan.kind, loan.meta, loan.flat = layout
-    loan.loaned = writer.new_loan(nbytes, _ROOM + (0 if loan.meta is None else len(loan.meta)))
-    return loan
+cdef class Lender(WriterCore):
+    """A publisher, as far as it lends memory."""
+
+    cdef public object _form
+    # The last loan: programs ask for the same again and again.
+    cdef object last_shape, last_dtype, last_layout
+    cdef object found_dtype
+    cdef tuple found_shape
+    cdef bytes found_meta
+    cdef uint64_t found_nbytes, found_extra
+    cdef uint32_t found_kind
+    cdef bint found_flat
+
+    def loan(self, shape_or_nbytes=None, dtype=None):
+        """Return memory to compute a sample into; sending it copies nothing.
+
+        A shape for a topic of a dtype, bytes for one of `bytes`, both for one without a type, and
+        nothing where the type says how large a sample is.
+        """
+        cdef Loan loan
+        self.enter("Publisher.loan")
+        if (self.last_layout is None or shape_or_nbytes is not self.last_shape
+                or dtype is not self.last_dtype):
+            self.lay_out(shape_or_nbytes, dtype)
+        loan = Loan.__new__(Loan)
+        loan.writer = self
+        loan.dtype = self.found_dtype
+        loan.shape = self.found_shape
+        loan.meta = self.found_meta
+        loan.kind = self.found_kind
+        loan.flat = self.found_flat
+        loan.loaned = self.new_loan(self.found_nbytes, self.found_extra)
+        return loan
+
+    cdef int lay_out(self, object shape, object dtype) except -1:
+        """Find what a loan is of; it is kept where the same arguments mean the same again."""
+        layout = None
+        if type(shape) is int and dtype is None:
+            layout = self._form.loans.get(shape)
+        if layout is None:
+            layout = layout_of(self._form, shape, dtype)
+        self.last_layout = None
+        (self.found_dtype, self.found_shape, self.found_nbytes, self.found_kind, self.found_meta,
+         self.found_flat) = layout
+        self.found_extra = _ROOM + (0 if self.found_meta is None else len(self.found_meta))
+        if (dtype is None or type(dtype) is str) and is_fixed(shape):
+            self.last_shape, self.last_dtype, self.last_layout = shape, dtype, layout
+        return 0
+
+
+cdef bint is_fixed(object shape) except -1:
+    """A shape that can never mean another one."""
+    if type(shape) is not tuple:
+        return shape is None or type(shape) is int
+    for each in <tuple>shape:
+        if type(each) is not int:
+            return False
+    return True

@@ -31,6 +31,7 @@
 #define SHMND_UNSEATED 8u
 #define SHMND_FEW_GUESTS 16u
 #define SHMND_SWEEP_NS 20000000u
+#define SHMND_LARGE_CLASS 40u /* of slots of 64 KiB */
 
 /* A subscriber, as the publisher knows it. */
 struct shmnd_guest {
@@ -131,12 +132,17 @@ static inline void shmnd_board_count(struct shmnd_board *b)
     b->may_publish = may;
 }
 
-/* Frees the pending slots that were not held at the last count. */
+/* Frees the pending slots that were not held at the last count, the newest last: it is taken first. */
 static inline void shmnd_board_settle(struct shmnd_board *b)
 {
-    uint32_t slot = b->slots.pending, next;
-    b->slots.pending = SHMND_NO_SLOT;
+    uint32_t slot = b->slots.pending, turned = SHMND_NO_SLOT, next;
     for (; slot != SHMND_NO_SLOT; slot = next) {
+        next = b->slots.all[slot].next;
+        b->slots.all[slot].next = turned;
+        turned = slot;
+    }
+    b->slots.pending = SHMND_NO_SLOT;
+    for (slot = turned; slot != SHMND_NO_SLOT; slot = next) {
         struct shmnd_store *s = &b->slots.all[slot];
         next = s->next;
         if (s->seen == b->count || s->keeps)
@@ -149,17 +155,25 @@ static inline void shmnd_board_settle(struct shmnd_board *b)
 /* Takes back the slots that are free by now. With few subscribers their cursors are read anew before. */
 static inline void shmnd_board_reclaim(struct shmnd_board *b)
 {
-    if (b->present <= 16)
+    if (b->present <= SHMND_FEW_GUESTS)
         shmnd_board_count(b);
     shmnd_board_withdraw(b, b->keep_from < b->next ? b->keep_from : b->next);
     shmnd_board_count(b);
     shmnd_board_settle(b);
 }
 
-/* A free slot of a class, after those that are free by now were taken back. */
+/* A free slot of a class, after those that are free by now were taken back.
+ *
+ * Large slots are taken back at each call: the one that was read last is still in the cache. Those
+ * that wait in the free list are there because subscribers once fell behind, and to fill one of
+ * them takes several times as long. Small ones are taken back when none is left, since to read
+ * what the subscribers hold costs more than to fill a few lines that are not in the cache. */
 static inline uint32_t shmnd_board_take(struct shmnd_board *b, uint32_t class)
 {
-    uint32_t slot = shmnd_slots_take(&b->slots, class);
+    uint32_t slot;
+    if (class >= SHMND_LARGE_CLASS && b->present <= SHMND_FEW_GUESTS && b->low < b->next)
+        shmnd_board_reclaim(b);
+    slot = shmnd_slots_take(&b->slots, class);
     if (__builtin_expect(slot != SHMND_NO_SLOT, 1))
         return slot;
     shmnd_board_reclaim(b);

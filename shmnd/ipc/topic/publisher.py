@@ -18,9 +18,9 @@ from shmnd.ipc.common.limits import MOST_SAMPLE, attributes_of, name_of, number
 from shmnd.ipc.common.room import Room, remember
 from shmnd.ipc.errors import LoanLimit, TypeMismatch
 from shmnd.ipc.topic import here
-from shmnd.ipc.topic.loan import Loan, lend
+from shmnd.ipc.topic.loan import Lender, Loan
 from shmnd.ipc.topic.seats import Seats
-from shmnd.ipc.topic.writer import WriterCore, class_bytes
+from shmnd.ipc.topic.writer import class_bytes
 from shmnd.ipc.types import forms, objects
 from shmnd.ipc.types.plain_values import as_array, as_bytes
 from shmnd.provider import open_adapter
@@ -56,7 +56,7 @@ class SlowSubscriber:
     """Let go of it: it receives no more, and the publisher waits for it no longer."""
 
 
-class Publisher(WriterCore, Closing):
+class Publisher(Lender, Closing):
     """Sends samples to all subscribers of a topic.
 
     With `history` so many samples are kept for those who come late. `max_sample` and `slots` bound
@@ -161,14 +161,6 @@ class Publisher(WriterCore, Closing):
         )
 
     # -- samples --
-
-    def loan(self, shape_or_nbytes: Any = None, dtype: Any = None) -> Loan:
-        """Return memory to compute a sample into; sending it copies nothing.
-
-        A shape for a topic of a dtype, bytes for one of `bytes`, both for one without a type, and
-        nothing where the type says how large a sample is.
-        """
-        return lend(self, self._form, shape_or_nbytes, dtype)
 
     def _send_other(self, value: Any, header: Any, timeout: float | None) -> int:
         """Send what takes more than a copy of its bytes."""

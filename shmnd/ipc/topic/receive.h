@@ -14,7 +14,16 @@
 
 #include "board.h"
 
+/* A pool of the publisher that is mapped here, as long as its base is not NULL. */
+struct shmnd_near {
+    uint64_t number;
+    const unsigned char *base;
+    uint64_t nbytes;
+};
+#define SHMND_NEAR 8u
+
 struct shmnd_reading {
+    struct shmnd_near near[SHMND_NEAR]; /* pools that were used of late, by the end of their number */
     struct shmnd_head *head;
     const struct shmnd_line *lines;
     const struct shmnd_kept *kept;
@@ -121,6 +130,16 @@ static inline void shmnd_line_read(const struct shmnd_line *line, struct shmnd_f
         found->body[i] = shmnd_relaxed64(&line->body[i]);
 }
 
+/* Brings the payload closer while its sample is made. */
+static inline void shmnd_reading_prefetch(const struct shmnd_reading *r,
+                                          const struct shmnd_found *found)
+{
+    uint64_t number = found->body[0] >> 32;
+    const struct shmnd_near *pool = &r->near[number % SHMND_NEAR];
+    if (pool->base && pool->number == number && found->body[1] < pool->nbytes)
+        shmnd_prefetch(pool->base + found->body[1]);
+}
+
 /* The next sample of a queue of its own: its slots are kept until the cursor has passed. */
 static inline enum shmnd_outcome shmnd_reading_next_kept(struct shmnd_reading *r,
                                                          struct shmnd_found *found)
@@ -198,6 +217,7 @@ static inline enum shmnd_outcome shmnd_reading_take(struct shmnd_reading *r,
     if (!(found->info & SHMND_INFO_INLINE)) {
         if (!r->seated)
             return SHMND_OUTCOME_COPY;
+        shmnd_reading_prefetch(r, found);
         if (r->free_count == 0)
             return SHMND_OUTCOME_LIMIT;
         found->hold = shmnd_reading_hold(r, (uint32_t)found->body[0]);

@@ -8,6 +8,8 @@ cdef class Sample:
     cdef object source  # keeps the page of an array that a copy of it describes
     cdef readonly object publisher
     cdef object form
+    cdef object items  # of the source: the type of an array of any shape, or None
+    cdef uint64_t item_bytes
     cdef uint64_t position, when_ns, info, payload
     cdef const unsigned char *base
     cdef uint64_t body[5]

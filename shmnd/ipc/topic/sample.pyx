@@ -17,6 +17,7 @@ from shmnd.ipc.errors import Closed
 cnp.import_array()
 
 cdef uint64_t _MOST_BYTES = <uint64_t>1 << 46
+cdef uint64_t _ROW = 1 | 1 << 8  # an array of the topic's type with one dimension
 cdef object _BYTE = cnp.dtype("u1")
 
 
@@ -61,16 +62,16 @@ cdef class Sample:
         cdef uint32_t kind = self.info & 0xFF
         if self.released:
             self._check()
+        if self.items is not None and self.info & 0x7FFF == _ROW:  # most samples
+            dims[0] = self.payload // self.item_bytes
+            if dims[0] * self.item_bytes == self.payload:
+                return self.in_place(self.items, 1, dims)
         if kind == 1:
             dtype = self.form.dtype
             if dtype is not None and self.form.shape is None:
                 ndim = self.info >> 8 & 0x7F
                 size = (<cnp.dtype>dtype).itemsize
-                if ndim == 1 and size:
-                    dims[0] = self.payload // size
-                    if dims[0] * size == self.payload:
-                        return self.in_place(dtype, 1, dims)
-                elif ndim <= 4:
+                if ndim != 1 and ndim <= 4:
                     memcpy(packed, &self.body[3], sizeof(packed))
                     count = size
                     for i in range(ndim):
@@ -137,7 +138,7 @@ cdef class Sample:
         """The value by the topic's type: array, record, bytes or object."""
         if self.released:
             self._check()
-        if self.info & 0xFF == 1 and not self.form.is_record:
+        if self.info & 0xFF == 1 and (self.items is not None or not self.form.is_record):
             return self.array
         return self.form.value_of(self)
 

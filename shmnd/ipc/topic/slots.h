@@ -42,6 +42,12 @@ struct shmnd_slots {
     uint32_t free[SHMND_SLOT_CLASSES];
 };
 
+/* The bytes of a slot of a class: four steps to each doubling, from 64 bytes on. */
+static inline uint64_t shmnd_class_bytes(uint32_t class)
+{
+    return (64ull << class / 4) + (uint64_t)(class % 4) * (16ull << class / 4);
+}
+
 static inline void shmnd_slots_free(struct shmnd_slots *slots, uint32_t slot)
 {
     struct shmnd_store *s = &slots->all[slot];

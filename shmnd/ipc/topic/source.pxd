@@ -1,25 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 
+from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
 
-from shmnd.ipc.topic.topic_c cimport shmnd_found, shmnd_outcome, shmnd_reading
-
-
-cdef struct Pool:
-    uint64_t number
-    const unsigned char *base
-    uint64_t nbytes
+from shmnd.ipc.topic.topic_c cimport shmnd_found, shmnd_near, shmnd_outcome, shmnd_reading
 
 
 cdef class Source:
     cdef shmnd_reading r
     cdef object head_memory, lines_memory, sleepers_memory, page_memory, kept_memory
     cdef dict pools
+    cdef PyObject *near_memory[8]  # of the pools that are near; `pools` keeps it
     cdef list old_memories
-    cdef Pool recent[8]
     cdef uint32_t born, seats
     cdef uint64_t first
     cdef readonly object publisher, form
+    cdef object items  # the type of arrays of any shape, or None
+    cdef uint64_t item_bytes
     cdef public object neighbour, owner
     cdef readonly object ident
     cdef public bint gone
@@ -30,7 +27,7 @@ cdef class Source:
     cdef object next(self)
     cdef shmnd_outcome find(self, shmnd_found *found) except *
     cdef object sample(self, shmnd_found *found, bint copied)
-    cdef Pool *pool(self, uint64_t number) except NULL
+    cdef shmnd_near *pool(self, uint64_t number) except NULL
 
 
 cdef class Held:

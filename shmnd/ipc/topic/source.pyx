@@ -36,6 +36,9 @@ cdef class Source:
         self.neighbour = neighbour
         self.owner = owner
         self.form = form
+        if form is not None and form.kind == 1 and form.shape is None and form.dtype.itemsize:
+            self.items = form.dtype
+            self.item_bytes = form.dtype.itemsize
 
     def __dealloc__(self):
         PyMem_RawFree(self.r.free_holds)
@@ -198,8 +201,8 @@ cdef class Source:
         if not self.closed:
             shmnd_reading_doze(&self.r)
 
-    cdef Pool *pool(self, uint64_t number) except NULL:
-        cdef Pool *recent = &self.recent[number & 7]
+    cdef shmnd_near *pool(self, uint64_t number) except NULL:
+        cdef shmnd_near *recent = &self.r.near[number % SHMND_NEAR]
         cdef const unsigned char[::1] view
         if recent.base != NULL and recent.number == number:
             return recent
@@ -211,6 +214,7 @@ cdef class Source:
         recent.number = number
         recent.base = &view[0]
         recent.nbytes = view.shape[0]
+        self.near_memory[number % SHMND_NEAR] = <PyObject *>found
         return recent
 
     def _drop_pools(self):
@@ -218,8 +222,8 @@ cdef class Source:
         for number in list(self.pools):
             if not self.neighbour.has(number):
                 del self.pools[number]
-                if self.recent[number & 7].number == number:
-                    self.recent[number & 7].base = NULL
+                if self.r.near[<uint64_t>number % SHMND_NEAR].number == number:
+                    self.r.near[<uint64_t>number % SHMND_NEAR].base = NULL
 
     cdef shmnd_outcome find(self, shmnd_found *found) except *:
         """The next sample; after a move of the lines, from the new ones."""
@@ -262,10 +266,12 @@ cdef class Source:
     cdef object sample(self, shmnd_found *found, bint copied):
         cdef Sample sample = Sample.__new__(Sample)
         cdef Held held
-        cdef Pool *pool
+        cdef shmnd_near *pool
         cdef uint64_t total, header
         sample.publisher = self.publisher
         sample.form = self.form
+        sample.items = self.items
+        sample.item_bytes = self.item_bytes
         sample.source = self
         sample.position = found.position
         sample.when_ns = found.when_ns
@@ -309,7 +315,7 @@ cdef class Source:
         else:
             held.base = sample.base
             held.nbytes = total
-            held.memory = self.pools.get(found.body[0] >> 32)
+            held.memory = <object>self.near_memory[(found.body[0] >> 32) % SHMND_NEAR]
             sample.owner = held
         return sample
 

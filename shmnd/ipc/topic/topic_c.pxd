@@ -15,6 +15,7 @@ cdef extern from "wire/atomics.h" nogil:
     void shmnd_put32(word32 *w, uint32_t v)
     void shmnd_release64(word64 *w, uint64_t v)
     void shmnd_store_then_load()
+    void shmnd_prefetch_to_own(const void *at)
 
 cdef extern from "wire/clock.h" nogil:
     uint64_t shmnd_now_ns()
@@ -93,6 +94,7 @@ cdef extern from "slots.h" nogil:
         shmnd_store *all
         uint32_t count, period, pending
         uint32_t free[128]
+    uint64_t shmnd_class_bytes(uint32_t class_)
     void shmnd_slots_free(shmnd_slots *slots, uint32_t slot)
     bint shmnd_slots_idle(const shmnd_slots *slots, uint32_t first, uint32_t since)
     uint32_t shmnd_slots_retire(shmnd_slots *slots, uint32_t first)
@@ -138,7 +140,14 @@ cdef extern from "publish.h" nogil:
                           uint64_t line_mask, uint64_t where)
 
 cdef extern from "receive.h" nogil:
+    enum:
+        SHMND_NEAR
+    struct shmnd_near:
+        uint64_t number
+        const unsigned char *base
+        uint64_t nbytes
     struct shmnd_reading:
+        shmnd_near near[8]
         shmnd_head *head
         const shmnd_line *lines
         const shmnd_kept *kept

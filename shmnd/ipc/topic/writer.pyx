@@ -5,6 +5,7 @@
 What happens now and then (subscribers that come and go, growth, waiting) is in `publisher.py`.
 """
 
+cimport cython
 cimport numpy as cnp
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint32_t, uint64_t
@@ -38,8 +39,7 @@ cdef inline uint32_t class_of(uint64_t nbytes) noexcept nogil:
 
 def class_bytes(number: int) -> int:
     """The bytes of a slot of a class."""
-    log, step = divmod(number, 4)
-    return (1 << (log + 6)) + step * (1 << (log + 4))
+    return shmnd_class_bytes(number)
 
 
 def too_large(call: str, nbytes: int) -> LoanLimit:
@@ -48,6 +48,8 @@ def too_large(call: str, nbytes: int) -> LoanLimit:
                      "and description included; send it in parts")
 
 
+@cython.freelist(16)
+@cython.final
 cdef class Loaned:
     """A slot that is computed into; exports its bytes, writable."""
 
@@ -115,6 +117,10 @@ cdef class WriterCore(WriterBoard):
             raise LoanLimit(f"{call}: {nbytes} bytes, and topic {self.topic!r} was opened with "
                             f"max_sample={self.most_sample}; open it with a larger one")
         slot = shmnd_board_take(&self.b, wanted)
+        if slot == SHMND_NO_SLOT:
+            self.check(shmnd_now_ns())  # a subscriber that is gone holds nothing
+            self.enter(call)
+            slot = shmnd_board_take(&self.b, wanted)
         if slot == SHMND_NO_SLOT:
             if not self._grow(wanted):
                 slot = shmnd_board_squeeze(&self.b, wanted)
@@ -291,20 +297,20 @@ cdef class WriterCore(WriterBoard):
         cdef Loaned loan
         cdef uint32_t slot
         self.enter("Publisher.loan")
-        self.check(shmnd_now_ns())
         slot = self.take(nbytes, extra, "Publisher.loan")
         loan = Loaned.__new__(Loaned)
         loan.writer = self
         loan.slot = slot
         loan.nbytes = nbytes
         loan.base = self.b.slots.all[slot].base
+        shmnd_prefetch_to_own(loan.base)  # a subscriber has read it
         loan.memory = self.pools[self.b.slots.all[slot].group]
         self.loans += 1
         return loan
 
     def _capacity(self, Loaned loan not None):
         """The bytes of a loan's slot."""
-        return class_bytes(self.b.slots.all[loan.slot].class_)
+        return shmnd_class_bytes(self.b.slots.all[loan.slot].class_)
 
     def _send_loan(self, Loaned loan not None, kind, shape, meta, header, timeout):
         """Publish the contents of a loan; nothing is copied."""
@@ -329,7 +335,7 @@ cdef class WriterCore(WriterBoard):
             open_header(header, &head, call)
             header_bytes = <uint64_t>head.len
         try:
-            if loan.nbytes + header_bytes + meta_bytes > class_bytes(
+            if loan.nbytes + header_bytes + meta_bytes > shmnd_class_bytes(
                     self.b.slots.all[loan.slot].class_):
                 raise ValueError(
                     f"{call}: a header of {header_bytes} bytes does not fit behind the loan; pass "
