@@ -5,13 +5,16 @@ The survivor is this process. It has a second connection, within itself, that mu
 """
 
 import contextlib
+import itertools
 import os
 import re
 import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -49,6 +52,7 @@ ELSEWHERE = {
     "broker-socket-shown": "test_a_broker_that_begins_dies",
     "broker-socket-removed": "test_a_broker_that_leaves_dies",
     "place-emptied": "test_a_broker_that_leaves_dies",
+    "stream-ended": "test_a_client_that_ends_a_stream_dies",
 }
 
 pytestmark = pytest.mark.crash
@@ -322,6 +326,44 @@ def test_a_member_of_a_queue_dies(namespace: str, last: str) -> None:
             queue.put(each)
             assert queue.get(timeout=WAIT) == each
             assert queue.empty()
+
+
+CLIENT = """
+import os, signal, time
+from shmnd import ipc
+from shmnd.common import steps
+
+steps.reached = lambda step: step == "stream-ended" and os.kill(os.getpid(), signal.SIGKILL)
+with ipc.Client("steps") as client:
+    stream = client.stream("count")
+    while client._answers.qsize() < 64:
+        time.sleep(0.01)
+    time.sleep(0.1)  # the server polls no more
+    stream.close()
+"""
+
+
+def test_a_client_that_ends_a_stream_dies(namespace: str) -> None:
+    """It has written that it did, and does not wake the server that sleeps."""
+    ended = threading.Event()
+
+    def count() -> Iterator[int]:
+        try:
+            yield from itertools.count()
+        finally:
+            ended.set()
+
+    def handler(request: Any) -> Any:
+        return count() if request.value == "count" else request.value
+
+    with ipc.Server("steps") as server, ipc.Client("steps") as other:
+        thread = threading.Thread(target=server.serve, args=(handler,), daemon=True)
+        thread.start()
+        died = subprocess.run([sys.executable, "-c", CLIENT], timeout=WAIT, check=False)
+        assert died.returncode == -signal.SIGKILL
+        assert ended.wait(WAIT)
+        assert other.call("next", WAIT).value == "next"
+    thread.join(WAIT)
 
 
 @pytest.mark.soak

@@ -2,9 +2,11 @@
 """What the processes of the queue tests do; importable by those that are spawned."""
 
 import gc
+import itertools
 import os
 import signal
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -162,3 +164,18 @@ def leave_a_stream(name: str, go: Any) -> None:
     del client, values
     gc.collect()
     go.get()
+
+
+def serve_counts(name: str) -> None:
+    """Serve by a function: a stream without an end, or the value itself."""
+
+    def count() -> Iterator[int]:
+        yield from itertools.count()
+
+    with ipc.Server(name) as server:
+        server.serve(lambda it: count() if it.value == "count" else it.value)
+
+
+def raise_(exc: type[Exception]) -> None:
+    """Raise an exception where a value is unpickled."""
+    raise exc("unpickled")

@@ -29,6 +29,8 @@ cdef extern from "blocks.h" nogil:
         char address[32]
         word32 holds[896]
 
+    uint64_t SHMND_QUEUE_ENDED
+
     struct shmnd_block:
         word32 state
         uint32_t kind
@@ -65,3 +67,7 @@ cdef extern from "blocks.h" nogil:
     uint64_t shmnd_member_holds(const shmnd_queue_member *page, uint32_t at)
     void shmnd_member_report(word64 *count, uint64_t value)
     void shmnd_member_count(shmnd_queue_member *page, uint64_t pos)
+
+cdef extern from "ended.h" nogil:
+    void shmnd_stream_mark(shmnd_queue_member *me, uint64_t number, cbool ended)
+    cbool shmnd_stream_is_marked(const shmnd_queue_member *page, uint64_t number)

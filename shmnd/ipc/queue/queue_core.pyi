@@ -15,6 +15,8 @@ NOTHING: Final[object]
 class QueueCore(QueueItems):
     """A queue as this process uses it."""
 
+    unreadable: Callable[[Exception], Exception] | None
+    """What an item that cannot be unpacked raises, called with its exception; None: that itself."""
     def __init__(
         self, fd: int, ring_descriptors: Callable[[list[bytes]], None] | None = None
     ) -> None: ...
@@ -43,6 +45,12 @@ class QueueCore(QueueItems):
         """Return the next item; NOTHING when none came in time. -1 waits without an end."""
     def wait_for_room(self, timeout_ns: int) -> bool:
         """Wait until an item may have room; False when none came in time."""
+    def end_stream(self, number: int) -> None:
+        """Say that this process reads no more answers to a request, and wake their server."""
+    def forget_stream(self, number: int) -> None:
+        """Take that back: the number may be used again."""
+    def stream_ended(self, member: int, number: int) -> bool:
+        """Whether a member has ended the stream of a request."""
     def arm_descriptor(self, address: bytes, what: int = 0) -> bool:
         """Be rung at an address for an item (0), room (1) or the last item done (2); return whether
         that is there now.

@@ -16,6 +16,8 @@ from shmnd.ring.process.forks cimport forks
 
 from queue import Empty, Full
 
+from shmnd.common.steps import step
+
 __all__ = ["NOTHING", "QueueCalls", "QueueCore"]
 
 NOTHING = object()
@@ -36,6 +38,8 @@ cdef class QueueCore(QueueItems):
     cdef uint64_t _waited  # how long the last waits were, on average
     cdef readonly uint64_t last_pos  # where the last push put its item
     cdef object ring_descriptors
+    cdef public object unreadable
+    """What an item that cannot be unpacked raises, called with its exception; None: that itself."""
 
     def __init__(self, fd, ring_descriptors=None):
         self.ring_descriptors = ring_descriptors
@@ -129,6 +133,10 @@ cdef class QueueCore(QueueItems):
         shmnd_mpmc_settle(&self.line, pos, self.me)
         try:
             return self.unpacked(ref)
+        except Exception as exc:
+            if self.unreadable is None:
+                raise
+            raise self.unreadable(exc) from exc
         finally:
             if self.page.taking:
                 shmnd_block_pass(self.page)
@@ -224,6 +232,24 @@ cdef class QueueCore(QueueItems):
                 self.ring_descriptors(self.addresses())
             shmnd_gate_clear(gate, word, SHMND_GATE_DESCRIPTOR)
         return 0
+
+    # -- streams of answers, in the queue of a client --
+
+    def end_stream(self, uint64_t number) -> None:
+        """Say that this process reads no more answers to a request, and wake their server."""
+        if self.born == forks:
+            shmnd_stream_mark(self.page, number, True)
+            step("stream-ended")
+            self._open(&self.head.room, 1 << 30)
+
+    def forget_stream(self, uint64_t number) -> None:
+        """Take that back: the number may be used again."""
+        if self.born == forks:
+            shmnd_stream_mark(self.page, number, False)
+
+    def stream_ended(self, uint64_t member, uint64_t number) -> bool:
+        """Whether a member has ended the stream of a request."""
+        return member < SHMND_QUEUE_MEMBERS and shmnd_stream_is_marked(self.member(member), number)
 
     # -- descriptors --
 

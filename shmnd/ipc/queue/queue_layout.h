@@ -21,6 +21,7 @@
 #define SHMND_QUEUE_PAGE 4096u
 #define SHMND_QUEUE_MEMBERS 1024u
 #define SHMND_QUEUE_HOLDS 896u
+#define SHMND_QUEUE_ENDED 2048u
 #define SHMND_CHUNK_BITS 16u
 #define SHMND_CHUNK_BYTES (1u << SHMND_CHUNK_BITS)
 #define SHMND_CHUNKS_MOST (1u << 22)
@@ -67,6 +68,7 @@ struct shmnd_queue_member {
     shmnd_word64 armed;
     char pad1[88];
     shmnd_word32 holds[SHMND_QUEUE_HOLDS]; /* blocks whose memory its program uses, plus one */
+    shmnd_word64 ended[SHMND_QUEUE_ENDED / 64]; /* of a service's client: ended.h */
 };
 
 _Static_assert(offsetof(struct shmnd_queue_head, write_pos) == 128, "lines two apart");
@@ -74,7 +76,7 @@ _Static_assert(offsetof(struct shmnd_queue_head, read_pos) == 256, "lines two ap
 _Static_assert(offsetof(struct shmnd_queue_head, items) == 384, "a line of its own");
 _Static_assert(sizeof(struct shmnd_queue_head) == 640, "ABI of a queue");
 _Static_assert(offsetof(struct shmnd_queue_member, holds) == 256, "ABI of a queue");
-_Static_assert(sizeof(struct shmnd_queue_member) <= SHMND_QUEUE_PAGE, "one page");
+_Static_assert(sizeof(struct shmnd_queue_member) == SHMND_QUEUE_PAGE, "one page");
 
 /* ---- a place of memory ---------------------------------------------------------------- */
 

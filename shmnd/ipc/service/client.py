@@ -10,15 +10,14 @@ import queue
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any, Final
 
 from shmnd.common.closing import Closing
-from shmnd.common.deadline import deadline_of, end_of, left_until
+from shmnd.common.deadline import deadline_of, left_until
 from shmnd.ipc.common.ringing import PAUSE, Bell
 from shmnd.ipc.errors import PeerLost, unusable
 from shmnd.ipc.queue.queueing import Queue
+from shmnd.ipc.service.pending import Pending, Stream
 from shmnd.ipc.service.server import open_service
 from shmnd.ipc.service.service_values import Answer, conforming, described, raised_from
 
@@ -27,86 +26,12 @@ __all__ = ["Client", "Pending"]
 _UNCLAIMED: Final = 2.0
 """Seconds after which a request that was taken and that no living server claims is lost."""
 _AGES: Final = 1e6
-
-
-class Pending:
-    """A request under way: `result`, or `await` it."""
-
-    def __init__(self, client: Client, number: int) -> None:
-        self._client = client
-        self._number = number
-        self._pos = -1
-        self._server: tuple[int, int] | None = None  # its member number and process
-        self._unclaimed = 0.0
-        self._answers: deque[Answer] = deque()
-        self._failure: Exception | None = None
-        self._over = False
-
-    def done(self) -> bool:
-        """Return whether the answer is there, without waiting."""
-        self._client._take_answers()
-        return bool(self._answers or self._over)
-
-    def result(self, timeout: float | None = None) -> Answer:
-        """Wait for the answer; TimeoutError. What the server raised is raised here."""
-        return self._result(timeout, "Pending.result")
-
-    def _result(self, timeout: float | None, call: str) -> Answer:
-        answer = self._next(timeout, call)
-        if answer is None:
-            raise RuntimeError(f"{call}: the server answered with an empty stream")
-        return answer
-
-    def _next(self, timeout: float | None, call: str) -> Answer | None:
-        """Return the next value; None at the end of a stream."""
-        if not self._client._wait(self, end_of(timeout, call)):
-            raise self._client._late(call)
-        return self._taken()
-
-    async def _anext(self, timeout: float | None, call: str) -> Answer | None:
-        if not await self._client._await(self, end_of(timeout, call)):
-            raise self._client._late(call)
-        return self._taken()
-
-    def _taken(self) -> Answer | None:
-        if self._answers:
-            return self._answers.popleft()
-        if self._failure is not None:
-            raise self._failure
-        return None
-
-    def __await__(self) -> Generator[Any, None, Answer]:
-        return self._awaited().__await__()
-
-    async def _awaited(self) -> Answer:
-        answer = await self._anext(None, "Pending")
-        if answer is None:
-            raise RuntimeError("Pending: the server answered with an empty stream")
-        return answer
-
-    def __repr__(self) -> str:
-        return f"<Pending {self._number} {'answered' if self._over else 'under way'}>"
-
-
-class Stream:
-    """The values of a streamed answer, for `for` and `async for`."""
-
-    def __init__(self, pending: Pending) -> None:
-        self._pending = pending
-
-    def __iter__(self) -> Iterator[Answer]:
-        while (answer := self._pending._next(None, "Client.stream")) is not None:
-            yield answer
-
-    def __next__(self) -> Answer:
-        answer = self._pending._next(None, "Client.stream")
-        if answer is None:
-            raise StopIteration
-        return answer
-
-    async def __aiter__(self) -> AsyncIterator[Answer]:
-        while (answer := await self._pending._anext(None, "Client.stream")) is not None:
-            yield answer
+_MARKS: Final = 2048
+"""Marks of closed streams that a client's page has."""
+_MOST_ENDED: Final = 1024
+"""Closed streams whose servers have not said that they ended; the oldest one is forgotten."""
+_LAST: Final = ("value", "failure", "end")
+"""The kinds of what a server says last of a request."""
 
 
 class Client(Closing):
@@ -138,6 +63,8 @@ class Client(Closing):
         found = os.fstat(self._answers._core.fd)
         self._where = (self._pid, self._answers._core.fd, found.st_dev, found.st_ino)
         self._numbers = itertools.count(1)
+        # Closed streams whose servers have not said that they ended: their numbers, by their marks.
+        self._ended: dict[int, int] = {}
         self._pending: weakref.WeakValueDictionary[int, Pending] = weakref.WeakValueDictionary()
         self._turn = threading.Condition(threading.Lock())
         self._busy = False  # a thread takes the answers of all
@@ -164,7 +91,7 @@ class Client(Closing):
     def _begun(self, value: Any, call: str) -> tuple[Pending, tuple[Any, ...]]:
         self._check(call)
         value = conforming(value, self.request, call)
-        pending = Pending(self, next(self._numbers))
+        pending = Pending(self, self._next_number())
         self._pending[pending._number] = pending
         return pending, (*self._where, pending._number, self._answers._core.me, value)
 
@@ -196,6 +123,37 @@ class Client(Closing):
     def stream(self, value: Any = None) -> Stream:
         """Send a request and return the values of its answer as they come."""
         return Stream(self.send(value))
+
+    def _next_number(self) -> int:
+        """Return a number whose mark (ended.h) no closed stream has."""
+        while (number := next(self._numbers)) % _MARKS in self._ended:
+            pass
+        return number
+
+    def _end_stream(self, pending: Pending) -> None:
+        """Read no more of a stream."""
+        # Without a lock where no thread waits: the collector may call this at any point.
+        if not pending._over and not self._closed and self._pid == os.getpid():
+            pending._over = True
+            self._mark(pending._number)
+            if pending._waiting:
+                with self._turn:
+                    self._turn.notify_all()
+                if self._answers._bell is not None:
+                    self._answers._bell.wake_all()
+        pending._answers.clear()
+
+    def _mark(self, number: int) -> None:
+        """Tell the server of a stream that nothing more of it is read."""
+        if len(self._ended) >= _MOST_ENDED:
+            # A server that died says nothing. One that still computes goes on, and nobody waits.
+            self._unmark(next(iter(self._ended.values()), 0))
+        self._ended[number % _MARKS] = number
+        self._answers._core.end_stream(number)
+
+    def _unmark(self, number: int) -> None:
+        if self._ended.pop(number % _MARKS, None) is not None:
+            self._answers._core.forget_stream(number)
 
     # -- answers --
 
@@ -240,6 +198,11 @@ class Client(Closing):
         except (TypeError, ValueError):
             return  # not of a server of this library
         self._sorted = True
+        marked = self._ended.get(number % _MARKS) == number
+        if marked and kind in _LAST:
+            self._unmark(number)
+        if pending is None and kind == "part" and not marked:
+            self._mark(number)
         if pending is None or pending._over:
             return  # the program waits for it no more
         if kind == "taken":
@@ -253,6 +216,7 @@ class Client(Closing):
         else:
             pending._answers.append(Answer(value, sequence, server))
             pending._over = kind == "value"
+            pending._streamed = not pending._over
 
     def _wait(self, pending: Pending, end: float) -> bool:
         while True:

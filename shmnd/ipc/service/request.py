@@ -42,13 +42,14 @@ class Request:
     """A request that a server has taken. It is answered once; dropped, it fails."""
 
     def __init__(
-        self, server: _Server, answers: Queue, number: int, client: int, value: Any
+        self, server: _Server, answers: Queue, number: int, client: tuple[int, int], value: Any
     ) -> None:
         self._server = server
         self._answers: Queue | None = answers
         self._number = number
         self._sent = 0
-        self.client: Final[int] = client
+        self._member = client[0]
+        self.client: Final[int] = client[1]
         """The process that asks."""
         self.value: Any = value
         """What it asks; arrays are the server's own."""
@@ -90,14 +91,24 @@ class Request:
         return Loan(self, np.empty(shape, dtype))
 
     def stream(self, values: Iterable[Any]) -> None:
-        """Answer with any number of values, one after the other."""
+        """Answer with any number of values, one after the other.
+
+        It returns before the last one when the client has closed the stream.
+        """
         try:
             for value in values:
                 self._part_now(value)
+                if self._is_ended():
+                    break
         finally:
             if inspect.isgenerator(values):
                 values.close()  # the caller may keep it
         self._finish()
+
+    def _is_ended(self) -> bool:
+        """Whether the client has closed the stream of the answer."""
+        answers = self._answers
+        return answers is not None and answers._core.stream_ended(self._member, self._number)
 
     def _part_now(self, value: Any) -> None:
         self._send("part", conforming(value, self._server.response, "Request.stream"))
@@ -115,9 +126,13 @@ class Request:
             if hasattr(values, "__aiter__"):
                 async for value in values:
                     await self._part(value)
+                    if self._is_ended():
+                        break
             else:
                 for value in values:
                     await self._part(value)
+                    if self._is_ended():
+                        break
         finally:
             if inspect.isasyncgen(values):
                 await values.aclose()
@@ -138,7 +153,7 @@ class Request:
     def _ahead(self) -> bool:
         """Whether the client has more than enough to read; PeerLost when it has gone."""
         answers = self._answers
-        if answers is None or answers.qsize() < _AHEAD:
+        if answers is None or answers.qsize() < _AHEAD or self._is_ended():
             return False
         if not self._server.client_lives(answers):
             self._answers = None
@@ -146,6 +161,7 @@ class Request:
         return True
 
     def _finish(self) -> None:
+        """Answer with no further value."""
         self._send("end", None)
         self._answers = None
 

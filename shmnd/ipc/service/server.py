@@ -38,6 +38,10 @@ SERVICE: Final = "ipc.service"
 Handler = Callable[["Request"], Any]
 
 
+class _Unreadable(Exception):
+    """A request was taken that cannot be read."""
+
+
 class _Requests(Queue):
     """Requests of clients: what cannot be pickled is an error of the call that sends it."""
 
@@ -65,7 +69,9 @@ def open_service(
         for entry in named.entries():
             require_same_types(types, entry.data, f"process {entry.pid}", call)
         fd = named.descriptor(lambda: make_file(slots, True), **types)
-        return named, _Requests.of_descriptor(fd)
+        requests = _Requests.of_descriptor(fd)
+        requests._core.unreadable = _Unreadable
+        return named, requests
     except BaseException:
         named.close()
         raise
@@ -99,6 +105,7 @@ class Server(Closing):
         self._named, self._requests = open_service(
             "Server", "server", name, types, buffer, namespace, group
         )
+        # By the file of its answers: that queue, the client's member number there, and its process.
         self._clients: dict[tuple[int, int], tuple[Queue, int, int]] = {}
         self._closed = False
 
@@ -106,6 +113,12 @@ class Server(Closing):
 
     def receive(self, timeout: float | None = None) -> Request:
         """Take the next request; TimeoutError when none comes in time."""
+        try:
+            return self._received(timeout)
+        except _Unreadable as exc:
+            raise exc.args[0] from None
+
+    def _received(self, timeout: float | None) -> Request:
         call = "Server.receive"
         end = end_of(timeout, call)
         while True:
@@ -118,12 +131,18 @@ class Server(Closing):
             except ValueError:
                 self._check(call)  # closed by another thread
                 raise
-            request = self._request_of(item)
+            request = self._read(item)
             if request is not None:
                 return request
 
     async def areceive(self, timeout: float | None = None) -> Request:
         """Take the next request as `receive` does, and let other tasks run meanwhile."""
+        try:
+            return await self._areceived(timeout)
+        except _Unreadable as exc:
+            raise exc.args[0] from None
+
+    async def _areceived(self, timeout: float | None) -> Request:
         call = "Server.areceive"
         end = end_of(timeout, call)
         while True:
@@ -136,12 +155,19 @@ class Server(Closing):
             except ValueError:
                 self._check(call)
                 raise
-            request = self._request_of(item)
+            request = self._read(item)
             if request is not None:
                 return request
 
     def _late(self, call: str) -> TimeoutError:
         return TimeoutError(f"{call}: the time-out ended; no request for {self.name!r} came")
+
+    def _read(self, item: Any) -> Request | None:
+        """Return the request of an item. What is wrong with it ends nothing but itself."""
+        try:
+            return self._request_of(item)
+        except Exception as exc:
+            raise _Unreadable(exc) from exc
 
     def _request_of(self, item: Any) -> Request | None:
         """Return the request of an item; None when its client has gone."""
@@ -150,6 +176,8 @@ class Server(Closing):
             pid, fd, device, inode, number, member = map(int, where)
         except (TypeError, ValueError):
             return None  # not of a client of this library
+        if not 0 < number < 1 << 63 or member < 0:
+            return None
         key = device, inode
         if key not in self._clients:
             for known in [each for each, found in self._clients.items() if not _lives(*found)]:
@@ -160,12 +188,16 @@ class Server(Closing):
             self._clients[key] = opened, member, pid
         answers = self._clients[key][0]
         answers._put_or_drop((number, "taken", 0, os.getpid(), answers._core.me), wake=False)
-        try:
-            value = conforming(value, self.request, "Client.send")
-        except (TypeError, ValueError, KeyError) as exc:
-            Request(self, answers, number, pid, None).fail(exc)
+        request = Request(self, answers, number, (member, pid), value)
+        if request._is_ended():
+            request._finish()  # its client waits for nothing any more
             return None
-        return Request(self, answers, number, pid, value)
+        try:
+            request.value = conforming(value, self.request, "Client.send")
+        except (TypeError, ValueError, KeyError) as exc:
+            request.fail(exc)
+            return None
+        return request
 
     def client_lives(self, answers: Queue) -> bool:
         """Return whether the client of a queue of answers lives."""
@@ -178,11 +210,11 @@ class Server(Closing):
         """
         while not self._closed:
             try:
-                request = self.receive()
+                request = self._received(None)
             except Closed:
                 return
-            except Exception as exc:
-                self._warn(exc)
+            except _Unreadable as exc:
+                self._warn(exc.args[0])
                 continue
             yield request
 
@@ -195,11 +227,11 @@ class Server(Closing):
         """Return requests as they come, until the server is closed."""
         while not self._closed:
             try:
-                request = await self.areceive()
+                request = await self._areceived(None)
             except Closed:
                 return
-            except Exception as exc:
-                self._warn(exc)
+            except _Unreadable as exc:
+                self._warn(exc.args[0])
                 continue
             yield request
 

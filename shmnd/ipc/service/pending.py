@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a client has of a request: its answer to come, or the stream of its values."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from shmnd.common.closing import Closing
+from shmnd.common.deadline import end_of
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from shmnd.ipc.service.service_values import Answer
+
+__all__ = ["Pending", "Stream"]
+
+
+class _Client(Protocol):
+    """What a request needs of its client."""
+
+    @property
+    def name(self) -> str: ...
+    def _wait(self, pending: Pending, end: float) -> bool: ...
+    async def _await(self, pending: Pending, end: float) -> bool: ...
+    def _take_answers(self) -> None: ...
+    def _end_stream(self, pending: Pending) -> None: ...
+    def _late(self, call: str) -> TimeoutError: ...
+
+
+class Pending:
+    """A request under way: `result`, or `await` it."""
+
+    def __init__(self, client: _Client, number: int) -> None:
+        self._client = client
+        self._number = number
+        self._pos = -1
+        self._server: tuple[int, int] | None = None  # its member number and process
+        self._unclaimed = 0.0
+        self._answers: deque[Answer] = deque()
+        self._failure: Exception | None = None
+        self._over = False
+        self._streamed = False  # a value came that is not the last
+        self._waiting = 0  # threads and tasks
+
+    def done(self) -> bool:
+        """Return whether the answer is there, without waiting."""
+        self._client._take_answers()
+        return bool(self._answers or self._over)
+
+    def result(self, timeout: float | None = None) -> Answer:
+        """Wait for the answer; TimeoutError. What the server raised is raised here."""
+        return self._result(timeout, "Pending.result")
+
+    def _result(self, timeout: float | None, call: str) -> Answer:
+        answer = self._next(timeout, call)
+        if answer is None:
+            raise RuntimeError(f"{call}: the server answered with an empty stream")
+        return answer
+
+    def _next(self, timeout: float | None, call: str) -> Answer | None:
+        """Return the next value; None at the end of a stream."""
+        self._waiting += 1
+        try:
+            if not self._client._wait(self, end_of(timeout, call)):
+                raise self._client._late(call)
+        finally:
+            self._waiting -= 1
+        return self._taken()
+
+    async def _anext(self, timeout: float | None, call: str) -> Answer | None:
+        self._waiting += 1
+        try:
+            if not await self._client._await(self, end_of(timeout, call)):
+                raise self._client._late(call)
+        finally:
+            self._waiting -= 1
+        return self._taken()
+
+    def _taken(self) -> Answer | None:
+        if self._answers:
+            return self._answers.popleft()
+        if self._failure is not None:
+            raise self._failure
+        return None
+
+    def __await__(self) -> Generator[Any, None, Answer]:
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> Answer:
+        answer = await self._anext(None, "Pending")
+        if answer is None:
+            raise RuntimeError("Pending: the server answered with an empty stream")
+        return answer
+
+    def __del__(self) -> None:
+        try:
+            if self._streamed:
+                self._client._end_stream(self)  # the program wanted the first value alone
+        except Exception:
+            pass  # the interpreter is ending
+
+    def __repr__(self) -> str:
+        return f"<Pending {self._number} {'answered' if self._over else 'under way'}>"
+
+
+class Stream(Closing):
+    """The values of a streamed answer, for `for` and `async for`.
+
+    `close()` ends it before its last value, and so does the end of a `with` block, or dropping it.
+    """
+
+    def __init__(self, pending: Pending) -> None:
+        self._pending = pending
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Answer:
+        answer = self._pending._next(None, "Client.stream")
+        if answer is None:
+            raise StopIteration
+        return answer
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Answer:
+        answer = await self._pending._anext(None, "Client.stream")
+        if answer is None:
+            raise StopAsyncIteration
+        return answer
+
+    def close(self) -> None:
+        """Read no more: the server closes its generator at the next value. Harmless when repeated.
+
+        Values that have come and were not read are dropped.
+        """
+        self._pending._client._end_stream(self._pending)
+
+    def __repr__(self) -> str:
+        pending = self._pending
+        waiting = len(pending._answers)
+        state = "at its end" if pending._over and not waiting else f"{waiting} values to be read"
+        return f"<Stream {pending._number} of {pending._client.name!r}, {state}>"

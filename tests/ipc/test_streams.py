@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams of answers that their client ends before the last value."""
+
+import asyncio
+import gc
+import itertools
+import multiprocessing
+import pickle
+import queue
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from ipc import queue_players
+from shmnd import ipc
+from shmnd.ipc.service import request as requests
+
+FORK = multiprocessing.get_context("fork")
+PATIENCE = 60.0
+
+
+@contextmanager
+def counted() -> Iterator[tuple[ipc.Client, "queue.SimpleQueue[str]"]]:
+    """Serve by a function: streams without an end, and other values as they are."""
+    ends: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def count(name: str) -> Iterator[int]:
+        try:
+            yield from itertools.count()
+        except GeneratorExit:
+            ends.put(name)
+            raise
+
+    def handler(request: Any) -> Any:
+        return count(request.value) if request.value.startswith("count") else request.value
+
+    server = ipc.Server("s")
+    thread = threading.Thread(target=server.serve, args=(handler,), daemon=True)
+    thread.start()
+    try:
+        with ipc.Client("s") as client:
+            yield client, ends
+    finally:
+        server.close()
+        thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def by_close(client: ipc.Client) -> None:
+    stream = client.stream("count")
+    assert [next(stream).value for _ in range(3)] == [0, 1, 2]
+    stream.close()
+    stream.close()
+    assert list(stream) == []
+    assert "at its end" in repr(stream)
+
+
+def by_with(client: ipc.Client) -> None:
+    with client.stream("count") as stream:
+        assert next(stream).value == 0
+
+
+def by_break(client: ipc.Client) -> None:
+    for answer in client.stream("count"):
+        if answer.value == 100:
+            break
+
+
+def by_the_collector(client: ipc.Client) -> None:
+    kept: list[Any] = [client.stream("count")]
+    next(kept[0])
+    kept.append(kept)
+    del kept
+    gc.collect()
+
+
+def by_a_call(client: ipc.Client) -> None:
+    """The first value answers a call; nobody can ask for the others."""
+    assert client.call("count", PATIENCE).value == 0
+
+
+def by_an_async_break(client: ipc.Client) -> None:
+    async def main() -> None:
+        async for answer in client.stream("count"):
+            if answer.value == 100:
+                break
+
+    asyncio.run(main())
+
+
+WAYS = [by_close, by_with, by_break, by_the_collector, by_a_call, by_an_async_break]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_stream_is_ended(way: Callable[[ipc.Client], None]) -> None:
+    with counted() as (client, ends):
+        for _ in range(3):
+            way(client)
+            assert client.call("other", PATIENCE).value == "other"
+            assert ends.get(timeout=PATIENCE) == "count"
+        assert not client._ended  # the server has said that they ended
+
+
+def test_a_server_that_sleeps_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "_PATIENCE", 10 * PATIENCE)
+    with counted() as (client, ends):
+        stream = client.stream("count")
+        while client._answers.qsize() < requests._AHEAD:
+            time.sleep(0.01)
+        time.sleep(0.1)  # it polls no more
+        assert ends.empty()
+        stream.close()
+        assert ends.get(timeout=PATIENCE) == "count"
+
+
+def test_a_thread_that_waits_for_a_value_is_woken() -> None:
+    with ipc.Server("s"), ipc.Client("s") as client:
+        stream = client.stream("never")
+        found: list[list[Any]] = []
+        threads = [
+            threading.Thread(target=lambda: found.append(list(stream)), daemon=True)
+            for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.2)
+        stream.close()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert found == [[], []]
+
+
+def test_one_that_no_server_has_taken_is_not_handled() -> None:
+    seen = []
+    with ipc.Client("s") as client, ipc.Server("s") as server:
+        client.stream("first").close()
+        pending = client.send("second")
+        request = server.receive(PATIENCE)
+        seen.append(request.value)
+        request.respond(None)
+        assert pending.result(PATIENCE).value is None
+        assert seen == ["second"]
+        assert not client._ended
+
+
+def test_an_asynchronous_generator_is_closed() -> None:
+    ended = threading.Event()
+
+    async def count(request: Any) -> AsyncIterator[int]:
+        try:
+            for number in itertools.count():
+                yield number
+        finally:
+            await asyncio.sleep(0)
+            ended.set()
+
+    async def main() -> None:
+        with ipc.Server("s") as server, ipc.Client("s") as client:
+            serving = server.serve(count)
+            assert serving is not None
+            task = asyncio.ensure_future(serving)
+            async with asyncio.timeout(PATIENCE):
+                stream = client.stream("count")
+                assert (await anext(stream)).value == 0
+                stream.close()
+                with pytest.raises(StopAsyncIteration):
+                    await anext(stream)
+                while not ended.is_set():
+                    await asyncio.sleep(0.01)
+            server.close()
+            await task
+
+    asyncio.run(main())
+
+
+def test_another_process_serves_on() -> None:
+    child = FORK.Process(target=queue_players.serve_counts, args=("s",), daemon=True)
+    child.start()
+    try:
+        with ipc.Client("s") as client, ipc.Client("s") as other:
+            for number in range(200):
+                stream = client.stream("count")
+                if number % 3:
+                    next(stream)
+                stream.close()
+                assert other.call(number, PATIENCE).value == number
+    finally:
+        child.kill()
+        child.join()
+
+
+def test_numbers_of_streams_that_were_ended_are_passed_over() -> None:
+    with ipc.Client("s", buffer=64) as client:
+        first = client.stream(None)
+        number = first._pending._number
+        first.close()
+        client._numbers = itertools.count(number + 2047)
+        assert [client.send(None)._number for _ in range(3)] == [
+            number + 2047, number + 2049, number + 2050
+        ]  # fmt: skip
+        core = client._answers._core
+        assert core.stream_ended(core.me, number)
+        assert core.stream_ended(core.me, number + 2048)
+        assert not core.stream_ended(core.me, number + 1)
+        assert not core.stream_ended(1 << 40, number)
+        client._unmark(number)
+        assert not core.stream_ended(core.me, number)
+
+
+def test_the_oldest_of_too_many_ended_streams_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    from shmnd.ipc.service import client as clients
+
+    monkeypatch.setattr(clients, "_MOST_ENDED", 3)
+    with ipc.Client("s", buffer=64) as client:
+        streams = [client.stream(None) for _ in range(5)]
+        numbers = [stream._pending._number for stream in streams]
+        for stream in streams:
+            stream.close()
+        assert list(client._ended.values()) == numbers[2:]
+        core = client._answers._core
+        assert [core.stream_ended(core.me, each) for each in numbers] == [False] * 2 + [True] * 3
+
+
+# -- requests that cannot be read, and waits that fail --
+
+
+class Raises:
+    """Raises an exception where it is unpickled."""
+
+    def __init__(self, exc: type[Exception]) -> None:
+        self.exc = exc
+
+    def __reduce__(self) -> Any:
+        return queue_players.raise_, (self.exc,)
+
+
+@pytest.mark.parametrize(
+    "exc", [ipc.Closed, queue.Empty, ValueError, TimeoutError, pickle.UnpicklingError, KeyError]
+)
+def test_a_request_that_cannot_be_read_ends_itself_alone(exc: type[Exception]) -> None:
+    with ipc.Server("s") as server, ipc.Client("s") as client:
+        client.send(Raises(exc))
+        with pytest.raises(exc, match="unpickled"):
+            server.receive(PATIENCE)
+        client.send(Raises(exc))
+        pending = client.send("good")
+        with pytest.warns(RuntimeWarning, match=rf"could not be read: {exc.__name__}"):
+            request = next(iter(server))
+        request.respond(request.value)
+        assert pending.result(PATIENCE).value == "good"
+
+
+def test_numbers_that_no_client_sends_are_no_request() -> None:
+    with ipc.Server("s") as server, ipc.Client("s") as client:
+        for number, member in ((-1, 0), (0, 0), (1 << 63, 0), (1, -1)):
+            client._requests.put((*client._where, number, member, "forged"))
+        client._requests.put((*client._where, 77, 1 << 40, "no such member"))
+        pending = client.send("good")
+        assert server.receive(PATIENCE).value == "no such member"
+        server.receive(PATIENCE).respond(1)
+        assert pending.result(PATIENCE).value == 1
+
+
+def test_a_wait_that_fails_is_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ipc.Server("s") as server:
+
+        def fails(*_: object) -> None:
+            raise OSError(24, "too many open files")
+
+        monkeypatch.setattr(server, "_requests", type("Q", (), {"get": fails, "close": fails})())
+        with pytest.raises(OSError, match="too many open files"):
+            next(iter(server))
+        monkeypatch.undo()
