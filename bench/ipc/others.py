@@ -1,14 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pyzmq with arrays at both ends, and the cache line below all of it."""
+"""pyzmq with arrays at both ends, and the floors: the cache line, and the fill of an array."""
 
 import functools
-from typing import Any, ClassVar
+import importlib
+import time
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..measure.how import USUAL
 from ..measure.question import Kind, Question
+from ..measure.reading import Reading
 from ..peers.cacheline import CacheLine
 from ..peers.two_sided import Call
 from ..peers.zeromq import ZeroMq, ZeroMqEnd
+from ..subjects.subject import WorkerSubject
+from ..workers.worker import CLIENT
+
+if TYPE_CHECKING:
+    from ..workers.harness import Stage, Workers
 
 
 class ZeroMqTopics(ZeroMq):
@@ -48,3 +57,53 @@ class Line(CacheLine):
         """Return whether one line of a sample goes to and fro."""
         plain = question.how == USUAL and not question.idle
         return plain and question.kind in (Kind.VALUE, Kind.ARRAY)
+
+
+class Fill(WorkerSubject):
+    """One process that fills an array of its own again and again, and sends it to nobody.
+
+    No stream of arrays that are built in place is faster.
+    """
+
+    name: ClassVar[str] = "fill alone"
+    end: ClassVar[str] = ".ipc.others:FillEnd"
+    needs: ClassVar[str] = "numpy"
+
+    def launch(self, stage: "Stage") -> "Workers":
+        """Start one worker, not two."""
+        from ..workers.harness import Workers
+
+        return Workers.start(stage, roles=(CLIENT,))
+
+    def answers(self, question: Question) -> bool:
+        """Arrays that are built in place."""
+        return question.kind is Kind.BUILT
+
+
+class FillEnd:
+    """Fills, as the publishers do."""
+
+    def __init__(self, role: int, options: dict[str, Any]) -> None:
+        self._numpy: Any = importlib.import_module("numpy")
+
+    def describe(self) -> dict[str, str]:
+        """Name numpy."""
+        return {"numpy": str(self._numpy.__version__)}
+
+    def offer(self, question: Question) -> dict[str, Any]:
+        """There is no other side."""
+        return {}
+
+    def join(self, question: Question, offer: dict[str, Any]) -> None:
+        """There is no other side."""
+
+    def run(self, question: Question, count: int, record: bool) -> Reading:
+        """Fill the array, which was filled before."""
+        array = self._numpy.ones(question.size, "u1")
+        start = time.perf_counter()
+        for _ in repeat(None, count):
+            array.fill(7)
+        return Reading(time.perf_counter() - start)
+
+    def close(self) -> None:
+        """Nothing is held."""

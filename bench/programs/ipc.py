@@ -8,7 +8,7 @@ from typing import Final
 from ..command import apart, options
 from ..command.frame import Report, perform
 from ..ipc.iceoryx import IceoryxTopics
-from ..ipc.others import Line, ZeroMqTopics
+from ..ipc.others import Fill, Line, ZeroMqTopics
 from ..ipc.own import Topics
 from ..ipc.queues import MultiprocessingQueues, Queues
 from ..ipc.targets import IDLE, WORDS, questions, verdicts
@@ -24,6 +24,7 @@ EXAMPLE = "shmnd bench ipc --what values,arrays --quick"
 
 _PEERS: Final[Mapping[str, Callable[[], Subject]]] = {
     "cacheline": Line,
+    "fill": Fill,
     "iceoryx2": IceoryxTopics,
     "zmq": ZeroMqTopics,
     "multiprocessing": MultiprocessingQueues,
