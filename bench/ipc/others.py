@@ -60,7 +60,7 @@ class Line(CacheLine):
 
 
 class Fill(WorkerSubject):
-    """One process that fills an array of its own again and again, and sends it to nobody.
+    """One process that fills an array of its own again and again, and does not send it.
 
     No stream of arrays that are built in place is faster.
     """

@@ -79,7 +79,7 @@ def by_the_collector(client: ipc.Client) -> None:
 
 
 def by_a_call(client: ipc.Client) -> None:
-    """The first value answers a call; nobody can ask for the others."""
+    """The first value answers a call; the others have no reader."""
     assert client.call("count", PATIENCE).value == 0
 
 

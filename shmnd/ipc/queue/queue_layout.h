@@ -67,7 +67,7 @@ struct shmnd_queue_member {
     char address[32]; /* where it is rung (a descriptor sleeps); its length is in the first byte */
     shmnd_word64 armed;
     char pad1[88];
-    shmnd_word32 holds[SHMND_QUEUE_HOLDS]; /* blocks whose memory its program uses, plus one */
+    shmnd_word32 holds[SHMND_QUEUE_HOLDS];      /* blocks whose memory its program uses, plus one */
     shmnd_word64 ended[SHMND_QUEUE_ENDED / 64]; /* of a service's client: ended.h */
 };
 

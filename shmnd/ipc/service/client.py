@@ -144,9 +144,9 @@ class Client(Closing):
         pending._answers.clear()
 
     def _mark(self, number: int) -> None:
-        """Tell the server of a stream that nothing more of it is read."""
+        """Say to the server of a stream that no more of it is read."""
         if len(self._ended) >= _MOST_ENDED:
-            # A server that died says nothing. One that still computes goes on, and nobody waits.
+            # A server that died says nothing. One that still computes continues; no client waits.
             self._unmark(next(iter(self._ended.values()), 0))
         self._ended[number % _MARKS] = number
         self._answers._core.end_stream(number)

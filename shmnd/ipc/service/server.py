@@ -163,7 +163,7 @@ class Server(Closing):
         return TimeoutError(f"{call}: the time-out ended; no request for {self.name!r} came")
 
     def _read(self, item: Any) -> Request | None:
-        """Return the request of an item. What is wrong with it ends nothing but itself."""
+        """Return the request of an item; a fault of it ends that request alone."""
         try:
             return self._request_of(item)
         except Exception as exc:

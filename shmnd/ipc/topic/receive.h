@@ -23,7 +23,8 @@ struct shmnd_near {
 #define SHMND_NEAR 8u
 
 struct shmnd_reading {
-    struct shmnd_near near[SHMND_NEAR]; /* pools that were used of late, by the end of their number */
+    struct shmnd_near
+        near[SHMND_NEAR]; /* pools that were used of late, by the end of their number */
     struct shmnd_head *head;
     const struct shmnd_line *lines;
     const struct shmnd_kept *kept;

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-from typing import Any
+from typing import Any, final
 
 from shmnd.ipc.topic.writer_board import WriterBoard
 
 def class_bytes(number: int) -> int: ...
 def too_large(call: str, nbytes: int) -> Exception: ...
 
+@final
 class Loaned:
     @property
     def nbytes(self) -> int: ...
