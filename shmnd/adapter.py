@@ -348,13 +348,15 @@ class Adapter(Closing):
         return pair
 
     def _own_queue(self, call: str, parameter: int, queue: object, kind: type[_Queue]) -> None:
-        status = parameter_status(parameter)
         if not isinstance(queue, kind):
-            raise error(status, call, f"{type(queue).__name__} is not a {kind.__name__}")
-        if queue._adapter is not self:
-            raise error(status, call, f"the {kind.__name__} is of another adapter")
-        if queue._closed:
-            raise error(status, call, f"the {kind.__name__} is closed")
+            why = f"{type(queue).__name__} is not a {kind.__name__}"
+        elif queue._adapter is not self:
+            why = f"the {kind.__name__} is of another adapter"
+        elif queue._closed:
+            why = f"the {kind.__name__} is closed"
+        else:
+            return
+        raise error(parameter_status(parameter), call, why)
 
     # -- connections --
 

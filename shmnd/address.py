@@ -76,6 +76,16 @@ def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return ip
 
 
+@functools.lru_cache(1024)
+def _normalised(host: str) -> str:
+    return str(_ip(host))
+
+
+@functools.lru_cache(1024)
+def _is_loopback(host: str) -> bool:
+    return _ip(host).is_loopback
+
+
 def parse_host(host: object, call: str, parameter: int) -> str:
     """Normalise a host. `parameter` is its number in `call`, for the status of a wrong type."""
     if isinstance(host, (ipaddress.IPv4Address, ipaddress.IPv6Address)):
@@ -91,7 +101,7 @@ def parse_host(host: object, call: str, parameter: int) -> str:
     if not host:  # what the socket module takes for every address
         return _ANY_HOSTS[0]
     try:
-        return str(_ip(host))
+        return _normalised(host)
     except ValueError:
         raise error(
             Status.INVALID_ADDRESS,
@@ -161,7 +171,7 @@ def host_addresses() -> list[str]:
 def is_local(host: str) -> bool:
     """Return whether this host answers to a normalised host: every 127.x.y.z, `::1`, its own."""
     # The loops first, because asking the system for all interfaces takes its time.
-    return _ip(host).is_loopback or host in _interface_hosts()
+    return _is_loopback(host) or host in _interface_hosts()
 
 
 def require_local(host: str, call: str) -> None:

@@ -14,7 +14,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from shmnd.broker.access import caller_at
@@ -89,8 +89,11 @@ class BrokerClient(Session):
         broker that is gone is replaced; one that does not answer in time is IO_TIMEOUT.
         """
         who = caller or f"broker {op}"
-        with self._exclusive(who, time.monotonic() + self._timeout):
+        self._enter(who, time.monotonic() + self._timeout)
+        try:
             reply = self._exchange_somehow(who, op, fds, fields)
+        finally:
+            self._leave()
         if reply["status"]:
             raise error(reply["status"], who, reply["message"])
         return reply
@@ -103,14 +106,14 @@ class BrokerClient(Session):
         because there is no broker, or no room for the request now.
         """
         who = caller or f"broker {op}"
-        with self._exclusive(who, time.monotonic() + self._timeout):
-            if not self.alive:
-                return 0
-            try:
-                return self._submit(who, op, fds, fields)
-            except Lost:
-                self._hang_up()
-                return 0
+        self._enter(who, time.monotonic() + self._timeout)
+        try:
+            return self._submit(who, op, fds, fields) if self.alive else 0
+        except Lost:
+            self._hang_up()
+            return 0
+        finally:
+            self._leave()
 
     def post(self, op: str, fds: Sequence[int] = (), **fields: Any) -> None:
         """Say something that needs no reply: never waits, and never raises for the broker.
@@ -159,8 +162,11 @@ class BrokerClient(Session):
 
     def reconnect(self) -> None:
         """Find or start another broker, if this one is gone, and replay the state to it."""
-        with self._exclusive("broker reconnect", time.monotonic() + START_SECONDS):
+        self._enter("broker reconnect", time.monotonic() + START_SECONDS)
+        try:
             self._ready()
+        finally:
+            self._leave()
 
     def close(self) -> None:
         """Hang up; the broker forgets this process. Safe twice, and in a forked child.
@@ -174,19 +180,20 @@ class BrokerClient(Session):
 
     # --- sessions ------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _exclusive(self, who: str, deadline: float) -> Iterator[None]:
-        """Hold the lock; afterwards see to what others left for its holder."""
+    def _enter(self, who: str, deadline: float) -> None:
+        """Take the lock. `_leave` follows in any case."""
         self._require_own()  # in a forked child no thread may be left to release it
-        if not self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        if not self._lock.acquire(blocking=False) and not self._lock.acquire(
+            timeout=max(0.0, deadline - time.monotonic())
+        ):
             raise self._no_answer(who)
-        try:
-            yield
-        finally:
-            self._lock.release()
-            self._flush_when_free()
-            if self._events:
-                self._announce_events()
+
+    def _leave(self) -> None:
+        """Release the lock, and see to what others left for its holder."""
+        self._lock.release()
+        self._flush_when_free()
+        if self._events:
+            self._announce_events()
 
     def _require_own(self) -> None:
         if self._closed or self._inherited():

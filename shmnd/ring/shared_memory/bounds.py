@@ -225,6 +225,8 @@ def least_bound(read: Read = read_file) -> Bound:
 
 
 _last = Bound(0, "", "")
+_free = 0
+"""The free bytes without those of the segments that were made since."""
 _last_at = -math.inf
 _least = 0
 """The free bytes down to which the last reading serves."""
@@ -237,7 +239,7 @@ def require_room(nbytes: int, held: int, call: str) -> None:
     together no longer small against what it found: many connections do not read the same files
     again.
     """
-    global _last, _last_at, _least
+    global _last, _free, _last_at, _least
     own = own_limit(call)
     if own is not None and held + nbytes > own:
         left = Bound(
@@ -247,13 +249,14 @@ def require_room(nbytes: int, held: int, call: str) -> None:
         )
         raise no_room(nbytes, left, call)
     now = time.monotonic()
-    if now - _last_at > _HOLDS or _last.free - nbytes < _least:
+    if now - _last_at > _HOLDS or _free - nbytes < _least:
         _last, _last_at = least_bound(), now
-        _least = _last.free - _last.free // _PART
-    if nbytes > _last.free:
-        bound, _last_at = _last, -math.inf
-        raise no_room(nbytes, bound, call)
-    _last = _last._replace(free=_last.free - nbytes)
+        _free = _last.free
+        _least = _free - _free // _PART
+    if nbytes > _free:
+        _last_at = -math.inf
+        raise no_room(nbytes, _last._replace(free=_free), call)
+    _free -= nbytes
 
 
 def no_room(nbytes: int, bound: Bound, call: str) -> Exception:
