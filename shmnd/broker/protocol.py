@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages on the broker's socket: JSON text, one message per datagram, with its descriptors.
+"""Messages on the broker's socket: JSON text, and the descriptors of a message with its datagram.
 
 A request `{"op": …, "id": n, …}` gets one reply `{"re": n, "status": u32, "message": str, …}`; a
-request without an id gets none. An event `{"ev": …}` comes unasked. Bytes that come from a client
-may be anything at all: reading them raises `BadMessage` at worst, and no received descriptor stays
-open behind.
+request without an id gets none. An event `{"ev": …}` comes unasked.
+
+A datagram of a client is one message; one of the broker is one with descriptors, or several
+without, a line each. Bytes that come from a client may be anything at all: reading them raises
+`BadMessage` at worst, and no received descriptor stays open behind.
 """
 
 from __future__ import annotations
@@ -40,15 +42,17 @@ __all__ = [
     "decode_private",
     "encode",
     "encode_private",
+    "join",
     "name_of",
     "receive",
     "send",
     "show",
+    "split",
     "text_of",
     "written",
 ]
 
-VERSION: Final = 7
+VERSION: Final = 8
 """Both ends must speak the same; an upgrade that changes a message raises it."""
 
 FIRST_FOR_TOOLS: Final = 1 << 31
@@ -203,6 +207,16 @@ def encode(message: Mapping[str, object]) -> bytes:
     if len(data) > MAX_MESSAGE:
         raise ValueError(f"a message of {len(data)} bytes; the limit is {MAX_MESSAGE}")
     return data
+
+
+def join(messages: Sequence[bytes]) -> bytes:
+    """Put encoded messages into one datagram; `split` takes them out."""
+    return b"\n".join(messages)  # encoded text holds no line feed
+
+
+def split(data: bytes) -> list[bytes]:
+    """Return the encoded messages of a datagram."""
+    return data.split(b"\n")
 
 
 def decode(data: bytes) -> Fields:

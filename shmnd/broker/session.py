@@ -25,6 +25,7 @@ from shmnd.broker.protocol import (
     encode,
     receive,
     send,
+    split,
 )
 from shmnd.status import NdError, Status, error
 
@@ -180,15 +181,18 @@ class Session:
     def _drain(self, until: int = 0) -> None:
         """Take all that is there, or all up to a reply. Lost at the end."""
         while until not in self._replies and (datagram := self._next_datagram()) is not None:
-            message = self._understand(datagram)
-            if "ev" in message:
-                self._keep(message, datagram)
-                continue
-            if message.get("re") in self._asked:
-                self._asked.discard(message["re"])
-                message["ev"] = "answer"
-                self._keep(message, datagram)
-                continue
+            for message in self._understand(datagram):
+                self._sort(message, datagram)
+
+    def _sort(self, message: dict[str, Any], datagram: Datagram) -> None:
+        """Keep an event, or a reply that is awaited."""
+        if "ev" in message:
+            self._keep(message, datagram)
+        elif message.get("re") in self._asked:
+            self._asked.discard(message["re"])
+            message["ev"] = "answer"
+            self._keep(message, datagram)
+        else:
             for ident in self._expected:
                 # 0: turned away before anything was read. Late replies are dropped.
                 if message.get("re") in (ident, 0):
@@ -208,9 +212,9 @@ class Session:
         return datagram
 
     @staticmethod
-    def _understand(datagram: Datagram) -> dict[str, Any]:
+    def _understand(datagram: Datagram) -> list[dict[str, Any]]:
         try:
-            return decode(datagram.data)
+            return [decode(message) for message in split(datagram.data)]
         except BadMessage:
             raise Lost from None  # whatever it is, it is not a broker of ours
 

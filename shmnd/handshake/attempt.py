@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from shmnd.broker.protocol import decode_private
+from shmnd.broker.protocol import BadMessage, decode, decode_private, text_of
 from shmnd.common.arguments import within
 from shmnd.status import NdError, Status, error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from shmnd.address import Address
     from shmnd.info import AdapterInfo
     from shmnd.runtime.interfaces import Description, Event
@@ -83,13 +81,17 @@ class Terms(NamedTuple):
     limits: ReadLimits
     qp: Description
 
-    def wire(self) -> dict[str, Any]:
-        """Return it as the peer's `read` wants it."""
-        return {"limits": list(self.limits), "qp": dict(self.qp)}
+    def wire(self) -> str:
+        """Return the text that the peer's `read` takes; the broker does not read it."""
+        return text_of({"limits": self.limits, "qp": self.qp})
 
     @classmethod
-    def read(cls, wire: Mapping[str, Any]) -> Terms:
+    def read(cls, text: str) -> Terms:
         """Read what the peer sent; what makes no sense becomes empty, and the ring refuses it."""
+        try:
+            wire = decode(text.encode("utf-8", "replace"))
+        except BadMessage:
+            wire = {}
         qp = wire.get("qp")
         return cls(ReadLimits.told(wire.get("limits")), qp if isinstance(qp, dict) else {})
 

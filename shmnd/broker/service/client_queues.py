@@ -20,12 +20,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from shmnd.broker.protocol import Descriptor, encode, send
+from shmnd.broker.protocol import MAX_MESSAGE, Descriptor, encode, join, send
 from shmnd.common.steps import step
 
 __all__ = ["Line", "Lines", "ServerLimits"]
 
 _TRANSIENT: Final = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
+_TOGETHER: Final = 16
+"""The most messages that wait for each other; more would delay the first."""
 _RETRY: Final = 0.02
 """Seconds until a send is tried again that the kernel had no room for."""
 
@@ -58,11 +60,15 @@ class Line:
     interest: int = 0
     reported: bool = False
     """It has had its report, and is watched again only when that is asked for."""
+    gathered: list[bytes] = field(default_factory=list)
+    """Messages that go together with the next ones, at the end of the turn at the latest."""
+    gathered_bytes: int = 0
 
     def close(self) -> None:
         """Hang up, and give back the descriptors that waited."""
         self.sock.close()
         self.queue.clear()
+        self.gathered.clear()
 
 
 class Lines:
@@ -75,6 +81,7 @@ class Lines:
         self._open: dict[int, Line] = {}
         self._retrying: dict[int, Line] = {}
         self._doomed: dict[int, str] = {}
+        self._gathering: list[Line] = []
 
     def __len__(self) -> int:
         return len(self._open)
@@ -148,6 +155,33 @@ class Lines:
             data = encode(message)
         except ValueError as exc:
             self.doom(line.number, f"dropped: no message for it: {exc}")
+            return
+        if fds or line.queue or line.gathered_bytes + len(data) >= MAX_MESSAGE:
+            self._send_gathered(line)
+        if fds or line.queue:
+            self._send_or_queue(line, data, fds)
+            return
+        if not line.gathered:
+            self._gathering.append(line)
+        line.gathered.append(data)
+        line.gathered_bytes += len(data) + 1
+        if len(line.gathered) >= _TOGETHER:
+            self._send_gathered(line)
+
+    def send_gathered(self) -> None:
+        """Send the gathered messages of each client, at the end of a turn."""
+        while self._gathering:
+            self._send_gathered(self._gathering.pop())
+
+    def _send_gathered(self, line: Line) -> None:
+        if line.gathered:
+            data = join(line.gathered)
+            line.gathered.clear()
+            line.gathered_bytes = 0
+            self._send_or_queue(line, data, ())
+
+    def _send_or_queue(self, line: Line, data: bytes, fds: tuple[Descriptor, ...]) -> None:
+        if not self.serves(line.number):
             return
         if not line.queue and self._try_send(line, data, fds):
             return

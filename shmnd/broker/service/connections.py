@@ -44,7 +44,7 @@ class Connections(Ends):
             private=fields["private"],
             offer=fields["offer"],
         )
-        connection.weight = len(connection.private) + _weight(connection.offer)
+        connection.weight = len(connection.private) + len(connection.offer)
         self._check_room(process, connection)
         process.waiting_bytes += connection.weight
         source.connection = connection
@@ -324,7 +324,7 @@ class Connections(Ends):
             private=connection.private,
             offer=connection.offer,
         )
-        connection.private, connection.offer = "", {}  # delivered, and not needed again
+        connection.private = connection.offer = ""  # delivered, and not needed again
 
 
 def _new_number(*parties: Process) -> int:
@@ -333,11 +333,6 @@ def _new_number(*parties: Process) -> int:
         number = random.getrandbits(62) | 1
         if not any(number in party.connections for party in parties):
             return number
-
-
-def _weight(offer: Fields) -> int:
-    """Estimate what an offer takes, from its keys and values written out."""
-    return len(repr(offer)) if offer else 0
 
 
 def _from_held(held: Fields) -> Connection:

@@ -207,7 +207,7 @@ class Connection:
     listener: Bound | None = None
     """While queued."""
     private: str = ""
-    offer: Fields = field(default_factory=dict)
+    offer: str = ""
     weight: int = 0
     """Bytes charged to the active process while queued."""
 

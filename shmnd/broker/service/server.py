@@ -259,6 +259,7 @@ class Server:
             except Exception as exc:
                 self._log(f"internal error: {exc!r}")  # a bug of ours; the others must continue
             self._deliver()
+            self._lines.send_gathered()
 
     # --- messages ------------------------------------------------------------------------------
 
@@ -268,10 +269,11 @@ class Server:
         while left > 0:
             turns = self._lines.ready()
             if not turns:
-                return
+                break
             left -= len(turns)
             for line, room in turns:
                 self._serve(line, room)
+        self._lines.send_gathered()
 
     def _serve(self, line: Line, room: bool) -> None:
         """Return one client its turn: a message, or what waits for it."""

@@ -6,10 +6,10 @@ Everything that a client says is checked here before anything else sees it.
 
 from __future__ import annotations
 
+import functools
 import re
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from shmnd.broker.protocol import (
@@ -37,7 +37,7 @@ __all__ = [
 MAX_PRIVATE: Final = 8192
 """Bytes of private data, before base64; well above what any adapter advertises."""
 MAX_OPAQUE: Final = 16384
-"""Bytes of an opaque object (a table, an offer, an answer) as JSON text."""
+"""Bytes of what the broker does not read (a table, an offer, an answer) as JSON text."""
 MAX_NAME: Final = 255
 """Bytes of the name of a record."""
 MAX_DATA: Final = 4096
@@ -92,6 +92,11 @@ def _choice(*words: str) -> Check:
 def _host(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("must be a numeric IPv4 or IPv6 address")
+    return _canonical(value)
+
+
+@functools.lru_cache(256)
+def _canonical(value: str) -> str:
     family = socket.AF_INET6 if ":" in value else socket.AF_INET
     try:
         return socket.inet_ntop(family, socket.inet_pton(family, value))
@@ -141,6 +146,16 @@ def _opaque(value: object) -> Fields:
     return value
 
 
+def _words(value: object) -> str:
+    """Text of one process for another, which the broker does not read."""
+    if not isinstance(value, str):
+        raise ValueError("must be text")
+    size = len(text_of(value))
+    if size > MAX_OPAQUE:
+        raise ValueError(f"must be at most {MAX_OPAQUE} bytes of JSON, not {size}")
+    return value
+
+
 def _label(value: object) -> str:
     if not isinstance(value, str) or not _LABEL.fullmatch(value):
         raise ValueError("must be 1 to 32 lower-case letters, digits, dots and hyphens")
@@ -179,35 +194,44 @@ class _Default:
         self.value = value
 
 
-_Shape = Mapping[str, Check | _Default]
+_REQUIRED: Final = object()
+
+_Rules = tuple[tuple[str, Check, object], ...]
+"""Fields: the name, the check, and the value when it is left out or `_REQUIRED`."""
 
 
-def _fields(shape: _Shape, message: Mapping[str, object]) -> Fields:
-    """Take the fields of a shape out of a message; ValueError names the one that is wrong."""
+def _rules(**fields: Check | _Default) -> _Rules:
+    return tuple(
+        (name, rule.check, rule.value) if isinstance(rule, _Default) else (name, rule, _REQUIRED)
+        for name, rule in fields.items()
+    )
+
+
+def _fields(rules: _Rules, message: Mapping[str, object]) -> Fields:
+    """Take the fields of a request out of a message; ValueError names the one that is wrong."""
     taken: Fields = {}
-    for name, rule in shape.items():
+    for name, check, default in rules:
         if name in message:
-            check = rule.check if isinstance(rule, _Default) else rule
             try:
                 taken[name] = check(message[name])
             except ValueError as exc:
                 raise ValueError(f"{name} {show(message[name])}: {exc}") from None
-        elif isinstance(rule, _Default):
-            taken[name] = rule.value
-        else:
+        elif default is _REQUIRED:
             raise ValueError(f"{name} is missing")
+        else:
+            taken[name] = default
     return taken
 
 
-_HELD: Final[_Shape] = {
-    "connection": _integer(1, _CONNECTION_MAX),
-    "adapter": _uid,
-    "peer_adapter": _uid,
-    "local": _address,
-    "peer": _address,
-    "role": _choice("active", "passive"),
-    "protocol": _Default(_integer(0, 255), 6),
-}
+_HELD: Final = _rules(
+    connection=_integer(1, _CONNECTION_MAX),
+    adapter=_uid,
+    peer_adapter=_uid,
+    local=_address,
+    peer=_address,
+    role=_choice("active", "passive"),
+    protocol=_Default(_integer(0, 255), 6),
+)
 
 
 def _held(value: object) -> Fields:
@@ -216,12 +240,13 @@ def _held(value: object) -> Fields:
     return _fields(_HELD, value)
 
 
-@dataclass(frozen=True)
 class Shape:
     """The form of a request: the number of its descriptors, and its fields."""
 
-    fds: int
-    fields: _Shape
+    def __init__(self, fds: int, fields: Mapping[str, Check | _Default]) -> None:
+        self.fds: Final = fds
+        self.fields: Final = fields
+        self.rules: Final = _rules(**fields)
 
 
 _object = _integer(1, _ID_MAX)
@@ -275,7 +300,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
             "port": _real_port,
             "protocol": _protocol,
             "private": _no_private,
-            "offer": _Default(_opaque, {}),
+            "offer": _Default(_words, ""),
         },
     ),
     "withdraw": Shape(0, {"connection": _connection}),
@@ -284,7 +309,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
         {
             "connection": _connection,
             "private": _no_private,
-            "answer": _Default(_opaque, {}),
+            "answer": _Default(_words, ""),
             "size": _integer(1, _SIZE_MAX),
         },
     ),
@@ -361,6 +386,6 @@ def read_request(message: Mapping[str, object], fds: int) -> tuple[str, Fields]:
             Status.INVALID_PARAMETER, f"{op}: {fds} descriptors came with it, not {shape.fds}"
         )
     try:
-        return op, _fields(shape.fields, message)
+        return op, _fields(shape.rules, message)
     except ValueError as exc:
         raise Refusal(Status.INVALID_PARAMETER, f"{op}: {exc}") from None

@@ -240,7 +240,7 @@ def test_a_good_request_comes_through_with_its_defaults() -> None:
         "port": 5000,
         "protocol": 6,
         "private": "",
-        "offer": {},
+        "offer": "",
     }
 
 
@@ -274,7 +274,8 @@ def test_a_good_request_comes_through_with_its_defaults() -> None:
         ("private", 5),
         ("private", encode_private(bytes(MAX_PRIVATE + 1))),
         ("offer", []),
-        ("offer", {"x": "y" * MAX_OPAQUE}),
+        ("offer", {}),
+        ("offer", "y" * MAX_OPAQUE),
     ],
 )
 def test_a_bad_field_is_refused_by_name_and_value(field: str, value: object) -> None:
@@ -293,7 +294,7 @@ def test_a_missing_field_is_refused() -> None:
 
 def test_the_limits_themselves_are_allowed() -> None:
     read_request({**CONNECT, "private": encode_private(bytes(MAX_PRIVATE))}, 0)
-    offer = {"x": "y" * (MAX_OPAQUE - len('{"x":""}'))}
+    offer = "y" * (MAX_OPAQUE - len('""'))
     read_request({**CONNECT, "offer": offer}, 0)
     biggest = {**CONNECT, "offer": offer, "private": encode_private(bytes(MAX_PRIVATE)), "id": 1}
     assert len(encode(biggest)) <= MAX_MESSAGE
@@ -329,10 +330,10 @@ def test_private_data_is_exact() -> None:
 
 def test_nothing_that_is_forwarded_grows_beyond_a_message() -> None:
     # Text that came in as raw UTF-8 goes out with every character escaped.
-    offer = {"ä" * 100: "\u20ac" * 2000}
+    offer = "\u20ac" * 2000
     assert len(json.dumps(offer, ensure_ascii=False).encode()) < MAX_OPAQUE
     read_request({**CONNECT, "offer": offer}, 0)
-    too_long = {"x": "\u20ac" * 4000}
+    too_long = "\u20ac" * 4000
     assert len(json.dumps(too_long, ensure_ascii=False).encode()) < MAX_OPAQUE
     assert refusal_of({**CONNECT, "offer": too_long}).status is Status.INVALID_PARAMETER
 

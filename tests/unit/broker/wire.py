@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from shmnd.broker.place import Place
-from shmnd.broker.protocol import VERSION, Descriptor, decode, encode, name_of, receive, send
+from shmnd.broker.protocol import VERSION, Descriptor, decode, encode, name_of, receive, send, split
 from shmnd.broker.service.records import Limits
 from shmnd.broker.service.server import Server, ServerLimits
 
@@ -54,6 +54,8 @@ class Wire:
         self.adapter = name_of(self.adapter_key)
         self.events: list[tuple[dict[str, Any], list[Descriptor]]] = []
         self._next = 1
+        self._came: list[tuple[dict[str, Any], list[Descriptor]]] = []
+        """Messages of a datagram whose first was read."""
 
     def __enter__(self) -> "Wire":
         return self
@@ -97,12 +99,15 @@ class Wire:
 
     def read(self) -> tuple[dict[str, Any], list[Descriptor]]:
         """Return the next message; EOFError when the broker hung up."""
-        self._wait(select.POLLIN)
-        datagram = receive(self.sock)
-        if not datagram.data:
-            raise EOFError
-        assert not datagram.cut
-        return decode(datagram.data), datagram.fds
+        if not self._came:
+            self._wait(select.POLLIN)
+            datagram = receive(self.sock)
+            if not datagram.data:
+                raise EOFError
+            assert not datagram.cut
+            self._came = [(decode(each), datagram.fds) for each in split(datagram.data)]
+            assert len(self._came) == 1 or not datagram.fds
+        return self._came.pop(0)
 
     def hung_up(self) -> bool:
         """Wait until the broker hangs up; False when it answers instead."""

@@ -96,6 +96,9 @@ def test_limits_that_make_no_sense_count_as_none(sides: Sides) -> None:
 
     for nonsense in (None, 7, [1], [1, 2, 3], [-1, 0], ["1", "2"], [2**40, 1], [True, False]):
         assert ReadLimits.told(nonsense) == (0, 0)
-    assert Terms.read({}) == Terms(ReadLimits(0, 0), {})
-    assert Terms.read({"qp": 7, "limits": [1, 2]}).qp == {}
+    for nonsense in ("", "{}", "7", "{", "[" * 100, "\ud800", '{"a":' * 20 + "1" + "}" * 20):
+        assert Terms.read(nonsense) == Terms(ReadLimits(0, 0), {})
+    assert Terms.read('{"qp":7,"limits":[1,2]}') == Terms(ReadLimits(1, 2), {})
+    terms = Terms(ReadLimits(1, 2), {"receives": 3, "rbell": ["x", 1]})
+    assert Terms.read(terms.wire()) == terms
     assert private_of({"private": "!"}) == b""

@@ -156,7 +156,7 @@ def test_events_that_lost_their_descriptors(sides: Sides) -> None:
         "connection": number,
         "peer_adapter": "a",
         "private": "",
-        "answer": {},
+        "answer": "",
         "size": 1,
         "fds_lost": True,
     }

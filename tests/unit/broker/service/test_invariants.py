@@ -180,7 +180,7 @@ class Player:
                     "local": ["127.0.0.1", port],
                     "host": "127.0.0.1",
                     "port": pick.choice([5000, 5001]),
-                    "offer": {"x": "y" * pick.randrange(500)},
+                    "offer": "y" * pick.randrange(500),
                 },
                 0,
             ),

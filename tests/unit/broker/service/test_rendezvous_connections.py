@@ -17,7 +17,7 @@ def test_from_connect_to_accept(world: World) -> None:
     active.segment(3, segment := Fake())
     listener = passive.listen(5000)
     passive.arm(listener, 12)
-    fields = active.connect_fields(5000, private=encode_private(b"hi"), offer={"a": 1})
+    fields = active.connect_fields(5000, private=encode_private(b"hi"), offer="A")
     connection = active.ask("connect", **fields)["connection"]
     assert active.take() == []
 
@@ -51,11 +51,11 @@ def test_from_connect_to_accept(world: World) -> None:
         "peer": fields["local"],
         "peer_adapter": active.adapter,
         "private": encode_private(b"hi"),
-        "offer": {"a": 1},
+        "offer": "A",
     }
 
     link = Fake()
-    passive.accept(connection, link, private=encode_private(b"yo"), answer={"b": 2})
+    passive.accept(connection, link, private=encode_private(b"yo"), answer="B")
     (peer, peer_fds), (accepted, accepted_fds) = active.take()
     assert (peer["ev"], peer["adapter"]) == ("peer", passive.adapter)
     assert peer_fds[1] is passive.pidfd
@@ -66,7 +66,7 @@ def test_from_connect_to_accept(world: World) -> None:
         "connection": connection,
         "peer_adapter": passive.adapter,
         "private": encode_private(b"yo"),
-        "answer": {"b": 2},
+        "answer": "B",
         "size": 4096,
     }
     assert passive.take() == []
