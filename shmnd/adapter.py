@@ -348,13 +348,12 @@ class Adapter(Closing):
         return pair
 
     def _own_queue(self, call: str, parameter: int, queue: object, kind: type[_Queue]) -> None:
+        why = f"the {kind.__name__} is closed"
         if not isinstance(queue, kind):
             why = f"{type(queue).__name__} is not a {kind.__name__}"
         elif queue._adapter is not self:
             why = f"the {kind.__name__} is of another adapter"
-        elif queue._closed:
-            why = f"the {kind.__name__} is closed"
-        else:
+        elif not queue._closed:
             return
         raise error(parameter_status(parameter), call, why)
 
