@@ -30,7 +30,7 @@ def client(lines: Lines, number: int = 1) -> socket.socket:
 
 def taken(sock: socket.socket) -> list[list[dict[str, Any]]]:
     """Return the messages of each datagram that is there."""
-    datagrams = []
+    datagrams: list[list[dict[str, Any]]] = []
     while True:
         try:
             datagram = receive(sock)
