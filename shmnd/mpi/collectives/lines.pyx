@@ -15,7 +15,7 @@ from shmnd.mpi.communicators.comm_state cimport shmpi_lines, whole
 from shmnd.mpi.datatypes.type_state cimport TypeState
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_FAILED_PEER, SHMPI_REVOKED, flag, note, note_end, progress_now, see_failures,
+    E, SHMPI_FAILED_PEER, SHMPI_REVOKED, flag, note, note_end, progress, see_failures,
     shmpi_awaited, turn_for, uint32_t, uint64_t,
 )
 
@@ -56,7 +56,7 @@ cdef inline int _wait(
     cdef unsigned int looks = 0, most = LOOKS_CROWDED if E.crowded else E.awake_polls
     while not shmpi_arrived(a):
         looks += 1
-        if looks % LOOKS == 0 and progress_now():
+        if looks % LOOKS == 0 and progress():
             looks = 0
         elif looks >= most:
             return _wait_long(comm, c, a, k, place, call)

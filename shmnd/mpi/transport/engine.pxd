@@ -111,7 +111,7 @@ cdef void give(shmpi_message *m, shmpi_req *r) noexcept
 cdef void sched_start(shmpi_sched *s) noexcept
 cdef int turn(unsigned int *idle) except -1
 cdef int turn_for(unsigned int *idle, const shmpi_awaited *a) except -1
-cdef uint32_t progress_now() noexcept
+cpdef uint32_t progress() noexcept
 
 # A wait of the program, which publishes what for when its polls were in vain for a while.
 cdef struct Wait:

@@ -291,10 +291,6 @@ cdef void wait_end(Wait *wait) noexcept:
         note_end()
 
 
-cdef uint32_t progress_now() noexcept:
-    return shmpi_progress(E)
-
-
 cdef int poll() except -1:
     """Progress for a call that asks and does not wait. A program that asks in vain many times
     leaves the core to others from time to time."""
@@ -339,14 +335,9 @@ def size() -> int:
     return E.size
 
 
-def progress() -> int:
+cpdef uint32_t progress() noexcept:
     """Make progress; return the number of things that moved."""
     return shmpi_progress(E)
-
-
-def wtime() -> float:
-    """Return the seconds of a clock that all ranks share."""
-    return time.monotonic()
 
 
 def abort(code: int) -> NoReturn:
@@ -422,7 +413,8 @@ def finalized() -> bool:
 
 _attach()
 hooks.provide(
-    rank=rank, size=size, abort=abort, finalize=finalize, progress=progress, wtime=wtime
+    rank=rank, size=size, abort=abort, finalize=finalize, progress=progress,
+    wtime=time.monotonic,  # a clock that all ranks share
 )
 atexit.register(finalize)
 os.register_at_fork(after_in_child=_forked)
