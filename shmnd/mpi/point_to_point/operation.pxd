@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
+from cpython.object cimport PyObject
+
 from shmnd.mpi.communicators.comm_state cimport CommBase, CommState
 from shmnd.mpi.transport.engine cimport shmpi_req
 from shmnd.mpi.objects.handle cimport State
@@ -29,6 +31,7 @@ cdef class Point(Operation):
     cdef CommState state
     cdef Plain given            # the message, if `is_plain`; else
     cdef Spec spec              # the message; else it is an object
+    cdef PyObject *used         # `spec` under way: a reference that no collection of garbage sees
     cdef object keep            # the pickled object, or a copy of the message
     cdef char *staged
     cdef Py_ssize_t length
@@ -43,6 +46,7 @@ cdef class Point(Operation):
     cdef int send_copy(self) except -1
     cdef char *_address(self) noexcept
     cdef object _memory(self)
+    cdef void _end_use(self) noexcept
     cdef void _drop_message(self) noexcept
     cdef int _buffer(self) except -1
     cdef int fill(self) except -1

@@ -8,9 +8,11 @@ again.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.buffer cimport PyBUF_READ
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -132,6 +134,8 @@ cdef Point point(CommBase comm, CommState c, str call, bint receives, int peer, 
     return op
 
 
+# A collection of garbage would take the memory that the engine uses before the request is dropped.
+@cython.no_gc_clear
 cdef class Point(Operation):
     """A send or a receive, of a buffer or of an object."""
 
@@ -209,7 +213,13 @@ cdef class Point(Operation):
             return memory_of(&self.given)
         return self.keep if self.spec is None else self.spec
 
+    cdef void _end_use(self) noexcept:
+        if self.used != NULL:
+            Py_DECREF(<object>self.used)
+            self.used = NULL
+
     cdef void _drop_message(self) noexcept:
+        self._end_use()
         if self.is_plain:
             self.is_plain = False
             release(&self.given)
@@ -221,6 +231,9 @@ cdef class Point(Operation):
     cdef int fill(self) except -1:
         cdef shmpi_req *r
         self.req = r = req_new()
+        if self.spec is not None and self.used == NULL:
+            Py_INCREF(self.spec)
+            self.used = <PyObject *>self.spec
         r.peer = self.peer
         r.tag = self.tag
         r.context = self.context
@@ -316,6 +329,7 @@ cdef class Point(Operation):
         finally:
             req_free(r)
             self.req = NULL
+            self._end_use()
             if not self.persistent:
                 self._drop_message()
 
@@ -343,7 +357,7 @@ cdef class Point(Operation):
 cdef bytes pickled(object obj):
     """The bytes of an object, as a message has them."""
     data = pickle_dump(obj)
-    return data if isinstance(data, bytes) else bytes(data)
+    return data if PyBytes_CheckExact(data) else bytes(data)
 
 
 cdef object unpickled(CommBase comm, CommState c, shmpi_req *r, str call):

@@ -68,6 +68,36 @@ def test_windows_of_messages_that_fit_a_lane_and_that_do_not() -> None:
     assert launch(2, "-c", WINDOWS).stdout.count("well") == 2
 
 
+GARBAGE = """
+import array, gc, weakref
+from mpi4py import MPI
+
+class Comm(MPI.Intracomm):
+    pass
+
+comm = Comm(MPI.COMM_WORLD)
+if comm.rank:
+    comm.recv(source=0)
+    comm.Send(array.array("i", range(4)), 0, 7)
+else:
+    target = array.array("i", [0] * 4)
+    alive = weakref.ref(target)
+    comm.request = comm.Irecv(target, 1, 7)
+    del comm, target
+    gc.collect()
+    assert alive() is not None, "the memory of a posted receive was freed"
+    MPI.COMM_WORLD.send("now", 1)
+    while alive() is not None:  # until the message has come, and an operation looks
+        MPI.COMM_WORLD.Iprobe(1, 8)
+        MPI.COMM_SELF.sendrecv(None, 0, source=0)
+print("well")
+"""
+
+
+def test_a_receive_among_garbage_keeps_its_memory() -> None:
+    assert launch(2, "-c", GARBAGE).stdout.count("well") == 2
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "constant"),
     [
