@@ -51,6 +51,7 @@ class Waiter(Closing):
         self._ready = ready
         self._arm = arm
         self._sleepers = 0
+        self._ticked = 0  # those among them that every poll of the process has to look after
         self._tasks: list[Callable[[], None]] = []
         self._readiness: Readiness | None = None
         self._closed = False
@@ -119,7 +120,7 @@ class Waiter(Closing):
         self._engine.check("Waiter.wait_in_loop")
         loops.begin(loop, wake)
         self._tasks.append(wake)
-        self._begin()
+        self._begin(ticked=True)
         try:
             request_progress.begin(wake)
             if self._poll_armed():
@@ -127,7 +128,7 @@ class Waiter(Closing):
             yield
         finally:
             self._tasks.remove(wake)
-            self._end()
+            self._end(ticked=True)
             request_progress.end(wake)
             loops.end(loop, wake)
 
@@ -143,7 +144,7 @@ class Waiter(Closing):
         if self._readiness is None:
             self._engine.check("Waiter.fileno")
             self._readiness = Readiness(self._engine)
-            self._begin()
+            self._begin(ticked=True)
         number = self._readiness.fileno()
         self._poll_for_descriptor()
         return number
@@ -187,15 +188,19 @@ class Waiter(Closing):
         self._arm(True)
         return self._poll()
 
-    def _begin(self) -> None:
+    def _begin(self, ticked: bool = False) -> None:
+        """One more sleeps; a thread polls for itself, a task or a descriptor is to be `ticked`."""
         self._sleepers += 1
-        if self._sleepers == 1:
+        self._ticked += ticked
+        if ticked and self._ticked == 1:
             self._engine.pending_operations.add(self)
 
-    def _end(self) -> None:
+    def _end(self, ticked: bool = False) -> None:
         self._sleepers -= 1
-        if self._sleepers == 0:
+        self._ticked -= ticked
+        if ticked and self._ticked == 0:
             self._engine.pending_operations.remove(self)
+        if self._sleepers == 0:
             self._arm(False)
 
     def _tick(self) -> None:
@@ -258,22 +263,29 @@ class WaiterGroup(Waiter):
 
 
 class Attendant(Closing):
-    """Calls `poll` at each poll of this process, from whatever call.
+    """Calls `poll` at the next poll of this process after it was asked to.
 
-    `poll` must not wait for other processes; it may ask the broker. A method is held without its
-    object.
+    That is in any call of any thread. `poll` must not wait for other processes; it may ask the
+    broker. A method is held without its object.
     """
 
     def __init__(self, adapter: Adapter, poll: Callable[[], None]) -> None:
         adapter._check_open("Attendant")
         self._engine = adapter._engine
         self._poll: Callable[[], object] = without_owner(poll)
-        self._engine.pending_operations.add(self)
+        self._closed = False
+
+    def ask(self) -> None:
+        """Have `poll` called; a thread that sleeps does it now. Never waits; a finaliser may."""
+        if not self._closed:
+            self._engine.pending_operations.hurry(self)
+            self._engine.ring()
 
     def _tick(self) -> None:
-        """Call `poll`; the progress engine calls this after every event."""
-        self._poll()
+        """Call `poll`; the progress engine calls this at the next poll."""
+        if not self._closed:
+            self._poll()
 
     def close(self) -> None:
         """Call it no more. Harmless twice."""
-        self._engine.pending_operations.remove(self)
+        self._closed = True

@@ -98,7 +98,7 @@ class Mpich(Mpi):
     """mpi4py on MPICH; needs an environment without Open MPI."""
 
     name: ClassVar[str] = "mpi4py MPICH"
-    install: ClassVar[str] = "pip install mpi4py mpich (in an environment of its own)"
+    install: ClassVar[str] = "pip install mpi4py mpich numpy (in an environment of its own)"
     implementation: ClassVar[str] = "MPICH"
 
 

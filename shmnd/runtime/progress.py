@@ -231,6 +231,31 @@ class ProgressEngine(BrokerExchange):
         False when `timeout` seconds end first. Ctrl-C ends it, as any signal handler that raises.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
+        found = self._wait_alone(predicate, deadline)
+        return self._wait_among_others(predicate, deadline) if found is None else found
+
+    def _wait_alone(self, predicate: Callable[[], bool], deadline: float | None) -> bool | None:
+        """Wait without most of the Python calls, as the only thread that sleeps; None if it is not.
+
+        The common case: a ring reaches the predicate in half the time.
+        """
+        sleeper: Final = object()
+        if not self.request_progress.begin_alone(sleeper):
+            return None
+        try:
+            if not self._wait_set._become_leader():
+                return None
+            until = 0 if deadline is None else max(1, int(deadline * 1e9))
+            return self._wait_set._wait_alone(self, sleeper, predicate, until)
+        except (ValueError, OSError):
+            if self.alive:
+                raise
+            return None  # another thread has just closed the progress engine
+        finally:
+            self._wait_set.leave()
+            self.request_progress.end(sleeper)
+
+    def _wait_among_others(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
         sleeper: Final = object()
         asleep = False
         try:

@@ -70,14 +70,17 @@ class RequestProgress:
         self._sleepers.add(sleeper)
         self.keep()
 
-    def begin_alone(self, sleeper: PolledQueue) -> bool:
-        """Begin for a thread that waits at this queue; False unless no other queue needs it."""
+    def begin_alone(self, sleeper: object) -> bool:
+        """Begin for a thread that waits at this queue, or for anything else.
+
+        False if another thread sleeps, or another queue needs one.
+        """
         if self._sleepers or self._watched or not self.alone(sleeper):
             return False
         self._sleepers.add(sleeper)
         return True
 
-    def alone(self, sleeper: PolledQueue | None) -> bool:
+    def alone(self, sleeper: object) -> bool:
         """Return whether no other queue has requests to carry on; they announce such then."""
         return not self._watched and idle_beside(list(self._queues.values()), sleeper, True)
 

@@ -4,6 +4,8 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -158,3 +160,39 @@ def test_a_request_whose_server_is_killed_fails_at_once() -> None:
         assert time.monotonic() - killed[0] < 10  # generous: the machine may be busy
         killer.join()
         child.join()
+
+
+PINNED = """
+import os, resource, sys
+mine, other = map(int, sys.argv[1:])
+os.sched_setaffinity(0, {mine})  # before the import, as programs under taskset are
+from shmnd import ipc
+
+there, back = ipc.Queue(), ipc.Queue()
+if not os.fork():
+    os.sched_setaffinity(0, {other})
+    while (item := there.get(timeout=60)) is not None:
+        back.put(item)
+    os._exit(0)
+turns, slept = 50, []
+for _ in range(200):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+    for item in range(turns):
+        there.put(item)
+        assert back.get(timeout=60) == item
+    slept.append(resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - before)
+there.put(None)
+os.wait()
+print(sorted(slept)[50])
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_a_pinned_process_polls_before_it_sleeps() -> None:
+    mine, other, *_ = sorted(os.sched_getaffinity(0))
+    command = [sys.executable, "-c", PINNED, str(mine), str(other)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert ran.returncode == 0, ran.stderr
+    # Sleeps in the 50 gets of a burst, which are answered at once. Under load three bursts of four
+    # may sleep.
+    assert int(ran.stdout) < 25

@@ -83,6 +83,7 @@ class Room:
     def tell(self, occupant: Occupant) -> None:
         """Have an end take note of something, by the next thread that polls. Never waits."""
         self._news[id(occupant)] = weakref.ref(occupant)
+        self._attendant.ask()
 
     def _attend(self) -> None:
         while self._news:

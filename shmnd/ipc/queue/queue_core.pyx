@@ -2,8 +2,6 @@
 # cython: language_level=3
 """The compiled part of `ipc.Queue`: items go into shared memory and come out of it."""
 
-import os
-
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -29,7 +27,7 @@ cdef uint64_t SHORT_NS = 300000  # waits up to this are short: to sleep would co
 cdef uint64_t LONG_NS = 1000000  # a wait counts for no more
 cdef uint64_t FOREVER = 0xFFFFFFFFFFFFFFFF
 cdef int MOST_TRIES = 4096
-cdef bint ALONE = len(os.sched_getaffinity(0)) < 2
+cdef uint64_t YIELD_NS = 4000  # so long a wait polls before it lets others run on its only CPU
 
 
 cdef class QueueCore(QueueItems):
@@ -167,11 +165,10 @@ cdef class QueueCore(QueueItems):
         """Poll for twice as long as waits last; for a moment alone when sleeping is cheaper."""
         # By the length of waits, and not by the polls that failed: where both sides sleep, each
         # wait lasts as long as the other's wake-up, so that short polls would fail for ever.
+        # On a single CPU the other side may have the same one: it runs when this one yields.
         cdef uint64_t pos, word
-        cdef uint64_t end, window = SPIN_NS + 2 * self._waited
+        cdef uint64_t end, soon = now + YIELD_NS, window = SPIN_NS + 2 * self._waited
         cdef bint found = False
-        if ALONE:
-            return False
         if self._waited > SHORT_NS:
             window = SPIN_NS // 8
         end = min(now + window, deadline)
@@ -185,6 +182,8 @@ cdef class QueueCore(QueueItems):
                 if found:
                     break
                 now = shmnd_now_ns()
+                if now > soon and shmnd_on_one_cpu():
+                    shmnd_yield()
         return found
 
     cdef bint _ready(self, int what):

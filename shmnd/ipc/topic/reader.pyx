@@ -8,6 +8,7 @@ What happens now and then (publishers that come and go, waiting) is in `subscrib
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint32_t, uint64_t
 
+from shmnd.ipc.common.gate_c cimport shmnd_on_one_cpu, shmnd_yield
 from shmnd.ipc.topic.source cimport Source
 from shmnd.ipc.topic.topic_c cimport *
 from shmnd.ring.process.forks cimport forks
@@ -131,6 +132,7 @@ cdef class ReaderCore:
         cdef uint64_t start = shmnd_now_ns(), stop
         cdef int i, n
         cdef list held
+        cdef bint yields
         while True:
             for _ in range(64):
                 sample = self.take()
@@ -150,10 +152,14 @@ cdef class ReaderCore:
                     readings[n] = &(<Source>source).r
                     n += 1
             with nogil:
+                # On a single CPU the publisher may have the same one: it runs when this one yields.
+                yields = shmnd_on_one_cpu()
                 stop = shmnd_now_ns() + 20000
                 if stop > end:
                     stop = end
                 while shmnd_now_ns() < stop:
+                    if yields:
+                        shmnd_yield()
                     for i in range(n):
                         if shmnd_reading_ready(readings[i]):
                             stop = 0

@@ -3,6 +3,9 @@
 from libc.stdint cimport uint64_t
 
 
+cdef int milliseconds_until(uint64_t until, double longest) except -1
+
+
 cdef class WaitSetCore:
     cdef object __weakref__
     cdef public uint64_t _generation

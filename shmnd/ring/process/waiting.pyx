@@ -13,7 +13,9 @@ import os
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
+
+from shmnd.ring cimport c
 
 cdef extern from "sys/epoll.h" nogil:
     union epoll_data:
@@ -33,6 +35,20 @@ cdef extern from "unistd.h" nogil:
 cdef enum:
     _MOST = 64  # events taken at once
     _RINGS = 256  # bytes read at once from a doorbell, one for each ring
+
+
+cdef int milliseconds_until(uint64_t until, double longest) except -1:
+    """Return the milliseconds to sleep, rounded up, at most `longest`; 0 when the time is over.
+
+    `until` is in nanoseconds of the monotonic clock; 0 is never.
+    """
+    cdef uint64_t now
+    if until:
+        now = c.shmnd_now_ns()
+        if now >= until:
+            return 0
+        longest = min(longest, <double>(until - now) * 1e-9)
+    return <int>min(longest * 1e3 + 1, 1e9)
 
 
 cdef class WaitSetCore:
@@ -129,6 +145,31 @@ cdef class WaitSetCore:
         """Change the generation; return whether a sleeping thread must be woken to see it."""
         self._generation += 1
         return self._followers != 0 or self._polling
+
+    def _wait_alone(self, engine, sleeper, predicate, until: int):
+        """Sleep and poll in turn until `predicate` holds, as the only thread that sleeps.
+
+        False when the monotonic clock is at `until` nanoseconds (0: never); None when this thread
+        cannot continue alone: another one sleeps, or the requests of a completion queue go on.
+        """
+        cdef uint64_t seen, end = until
+        cdef int milliseconds
+        cdef list others
+        while True:
+            seen = self._generation  # first: later changes of the engine must be noticed
+            engine.check("wait")
+            if predicate():
+                return True
+            milliseconds = milliseconds_until(end, engine.longest_sleep)
+            if milliseconds == 0:
+                return False
+            if self.is_led_elsewhere() or not engine.request_progress.alone(sleeper):
+                return None
+            others = []
+            if self.nap(seen, milliseconds, others):
+                self.tell()
+                if others or engine.has_pending:
+                    engine.attend(others)
 
     cdef leave_alone(self):
         """Cease to be the leader, if this thread is."""

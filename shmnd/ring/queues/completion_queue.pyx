@@ -12,7 +12,7 @@ from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
 
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport forks
-from shmnd.ring.process.waiting cimport WaitSetCore
+from shmnd.ring.process.waiting cimport WaitSetCore, milliseconds_until
 from shmnd.ring.queues.polling cimport PairCore
 
 from shmnd.common.arguments import seconds, within
@@ -55,17 +55,6 @@ cdef inline object _patience(object timeout):
     if type(timeout) is int and 0 <= timeout <= 0xFFFFFFFF:
         return timeout
     return seconds("CompletionQueue.wait", 2, "timeout", timeout)
-
-
-cdef int _milliseconds(uint64_t until, double longest) except -1:
-    """Return the milliseconds to sleep, rounded up, at most `longest`; 0 when the time is over."""
-    cdef uint64_t now
-    if until:
-        now = c.shmnd_now_ns()
-        if now >= until:
-            return 0
-        longest = min(longest, <double>(until - now) * 1e-9)
-    return <int>min(longest * 1e3 + 1, 1e9)
 
 
 def idle_beside(references, alone, bint announcing) -> bool:
@@ -306,7 +295,7 @@ cdef class CompletionCore(PollingCore):
                 results.extend(self._taken_now(max))
             if results or self._over():
                 return True
-            milliseconds = _milliseconds(until, engine.longest_sleep)
+            milliseconds = milliseconds_until(until, engine.longest_sleep)
             if milliseconds == 0:
                 return True
             if (wait_set.is_led_elsewhere() or c.shmnd_cq_has_unfinished_copy(&self.raw)

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a wait that polls wants to know of its CPU: the process that it waits for may have the same
+ * one, and then runs only when the waiter yields.
+ */
+#ifndef SHMND_CPUS_H
+#define SHMND_CPUS_H
+
+#include <sched.h>
+#include <stdbool.h>
+
+/* Returns whether the calling thread may run on one CPU alone: it is pinned, or there is one. */
+static inline bool shmnd_on_one_cpu(void)
+{
+    cpu_set_t allowed;
+    return sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) == 1;
+}
+
+/* Lets another process run that waits for this CPU. */
+static inline void shmnd_yield(void)
+{
+    sched_yield();
+}
+
+#endif
