@@ -235,16 +235,15 @@ class ProgressEngine(BrokerExchange):
         return self._wait_among_others(predicate, deadline) if found is None else found
 
     def _wait_alone(self, predicate: Callable[[], bool], deadline: float | None) -> bool | None:
-        """Wait without most of the Python calls, as the only thread that sleeps; None if it is not.
-
-        The common case: a ring reaches the predicate in half the time.
-        """
+        """Wait with few Python calls, as the only thread that sleeps; None if it is not."""
         sleeper: Final = object()
         if not self.request_progress.begin_alone(sleeper):
             return None
         try:
             if not self._wait_set._become_leader():
                 return None
+            if self.has_pending:
+                self._poll_once(keep=False)
             until = 0 if deadline is None else max(1, int(deadline * 1e9))
             return self._wait_set._wait_alone(self, sleeper, predicate, until)
         except (ValueError, OSError):
@@ -261,9 +260,8 @@ class ProgressEngine(BrokerExchange):
         try:
             self._poll_once(keep=False)
             while True:
-                seen = (
-                    self._wait_set.generation
-                )  # first: what ends the progress engine after it is news
+                # First: what ends the progress engine after it is news.
+                seen = self._wait_set.generation
                 self.check("wait")
                 if predicate():
                     return True
