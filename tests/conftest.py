@@ -31,6 +31,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # the tests of Ctrl-C would wait for what never comes.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# With it a print is two writes, between which another rank of a job may write to the same pipe.
+os.environ.pop("PYTHONUNBUFFERED", None)
+
 GRACE: Final = 5.0
 """Seconds that a test's leftovers may take to go (a process that is ending, a collected cycle)."""
 

@@ -131,12 +131,12 @@ cdef object array_type(int number):
 cdef inline bint _memory(object obj, bint readonly, Plain *into) except -1:
     cdef int number
     into.held = False
-    if _array(obj, readonly, &into.addr, &into.nbytes, &number):
+    if not (PyByteArray_CheckExact(obj) or (readonly and PyBytes_CheckExact(obj))):
+        if not _array(obj, readonly, &into.addr, &into.nbytes, &number):
+            return False
         Py_INCREF(obj)  # a list that named it may change while the call waits
         into.owner = <PyObject *> obj
         return True
-    if not (PyByteArray_CheckExact(obj) or (readonly and PyBytes_CheckExact(obj))):
-        return False
     # Held: a bytearray does not change its size meanwhile.
     PyObject_GetBuffer(obj, &into.view, PyBUF_SIMPLE if readonly else PyBUF_WRITABLE)
     Py_INCREF(obj)

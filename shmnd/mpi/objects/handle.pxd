@@ -14,10 +14,17 @@ cdef class State:
     cdef object __weakref__
 
 
-cdef class Handle:
-    """A reference to an object of MPI; several may refer to one, and null to none."""
+cdef class BareHandle:
+    """A handle without what makes it from another one."""
 
     cdef public State ob
     cdef object __weakref__
 
     cdef int release(self) except -1
+
+
+cdef class Handle(BareHandle):
+    """A reference to an object of MPI; several may refer to one, and null to none."""
+
+
+cdef State referred(BareHandle new, tuple args, dict kwargs)

@@ -11,6 +11,8 @@ Each state has a number, for those who carry handles as integers. A state whose 
 read stays known by it until it is freed, as MPI's own handles do.
 """
 
+cimport cython
+
 from typing import Any, Self
 
 from shmnd.mpi.objects.errors import Exception as MPIException
@@ -30,24 +32,24 @@ cdef class State:
         _next += 1
 
 
-def constant(handle: Handle, name: str, predefined: bool = True) -> Handle:
+def constant(handle: BareHandle, name: str, predefined: bool = True) -> BareHandle:
     """Make `handle` the constant of that name, for pickles and for `free`; return it."""
     _constants[id(handle)] = name
     _kept[name] = handle
-    if (<Handle?> handle).ob is not None and predefined:
-        (<Handle> handle).ob.predefined = True
-        if (<Handle> handle).ob.label is None:
-            (<Handle> handle).ob.label = name
-            _exported[(<Handle> handle).ob.handle] = (<Handle> handle).ob
+    if (<BareHandle?> handle).ob is not None and predefined:
+        (<BareHandle> handle).ob.predefined = True
+        if (<BareHandle> handle).ob.label is None:
+            (<BareHandle> handle).ob.label = name
+            _exported[(<BareHandle> handle).ob.handle] = (<BareHandle> handle).ob
     return handle
 
 
-def constant_of(handle: Handle) -> str | None:
+def constant_of(handle: BareHandle) -> str | None:
     """Return the name under which `handle` is a constant, or None."""
     return _constants.get(id(handle))
 
 
-cdef State _referred(Handle new, tuple args, dict kwargs):
+cdef State referred(BareHandle new, tuple args, dict kwargs):
     """The state of the handle that a new one is made from."""
     family = new._family
     name = family.lower()
@@ -56,34 +58,31 @@ cdef State _referred(Handle new, tuple args, dict kwargs):
     other = args[0] if args else kwargs[name]
     if other is None:
         return None
-    if not isinstance(other, Handle) or other._family != family:
+    if not isinstance(other, BareHandle) or other._family != family:
         raise TypeError(
             f"{type(new).__name__}({other!r}): expected a {family}, not {type(other).__name__}"
         )
-    return (<Handle> other).ob
+    return (<BareHandle> other).ob
 
 
-cdef class Handle:
-    """A reference to an object of MPI; several may refer to one, and null to none.
+@cython.freelist(64)  # programs make and drop requests by the window
+cdef class BareHandle:
+    """A handle without what makes it from another one, which costs as much as a short receive.
 
-    The classes of MPI stand on it. Handles of two kinds are never equal.
+    Requests stand on it. Handles of two kinds are never equal.
     """
 
     _family = "Handle"
 
-    def __cinit__(self, *args: Any, **kwargs: Any) -> None:
-        if args or kwargs:
-            self.ob = _referred(self, args, kwargs)
-
     def __eq__(self, other: object, /) -> bool:
-        if not isinstance(other, Handle):
+        if not isinstance(other, BareHandle):
             return NotImplemented
-        if self.ob is None and (<Handle> other).ob is None:
+        if self.ob is None and (<BareHandle> other).ob is None:
             return self._family == other._family
-        return self.ob is (<Handle> other).ob
+        return self.ob is (<BareHandle> other).ob
 
     def __ne__(self, other: object, /) -> bool:
-        if not isinstance(other, Handle):
+        if not isinstance(other, BareHandle):
             return NotImplemented
         return not (self == other)
 
@@ -178,3 +177,14 @@ cdef class Handle:
         self._require(error, call)
         if self.ob.predefined:
             raise MPIException(error, f"{self._family}.{call}: {self.ob.label} is predefined")
+
+
+cdef class Handle(BareHandle):
+    """A reference to an object of MPI; several may refer to one, and null to none.
+
+    The classes of MPI stand on it.
+    """
+
+    def __cinit__(self, *args: Any, **kwargs: Any) -> None:
+        if args or kwargs:
+            self.ob = referred(self, args, kwargs)

@@ -7,13 +7,13 @@ from typing import Any
 
 from cpython.object cimport PyObject
 
-from shmnd.mpi.objects.handle cimport Handle
+from shmnd.mpi.objects.handle cimport BareHandle
 from shmnd.mpi.point_to_point.status cimport Status
 
 
 cdef object _kind(object arg, str call):
     kind = arg if isinstance(arg, type) else type(arg)
-    if issubclass(kind, (Handle, Status)):
+    if issubclass(kind, (BareHandle, Status)):
         return kind
     raise TypeError(f"{call}({arg!r}): expected an object of MPI")
 
@@ -30,7 +30,7 @@ def _addressof(arg: Any) -> int:
     _kind(arg, "_addressof")
     if isinstance(arg, Status):
         return <size_t> &(<Status> arg).c_source
-    return <size_t> <PyObject *> <Handle?> arg
+    return <size_t> <PyObject *> <BareHandle?> arg
 
 
 def _handleof(arg: Any) -> int:
@@ -38,4 +38,4 @@ def _handleof(arg: Any) -> int:
     _kind(arg, "_handleof")
     if isinstance(arg, Status):
         return <size_t> &(<Status> arg).c_source
-    return (<Handle?> arg).handle
+    return (<BareHandle?> arg).handle

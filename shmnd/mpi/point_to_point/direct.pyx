@@ -8,7 +8,8 @@ the call ends by an exception while the message still moves.
 
 from shmnd.mpi.buffers.plain cimport memory_of
 from shmnd.mpi.communicators.comm_state cimport set_status
-from shmnd.mpi.point_to_point.operation cimport fault_class, leave_request, unpickled
+from shmnd.mpi.point_to_point.left_requests cimport leave_request
+from shmnd.mpi.point_to_point.operation cimport fault_class, unpickled
 from shmnd.mpi.transport.engine cimport (
     E, SHMPI_FAILED_PEER, cancel, note, note_end, req_free, req_new, send_now, spin,
     shmpi_req, start_receive, start_send, stop_req, turn,

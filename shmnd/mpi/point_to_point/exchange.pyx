@@ -8,7 +8,7 @@ All sends and receives of a call run together and have ended when it returns.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from shmnd.mpi.communicators.comm_state cimport CommState, check_context, known
-from shmnd.mpi.point_to_point.operation cimport leave_request
+from shmnd.mpi.point_to_point.left_requests cimport leave_request
 from shmnd.mpi.transport.engine cimport (
     E, Wait, cancel, note, req_free, req_new, shmpi_req, start_receive, start_send, wait_end,
     wait_turn,

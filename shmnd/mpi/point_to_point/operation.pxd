@@ -23,6 +23,7 @@ cdef class Operation(State):
     cdef int cancel(self) except -1
     cdef int leave(self) except -1
     cdef int publish(self, unsigned int count) except -1
+    cdef void recycle(self) noexcept
 
 
 cdef class Point(Operation):
@@ -64,4 +65,3 @@ cdef Point point(CommBase comm, CommState c, str call, bint receives, int peer, 
 cdef bytes pickled(object obj)
 cdef object unpickled(CommBase comm, CommState c, shmpi_req *r, str call)
 cdef int fault_class(int fault) except -1
-cdef int leave_request(shmpi_req *r, object memory) except -1

@@ -12,7 +12,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.buffer cimport PyBUF_READ
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.ref cimport Py_DECREF, Py_INCREF, Py_REFCNT
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -26,6 +26,7 @@ from shmnd.mpi.transport.engine cimport (
 from shmnd.mpi.buffers.pickle cimport pickle_dump, pickle_load
 from shmnd.mpi.buffers.plain cimport memory_of, plain, release
 from shmnd.mpi.buffers.spec cimport spec_simple
+from shmnd.mpi.point_to_point.left_requests cimport leave_request, unpack
 
 from shmnd.mpi import constants
 
@@ -94,6 +95,9 @@ cdef class Operation(State):
         """Publish that the program waits for it, as one of `count` operations."""
         return note(count, -1, -1, "a request", "")
 
+    cdef void recycle(self) noexcept:
+        """After its end: if the caller alone refers to it, another operation may take its place."""
+
 
 cdef class _Sent(Operation):
     """Of every send that had ended when its call returned: one operation for all of them."""
@@ -122,8 +126,21 @@ cdef class Ended(Operation):
         return 0
 
 
+cdef enum:
+    _SPARE = 64  # a window of receives; to make a new object of the collector takes four times as long
+cdef PyObject *_spare[_SPARE]
+cdef int _spares = 0
+
+
 cdef Point point(CommBase comm, CommState c, str call, bint receives, int peer, int tag):
-    cdef Point op = Point.__new__(Point)
+    global _spares
+    cdef Point op
+    if _spares:
+        _spares -= 1
+        op = <Point>_spare[_spares]
+        Py_DECREF(op)  # the reference of the spare ones
+    else:
+        op = Point.__new__(Point)
     op.comm = comm
     op.state = c
     op.context = c.context
@@ -159,7 +176,7 @@ cdef class Point(Operation):
         cdef shmpi_req *r = self.req
         self.req = NULL
         if self.staged != NULL:
-            _unpack(r, self.spec)
+            unpack(r, self.spec)
         req_free(r)
 
     cdef int take(self, object msg) except -1:
@@ -353,6 +370,19 @@ cdef class Point(Operation):
             hold(self.req, self)
         return 0
 
+    cdef void recycle(self) noexcept:
+        global _spares
+        if type(self) is not Point or _spares == _SPARE or Py_REFCNT(self) != 1:
+            return
+        if self.persistent or self.handle or self.req != NULL or self.is_plain:
+            return
+        self.comm = self.state = self.call = None
+        self.requested = self.sync = self.is_object = self.buffered = self.doubtful = False
+        self.length = 0
+        Py_INCREF(self)
+        _spare[_spares] = <PyObject *>self
+        _spares += 1
+
 
 cdef bytes pickled(object obj):
     """The bytes of an object, as a message has them."""
@@ -378,41 +408,3 @@ cdef object unpickled(CommBase comm, CommState c, shmpi_req *r, str call):
 cdef int fault_class(int fault) except -1:
     """The error class of what went wrong with a message."""
     return _CLASSES.get(fault, constants.ERR_OTHER)
-
-
-@cython.final
-cdef class _Left:
-    """A request that continues, and that nothing in the program refers to, with its memory."""
-
-    cdef shmpi_req *req
-    cdef object memory
-
-    def ended(self) -> None:
-        """Free the request, which is done."""
-        if self.req.owns_buffer and isinstance(self.memory, Spec):
-            _unpack(self.req, self.memory)
-        req_free(self.req)
-
-
-cdef int _unpack(shmpi_req *r, Spec spec) except -1:
-    """Unpack a message that was received for a type with gaps."""
-    if r.receives and not (r.fault or r.cancelled):
-        (<TypeState>spec.type).unpack_bytes(r.buffer, r.got, spec.addr)
-    return 0
-
-
-cdef int leave_request(shmpi_req *r, object memory) except -1:
-    """Leave a request to the engine, and keep the memory that it uses until it is done.
-
-    The end of the program waits for it, unless it is a receive that no message has met.
-    """
-    cdef _Left left = _Left.__new__(_Left)
-    left.req = r
-    left.memory = memory
-    if r.done:
-        left.ended()
-        return 0
-    hold(r, left)
-    if not (r.receives and r.posted):
-        let_go(r)
-    return 0

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from shmnd.mpi.objects.handle import Handle
+from shmnd.mpi.objects.handle import BareHandle
 from shmnd.mpi.point_to_point.status import Status
 
-class Request(Handle):
+class Request(BareHandle):
+    def __new__(cls, request: Request | None = None) -> Self: ...
     @property
     def handle(self) -> int: ...
     def Wait(self, status: Status | None = None) -> Literal[True]: ...

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from shmnd.mpi.communicators.comm_state cimport empty_status
-from shmnd.mpi.objects.handle cimport State
+from shmnd.mpi.objects.handle cimport BareHandle, State, referred
 from shmnd.mpi.objects.handle import constant
 from shmnd.mpi.point_to_point.waiting cimport (
-    all_ready, first_ready, ready_ones, wait_all, wait_first, wait_op,
+    all_ready, first_ready, publish_wait, ready_ones, wait_first, wait_op,
 )
-from shmnd.mpi.transport.engine cimport poll
+from shmnd.mpi.transport.engine cimport Wait, poll, wait_end, wait_turn
 
 from shmnd.mpi import constants
 
 cdef int UNDEFINED = constants.UNDEFINED
+cdef object _NONE_GIVEN = object()
 
 
 cdef Request _request(object given):
@@ -28,6 +29,27 @@ cdef Request _request(object given):
 cdef list _operations(object requests):
     """Operations of requests that wait for something, None for the others."""
     return [_request(each).operation() for each in requests]
+
+
+cdef bint _all_ready(list requests) except -1:
+    cdef Operation op
+    for each in requests:
+        op = _request(each).operation()
+        if op is not None and not op.ready():
+            return False
+    return True
+
+
+cdef int _wait_all(list requests) except -1:
+    """Wait without a list of the operations: each is its request's alone, and is recycled."""
+    cdef Wait wait = Wait(0, False)
+    try:
+        while not _all_ready(requests):
+            if wait_turn(&wait):
+                publish_wait(_operations(requests))
+    finally:
+        wait_end(&wait)
+    return 0
 
 
 cdef object _fit(object statuses, Py_ssize_t count):
@@ -60,10 +82,14 @@ cdef list _end(list requests, object statuses):
     return results
 
 
-cdef class Request(Handle):
+cdef class Request(BareHandle):
     """Request handler."""
 
     _family = "Request"
+
+    def __cinit__(self, request=_NONE_GIVEN):
+        if request is not _NONE_GIVEN:
+            self.ob = referred(self, (request,), {})
 
     cdef Operation operation(self):
         """The operation, if it is under way."""
@@ -80,14 +106,16 @@ cdef class Request(Handle):
         op.check_pending(status)
         if not op.persistent:
             self.release()
-        return op.end(status)
+        result = op.end(status)
+        op.recycle()
+        return result
 
     @property
     def handle(self) -> int:
         """The number of the handle."""
         if self.ob is not None and not self.ob.handle:
             State.__init__(self.ob)
-        return Handle.handle.__get__(self)
+        return BareHandle.handle.__get__(self)
 
     # -- one --
 
@@ -100,6 +128,7 @@ cdef class Request(Handle):
         cdef Operation op = self.operation()
         if op is not None:
             wait_op(op)
+            op = None
         return self.finish(status)
 
     def Test(self, status: Status | None = None) -> bool:
@@ -262,7 +291,7 @@ cdef class Request(Handle):
     ) -> list[Any]:
         """Wait for all previously initiated requests to complete."""
         cdef list held = list(requests)
-        wait_all(_operations(held))
+        _wait_all(held)
         return _end(held, _fit(statuses, len(held)))
 
     @classmethod

@@ -21,7 +21,7 @@ cdef int wait_op(Operation op) except -1:
     return 0
 
 
-cdef int _note(list ops) except -1:
+cdef int publish_wait(list ops) except -1:
     """Publish for which operations the program waits: the first of those not ready."""
     waiting = [op for op in ops if op is not None and not (<Operation>op).ready()]
     if waiting:
@@ -55,22 +55,11 @@ cdef int wait_first(list ops) except -2:
     try:
         while i == -1:
             if wait_turn(&wait):
-                _note(ops)
+                publish_wait(ops)
             i = first_ready(ops)
     finally:
         wait_end(&wait)
     return i
-
-
-cdef int wait_all(list ops) except -1:
-    cdef Wait wait = Wait(0, False)
-    try:
-        while not all_ready(ops):
-            if wait_turn(&wait):
-                _note(ops)
-    finally:
-        wait_end(&wait)
-    return 0
 
 
 cdef list ready_ones(list ops):

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Requests that go on when nothing in the program refers to them any more."""
+
+cimport cython
+
+from shmnd.mpi.buffers.spec cimport Spec
+from shmnd.mpi.datatypes.type_state cimport TypeState
+from shmnd.mpi.transport.engine cimport hold, let_go, req_free, shmpi_req
+
+
+@cython.final
+cdef class _Left:
+    """A request that continues, and that nothing in the program refers to, with its memory."""
+
+    cdef shmpi_req *req
+    cdef object memory
+
+    def ended(self) -> None:
+        """Free the request, which is done."""
+        if self.req.owns_buffer and isinstance(self.memory, Spec):
+            unpack(self.req, self.memory)
+        req_free(self.req)
+
+
+cdef int unpack(shmpi_req *r, Spec spec) except -1:
+    """Unpack a message that was received for a type with gaps."""
+    if r.receives and not (r.fault or r.cancelled):
+        (<TypeState>spec.type).unpack_bytes(r.buffer, r.got, spec.addr)
+    return 0
+
+
+cdef int leave_request(shmpi_req *r, object memory) except -1:
+    """Leave a request to the engine, and keep the memory that it uses until it is done.
+
+    The end of the program waits for it, unless it is a receive that no message has met.
+    """
+    cdef _Left left = _Left.__new__(_Left)
+    left.req = r
+    left.memory = memory
+    if r.done:
+        left.ended()
+        return 0
+    hold(r, left)
+    if not (r.receives and r.posted):
+        let_go(r)
+    return 0
