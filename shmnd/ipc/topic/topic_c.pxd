@@ -99,7 +99,7 @@ cdef extern from "slots.h" nogil:
     bint shmnd_slots_idle(const shmnd_slots *slots, uint32_t first, uint32_t since)
     uint32_t shmnd_slots_retire(shmnd_slots *slots, uint32_t first)
 
-cdef extern from "publish.h" nogil:
+cdef extern from "reclaim.h" nogil:
     struct shmnd_guest:
         shmnd_page *page
         shmnd_kept *kept
@@ -117,19 +117,23 @@ cdef extern from "publish.h" nogil:
         shmnd_slots slots
         uint64_t line_mask, next, low, history, count, may_publish, keep_from
         uint32_t guest_count, keepers, present, blockers
-    struct shmnd_sample:
-        uint64_t when_ns, info
-        uint64_t body[5]
     void shmnd_board_count(shmnd_board *b)
     void shmnd_board_reclaim(shmnd_board *b)
     uint32_t shmnd_board_take(shmnd_board *b, uint32_t class_)
     uint32_t shmnd_board_squeeze(shmnd_board *b, uint32_t class_)
+
+cdef extern from "publish.h" nogil:
+    struct shmnd_sample:
+        uint64_t when_ns, info
+        uint64_t body[5]
     uint64_t shmnd_board_publish(shmnd_board *b, const shmnd_sample *sample, uint32_t slot)
     bint shmnd_board_has_room(shmnd_board *b)
     void shmnd_board_block(shmnd_board *b, bint blocked)
     bint shmnd_board_rings(shmnd_board *b, uint32_t seat)
     bint shmnd_board_published(shmnd_board *b, uint64_t now_ns)
     uint32_t shmnd_board_sleepers(shmnd_board *b, uint32_t from_, uint64_t *bits)
+
+cdef extern from "guests.h" nogil:
     void shmnd_board_seat(shmnd_board *b, uint32_t seat, const shmnd_guest *guest,
                           uint64_t from_)
     void shmnd_board_admit(shmnd_board *b, uint32_t seat, uint64_t ident, uint32_t kept)

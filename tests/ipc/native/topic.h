@@ -8,7 +8,7 @@
 #define SHMND_TEST_TOPIC_H
 
 #include "check.h"
-#include "publish.h"
+#include "guests.h"
 #include "receive.h"
 
 #define TOPIC_WORDS 16u

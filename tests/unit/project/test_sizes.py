@@ -27,7 +27,6 @@ LARGE_FOLDERS: Final = {
 }
 
 LONG_FILES: Final = {
-    "shmnd/ipc/topic/publish.h": (500, "one protocol with its argument"),
     "tests/native/messages/test_invalidate.c": (700, "one program, whose table runs all checks"),
     "tests/native/world.h": (720, "the model of two processes that all native tests share"),
 }
