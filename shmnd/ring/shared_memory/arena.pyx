@@ -146,8 +146,12 @@ cdef class Arena:
             free = max(0, self._limit - self._bytes)
             name = f"memory_limit of its adapter ({self._limit})"
             raise no_room(nbytes, Bound(free, name, "open the adapter with a larger one"), call)
-        return self._enter(Segment.create(nbytes, label="data", writable=not sealed, call=call),
-                           call)
+        self._bytes += nbytes  # other threads run while the kernel makes it
+        try:
+            segment = Segment.create(nbytes, label="data", writable=not sealed, call=call)
+        finally:
+            self._bytes -= nbytes
+        return self._enter(segment, call)
 
     def adopt(self, segment: Segment) -> Block:
         """Announce a segment that was made elsewhere to peers; return all of it as one block."""
@@ -155,10 +159,15 @@ cdef class Arena:
                            True)
 
     cdef int _enter(self, Segment segment, str call) except -1:
+        # Other threads enter segments while this one is announced: its number is taken before.
         seg = self._next_seg
-        self._announce(seg, segment, call)
         self._next_seg += 1
         self._bytes += segment.counted
+        try:
+            self._announce(seg, segment, call)
+        except BaseException:
+            self._bytes -= segment.counted
+            raise
         self._segments[seg] = segment
         at = bisect_right(self._starts, segment.address)
         self._starts.insert(at, segment.address)

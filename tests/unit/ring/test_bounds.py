@@ -157,6 +157,36 @@ def test_an_arena_with_a_limit() -> None:
     arena.close()
 
 
+def test_segments_that_threads_enter_at_once_have_numbers_of_their_own() -> None:
+    told: dict[int, int] = {}
+    blocks = []
+    others = [1, 2, 3]
+
+    def announce(number: int, segment: Segment, _: str) -> None:
+        if others:  # as another thread does while this one waits for the broker
+            blocks.append(arena.allocate(MIB * others.pop()))
+        told[number] = segment.size
+
+    arena = Arena(announce, lambda _: None, 10 * MIB)
+    blocks.append(arena.allocate(4 * MIB))
+    assert sorted(told) == sorted(each.seg for each in blocks) == [0, 1, 2, 3]
+    assert {each.seg: each.nbytes for each in blocks} == told
+    with pytest.raises(NdError, match=r"0 free by memory_limit"):
+        arena.allocate(MIB)
+    arena.close()
+
+
+def test_a_segment_that_cannot_be_announced_counts_for_nothing() -> None:
+    def announce(*_: object) -> None:
+        raise TimeoutError
+
+    arena = Arena(announce, lambda _: None, MIB)
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            arena.allocate(MIB)
+    arena.close()
+
+
 def test_an_adapter_takes_its_limit() -> None:
     with shmnd.open_adapter(memory_limit=2 * MIB) as adapter:
         kept = adapter.allocate(MIB)
