@@ -42,6 +42,15 @@ def test_values_and_versions() -> None:
             reader["other"]
 
 
+def test_a_whole_number_that_does_not_fit_is_refused() -> None:
+    with ipc.Blackboard("b", {"mode": "u1"}) as board:
+        board["mode"] = 7
+        for number in (300, -1, np.int64(300), np.array(-1)):
+            with pytest.raises(OverflowError, match="the value of 'mode'"):
+                board["mode"] = number
+        assert board["mode"] == 7
+
+
 def test_keys_are_added_while_running() -> None:
     with ipc.Blackboard("b") as board, ipc.BlackboardReader("b") as reader:
         assert reader.keys() == ()

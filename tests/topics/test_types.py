@@ -191,6 +191,17 @@ def test_a_value_that_does_not_fit_the_type_is_refused(name: str) -> None:
         pub.send("text")
 
 
+def test_a_whole_number_that_does_not_fit_is_refused(name: str) -> None:
+    for number in (1 << 40, [-1 << 40], np.int64(1 << 31), np.array([0, 1 << 31])):
+        with ipc.Publisher(name, "i4") as pub, pytest.raises(OverflowError, match="2147483647"):
+            pub.send(number)
+    with ipc.Publisher(name, Robot) as pub:
+        for id_ in (1 << 31, np.int64(-1 << 40)):
+            with pytest.raises(OverflowError, match=r"field id: -?[0-9]+ is outside"):
+                pub.send({"id": id_, "pose": Pose(1, 2, True, np.zeros(3))})
+        assert pub.send({"id": np.uint64(7), "pose": Pose(1, 2, True, np.zeros(3))}) == 0
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [

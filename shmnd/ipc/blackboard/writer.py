@@ -34,6 +34,7 @@ from shmnd.ipc.common.ringing import ring
 from shmnd.ipc.common.shared_name import SharedName, identity
 from shmnd.ipc.common.shared_words import Words, cell_bytes
 from shmnd.ipc.errors import unusable
+from shmnd.ipc.types.plain_values import require_fit
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.status import Status, error
 
@@ -184,9 +185,11 @@ class Blackboard(Closing):
         if found is None:
             self.add(key, np.asarray(value))
             found = self._keys[key]
+        if isinstance(value, (np.ndarray, np.integer)):
+            require_fit(np.asarray(value), found.dtype, f"Blackboard: the value of {key!r}")
         try:
             found.array[...] = value
-        except (ValueError, TypeError) as exc:
+        except (ValueError, TypeError, OverflowError) as exc:
             raise type(exc)(
                 f"Blackboard: the value of {key!r} is {found.dtype} of shape {found.shape}: {exc}"
             ) from None

@@ -9,7 +9,7 @@ import numpy as np
 
 from shmnd.ipc.errors import TypeMismatch
 
-__all__ = ["as_array", "as_bytes"]
+__all__ = ["as_array", "as_bytes", "require_fit"]
 
 
 def as_array(value: Any, form: Any, call: str) -> Any:
@@ -28,7 +28,23 @@ def as_array(value: Any, form: Any, call: str) -> Any:
         raise ValueError(
             f"{call}: the value has shape {found.shape}, the topic {form!r}; reshape it"
         )
+    require_fit(found, form.dtype, call)
     return np.require(found, form.dtype, "C")
+
+
+def require_fit(found: Any, dtype: np.dtype[Any], who: str) -> None:
+    """Raise OverflowError for whole numbers that a type cannot hold: numpy wraps them."""
+    if not (found.dtype.kind in "iu" and dtype.kind in "iu" and found.size):
+        return
+    if np.can_cast(found.dtype, dtype):
+        return
+    range_ = np.iinfo(dtype)
+    for number in (int(found.min()), int(found.max())):
+        if not range_.min <= number <= range_.max:
+            raise OverflowError(
+                f"{who}: {number} is outside {range_.min}..{range_.max}, the range of {dtype}; "
+                "use a wider type at both ends"
+            )
 
 
 def as_bytes(value: Any, call: str) -> memoryview:

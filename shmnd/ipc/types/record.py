@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shmnd.ipc.errors import TypeMismatch
+from shmnd.ipc.types.plain_values import require_fit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -146,4 +147,5 @@ def _fill_from(array: Any, value: Mapping[str, Any], call: str) -> None:
             raise ValueError(
                 f"{call}: field {name} has shape {field.shape}, the value {found.shape}"
             )
+        require_fit(found, field.dtype, f"{call}: field {name}")
         field[...] = found
