@@ -48,6 +48,65 @@ def test_calls() -> None:
         assert pending[0].done()
 
 
+def test_a_request_keeps_its_answer() -> None:
+    with served(lambda request: request.value * 2) as client:
+        pending = client.send(4)
+        assert pending.result(60) is pending.result(0)
+
+        async def twice() -> list[int]:
+            return [(await each).value for each in (pending, client.send(5), pending)]
+
+        assert asyncio.run(twice()) == [8, 10, 8]
+
+
+class _Unreadable:
+    """What can be pickled and not unpickled."""
+
+    def __reduce__(self) -> Any:
+        return _unpickled, ()
+
+
+def _unpickled() -> None:
+    raise ModuleNotFoundError("no module of this client")
+
+
+def test_an_answer_that_cannot_be_read_ends_its_own_request() -> None:
+    def streamed() -> Iterator[Any]:
+        try:
+            yield 1
+            yield _Unreadable()
+            yield from itertools.count()
+        finally:
+            ended.set()
+
+    def handler(request: Any) -> Any:
+        if request.value == "failed":
+            raise ValueError(_Unreadable())
+        if request.value == "arrays":
+            return np.zeros(100_000), _Unreadable()
+        return {"stream": streamed, "bad": _Unreadable}.get(request.value, lambda: "good")()
+
+    ended = threading.Event()
+    with served(handler) as client:
+        pending = [client.send(each) for each in ("bad", "failed", "arrays", "good")]
+        assert pending[3].result(20).value == "good"
+        for each in pending[:3]:
+            with pytest.raises(ModuleNotFoundError, match="no module of this client") as caught:
+                each.result(20)
+            assert "cannot be unpickled in this process" in caught.value.__notes__[0]
+        stream = client.stream("stream")
+        assert next(stream).value == 1
+        with pytest.raises(ModuleNotFoundError):
+            next(stream)
+        assert ended.wait(20)
+        assert client.call("good", timeout=20).value == "good"
+
+
+def test_a_whole_number_that_does_not_fit_is_refused() -> None:
+    with ipc.Client("s", "i1") as client, pytest.raises(OverflowError, match=r"Client\.send: 300"):
+        client.send(np.int64(300))
+
+
 def test_failures_come_as_they_were_raised() -> None:
     class Own(Exception):
         pass

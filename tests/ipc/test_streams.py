@@ -147,7 +147,8 @@ def test_one_that_no_server_has_taken_is_not_handled() -> None:
         assert not client._ended
 
 
-def test_an_asynchronous_generator_is_closed() -> None:
+@pytest.mark.parametrize("returned", [False, True])
+def test_an_asynchronous_generator_is_closed(returned: bool) -> None:
     ended = threading.Event()
 
     async def count(request: Any) -> AsyncIterator[int]:
@@ -158,9 +159,12 @@ def test_an_asynchronous_generator_is_closed() -> None:
             await asyncio.sleep(0)
             ended.set()
 
+    async def handler(request: Any) -> Any:
+        return count(request)
+
     async def main() -> None:
         with ipc.Server("s") as server, ipc.Client("s") as client:
-            serving = server.serve(count)
+            serving = server.serve(handler if returned else count)
             assert serving is not None
             task = asyncio.ensure_future(serving)
             async with asyncio.timeout(PATIENCE):

@@ -308,7 +308,7 @@ cdef class QueueItems(QueueMemory):
         if copy.buffers == 0:
             if held is None and copy.bytes >= LONG_COPY:
                 shmnd_block_free(block)
-            return _loads(first)
+            return self._loaded(first, None)
         parts = []
         lengths = <uint64_t *>(<char *>block + 64)
         at += copy.bytes
@@ -330,7 +330,16 @@ cdef class QueueItems(QueueMemory):
             at += size
         if held is None:
             shmnd_block_free(block)
-        return _loads(first, buffers=parts)
+        return self._loaded(first, parts)
+
+    cdef object _loaded(self, bytes pickled, list buffers):
+        """The object of a pickle; of one that fails, what `partly` makes of it and the error."""
+        try:
+            return _loads(pickled) if buffers is None else _loads(pickled, buffers=buffers)
+        except Exception as exc:
+            if self.partly is None:
+                raise
+            return self.partly(pickled, exc)
 
     cdef _array(self, shmnd_block *block, uint32_t ref, shmnd_block *copy, size_t room):
         """A plain array: in its block, or copied when it is small."""

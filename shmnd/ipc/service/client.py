@@ -19,7 +19,14 @@ from shmnd.ipc.errors import PeerLost, unusable
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.ipc.service.pending import Pending, Stream
 from shmnd.ipc.service.server import open_service
-from shmnd.ipc.service.service_values import Answer, conforming, described, raised_from
+from shmnd.ipc.service.service_values import (
+    Answer,
+    Unreadable,
+    conforming,
+    described,
+    in_part,
+    raised_from,
+)
 
 __all__ = ["Client", "Pending"]
 
@@ -60,6 +67,7 @@ class Client(Closing):
             "Client", "client", name, types, buffer, namespace, group
         )
         self._answers = Queue()
+        self._answers._core.partly = in_part
         found = os.fstat(self._answers._core.fd)
         self._where = (self._pid, self._answers._core.fd, found.st_dev, found.st_ino)
         self._numbers = itertools.count(1)
@@ -115,10 +123,7 @@ class Client(Closing):
         """Call as `call` does, and let other tasks run meanwhile."""
         end = deadline_of(timeout, "Client.acall")
         pending = await self._asend(value, timeout)
-        answer = await pending._anext(left_until(end), "Client.acall")
-        if answer is None:
-            raise RuntimeError("Client.acall: the server answered with an empty stream")
-        return answer
+        return await pending._aresult(left_until(end), "Client.acall")
 
     def stream(self, value: Any = None) -> Stream:
         """Send a request and return the values of its answer as they come."""
@@ -205,7 +210,12 @@ class Client(Closing):
             self._mark(number)
         if pending is None or pending._over:
             return  # the program waits for it no more
-        if kind == "taken":
+        if isinstance(value, Unreadable):
+            pending._failure = value.error
+            pending._over = True
+            if kind == "part":
+                self._mark(number)  # the server need not go on
+        elif kind == "taken":
             if isinstance(value, int) and isinstance(server, int):
                 pending._server = (value, server)
         elif kind == "failure":

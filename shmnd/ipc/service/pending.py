@@ -30,7 +30,7 @@ class _Client(Protocol):
 
 
 class Pending:
-    """A request under way: `result`, or `await` it."""
+    """A request under way: `result`, or `await` it, as often as you like: it keeps the answer."""
 
     def __init__(self, client: _Client, number: int) -> None:
         self._client = client
@@ -54,31 +54,40 @@ class Pending:
         return self._result(timeout, "Pending.result")
 
     def _result(self, timeout: float | None, call: str) -> Answer:
-        answer = self._next(timeout, call)
-        if answer is None:
-            raise RuntimeError(f"{call}: the server answered with an empty stream")
-        return answer
+        self._wait(timeout, call)
+        return self._first(call)
 
-    def _next(self, timeout: float | None, call: str) -> Answer | None:
-        """Return the next value; None at the end of a stream."""
+    async def _aresult(self, timeout: float | None, call: str) -> Answer:
+        await self._await(timeout, call)
+        return self._first(call)
+
+    def _wait(self, timeout: float | None, call: str) -> None:
+        """Wait for a value, or the end of the answer."""
         self._waiting += 1
         try:
             if not self._client._wait(self, end_of(timeout, call)):
                 raise self._client._late(call)
         finally:
             self._waiting -= 1
-        return self._taken()
 
-    async def _anext(self, timeout: float | None, call: str) -> Answer | None:
+    async def _await(self, timeout: float | None, call: str) -> None:
         self._waiting += 1
         try:
             if not await self._client._await(self, end_of(timeout, call)):
                 raise self._client._late(call)
         finally:
             self._waiting -= 1
-        return self._taken()
+
+    def _first(self, call: str) -> Answer:
+        """Return the first value, which stays: others may wait for it, or ask again."""
+        if self._answers:
+            return self._answers[0]
+        if self._failure is not None:
+            raise self._failure
+        raise RuntimeError(f"{call}: the server answered with an empty stream")
 
     def _taken(self) -> Answer | None:
+        """Take the next value of a stream; None at its end."""
         if self._answers:
             return self._answers.popleft()
         if self._failure is not None:
@@ -86,13 +95,7 @@ class Pending:
         return None
 
     def __await__(self) -> Generator[Any, None, Answer]:
-        return self._awaited().__await__()
-
-    async def _awaited(self) -> Answer:
-        answer = await self._anext(None, "Pending")
-        if answer is None:
-            raise RuntimeError("Pending: the server answered with an empty stream")
-        return answer
+        return self._aresult(None, "Pending").__await__()
 
     def __del__(self) -> None:
         try:
@@ -118,7 +121,8 @@ class Stream(Closing):
         return self
 
     def __next__(self) -> Answer:
-        answer = self._pending._next(None, "Client.stream")
+        self._pending._wait(None, "Client.stream")
+        answer = self._pending._taken()
         if answer is None:
             raise StopIteration
         return answer
@@ -127,7 +131,8 @@ class Stream(Closing):
         return self
 
     async def __anext__(self) -> Answer:
-        answer = await self._pending._anext(None, "Client.stream")
+        await self._pending._await(None, "Client.stream")
+        answer = self._pending._taken()
         if answer is None:
             raise StopAsyncIteration
         return answer

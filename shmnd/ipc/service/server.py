@@ -283,7 +283,7 @@ class Server(Closing):
                 await request.astream(result)
                 return
             result = await result
-            if inspect.isgenerator(result):
+            if inspect.isgenerator(result) or inspect.isasyncgen(result):
                 await request.astream(result)
             elif not request.answered:
                 request.respond(result)

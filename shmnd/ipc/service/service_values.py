@@ -4,21 +4,26 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import dataclasses
 import pickle
+import pickletools
 import time
 from typing import Any, Final, Self
 
 import numpy as np
 
 from shmnd.ipc.errors import RemoteError, TypeMismatch
+from shmnd.ipc.types.plain_values import require_fit
 
 __all__ = [
     "Answer",
     "Loan",
+    "Unreadable",
     "conforming",
     "described",
     "failure_of",
+    "in_part",
     "raised_from",
     "require_same_types",
 ]
@@ -148,6 +153,7 @@ def conforming(value: Any, type_: Any, call: str) -> Any:
     array = np.asarray(value)
     if not np.can_cast(array.dtype, dtype, "same_kind"):
         raise TypeError(f"{call}: an array of {array.dtype}, not of {dtype}; convert it first")
+    require_fit(array, dtype, call)
     array = array.astype(dtype, copy=False)
     if shape and array.shape != shape:
         raise ValueError(f"{call}: an array of shape {array.shape}, not of {shape}; reshape it")
@@ -180,3 +186,23 @@ def raised_from(failure: tuple[str, tuple[Any, ...], str]) -> Exception:
         except Exception:
             pass
     return RemoteError(text)
+
+
+class Unreadable:
+    """In place of the value of an answer that cannot be unpickled here: the error."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error: Final = error
+
+
+def in_part(pickled: bytes, error: Exception) -> tuple[Any, ...]:
+    """Return an answer without its value, which cannot be unpickled: it has to end its request."""
+    parts: list[Any] = []
+    with contextlib.suppress(ValueError):
+        for opcode, arg, _ in pickletools.genops(pickled):
+            if isinstance(arg, (int, str)) and opcode.name not in ("PROTO", "FRAME"):
+                parts.append(arg)
+            if len(parts) == 4:
+                error.add_note("Client: the answer cannot be unpickled in this process")
+                return (*parts, Unreadable(error))
+    raise error
