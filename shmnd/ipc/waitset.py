@@ -24,11 +24,28 @@ _EVENTS: Final = select.POLLIN | select.POLLHUP | select.POLLERR | select.POLLNV
 """A descriptor that was closed is ready: using it raises at once."""
 
 
+class _Waker:
+    """A descriptor that ends the waits of the threads and tasks that have it."""
+
+    def __init__(self) -> None:
+        self.fd: Final = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.taken = False
+
+    def wake(self) -> None:
+        os.eventfd_write(self.fd, 1)
+
+    def __del__(self) -> None:
+        fd = getattr(self, "fd", -1)
+        if fd >= 0:
+            os.close(fd)  # when no wait has it any more
+
+
 class WaitSet(Closing):
     """A set of objects, of which `wait` returns those that have something.
 
     An object of `shmnd.ipc` is ready when taking from it would find something; a descriptor, or
-    any object with a `fileno()`, when it is readable.
+    any object with a `fileno()`, when it is readable. A wait raises Closed for an object of
+    `shmnd.ipc` that was closed. Other threads may add and remove objects while one waits.
     """
 
     def __init__(self, *objects: Any) -> None:
@@ -36,7 +53,7 @@ class WaitSet(Closing):
         self._closed = False
         self._waiters: dict[int, Waiter] = {}  # of the objects that have one, by their keys
         self._groups: list[WaiterGroup] = []
-        self._closer = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._waker = _Waker()
         for each in objects:
             self.add(each)
 
@@ -57,12 +74,16 @@ class WaitSet(Closing):
                 self._groups.append(WaiterGroup(waiter))
         else:
             try:
-                os.fstat(_descriptor(obj))
+                os.fstat(obj if isinstance(obj, int) else int(obj.fileno()))
             except OSError as exc:
                 raise ValueError(
                     f"WaitSet.add: {obj!r} is not an open descriptor: {exc.strerror}"
                 ) from None
         self._objects[key] = obj
+        # A wait takes the waker before it asks the objects: it has seen this one, or is woken.
+        if self._waker.taken:
+            woken, self._waker = self._waker, _Waker()
+            woken.wake()
 
     def remove(self, obj: Any) -> None:
         """Remove an object; KeyError when it is not there."""
@@ -74,9 +95,14 @@ class WaitSet(Closing):
         if waiter is not None:
             self._groups = [group for group in self._groups if not group.remove(waiter)]
 
+    def _take_waker(self) -> _Waker:
+        waker = self._waker
+        waker.taken = True
+        return waker if waker is self._waker else self._take_waker()
+
     def _every_descriptor(self) -> set[int]:
         """Return those to sleep at; a group has one for all objects that have waiters."""
-        found = {self._closer}
+        found = set()
         for group in self._groups:
             with contextlib.suppress(ValueError):  # another thread has just closed it
                 found.add(group.fileno())
@@ -87,7 +113,7 @@ class WaitSet(Closing):
         found: set[int] = set()
         for each in list(self._objects.values()):
             descriptor = each._waits_by()[1] if hasattr(each, "_waits_by") else _descriptor(each)
-            if descriptor is not None:
+            if descriptor is not None and descriptor >= 0:
                 found.add(descriptor)
         return found
 
@@ -105,32 +131,40 @@ class WaitSet(Closing):
         call = "WaitSet.wait"
         end = end_of(timeout, call)
         while True:
+            waker = self._take_waker()
             # Each poll re-arms the idle ones, so that a change from now on ends the sleep.
-            found = self._found(0)
+            found = self._found()
             left = end - time.monotonic()
             if found or left <= 0:
                 return found
-            self._poll(left)
+            self._poll(left, waker.fd)
             self._check("WaitSet.wait")
 
-    def _poll(self, longest: float) -> list[tuple[int, int]]:
+    def _poll(self, longest: float, *also: int) -> list[tuple[int, int]]:
         poll = select.poll()
-        for descriptor in self._every_descriptor():
+        for descriptor in self._every_descriptor().union(also):
             poll.register(descriptor, select.POLLIN)
         return poll.poll(min(_MOST_MS, max(0.0, self._longest(longest) * 1000)))
 
     def _longest(self, seconds: float) -> float:
         """Return how long one may sleep: shorter where a process cannot be watched."""
-        bells = [getattr(each, "_bell", None) for each in self._objects.values()]
+        bells = [getattr(each, "_bell", None) for each in list(self._objects.values())]
         return min([seconds, *(bell.longest(seconds) for bell in bells if isinstance(bell, Bell))])
 
-    def _found(self, longest: float) -> tuple[Any, ...]:
-        plain = [each for each in self._objects.values() if _asked(each) is None]
-        readable = {fd for fd, events in self._poll(longest) if events & _EVENTS} if plain else ()
+    def _found(self) -> tuple[Any, ...]:
+        objects = list(self._objects.values())
+        plain = any(_asked(each) is None for each in objects)
+        readable = {fd for fd, events in self._poll(0) if events & _EVENTS} if plain else ()
         found = []
-        for each in list(self._objects.values()):
+        for each in objects:
             ask = _asked(each)
-            if ask() if ask is not None else _descriptor(each) in readable:
+            if ask is None:
+                descriptor = _descriptor(each)
+                ready = descriptor < 0 or descriptor in readable
+            else:
+                _require_open(each)
+                ready = ask()
+            if ready:
                 found.append(each)
         return tuple(found)
 
@@ -145,7 +179,8 @@ class WaitSet(Closing):
         loop = asyncio.get_running_loop()
         while True:
             self._check("WaitSet.await_ready")
-            found = self._found(0)
+            waker = self._take_waker()
+            found = self._found()
             left = end - time.monotonic()
             if found or left <= 0:
                 return found
@@ -160,7 +195,7 @@ class WaitSet(Closing):
                 stack.callback(_remove, loop, own)
                 for each in self._groups:
                     stack.enter_context(each.resolving(came))
-                for descriptor in self._descriptors() | {self._closer}:
+                for descriptor in self._descriptors() | {waker.fd}:
                     own.append(os.dup(descriptor))
                     loop.add_reader(own[-1], finish, came)
                 await came
@@ -184,13 +219,7 @@ class WaitSet(Closing):
         groups, self._groups = self._groups, []
         for each in groups:
             each.close()
-        os.eventfd_write(self._closer, 1)
-
-    def __del__(self) -> None:
-        # Not in close(): a wait of another thread may still have it.
-        closer = getattr(self, "_closer", -1)
-        if closer >= 0:
-            os.close(closer)
+        self._waker.wake()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._objects)} objects"
@@ -203,7 +232,18 @@ def _asked(obj: Any) -> Any:
 
 
 def _descriptor(obj: Any) -> int:
-    return obj if isinstance(obj, int) else int(obj.fileno())
+    """Return the descriptor of an object; -1 when it was closed."""
+    if isinstance(obj, int):
+        return obj
+    try:
+        return int(obj.fileno())
+    except (OSError, ValueError):
+        return -1
+
+
+def _require_open(obj: Any) -> None:
+    if getattr(obj, "_closed", False) or getattr(obj, "closed", False):
+        raise Closed(f"WaitSet: {obj!r} was closed; remove it from the set")
 
 
 def _remove(loop: asyncio.AbstractEventLoop, descriptors: list[int]) -> None:

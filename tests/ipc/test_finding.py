@@ -3,6 +3,7 @@
 
 import asyncio
 import os
+import socket
 import threading
 import time
 
@@ -164,3 +165,28 @@ def test_what_is_added_while_a_thread_waits_is_waited_for() -> None:
         pub.send(1)
         thread.join(60)
         assert found == [(sub,)]
+
+
+@pytest.mark.parametrize("task", [False, True])
+def test_a_queue_that_is_added_while_a_wait_sleeps_is_waited_for(task: bool) -> None:
+    with ipc.Queue() as idle, ipc.Queue() as full, ipc.WaitSet(idle) as both:
+        full.put(1)
+        timer = threading.Timer(0.05, both.add, (full,))
+        timer.start()
+        began = time.monotonic()
+        assert (asyncio.run(both.await_ready(60)) if task else both.wait(60)) == (full,)
+        assert time.monotonic() - began < 30
+        timer.join()
+
+
+def test_what_was_closed_is_named_by_a_wait_set() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs, ipc.Queue() as queue, ipc.WaitSet(ours, queue) as both:
+        ours.close()
+        assert both.wait(0) == (ours,)  # using it raises
+        both.remove(ours)
+        queue.close()
+        with pytest.raises(ipc.Closed, match="Queue closed> was closed; remove it"):
+            both.wait(0)
+        both.remove(queue)
+        assert both.wait(0) == ()
