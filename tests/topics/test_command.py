@@ -89,6 +89,8 @@ def test_publish_and_echo(name: str, command: Any, capsys: pytest.CaptureFixture
     assert main(["ipc", "publish", name, "[1, 2.5]", "--wait", "0"]) == 1
     assert "0 subscribers" in capsys.readouterr().err
     assert main(["ipc", "publish", name, "no literal"]) == 1
+    assert main(["ipc", "publish", name, "[300]", "--type", "u1"]) == 1
+    assert main(["ipc", "publish", name, "(" * 5000, "--type", "u1"]) == 1
     assert "not a literal of Python" in capsys.readouterr().err
     with ipc.Publisher(name, history=4) as pub:
         for value in (np.arange(100), b"raw", {"a": [1, None]}, np.eye(2)):

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Publishers and subscribers that come late, go, and come again."""
 
+import logging
+import multiprocessing
+
 import numpy as np
 import pytest
 
 from shmnd import ipc
 from topics.taking import PATIENCE, everything
+
+FORK = multiprocessing.get_context("fork")
 
 
 @pytest.mark.parametrize("overflow", ["drop_oldest", "drop_newest", "conflate", "block"])
@@ -25,6 +30,26 @@ def test_history_for_those_who_come_late(name: str, overflow: str) -> None:
                 assert seen == [[10], [10], [10]]
             else:
                 assert seen == [[6, 7, 8, 9, 10], [8, 9, 10], [10]]
+
+
+def _look_in(name: str) -> None:
+    with ipc.Subscriber(name, "i8") as sub:
+        sub.receive(PATIENCE)
+
+
+def test_a_subscriber_that_left_before_it_was_met_is_no_warning(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO), ipc.Publisher(name, "i8", history=1) as pub:
+        pub.send(np.arange(100))
+        for _ in range(3):
+            child = FORK.Process(target=_look_in, args=(name,))
+            child.start()
+            child.join(PATIENCE)
+            assert child.exitcode == 0
+            child.close()
+        assert pub.subscribers == 0
+    assert not caplog.records
 
 
 def test_several_publishers_on_one_topic(name: str) -> None:

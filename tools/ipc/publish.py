@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
                 if args.rate > 0:
                     due += 1 / args.rate
                     time.sleep(max(0.0, due - time.monotonic()))
-    except (TimeoutError, TypeError, ValueError) as exc:
+    except (TimeoutError, TypeError, ValueError, OverflowError) as exc:
         print(f"shmnd: {exc}", file=sys.stderr)
         return 1
     return 0
@@ -66,7 +66,7 @@ def value_of(text: str, type_: str) -> Any:
         return text.encode()
     try:
         value = ast.literal_eval(text)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, MemoryError, RecursionError):  # the last ones: nested deeply
         if type_ == "object":
             return text
         raise ValueError(f"{text!r} is not a literal of Python, as 1.5 or [1, 2]") from None

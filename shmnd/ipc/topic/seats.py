@@ -76,7 +76,7 @@ class Seats:
         try:
             asked = _Asked.of(entry)
         except ValueError as exc:
-            _LOG.warning("the subscriber in process %d gets no seat: %s", entry.pid, exc)
+            _LOG.debug("the subscriber in process %d gets no seat: %s", entry.pid, exc)
             return
         seat = self._take_seat()
         if seat < 0:
@@ -86,7 +86,7 @@ class Seats:
             self._admit(seat, entry, asked)
         except (NdError, ValueError, Closed) as exc:
             self._free.append(seat)
-            _LOG.warning("the subscriber in process %d gets no seat: %s", entry.pid, exc)
+            _LOG.debug("the subscriber in process %d gets no seat: %s", entry.pid, exc)
 
     def _take_seat(self) -> int:
         if not self._free and self._made >= self._most:
