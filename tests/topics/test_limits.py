@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Topics at their bounds: subscribers, slots, and memory that shrinks."""
 
+import contextlib
 import uuid
 
 import numpy as np
@@ -175,3 +176,43 @@ def test_a_header_comes_on_top_of_the_largest_sample(name: str, header: bytes) -
             with sub.receive(timeout=0) as sample:
                 assert (sample.array == number).all()
                 assert sample.header == (header or None)
+
+
+def test_threads_that_make_memory_keep_to_the_bound(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ipc.Publisher(name, "u1", slots=2) as pub:
+        allocate, others = pub._adapter.allocate_segment, [1, 2, 3]
+
+        def allocate_beside_others(*args: object, **options: object) -> object:
+            if others:  # as another thread does while this one waits for the broker
+                with contextlib.suppress(ipc.LoanLimit):
+                    loans.append(pub.loan(others.pop() << 20))
+            return allocate(*args, **options)  # type: ignore[arg-type]  # as they came
+
+        loans: list[ipc.Loan] = []
+        monkeypatch.setattr(pub._adapter, "allocate_segment", allocate_beside_others)
+        loans.append(pub.loan(1 << 20))
+        assert (len(loans), pub.loans) == (2, 2)
+        del loans[:]
+
+
+def test_new_memory_that_another_thread_takes_is_made_again(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ipc.Publisher(name, "u1") as pub:
+        grow, taken = type(pub)._grow, []
+
+        def grow_for_others(self: ipc.Publisher, number: int) -> bool:
+            made = grow(self, number)
+            if len(taken) < 3:  # as another thread does while memory is made
+                taken.append(None)
+                taken.append(self.loan(1 << 20))
+            return made
+
+        monkeypatch.setattr(type(pub), "_grow", grow_for_others)
+        with pub.loan(1 << 20) as loan:
+            loan.array[:] = 1
+            assert loan.send() == 0
+        assert len(taken) == 4
+        del taken[:]

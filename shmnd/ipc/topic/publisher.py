@@ -95,6 +95,7 @@ class Publisher(Lender, Closing):
         self._history = history
         self._shrunk = time.monotonic()
         self._groups = 0
+        self._making = 0  # slots whose memory threads are about to make
         self._checking = threading.Lock()
         self._room = Room.of(namespace, group)
         try:
@@ -214,15 +215,19 @@ class Publisher(Lender, Closing):
         count = max(1, min(8, _GROUP_BYTES // each), min(self._present // 16, _GROUP_BYTES // each))
         if self._most_slots is not None:
             # Those of the history come on top: they are never free.
-            left = self._most_slots + self._history - self._slot_count
+            left = self._most_slots + self._history - self._slot_count - self._making
             if left <= 0:
                 return False
             # One by one they can be given back for slots of another size.
             count = min(count, left) if self._most_slots > _FEW_SLOTS else 1
-        memory = self._adapter.allocate_segment(count * each, peers="read")
-        segment = self._adapter.locate(memory)[0]
-        self._groups += 1
-        self._add_slots(memory, segment, number, each, self._groups)
+        self._making += count
+        try:
+            memory = self._adapter.allocate_segment(count * each, peers="read")
+            segment = self._adapter.locate(memory)[0]
+            self._groups += 1
+            self._add_slots(memory, segment, number, each, self._groups)
+        finally:
+            self._making -= count
         return True
 
     def _full(self, call: str) -> LoanLimit:

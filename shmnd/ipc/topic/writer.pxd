@@ -33,6 +33,7 @@ cdef class WriterCore(WriterBoard):
     cdef int enter(self, str call) except -1
     cdef int check(self, uint64_t now) except -1
     cdef uint32_t take(self, uint64_t nbytes, uint64_t extra, str call) except? 0xFFFFFFFE
+    cdef uint32_t take_new(self, uint32_t wanted, str call) except? 0xFFFFFFFE
     cdef object publish(self, shmnd_sample *sample, uint32_t slot, object timeout, str call)
     cdef object put(self, const void *data, uint64_t nbytes, uint32_t kind, uint32_t ndim,
                     const cnp.npy_intp *shape, bytes meta, object header, object timeout,

@@ -22,6 +22,7 @@ cnp.import_array()
 
 cdef uint64_t _CHECK_NS = 10_000_000
 cdef uint64_t _LONG_COPY = 64 << 10
+cdef int _MOST_TRIES = 1000  # of a thread for memory that others take
 cdef uint32_t _SELF = 4  # kind of an array that brings its type along
 
 
@@ -122,16 +123,26 @@ cdef class WriterCore(WriterBoard):
             self.enter(call)
             slot = shmnd_board_take(&self.b, wanted)
         if slot == SHMND_NO_SLOT:
+            slot = self.take_new(wanted, call)
+        if slot == SHMND_NO_SLOT:
+            raise LoanLimit(f"{call}: no memory for {nbytes} bytes on topic {self.topic!r}")
+        return slot
+
+    cdef uint32_t take_new(self, uint32_t wanted, str call) except? 0xFFFFFFFE:
+        """A slot of new memory. Other threads run while it is made, and may take it before."""
+        cdef uint32_t slot = SHMND_NO_SLOT
+        for _ in range(_MOST_TRIES):
             if not self._grow(wanted):
                 slot = shmnd_board_squeeze(&self.b, wanted)
-                if slot == SHMND_NO_SLOT:
-                    self._shrink(0)
-                    if not self._grow(wanted):
-                        raise self._full(call)
-            if slot == SHMND_NO_SLOT:
-                slot = shmnd_board_take(&self.b, wanted)
-            if slot == SHMND_NO_SLOT:
-                raise LoanLimit(f"{call}: no memory for {nbytes} bytes on topic {self.topic!r}")
+                if slot != SHMND_NO_SLOT:
+                    break
+                self._shrink(0)
+                if not self._grow(wanted):
+                    raise self._full(call)
+            self.enter(call)
+            slot = shmnd_board_take(&self.b, wanted)
+            if slot != SHMND_NO_SLOT:
+                break
         return slot
 
     cdef object publish(self, shmnd_sample *sample, uint32_t slot, object timeout, str call):
