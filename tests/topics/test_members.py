@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Publishers and subscribers that come late, go, and come again."""
 
+import gc
 import logging
 import multiprocessing
+import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -50,6 +53,50 @@ def test_a_subscriber_that_left_before_it_was_met_is_no_warning(
             child.close()
         assert pub.subscribers == 0
     assert not caplog.records
+
+
+def test_ends_that_are_dropped_close_at_once(name: str) -> None:
+    gc.disable()
+    try:
+        pub, sub = ipc.Publisher(name, "i8"), ipc.Subscriber(name, overflow="block", buffer=1)
+        other = ipc.Subscriber(name)
+        assert pub.subscribers == 2
+        pub.send(np.arange(100))
+        kept = sub.receive(PATIENCE).array
+        pub.send(np.arange(100))
+        ends = [weakref.ref(each) for each in (sub, pub)]
+        del sub
+        assert pub.send(np.zeros(100, "i8"), timeout=PATIENCE) == 2  # waits for no one
+        assert kept[99] == 99
+        del pub
+        assert [each() for each in ends] == [None, None]
+        assert len(everything(other)) == 3
+        assert other.publishers == 0
+        other.close()
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_a_closed_subscriber_that_holds_a_sample_is_not_waited_for(name: str, when: str) -> None:
+    with (
+        ipc.Publisher(name, "i8") as pub,
+        ipc.Subscriber(name, overflow="block", buffer=1) as sub,
+    ):
+        assert pub.subscribers == 1
+        pub.send(np.arange(100))
+        kept = sub.receive(PATIENCE).array
+        pub.send(np.arange(100))
+        closing = threading.Timer(0 if when == "before" else 0.2, sub.close)
+        closing.start()
+        if when == "before":
+            closing.join()
+        for _ in range(5):
+            pub.send(np.zeros(100, "i8"), timeout=20)
+        closing.join()
+        assert pub.subscribers == 0
+        assert kept.tolist() == list(range(100))
+        del kept
 
 
 def test_several_publishers_on_one_topic(name: str) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, left_until
+from shmnd.common.weak_methods import without_owner
 from shmnd.directory import Directory
 from shmnd.ipc.common.limits import MOST_SAMPLE, attributes_of, name_of, number
 from shmnd.ipc.common.room import Room, remember
@@ -143,12 +144,12 @@ class Publisher(Lender, Closing):
         where = self._adapter.locate(lines)[0] << 8 | log
         self._open(head, lines, sleepers, seats, where, history)
         self._lines_log = log
-        self._waiter = Waiter(self._adapter, self._has_room, self._block)
+        self._waiter = Waiter(self._adapter, self._may_have_room, self._block)
         self._arrivals = Waiter(self._adapter, self._enough)
         self._wanted = 0
         self._seats = Seats(self, self._adapter, seats, history)
         self._watch = directory.watch("ipc.seat", self._adapter.uid)
-        self._watch.wake = self._tell
+        self._watch.wake = without_owner(self._tell)
         self._announcement = directory.announce(
             TOPIC,
             self.name,
@@ -282,6 +283,8 @@ class Publisher(Lender, Closing):
         self._waiter.rest()
         self._take_changes()
         self._seats.drop_dead()
+        for seat in self._seats.closed():
+            self._let_go(seat)  # it takes no more samples, whatever it still holds
         now = time.monotonic()
         if now - self._shrunk > _PERIOD:
             self._shrunk = now
@@ -347,6 +350,9 @@ class Publisher(Lender, Closing):
             finally:
                 if not self.closed:
                     self._block(False)
+
+    def _may_have_room(self) -> bool:
+        return self._has_room() or bool(self._seats.closed())
 
     # -- the end --
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -51,7 +52,7 @@ class Seats:
     """The seats of a board: granted to subscribers, and taken back."""
 
     def __init__(self, board: Any, adapter: Adapter, seats: int, history: int) -> None:
-        self._board = board
+        self._board = weakref.proxy(board)  # which has these: one that is dropped closes at once
         self._adapter = adapter
         self._most = seats
         self._history = history
@@ -144,6 +145,17 @@ class Seats:
         for guest in list(self._guests.values()):
             if guest.neighbour.dead:
                 self.leave(guest.entry)
+
+    def closed(self) -> list[int]:
+        """Return the seats of closed subscribers that the publisher still waits for.
+
+        A subscriber that holds samples keeps its seat when it is closed.
+        """
+        return [
+            guest.seat
+            for guest in list(self._guests.values())
+            if guest.policy == BLOCK and not guest.evicted and self._board._page_closed(guest.seat)
+        ]
 
     def _at(self, seat: int) -> _Guest | None:
         for guest in list(self._guests.values()):

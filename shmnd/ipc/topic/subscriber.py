@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, left_until
+from shmnd.common.weak_methods import without_owner
 from shmnd.ipc.common.limits import name_of, number
 from shmnd.ipc.common.room import PublisherId, Room, Tie, remember
 from shmnd.ipc.errors import Closed, NoPublisher, PeerLost, TypeMismatch
@@ -82,7 +83,7 @@ class Subscriber(ReaderCore, Closing):
         try:
             self._waiter = Waiter(self._room.adapter, self._anything, self._doze)
             self._watch = self._room.directory.watch(TOPIC, self.name)
-            self._watch.wake = self._tell
+            self._watch.wake = without_owner(self._tell)
             self._take_changes()
         except BaseException:
             self._shut()
