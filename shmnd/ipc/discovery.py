@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections import deque
@@ -18,6 +19,7 @@ from shmnd.ipc.errors import Closed
 from shmnd.ipc.event.notifying import EVENT
 from shmnd.ipc.service.server import SERVICE
 from shmnd.provider import open_adapter
+from shmnd.status import NdError
 
 if TYPE_CHECKING:
     from shmnd.common.records import Entry
@@ -190,7 +192,12 @@ class Watch(Closing):
         """Wait for the next change; None when `timeout` seconds end first."""
         self._check()
         if not self._changes and not self._take():
-            self._adapter._engine.wait(self._pending, timeout)
+            try:
+                self._adapter._engine.wait(self._pending, timeout)
+            except NdError:
+                self._check()  # another thread has closed it
+                raise
+            self._check()
             self._take()
         return self._changes.popleft() if self._changes else None
 
@@ -198,14 +205,16 @@ class Watch(Closing):
         return self._closed or any(each.pending for each in self._watches)
 
     def __iter__(self) -> Iterator[Change]:
-        while not self._closed:
-            change = self.wait()
-            if change is not None:
-                yield change
+        with contextlib.suppress(StopIteration):
+            while True:
+                yield next(self)
 
     def __next__(self) -> Change:
         while not self._closed:
-            change = self.wait()
+            try:
+                change = self.wait()
+            except Closed:
+                break
             if change is not None:
                 return change
         raise StopIteration

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -190,3 +191,22 @@ def test_what_was_closed_is_named_by_a_wait_set() -> None:
             both.wait(0)
         both.remove(queue)
         assert both.wait(0) == ()
+
+
+def test_what_another_thread_closes_says_so() -> None:
+    def closed_soon(obj: Any) -> Any:
+        timer = threading.Timer(0.1, obj.close)
+        timer.start()
+        timers.append(timer)
+        return obj
+
+    timers: list[threading.Timer] = []
+    with pytest.raises(ipc.Closed, match=r"Subscriber\.receive: .* is closed"):
+        closed_soon(ipc.Subscriber("a")).receive(60)
+    with pytest.raises(ipc.Closed, match="the client is closed"):
+        closed_soon(ipc.Client("a")).call(1, timeout=60)
+    assert list(closed_soon(ipc.watch())) == []
+    with pytest.raises(ipc.Closed, match="the watch is closed"):
+        closed_soon(ipc.watch()).wait(60)
+    for each in timers:
+        each.join()

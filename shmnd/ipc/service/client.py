@@ -237,6 +237,9 @@ class Client(Closing):
             if self._begin():
                 try:
                     self._take_for(pending, left)
+                except ValueError:
+                    self._check("Client")  # another thread has closed it
+                    raise
                 finally:
                     self._end()
             elif left > 0:

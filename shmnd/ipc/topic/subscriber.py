@@ -131,7 +131,11 @@ class Subscriber(ReaderCore, Closing):
             left = left_until(deadline)
             if left == 0:
                 raise self._late(call, timeout)
-            self._waiter.wait(left)
+            try:
+                self._waiter.wait(left)
+            except NdError:
+                self._require_open(call)  # another thread has closed it, and the last adapter
+                raise
             if not self.closed:
                 sample = self._take()
                 if sample is not None:
