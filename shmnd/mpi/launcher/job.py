@@ -160,6 +160,11 @@ class Job:
                 self._start_rank(number, memory.fd)
         except FileNotFoundError as exc:
             raise SystemExit(f"shmnd mpiexec: {exc.filename}: no such program") from exc
+        except PermissionError as exc:
+            raise SystemExit(
+                f"shmnd mpiexec: {exc.filename}: the program cannot be executed; chmod +x permits "
+                "it, and a script of Python without .py is run as: python SCRIPT"
+            ) from exc
 
     def _environment(self, number: int, descriptor: int) -> dict[str, str]:
         path = os.environ.get("PYTHONPATH")

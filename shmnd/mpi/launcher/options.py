@@ -76,7 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="arrays of numpy stay in private memory; their messages take longer",
     )
-    add("--timeout", type=float, metavar="SECONDS", help="end the job after so long")
+    add("--timeout", type=_seconds, metavar="SECONDS", help="end the job after so long")
     add("--host", dest="hosts", metavar="A,B", help="hosts; two or more: the real mpiexec runs it")
     add("--hostfile", metavar="FILE", help="a file of hosts; two or more: the real mpiexec")
     add(
@@ -106,6 +106,8 @@ def wish_of(args: argparse.Namespace, parser: argparse.ArgumentParser) -> Wish:
     environment = {}
     for each in args.environment:
         name, equals, value = each.partition("=")
+        if not name:
+            parser.error(f"--env {each}: a name is missing before the =")
         environment[name] = value if equals else os.environ.get(name, "")
     if args.folder is not None and not Path(args.folder).is_dir():
         parser.error(f"--wdir {args.folder}: there is no such folder")
@@ -134,8 +136,22 @@ def parse(arguments: Sequence[str], prog: str) -> Wish:
     return wish_of(parser.parse_args(list(arguments)), parser)
 
 
+def _seconds(text: str) -> float:
+    """Return a limit of time; a limit that nothing can keep is wrong."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not seconds > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return seconds
+
+
 def _ranks(text: str) -> int:
-    ranks = int(text)
+    try:
+        ranks = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks") from None
     if not 1 <= ranks <= MOST:
         raise argparse.ArgumentTypeError(f"{ranks} ranks; a job has 1 to {MOST}")
     return ranks

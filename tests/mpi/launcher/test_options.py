@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command lines that are wrong, and what the launcher says of them."""
+
+from pathlib import Path
+
+import pytest
+
+from mpi.launcher.jobs import launch
+from shmnd.mpi.launcher.options import parse
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("-n x true", "'x' is not a number of ranks"),
+        ("-n 0 true", "0 ranks; a job has 1 to"),
+        ("-n 1 -x =5 true", "--env =5: a name is missing"),
+        ("-n 1 --timeout -1 true", "'-1' is not a number of seconds above 0"),
+        ("-n 1 --timeout nan true", "'nan' is not a number of seconds above 0"),
+        ("-n 1 --timeout soon true", "'soon' is not a number of seconds above 0"),
+    ],
+)
+def test_a_wrong_option_is_named(line: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(line.split(), "mpiexec")
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("print(1)")
+    ran = launch(2, str(program), expect=1)
+    assert f"shmnd mpiexec: {program}: the program cannot be executed; chmod +x" in ran.stderr
