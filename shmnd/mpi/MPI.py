@@ -12,7 +12,8 @@ from shmnd.mpi.buffers import shared_arrays as _shared_arrays
 from shmnd.mpi.collectives import pickled as _coll_objects
 from shmnd.mpi.point_to_point import buffering as _buffering
 from shmnd.mpi.environment import start as _start
-from shmnd.mpi.rc import rc as _rc
+from shmnd.mpi.rc import Rc as _Rc, rc as _rc
+from shmnd.mpi.rc_settings import settings_of as _settings_of
 from shmnd.mpi.signatures import embed as _embed
 from shmnd.mpi.communicators.grids import compute_dims as _compute_dims
 from shmnd.mpi.constants import (
@@ -208,20 +209,18 @@ def __getattr__(name: str) -> _NoReturn:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _begin(rc: _Any) -> None:
-    """Begin as `mpi4py.rc` says."""
-    _start(rc)
+def _begin(settings: _Rc) -> None:
+    """Begin as `mpi4py.rc` and the environment say."""
+    _start(settings)
     handlers = {
         "exception": ERRORS_RETURN,
         "default": ERRORS_ARE_FATAL,
         "abort": ERRORS_ABORT,
         "fatal": ERRORS_ARE_FATAL,
     }
-    if rc.errors not in handlers:
-        raise ValueError(f"rc.errors = {rc.errors!r}: expected one of {', '.join(handlers)}")
     for comm in (COMM_SELF, COMM_WORLD):
-        comm.Set_errhandler(handlers[rc.errors])
+        comm.Set_errhandler(handlers[settings.errors])
 
 
 _embed(globals())
-_begin(_rc)
+_begin(_settings_of(_rc))

@@ -165,11 +165,8 @@ def start(rc: Any) -> None:
         "serialized": constants.THREAD_SERIALIZED,
         "multiple": constants.THREAD_MULTIPLE,
     }
-    level = str(rc.thread_level).lower()
-    if level not in levels:
-        raise ValueError(f"rc.thread_level = {level!r}: expected one of {', '.join(levels)}")
     if rc.initialize and not _initialized:
-        Init_thread(levels[level] if rc.threads else constants.THREAD_SINGLE)
+        Init_thread(levels[rc.thread_level] if rc.threads else constants.THREAD_SINGLE)
     finalize = rc.initialize if rc.finalize is None else rc.finalize
     if finalize:
         atexit.register(_leave)

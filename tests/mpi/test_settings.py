@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`mpi4py.rc` and the variables MPI4PY_RC_<NAME>."""
+
+import pytest
+
+from mpi.launcher.jobs import launch
+from shmnd.mpi.rc import Rc
+from shmnd.mpi.rc_settings import settings_of
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("initialize", "No", False),
+        ("finalize", "0", False),
+        ("threads", "off", False),
+        ("thread_level", "Single", "single"),
+        ("irecv_bufsz", "0", 0),
+        ("errors", "FATAL", "fatal"),
+    ],
+)
+def test_the_environment_takes_precedence(
+    monkeypatch: pytest.MonkeyPatch, name: str, text: str, value: object
+) -> None:
+    monkeypatch.setenv(f"MPI4PY_RC_{name.upper()}", text)
+    rc = Rc()
+    assert getattr(settings_of(rc), name) == getattr(rc, name) == value
+
+
+@pytest.mark.parametrize("name", ["initialize", "finalize", "thread_level", "irecv_bufsz"])
+def test_a_value_that_means_nothing_is_a_warning(name: str) -> None:
+    rc = Rc()
+    setattr(rc, name, -1)
+    with pytest.warns(RuntimeWarning, match=rf"mpi4py\.rc\.{name}: unexpected value -1"):
+        assert getattr(settings_of(rc), name) == getattr(Rc, name)
+
+
+@pytest.mark.slow
+def test_settings_hold_when_mpi_is_imported() -> None:
+    program = """
+import os
+from mpi4py import rc
+assert rc.initialize is True
+os.environ.update(MPI4PY_RC_INITIALIZE="no", MPI4PY_PICKLE_PROTOCOL="3")
+rc.errors = "unknown"
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    from mpi4py import MPI
+assert [str(each.message) for each in caught] == ["mpi4py.rc.errors: unexpected value 'unknown'"]
+assert rc.initialize is False and not MPI.Is_initialized() and MPI.pickle.PROTOCOL == 3
+print("well")
+"""
+    assert launch(2, "-c", program).stdout.count("well") == 2
