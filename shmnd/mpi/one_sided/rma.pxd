@@ -7,6 +7,7 @@ from shmnd.mpi.one_sided.window cimport Target, WinState
 
 
 cdef class WinCalls(Keyed):
+    cdef object shown               # memory that arrays may view after Free: they keep the handle
     cdef WinState state(self, str call)
     cdef Target _target(self, Spec origin, int rank, target, str call)
     cdef int _combine(self, Spec origin, Spec result, Target t, op, str call) except -1

@@ -5,6 +5,7 @@
 
 from typing import Any
 
+from cpython.buffer cimport PyObject_GetBuffer
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
@@ -49,6 +50,10 @@ cdef class WinCalls(Keyed):
         if self.ob is None:
             mpi_error(self, constants.ERR_WIN, f"Win.{call}: the window is null")
         return <WinState>self.ob
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        self.shown = self.state("tomemory").memory
+        PyObject_GetBuffer(self.shown, view, flags)
 
     cdef Target _target(self, Spec origin, int rank, target, str call):
         """Where a call goes: None, a displacement, or (displacement, count, type)."""

@@ -151,7 +151,8 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
 
     def tomemory(self) -> buffer:
         """Return window memory buffer."""
-        found: buffer = self._state("tomemory").memory
+        state = self._state("tomemory")
+        found: buffer = state.part(state.rank)
         return found
 
     @property

@@ -13,7 +13,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
-from shmnd.mpi.buffers.buffer cimport view_at
+from shmnd.mpi.buffers.buffer cimport buffer, view_at
 from shmnd.mpi.communicators.comm_state cimport CommState, check_context
 from shmnd.mpi.transport.engine cimport E, forked, poll, refuse_forked
 from shmnd.mpi.objects.errhandler cimport mpi_error
@@ -48,6 +48,13 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
     comm.Barrier()
     segment.close_fd()
     return segment
+
+
+cdef buffer _view(void *address, Py_ssize_t nbytes, object keeper):
+    """Return memory that outlives the window: programs drop it and go on with their arrays."""
+    cdef buffer found = view_at(address, nbytes, False)
+    found.kept = keeper
+    return found
 
 
 cdef class WinState(State):
@@ -93,9 +100,11 @@ cdef class WinState(State):
             for i in range(self.size):
                 self.mapped[i] = <char *><size_t>self.data.address + at
                 at += rooms[i]
-            self.memory = view_at(self.mapped[self.rank], nbytes, False)
+            self.memory = _view(self.mapped[self.rank], nbytes, self.data)
         elif memory is None:
             self.memory = view_at(NULL, 0, False)
+        # The first rank returns first: programs often let it fill its part before they call.
+        comm.bcast(None, 0)
 
     def __dealloc__(self):
         free(self.bases)
@@ -108,12 +117,15 @@ cdef class WinState(State):
         return self.memory.address
 
     def part(self, int rank):
-        """Return the memory of a rank as a buffer; None where it is not mapped here."""
+        """Return the memory of a rank as a new buffer; None where it is not mapped here."""
+        cdef buffer own = self.memory, found
         if rank == self.rank:
-            return self.memory
+            found = _view(own.view.buf, own.view.len, own)
+            found.device = own.device
+            return found
         if self.mapped[rank] == NULL:
             return None
-        return view_at(self.mapped[rank], self.sizes[rank], False)
+        return _view(self.mapped[rank], self.sizes[rank], self.data)
 
     cdef int enter(self, int rank, bint writes) except -1:
         if forked:

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory of windows as arrays: it stays as long as somebody refers to it."""
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpi.launcher.jobs import launch
+from shmnd.mpi import MPI
+
+OWN = ["Allocate", "Allocate_shared"]
+
+
+def made(kind: str, nbytes: int) -> Any:
+    if kind == "Create":
+        return MPI.Win.Create(bytearray(nbytes))
+    return getattr(MPI.Win, kind)(nbytes)
+
+
+@pytest.mark.parametrize("kind", ["Create", *OWN])
+def test_a_window_is_an_object_with_the_buffer_protocol(kind: str) -> None:
+    win = made(kind, 80)
+    array = np.frombuffer(win, np.int64)
+    array[:] = range(10)
+    assert bytes(win) == array.tobytes() == bytes(win.tomemory())
+    assert not memoryview(win).readonly
+    win.Free()
+    with pytest.raises(MPI.Exception, match="the window is null") as caught:
+        memoryview(win)
+    assert caught.value.Get_error_class() == MPI.ERR_WIN
+
+
+def test_a_window_without_memory_is_an_empty_buffer() -> None:
+    for win in (MPI.Win.Create(None), MPI.Win.Create_dynamic()):
+        assert memoryview(win).nbytes == 0
+        win.Free()
+
+
+@pytest.mark.parametrize("kind", ["Create", *OWN])
+def test_releasing_a_view_leaves_the_window_its_memory(kind: str) -> None:
+    win = made(kind, 80)
+    address, nbytes, unit = win.attrs
+    win.tomemory().release()
+    if kind != "Create":
+        win.Shared_query(0)[0].release()
+    assert win.attrs == (address, nbytes, unit)
+    assert len(win.tomemory()) == 80
+    win.Free()
+
+
+DROPPED = """
+import gc
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+
+def shared(free):
+    'What programs do: the array is returned, the window is forgotten.'
+    win = MPI.Win.Allocate_shared(800_000 if comm.rank == 0 else 0, 8, comm=comm)
+    array = np.ndarray(100_000, buffer=win.Shared_query(0)[0])
+    if free:
+        win.Free()
+    return array
+
+def own(kind, free):
+    win = getattr(MPI.Win, kind)(800_000, 8, comm=comm)
+    arrays = np.frombuffer(win, float), np.asarray(win.tomemory().toreadonly()[8:]).view(float)
+    if free:
+        win.Free()
+    return arrays
+
+for free in (False, True):
+    theirs = shared(free)
+    mine = [own(kind, free) for kind in ("Allocate", "Allocate_shared")]
+    gc.collect()
+    if comm.rank == 0:
+        theirs[:] = 3
+    comm.Barrier()
+    assert (theirs == 3).all()
+    for array, rest in mine:
+        array[:] = comm.rank + 1
+        assert (rest == comm.rank + 1).all() and len(rest) == 99_999
+    comm.Barrier()
+print("well")
+"""
+
+
+@pytest.mark.slow
+def test_arrays_outlive_their_windows() -> None:
+    assert launch(2, "-c", DROPPED).stdout.count("well") == 2
+
+
+def mapped(address: int) -> str:
+    """Return what is mapped at an address."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        first, last = line.split()[0].split("-")
+        if int(first, 16) <= address < int(last, 16):
+            return line
+    return ""
+
+
+def test_the_memory_ends_with_its_last_array() -> None:
+    win = made("Allocate_shared", 80)
+    address = win.attrs[0]
+    before = mapped(address)
+    array = np.frombuffer(win, np.uint8)
+    win.Free()
+    assert mapped(address) == before
+    del array, win
+    gc.collect()
+    assert mapped(address) != before
