@@ -51,7 +51,7 @@ class Waiter(Closing):
         self._ready = ready
         self._arm = arm
         self._sleepers = 0
-        self._ticked = 0  # those among them that every poll of the process has to look after
+        self._ticked = 0  # those among them that every poll of the process checks
         self._tasks: list[Callable[[], None]] = []
         self._readiness: Readiness | None = None
         self._closed = False

@@ -214,7 +214,7 @@ class Client(Closing):
             pending._failure = value.error
             pending._over = True
             if kind == "part":
-                self._mark(number)  # the server need not go on
+                self._mark(number)  # the server need not continue
         elif kind == "taken":
             if isinstance(value, int) and isinstance(server, int):
                 pending._server = (value, server)

@@ -51,7 +51,7 @@ cdef object _shared(comm, Py_ssize_t nbytes, str call):
 
 
 cdef buffer _view(void *address, Py_ssize_t nbytes, object keeper):
-    """Return memory that outlives the window: programs drop it and go on with their arrays."""
+    """Return memory that outlives the window: programs drop it and use their arrays."""
     cdef buffer found = view_at(address, nbytes, False)
     found.kept = keeper
     return found
@@ -103,7 +103,7 @@ cdef class WinState(State):
             self.memory = _view(self.mapped[self.rank], nbytes, self.data)
         elif memory is None:
             self.memory = view_at(NULL, 0, False)
-        # The first rank returns first: programs often let it fill its part before they call.
+        # A head start, not an order: programs let the first rank fill its part without a barrier.
         comm.bcast(None, 0)
 
     def __dealloc__(self):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3
-"""Requests that go on when nothing in the program refers to them any more."""
+"""Requests that continue when nothing in the program refers to them any more."""
 
 cimport cython
 

@@ -150,7 +150,7 @@ cdef class WaitSetCore:
         """Sleep and poll in turn until `predicate` holds, as the only thread that sleeps.
 
         False when the monotonic clock is at `until` nanoseconds (0: never); None when this thread
-        cannot continue alone: another one sleeps, or the requests of a completion queue go on.
+        cannot continue alone: another one sleeps, or a completion queue has requests in progress.
         """
         cdef uint64_t seen, end = until
         cdef int milliseconds

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of windows as arrays: it stays as long as somebody refers to it."""
+"""The memory of windows as arrays: it stays as long as an array refers to it."""
 
 import gc
 from pathlib import Path
@@ -94,7 +94,7 @@ def test_arrays_outlive_their_windows() -> None:
 
 
 def mapped(address: int) -> str:
-    """Return what is mapped at an address."""
+    """Return the mapping of an address."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         first, last = line.split()[0].split("-")
         if int(first, 16) <= address < int(last, 16):
