@@ -11,7 +11,7 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 IPC = ROOT / "shmnd" / "ipc"
-FOLDERS = (IPC, *(IPC / each for each in ("common", "queue", "topic")))
+FOLDERS = (IPC, *(IPC / each for each in ("common", "queue", "topic/board")))
 INCLUDES = [f"-I{path}" for path in (*FOLDERS, ROOT / "shmnd" / "ring", ROOT / "tests" / "native")]
 PROGRAMS = sorted((HERE / "native").glob("test_*.c"))
 HEADERS = sorted(IPC.rglob("*.h"))

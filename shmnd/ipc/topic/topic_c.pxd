@@ -20,7 +20,7 @@ cdef extern from "wire/atomics.h" nogil:
 cdef extern from "wire/clock.h" nogil:
     uint64_t shmnd_now_ns()
 
-cdef extern from "board.h" nogil:
+cdef extern from "board/board.h" nogil:
     enum:
         SHMND_BOARD_MAGIC
         SHMND_BOARD_VERSION
@@ -70,7 +70,7 @@ cdef extern from "board.h" nogil:
     uint64_t shmnd_head_bytes(uint32_t seats)
     shmnd_seat *shmnd_head_seats(shmnd_head *head)
 
-cdef extern from "slots.h" nogil:
+cdef extern from "board/slots.h" nogil:
     const uint64_t SHMND_MOST_SAMPLE
     enum:
         SHMND_SLOT_CLASSES
@@ -99,7 +99,7 @@ cdef extern from "slots.h" nogil:
     bint shmnd_slots_idle(const shmnd_slots *slots, uint32_t first, uint32_t since)
     uint32_t shmnd_slots_retire(shmnd_slots *slots, uint32_t first)
 
-cdef extern from "reclaim.h" nogil:
+cdef extern from "board/reclaim.h" nogil:
     struct shmnd_guest:
         shmnd_page *page
         shmnd_kept *kept
@@ -122,7 +122,7 @@ cdef extern from "reclaim.h" nogil:
     uint32_t shmnd_board_take(shmnd_board *b, uint32_t class_)
     uint32_t shmnd_board_squeeze(shmnd_board *b, uint32_t class_)
 
-cdef extern from "publish.h" nogil:
+cdef extern from "board/publish.h" nogil:
     struct shmnd_sample:
         uint64_t when_ns, info
         uint64_t body[5]
@@ -133,7 +133,7 @@ cdef extern from "publish.h" nogil:
     bint shmnd_board_published(shmnd_board *b, uint64_t now_ns)
     uint32_t shmnd_board_sleepers(shmnd_board *b, uint32_t from_, uint64_t *bits)
 
-cdef extern from "guests.h" nogil:
+cdef extern from "board/guests.h" nogil:
     void shmnd_board_seat(shmnd_board *b, uint32_t seat, const shmnd_guest *guest,
                           uint64_t from_)
     void shmnd_board_admit(shmnd_board *b, uint32_t seat, uint64_t ident, uint32_t kept)
@@ -143,7 +143,7 @@ cdef extern from "guests.h" nogil:
     void shmnd_board_move(shmnd_board *b, shmnd_line *lines, uint32_t *line_slots,
                           uint64_t line_mask, uint64_t where)
 
-cdef extern from "receive.h" nogil:
+cdef extern from "board/receive.h" nogil:
     enum:
         SHMND_NEAR
     struct shmnd_near:
