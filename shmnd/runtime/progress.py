@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["EventTarget", "ProgressEngine"]
 
 _CLOSED: Final = "its adapter is closed"
+_FAR: Final = 1e9  # seconds that the clock does not reach: infinity is no number of nanoseconds
 _MOST_ASKED: Final = 1024
 """Requests without an answer, beyond which a request waits for it."""
 _LOG: Final = logging.getLogger("shmnd.broker")
@@ -244,7 +245,7 @@ class ProgressEngine(BrokerExchange):
                 return None
             if self.has_pending:
                 self._poll_once(keep=False)
-            until = 0 if deadline is None else max(1, int(deadline * 1e9))
+            until = 0 if deadline is None else max(1, int(min(deadline, _FAR) * 1e9))
             return self._wait_set._wait_alone(self, sleeper, predicate, until)
         except (ValueError, OSError):
             if self.alive:
