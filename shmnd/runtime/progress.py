@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["EventTarget", "ProgressEngine"]
 
 _CLOSED: Final = "its adapter is closed"
-_FAR: Final = 1e9  # seconds that the clock does not reach: infinity is no number of nanoseconds
+_FAR: Final = 1e9  # seconds that the clock does not reach: infinity has no nanoseconds
 _MOST_ASKED: Final = 1024
 """Requests without an answer, beyond which a request waits for it."""
 _LOG: Final = logging.getLogger("shmnd.broker")
