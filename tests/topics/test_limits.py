@@ -3,6 +3,7 @@
 
 import contextlib
 import uuid
+from typing import Any
 
 import numpy as np
 import pytest
@@ -184,11 +185,11 @@ def test_threads_that_make_memory_keep_to_the_bound(
     with ipc.Publisher(name, "u1", slots=2) as pub:
         allocate, others = pub._adapter.allocate_segment, [1, 2, 3]
 
-        def allocate_beside_others(*args: object, **options: object) -> object:
+        def allocate_beside_others(*args: Any, **options: Any) -> object:
             if others:  # as another thread does while this one waits for the broker
                 with contextlib.suppress(ipc.LoanLimit):
                     loans.append(pub.loan(others.pop() << 20))
-            return allocate(*args, **options)  # type: ignore[arg-type]  # as they came
+            return allocate(*args, **options)
 
         loans: list[ipc.Loan] = []
         monkeypatch.setattr(pub._adapter, "allocate_segment", allocate_beside_others)

@@ -67,7 +67,7 @@ cdef State referred(BareHandle new, tuple args, dict kwargs):
 
 @cython.freelist(64)  # programs make and drop requests by the window
 cdef class BareHandle:
-    """A handle without what makes it from another one, which costs as much as a short receive.
+    """A handle without what makes it from another one: to gather keywords takes a dict each time.
 
     Requests stand on it. Handles of two kinds are never equal.
     """

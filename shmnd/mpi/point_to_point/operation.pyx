@@ -127,7 +127,7 @@ cdef class Ended(Operation):
 
 
 cdef enum:
-    _SPARE = 64  # a window of receives: a new object of the collector takes four times as long
+    _SPARE = 64  # a window of receives: these spare the allocator and the collector their work
 cdef PyObject *_spare[_SPARE]
 cdef int _spares = 0
 
