@@ -21,6 +21,8 @@ FLAVOURS: Final = {
 CASES: Final = [
     ("test_ranks", "plain"),
     ("test_ranks", "sanitized"),
+    ("test_schedules", "plain"),
+    ("test_schedules", "sanitized"),
     ("test_arena", "sanitized"),
     ("test_arena", "threads"),
     ("test_lanes", "plain"),

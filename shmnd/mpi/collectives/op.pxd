@@ -20,6 +20,8 @@ cdef class OpState(State):
     cdef int check(self, TypeState type) except -1
     # The loop for items of a type, to be called without the interpreter; NULL if there is none.
     cdef mpi_kernel kernel(self, TypeState type) noexcept
+    # Whether invec and inoutvec may be exchanged.
+    cdef bint swaps(self, TypeState type) noexcept
     cdef int _call(
         self, const void *invec, void *inoutvec, Py_ssize_t count, TypeState type) except -1
 

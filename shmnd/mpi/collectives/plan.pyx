@@ -162,6 +162,7 @@ cdef int set_op(Plan plan, object op, TypeState type) except -1:
     plan.type = type
     if type is not None:
         plan.op.check(type)
+        plan.s.swaps = plan.op.swaps(type)
     plan.s.reduce = <shmpi_reduce>_reduce
     plan.s.arg = <void *>plan
     return 0

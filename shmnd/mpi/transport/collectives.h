@@ -36,15 +36,65 @@ static inline uint64_t shmpi_slice(const struct shmpi_group *g, uint64_t items, 
     return each * (uint64_t)slice + ((uint64_t)slice < more ? (uint64_t)slice : more);
 }
 
-/* Reduces n rows, which are written to, with the brackets of a tree of neighbours. */
-static inline char *shmpi_build_rows(struct shmpi_sched *s, char **row, int n, uint64_t items)
+/* Where the reduction of one slice lies: a row for each rank. The own row is the program's, and is
+ * written to only where the result belongs there; the row of one other rank is received into the
+ * place of the result, if that is apart from what the round sends. So two ranks copy nothing. An
+ * operation whose operands cannot be exchanged writes into the right one alone: the own row is a
+ * copy then, and the result is copied. */
+struct shmpi_rows {
+    char **row;
+    char *own, *to; /* rows that are special; NULL: none is */
+};
+
+/* Reduces two rows; returns the one that has the result. */
+static inline char *shmpi_build_pair(struct shmpi_sched *s, const struct shmpi_rows *r, char *left,
+                                     char *right, uint64_t items)
+{
+    if (left == r->to || (right == r->own && right != r->to)) {
+        shmpi_sched_reduce(s, right, left, items);
+        return left;
+    }
+    shmpi_sched_reduce(s, left, right, items);
+    return right;
+}
+
+/* Reduces n rows with the brackets of a tree of neighbours. */
+static inline char *shmpi_build_rows(struct shmpi_sched *s, const struct shmpi_rows *r, int n,
+                                     uint64_t items)
 {
     for (int step = 1; step < n; step *= 2)
-        for (int i = 0; i + step < n; i += 2 * step) {
-            shmpi_sched_reduce(s, row[i], row[i + step], items);
-            row[i] = row[i + step];
-        }
-    return row[0];
+        for (int i = 0; i + step < n; i += 2 * step)
+            r->row[i] = shmpi_build_pair(s, r, r->row[i], r->row[i + step], items);
+    return r->row[0];
+}
+
+/* Finds the rows of this rank's slice. False: there is no memory. */
+static inline bool shmpi_lay_rows(struct shmpi_sched *s, const struct shmpi_group *g,
+                                  const char *from, char *to, const uint64_t *first,
+                                  uint64_t extent, struct shmpi_rows *r)
+{
+    uint64_t bytes = (first[g->rank + 1] - first[g->rank]) * extent;
+    char *own = (char *)(uintptr_t)from + first[g->rank] * extent;
+    bool apart = to + bytes <= from || to >= from + first[g->size] * extent;
+    int other = g->rank ? 0 : 1;
+    *r = (struct shmpi_rows){0};
+    r->row = (char **)shmpi_sched_block(s, (uint64_t)g->size * sizeof *r->row);
+    if (!r->row)
+        return false;
+    if (s->swaps) {
+        r->own = own;
+        r->to = apart || to == own ? to : NULL;
+    }
+    for (int i = 0; i < g->size; i++) {
+        if (i == g->rank && r->own)
+            r->row[i] = own;
+        else if (i == other && r->to && r->to != own)
+            r->row[i] = to;
+        else if (!(r->row[i] = shmpi_sched_block(s, bytes)))
+            return false;
+    }
+    shmpi_sched_copy(s, own, r->row[g->rank], bytes);
+    return true;
 }
 
 /* Rank i gets the reduction of items [first[i], first[i + 1]). `to` may be part of `from`. */
@@ -53,24 +103,20 @@ static inline void shmpi_build_reduce_slices(struct shmpi_sched *s, const struct
                                              uint64_t extent)
 {
     uint64_t items = first[g->rank + 1] - first[g->rank], bytes = items * extent;
-    char *rows = shmpi_sched_block(s, bytes * (uint64_t)g->size);
-    char **row = (char **)shmpi_sched_block(s, (uint64_t)g->size * sizeof *row);
-    if (!rows || !row)
+    struct shmpi_rows r;
+    if (!shmpi_lay_rows(s, g, from, to, first, extent, &r))
         return;
-    for (int i = 0; i < g->size; i++)
-        row[i] = rows + (uint64_t)i * bytes;
     for (int k = 1; k < g->size; k++) {
         int i = (g->rank + g->size - k) % g->size;
-        shmpi_sched_receive(s, g->ranks[i], row[i], bytes);
+        shmpi_sched_receive(s, g->ranks[i], r.row[i], bytes);
     }
     for (int k = 1; k < g->size; k++) {
         int i = (g->rank + k) % g->size;
         shmpi_sched_send(s, g->ranks[i], from + first[i] * extent,
                          (first[i + 1] - first[i]) * extent);
     }
-    shmpi_sched_copy(s, from + first[g->rank] * extent, row[g->rank], bytes);
     shmpi_sched_round(s);
-    shmpi_sched_copy(s, shmpi_build_rows(s, row, g->size, items), to, bytes);
+    shmpi_sched_copy(s, shmpi_build_rows(s, &r, g->size, items), to, bytes);
     shmpi_sched_round(s);
 }
 
@@ -238,15 +284,16 @@ static inline void shmpi_build_allreduce_pair(struct shmpi_sched *s, const struc
                                               uint64_t bytes)
 {
     int other = g->ranks[!g->rank];
-    char *theirs = g->rank ? shmpi_sched_block(s, bytes) : to;
+    bool copies = g->rank && !s->swaps;
+    char *theirs = copies ? shmpi_sched_block(s, bytes) : to;
     if (!theirs)
         return;
     shmpi_sched_receive(s, other, theirs, bytes);
     shmpi_sched_send(s, other, from, bytes);
-    if (g->rank)
+    if (copies)
         shmpi_sched_copy(s, from, to, bytes);
     shmpi_sched_round(s);
-    shmpi_sched_reduce(s, g->rank ? theirs : from, to, items);
+    shmpi_sched_reduce(s, copies ? theirs : from, to, items);
 }
 
 static inline void shmpi_build_allreduce(struct shmpi_sched *s, const struct shmpi_group *g,

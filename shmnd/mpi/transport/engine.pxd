@@ -67,6 +67,7 @@ cdef extern from "transport/collectives.h" nogil:
         int tag, fault
         flag started, done, no_memory, stopped
         shmpi_reduce reduce
+        bint swaps
         void *arg
 
     shmpi_sched *shmpi_sched_new()

@@ -38,6 +38,7 @@ struct shmpi_sched {
     bool stopped; /* by a death or a revocation: no further step is made */
     int fault;
     shmpi_reduce reduce;
+    bool swaps; /* it gives the same bits with its operands exchanged */
     void *arg;
     struct shmpi_block *blocks;
 };

@@ -4,53 +4,9 @@
  *
  * Random programs are compared with the rules of matching: messages between two ranks of one
  * context overtake no earlier one that the same receive could take, every byte arrives, and
- * nothing is left. Collectives are compared with plain sums in the order of ranks.
+ * nothing is left.
  */
-#include "ranks.h"
-
-#define MOST 5
-
-static struct shmpi_job *job;
-static struct shmpi_engine *rank[MOST];
-
-static void job_open(uint32_t size, uint64_t lane)
-{
-    job = guard_alloc(shmpi_job_bytes(size, lane));
-    shmpi_job_lay_out(job, size, lane, true);
-    CHECK(shmpi_job_fits(job, shmpi_job_bytes(size, lane)));
-    for (uint32_t i = 0; i < size; i++)
-        CHECK((rank[i] = shmpi_engine_new(job, (int)i)) != NULL);
-}
-
-static void queue_is_empty(const struct shmpi_queue *q)
-{
-    CHECK(!q->first && !q->last);
-}
-
-static void engine_free(struct shmpi_engine *e)
-{
-    EQUAL(e->owing, 0);
-    CHECK(!e->copying && !e->pushing && !e->ready);
-    for (int b = 0; b < SHMPI_BUCKETS; b++)
-        for (struct shmpi_context *c = e->matching.buckets[b]; c; c = c->next) {
-            EQUAL(c->messages, 0);
-            queue_is_empty(&c->any);
-            for (int i = 0; i < e->size; i++) {
-                queue_is_empty(&c->posted[i]);
-                queue_is_empty(&c->waiting[i]);
-            }
-        }
-    for (uint32_t i = 0; i < e->table_size; i++)
-        CHECK(!e->table[i]);
-    engine_destroy(e);
-}
-
-static void job_close(void)
-{
-    for (uint32_t i = 0; i < job->size; i++)
-        engine_free(rank[i]);
-    guard_free_all();
-}
+#include "turns.h"
 
 /* ---- random messages ------------------------------------------------------------------------ */
 
@@ -64,12 +20,6 @@ struct planned {
 };
 
 static struct planned plan[PLANNED];
-
-static void turn_of_all(void)
-{
-    for (uint32_t i = 0; i < job->size; i++)
-        shmpi_progress(rank[i]);
-}
 
 static void begin_send(struct planned *p, uint32_t i, bool sync)
 {
@@ -275,104 +225,6 @@ static void forged_records_touch_nothing(void)
     }
 }
 
-/* ---- collectives --------------------------------------------------------------------------------- */
-
-/* Not commutative: digits in a row, so that any other order shows. */
-static int append(void *arg, const void *from, void *to, uint64_t items)
-{
-    const uint64_t *left = from;
-    uint64_t *right = to;
-    (void)arg;
-    for (uint64_t i = 0; i < items; i++) {
-        uint64_t digits = 1;
-        while (digits <= right[i])
-            digits *= 10;
-        right[i] += left[i] * digits;
-    }
-    return 0;
-}
-
-static const int everyone[MOST] = {0, 1, 2, 3, 4};
-
-static uint64_t row_of(int first, int last)
-{
-    uint64_t row = 0;
-    for (int i = first; i <= last; i++)
-        row = row * 10 + (uint64_t)i + 1;
-    return row;
-}
-
-static void run_all(struct shmpi_sched **s)
-{
-    for (uint32_t i = 0; i < job->size; i++) {
-        CHECK(!s[i]->no_memory);
-        s[i]->context = 17;
-        s[i]->reduce = append;
-        shmpi_sched_start(rank[i], s[i]);
-    }
-    for (uint32_t i = 0; i < job->size; i++) {
-        for (uint32_t turns = 0; !s[i]->done; turns++) {
-            CHECK(turns < 10000);
-            turn_of_all();
-        }
-        EQUAL(s[i]->fault, 0);
-        shmpi_sched_free(s[i]);
-    }
-}
-
-static void collectives_of(uint32_t size, uint64_t items)
-{
-    struct shmpi_sched *s[MOST];
-    uint64_t *mine[MOST], *result[MOST], bytes = items * 8;
-    job_open(size, 8192);
-    for (uint32_t i = 0; i < size; i++) {
-        mine[i] = malloc(bytes);
-        result[i] = calloc(items, 8);
-        for (uint64_t k = 0; k < items; k++)
-            mine[i][k] = i + 1;
-    }
-    for (int what = 0; what < 3 + 2 * (int)size; what++) {
-        int root = what < 3 ? 0 : (what - 3) % (int)size;
-        for (uint32_t i = 0; i < size; i++) {
-            struct shmpi_group g = {(int)size, (int)i, everyone};
-            char *from = (char *)mine[i], *to = (char *)result[i];
-            CHECK((s[i] = shmpi_sched_new()) != NULL);
-            s[i]->tag = what;
-            if (what == 0)
-                shmpi_build_allreduce(s[i], &g, from, to, items, bytes);
-            else if (what == 1)
-                shmpi_build_scan(s[i], &g, from, to, items, bytes, false);
-            else if (what == 2)
-                shmpi_build_barrier(s[i], &g);
-            else if (what < 3 + (int)size)
-                shmpi_build_reduce(s[i], &g, root, from, to, items, bytes);
-            else
-                shmpi_build_bcast(s[i], &g, root, to, bytes);
-        }
-        run_all(s);
-        for (uint32_t i = 0; i < size; i++) {
-            NOTE("collective %d of %u ranks, rank %u", what, size, i);
-            if (what == 0 || what >= 3 + (int)size || (what >= 3 && (int)i == root))
-                EQUAL(result[i][items - 1], row_of(0, (int)size - 1));
-            if (what == 1)
-                EQUAL(result[i][items - 1], row_of(0, (int)i));
-        }
-    }
-    for (uint32_t i = 0; i < size; i++) {
-        free(mine[i]);
-        free(result[i]);
-    }
-    job_close();
-}
-
-static void collectives_keep_the_order_of_ranks(void)
-{
-    for (uint32_t size = 1; size <= MOST; size++) {
-        for (uint64_t items = 1; items < 30000; items = items * 30 + 1)
-            collectives_of(size, items); /* the last ones by slices */
-    }
-}
-
 static const struct check_test tests[] = {
     TEST(messages_match_by_tag_in_order),
     TEST(messages_match_any_tag_in_order),
@@ -380,7 +232,6 @@ static const struct check_test tests[] = {
     TEST(any_source_takes_messages_as_they_came),
     TEST(a_posted_receive_can_be_taken_back),
     TEST(forged_records_touch_nothing),
-    TEST(collectives_keep_the_order_of_ranks),
 };
 
 MAIN(tests)

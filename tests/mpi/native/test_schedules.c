@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collectives as schedules, compared with the order of ranks and the brackets that they promise.
+ */
+#include "turns.h"
+
+/* Not commutative: digits in a row, so that any other order shows. */
+static int append(void *arg, const void *from, void *to, uint64_t items)
+{
+    const uint64_t *left = from;
+    uint64_t *right = to;
+    (void)arg;
+    for (uint64_t i = 0; i < items; i++) {
+        uint64_t digits = 1;
+        while (digits <= right[i])
+            digits *= 10;
+        right[i] += left[i] * digits;
+    }
+    return 0;
+}
+
+static const int everyone[MOST] = {0, 1, 2, 3, 4};
+
+static uint64_t row_of(int first, int last)
+{
+    uint64_t row = 0;
+    for (int i = first; i <= last; i++)
+        row = row * 10 + (uint64_t)i + 1;
+    return row;
+}
+
+static void run_all(struct shmpi_sched **s, shmpi_reduce reduce)
+{
+    for (uint32_t i = 0; i < job->size; i++) {
+        CHECK(!s[i]->no_memory);
+        s[i]->context = 17;
+        s[i]->reduce = reduce;
+        shmpi_sched_start(rank[i], s[i]);
+    }
+    for (uint32_t i = 0; i < job->size; i++) {
+        for (uint32_t turns = 0; !s[i]->done; turns++) {
+            CHECK(turns < 10000);
+            turn_of_all();
+        }
+        EQUAL(s[i]->fault, 0);
+        shmpi_sched_free(s[i]);
+    }
+}
+
+static void collectives_of(uint32_t size, uint64_t items)
+{
+    struct shmpi_sched *s[MOST];
+    uint64_t *mine[MOST], *result[MOST], bytes = items * 8;
+    job_open(size, 8192);
+    for (uint32_t i = 0; i < size; i++) {
+        mine[i] = malloc(bytes);
+        result[i] = calloc(items, 8);
+        for (uint64_t k = 0; k < items; k++)
+            mine[i][k] = i + 1;
+    }
+    for (int what = 0; what < 3 + 2 * (int)size; what++) {
+        int root = what < 3 ? 0 : (what - 3) % (int)size;
+        for (uint32_t i = 0; i < size; i++) {
+            struct shmpi_group g = {(int)size, (int)i, everyone};
+            char *from = (char *)mine[i], *to = (char *)result[i];
+            CHECK((s[i] = shmpi_sched_new()) != NULL);
+            s[i]->tag = what;
+            if (what == 0)
+                shmpi_build_allreduce(s[i], &g, from, to, items, bytes);
+            else if (what == 1)
+                shmpi_build_scan(s[i], &g, from, to, items, bytes, false);
+            else if (what == 2)
+                shmpi_build_barrier(s[i], &g);
+            else if (what < 3 + (int)size)
+                shmpi_build_reduce(s[i], &g, root, from, to, items, bytes);
+            else
+                shmpi_build_bcast(s[i], &g, root, to, bytes);
+        }
+        run_all(s, append);
+        for (uint32_t i = 0; i < size; i++) {
+            NOTE("collective %d of %u ranks, rank %u", what, size, i);
+            if (what == 0 || what >= 3 + (int)size || (what >= 3 && (int)i == root))
+                EQUAL(result[i][items - 1], row_of(0, (int)size - 1));
+            if (what == 1)
+                EQUAL(result[i][items - 1], row_of(0, (int)i));
+        }
+    }
+    for (uint32_t i = 0; i < size; i++) {
+        free(mine[i]);
+        free(result[i]);
+    }
+    job_close();
+}
+
+static void collectives_keep_the_order_of_ranks(void)
+{
+    for (uint32_t size = 1; size <= MOST; size++) {
+        for (uint64_t items = 1; items < 30000; items = items * 30 + 1)
+            collectives_of(size, items); /* the last ones by slices */
+    }
+}
+
+/* The brackets show in the result; an exchange of operands does not. */
+static int nest(void *arg, const void *from, void *to, uint64_t items)
+{
+    const uint64_t *a = from;
+    uint64_t *b = to;
+    (void)arg;
+    for (uint64_t i = 0; i < items; i++)
+        b[i] = 3 * (a[i] + b[i]) + a[i] * b[i];
+    return 0;
+}
+
+static uint64_t nested(uint64_t *row, uint32_t n)
+{
+    for (uint32_t step = 1; step < n; step *= 2)
+        for (uint32_t i = 0; i + step < n; i += 2 * step)
+            nest(NULL, &row[i + step], &row[i], 1);
+    return row[0];
+}
+
+static uint64_t part_of(uint32_t of_rank, uint64_t item)
+{
+    return 5 * item + of_rank + 1;
+}
+
+enum { ALL, SLICES, FIRST_SLICE_PLACE, SHAPES };
+
+/* The own parts are left as they are, unless they are the place of the result. */
+static void exchanged_by(uint32_t size, uint64_t items, int shape, bool in_place)
+{
+    struct shmpi_sched *s[MOST];
+    uint64_t *mine[MOST], *apart[MOST], *got[MOST], first[MOST + 1] = {0};
+    job_open(size, 8192);
+    for (uint32_t i = 0; i < size; i++)
+        first[i + 1] = i + 1 == size ? items : first[i] + (items / size) * (i % 2);
+    for (uint32_t i = 0; i < size; i++) {
+        struct shmpi_group g = {(int)size, (int)i, everyone};
+        mine[i] = malloc(items * 8);
+        apart[i] = calloc(items, 8);
+        for (uint64_t k = 0; k < items; k++)
+            mine[i][k] = part_of(i, k);
+        CHECK((s[i] = shmpi_sched_new()) != NULL);
+        s[i]->swaps = true;
+        got[i] = (in_place ? mine : apart)[i] + (shape == SLICES ? first[i] : 0);
+        if (shape == ALL)
+            shmpi_build_allreduce(s[i], &g, (char *)mine[i], (char *)got[i], items, items * 8);
+        else
+            shmpi_build_reduce_slices(s[i], &g, (char *)mine[i], (char *)got[i], first, 8);
+    }
+    run_all(s, nest);
+    for (uint32_t i = 0; i < size; i++) {
+        uint64_t begin = shape == ALL ? 0 : first[i], end = shape == ALL ? items : first[i + 1];
+        for (uint64_t k = 0; k < end - begin; k++) {
+            uint64_t row[MOST];
+            for (uint32_t j = 0; j < size; j++)
+                row[j] = part_of(j, begin + k);
+            NOTE("shape %d of %u ranks, rank %u, item %llu", shape, size, i, (unsigned long long)k);
+            EQUAL(got[i][k], nested(row, size));
+        }
+        for (uint64_t k = 0; k < items && !in_place; k++)
+            EQUAL(mine[i][k], part_of(i, k));
+        free(mine[i]);
+        free(apart[i]);
+    }
+    job_close();
+}
+
+static void operands_are_exchanged_where_they_may_be(void)
+{
+    for (uint32_t size = 1; size <= MOST; size++)
+        for (int shape = ALL; shape < SHAPES; shape++)
+            for (uint64_t items = 7; items < 20000; items = items * 50 + 1)
+                for (int in_place = 0; in_place < 2; in_place++)
+                    exchanged_by(size, items, shape, in_place);
+}
+
+static const struct check_test tests[] = {
+    TEST(collectives_keep_the_order_of_ranks),
+    TEST(operands_are_exchanged_where_they_may_be),
+};
+
+MAIN(tests)
