@@ -9,9 +9,11 @@ PATIENCE: Final = 100
 """Seconds that a job may take on a machine that has other things to do."""
 
 
-def launch(ranks: int, *command: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
+def launch(
+    ranks: int, *command: str, expect: int = 0, patience: float = PATIENCE
+) -> subprocess.CompletedProcess[str]:
     """The result of a job that ended with the expected exit code."""
     line = [sys.executable, "-m", "shmnd.mpi", "-n", str(ranks), "--oversubscribe", *command]
-    ran = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    ran = subprocess.run(line, capture_output=True, text=True, timeout=patience, check=False)
     assert ran.returncode == expect, ran.stdout + ran.stderr
     return ran
