@@ -64,6 +64,7 @@ __all__ = [
     "__version__",
     "aconnect",
     "connect",
+    "get_include",
     "listen",
     "open_adapter",
 ]
@@ -92,6 +93,11 @@ _HOME: Final = {
     "listen": "shmnd.server",
     "open_adapter": "shmnd.provider",
 }
+
+
+def get_include() -> str:
+    """Return the folder of the C header that modules compiled against `shmnd.native` include."""
+    return str(Path(__path__[0], "include"))
 
 
 def _build_hint(what: str) -> str:

@@ -199,10 +199,14 @@ def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
         parser.add_argument(
             "--group", help="use the namespace of this group (default: SHMND_GROUP, or none)"
         )
-    failure = getattr(module, "FAILURE", _FAILURE)
+    codes = {
+        0: "success",
+        1: getattr(module, "FAILURE", _FAILURE),
+        2: "the command or an option is wrong",
+        **getattr(module, "MORE_CODES", {}),
+        130: "ended by Ctrl-C",
+    }
     _add_example(parser, module.EXAMPLE)
-    parser.epilog = (
-        f"{parser.epilog}\n\nexit codes:\n  0    success\n  1    {failure}\n"
-        "  2    the command or an option is wrong\n  130  ended by Ctrl-C"
-    )
+    lines = "\n".join(f"  {code:<5}{meaning}" for code, meaning in codes.items())
+    parser.epilog = f"{parser.epilog}\n\nexit codes:\n{lines}"
     parser.set_defaults(run=module.run)

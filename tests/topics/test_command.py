@@ -115,6 +115,8 @@ def test_values_are_shown(name: str) -> None:
         assert plain(value) == {"step": 5, "time": 0.5, "pose": [0, 1, 2, 3, 4, 5], "ok": True}
     assert shown(b"x" * 100).startswith("100 bytes b'xxx")
     assert plain({1: b"x", "o": {2}}) == {"1": "eA==", "o": "{2}"}
+    assert plain(np.array([1, np.nan, -np.inf])) == [1, None, None]  # JSON has no such numbers
+    assert plain({"mean": float("inf")}) == {"mean": None}
 
 
 def test_rate(name: str, capsys: pytest.CaptureFixture[str]) -> None:

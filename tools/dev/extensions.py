@@ -24,6 +24,7 @@ ROOT: Final = Path(__file__).parents[2]
 RING: Final = "shmnd/ring"
 MPI: Final = "shmnd/mpi"
 IPC: Final = "shmnd/ipc"
+PUBLIC: Final = "shmnd/include"
 # Modules with the loops over bytes and elements, and the path of a message. In the others -O3
 # makes the code larger and the build longer, and nothing faster.
 LOOPS: Final = (
@@ -79,7 +80,7 @@ class BuildExtensions(build_ext):
         bare = not (self.inplace or self.editable_mode or trace or flags)
         for extension in self.extensions:
             extension.define_macros = [("CYTHON_TRACE", "1")] if trace else []
-            extension.include_dirs = [RING, MPI, IPC, numpy.get_include()]
+            extension.include_dirs = [PUBLIC, RING, MPI, IPC, numpy.get_include()]
             extension.extra_compile_args = [*FLAGS, optimisation(extension.name), *flags]
             extension.extra_link_args = ["-s"] if bare else []
             extension.depends = depends(extension.name)

@@ -5,6 +5,7 @@ import argparse
 import base64
 import contextlib
 import json
+import math
 import sys
 from typing import Any
 
@@ -103,7 +104,10 @@ def shown(value: Any, *, full: bool = False) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: arrays as lists, bytes as base64, other objects as text."""
+    """Return a value as JSON has it.
+
+    Arrays are lists, bytes are base64, NaN and infinities are null, other objects are text.
+    """
     if hasattr(value, "keys") and hasattr(value, "array"):
         return {name: plain(value[name]) for name in value}
     if isinstance(value, (np.ndarray, np.generic)):
@@ -114,6 +118,8 @@ def plain(value: Any) -> Any:
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no NaN and no infinity
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return repr(value)

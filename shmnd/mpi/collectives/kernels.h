@@ -220,9 +220,10 @@ static inline bool mpi_is_symmetric(int op, int kind)
     case MPI_OP_PROD:
         switch (kind) {
 #define X(kind) case MPI_KIND_##kind:
-            MPI_COMPLEX(X) X(C16) X(C128)
+            MPI_COMPLEX(X)
 #undef X
-            return false;
+        case MPI_KIND_C16:
+        case MPI_KIND_C128: return false;
         default: return true;
         }
     case MPI_OP_SUM:

@@ -47,6 +47,7 @@ cdef class PollingCore(RingCore):
     cdef collect(self)
     cdef int poll(self, c.shmnd_cqe *out, uint32_t most) except -1
     cdef list take(self, Py_ssize_t max)
+    cdef int taken(self, c.shmnd_cqe *out, uint32_t most) except -1
     cdef list _taken_now(self, Py_ssize_t max)
     cdef object result(self, const c.shmnd_cqe *e)
     cdef object failure(self, const c.shmnd_cqe *e)

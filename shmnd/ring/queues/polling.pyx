@@ -5,7 +5,7 @@
 import weakref
 
 cimport cython
-from cpython.ref cimport Py_DECREF
+from cpython.ref cimport Py_DECREF, Py_INCREF
 
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport forks
@@ -105,6 +105,29 @@ cdef class PairCore:
     def _receive_cq(self) -> PollingCore:
         """The queue of its Receives."""
         return self.receive_cq
+
+
+cdef inline int _taking_begins(PollingCore queue) except -1:
+    """What a call does before it takes completions."""
+    if queue.taking != forks or c.shmnd_pace_due(&queue.pace):
+        queue._pause()
+    if queue.readiness is not None:
+        if queue.notify_mode:
+            # The descriptor is cleared before the poll, so what made it readable comes first.
+            queue.adapter._engine.progress()
+        queue.readiness.clear()
+    queue.polls += 1
+    return 0
+
+
+cdef inline int _taking_ends(PollingCore queue) except -1:
+    if queue._keep is not None and c.shmnd_cq_count(&queue.raw) == 0:
+        queue._keep = None
+    if queue.fired:
+        queue._tick()
+    if queue.sleepers:
+        queue._tell_feeders()
+    return 0
 
 
 cdef class PollingCore(RingCore):
@@ -222,23 +245,28 @@ cdef class PollingCore(RingCore):
                 break
             if self._copied >= <int64_t>c.SHMND_PIECE:
                 break
-        if self._keep is not None and c.shmnd_cq_count(&self.raw) == 0:
-            self._keep = None
-        if self.fired:
-            self._tick()
-        if self.sleepers:
-            self._tell_feeders()
+        _taking_ends(self)
         return [] if results is None else results
 
+    cdef int taken(self, c.shmnd_cqe *out, uint32_t most) except -1:
+        """Take completions as they are; the references to both contexts are the caller's."""
+        cdef int n, i
+        _taking_begins(self)
+        self._copied = 0
+        n = self.poll(out, most) if most else 0
+        for i in range(n):
+            context = _context_of(&out[i])
+            Py_INCREF(context)
+            Py_DECREF(<object>out[i].context)
+            out[i].context = <void *>context
+            Py_INCREF(<object>out[i].qp_context)
+            if out[i].status or out[i].type != c.SHMND_RECEIVE:
+                out[i].bytes = 0  # as in a Result
+        _taking_ends(self)
+        return n
+
     cdef list _taken_now(self, Py_ssize_t max):
-        if self.taking != forks or c.shmnd_pace_due(&self.pace):
-            self._pause()
-        if self.readiness is not None:
-            if self.notify_mode:
-                # The descriptor is cleared before the poll, so what made it readable comes first.
-                self.adapter._engine.progress()
-            self.readiness.clear()
-        self.polls += 1
+        _taking_begins(self)
         return self.take(max)
 
     cdef int _pause(self) except -1:

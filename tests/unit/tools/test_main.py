@@ -58,7 +58,8 @@ def test_every_verb_has_an_example_that_is_right(command: argparse.ArgumentParse
     arguments = example.split()[1:]
     args = parser_of(arguments[0]).parse_args(arguments)
     assert args.run is command.get_default("run")
-    assert re.search(r"^exit codes:\n  0 .*\n  1 .*\n  2 .*\n  130 ", text, re.M)
+    assert re.search(r"^exit codes:\n  0 .*\n  1 .*\n  2 .*\n(  124 .*\n)?  130 ", text, re.M)
+    assert ("\n  124 " in text) == ("--timeout SECONDS     end the job" in text)
 
 
 @pytest.mark.parametrize(
