@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
+from shmnd.ipc.common.closed import observe
 from shmnd.ipc.common.ringing import Bell, finish
 from shmnd.ipc.errors import Closed
 from shmnd.waiter import Waiter, WaiterGroup
@@ -45,7 +46,8 @@ class WaitSet(Closing):
 
     An object of `shmnd.ipc` is ready when taking from it would find something; a descriptor, or
     any object with a `fileno()`, when it is readable. A wait raises Closed for an object of
-    `shmnd.ipc` that was closed. Other threads may add and remove objects while one waits.
+    `shmnd.ipc` that was closed, also by another thread while it sleeps. Other threads may add and
+    remove objects while one waits.
     """
 
     def __init__(self, *objects: Any) -> None:
@@ -80,10 +82,22 @@ class WaitSet(Closing):
                     f"WaitSet.add: {obj!r} is not an open descriptor: {exc.strerror}"
                 ) from None
         self._objects[key] = obj
-        # A wait takes the waker before it asks the objects: it has seen this one, or is woken.
+        if _asked(obj) is not None:
+            observe(obj, self)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have the waits ask the objects again.
+
+        A wait takes the waker before it asks: it has seen the change, or is woken.
+        """
         if self._waker.taken:
             woken, self._waker = self._waker, _Waker()
             woken.wake()
+
+    def object_closed(self) -> None:
+        """An object of the set was closed: a wait raises Closed."""
+        self._wake()
 
     def remove(self, obj: Any) -> None:
         """Remove an object; KeyError when it is not there."""

@@ -2,15 +2,18 @@
 """Wait sets over all kinds of objects, and which names there are."""
 
 import asyncio
+import gc
 import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from shmnd import ipc
+from shmnd.ipc.common import closed
 
 
 def test_a_wait_set_returns_what_was_added() -> None:
@@ -210,3 +213,35 @@ def test_what_another_thread_closes_says_so() -> None:
         closed_soon(ipc.watch()).wait(60)
     for each in timers:
         each.join()
+
+
+@pytest.mark.parametrize("task", [False, True])
+@pytest.mark.parametrize("kind", ["subscriber", "reader", "listener", "server", "client", "queue"])
+def test_a_wait_set_says_what_another_thread_closes(kind: str, task: bool) -> None:
+    made: dict[str, Callable[[], Any]] = {
+        "subscriber": lambda: ipc.Subscriber("t", "u8"),
+        "reader": lambda: ipc.BlackboardReader("b"),
+        "listener": lambda: ipc.Listener("e"),
+        "server": lambda: ipc.Server("s"),
+        "client": lambda: ipc.Client("s"),
+        "queue": ipc.Queue,
+    }
+    with ipc.Blackboard("b", {"x": "f8"}), made[kind]() as obj, ipc.WaitSet(obj) as both:
+        timer = threading.Timer(0.1, obj.close)
+        timer.start()
+        began = time.monotonic()
+        with pytest.raises(ipc.Closed, match="closed"):
+            asyncio.run(both.await_ready(60)) if task else both.wait(60)
+        assert time.monotonic() - began < 30
+        timer.join()
+        both.remove(obj)
+        assert both.wait(0) == ()
+
+
+def test_an_observer_that_is_gone_is_forgotten() -> None:
+    with ipc.Queue() as queue:
+        for _ in range(3):
+            ipc.WaitSet(queue).wait(0)
+        gc.collect()
+        assert len(closed._observers[queue]) == 0
+    assert queue not in closed._observers

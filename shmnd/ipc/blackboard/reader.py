@@ -30,6 +30,7 @@ from shmnd.ipc.blackboard.keys import (
     Key,
     tuples,
 )  # fmt: skip
+from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.members import GATE, Room, holds_lock
 from shmnd.ipc.common.ringing import PAUSE, Bell, TaskSleeper
 from shmnd.ipc.common.shared_name import SharedName
@@ -379,6 +380,7 @@ class BlackboardReader(Closing):
             named.close()
         if bell is not None:
             bell.close()
+        announce_closed(self)
 
     def __repr__(self) -> str:
         if self._closed:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from shmnd.common.arguments import within
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
+from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.members import Room, make_room
 from shmnd.ipc.common.ringing import PAUSE, Bell, ring
 from shmnd.ipc.common.shared_name import SharedName
@@ -198,3 +199,4 @@ class Listener(_End):
         if bell is not None:
             bell.close()
         super().close()
+        announce_closed(self)

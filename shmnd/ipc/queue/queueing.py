@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from shmnd.common.arguments import integer
 from shmnd.common.deadline import end_after
+from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.ringing import PAUSE
 from shmnd.ipc.queue.queue_core import NOTHING, QueueCalls
 from shmnd.ipc.queue.queue_file import make_file
@@ -260,6 +261,7 @@ class Queue(QueueCalls, Waits):
         if self._pid != os.getpid():
             return
         self._leave_bell()
+        announce_closed(self)
         if self._named is not None and self._feeder is None:
             self._named.close()
 

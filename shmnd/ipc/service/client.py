@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, left_until
+from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.ringing import PAUSE, Bell
 from shmnd.ipc.errors import PeerLost, unusable
 from shmnd.ipc.queue.queueing import Queue
@@ -367,6 +368,7 @@ class Client(Closing):
         self._answers.close()
         self._requests.close()
         self._named.close()
+        announce_closed(self)
 
     def __repr__(self) -> str:
         under_way = sum(not each._over for each in list(self._pending.values()))

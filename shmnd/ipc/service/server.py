@@ -19,6 +19,7 @@ from typing import Any, Final
 from shmnd.common.arguments import within
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
+from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.ringing import Bell
 from shmnd.ipc.common.shared_name import SharedName, open_of_process
 from shmnd.ipc.errors import Closed, unusable
@@ -322,6 +323,7 @@ class Server(Closing):
         self._requests.close()
         self._clients.clear()
         self._named.close()
+        announce_closed(self)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self._requests.qsize()} requests wait"

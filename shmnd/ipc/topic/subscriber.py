@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, left_until
 from shmnd.common.weak_methods import without_owner
+from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.limits import name_of, number
 from shmnd.ipc.common.room import PublisherId, Room, Tie, remember
 from shmnd.ipc.errors import Closed, NoPublisher, PeerLost, TypeMismatch
@@ -394,6 +395,7 @@ class Subscriber(ReaderCore, Closing):
         for source in self._sources:
             self._part(source)
         self._room.give_back()
+        announce_closed(self)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._sources)} publishers"

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notice that an object was closed, for waits that sleep at a descriptor of it in another thread.
+
+The kernel does not end a `poll` of a descriptor that is closed meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any, Protocol
+
+__all__ = ["announce_closed", "observe"]
+
+
+class _Observer(Protocol):
+    def object_closed(self) -> None:
+        """Learn that an object was closed."""
+
+
+_observers: weakref.WeakKeyDictionary[Any, weakref.WeakSet[_Observer]] = weakref.WeakKeyDictionary()
+_lock = threading.RLock()  # a destructor may close an object inside
+
+
+def observe(obj: Any, observer: _Observer) -> None:
+    """Have `object_closed` called when an object is closed. Harmless twice; keeps neither alive."""
+    with _lock:
+        _observers.setdefault(obj, weakref.WeakSet()).add(observer)
+
+
+def announce_closed(obj: Any) -> None:
+    """Call the observers of an object, after it was marked as closed."""
+    if not _observers:
+        return
+    with _lock:
+        observers = list(_observers.pop(obj, ()))
+    for each in observers:
+        each.object_closed()
