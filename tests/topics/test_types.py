@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from shmnd import ipc
+from shmnd.ipc.types.layouts import dataclass_dtype
 from topics.taking import PATIENCE
 
 
@@ -228,3 +229,70 @@ def test_bad_options_of_a_publisher(name: str, options: Any, what: str) -> None:
         ipc.Publisher(5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="name"):
         ipc.Publisher("")
+
+
+POINT = np.dtype([("x", "f8"), ("id", "i4")])
+
+
+@dataclasses.dataclass
+class Point:
+    x: np.float64
+    id: np.int32
+
+
+def test_a_structured_type_has_any_shape(name: str) -> None:
+    rows = np.zeros((2, 3), POINT)
+    rows["id"] = np.arange(6).reshape(2, 3)
+    deep = np.zeros((1, 2, 1, 2, 3), POINT)
+    deep["x"] = 0.5
+    with (
+        ipc.Publisher(name, POINT) as pub, ipc.Subscriber(name) as adopting,
+        ipc.Subscriber(name, POINT) as sub,
+    ):  # fmt: skip
+        for value in (rows, rows[0], rows[:, 1], rows[:0], deep, [(1.5, 2), (2.5, 3)]):
+            pub.send(value)
+            for each in (sub, adopting):
+                found = each.receive(PATIENCE).value
+                assert type(found) is np.ndarray
+                assert not found.flags.writeable
+                assert np.array_equal(found, np.array(value, POINT))
+        point = np.array((1.5, 2), POINT)
+        for one in ((1.5, 2), {"id": 2, "x": 1.5}, point, point[()]):
+            pub.send(one)
+            record = sub.receive(PATIENCE).value
+            assert (record.x, record["id"]) == (1.5, 2)
+        pub.send(record)
+        assert sub.receive(PATIENCE).value.id == 2
+        with pub.loan((4,)) as loan:
+            loan.array["id"] = 7
+            loan.send()
+        assert sub.receive(PATIENCE).value["id"].tolist() == [7] * 4
+        with pub.loan() as loan:
+            loan.array.id = 8
+            loan.send()
+        assert sub.receive(PATIENCE).value.id == 8
+
+
+def test_wrong_rows_are_refused(name: str) -> None:
+    other = np.dtype([("x", "f8"), ("name", "S4")])
+    with ipc.Publisher(name, POINT) as pub, ipc.Subscriber(name, POINT) as sub:
+        for wrong in ([(1, 2, 3)], ["text"], np.zeros(3), np.zeros(2, other)):
+            with pytest.raises(ipc.TypeMismatch, match=r"Publisher\.send"):
+                pub.send(wrong)
+        with pytest.raises(ipc.TypeMismatch):
+            ipc.Subscriber(name, other)
+        pub.send(np.ones(2, POINT))
+        assert sub.receive(PATIENCE).value["x"].tolist() == [1, 1]
+
+
+def test_a_record_and_a_structured_type_of_the_same_fields_agree(name: str) -> None:
+    layout = dataclass_dtype(Point, "test")
+    with ipc.Publisher(name, Point) as pub, ipc.Subscriber(name, layout) as sub:
+        pub.send(Point(np.float64(1.5), np.int32(2)))
+        assert sub.receive(PATIENCE).value.id == 2
+    with ipc.Publisher(f"{name}.", layout) as pub, ipc.Subscriber(f"{name}.", Point) as sub:
+        pub.send((1.5, 3))
+        assert sub.receive(PATIENCE).value.id == 3
+        pub.send(np.zeros(2, layout))
+        with pytest.raises(ValueError, match=r"sent .* bytes of kind 1"):
+            _ = sub.receive(PATIENCE).value

@@ -63,8 +63,9 @@ def text_of(type_: Any) -> str:
     if isinstance(type_, dict) and set(type_) == {"array"}:
         dtype, shape = type_["array"]
         return f"{dtype}[{', '.join(map(str, shape))}]"
-    if isinstance(type_, dict) and set(type_) == {"record"}:
-        return "record(" + ", ".join(field[0] for field in type_["record"][1]) + ")"
+    for what in ("record", "structured"):
+        if isinstance(type_, dict) and set(type_) == {what}:
+            return f"{what}(" + ", ".join(field[0] for field in type_[what][1]) + ")"
     if isinstance(type_, dict):
         return " -> ".join(str(part) for part in type_.values())
     return type_ if isinstance(type_, str) else json.dumps(type_)

@@ -170,11 +170,11 @@ class Publisher(Lender, Closing):
         form = self._form
         if isinstance(value, Loan):
             raise TypeError(f"{call}: a loan sends itself: loan.send()")
-        if form.is_record:
+        if form.is_record and (form.shape is not None or not _has_rows(value)):
             array = np.zeros((), form.dtype)
             form.fill(array, value, call)
             return self._put_array(array, None, header, timeout)
-        if form.kind == forms.FIXED:
+        if form.kind == forms.FIXED:  # also rows of a structured type
             return self._send_array(as_array(value, form, call), header, timeout)
         if form.kind == forms.BYTES:
             return self._put_bytes(as_bytes(value, call), forms.BYTES, None, header, timeout)
@@ -376,3 +376,8 @@ class Publisher(Lender, Closing):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self._seats.count} subscribers"
         return f"<Publisher of {self.name!r}, {self._form!r}, {self._next} samples, {state}>"
+
+
+def _has_rows(value: Any) -> bool:
+    """Return whether a value of a structured type is more than one record."""
+    return isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim > 0)

@@ -138,8 +138,12 @@ cdef class Sample:
         """The value by the topic's type: array, record, bytes or object."""
         if self.released:
             self._check()
-        if self.info & 0xFF == 1 and (self.items is not None or not self.form.is_record):
-            return self.array
+        if self.info & 0xFF == 1:
+            if self.items is None:
+                if not self.form.is_record:
+                    return self.array
+            elif self.info >> 8 & 0x7F or not cnp.PyDataType_HASFIELDS(self.items):
+                return self.array
         return self.form.value_of(self)
 
     @property

@@ -81,10 +81,7 @@ class _Dtype(Form):
         return f"dtype {self.dtype!s}"
 
     def described(self, meta: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
-        dtype, shape = undescribed(meta)
-        if dtype != self.dtype:
-            raise ValueError(f"Sample: the publisher sent {dtype} on a topic of {self}")
-        return dtype, shape
+        return _described_with(self, meta)
 
 
 class _Fixed(Form):
@@ -119,6 +116,29 @@ class _Record(Form):
 
     def value_of(self, sample: Any) -> Any:
         return Record(sample.array)
+
+    def fill(self, array: Any, value: Any, call: str) -> None:
+        fill_record(array, value, call)
+
+
+class _Structured(Form):
+    """A structured type of any shape: an array of records, or one record where it has none."""
+
+    is_record = True
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        super().__init__(json.dumps({"structured": layout_of(dtype)}))
+        self.dtype = dtype
+
+    def __repr__(self) -> str:
+        return f"dtype {self.dtype!s}"
+
+    def described(self, meta: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
+        return _described_with(self, meta)
+
+    def value_of(self, sample: Any) -> Any:
+        array = sample.array
+        return array if array.ndim else Record(array)
 
     def fill(self, array: Any, value: Any, call: str) -> None:
         fill_record(array, value, call)
@@ -199,7 +219,7 @@ def form_of(type_: Any, call: str) -> Form:
             "dataclass of numbers and arrays, bytes, object or None"
         ) from None
     if dtype.names is not None:
-        return _Record(plain(dtype, call), "dtype")
+        return _Structured(plain(dtype, call))
     if dtype.subdtype is not None:
         return _Fixed(Array(*dtype.subdtype))
     return _Dtype(plain(dtype, call))
@@ -219,12 +239,18 @@ def form_from_text(text: object) -> Form:
         return _Fixed(Array(str(inner[0]), tuple(int(each) for each in inner[1])))
     if what == "record":
         return _Record(dtype_from_layout(inner), "record")
+    if what == "structured":
+        return _Structured(dtype_from_layout(inner))
     raise ValueError(f"type {text!r} makes no sense")
 
 
 def require_same(ours: Form, theirs: Form, who: str, call: str, topic: str) -> None:
-    """Raise TypeMismatch, which shows both, unless the two agree."""
-    if ours.text != theirs.text:
+    """Raise TypeMismatch, which shows both, unless the two agree.
+
+    A record and a structured type agree if they have the same fields at the same places.
+    """
+    records = ours.is_record and theirs.is_record and ours.dtype == theirs.dtype
+    if ours.text != theirs.text and not records:
         raise TypeMismatch(
             f"{call}: topic {topic!r} has type {ours!r} here, and {theirs!r} at {who}; open both "
             "ends with one type"
@@ -244,6 +270,14 @@ def described_as(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     text = dtype.str if dtype.names is None else json.dumps(layout_of(dtype))
     code = text.encode()
     return struct.pack(f"<HB{len(shape)}Q", len(code), len(shape), *shape) + code
+
+
+def _described_with(form: Form, meta: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Return the type and shape of a described array; ValueError unless it has the form's type."""
+    dtype, shape = undescribed(meta)
+    if dtype != form.dtype:
+        raise ValueError(f"Sample: the publisher sent {dtype} on a topic of {form}")
+    return dtype, shape
 
 
 def undescribed(meta: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:

@@ -15,8 +15,9 @@ __all__ = ["as_array", "as_bytes", "require_fit"]
 def as_array(value: Any, form: Any, call: str) -> Any:
     """Return a value as an array of a topic's type."""
     try:
-        found = np.asarray(value)
-    except ValueError as exc:
+        rows = isinstance(value, list) and form.dtype.names is not None
+        found = np.asarray(value, form.dtype if rows else None)
+    except (ValueError, TypeError) as exc:
         raise TypeMismatch(f"{call}: the value cannot be an array: {exc}") from exc
     plain = isinstance(value, (int, float, list, tuple)) and not found.dtype.hasobject
     if not plain and not np.can_cast(found.dtype, form.dtype, "same_kind"):
