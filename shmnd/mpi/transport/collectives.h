@@ -78,20 +78,25 @@ static inline bool shmpi_lay_rows(struct shmpi_sched *s, const struct shmpi_grou
     bool apart = to + bytes <= from || to >= from + first[g->size] * extent;
     int other = g->rank ? 0 : 1;
     *r = (struct shmpi_rows){0};
-    r->row = (char **)shmpi_sched_block(s, (uint64_t)g->size * sizeof *r->row);
-    if (!r->row)
-        return false;
     if (s->swaps) {
         r->own = own;
         r->to = apart || to == own ? to : NULL;
     }
+    bool received = r->to && r->to != own; /* the row of `other` lies at `to` */
+    /* One block: of several smaller ones malloc returns the last to the kernel in each call. */
+    char *rows = shmpi_sched_block(s, bytes * (uint64_t)(g->size - !!r->own - received));
+    r->row = (char **)shmpi_sched_block(s, (uint64_t)g->size * sizeof *r->row);
+    if (!rows || !r->row)
+        return false;
     for (int i = 0; i < g->size; i++) {
-        if (i == g->rank && r->own)
+        if (i == g->rank && r->own) {
             r->row[i] = own;
-        else if (i == other && r->to && r->to != own)
+        } else if (i == other && received) {
             r->row[i] = to;
-        else if (!(r->row[i] = shmpi_sched_block(s, bytes)))
-            return false;
+        } else {
+            r->row[i] = rows;
+            rows += bytes;
+        }
     }
     shmpi_sched_copy(s, own, r->row[g->rank], bytes);
     return true;

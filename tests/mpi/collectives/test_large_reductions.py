@@ -91,3 +91,29 @@ for count in (1000, 9000, 70_001):
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 def test_reductions_of_every_operation(ranks: int) -> None:
     launch(ranks, "-c", PROGRAM)
+
+
+FAULTS = """
+import resource
+import numpy as np
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+mine, got = np.ones(1 << 17), np.empty(1 << 17)
+
+def faults(turns):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(turns):
+        comm.Allreduce(mine, got)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults(20)
+found = faults(100)
+assert found < 500, f"{found} page faults in 100 reductions of 1 MiB"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4, 5])
+def test_reductions_keep_their_memory_from_call_to_call(ranks: int) -> None:
+    launch(ranks, "-c", FAULTS)
