@@ -82,7 +82,7 @@ static inline bool shmpi_lay_rows(struct shmpi_sched *s, const struct shmpi_grou
         r->own = own;
         r->to = apart || to == own ? to : NULL;
     }
-    bool received = r->to && r->to != own; /* the row of `other` lies at `to` */
+    bool received = g->size > 1 && r->to && r->to != own; /* the row of `other` lies at `to` */
     /* One block: of several smaller ones malloc returns the last to the kernel in each call. */
     char *rows = shmpi_sched_block(s, bytes * (uint64_t)(g->size - !!r->own - received));
     r->row = (char **)shmpi_sched_block(s, (uint64_t)g->size * sizeof *r->row);
