@@ -6,13 +6,13 @@ Importing it initializes MPI, unless `mpi4py.rc` says otherwise, and leaves it w
 
 # ruff: isort: skip_file
 # fmt: off
-from typing import Any as _Any, NoReturn as _NoReturn
+from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any, NoReturn as _NoReturn
 
 from shmnd.mpi.buffers import shared_arrays as _shared_arrays
 from shmnd.mpi.collectives import pickled as _coll_objects
 from shmnd.mpi.point_to_point import buffering as _buffering
 from shmnd.mpi.environment import start as _start
-from shmnd.mpi.rc import Rc as _Rc, rc as _rc
+from shmnd.mpi.rc import rc as _rc
 from shmnd.mpi.rc_settings import settings_of as _settings_of
 from shmnd.mpi.signatures import embed as _embed
 from shmnd.mpi.communicators.grids import compute_dims as _compute_dims
@@ -177,7 +177,7 @@ from shmnd.mpi.communicators.intracomm import (
 )
 from shmnd.mpi.communicators.intercomm import Intercomm as Intercomm
 from shmnd.mpi.one_sided.win import WIN_NULL as WIN_NULL, Win as Win
-from shmnd.mpi.file import FILE_NULL as FILE_NULL, File as File
+from shmnd.mpi.files.file import FILE_NULL as FILE_NULL, File as File
 from shmnd.mpi.communicators.session import SESSION_NULL as SESSION_NULL, Session as Session
 from shmnd.mpi.objects.introspection import (
     _addressof as _addressof, _handleof as _handleof, _sizeof as _sizeof
@@ -196,6 +196,9 @@ _shared_arrays.begin()
 del _buffering, _coll_objects, _shared_arrays
 # fmt: on
 
+if _TYPE_CHECKING:
+    from shmnd.mpi.rc import Rc as _Rc
+
 
 def __getattr__(name: str) -> _NoReturn:
     # Extension modules read this when they are imported, from the import system.
@@ -209,7 +212,7 @@ def __getattr__(name: str) -> _NoReturn:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _begin(settings: _Rc) -> None:
+def _begin(settings: "_Rc") -> None:
     """Begin as `mpi4py.rc` and the environment say."""
     _start(settings)
     handlers = {

@@ -35,6 +35,7 @@ CASES: Final = [
     ("test_lines", "sanitized"),
     ("test_lines", "threads"),
     ("test_line_kills", "plain"),
+    ("test_views", "sanitized"),
 ]
 
 

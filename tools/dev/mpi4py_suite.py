@@ -22,12 +22,11 @@ QUICK: Final = (
     "status", "group", "info", "op", "errhandler", "attributes", "request", "p2p_buf", "p2p_obj",
     "p2p_obj_matched", "cco_obj", "cco_nb_buf", "msgspec", "buffer", "pickle", "comm", "environ",
     "objmodel", "subclass", "handle", "exceptions", "package", "toplevel", "threads", "ulfm", "rma",
+    "file", "doc",
 )  # fmt: skip
 LEFT_OUT: Final = {
     "spawn": "a job has the ranks that it was started with",
     "dynproc": "a job has the ranks that it was started with",
-    "file": "files are read and written by Python",
-    "io": "files are read and written by Python",
     "cffi": "there is no C interface",
     "ctypes": "there is no C interface",
     "mpiapi": "there is no C interface",

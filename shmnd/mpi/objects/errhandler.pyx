@@ -82,10 +82,15 @@ def handle(where: Any, code: int, text: str) -> None:
     Return only where the handler of the program returned; fatal ones do not.
     """
     ob = None if where is None else (<Handle?> where).ob
-    state = None if ob is None else ob.errhandler
+    handle_by(None if ob is None else ob.errhandler, where, code, text)
+
+
+def handle_by(state: ErrhandlerState | None, where: Any, code: int, text: str) -> None:
+    """Have the handler in `state` handle an error of `where`; None is the default."""
     if state is None or state is (<Handle> ERRORS_RETURN).ob:
         return
     if state is (<Handle> ERRORS_ARE_FATAL).ob or state is (<Handle> ERRORS_ABORT).ob:
+        ob = None if where is None else (<Handle?> where).ob
         name = None if ob is None else ob.name or ob.label
         sys.stderr.write(
             f"[rank {hooks.rank()}] {MPIException(code, text)}\n"

@@ -229,6 +229,11 @@ class Exception(RuntimeError):
         return Get_error_string(self._code)
 
     @property
+    def detail(self) -> str:
+        """The call that failed with its arguments, or '' where none is known."""
+        return self._detail
+
+    @property
     def error_code(self) -> int:
         """The error code."""
         return self._code

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An open file: its descriptor, its view and pointers, and what its ranks do together."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+from shmnd.mpi import constants
+from shmnd.mpi.communicators.group import Group
+from shmnd.mpi.datatypes.datatype import BYTE
+from shmnd.mpi.files.shared_pointer import SharedPointer
+from shmnd.mpi.files.view import View
+from shmnd.mpi.objects.errors import Exception as MPIException
+from shmnd.mpi.objects.handle import State
+
+_ERRORS: Final = {
+    errno.ENOENT: constants.ERR_NO_SUCH_FILE,
+    errno.EEXIST: constants.ERR_FILE_EXISTS,
+    errno.EACCES: constants.ERR_ACCESS,
+    errno.EPERM: constants.ERR_ACCESS,
+    errno.EISDIR: constants.ERR_BAD_FILE,
+    errno.ENOTDIR: constants.ERR_BAD_FILE,
+    errno.ENAMETOOLONG: constants.ERR_BAD_FILE,
+    errno.ENOSPC: constants.ERR_NO_SPACE,
+    errno.EDQUOT: constants.ERR_QUOTA,
+    errno.EROFS: constants.ERR_READ_ONLY,
+}
+_ACCESS: Final = {
+    constants.MODE_RDONLY: os.O_RDONLY,
+    constants.MODE_WRONLY: os.O_WRONLY,
+    constants.MODE_RDWR: os.O_RDWR,
+}
+
+
+def class_of(error: OSError) -> int:
+    """Return the error class of an error of the kernel."""
+    return _ERRORS.get(error.errno or 0, constants.ERR_IO)
+
+
+def _flags(path: str, amode: int) -> int:
+    """Return how the kernel has to open the file, without creating it."""
+    access = [flags for mode, flags in _ACCESS.items() if amode & mode]
+    why = ""
+    if len(access) != 1:
+        why = "expected one of MODE_RDONLY, MODE_WRONLY and MODE_RDWR"
+    elif amode & constants.MODE_RDONLY and amode & (constants.MODE_CREATE | constants.MODE_EXCL):
+        why = "MODE_RDONLY cannot be combined with MODE_CREATE or MODE_EXCL"
+    elif amode & constants.MODE_RDWR and amode & constants.MODE_SEQUENTIAL:
+        why = "MODE_RDWR cannot be combined with MODE_SEQUENTIAL"
+    if why:
+        raise MPIException(constants.ERR_AMODE, f"File.Open({path!r}, {amode}): {why}")
+    return access[0] | os.O_CLOEXEC
+
+
+def _open(path: str, amode: int, creates: bool) -> int:
+    """Return a descriptor of the file; raise the error of MPI for that of the kernel."""
+    flags = _flags(path, amode)
+    if creates and amode & constants.MODE_CREATE:
+        flags |= os.O_CREAT | (os.O_EXCL if amode & constants.MODE_EXCL else 0)
+    try:
+        return os.open(path, flags, 0o666)
+    except OSError as error:
+        raise MPIException(
+            class_of(error), f"File.Open({path!r}, {amode}): {error.strerror}"
+        ) from None
+
+
+class FileState(State):
+    """An open file of one rank."""
+
+    def __init__(self, comm: Any, path: str, amode: int, hints: dict[str, str]) -> None:
+        """Open the file together with all ranks of `comm`: the first one first, as it creates it.
+
+        Where it fails at one rank, it fails at all of them.
+        """
+        super().__init__()
+        self.descriptor = -1
+        self.path = path
+        self.amode = amode
+        self.info = hints
+        self.atomic = False
+        self.split: tuple[str, int] | None = None
+        self.lock = threading.Lock()  # of the individual pointer, between threads of the rank
+        self.rank = comm.Get_rank()
+        first = self.rank == 0
+        failure = self._attempt(True) if first else None
+        failure = comm.bcast(failure, 0) or (None if first else self._attempt(False))
+        found = comm.allgather((failure, amode))
+        failure = failure or next((each for each, _ in found if each), None)
+        if failure is None and any(each != amode for _, each in found):
+            failure = (
+                constants.ERR_NOT_SAME,
+                f"File.Open({path!r}, {amode}): the ranks have the modes "
+                f"{[each for _, each in found]}; expected one mode",
+            )
+        if failure is not None:
+            self.close()
+            raise MPIException(*failure)
+        self.pointer = SharedPointer(comm)
+        self.comm = self.pointer.comm
+        self.view = View(0, BYTE.ob, BYTE.ob, "native")
+        self.position = 0
+        if amode & constants.MODE_APPEND:
+            self.position = self.size()
+            if first:
+                self.pointer.set(self.position)
+            self.comm.Barrier()
+
+    def _attempt(self, creates: bool) -> tuple[int, str] | None:
+        try:
+            self.descriptor = _open(self.path, self.amode, creates)
+        except MPIException as error:
+            return error.Get_error_class(), error.detail
+        return None
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def size(self) -> int:
+        """Return how many bytes the file has."""
+        return os.fstat(self.descriptor).st_size
+
+    def group(self) -> Group:
+        """Return the group of the ranks that have opened the file."""
+        found: Group = self.comm.Get_group()
+        return found
+
+    def fail(self, error: int, call: str, why: str) -> NoReturn:
+        """Raise an error of a call of this file."""
+        raise MPIException(error, f"File.{call} of {self.path!r}: {why}")
+
+    # -- what all ranks do together --
+
+    def agree(self, call: str, value: Any) -> None:
+        """Raise Exception(ERR_NOT_SAME) at all ranks unless all have come with the same value."""
+        found = self.comm.allgather(value)
+        if any(each != value for each in found):
+            self.fail(constants.ERR_NOT_SAME, call, f"the ranks name {found}; expected one value")
+
+    def once(self, call: str, act: Callable[[], None]) -> None:
+        """Have the first rank carry out a step; its error is raised at all ranks."""
+        failure = None
+        if self.rank == 0:
+            try:
+                act()
+            except OSError as error:
+                failure = class_of(error), error.strerror or str(error)
+        failure = self.comm.bcast(failure, 0)
+        if failure is not None:
+            self.fail(failure[0], call, failure[1])
+
+    def show(self, make: Callable[[], View]) -> None:
+        """Take another view, and set all pointers to its beginning."""
+        view: View | None = None
+        failure: Exception | None = None
+        try:
+            view = make()
+        except Exception as error:
+            failure = error
+        found = self.comm.allgather(None if view is None else (view.etype.size, view.datarep))
+        if failure is not None:
+            raise failure
+        if None in found:
+            self.fail(
+                constants.ERR_OTHER, "Set_view", f"the call failed at rank {found.index(None)}"
+            )
+        if any(each != found[0] for each in found):
+            self.fail(
+                constants.ERR_NOT_SAME,
+                "Set_view",
+                f"the ranks name (size of etype, datarep) {found}; expected one pair",
+            )
+        assert view is not None
+        self.view = view
+        self.position = 0
+        self.once("Set_view", lambda: self.pointer.set(0))
