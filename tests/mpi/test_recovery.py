@@ -109,6 +109,29 @@ def test_a_job_with_recovery_goes_on_without_a_dead_rank() -> None:
     assert "was killed by SIGKILL; the others continue" in ran.stderr
 
 
+ENDS_EARLY = """
+if comm.rank == 1:
+    raise SystemExit(0)
+if comm.rank == 0:
+    error = fails(comm.recv, source=1, tag=3)
+    assert error.Get_error_class() == MPI.ERR_PROC_FAILED, error
+    comm.Revoke()
+else:
+    assert fails(comm.Barrier).Get_error_class() in (MPI.ERR_REVOKED, MPI.ERR_PROC_FAILED)
+rest = comm.Shrink()
+assert rest.allreduce(comm.rank) == 2
+print("well")
+"""
+
+
+@pytest.mark.slow
+def test_a_job_with_recovery_goes_on_without_a_rank_that_has_ended() -> None:
+    ran = launch(3, ENDS_EARLY, "--enable-recovery")
+    assert ran.stdout.count("well") == 2
+    assert "rank 1 has ended, and rank 0 waits for it in recv" in ran.stderr
+    assert "the call fails" in ran.stderr
+
+
 PENDING = """
 if comm.rank == 1:
     comm.recv(source=0)

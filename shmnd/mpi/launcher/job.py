@@ -242,7 +242,7 @@ class Job:
                 _say(f"the job has run for {limit} seconds, the limit of --timeout")
                 self._fail(124)
             if self._ending is None:
-                self._end_if_in_vain()
+                self._end_waits_in_vain()
             if self._ending is not None and now > self._ending:
                 for rank in self._running:
                     rank.send(signal.SIGKILL)
@@ -272,22 +272,28 @@ class Job:
             self._tell_of_waits()
         self._fail(code)
 
-    def _end_if_in_vain(self) -> None:
-        """End a job in which a rank waits for one that makes no call any more."""
-        if self._wish.recovery:
-            return
+    def _end_waits_in_vain(self) -> None:
+        """End waits for a rank that makes no call any more, and with them the job.
+
+        A job with recovery goes on where that rank has ended: to the others it is dead.
+        """
         waits = [job_memory.wait_of(self._memory, rank.number) for rank in self._ranks]
         for rank, wait in zip(self._ranks, waits, strict=True):
             if rank not in self._running or wait is None or not 0 <= wait.peer < len(waits):
                 continue
             since = self._ranks[wait.peer].ended
-            if waiting.in_vain(wait, rank.process.pid, since, waits[wait.peer]):
-                _say(
-                    f"rank {wait.peer} has ended, and rank {rank.number} waits for it in "
-                    f"{waiting.words(wait)}: the job cannot continue, and is ended"
-                )
+            if not waiting.in_vain(wait, rank.process.pid, since, waits[wait.peer]):
+                continue
+            goes_on = self._wish.recovery and since is not None
+            _say(
+                f"rank {wait.peer} has ended, and rank {rank.number} waits for it in "
+                f"{waiting.words(wait)}: "
+                + ("the call fails" if goes_on else "the job cannot continue, and is ended")
+            )
+            if not goes_on:
                 self._fail(1)
                 return
+            job_memory.bury(self._memory, wait.peer)
 
     def _tell_of_waits(self) -> None:
         """Say what the other ranks wait for, as far as they do within half a second."""
