@@ -2,6 +2,9 @@
 """What each overflow policy keeps; every lost sample is counted."""
 
 import threading
+import time
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,6 +80,40 @@ def test_block_makes_the_publisher_wait(name: str) -> None:
         thread.join()
         assert got == list(range(2, 502))
         assert sub.lost == 0
+
+
+class Rivalled(ipc.Publisher):
+    """A publisher of which another thread takes the room that a wait was for."""
+
+    rival: Any = None
+
+    def _wait_for_room(self, *arguments: Any) -> float:
+        end = super()._wait_for_room(*arguments)
+        rival, self.rival = self.rival, None
+        if rival is not None:
+            rival()
+        return end
+
+
+def test_threads_do_not_publish_past_the_bound_of_a_subscriber_that_blocks(name: str) -> None:
+    with Rivalled(name, "i8") as pub, ipc.Subscriber(name, buffer=1, overflow="block") as sub:
+        pub.send(np.int64(1))
+        pub.rival = partial(pub.send, np.int64(2))
+        thread = threading.Thread(target=pub.send, args=(np.int64(3),))
+        thread.start()
+        assert sub.receive(timeout=PATIENCE).value == 1
+        deadline = time.monotonic() + PATIENCE
+        while pub.rival is not None and time.monotonic() < deadline:
+            time.sleep(0.001)
+        thread.join(0.3)
+        assert thread.is_alive(), "there is no room for a third one"
+        assert [sub.receive(timeout=PATIENCE).value for _ in range(2)] == [2, 3]
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+        pub.send(np.int64(4))
+        pub.rival = partial(pub.send, np.int64(5))
+        with pytest.raises(TimeoutError, match=r"after 0\.2 s"):
+            pub.send(np.int64(6), timeout=0.2)
 
 
 def test_a_subscriber_that_blocks_can_be_evicted(name: str) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import threading
 import time
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from shmnd.common.closing import Closing
-from shmnd.common.deadline import deadline_of, left_until
+from shmnd.common.deadline import deadline_of, end_of, left_until
 from shmnd.common.weak_methods import without_owner
 from shmnd.directory import Directory
 from shmnd.ipc.common.limits import MOST_SAMPLE, attributes_of, name_of, number
@@ -334,14 +335,18 @@ class Publisher(Lender, Closing):
             self._seats.evicted(seat)
             self._waiter.wake()
 
-    def _wait_for_room(self, timeout: float | None, call: str) -> None:
-        """Wait for the subscribers that block. TimeoutError names them."""
-        deadline = deadline_of(timeout, call)
+    def _wait_for_room(self, timeout: float | None, end: float | None, call: str) -> float:
+        """Wait for the subscribers that block, and return the end of the wait, for the next one.
+
+        TimeoutError names the subscribers.
+        """
+        if end is None:
+            end = end_of(timeout, call)
         while True:
             self._check_members()
             if self.closed or self._has_room():
-                return
-            left = left_until(deadline)
+                return end
+            left = left_until(None if end == math.inf else end)
             if left == 0:
                 slow = [seat for seat in self._slow() if self._seats.blocks(seat)]
                 raise TimeoutError(f"{call}: {self._seats.names(slow)} after {timeout} s")

@@ -149,11 +149,13 @@ cdef class WriterCore(WriterBoard):
         """Put a sample on the board, and wake those who sleep for it."""
         cdef uint64_t position, bits = 0
         cdef uint32_t seat, word, words
+        cdef object end = None
         sample.when_ns = shmnd_now_ns()
         if sample.when_ns - self.checked_ns > _CHECK_NS:
             self.check(sample.when_ns)
-        if self.b.blockers and not shmnd_board_has_room(&self.b):
-            self._wait_for_room(timeout, call)
+        # Again after a wait: another thread may have taken the room that ended it.
+        while self.b.blockers and not shmnd_board_has_room(&self.b):
+            end = self._wait_for_room(timeout, end, call)
             self.enter(call)
         position = shmnd_board_publish(&self.b, sample, slot)
         if self.b.guest_count == 0:
