@@ -44,6 +44,7 @@ cdef size_t _aligned(size_t nbytes) noexcept:
     return (nbytes + 63) & ~<size_t>63
 
 
+@cython.no_gc_clear  # its end needs the queue
 cdef class _Held:
     """A block whose memory the program uses; given back when nothing refers to it any more."""
 

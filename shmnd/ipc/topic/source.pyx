@@ -22,6 +22,7 @@ cnp.import_array()
 cdef uint64_t _MOST_BYTES = <uint64_t>1 << 46
 
 
+@cython.no_gc_clear  # holds that end later in the same garbage write to the page
 cdef class Source:
     """The board of one publisher, as one subscriber reads it."""
 
@@ -333,6 +334,7 @@ cdef class Source:
 
 
 @cython.freelist(64)
+@cython.no_gc_clear  # its end needs the source
 @cython.final
 cdef class Held:
     """A slot that is held; given back when nothing refers to it any more."""

@@ -50,6 +50,7 @@ def too_large(call: str, nbytes: int) -> LoanLimit:
 
 
 @cython.freelist(16)
+@cython.no_gc_clear  # its end needs the publisher
 @cython.final
 cdef class Loaned:
     """A slot that is computed into; exports its bytes, writable."""
@@ -87,6 +88,7 @@ cdef int open_header(object header, Py_buffer *head, str call) except -1:
     return 0
 
 
+@cython.no_gc_clear
 cdef class WriterCore(WriterBoard):
     """The compiled part of a publisher."""
 

@@ -2,6 +2,7 @@
 # cython: language_level=3
 """The board of a publisher: its lines, its slots by size classes, and its subscribers' seats."""
 
+cimport cython
 cimport numpy as cnp
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.stdint cimport uint32_t, uint64_t
@@ -13,6 +14,7 @@ from shmnd.ring.process.forks cimport forks
 cnp.import_array()
 
 
+@cython.no_gc_clear  # loans that end later in the same garbage use its memory
 cdef class WriterBoard:
     """The memory of a publisher, and the subscribers that it counts."""
 

@@ -10,6 +10,7 @@ process hangs or is stopped.
 import socket
 import time
 
+cimport cython
 from libc.stdint cimport uint32_t
 
 from shmnd.ring cimport c
@@ -58,6 +59,7 @@ def _address(high: int, low: int, last: int) -> tuple[str, int] | None:
     return (socket.inet_ntop(family, packed), port) if family == socket.AF_INET6 else None
 
 
+@cython.no_gc_clear  # queue pairs that end later in the same garbage return their counters
 cdef class CounterTable:
     """The counters of one adapter. `announce(seg, segment, call)` publishes each segment but the
     first, which goes with the adapter."""

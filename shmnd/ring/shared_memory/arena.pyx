@@ -8,6 +8,7 @@ array that the user holds: it is freed when the last view of it is gone and neve
 segment stays mapped as long as any block in it exists.
 """
 
+cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.string cimport memset
 
@@ -31,6 +32,7 @@ def _class_bytes(nbytes: int) -> int:
     return (nbytes + step - 1) // step * step
 
 
+@cython.no_gc_clear  # its end needs the arena
 cdef class Block:
     """A block of an arena. Exports its bytes; its end frees them."""
 
@@ -58,6 +60,7 @@ cdef class Block:
             self.arena._returned(self)
 
 
+@cython.no_gc_clear  # blocks that end later in the same garbage return to it
 cdef class Arena:
     """The shared data memory of one adapter.
 
