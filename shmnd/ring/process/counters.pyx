@@ -149,8 +149,9 @@ cdef class CounterTable:
 
     def segments(self) -> list:
         """All segments, as (number, Segment)."""
-        return [(c.SHMND_FIRST_COUNTER_SEGMENT + number, page)
-                for number, page in enumerate(self._pages)]
+        # enumerate() of a typed list would not check it for None: the table may be half made.
+        return [(c.SHMND_FIRST_COUNTER_SEGMENT + number, self._pages[number])
+                for number in range(len(self._pages))]
 
     def close(self) -> None:
         """Free the segments; one that is in use stays mapped until its queue pair is released."""
