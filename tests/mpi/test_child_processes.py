@@ -239,7 +239,7 @@ def check(pool):
         (square, 1, 2): "takes 1 positional argument but 2 were given",
         (odd,): "",
         (unloadable,): "",
-        (function,): "pickle",
+        (function,): "local object",
         (square, Unloadable()): "not a number",
         (sys.exit, 3): "3",
     }.items():
