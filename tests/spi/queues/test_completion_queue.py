@@ -134,17 +134,18 @@ def test_wait_wakes_up_when_something_completes(connected: Pair) -> None:
 
 
 def test_wait_is_over_when_the_queue_is_closed(end: End) -> None:
+    queue = end.cq  # made before the thread begins, which would make another one
     ended: list[Any] = []
 
     def wait() -> None:
         with nd_error(Status.INVALID_HANDLE, match="closed"):
-            end.cq.wait(timeout=2 * WAIT)
+            queue.wait(timeout=2 * WAIT)
         ended.append(True)
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    wait_until(lambda: end.cq._attended, "the thread sleeps")
-    end.cq.close()
+    wait_until(lambda: queue._attended, "the thread sleeps")
+    queue.close()
     waiting.join(WAIT)
     assert not waiting.is_alive()
     assert ended == [True]
