@@ -275,7 +275,7 @@ class Job:
     def _end_waits_in_vain(self) -> None:
         """End waits for a rank that makes no call any more, and with them the job.
 
-        A job with recovery goes on where that rank has ended: to the others it is dead.
+        A job with recovery continues where that rank has ended: to the others it is dead.
         """
         waits = [job_memory.wait_of(self._memory, rank.number) for rank in self._ranks]
         for rank, wait in zip(self._ranks, waits, strict=True):
@@ -284,13 +284,13 @@ class Job:
             since = self._ranks[wait.peer].ended
             if not waiting.in_vain(wait, rank.process.pid, since, waits[wait.peer]):
                 continue
-            goes_on = self._wish.recovery and since is not None
+            continues = self._wish.recovery and since is not None
             _say(
                 f"rank {wait.peer} has ended, and rank {rank.number} waits for it in "
                 f"{waiting.words(wait)}: "
-                + ("the call fails" if goes_on else "the job cannot continue, and is ended")
+                + ("the call fails" if continues else "the job cannot continue, and is ended")
             )
-            if not goes_on:
+            if not continues:
                 self._fail(1)
                 return
             job_memory.bury(self._memory, wait.peer)

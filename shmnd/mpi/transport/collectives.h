@@ -88,6 +88,7 @@ static inline bool shmpi_lay_rows(struct shmpi_sched *s, const struct shmpi_grou
     r->row = (char **)shmpi_sched_block(s, (uint64_t)g->size * sizeof *r->row);
     if (!rows || !r->row)
         return false;
+    char *mine = own;
     for (int i = 0; i < g->size; i++) {
         if (i == g->rank && r->own) {
             r->row[i] = own;
@@ -96,9 +97,11 @@ static inline bool shmpi_lay_rows(struct shmpi_sched *s, const struct shmpi_grou
         } else {
             r->row[i] = rows;
             rows += bytes;
+            if (i == g->rank)
+                mine = r->row[i];
         }
     }
-    shmpi_sched_copy(s, own, r->row[g->rank], bytes);
+    shmpi_sched_copy(s, own, mine, bytes);
     return true;
 }
 
