@@ -7,12 +7,15 @@ cdef class Pickle:
 
     cdef object dump
     cdef object load
-    cdef bint plain                 # the functions are those of the module pickle
+    cdef bint plain                 # `dump` is that of the module pickle
+    cdef bint small                 # ... and its protocol is that of small_pickle.h
     cdef object protocol
     cdef object threshold
+    cdef bytes small_bytes(self, object obj)
     cdef object cdumps(self, object obj)
     cdef object cloads(self, object data)
+    cdef object load_memory(self, const void *data, Py_ssize_t size)
 
 
 cdef object pickle_dump(object obj)
-cdef object pickle_load(object buf)
+cdef object pickle_load(const void *data, Py_ssize_t size)

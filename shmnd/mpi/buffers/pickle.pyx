@@ -4,11 +4,20 @@
 """How Python objects become messages: the module pickle, or functions of the program instead.
 
 Protocol 5 leaves large buffers where they are: `dumps_oob` returns the pickle and the buffers that
-are worth a message of their own, those of `THRESHOLD` bytes and more.
+are worth a message of their own, those of `THRESHOLD` bytes and more. Small plain objects are
+pickled and unpickled without the module, to the same bytes and objects (`small_pickle.h`).
 """
 
 from collections.abc import Callable, Iterable
 from typing import Any
+
+from cpython.bytes cimport (
+    PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
+)
+from cpython.buffer cimport PyBUF_READ
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
 
 from shmnd.mpi.buffers.buffer cimport as_buffer
 
@@ -18,6 +27,12 @@ from pickle import dumps as _py_dumps
 from pickle import loads as _py_loads
 
 from shmnd.mpi.buffers.buffer import buffer
+
+
+cdef extern from "small_unpickle.h":
+    int SHMPI_PICKLE_PROTOCOL
+    PyObject *shmpi_small_dumps(object obj)
+    PyObject *shmpi_small_loads(const void *pickle, Py_ssize_t size)
 
 
 def _setting(name: str, default: int) -> int:
@@ -57,6 +72,7 @@ cdef class Pickle:
         elif protocol is not None and protocol < 0:
             protocol = HIGHEST_PROTOCOL
         self.protocol = protocol
+        self.small = self.plain and protocol == SHMPI_PICKLE_PROTOCOL
 
     @property
     def THRESHOLD(self) -> int:
@@ -67,13 +83,33 @@ cdef class Pickle:
     def THRESHOLD(self, threshold: int | None) -> None:
         self.threshold = _setting("THRESHOLD", 1 << 18) if threshold is None else threshold
 
+    cdef bytes small_bytes(self, object obj):
+        """Return the pickle of a small plain object, None for the module pickle to write it."""
+        cdef PyObject *made = shmpi_small_dumps(obj) if self.small else NULL
+        return None if made == NULL else _owned(made)
+
     cdef object cdumps(self, object obj):
+        made = self.small_bytes(obj)
+        if made is not None:
+            return made
         if self.protocol is None:
             return self.dump(obj)
         return self.dump(obj, self.protocol)
 
     cdef object cloads(self, object data):
+        if self.load is _py_loads and PyBytes_CheckExact(data):
+            return self.load_memory(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
         return self.load(data)
+
+    cdef object load_memory(self, const void *data, Py_ssize_t size):
+        cdef PyObject *made
+        if self.load is not _py_loads:
+            # A function of the program may keep what it is given; the memory ends with the call.
+            return self.load(PyBytes_FromStringAndSize(<const char *>data, size))
+        made = shmpi_small_loads(data, size)
+        if made != NULL:
+            return _owned(made)
+        return _py_loads(PyMemoryView_FromMemory(<char *>data, size, PyBUF_READ))
 
     def dumps(self, obj: Any) -> bytes:
         """Serialize object to pickle data stream."""
@@ -89,6 +125,9 @@ cdef class Pickle:
         cdef Py_ssize_t threshold = self.threshold
         if not self.plain:
             return (self.cdumps(obj), buffers)
+        made = self.small_bytes(obj)
+        if made is not None:
+            return (made, buffers)
 
         def keep(pickled: PickleBuffer) -> bool:
             memory = as_buffer(pickled, True)
@@ -107,6 +146,13 @@ cdef class Pickle:
         return _py_loads(data, buffers=buffers)
 
 
+cdef inline object _owned(PyObject *made):
+    """Return an object whose reference the caller has."""
+    obj = <object>made
+    Py_DECREF(obj)
+    return obj
+
+
 cdef Pickle _pickle = Pickle()
 pickle = _pickle
 
@@ -116,6 +162,6 @@ cdef object pickle_dump(object obj):
     return _pickle.cdumps(obj)
 
 
-cdef object pickle_load(object buf):
-    """Return the object of bytes, by `MPI.pickle`."""
-    return _pickle.cloads(buf)
+cdef object pickle_load(const void *data, Py_ssize_t size):
+    """Return the object of memory that lives as long as this call, by `MPI.pickle`."""
+    return _pickle.load_memory(data, size)

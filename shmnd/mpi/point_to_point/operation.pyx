@@ -9,8 +9,6 @@ again.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact
-from cpython.memoryview cimport PyMemoryView_FromMemory
-from cpython.buffer cimport PyBUF_READ
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_REFCNT
 from libc.stdlib cimport free, malloc
@@ -395,7 +393,7 @@ cdef object unpickled(CommBase comm, CommState c, shmpi_req *r, str call):
     if r.got == 0:
         return None
     try:
-        return pickle_load(PyMemoryView_FromMemory(r.buffer, r.got, PyBUF_READ))
+        return pickle_load(r.buffer, r.got)
     except Exception as error:
         error.add_note(
             f"in Comm.{call} of {comm.title(c)}: the message of {r.got} "
