@@ -188,13 +188,14 @@ class ProgressEngine(BrokerExchange):
         try:
             ringing, readable = self._wait_set.ready(found)
             rung = rung or ringing
+            stirred = rung or bool(readable)
             if readable:
                 self._handle(readable)
-            if rung and not self.client.alive:
+            if stirred and not self.client.alive:
                 self._reconnection.attempt(start=self.broker_state.listens)
             if self._mail:
                 self._deliver()
-            if found is None or len(found) > 1 or readable != [self.client.fileno()]:
+            if found is None or rung or readable != [self.client.fileno()]:
                 self.pending_operations._tick()  # else the broker alone ended the sleep
             if keep:
                 self.request_progress.keep()
@@ -202,7 +203,7 @@ class ProgressEngine(BrokerExchange):
             if self.alive:
                 raise  # else another thread has just closed the progress engine
         else:
-            if rung:
+            if stirred:
                 self._wait_set.news()
         finally:
             self._polling.discard(me)
@@ -222,9 +223,9 @@ class ProgressEngine(BrokerExchange):
         """True when a ring may be for more than completion queues."""
         return bool(self.pending_operations or self._mail or not self.client.alive)
 
-    def attend(self, found: list[tuple[int, int]]) -> None:
-        """Handle the descriptors other than rings that woke a thread at a completion queue."""
-        self._poll_once(keep=False, found=found, rung=True)
+    def attend(self, found: list[tuple[int, int]], rung: bool) -> None:
+        """Poll after a sleep in compiled code, which took the rings and left what else it found."""
+        self._poll_once(keep=False, found=found, rung=rung)
 
     def wait(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
         """Poll, and sleep in the kernel between polls, until the predicate holds.

@@ -102,7 +102,7 @@ class WaitSet(WaitSetCore):
         return False
 
     def ready(self, found: list[tuple[int, int]] | None = None) -> tuple[bool, list[int]]:
-        """Return whether anything is readable now, and which descriptors besides the set's own.
+        """Return whether a doorbell or the timer is readable now, and which other descriptors.
 
         Doorbells and the timer are drained. `found` is what a sleep has just found.
         """
@@ -124,7 +124,7 @@ class WaitSet(WaitSetCore):
                 rung = True
             elif fd != self._nudge.fileno():  # that is the leader's, who may be about to see it
                 others.append(fd)
-        return rung or bool(others), others
+        return rung, others
 
     def ring(self) -> None:
         """Make the epoll readable, as a peer would."""

@@ -76,8 +76,8 @@ cdef class WaitSetCore:
     cdef bint nap(self, uint64_t seen, int milliseconds, list others) except -1:
         """Sleep in the kernel, as the leader, unless the generation has changed from `seen`.
 
-        Return whether a doorbell rang or another descriptor is ready; those are appended to
-        `others`.
+        Return whether a doorbell rang; append other descriptors that are ready to `others`. The
+        rings are taken: the caller has to poll for them, whatever else ended the sleep.
         """
         cdef epoll_event events[_MOST]
         cdef int i, n, number
@@ -100,8 +100,9 @@ cdef class WaitSetCore:
         for i in range(n):
             if events[i].data.fd == self.nudge:
                 continue
-            rung = True
-            if not self.hear(events[i].data.fd):
+            if self.hear(events[i].data.fd):
+                rung = True
+            else:
                 others.append((events[i].data.fd, events[i].events))
         return rung
 
@@ -154,6 +155,7 @@ cdef class WaitSetCore:
         """
         cdef uint64_t seen, end = until
         cdef int milliseconds
+        cdef bint rung
         cdef list others
         while True:
             seen = self._generation  # first: later changes of the engine must be noticed
@@ -166,10 +168,11 @@ cdef class WaitSetCore:
             if self.is_led_elsewhere() or not engine.request_progress.alone(sleeper):
                 return None
             others = []
-            if self.nap(seen, milliseconds, others):
+            rung = self.nap(seen, milliseconds, others)
+            if rung or others:
                 self.tell()
                 if others or engine.has_pending:
-                    engine.attend(others)
+                    engine.attend(others, rung)
 
     cdef leave_alone(self):
         """Cease to be the leader, if this thread is."""

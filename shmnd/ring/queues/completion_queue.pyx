@@ -285,6 +285,7 @@ cdef class CompletionCore(PollingCore):
         cdef object engine = self.adapter._engine
         cdef uint64_t seen
         cdef int milliseconds
+        cdef bint rung
         cdef list others
         while True:
             seen = wait_set._generation  # first: later changes of the engine must be noticed
@@ -302,7 +303,8 @@ cdef class CompletionCore(PollingCore):
                     or not engine.request_progress.alone(self)):
                 return False
             others = []
-            if not wait_set.nap(seen, milliseconds, others):
+            rung = wait_set.nap(seen, milliseconds, others)
+            if not rung and not others:
                 continue
             wait_set.tell()
             if self.notify_mode or self.readiness is not None:
@@ -311,7 +313,7 @@ cdef class CompletionCore(PollingCore):
                 self.polls += 1
                 results.extend(self.take(max))
             if others or engine.has_pending:
-                engine.attend(others)
+                engine.attend(others, rung)
             if results:
                 return True
 

@@ -23,6 +23,19 @@ def processes(request: pytest.FixtureRequest) -> Iterator[list[RemoteProcess]]:
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("processes", [4, 8], indirect=True, ids=["4", "8"])
 def test_everybody_meets_everybody_head_to_head(processes: list[RemoteProcess], seed: int) -> None:
+    _meet(processes, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("processes", [4], indirect=True)
+def test_meetings_in_each_order_of_events(processes: list[RemoteProcess]) -> None:
+    """Messages of the broker, rings and sleeps coincide in another way each time."""
+    for seed in range(60):
+        _meet(processes, seed)
+
+
+def _meet(processes: list[RemoteProcess], seed: int) -> None:
     members = [process.open(Options(cq_depth=512)) for process in processes]
     addresses = [member.listen() for member in members]
     running = [
@@ -34,3 +47,5 @@ def test_everybody_meets_everybody_head_to_head(processes: list[RemoteProcess], 
         raise BaseExceptionGroup("members of the mesh failed", failed)
     received = [role.value for role in running]
     assert received == [len(LENGTHS) * (len(members) - 1)] * len(members)
+    for member in members:
+        member.dispose()

@@ -330,6 +330,41 @@ def test_progress_within_progress_does_nothing(world: World) -> None:
     assert not adapter._engine.pending_operations._tickers
 
 
+def test_a_ring_that_comes_with_a_message_of_the_broker_is_not_lost(world: World) -> None:
+    engine = world.adapter()._engine
+    polls: list[int] = []
+
+    class Pending:
+        def _tick(self) -> None:
+            polls.append(len(calls))
+
+    waits = Pending()
+    engine.pending_operations.add(waits)
+    calls: list[None] = []
+
+    def ring_once() -> bool:
+        calls.append(None)
+        if len(calls) == 1:  # behind the poll before the sleep: one sleep finds both
+            engine.client.wake()
+            engine.ring()
+        return len(calls) == 2
+
+    assert engine.wait(ring_once, WAIT)
+    assert polls == [0, 1]
+    calls.clear()
+    polls.clear()
+
+    def broker_alone() -> bool:
+        calls.append(None)
+        if len(calls) == 1:
+            engine.client.wake()
+        return len(calls) == 2
+
+    assert engine.wait(broker_alone, WAIT)
+    assert polls == [0], "the broker alone changes no link"
+    engine.pending_operations.remove(waits)
+
+
 def test_use_from_several_threads(world: World) -> None:
     """Connections are made and ended by many threads of two processes at once (rule G6)."""
     server, client = world.adapter(host="127.0.0.2"), world.adapter()
