@@ -15,18 +15,16 @@ its own lock, but must not poll or wait there.
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import select
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from shmnd.broker.protocol import name_of
 from shmnd.common.descriptors import taking_from_the_system
-from shmnd.common.steps import step
 from shmnd.runtime import pending
 from shmnd.runtime.broker.announcements import Names
 from shmnd.runtime.broker.events import EventTarget
@@ -48,9 +46,6 @@ __all__ = ["EventTarget", "ProgressEngine"]
 
 _CLOSED: Final = "its adapter is closed"
 _FAR: Final = 1e9  # seconds that the clock does not reach: infinity has no nanoseconds
-_MOST_ASKED: Final = 1024
-"""Requests without an answer, beyond which a request waits for it."""
-_LOG: Final = logging.getLogger("shmnd.broker")
 
 
 class ProgressEngine(BrokerExchange):
@@ -327,38 +322,6 @@ class ProgressEngine(BrokerExchange):
         self.progress()
 
     # -- adapters --
-
-    def register_adapter(self, adapter: SegmentOwner, table: Mapping[str, Any]) -> None:
-        """Make an adapter and its segments known."""
-        with self.rpc:
-            self.call("adapter", caller="open_adapter", key=adapter._key, table=table)
-            step("adapter-told")
-            self.broker_state.adapters[adapter.uid] = weakref.ref(adapter), table
-        for segment in adapter._segments():
-            self.announce_segment(adapter, *segment, "open_adapter")
-
-    def announce_segment(
-        self, adapter: SegmentOwner, seg: int, size: int, fd: int, writable: bool, caller: str
-    ) -> None:
-        """Share a segment that a call needs with every process connected with its adapter."""
-        self.call(
-            "segment",
-            [fd],
-            caller=caller,
-            adapter=adapter.uid,
-            seg=seg,
-            size=size,
-            writable=writable,
-        )
-        step("segment-told")
-
-    def withdraw_segment(self, adapter: SegmentOwner, seg: int) -> None:
-        """Withdraw a segment that no call needs any more."""
-        self.post("segment_close", adapter=adapter.uid, seg=seg)
-
-    def has(self, adapter: SegmentOwner) -> bool:
-        """Return whether an adapter is open, and known to the broker."""
-        return adapter.uid in self.broker_state.adapters
 
     def unregister_adapter(self, adapter: SegmentOwner) -> None:
         """An adapter is closed, or could not be opened; the last one takes the progress engine

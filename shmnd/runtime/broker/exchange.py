@@ -11,6 +11,7 @@ from __future__ import annotations
 import abc
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -24,7 +25,7 @@ from shmnd.status import Status, error
 if TYPE_CHECKING:
     from shmnd.runtime.broker.announcements import Names
     from shmnd.runtime.broker.meetings import Meetings
-    from shmnd.runtime.interfaces import BrokerLike, DataPlaneLike, Event, PeerLike
+    from shmnd.runtime.interfaces import BrokerLike, DataPlaneLike, Event, PeerLike, SegmentOwner
     from shmnd.runtime.pending import PendingOperations
     from shmnd.runtime.waiting import WaitSet
 
@@ -221,6 +222,40 @@ class BrokerExchange(EventDispatch):
         self.meetings.replay(client)
         if self._mail:
             self._wait_set.ring()
+
+    # -- adapters of this process --
+
+    def register_adapter(self, adapter: SegmentOwner, table: Mapping[str, Any]) -> None:
+        """Make an adapter and its segments known."""
+        with self.rpc:
+            self.call("adapter", caller="open_adapter", key=adapter._key, table=table)
+            step("adapter-told")
+            self.broker_state.adapters[adapter.uid] = weakref.ref(adapter), table
+        for segment in adapter._segments():
+            self.announce_segment(adapter, *segment, "open_adapter")
+
+    def announce_segment(
+        self, adapter: SegmentOwner, seg: int, size: int, fd: int, writable: bool, caller: str
+    ) -> None:
+        """Share a segment that a call needs with every process connected with its adapter."""
+        self.call(
+            "segment",
+            [fd],
+            caller=caller,
+            adapter=adapter.uid,
+            seg=seg,
+            size=size,
+            writable=writable,
+        )
+        step("segment-told")
+
+    def withdraw_segment(self, adapter: SegmentOwner, seg: int) -> None:
+        """Withdraw a segment that no call needs any more."""
+        self.post("segment_close", adapter=adapter.uid, seg=seg)
+
+    def has(self, adapter: SegmentOwner) -> bool:
+        """Return whether an adapter is open, and known to the broker."""
+        return adapter.uid in self.broker_state.adapters
 
     # -- adapters of other processes --
 
