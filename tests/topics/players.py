@@ -56,6 +56,17 @@ def publish_and_die(name: str, count: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def publish_until(name: str, stop: Any, out: Any) -> None:
+    """Send as fast as it goes until told to stop, and say how many samples there were."""
+    with ipc.Publisher(name, "i8", history=20) as pub:
+        pub.wait_for_subscribers(timeout=PATIENCE)
+        count = 0
+        while not stop.is_set():
+            pub.send(numbered(count)[: 1 + count % WORDS], timeout=PATIENCE)
+            count += 1
+    out.put(count)
+
+
 def publish_for_ever(name: str) -> None:
     with ipc.Publisher(name, "i8", history=4) as pub:
         number = 0

@@ -3,10 +3,12 @@
 
 import json
 import multiprocessing
+import resource
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import pytest
 
 from shmnd import ipc
 from shmnd_tools.ipc.echo import plain, shown
-from shmnd_tools.ipc.recording import Recording
+from shmnd_tools.ipc.recording import Recording, Writer
 from shmnd_tools.main import main
 from topics import players
 
@@ -185,6 +187,55 @@ def test_record_and_replay(name: str, tmp_path: Path, capsys: pytest.CaptureFixt
     junk.write_bytes(b"something else")
     assert main(["ipc", "replay", str(junk)]) == 1
     assert "is not a recording" in capsys.readouterr().err
+
+
+def test_a_recorder_that_fills_the_disk_keeps_what_it_has(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, most = tmp_path / "full.rec", 1 << 22
+    with ipc.Publisher(name, "i8", history=16) as pub:
+        for number in range(10):
+            pub.send(np.full(100_000, number))
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+            code = main(["ipc", "record", str(path), name, "--count", "10"])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        shown = capsys.readouterr().err
+        assert code == 1
+        assert "5 samples, 4,000,000 bytes" in shown
+        assert str(path) in shown
+    with Recording(path) as kept:
+        assert kept.unread == 0
+        assert [int(found.array[99_999]) for found in kept] == list(range(5))
+
+
+def test_what_ends_a_recorder_within_a_sample_leaves_the_file_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sample = SimpleNamespace(_kind=1, sequence=0, timestamp_ns=0, header=b"h", array=np.arange(9))
+    path = tmp_path / "interrupted.rec"
+    with Writer(path) as writer:
+        topic = writer.add_topic({"name": "t"})
+        writer.add(topic, sample)
+        pieces = iter(range(2, -1, -1))
+        write = writer.write
+
+        def interrupted(data: bytes) -> None:
+            write(data)
+            if next(pieces) == 0:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(writer, "write", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                writer.add(topic, sample)
+    assert [found.array.tolist() for found in _read(path)] == [list(range(9))]
+    cut = tmp_path / "cut.rec"
+    cut.write_bytes(path.read_bytes()[:-20])
+    assert main(["ipc", "replay", str(cut), "--topic", "none"]) == 0
+    assert "has no end; its last" in capsys.readouterr().err
 
 
 def _read(path: Path) -> list[Any]:

@@ -211,6 +211,63 @@ def test_the_policies_between_processes(name: str, start: Any, out: Any, overflo
         assert ended(child) == 0
 
 
+class Account:
+    """What a subscriber has received, and the gaps between that."""
+
+    def __init__(self, sub: ipc.Subscriber) -> None:
+        self.sub = sub
+        self.received = self.missing = self.gaps = 0
+        self.next: int | None = None
+
+    def take(self) -> bool:
+        """Receive a sample if there is one, and check it."""
+        sample = self.sub.try_receive()
+        if sample is None:
+            return False
+        with sample:
+            number = sample.sequence
+            size = 1 + number % players.WORDS
+            assert np.array_equal(sample.array, players.numbered(number)[:size])
+        if self.next is not None:
+            assert number >= self.next
+            self.gaps += number != self.next
+            self.missing += number - self.next
+        self.next = number + 1
+        self.received += 1
+        assert self.sub.lost >= self.missing  # at once, not at the end
+        return True
+
+
+@pytest.mark.parametrize("overflow", ["drop_oldest", "drop_newest", "conflate", "block"])
+def test_a_subscriber_that_joins_a_busy_publisher_counts_what_it_lost(
+    name: str, start: Any, out: Any, overflow: str
+) -> None:
+    stop = FORK.Event()
+    options: dict[str, Any] = {"overflow": overflow, "buffer": 4}
+    until = time.monotonic() + PATIENCE
+    with ipc.Subscriber(name, "i8", **options) as first:
+        there = Account(first)
+        child = start(players.publish_until, name, stop, out)
+        for joined in range(24):
+            with ipc.Subscriber(name, "i8", history=(None, 0, 3)[joined % 3], **options) as late:
+                account = Account(late)
+                while account.received < 60:
+                    assert time.monotonic() < until
+                    account.take()
+                    there.take()
+                assert account.gaps <= 1 or overflow != "block"  # before it was met, never later
+        stop.set()
+        while out.empty():  # a publisher that waits for room gets it
+            assert time.monotonic() < until
+            there.take()
+        count = out.get()
+        while there.take():
+            pass
+        assert there.received + first.lost == count
+        assert overflow != "block" or first.lost == 0
+        assert ended(child) == 0
+
+
 @pytest.mark.parametrize("target", [players.receive_in_loop, players.receive_by_select])
 def test_other_loops_between_processes(name: str, start: Any, out: Any, target: Any) -> None:
     with ipc.Publisher(name, "i8") as pub:

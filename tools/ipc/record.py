@@ -15,7 +15,7 @@ from .recording import Writer
 
 HELP = "record topics to a file until Ctrl-C"
 EXAMPLE = "shmnd ipc record run.rec camera pose --seconds 60"
-FAILURE = "the file exists, or no topic was named and there is none"
+FAILURE = "the file exists, the disk is full, or no topic was named and there is none"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +72,8 @@ def _record(subs: list[ipc.Subscriber], args: argparse.Namespace) -> None:
                             break
         except KeyboardInterrupt:
             pass  # the index is written, and the file is whole
-    _tell(samples, nbytes, subs, end="\n")
+        finally:
+            _tell(samples, nbytes, subs, end="\n")
 
 
 def _described(sub: ipc.Subscriber) -> dict[str, object]:

@@ -5,6 +5,7 @@
 of `ENTRY`, the header of the sample, and its value as another such array; an item of a topic has
 its description as JSON there. The index is an array of `PLACE`, behind it 16 bytes: where it
 begins, and `SHMNDEND`. A file without its end, as of a recorder that was killed, is read through.
+A sample that could not be written whole, because the disk was full, is cut off again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from io import FileIO
     from pathlib import Path
 
 __all__ = ["Recorded", "Recording", "Writer"]
@@ -33,13 +35,14 @@ PLACE: Final = np.dtype([("offset", "u8"), ("topic", "u4"), ("kind", "u4"), ("wh
 
 
 class Writer:
-    """Writes samples to a new file."""
+    """Writes samples to a new file, which is whole after each of them."""
 
     def __init__(self, path: Path) -> None:
-        self._file: BinaryIO = path.open("xb")
-        self._file.write(BEGIN)
+        self._path: Final = path
+        self._file: FileIO = path.open("xb", buffering=0)
         self._places: list[tuple[int, int, int, int]] = []
         self._topics = 0
+        self.write(BEGIN)
 
     def add_topic(self, description: dict[str, Any]) -> int:
         """Write what a topic is; return its number."""
@@ -58,26 +61,52 @@ class Writer:
     def _add(
         self, kind: int, topic: int, sequence: int, when: int, header: bytes, array: Any
     ) -> None:
-        self._places.append((self._file.tell(), topic, kind, when))
         entry = np.array([(kind, topic, sequence, when, len(header))], ENTRY)
-        np.lib.format.write_array(self._file, entry, allow_pickle=False)
-        self._file.write(header)
-        np.lib.format.write_array(self._file, array, allow_pickle=False)
+        at = self._file.tell()
+        try:
+            np.lib.format.write_array(self, entry, allow_pickle=False)
+            self.write(header)
+            np.lib.format.write_array(self, array, allow_pickle=False)
+        except BaseException:  # the disk is full, or Ctrl-C
+            self._cut(at)
+            raise
+        self._places.append((at, topic, kind, when))
+
+    def write(self, data: bytes) -> None:
+        """Write all of it. A disk that fills up takes a part first, and raises at the next call."""
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror, str(self._path)) from None
+
+    def _cut(self, at: int) -> None:
+        self._file.truncate(at)
+        self._file.seek(at)
 
     def close(self) -> None:
-        """Write the index. Harmless twice."""
+        """Write the index; without room for it, the file is one without an end. Harmless twice."""
         if self._file.closed:
             return
-        at = self._file.tell()
-        np.lib.format.write_array(self._file, np.array(self._places, PLACE), allow_pickle=False)
-        self._file.write(at.to_bytes(8, "little") + END)
-        self._file.close()
+        with self._file:
+            at = self._file.tell()
+            try:
+                np.lib.format.write_array(self, np.array(self._places, PLACE), allow_pickle=False)
+                self.write(at.to_bytes(8, "little") + END)
+            except OSError:
+                self._cut(at)
+                raise
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, exc: object, trace: object) -> None:
+        try:
+            self.close()
+        except OSError:
+            if exc is None:
+                raise  # else it says what ended the recording
 
 
 class Recorded:
@@ -97,6 +126,8 @@ class Recording:
 
     def __init__(self, path: Path) -> None:
         self._file: BinaryIO = path.open("rb")
+        self.unread = 0
+        """Bytes behind the last whole sample, in a file without its end."""
         try:
             if self._file.read(8) != BEGIN:
                 raise ValueError(f"{path} is not a recording of `shmnd ipc record`")
@@ -132,6 +163,7 @@ class Recording:
                 break  # the last one is not whole
             places.append((at, found.topic, found.kind, found.timestamp_ns))
             at = self._file.tell()
+        self.unread = end - at
         return np.array(places, PLACE)
 
     def read(self, offset: int) -> Recorded:

@@ -45,6 +45,12 @@ def run(args: argparse.Namespace) -> int:
     """Publish the samples in the order and at the pace of the recording."""
     try:
         with Recording(args.file) as recording, contextlib.ExitStack() as stack:
+            if recording.unread:
+                print(
+                    f"shmnd: {args.file} has no end; its last {recording.unread:,} bytes, which are"
+                    f" no whole sample, are left out",
+                    file=sys.stderr,
+                )
             pubs = {
                 number: stack.enter_context(_publisher(topic))
                 for number, topic in recording.topics.items()
