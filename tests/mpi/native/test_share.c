@@ -7,6 +7,8 @@
  * private memory, and with messages in the arenas of the two ranks.
  */
 #include <pthread.h>
+#include <sched.h>
+#include <time.h>
 
 #include "ranks.h"
 
@@ -285,7 +287,6 @@ static void *sends_on(void *arg)
 static void a_buffer_that_was_given_back_is_not_written(void)
 {
     enum { BYTES = 4 << 20 };
-    uint64_t placed_some = 0;
     for (uint64_t round = 0; round < 60; round++) {
         pthread_t sender;
         job_open(false);
@@ -297,11 +298,13 @@ static void a_buffer_that_was_given_back_is_not_written(void)
         shmpi_progress(rank[1]); /* asks, and reads a first stretch */
         CHECK(in->placing);
         shmnd_word64 *placed = &rank[1]->peers[0].in.lane->placed[in->share - 1];
-        for (uint32_t turn = 0; shmnd_acquire64(placed) <= round % 20 && turn < 100000; turn++)
-            shmnd_pause();
+        time_t until = time(NULL) + 30; /* of the clock: the sender may get its turn late */
+        while (shmnd_acquire64(placed) <= round % 20) {
+            CHECK(time(NULL) < until);
+            sched_yield();
+        }
         shmpi_stop(rank[1], in, SHMPI_BROKEN);
         EQUAL(in->done && in->fault == SHMPI_BROKEN, 1);
-        placed_some += shmnd_acquire64(placed) > 0;
         /* The program has its memory back. It begins where the sender would go on. */
         uint64_t front = shmnd_acquire64(placed) * rank[1]->unit;
         front = front < BYTES ? front : BYTES;
@@ -318,8 +321,6 @@ static void a_buffer_that_was_given_back_is_not_written(void)
         returned(1, to);
         job_close();
     }
-    NOTE("%lu of 60 while the sender wrote", (unsigned long)placed_some);
-    CHECK(placed_some > 10);
 }
 
 static void a_place_outside_the_arena_ends_the_message(void)
