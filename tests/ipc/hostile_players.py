@@ -130,8 +130,14 @@ def call_while_hostile(name: str, seed: int, calls: int, out: Any) -> None:
 
 
 def listen_while_hostile(name: str, seed: int, rounds: int, out: Any) -> None:
-    """An honest notifier and listener; a hostile one scribbles into the room."""
+    """An honest notifier and listener; a hostile one scribbles into their room, one after another:
+    a damaged page may make its listener deaf.
+    """
     chance = np.random.default_rng(seed)
+    out.put(sum(_listen_in_a_room(f"{name}-{room}", chance) for room in range(rounds // 50)))
+
+
+def _listen_in_a_room(name: str, chance: np.random.Generator) -> int:
     with ipc.Notifier(name) as notifier, ipc.Listener(name) as listener:
         room = listener._room
         assert room is not None
@@ -141,7 +147,7 @@ def listen_while_hostile(name: str, seed: int, rounds: int, out: Any) -> None:
         ]
         listener.fileno()
         heard = 0
-        for number in range(rounds):
+        for number in range(50):
             os.pwrite(room.fd, wild(chance), places[int(chance.integers(len(places)))])
             with contextlib.suppress(Exception):
                 notifier.notify(number % 4096)
@@ -150,7 +156,7 @@ def listen_while_hostile(name: str, seed: int, rounds: int, out: Any) -> None:
             with contextlib.suppress(Exception):
                 heard += bool(listener.wait(0.0005))
                 listener.ready()
-        out.put(heard)
+        return heard
 
 
 def read_while_hostile(name: str, seed: int, rounds: int, out: Any) -> None:
