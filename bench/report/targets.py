@@ -141,10 +141,11 @@ HEADINGS: Final = ("target", "figure", "against", "figure", "ratio", "bound", "v
 def core_targets(idle: int = IDLE) -> list[Target]:
     """Return the targets of the core: its speed in Python, in C, and with many connections."""
     targets = [
-        Target("shmnd", SEND, 0.5, OPEN_MPI),
-        Target("shmnd", SEND, 1.0, "fi_pingpong"),
+        Target("shmnd", SEND, 0.4, OPEN_MPI),
+        Target("shmnd", SEND, 0.9, "fi_pingpong"),
         Target("shmnd native", SEND, 0.4, "fi_pingpong"),
         Target("shmnd", WRITE, 1.0, "shmnd", SEND),
+        Target("shmnd", WRITE, 1.2, "ucx_perftest"),
         Target("shmnd", ASLEEP, 1.3, "Pipe"),
         Target("shmnd", AWAITED, 1.6, "Pipe", ASLEEP),
         Target("shmnd", RATE, 2.0),
