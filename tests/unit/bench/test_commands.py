@@ -375,6 +375,15 @@ def test_a_peer_that_fails_is_a_row(
     assert "[1] ucx_perftest" in capsys.readouterr().out
 
 
+def test_the_floors_of_a_write_answer_round_after_round(tmp_path: Path) -> None:
+    rounds = ["--rounds", "2", "-n", "600"]  # more than there are marks
+    data = report_of(["compare", "rpingpong", "--peers", "cacheline,bare_python", *rounds], tmp_path)
+    figures = {each["subject"]: each["seconds_per_message"] for each in data["answers"]}
+    for floor in ("cache line", "bare Python"):
+        assert len(figures[floor]) == 2
+        assert all(seconds > 0 for seconds in figures[floor])
+
+
 @pytest.mark.parametrize("name", ["openmpi", "mpich", "iceoryx2", "zmq", "mq", "pipe"])
 def test_a_peer_answers_where_it_is_installed(name: str, tmp_path: Path) -> None:
     data = report_of(["compare", "pingpong", "--peers", name, *SHORT], tmp_path)
