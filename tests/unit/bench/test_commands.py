@@ -377,7 +377,8 @@ def test_a_peer_that_fails_is_a_row(
 
 def test_the_floors_of_a_write_answer_round_after_round(tmp_path: Path) -> None:
     rounds = ["--rounds", "2", "-n", "600"]  # more than there are marks
-    data = report_of(["compare", "rpingpong", "--peers", "cacheline,bare_python", *rounds], tmp_path)
+    peers = ["--peers", "cacheline,bare_python"]
+    data = report_of(["compare", "rpingpong", *peers, *rounds], tmp_path)
     figures = {each["subject"]: each["seconds_per_message"] for each in data["answers"]}
     for floor in ("cache line", "bare Python"):
         assert len(figures[floor]) == 2
