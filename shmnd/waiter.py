@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from shmnd.runtime.progress import ProgressEngine
 
 __all__ = ["Attendant", "Waiter", "WaiterGroup"]
+
+_T = TypeVar("_T")
 
 
 class Waiter(Closing):
@@ -69,9 +71,21 @@ class Waiter(Closing):
             return self._poll()
         self._begin()
         try:
-            return self._engine.wait(self._poll_armed, timeout)
+            return bool(self._engine.wait(self._poll_armed, timeout))
         finally:
             self._end()
+
+    def sleep(self, poll: Callable[[], _T], timeout: float | None = None) -> _T | bool:
+        """Sleep until `poll` returns something true, and return that; False when the time ends.
+
+        `poll` is called in place of `ready` and `arm`: it polls, arms, and polls once more.
+        """
+        self._sleepers += 1
+        try:
+            found: _T | bool = self._engine.wait(poll, timeout)
+            return found
+        finally:
+            self._sleepers -= 1
 
     # -- event loops --
 

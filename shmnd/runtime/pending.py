@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -37,9 +37,16 @@ class PendingOperations:
         self._links: dict[int, tuple[weakref.ref[Ticker], weakref.ref[Moving], int]] = {}
         self._links_seen = 0.0
         self._hurried: deque[weakref.ref[Ticker]] = deque()
+        self.contents: Final[list[Sized]] = [
+            self._tickers,
+            self._lingering,
+            self._links,
+            self._hurried,
+        ]
+        """Nothing has an operation pending while these are empty."""
 
     def __len__(self) -> int:
-        return len(self._tickers) + len(self._lingering) + len(self._links) + len(self._hurried)
+        return sum(map(len, self.contents))
 
     def add(self, obj: Ticker) -> None:
         """Have an object poll its pending operations at every poll. It is held weakly."""

@@ -21,7 +21,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from shmnd.broker.protocol import name_of
 from shmnd.common.descriptors import taking_from_the_system
@@ -105,6 +105,7 @@ class ProgressEngine(BrokerExchange):
         wait_set = WaitSet()
         self.pending_operations: Final = PendingOperations(wait_set)
         super().__init__(wait_set, data_plane, self.pending_operations)
+        wait_set._visit([*self.pending_operations.contents, self._mail])
         self._numbers = itertools.count(1)
         self._polling: set[int] = set()
         self.request_progress: Final = RequestProgress(self._wait_set)
@@ -213,45 +214,27 @@ class ProgressEngine(BrokerExchange):
         """Seconds after which a thread that sleeps polls in any case."""
         return pending.LONGEST_SLEEP
 
-    @property
-    def has_pending(self) -> bool:
-        """True when a ring may be for more than completion queues."""
-        return bool(self.pending_operations or self._mail or not self.client.alive)
-
     def attend(self, found: list[tuple[int, int]], rung: bool) -> None:
         """Poll after a sleep in compiled code, which took the rings and left what else it found."""
         self._poll_once(keep=False, found=found, rung=rung)
 
-    def wait(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Poll, and sleep in the kernel between polls, until the predicate holds.
+    def wait(self, predicate: Callable[[], object], timeout: float | None = None) -> Any:
+        """Poll, and sleep in the kernel between polls, until the predicate returns something true,
+        and return that.
 
         False when `timeout` seconds end first. Ctrl-C ends it, as any signal handler that raises.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        found = self._wait_alone(predicate, deadline)
-        return self._wait_among_others(predicate, deadline) if found is None else found
-
-    def _wait_alone(self, predicate: Callable[[], bool], deadline: float | None) -> bool | None:
-        """Wait with few Python calls, as the only thread that sleeps; None if it is not."""
-        sleeper: Final = object()
-        if not self.request_progress.begin_alone(sleeper):
-            return None
+        until = 0 if deadline is None else max(1, int(min(deadline, _FAR) * 1e9))
         try:
-            if not self._wait_set._become_leader():
-                return None
-            if self.has_pending:
-                self._poll_once(keep=False)
-            until = 0 if deadline is None else max(1, int(min(deadline, _FAR) * 1e9))
-            return self._wait_set._wait_alone(self, sleeper, predicate, until)
+            found = self._wait_set._wait_alone(self, predicate, until)
         except (ValueError, OSError):
             if self.alive:
                 raise
-            return None  # another thread has just closed the progress engine
-        finally:
-            self._wait_set.leave()
-            self.request_progress.end(sleeper)
+            found = None  # another thread has just closed the progress engine
+        return self._wait_among_others(predicate, deadline) if found is None else found
 
-    def _wait_among_others(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
+    def _wait_among_others(self, predicate: Callable[[], object], deadline: float | None) -> Any:
         sleeper: Final = object()
         asleep = False
         try:
@@ -260,8 +243,9 @@ class ProgressEngine(BrokerExchange):
                 # First: what ends the progress engine after it is news.
                 seen = self._wait_set.generation
                 self.check("wait")
-                if predicate():
-                    return True
+                found = predicate()
+                if found:
+                    return found
                 pause = pending.LONGEST_SLEEP
                 if deadline is not None:
                     pause = min(pause, deadline - time.monotonic())
@@ -272,9 +256,9 @@ class ProgressEngine(BrokerExchange):
                     self.request_progress.begin(sleeper)
                 else:
                     self.request_progress.keep()
-                found = self._sleep(seen, pause)
-                if found is not None:
-                    self._poll_once(keep=False, found=found)
+                readable = self._sleep(seen, pause)
+                if readable is not None:
+                    self._poll_once(keep=False, found=readable)
         finally:
             self._wait_set.leave()
             if asleep:

@@ -14,6 +14,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Final
 
+from shmnd.ring.process.waiting import Sleepers
 from shmnd.ring.queues.completion_queue import idle_beside
 from shmnd.runtime import pending
 
@@ -27,7 +28,7 @@ _GRACE: Final = 0.01
 """Seconds without a poll of a queue after which sleeping threads poll it."""
 
 
-class RequestProgress:
+class RequestProgress(Sleepers):
     """The completion queues of one progress engine, and what those who sleep do for them.
 
     A sleeping thread calls `begin` before and `end` afterwards, with an object of its own, and
@@ -36,9 +37,6 @@ class RequestProgress:
 
     def __init__(self, wait_set: WaitSet) -> None:
         self._wait_set = wait_set
-        self._queues: dict[int, weakref.ref[PolledQueue]] = {}
-        self._sleepers: set[object] = set()
-        self._watched: set[int] = set()
         self._seen: dict[int, tuple[int, float]] = {}  # polls, and since when there was no other
         self._lock = threading.RLock()  # taken again by a finaliser that interrupts its holder
 
@@ -70,23 +68,10 @@ class RequestProgress:
         self._sleepers.add(sleeper)
         self.keep()
 
-    def begin_alone(self, sleeper: object) -> bool:
-        """Begin for a thread that waits at this queue, or for anything else.
+    def _idle_beside(self, sleeper: object) -> bool:
+        return idle_beside(list(self._queues.values()), sleeper, True)
 
-        False if another thread sleeps, or another queue needs one.
-        """
-        if self._sleepers or self._watched or not self.alone(sleeper):
-            return False
-        self._sleepers.add(sleeper)
-        return True
-
-    def alone(self, sleeper: object) -> bool:
-        """Return whether no other queue has requests to carry on; they announce such then."""
-        return not self._watched and idle_beside(list(self._queues.values()), sleeper, True)
-
-    def end(self, sleeper: object) -> None:
-        """That sleep is over; harmless when it never began."""
-        self._sleepers.discard(sleeper)
+    def _end_among_others(self) -> None:
         with self._lock:
             if self._sleepers:
                 self.left()

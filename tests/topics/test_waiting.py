@@ -3,6 +3,7 @@
 
 import asyncio
 import select
+import sys
 import threading
 import time
 from typing import Any
@@ -22,6 +23,49 @@ def test_receive_waits_and_a_send_wakes_it(pair: tuple[ipc.Publisher, ipc.Subscr
     timer.join()
     with pytest.raises(ValueError, match="negative"):
         sub.receive(timeout=-1)
+
+
+def test_a_woken_receive_runs_few_functions_of_python(
+    pair: tuple[ipc.Publisher, ipc.Subscriber],
+) -> None:
+    pub, sub = pair
+    sub.spin = 0.0
+    sent: list[float] = []
+    calls: list[tuple[float, str]] = []
+
+    def send() -> None:
+        while not sub._waiter.waited_for:
+            time.sleep(0.001)
+        time.sleep(0.05)  # it sleeps in the kernel by then
+        sent.append(time.perf_counter())
+        pub.send(np.zeros(3))
+
+    def count(frame: Any, event: str, arg: object) -> None:
+        if event == "call":
+            calls.append((time.perf_counter(), frame.f_code.co_qualname))
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    sys.setprofile(count)
+    try:
+        sample = sub.receive(timeout=PATIENCE)
+    finally:
+        sys.setprofile(None)
+    sender.join()
+    assert sample.value.shape == (3,)
+    woken = [name for when, name in calls if when > sent[0]]
+    assert len(woken) <= 8, woken
+
+
+def test_a_sample_does_not_wait_for_news_of_subscribers(
+    pair: tuple[ipc.Publisher, ipc.Subscriber], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pub, sub = pair
+    found: list[bool] = []
+    monkeypatch.setattr(pub, "_check_members", lambda: found.append(sub.try_receive() is not None))
+    time.sleep(0.02)  # after so long it asks who came and went
+    pub.send(np.zeros(3))
+    assert found == [True]
 
 
 def test_wait_for_subscribers(name: str) -> None:

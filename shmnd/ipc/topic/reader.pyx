@@ -83,6 +83,22 @@ cdef class ReaderCore:
     def _take(self):
         return self.take()
 
+    def _take_armed(self):
+        """For a thread that sleeps: the next sample, or True when a poll finds anything else.
+
+        False when neither is there and the publishers ring for the next one. First comes the
+        sample, and few calls, for it is what most wake-ups are for.
+        """
+        sample = None if self.closed else self.take()
+        if sample is not None:
+            return sample
+        if self._anything():
+            return True
+        for source in self.sources:
+            (<Source>source).doze()
+        sample = None if self.closed else self.take()
+        return self._anything() if sample is None else sample
+
     def try_receive(self):
         """Return the next sample if there is one, else None. Never waits."""
         cdef uint64_t now

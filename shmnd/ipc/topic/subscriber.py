@@ -133,14 +133,12 @@ class Subscriber(ReaderCore, Closing):
             if left == 0:
                 raise self._late(call, timeout)
             try:
-                self._waiter.wait(left)
+                found = self._waiter.sleep(self._take_armed, left)
             except NdError:
                 self._require_open(call)  # another thread has closed it, and the last adapter
                 raise
-            if not self.closed:
-                sample = self._take()
-                if sample is not None:
-                    return sample
+            if not isinstance(found, bool):
+                return found
 
     async def areceive(self, timeout: float | None = None) -> Sample:
         """Return the next sample as `receive` does, and let other tasks run meanwhile."""

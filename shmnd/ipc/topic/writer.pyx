@@ -148,13 +148,14 @@ cdef class WriterCore(WriterBoard):
         return slot
 
     cdef object publish(self, shmnd_sample *sample, uint32_t slot, object timeout, str call):
-        """Put a sample on the board, and wake those who sleep for it."""
+        """Put a sample on the board, and wake those who sleep for it.
+
+        The caller checks afterwards who came and went: a sample does not wait for that.
+        """
         cdef uint64_t position, bits = 0
         cdef uint32_t seat, word, words
         cdef object end = None
         sample.when_ns = shmnd_now_ns()
-        if sample.when_ns - self.checked_ns > _CHECK_NS:
-            self.check(sample.when_ns)
         # Again after a wait: another thread may have taken the room that ended it.
         while self.b.blockers and not shmnd_board_has_room(&self.b):
             end = self._wait_for_room(timeout, end, call)
@@ -201,7 +202,9 @@ cdef class WriterCore(WriterBoard):
                     memcpy(base + nbytes, head.buf, header_bytes)
                 sample.info = (kind | <uint64_t>ndim << 8 | SHMND_INFO_INLINE
                                | nbytes << 16 | header_bytes << 32)
-                return self.publish(&sample, SHMND_NO_SLOT, timeout, call)
+                position = self.publish(&sample, SHMND_NO_SLOT, timeout, call)
+                self.check(sample.when_ns)
+                return position
             slot = self.take(nbytes, header_bytes + meta_bytes, call)
             base = self.b.slots.all[slot].base
             try:
@@ -213,11 +216,13 @@ cdef class WriterCore(WriterBoard):
                     memcpy(base, data, nbytes)
                 self.tail(base + nbytes, &head if has_header else NULL, meta)
                 self.fill(&sample, slot, kind, nbytes, ndim, shape, header_bytes, meta_bytes)
-                return self.publish(&sample, slot, timeout, call)
+                position = self.publish(&sample, slot, timeout, call)
             except BaseException:
                 if not self.closed and self.b.slots.all[slot].state == SHMND_STORE_LOANED:
                     shmnd_slots_free(&self.b.slots, slot)
                 raise
+            self.check(sample.when_ns)
+            return position
         finally:
             if has_header:
                 PyBuffer_Release(&head)
@@ -361,6 +366,7 @@ cdef class WriterCore(WriterBoard):
             position = self.publish(&sample, loan.slot, timeout, call)
             loan.spent = True
             self.loans -= 1
+            self.check(sample.when_ns)
             return position
         finally:
             if header is not None:

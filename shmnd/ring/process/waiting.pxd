@@ -6,6 +6,17 @@ from libc.stdint cimport uint64_t
 cdef int milliseconds_until(uint64_t until, double longest) except -1
 
 
+cdef class Sleepers:
+    cdef object __weakref__
+    cdef public set _sleepers  # what threads, tasks and descriptors called `begin` with
+    cdef public set _watched  # the keys of queues that ring for requests in progress
+    cdef public dict _queues
+
+    cpdef bint begin_alone(self, object sleeper) except -1
+    cpdef bint alone(self, object sleeper) except -1
+    cpdef end(self, object sleeper)
+
+
 cdef class WaitSetCore:
     cdef object __weakref__
     cdef public uint64_t _generation
@@ -14,10 +25,13 @@ cdef class WaitSetCore:
     cdef public bint _nudged
     cdef public int _followers
     cdef public dict _doorbells
+    cdef list _visited
     cdef int epoll, own, nudge
 
     cdef bint is_led_elsewhere(self) noexcept
     cdef bint nap(self, uint64_t seen, int milliseconds, list others) except -1
+    cdef bint has_pending(self, object engine) except -1
+    cdef object sleep_alone(self, object engine, object sleeper, object predicate, uint64_t end)
     cdef tell(self)
     cdef leave_alone(self)
     cdef int hear(self, int fd) noexcept

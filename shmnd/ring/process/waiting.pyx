@@ -51,12 +51,43 @@ cdef int milliseconds_until(uint64_t until, double longest) except -1:
     return <int>min(longest * 1e3 + 1, 1e9)
 
 
+cdef class Sleepers:
+    """The compiled part of `RequestProgress`: a thread that sleeps while no other one does."""
+
+    def __cinit__(self):
+        self._sleepers = set()
+        self._watched = set()
+        self._queues = {}
+
+    cpdef bint begin_alone(self, object sleeper) except -1:
+        """Begin for a thread that waits at this queue, or for anything else.
+
+        False if another thread sleeps, or another queue needs one.
+        """
+        if self._sleepers or not self.alone(sleeper):
+            return False
+        self._sleepers.add(sleeper)
+        return True
+
+    cpdef bint alone(self, object sleeper) except -1:
+        """Return whether no other queue has requests to carry on; they announce such then."""
+        return not self._watched and (not self._queues or self._idle_beside(sleeper))
+
+    cpdef end(self, object sleeper):
+        """That sleep is over; harmless when it never began."""
+        # First: a queue that is added reads the sleepers after it was entered.
+        self._sleepers.discard(sleeper)
+        if self._sleepers or self._watched or self._queues:
+            self._end_among_others()
+
+
 cdef class WaitSetCore:
     """An epoll, its descriptors that are handled here, and the thread that may sleep on it."""
 
     def __cinit__(self):
         self.epoll = self.own = self.nudge = -1
         self._doorbells = {}
+        self._visited = []
 
     def _sleep_on(self, epoll: int, own: int, nudge: int) -> None:
         """Use these descriptors; -1 when they are closed."""
@@ -147,31 +178,60 @@ cdef class WaitSetCore:
         self._generation += 1
         return self._followers != 0 or self._polling
 
-    def _wait_alone(self, engine, sleeper, predicate, until: int):
-        """Sleep and poll in turn until `predicate` holds, as the only thread that sleeps.
+    def _visit(self, visited: list) -> None:
+        """Poll everything after a ring while one of these containers is not empty."""
+        self._visited = visited
+
+    cdef bint has_pending(self, object engine) except -1:
+        """Return whether a ring may be for more than what the sleeping thread polls itself."""
+        for each in self._visited:
+            if len(each):
+                return True
+        return not engine.client.alive
+
+    def _wait_alone(self, engine, predicate, until: int):
+        """Sleep and poll in turn until `predicate` returns something true, and return that, as the
+        only thread that sleeps.
 
         False when the monotonic clock is at `until` nanoseconds (0: never); None when this thread
         cannot continue alone: another one sleeps, or a completion queue has requests in progress.
         """
-        cdef uint64_t seen, end = until
+        cdef Sleepers sleepers = engine.request_progress
+        cdef object sleeper = object()
+        if not sleepers.begin_alone(sleeper):
+            return None
+        try:
+            if not self._become_leader():
+                return None
+            if self.has_pending(engine):
+                engine._poll_once(False)
+            return self.sleep_alone(engine, sleeper, predicate, until)
+        finally:
+            self.leave_alone()
+            sleepers.end(sleeper)
+
+    cdef object sleep_alone(self, object engine, object sleeper, object predicate, uint64_t end):
+        cdef Sleepers sleepers = engine.request_progress
+        cdef uint64_t seen
         cdef int milliseconds
         cdef bint rung
         cdef list others
         while True:
             seen = self._generation  # first: later changes of the engine must be noticed
             engine.check("wait")
-            if predicate():
-                return True
+            found = predicate()
+            if found:
+                return found
             milliseconds = milliseconds_until(end, engine.longest_sleep)
             if milliseconds == 0:
                 return False
-            if self.is_led_elsewhere() or not engine.request_progress.alone(sleeper):
+            if self.is_led_elsewhere() or not sleepers.alone(sleeper):
                 return None
             others = []
             rung = self.nap(seen, milliseconds, others)
             if rung or others:
                 self.tell()
-                if others or engine.has_pending:
+                if others or self.has_pending(engine):
                     engine.attend(others, rung)
 
     cdef leave_alone(self):

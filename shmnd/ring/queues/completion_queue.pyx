@@ -312,7 +312,7 @@ cdef class CompletionCore(PollingCore):
             else:
                 self.polls += 1
                 results.extend(self.take(max))
-            if others or engine.has_pending:
+            if others or wait_set.has_pending(engine):
                 engine.attend(others, rung)
             if results:
                 return True
