@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, Supports
 from shmnd.common.arguments import seconds, within
 from shmnd.common.closing import Closing, refuse_copy
 from shmnd.common.weak_methods import without_owner
-from shmnd.runtime.event_loops import poll_by_turns, resolve, resolve_from_elsewhere
+from shmnd.runtime.event_loops import Awaited, poll_by_turns
 from shmnd.runtime.waiting import Readiness
 from shmnd.status import NdError, Status, error, failed
 
@@ -155,8 +155,9 @@ class Overlapped:
             return False
         self._detail = detail
         self._final = status
+        if self._step is not None:
+            self._engine.pending_operations.remove(self)
         self._step = self._cancel_hook = None
-        self._engine.pending_operations.remove(self)
         owner = None if self._owner is None else self._owner()
         if owner is not None:
             owner._forget(self)
@@ -208,14 +209,11 @@ class Overlapped:
 
     def _wait_in_loop(self) -> Generator[Any, None, None]:
         loop = asyncio.get_running_loop()
-        future = loop.create_future()
+        future = Awaited(loop=loop)
         loops, request_progress = self._engine.loops, self._engine.request_progress
 
         def wake() -> None:
-            if loops.polls_in(loop):
-                resolve(future)
-            else:
-                resolve_from_elsewhere(loop, future)
+            loops.resolve(loop, future)
 
         loops.begin(loop, wake)
         self._waiters.append(wake)
@@ -230,6 +228,8 @@ class Overlapped:
             loops.end(loop, wake)
 
     def _raise_if_failed(self) -> None:
+        if self._final is Status.SUCCESS:
+            return
         status = self._seen()
         if failed(status):
             raise error(status, self.call, self._detail or _REASONS.get(status, "failed"))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
 from shmnd.common.weak_methods import without_owner
+from shmnd.runtime.event_loops import Awaited
 from shmnd.runtime.waiting import Readiness
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Waiter(Closing):
         return True
 
     async def _next_poll(self) -> None:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future = Awaited(loop=asyncio.get_running_loop())
         with self.resolving(future):
             await future
 
@@ -118,18 +119,8 @@ class Waiter(Closing):
         loop = future.get_loop()
         loops, request_progress = self._engine.loops, self._engine.request_progress
 
-        def resolve() -> None:
-            if not future.done():
-                future.set_result(None)
-
         def wake() -> None:
-            if loops.polls_in(loop):
-                resolve()
-                return
-            try:
-                loop.call_soon_threadsafe(resolve)
-            except RuntimeError:
-                pass  # the loop is closed: no task waits in it any more
+            loops.resolve(loop, future)
 
         self._engine.check("Waiter.wait_in_loop")
         loops.begin(loop, wake)
@@ -137,8 +128,8 @@ class Waiter(Closing):
         self._begin(ticked=True)
         try:
             request_progress.begin(wake)
-            if self._poll_armed():
-                resolve()
+            if self._poll_armed() and not future.done():
+                future.set_result(None)
             yield
         finally:
             self._tasks.remove(wake)

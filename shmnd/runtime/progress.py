@@ -111,7 +111,7 @@ class ProgressEngine(BrokerExchange):
         self.request_progress: Final = RequestProgress(self._wait_set)
         self.names = Names(self)
         self.meetings = Meetings(self)
-        self.loops: Final = EventLoops(self.epoll_fd, self.progress)
+        self.loops: Final = EventLoops(self.epoll_fd, self._poll_once)
 
         self._reconnection = Reconnect(
             self._reconnect, lambda: self.client.broker_runs(), self._wait_set

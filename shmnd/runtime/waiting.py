@@ -134,10 +134,7 @@ class WaitSet(WaitSetCore):
         """Make the epoll readable at a moment of `time.monotonic()`."""
         self._timer.set(when)
 
-    def news(self) -> None:
-        """Wake every sleeping thread after an event: each checks whether it waits for that."""
-        if not self._tell_news():
-            return
+    def _stir_all(self) -> None:
         with self._cond:
             self._cond.notify_all()
             if self._polling:

@@ -173,10 +173,11 @@ cdef class WaitSetCore:
         if self._followers:
             self._stir()
 
-    def _tell_news(self) -> bool:
-        """Change the generation; return whether a sleeping thread must be woken to see it."""
+    def news(self) -> None:
+        """Wake every sleeping thread after an event: each checks whether it waits for that."""
         self._generation += 1
-        return self._followers != 0 or self._polling
+        if self._followers or self._polling:
+            self._stir_all()
 
     def _visit(self, visited: list) -> None:
         """Poll everything after a ring while one of these containers is not empty."""
@@ -247,4 +248,8 @@ cdef class WaitSetCore:
 
     def _stir(self) -> None:
         """Wake the followers."""
+        raise NotImplementedError
+
+    def _stir_all(self) -> None:
+        """Wake the followers and the leader."""
         raise NotImplementedError

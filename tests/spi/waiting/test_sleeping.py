@@ -138,6 +138,92 @@ def test_a_task_is_resumed_by_the_look_that_ended_what_it_awaits(pair: Pair) -> 
     assert calls == []
 
 
+def test_a_task_continues_in_the_turn_of_its_loop_that_found_its_message(pair: Pair) -> None:
+    """The loop asks the kernel once for each message, and not once more to resume the task."""
+    end = pair.active
+    end.cq.spin = 0.0
+    turns = 0
+
+    async def main() -> None:
+        nonlocal turns
+        loop: Any = asyncio.get_running_loop()
+        select = loop._selector.select
+
+        def counted(timeout: float | None = None) -> Any:
+            nonlocal turns
+            turns += 1
+            return select(timeout)
+
+        loop._selector.select = counted
+        end.qp.receive(None, "found")
+        told = end.cq.notify()
+        loop.call_soon(pair.passive.qp.send, None)
+        turns = 0
+        await told
+        assert [result.request_context for result in end.cq.get_results()] == ["found"]
+        assert turns == 2  # one for the Send, and one for its message
+
+    asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
+def test_a_task_that_is_cancelled_while_it_sleeps_is_resumed_by_its_loop(pair: Pair) -> None:
+    end = pair.active
+    end.cq.spin = 0.0
+
+    async def main() -> None:
+        told = end.cq.notify()
+
+        async def wait() -> None:
+            await told
+
+        tasks = [asyncio.create_task(wait()) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        tasks[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await tasks[0]
+        assert not told.done()
+        end.qp.receive(None)
+        pair.passive.qp.send(None)
+        await asyncio.wait_for(tasks[1], WAIT)
+
+    asyncio.run(main())
+
+
+def test_tasks_whose_waits_one_poll_ends_all_continue_when_one_of_them_is_interrupted(
+    pair: Pair,
+) -> None:
+    end = pair.active
+    end.cq.spin = 0.0
+    ended: list[int] = []
+    loop = asyncio.new_event_loop()
+
+    async def wait(told: Any, number: int) -> None:
+        await told
+        ended.append(number)
+        if number == 0:
+            raise KeyboardInterrupt
+
+    tasks: list[asyncio.Task[None]] = []
+
+    async def main() -> None:
+        told = end.cq.notify()
+        tasks.extend(asyncio.create_task(wait(told, number)) for number in range(3))
+        await asyncio.sleep(0.01)
+        end.qp.receive(None)
+        pair.passive.qp.send(None)
+        await asyncio.wait(tasks, timeout=WAIT)
+
+    try:
+        running = loop.create_task(main())
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(running)
+        loop.run_until_complete(running)
+        assert sorted(ended) == [0, 1, 2]
+        assert isinstance(tasks[0].exception(), KeyboardInterrupt)
+    finally:
+        loop.close()
+
+
 @pytest.fixture
 def begun(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The waits that a loop began to sleep for."""
