@@ -8,6 +8,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from shmnd.ipc.common.array_over cimport NPY_ARRAY_CARRAY, array_over
 from shmnd.ipc.topic.writer cimport Loaned, WriterCore
+from shmnd.ring.process.forks cimport forks
 
 import numpy as np
 
@@ -148,7 +149,8 @@ cdef class Lender(WriterCore):
         nothing where the type says how large a sample is.
         """
         cdef Loan loan
-        self.enter("Publisher.loan")
+        if self.closed or self.born != forks:
+            self.refuse("Publisher.loan")
         if (self.last_layout is None or shape_or_nbytes is not self.last_shape
                 or dtype is not self.last_dtype):
             self.lay_out(shape_or_nbytes, dtype)

@@ -14,5 +14,6 @@ cdef class ReaderCore:
     cdef object __weakref__
 
     cdef object take(self)
+    cdef object first_polls(self)
     cdef object spin_for(self, uint64_t end)
     cdef int enter(self, str call) except -1

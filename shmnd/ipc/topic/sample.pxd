@@ -10,6 +10,7 @@ cdef class Sample:
     cdef object form
     cdef object items  # of the source: the type of an array of any shape, or None
     cdef uint64_t item_bytes
+    cdef bint as_bytes  # of the source: the value of bytes that were sent is bytes
     cdef uint64_t position, when_ns, info, payload
     cdef const unsigned char *base
     cdef uint64_t body[5]

@@ -138,6 +138,8 @@ cdef class Sample:
         """The value by the topic's type: array, record, bytes or object."""
         if self.released:
             self._check()
+        if self.info & 0xFF == 2 and self.as_bytes:
+            return PyBytes_FromStringAndSize(<const char *>self.start(), self.payload)
         if self.info & 0xFF == 1:
             if self.items is None:
                 if not self.form.is_record:

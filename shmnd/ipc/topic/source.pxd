@@ -17,6 +17,7 @@ cdef class Source:
     cdef readonly object publisher, form
     cdef object items  # the type of arrays of any shape, or None
     cdef uint64_t item_bytes
+    cdef bint as_bytes  # the value of bytes that were sent is bytes
     cdef public object neighbour, owner
     cdef readonly object ident
     cdef public bint gone

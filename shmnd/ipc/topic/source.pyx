@@ -40,6 +40,7 @@ cdef class Source:
         if form is not None and form.kind == 1 and form.shape is None and form.dtype.itemsize:
             self.items = form.dtype
             self.item_bytes = form.dtype.itemsize
+        self.as_bytes = form is not None and form.kind in (2, 4)
 
     def __dealloc__(self):
         PyMem_RawFree(self.r.free_holds)
@@ -273,6 +274,7 @@ cdef class Source:
         sample.form = self.form
         sample.items = self.items
         sample.item_bytes = self.item_bytes
+        sample.as_bytes = self.as_bytes
         sample.source = self
         sample.position = found.position
         sample.when_ns = found.when_ns

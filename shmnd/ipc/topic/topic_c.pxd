@@ -95,6 +95,7 @@ cdef extern from "board/slots.h" nogil:
         uint32_t count, period, pending
         uint32_t free[128]
     uint64_t shmnd_class_bytes(uint32_t class_)
+    uint32_t shmnd_class_of(uint64_t nbytes)
     void shmnd_slots_free(shmnd_slots *slots, uint32_t slot)
     bint shmnd_slots_idle(const shmnd_slots *slots, uint32_t first, uint32_t since)
     uint32_t shmnd_slots_retire(shmnd_slots *slots, uint32_t first)

@@ -31,6 +31,7 @@ cdef class WriterCore(WriterBoard):
     cdef public uint64_t most_sample
 
     cdef int enter(self, str call) except -1
+    cdef int refuse(self, str call) except -1
     cdef int check(self, uint64_t now) except -1
     cdef uint32_t take(self, uint64_t nbytes, uint64_t extra, str call) except? 0xFFFFFFFE
     cdef uint32_t take_new(self, uint32_t wanted, str call) except? 0xFFFFFFFE

@@ -26,18 +26,6 @@ cdef int _MOST_TRIES = 1000  # of a thread for memory that others take
 cdef uint32_t _SELF = 4  # kind of an array that brings its type along
 
 
-cdef inline uint32_t class_of(uint64_t nbytes) noexcept nogil:
-    """The size class of a slot: four steps to each doubling, from 64 bytes on."""
-    cdef uint32_t log = 6
-    cdef uint64_t quarter
-    if nbytes <= 64:
-        return 0
-    while (<uint64_t>1 << (log + 1)) < nbytes:
-        log += 1
-    quarter = <uint64_t>1 << (log - 2)
-    return (log - 6) * 4 + <uint32_t>((nbytes - (<uint64_t>1 << log) + quarter - 1) // quarter)
-
-
 def class_bytes(number: int) -> int:
     """The bytes of a slot of a class."""
     return shmnd_class_bytes(number)
@@ -96,9 +84,12 @@ cdef class WriterCore(WriterBoard):
 
     cdef int enter(self, str call) except -1:
         if self.closed or self.born != forks:
-            raise Closed(f"{call}: the publisher of topic {self.topic!r} "
-                         + ("is closed" if self.born == forks else IN_CHILD))
+            self.refuse(call)
         return 0
+
+    cdef int refuse(self, str call) except -1:
+        raise Closed(f"{call}: the publisher of topic {self.topic!r} "
+                     + ("is closed" if self.born == forks else IN_CHILD))
 
     def _require_open(self, call):
         """Raise Closed unless the publisher can be used here."""
@@ -115,7 +106,7 @@ cdef class WriterCore(WriterBoard):
         cdef uint32_t slot, wanted
         if nbytes > SHMND_MOST_SAMPLE - extra or extra > SHMND_MOST_SAMPLE:
             raise too_large(call, nbytes)
-        wanted = class_of(nbytes + extra)
+        wanted = shmnd_class_of(nbytes + extra)
         if self.most_sample and nbytes > self.most_sample:
             raise LoanLimit(f"{call}: {nbytes} bytes, and topic {self.topic!r} was opened with "
                             f"max_sample={self.most_sample}; open it with a larger one")
@@ -259,7 +250,8 @@ cdef class WriterCore(WriterBoard):
         `timeout` bounds the wait for a subscriber that blocks: TimeoutError names it.
         """
         cdef cnp.ndarray array
-        self.enter("Publisher.send")
+        if self.closed or self.born != forks:
+            self.refuse("Publisher.send")
         if self.dtype is not None and isinstance(value, cnp.ndarray):
             array = <cnp.ndarray>value
             if (<void *>cnp.PyArray_DESCR(array) == <void *>self.dtype
@@ -316,7 +308,8 @@ cdef class WriterCore(WriterBoard):
     cdef Loaned new_loan(self, uint64_t nbytes, uint64_t extra):
         cdef Loaned loan
         cdef uint32_t slot
-        self.enter("Publisher.loan")
+        if self.closed or self.born != forks:
+            self.refuse("Publisher.loan")
         slot = self.take(nbytes, extra, "Publisher.loan")
         loan = Loaned.__new__(Loaned)
         loan.writer = self
@@ -324,7 +317,10 @@ cdef class WriterCore(WriterBoard):
         loan.nbytes = nbytes
         loan.base = self.b.slots.all[slot].base
         shmnd_prefetch_to_own(loan.base)  # a subscriber has read it
-        loan.memory = self.pools[self.b.slots.all[slot].group]
+        if self.b.slots.all[slot].group != self.near_group:
+            self.near_pool = self.pools[self.b.slots.all[slot].group]
+            self.near_group = self.b.slots.all[slot].group
+        loan.memory = self.near_pool
         self.loans += 1
         return loan
 
@@ -344,13 +340,14 @@ cdef class WriterCore(WriterBoard):
         cdef uint64_t meta_bytes = 0 if meta is None else len(meta)
         cdef Py_buffer head
         cdef uint64_t header_bytes = 0
-        call = "Loan.send"
-        self.enter(call)
+        cdef str call = "Loan.send"
+        if self.closed or self.born != forks:
+            self.refuse(call)
         if loan.spent:
             raise Closed(f"{call}: the loan is spent: it was sent or dropped before")
-        memset(&sample, 0, sizeof(sample))
-        for i in range(min(ndim, 4)):
-            dims[i] = shape[i]
+        if 1 < ndim <= 4:
+            for i in range(ndim):
+                dims[i] = shape[i]
         if header is not None:
             open_header(header, &head, call)
             header_bytes = <uint64_t>head.len

@@ -10,6 +10,8 @@ cdef class WriterBoard:
     cdef object head_memory, lines_memory, sleepers_memory
     cdef list memories
     cdef dict neighbours, pools
+    cdef object near_pool  # of the last loan
+    cdef uint32_t near_group
     cdef uint32_t born, seats, live_slots
     cdef readonly bint closed
     cdef object __weakref__

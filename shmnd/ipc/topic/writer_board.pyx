@@ -131,6 +131,8 @@ cdef class WriterBoard:
                     self.live_slots -= shmnd_slots_retire(slots, i)
                     # With the memory goes its segment, once no loan of this process refers to it.
                     self.pools.pop(group, None)
+                    if group == self.near_group:
+                        self.near_pool, self.near_group = None, 0
             i += 1
             while i < slots.count and slots.all[i].group == group:
                 i += 1

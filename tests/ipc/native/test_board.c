@@ -188,6 +188,18 @@ static void groups_of_slots_are_given_back(void)
 }
 
 /* The page of each is read, whatever stands in the bitmap: always with few, in turn with many. */
+static void the_class_of_a_size_is_the_smallest_that_holds_it(void)
+{
+    for (uint32_t class = 0; class < SHMND_SLOT_CLASSES; class++) {
+        uint64_t most = shmnd_class_bytes(class);
+        EQUAL(shmnd_class_of(most), class);
+        EQUAL(shmnd_class_of(most + 1), class + 1);
+    }
+    EQUAL(shmnd_class_of(0), 0);
+    EQUAL(shmnd_class_of(1), 0);
+    EQUAL(shmnd_class_of(SHMND_MOST_SAMPLE), SHMND_SLOT_CLASSES - 1);
+}
+
 static void the_bitmap_of_sleepers_is_a_hint(void)
 {
     struct topic t;
@@ -435,6 +447,7 @@ static const struct check_test tests[] = {
     TEST(one_that_comes_early_receives_each_sample_once),
     TEST(droppers_give_way_where_slots_are_few),
     TEST(groups_of_slots_are_given_back),
+    TEST(the_class_of_a_size_is_the_smallest_that_holds_it),
     TEST(the_bitmap_of_sleepers_is_a_hint),
     TEST(one_too_many_knows_it),
     TEST(a_board_moves_under_its_readers),

@@ -48,6 +48,16 @@ static inline uint64_t shmnd_class_bytes(uint32_t class)
     return (64ull << class / 4) + (uint64_t)(class % 4) * (16ull << class / 4);
 }
 
+/* The smallest class whose slots have so many bytes. */
+static inline uint32_t shmnd_class_of(uint64_t nbytes)
+{
+    if (nbytes <= 64)
+        return 0;
+    uint32_t log = 63 - (uint32_t)__builtin_clzll(nbytes - 1); /* 2^log < nbytes <= 2^(log+1) */
+    uint64_t quarters = (nbytes - (1ull << log) + (1ull << (log - 2)) - 1) >> (log - 2);
+    return (log - 6) * 4 + (uint32_t)quarters;
+}
+
 static inline void shmnd_slots_free(struct shmnd_slots *slots, uint32_t slot)
 {
     struct shmnd_store *s = &slots->all[slot];
