@@ -8,8 +8,7 @@ cdef struct Plain:
     char *addr
     Py_ssize_t nbytes
     PyObject *owner     # a reference to what `addr` belongs to
-    Py_buffer view      # of it, if `held`
-    bint held
+    bint held           # a bytearray, which keeps its size until `release`
 
 
 cdef bint plain(object msg, bint readonly, Plain *into) except -1

@@ -7,16 +7,15 @@ datatype, or with a count and a datatype. Whatever else it may be, also all that
 `spec`, which knows every form and raises the errors.
 """
 
-from cpython.buffer cimport (
-    PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING, PyByteArray_CheckExact, PyByteArray_GET_SIZE,
 )
-from cpython.bytearray cimport PyByteArray_CheckExact
-from cpython.bytes cimport PyBytes_CheckExact
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.list cimport PyList_CheckExact
 from cpython.long cimport PyLong_AsSsize_t, PyLong_CheckExact
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from cpython.tuple cimport PyTuple_CheckExact
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
 from libc.string cimport strcmp
 
 from shmnd.mpi.datatypes.datatype cimport Datatype
@@ -43,10 +42,16 @@ cdef extern from "buffers/ndarray.h":
         nd_dtype *dtype
         int flags
 
+cdef extern from "objects/small_int.h":
+    bint shmpi_small_int(object given, int *value)
+
 cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
         const char *tp_name
+    ctypedef struct PyByteArrayObject:
+        Py_ssize_t ob_exports
     PyTypeObject *Py_TYPE(object obj)
+    PyObject *PyTuple_GET_ITEM(object obj, Py_ssize_t at)
 
 cdef PyTypeObject *_ndarray = NULL
 cdef list _kept = [None] * 32
@@ -131,25 +136,26 @@ cdef object array_type(int number):
 cdef inline bint _memory(object obj, bint readonly, Plain *into) except -1:
     cdef int number
     into.held = False
-    if not (PyByteArray_CheckExact(obj) or (readonly and PyBytes_CheckExact(obj))):
-        if not _array(obj, readonly, &into.addr, &into.nbytes, &number):
-            return False
-        Py_INCREF(obj)  # a list that named it may change while the call waits
-        into.owner = <PyObject *> obj
-        return True
-    # Held: a bytearray does not change its size meanwhile.
-    PyObject_GetBuffer(obj, &into.view, PyBUF_SIMPLE if readonly else PyBUF_WRITABLE)
-    Py_INCREF(obj)
+    if PyByteArray_CheckExact(obj):
+        # As its buffer is exported, and without the view that only describes it.
+        (<PyByteArrayObject *> <PyObject *> obj).ob_exports += 1
+        into.held = True
+        into.addr = PyByteArray_AS_STRING(obj)
+        into.nbytes = PyByteArray_GET_SIZE(obj)
+    elif readonly and PyBytes_CheckExact(obj):
+        into.addr = PyBytes_AS_STRING(obj)
+        into.nbytes = PyBytes_GET_SIZE(obj)
+    elif not _array(obj, readonly, &into.addr, &into.nbytes, &number):
+        return False
+    Py_INCREF(obj)  # a list that named it may change while the call waits
     into.owner = <PyObject *> obj
-    into.held = True
-    into.addr = <char *> into.view.buf
-    into.nbytes = into.view.len
     return True
 
 
 cdef inline bint _fits(object datatype, object count, Plain *into) except -1:
     """Narrow a memory to `count` items; False if that is not plain."""
     cdef Py_ssize_t number, size
+    cdef int small
     cdef TypeState type
     if not isinstance(datatype, Datatype):
         return False
@@ -161,32 +167,30 @@ cdef inline bint _fits(object datatype, object count, Plain *into) except -1:
     size = type.size
     if count is None:
         return size == 1 or into.nbytes % size == 0
-    if not PyLong_CheckExact(count):
-        return False
-    try:
-        number = PyLong_AsSsize_t(count)
-    except OverflowError:
-        return False
+    if shmpi_small_int(count, &small):
+        number = small
+    else:
+        number = _wide(count)
     if number < 0 or number > (into.nbytes if size == 1 else into.nbytes // size):
         return False
     into.nbytes = number * size
     return True
 
 
-cdef bint plain(object msg, bint readonly, Plain *into) except -1:
-    """Find the bytes of a plain message; True: it is one, and `release` is owed."""
-    cdef Py_ssize_t n
+cdef Py_ssize_t _wide(object count) except -2:
+    """A count of several digits; -1: no plain message has it."""
+    if not PyLong_CheckExact(count):
+        return -1
+    try:
+        return max(PyLong_AsSsize_t(count), -1)
+    except OverflowError:
+        return -1
+
+
+cdef inline bint _part(
+    object obj, object count, object datatype, bint readonly, Plain *into
+) except -1:
     cdef bint fits
-    if not (PyTuple_CheckExact(msg) or PyList_CheckExact(msg)):
-        return _memory(msg, readonly, into)
-    n = len(msg)
-    if n == 3:
-        obj, count, datatype = msg
-    elif n == 2:
-        obj, datatype = msg
-        count = None
-    else:
-        return False
     if not _memory(obj, readonly, into):
         return False
     fits = _fits(datatype, count, into)
@@ -195,11 +199,31 @@ cdef bint plain(object msg, bint readonly, Plain *into) except -1:
     return fits
 
 
+cdef bint plain(object msg, bint readonly, Plain *into) except -1:
+    """Find the bytes of a plain message; True: it is one, and `release` is owed."""
+    cdef Py_ssize_t n
+    if PyTuple_CheckExact(msg) and PyTuple_GET_SIZE(msg) == 3:
+        return _part(
+            <object> PyTuple_GET_ITEM(msg, 0), <object> PyTuple_GET_ITEM(msg, 1),
+            <object> PyTuple_GET_ITEM(msg, 2), readonly, into,
+        )
+    if not (PyTuple_CheckExact(msg) or PyList_CheckExact(msg)):
+        return _memory(msg, readonly, into)
+    n = len(msg)
+    if n == 3:
+        obj, count, datatype = msg
+        return _part(obj, count, datatype, readonly, into)
+    if n == 2:
+        obj, datatype = msg
+        return _part(obj, None, datatype, readonly, into)
+    return False
+
+
 cdef void release(Plain *given) noexcept:
     """Return the memory of a message."""
     if given.held:
         given.held = False
-        PyBuffer_Release(&given.view)
+        (<PyByteArrayObject *> given.owner).ob_exports -= 1
     Py_DECREF(<object> given.owner)
 
 

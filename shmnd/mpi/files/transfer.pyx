@@ -9,11 +9,12 @@ from libc.errno cimport EINTR
 from libc.stdlib cimport free
 
 from shmnd.mpi.buffers.spec cimport Spec, spec_simple
+from shmnd.mpi.buffers.staging cimport flatten
 from shmnd.mpi.communicators.comm_state cimport empty_status
 from shmnd.mpi.files.view cimport (
     MPI_VIEW_DONE, MPI_VIEW_END, MPI_VIEW_MORE, View, int64_t, mpi_view_lock, mpi_view_move,
 )
-from shmnd.mpi.point_to_point.operation cimport Operation, flatten
+from shmnd.mpi.point_to_point.operation cimport Operation
 from shmnd.mpi.point_to_point.request cimport Request, request_of
 from shmnd.mpi.point_to_point.status cimport Status
 

@@ -11,8 +11,6 @@ Each state has a number, for those who carry handles as integers. A state whose 
 read stays known by it until it is freed, as MPI's own handles do.
 """
 
-cimport cython
-
 from typing import Any, Self
 
 from shmnd.mpi.objects.errors import Exception as MPIException
@@ -65,7 +63,6 @@ cdef State referred(BareHandle new, tuple args, dict kwargs):
     return (<BareHandle> other).ob
 
 
-@cython.freelist(64)  # programs make and drop requests by the window
 cdef class BareHandle:
     """A handle without what makes it from another one: to gather keywords takes a dict each time.
 

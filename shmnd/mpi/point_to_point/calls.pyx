@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from shmnd.mpi.communicators.comm_state cimport CommBase, CommState, null_status
 from shmnd.mpi.buffers.plain cimport Plain, plain, release
+from shmnd.mpi.point_to_point.arguments cimport rank_from, rank_to, tag_of, usable_state
 from shmnd.mpi.point_to_point.direct cimport receive_direct, receive_object, send_direct
 from shmnd.mpi.point_to_point.operation cimport Operation, Point, SENT, pickled, point
 from shmnd.mpi.point_to_point.persistent cimport Prequest, prequest_of
@@ -40,9 +41,9 @@ cdef class PointCalls(CommBase):
         return op
 
     cdef Point _receiving(self, buf, source, tag, str call):
-        cdef CommState c = self.state(call)
-        cdef int peer = self.source(c, source, call)
-        cdef Point op = point(self, c, call, True, peer, self.tag(tag, True, call))
+        cdef CommState c = usable_state(self, call)
+        cdef int peer = rank_from(self, c, source, call)
+        cdef Point op = point(self, c, call, True, peer, tag_of(self, tag, True, call))
         op.take(buf)
         return op
 
@@ -67,9 +68,9 @@ cdef class PointCalls(CommBase):
 
     cdef bint _send_plain(self, buf, dest, tag, bint waits, str call) except -1:
         """Send a plain message in standard mode. False: it has not left, and takes a request."""
-        cdef CommState c = self.state(call)
-        cdef int peer = self.to(c, dest, call, "dest")
-        cdef int number = self.tag(tag, False, call)
+        cdef CommState c = usable_state(self, call)
+        cdef int peer = rank_to(self, c, dest, call)
+        cdef int number = tag_of(self, tag, False, call)
         cdef Plain given
         cdef bint sent = True
         if peer == PROC_NULL or not plain(buf, True, &given):
@@ -167,9 +168,9 @@ cdef class PointCalls(CommBase):
     ) -> None:
         """Blocking receive."""
         cdef Plain given
-        cdef CommState c = self.state("Recv")
-        cdef int peer = self.source(c, source, "Recv")
-        cdef int number = self.tag(tag, True, "Recv")
+        cdef CommState c = usable_state(self, "Recv")
+        cdef int peer = rank_from(self, c, source, "Recv")
+        cdef int number = tag_of(self, tag, True, "Recv")
         if peer != PROC_NULL and plain(buf, False, &given):
             try:
                 receive_direct(self, c, &given, peer, number, status, "Recv")

@@ -50,6 +50,7 @@ cdef class Point(Operation):
     cdef void _end_use(self) noexcept
     cdef void _drop_message(self) noexcept
     cdef int _buffer(self) except -1
+    cdef int _post(self) except -1
     cdef int fill(self) except -1
 
 
@@ -60,8 +61,8 @@ cdef class Ended(Operation):
     cdef bint of_null
 
 
-cdef int flatten(Spec spec, bint sends, char **address, Py_ssize_t *length, char **staged) except -1
 cdef Point point(CommBase comm, CommState c, str call, bint receives, int peer, int tag)
 cdef bytes pickled(object obj)
 cdef object unpickled(CommBase comm, CommState c, shmpi_req *r, str call)
+cdef bint end_plain(Point op, Status status) noexcept
 cdef int fault_class(int fault) except -1

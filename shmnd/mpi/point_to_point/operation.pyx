@@ -24,6 +24,7 @@ from shmnd.mpi.transport.engine cimport (
 from shmnd.mpi.buffers.pickle cimport pickle_dump, pickle_load
 from shmnd.mpi.buffers.plain cimport memory_of, plain, release
 from shmnd.mpi.buffers.spec cimport spec_simple
+from shmnd.mpi.buffers.staging cimport flatten
 from shmnd.mpi.point_to_point.left_requests cimport leave_request, unpack
 
 from shmnd.mpi import constants
@@ -35,26 +36,6 @@ _CLASSES = {
     SHMPI_FAILED_PEER: constants.ERR_PROC_FAILED,
     SHMPI_REVOKED: constants.ERR_REVOKED,
 }
-
-
-cdef int flatten(
-    Spec spec, bint sends, char **address, Py_ssize_t *length, char **staged
-) except -1:
-    """Bytes in a row for what a specification names: its own, or packed ones in `staged`."""
-    cdef TypeState type = spec.type
-    cdef Py_ssize_t n = 0 if type is None else spec.count * type.size
-    length[0] = n
-    staged[0] = NULL
-    address[0] = spec.addr
-    if n == 0 or type.contig:
-        return 0
-    staged[0] = <char *>malloc(n)
-    if staged[0] == NULL:
-        raise MemoryError(f"shmnd.mpi: no memory to pack {n} bytes of a message")
-    address[0] = staged[0]
-    if sends:
-        type.pack(spec.addr, spec.count, staged[0])
-    return 0
 
 
 cdef class Operation(State):
@@ -295,6 +276,8 @@ cdef class Point(Operation):
         self.active = True
         if self.peer == PROC_NULL:
             return 0
+        if self.receives and self.is_plain:
+            return self._post()
         if self.persistent and self.spec is not None:
             self.stage()
         self.fill()
@@ -305,6 +288,18 @@ cdef class Point(Operation):
         else:
             start_send(self.req)
         return 0
+
+    cdef int _post(self) except -1:
+        """Start to receive a plain message."""
+        cdef shmpi_req *r
+        self.req = r = req_new()
+        r.peer = self.peer
+        r.tag = self.tag
+        r.context = self.context
+        r.receives = True
+        r.buffer = self.given.addr
+        r.bytes = self.length
+        return start_receive(r)
 
     cdef int _buffer(self) except -1:
         """A buffered send: the bytes are the engine's, and the program's send has ended."""
@@ -380,6 +375,20 @@ cdef class Point(Operation):
         Py_INCREF(self)
         _spare[_spares] = <PyObject *>self
         _spares += 1
+
+
+cdef bint end_plain(Point op, Status status) noexcept:
+    """End an operation with a plain message that is done without a fault. False: it is another."""
+    cdef shmpi_req *r = op.req
+    if r == NULL or not r.done or r.fault or not (op.active and op.is_plain) or op.persistent:
+        return False
+    op.active = False
+    set_status(status, op.state, r)
+    req_free(r)
+    op.req = NULL
+    op.is_plain = False
+    release(&op.given)
+    return True
 
 
 cdef bytes pickled(object obj):

@@ -9,12 +9,17 @@ from typing import Any, Literal
 from shmnd.mpi.communicators.comm_state cimport empty_status
 from shmnd.mpi.objects.handle cimport BareHandle, State, referred
 from shmnd.mpi.objects.handle import constant
+from shmnd.mpi.point_to_point.operation cimport Point, end_plain
 from shmnd.mpi.point_to_point.waiting cimport (
     all_ready, first_ready, publish_wait, ready_ones, wait_first, wait_op,
 )
 from shmnd.mpi.transport.engine cimport Wait, poll, wait_end, wait_turn
 
 from shmnd.mpi import constants
+
+cdef extern from "point_to_point/spare_requests.h":
+    void shmpi_requests_keep(object type)
+    object shmpi_request_make(object type)
 
 cdef int UNDEFINED = constants.UNDEFINED
 cdef object _NONE_GIVEN = object()
@@ -31,20 +36,22 @@ cdef list _operations(object requests):
     return [_request(each).operation() for each in requests]
 
 
-cdef bint _all_ready(list requests) except -1:
+cdef Py_ssize_t _pending(list requests, Py_ssize_t at) except -1:
+    """The place of the first from `at` on that is not ready; their number: all are."""
     cdef Operation op
-    for each in requests:
-        op = _request(each).operation()
+    for at in range(at, len(requests)):
+        op = _request(requests[at]).operation()
         if op is not None and not op.ready():
-            return False
-    return True
+            return at
+    return len(requests)
 
 
 cdef int _wait_all(list requests) except -1:
     """Wait without a list of the operations: each is its request's alone, and is recycled."""
     cdef Wait wait = Wait(0, False)
+    cdef Py_ssize_t at = 0  # a request that is ready stays so
     try:
-        while not _all_ready(requests):
+        while (at := _pending(requests, at)) < len(requests):
             if wait_turn(&wait):
                 publish_wait(_operations(requests))
     finally:
@@ -66,20 +73,25 @@ cdef Status _at(object statuses, Py_ssize_t i):
     return statuses[i] if i < len(statuses) else None
 
 
-cdef list _end(list requests, object statuses):
+cdef list _end(list requests, object statuses, bint results=True):
     """End the operations of these requests; their results. The first error is raised last."""
-    cdef list results = []
-    cdef Py_ssize_t i
+    cdef list found = [None] * len(requests) if results else None
+    cdef bint reports = len(statuses) > 0
+    cdef Py_ssize_t i = 0
     failure = None
-    for i in range(len(requests)):
+    while i < len(requests):
         try:
-            results.append(_request(requests[i]).finish(_at(statuses, i)))
+            while i < len(requests):
+                result = _request(requests[i]).finish(_at(statuses, i) if reports else None)
+                if results:
+                    found[i] = result
+                i += 1
         except BaseException as error:
             failure = failure or error
-            results.append(None)
+            i += 1
     if failure is not None:
         raise failure
-    return results
+    return found
 
 
 cdef class Request(BareHandle):
@@ -99,7 +111,14 @@ cdef class Request(BareHandle):
 
     cdef object finish(self, Status status):
         """End the operation, which is ready."""
-        cdef Operation op = self.operation()
+        cdef Operation op
+        if type(self.ob) is Point:
+            op = <Operation>self.ob
+            if end_plain(<Point>op, status):
+                self.release()
+                op.recycle()
+                return None
+        op = self.operation()
         if op is None:
             empty_status(status)
             return None
@@ -257,7 +276,9 @@ cdef class Request(BareHandle):
         cls, requests: Sequence[Request], statuses: list[Status] | None = None
     ) -> Literal[True]:
         """Wait for all previously initiated requests to complete."""
-        cls.waitall(requests, statuses)
+        cdef list held = list(requests)
+        _wait_all(held)
+        _end(held, _fit(statuses, len(held)), False)
         return True
 
     @classmethod
@@ -380,12 +401,13 @@ cdef class Request(BareHandle):
 
 
 cdef Request request_of(Operation op):
-    cdef Request request = Request.__new__(Request)
+    cdef Request request = <Request>shmpi_request_make(Request)
     op.requested = True
     request.ob = op
     return request
 
 
+shmpi_requests_keep(Request)
 REQUEST_NULL = constant(Request(), "REQUEST_NULL", predefined=False)
 
 

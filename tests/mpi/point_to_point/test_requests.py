@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests: of sends that have ended at once, of messages in a row, and how handles are made."""
 
+import gc
+import weakref
+
 import pytest
 
 from mpi.launcher.jobs import launch
+from shmnd.mpi import MPI
 from shmnd.mpi.collectives import op
 from shmnd.mpi.datatypes import datatype
 from shmnd.mpi.point_to_point import request
@@ -161,3 +165,122 @@ print("well")
 
 def test_a_receive_that_takes_the_place_of_an_ended_one_has_nothing_of_it() -> None:
     assert launch(1, "-c", AGAIN).stdout.count("well") == 1
+
+
+def window(count: int) -> list[MPI.Request]:
+    """Return requests of sends of this rank to itself, all of which have been received."""
+    into = [bytearray(1) for _ in range(count)]
+    receives = [MPI.COMM_SELF.Irecv(each, 0) for each in into]
+    sends = [MPI.COMM_SELF.Isend(each, 0) for each in into]
+    MPI.Request.Waitall(receives)
+    return sends
+
+
+@pytest.mark.parametrize("count", [3, 200])
+def test_requests_that_were_dropped_come_back_as_new_ones(count: int) -> None:
+    seen = []
+    for _ in range(3):
+        sends = window(count)
+        assert all(sends)
+        assert all(gc.is_tracked(each) for each in sends)
+        assert len({id(each) for each in sends}) == count
+        references = [weakref.ref(each, lambda _: seen.append(1)) for each in sends]
+        MPI.Request.Waitall(sends)
+        assert not any(sends)
+        assert all(each() is not None for each in references)
+        del sends
+        assert not any(each() for each in references)
+        gc.collect()
+    assert len(seen) == 3 * count
+
+
+def test_a_dropped_request_drops_its_operation_and_that_drops_requests() -> None:
+    class Holder:
+        """What a request of the program's own refers to, and what drops requests at its end."""
+
+        def __init__(self) -> None:
+            self.sends = window(100)
+
+        def query(self, _: MPI.Status) -> None:
+            """Answer that there is nothing to say."""
+
+    holder = Holder()
+    alive = weakref.ref(holder)
+    request = MPI.Grequest.Start(holder.query)
+    plain = MPI.Request(request)
+    request.Complete()
+    del holder
+    assert alive() is not None
+    del request
+    assert plain.Test()
+    assert not plain
+    del plain
+    gc.collect()
+    assert alive() is None
+    MPI.Request.Waitall(window(100))
+
+
+def test_requests_of_a_class_of_the_program_are_of_that_class() -> None:
+    class Own(MPI.Request):
+        pass
+
+    (send,) = window(1)
+    own = Own(send)
+    own.note = "kept"
+    assert type(own) is Own
+    assert own == send
+    assert own.note == "kept"
+    del send
+    assert own.Test()
+    assert not own
+    del own
+    assert {type(each) for each in window(3)} == {MPI.Request}
+
+
+def test_a_cycle_through_a_request_is_collected() -> None:
+    class Communicator(MPI.Intracomm):
+        pass
+
+    comm = Communicator(MPI.COMM_SELF)
+    comm.request = comm.Irecv(bytearray(1), 0, 71)
+    alive = weakref.ref(comm.request)
+    comm.request.Cancel()
+    del comm
+    gc.collect()
+    assert alive() is None
+
+
+def test_all_results_and_the_first_error_of_several() -> None:
+    comm = MPI.COMM_SELF
+    into = [bytearray(2), bytearray(1), bytearray(2), bytearray(1)]
+    receives = [comm.Irecv(each, 0, tag) for tag, each in enumerate(into)]
+    for tag in range(4):
+        comm.Send(b"ab", 0, tag)
+    statuses: list[MPI.Status] = []
+    with pytest.raises(MPI.Exception, match="tag 1") as error:
+        MPI.Request.Waitall(receives, statuses)
+    assert error.value.Get_error_class() == MPI.ERR_TRUNCATE
+    assert not any(receives)
+    assert into[0] == into[2] == b"ab"
+    assert [each.error for each in statuses] == [0, MPI.ERR_TRUNCATE, 0, MPI.ERR_TRUNCATE]
+    objects = [comm.irecv(None, 0, tag) for tag in range(3)]
+    for tag in (2, 0, 1):
+        comm.send({"tag": tag}, 0, tag)
+    assert MPI.Request.waitall(objects) == [{"tag": tag} for tag in range(3)]
+
+
+def test_a_bytearray_keeps_its_size_while_it_is_received_into() -> None:
+    into, empty = bytearray(3), bytearray()
+    receives = [MPI.COMM_SELF.Irecv(each, 0, 72) for each in (into, into, empty)]
+    for each in (into, empty):
+        with pytest.raises(BufferError):
+            each.extend(b"more")
+    for each in (b"abc", b"def", b""):
+        MPI.COMM_SELF.Send(each, 0, 72)
+    receives[0].Wait()
+    with pytest.raises(BufferError):
+        into.clear()
+    MPI.Request.Waitall(receives)
+    into.extend(b"more")
+    empty.extend(b"more")
+    assert (into, empty) == (b"defmore", b"more")
