@@ -64,6 +64,7 @@ class Session:
         self._events: deque[tuple[dict[str, Any], list[Descriptor]]] = deque()
         self._posts: deque[bytes] = deque()
         self._flushing = False
+        self._wants_room = False
         self._announced = False
         # Readable when the socket is, or when another thread's call has met events; and the
         # same descriptor for the whole life, whatever socket is behind it.
@@ -93,6 +94,7 @@ class Session:
     def _hang_up(self) -> None:
         """End the session; earlier messages can still be taken."""
         sock, self._sock = self._sock, None
+        self._wants_room = False
         if sock is None:
             return
         if not self._inherited():  # the epoll and the eventfd are the parent's, and still in use
@@ -259,8 +261,10 @@ class Session:
 
     def _flush_when_free(self) -> None:
         """Send the posts that wait, unless another thread has the lock: it will do so then."""
-        while self._posts and self._lock.acquire(blocking=False):
+        while (self._posts or self._wants_room) and self._lock.acquire(blocking=False):
             try:
+                if self._flushing:
+                    return  # this thread is at it already, further down its stack
                 done = self._flush()
                 self._want_room(not done)
                 if len(self._posts) > _POSTS_MAX:
@@ -290,9 +294,10 @@ class Session:
 
     def _want_room(self, wanted: bool) -> None:
         """Become readable for the owner when posts can be sent again."""
-        if self._sock is not None:
+        if self._sock is not None and wanted != self._wants_room:
             events = select.EPOLLIN | (select.EPOLLOUT if wanted else 0)
             self._epoll.modify(self._sock.fileno(), events)
+            self._wants_room = wanted
 
     def _announce_events(self) -> None:
         with contextlib.suppress(OSError, BlockingIOError):

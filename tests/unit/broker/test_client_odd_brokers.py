@@ -3,6 +3,7 @@
 
 import errno
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -147,6 +148,31 @@ def test_posts_wait_for_a_broker_that_does_not_read(make: Make, place: Place) ->
         assert last["op"] == "sync"
         broker.say(re=last["id"], status=0, message="")
         calling.result(PATIENCE)
+        client.events()
+        assert not readable(client), "it still waits for room to send, and has nothing to send"
+
+
+def test_a_post_in_the_midst_of_another_is_sent_after_it(
+    make: Make, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a finaliser, which may run between any two steps."""
+    with greeted(place, make) as (broker, client):
+        send = session_module.send
+        inner = [2]
+
+        def sending(*args: Any) -> None:
+            while inner:
+                client.post("close", object=inner.pop())
+            send(*args)
+
+        monkeypatch.setattr(session_module, "send", sending)
+        # A daemon: one that does not return shall not keep the test from its end.
+        posting = threading.Thread(target=client.post, args=("close",), kwargs={"object": 1})
+        posting.daemon = True
+        posting.start()
+        posting.join(PATIENCE)
+        assert not posting.is_alive()
+        assert [broker.read()["object"] for _ in range(2)] == [1, 2]
 
 
 def test_waiting_posts_wake_their_owner_when_there_is_room(make: Make, place: Place) -> None:
