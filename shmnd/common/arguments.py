@@ -44,6 +44,8 @@ def within(
     call: str, parameter: int, name: str, value: object, least: int, most: int | None = None
 ) -> int:
     """Return the number as an int, or raise the status of that parameter (0: the plain one)."""
+    if type(value) is int and value >= least and (most is None or value <= most):
+        return value  # at once: what programs mostly pass
     number = integer(value)
     if number is None or number < least or (most is not None and number > most):
         limits = f"outside {least}..{most}"

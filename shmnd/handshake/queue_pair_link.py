@@ -11,8 +11,8 @@ from __future__ import annotations
 import enum
 import itertools
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from shmnd.common.weak_methods import without_owner
 from shmnd.status import NdError, Status, error
@@ -56,6 +56,17 @@ class LinkStatus(enum.Enum):
     REFUSED = "the other side gave up before it was connected"
     DOWN = "was connected, and the other side or an error has ended that"
     RELEASED = "the queue pair is gone"
+
+
+_FOUND: Final[Mapping[int, LinkStatus | None]] = {
+    QpState.IDLE: LinkStatus.UNDECIDED,
+    QpState.CONNECTING: LinkStatus.UNDECIDED,
+    QpState.ATTACHED: None,
+    QpState.CONNECTED: LinkStatus.OPEN,
+    QpState.DOWN: LinkStatus.DOWN,
+    QpState.CLOSED: LinkStatus.RELEASED,
+}
+"""What the state of a queue pair says of its link; of an attached one the peer's side says it."""
 
 
 def own_queue_pair(qp: object, adapter: AdapterLike, call: str) -> QueuePairLike:
@@ -178,16 +189,10 @@ class QueuePairLink:
         if qp is None:
             return LinkStatus.RELEASED
         qp._progress()
-        state = qp._state
-        if state == QpState.CONNECTED:
-            return LinkStatus.OPEN
-        if state == QpState.DOWN:
-            return LinkStatus.DOWN
-        if state == QpState.CLOSED:
-            return LinkStatus.RELEASED
-        if state == QpState.ATTACHED and qp._peer_state > LinkState.OPEN:
-            return LinkStatus.REFUSED
-        return LinkStatus.UNDECIDED
+        found = _FOUND[qp._state]
+        if found is None:
+            return LinkStatus.REFUSED if qp._peer_state > LinkState.OPEN else LinkStatus.UNDECIDED
+        return found
 
     def open(self) -> None:
         """Active side: complete the connection."""

@@ -80,6 +80,8 @@ class ConnectionStateMachine(PortHolder):
         if self._qp_link is None:
             return
         link = self._qp_link.poll()
+        if link is LinkStatus.UNDECIDED:
+            return
         if link is LinkStatus.RELEASED:
             self._queue_pair_gone()
         elif self._state is State.ACCEPTED and link is LinkStatus.REFUSED:
@@ -92,7 +94,7 @@ class ConnectionStateMachine(PortHolder):
             self._notify()
 
     def _follow_decision(self, link: LinkStatus) -> None:
-        if link in (LinkStatus.OPEN, LinkStatus.DOWN):
+        if link is LinkStatus.OPEN or link is LinkStatus.DOWN:
             assert self._qp_link is not None
             self._qp_link.keep(self)
             self._settle()

@@ -287,10 +287,12 @@ class ProgressEngine(BrokerExchange):
         self._wait_set.wake_at(when)
 
     def _handle(self, readable: list[int]) -> None:
-        for peer in self._peers.take_dead(readable):
-            peer.mark_dead()
+        broker = self.client.fileno()
+        if readable != [broker]:
+            for peer in self._peers.take_dead(readable):
+                peer.mark_dead()
         # Another thread that is speaking with the broker leaves the events readable for later.
-        if self.client.fileno() in readable and self.rpc.acquire(blocking=False):
+        if broker in readable and self.rpc.acquire(blocking=False):
             try:
                 self._intake()
             finally:
