@@ -132,7 +132,8 @@ class Rendezvous:
         """Answer one message. BadMessage when it cannot even be answered."""
         ident = request_id(message)
         self.outbox.begin()
-        status, text, reply = Status.SUCCESS, "", Fields()
+        reply: Fields = {}  # to call the alias instead costs a fortieth of all that a broker does
+        status, text = Status.SUCCESS, ""
         gives: list[Descriptor] = []
         try:
             op, fields = read_request(message, len(fds))
