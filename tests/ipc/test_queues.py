@@ -39,6 +39,34 @@ OBJECTS: list[Any] = [
 ]  # fmt: skip
 
 
+WITHOUT_MEMORY = """
+import asyncio, os
+os.environ["SHMND_MEMORY_LIMIT"] = "8M"
+from shmnd import ipc
+q = ipc.JoinableQueue()
+for put in (q.put, lambda item: asyncio.run(q.aput(item))):
+    try:
+        put(bytes(16 << 20))
+    except MemoryError as error:
+        assert "SHMND_MEMORY_LIMIT" in str(error), error
+    else:
+        raise AssertionError("the item is lost, and the caller does not know")
+with ipc.Client(f"memory-{os.getpid()}") as client:
+    try:
+        client.send(bytes(16 << 20))
+    except MemoryError:
+        pass
+q.put("small")
+assert q.get(timeout=30) == "small"
+q.task_done()
+q.join()
+"""
+
+
+def test_an_item_that_finds_no_memory_is_an_error_of_the_put() -> None:
+    subprocess.run([sys.executable, "-c", WITHOUT_MEMORY], check=True)
+
+
 @pytest.mark.parametrize("number", range(len(OBJECTS)))
 def test_objects_come_back_equal(q: ipc.Queue, number: int) -> None:
     sent = OBJECTS[number]

@@ -15,6 +15,7 @@ from shmnd.ring.process.forks cimport forks
 from queue import Empty, Full
 
 from shmnd.common.steps import step
+from shmnd.status import NdError
 
 __all__ = ["NOTHING", "QueueCalls", "QueueCore"]
 
@@ -354,6 +355,8 @@ cdef class QueueCalls:
             raise Full
         try:
             packed = core.packed(obj)
+        except NdError:  # of the queue itself, which has no memory left: the object is good
+            raise
         except Exception as exc:
             # As in multiprocessing, whose feeder meets it behind the back of the caller.
             self._on_queue_feeder_error(exc, obj)
