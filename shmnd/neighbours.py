@@ -116,13 +116,16 @@ class Neighbour(Closing):
         return self._peer.segment(segment) is not None
 
     def _mapped(self, number: int, call: str) -> Segment:
-        found: Segment | None
-        for attempt in range(2):
+        engine = self._adapter._engine
+        found: Segment | None = self._peer.segment(number)
+        if found is None:
+            engine.sync()  # it may be announced and not yet mapped here
             found = self._peer.segment(number)
-            if found is not None:
-                return found
-            if attempt == 0:
-                self._adapter._engine.sync()  # it may be announced and not yet mapped here
+        if found is None:
+            engine.require_heard(self.uid, call)  # that sync may have read that it was lost
+            found = self._peer.segment(number)
+        if found is not None:
+            return found
         raise error(
             Status.ACCESS_VIOLATION,
             call,

@@ -2,6 +2,9 @@
 """Topics at their bounds: subscribers, slots, and memory that shrinks."""
 
 import contextlib
+import multiprocessing
+import os
+import resource
 import uuid
 from typing import Any
 
@@ -20,6 +23,54 @@ def name() -> str:
 
 def values(sub: ipc.Subscriber) -> list[int]:
     return [int(sample.array.flat[0]) for sample in iter(sub.try_receive, None)]
+
+
+# -- descriptors --
+
+
+def _receive_without_descriptors(name: str, overflow: str, steps: Any) -> None:
+    """Fail to map the memory of samples for want of descriptors; then free some, and receive."""
+    with ipc.Subscriber(name, "i8", overflow=overflow) as sub:
+        assert sub.publishers == 1
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
+        taken = []
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        steps.send("no descriptor is free")
+        assert steps.poll(PATIENCE)  # the samples are sent
+        for _ in range(2):
+            with pytest.raises(MemoryError, match=r"no descriptor was free .*ulimit -n"):
+                sub.receive(PATIENCE)
+            assert sub.ready()
+        for descriptor in taken:
+            os.close(descriptor)
+        received = [sub.receive(PATIENCE) for _ in range(3)]
+        assert [sample.sequence for sample in received] == [0, 1, 2]
+        assert [int(sample.array[-1]) for sample in received] == [0, 1, 2]
+        assert sub.lost == 0
+
+
+@pytest.mark.parametrize("overflow", ["drop_oldest", "drop_newest", "block"])
+def test_a_sample_waits_for_a_free_descriptor(name: str, overflow: str) -> None:
+    fork = multiprocessing.get_context("fork")
+    steps, theirs = fork.Pipe()
+    child = fork.Process(target=_receive_without_descriptors, args=(name, overflow, theirs))
+    with steps, theirs, ipc.Publisher(name, "i8") as pub:
+        child.start()
+        try:
+            pub.wait_for_subscribers(timeout=PATIENCE)
+            assert steps.poll(PATIENCE)
+            for number in range(3):
+                pub.send(np.full(10_000 << number, number))  # new memory for each
+            steps.send("the samples are sent")
+            child.join(PATIENCE)
+            assert child.exitcode == 0
+        finally:
+            child.kill()
+            child.join(PATIENCE)
+            child.close()
 
 
 # -- subscribers --

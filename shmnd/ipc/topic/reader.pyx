@@ -78,7 +78,7 @@ cdef class ReaderCore:
     def _ready(self):
         """A poll may find something."""
         for source in self.sources:
-            if not (<Source>source).closed and shmnd_reading_ready(&(<Source>source).r):
+            if source.ready:
                 return True
         return False
 

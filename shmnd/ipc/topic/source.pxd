@@ -6,10 +6,15 @@ from libc.stdint cimport uint32_t, uint64_t
 from shmnd.ipc.topic.topic_c cimport shmnd_found, shmnd_near, shmnd_outcome, shmnd_reading
 
 
+cdef class Held
+
+
 cdef class Source:
     cdef shmnd_reading r
     cdef object head_memory, lines_memory, sleepers_memory, page_memory, kept_memory
     cdef dict pools
+    cdef shmnd_found left  # a sample whose memory could not be mapped for want of resources
+    cdef Held left_held  # and its slot; the next receive tries again
     cdef PyObject *near_memory[8]  # of the pools that are near; `pools` keeps it
     cdef list old_memories
     cdef uint32_t born, seats
@@ -20,6 +25,8 @@ cdef class Source:
     cdef bint as_bytes  # the value of bytes that were sent is bytes
     cdef public object neighbour, owner
     cdef readonly object ident
+    cdef bint settled  # it has its seat, and the queue that the publisher keeps for it
+    cdef object shortage  # why that queue could not be mapped yet
     cdef public bint gone
     cdef bint closed
     cdef object __weakref__
@@ -27,7 +34,7 @@ cdef class Source:
     cdef void give_up(self)
     cdef object next(self)
     cdef shmnd_outcome find(self, shmnd_found *found) except *
-    cdef object sample(self, shmnd_found *found, bint copied)
+    cdef object sample(self, shmnd_found *found, bint copied, Held held)
     cdef shmnd_near *pool(self, uint64_t number) except NULL
 
 

@@ -15,11 +15,12 @@ from shmnd.ipc.topic.topic_c cimport *
 from shmnd.ring.process.forks cimport forks
 
 from shmnd.ipc.errors import LoanLimit
-from shmnd.status import NdError
+from shmnd.status import NdError, Status
 
 cnp.import_array()
 
 cdef uint64_t _MOST_BYTES = <uint64_t>1 << 46
+cdef object _SHORT = Status.INSUFFICIENT_RESOURCES
 
 
 @cython.no_gc_clear  # holds that end later in the same garbage write to the page
@@ -141,19 +142,25 @@ cdef class Source:
                 == SHMND_SEAT_EVICTED)
 
     def find_seat(self):
-        """Find the seat and take it; return whether it was found now."""
+        """Find the seat and take it; return whether it is settled now."""
         cdef const unsigned char[::1] kept_
-        if (self.r.seated or self.closed
-                or not shmnd_reading_find_seat(&self.r, self.ident, self.seats)):
+        if self.settled or self.closed:
             return False
-        shmnd_reading_begin(&self.r)
+        if not self.r.seated:
+            if not shmnd_reading_find_seat(&self.r, self.ident, self.seats):
+                return False
+            shmnd_reading_begin(&self.r)
         if self.r.policy != SHMND_DROP_NEWEST:
+            self.settled = True
             return True
         segment = shmnd_relaxed32(&shmnd_head_seats(self.r.head)[self.r.seat].kept) - 1
         try:
             memory = self.neighbour.view(segment, 0)
-        except NdError:
-            self.give_up()  # it has ended, or is hostile
+        except NdError as exc:
+            if exc.status == _SHORT:
+                self.shortage = exc  # for the next receive; a later one tries again
+            else:
+                self.give_up()  # it has ended, or is hostile
             return False
         kept_ = memory
         # As many lines as its publisher makes for such a buffer; a mapping is a page at least.
@@ -164,6 +171,7 @@ cdef class Source:
         self.r.kept = <const shmnd_kept *>&kept_[0]
         self.r.kept_mask = count - 1
         self.kept_memory = memory
+        self.settled = True
         return True
 
     @property
@@ -196,7 +204,11 @@ cdef class Source:
     @property
     def ready(self):
         """A poll may find something."""
-        return not self.closed and shmnd_reading_ready(&self.r)
+        if self.left_held is not None:
+            return True
+        if self.closed:
+            return False
+        return shmnd_reading_ready(&self.r) or (self.r.seated and not self.settled)
 
     def doze(self):
         """Have the publisher ring for the next sample."""
@@ -232,14 +244,18 @@ cdef class Source:
         cdef shmnd_outcome outcome
         if self.closed:
             return SHMND_OUTCOME_NOTHING
-        if not self.r.seated and not self.find_seat():
+        if not self.settled and not self.find_seat():
             self._require_seat()
+            if self.r.seated and not self.closed:
+                raise self.shortage
         outcome = shmnd_reading_next(&self.r, found)
         if outcome == SHMND_OUTCOME_MOVED:
             where = self.where
             try:
                 self.enter_lines((where, self.neighbour.view(where >> 8, 0)))
             except (NdError, ValueError) as exc:
+                if isinstance(exc, NdError) and exc.status == _SHORT:
+                    raise  # a later receive tries again
                 self.give_up()
                 raise ValueError(f"Subscriber.receive: {self.publisher} names lines that it does "
                                  f"not share; nothing is received from it: {exc}") from None
@@ -254,20 +270,24 @@ cdef class Source:
     cdef object next(self):
         """The next sample, or None."""
         cdef shmnd_found found
-        cdef shmnd_outcome outcome = self.find(&found)
+        cdef shmnd_outcome outcome
+        cdef Held held
+        if self.left_held is not None:
+            held, self.left_held = self.left_held, None
+            return self.sample(&self.left, False, held)
+        outcome = self.find(&found)
         if outcome == SHMND_OUTCOME_NOTHING:
             return None
         if outcome == SHMND_OUTCOME_FOUND:
-            return self.sample(&found, False)
+            return self.sample(&found, False, None)
         if outcome == SHMND_OUTCOME_COPY:
-            return self.sample(&found, True)
+            return self.sample(&found, True, None)
         raise LoanLimit(
             f"Subscriber.receive: {self.r.most_held} samples of {self.publisher} are held, which is"
             " max_held; release some, or open the subscriber with a larger max_held")
 
-    cdef object sample(self, shmnd_found *found, bint copied):
+    cdef object sample(self, shmnd_found *found, bint copied, Held held):
         cdef Sample sample = Sample.__new__(Sample)
-        cdef Held held
         cdef shmnd_near *pool
         cdef uint64_t total, header
         sample.publisher = self.publisher
@@ -289,8 +309,7 @@ cdef class Source:
             return sample
         sample.payload = found.body[2]
         total = sample.payload + header + (found.info >> 16 & 0xFFFF)
-        held = None
-        if not copied:  # first of all: what goes wrong from here on gives the slot back
+        if not copied and held is None:  # first: an error from here on gives the slot back
             held = Held.__new__(Held)
             held.hold = found.hold
             held.source = self
@@ -299,6 +318,10 @@ cdef class Source:
         except NdError as exc:
             if copied and not shmnd_reading_copied(&self.r):
                 return None  # it was given up meanwhile, and its memory given back
+            if exc.status == _SHORT:  # nothing is lost: a later receive takes it
+                if held is not None:
+                    self.left, self.left_held = found[0], held
+                raise
             raise ValueError(f"Subscriber.receive: {self.publisher} names memory that it does not "
                              f"share; the sample is dropped: {exc}") from None
         if sample.payload > _MOST_BYTES or found.body[1] > pool.nbytes \

@@ -20,7 +20,7 @@ from shmnd.runtime.broker.events import EventDispatch, EventTarget, close_all
 from shmnd.runtime.broker.state import BrokerState
 from shmnd.runtime.doorbells import Doorbells
 from shmnd.runtime.peers import Peers
-from shmnd.status import Status, error
+from shmnd.status import NdError, Status, error
 
 if TYPE_CHECKING:
     from shmnd.runtime.broker.announcements import Names
@@ -271,10 +271,24 @@ class BrokerExchange(EventDispatch):
         if peer is not None:
             return peer
         if uid in self._unheard:
-            raise error(
-                Status.INSUFFICIENT_RESOURCES,
-                call,
-                "no descriptor was free for what connects the two processes (ulimit -n), or none"
-                " more could be watched (fs.epoll.max_user_watches)",
-            )
+            raise _no_descriptor(call)
         raise error(gone, call, f"{who} is gone")
+
+    def require_heard(self, uid: str, call: str) -> None:
+        """Have the broker repeat descriptors of an adapter that were lost here.
+
+        INSUFFICIENT_RESOURCES if they are lost again.
+        """
+        if uid in self._unheard:
+            self.sync()
+            if uid in self._unheard:
+                raise _no_descriptor(call)
+
+
+def _no_descriptor(call: str) -> NdError:
+    return error(
+        Status.INSUFFICIENT_RESOURCES,
+        call,
+        "no descriptor was free for what connects the two processes (ulimit -n), or none"
+        " more could be watched (fs.epoll.max_user_watches)",
+    )
