@@ -16,6 +16,7 @@ from shmnd.mpi.point_to_point.waiting cimport (
 from shmnd.mpi.transport.engine cimport Wait, poll, wait_end, wait_turn
 
 from shmnd.mpi import constants
+from shmnd.mpi.objects.errors import Exception as MPIException
 
 cdef extern from "point_to_point/spare_requests.h":
     void shmpi_requests_keep(object type)
@@ -74,7 +75,8 @@ cdef Status _at(object statuses, Py_ssize_t i):
 
 
 cdef list _end(list requests, object statuses, bint results=True):
-    """End the operations of these requests; their results. The first error is raised last."""
+    """End the operations of these requests; their results. An error is raised when all have ended:
+    ERR_IN_STATUS with the words of the first one, for the statuses have the error of each."""
     cdef list found = [None] * len(requests) if results else None
     cdef bint reports = len(statuses) > 0
     cdef Py_ssize_t i = 0
@@ -89,6 +91,8 @@ cdef list _end(list requests, object statuses, bint results=True):
         except BaseException as error:
             failure = failure or error
             i += 1
+    if isinstance(failure, MPIException):
+        raise MPIException(constants.ERR_IN_STATUS, str(failure)) from failure
     if failure is not None:
         raise failure
     return found

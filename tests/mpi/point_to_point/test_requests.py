@@ -259,7 +259,8 @@ def test_all_results_and_the_first_error_of_several() -> None:
     statuses: list[MPI.Status] = []
     with pytest.raises(MPI.Exception, match="tag 1") as error:
         MPI.Request.Waitall(receives, statuses)
-    assert error.value.Get_error_class() == MPI.ERR_TRUNCATE
+    assert error.value.Get_error_class() == MPI.ERR_IN_STATUS
+    assert "MPI_ERR_TRUNCATE" in str(error.value)
     assert not any(receives)
     assert into[0] == into[2] == b"ab"
     assert [each.error for each in statuses] == [0, MPI.ERR_TRUNCATE, 0, MPI.ERR_TRUNCATE]
@@ -267,6 +268,25 @@ def test_all_results_and_the_first_error_of_several() -> None:
     for tag in (2, 0, 1):
         comm.send({"tag": tag}, 0, tag)
     assert MPI.Request.waitall(objects) == [{"tag": tag} for tag in range(3)]
+
+
+@pytest.mark.parametrize("call", ["Waitall", "Testall", "Waitsome", "Testsome"])
+@pytest.mark.parametrize("asked", [True, False])
+def test_an_error_among_several_requests_is_in_the_statuses(call: str, asked: bool) -> None:
+    comm = MPI.COMM_SELF
+    into = [bytearray(2), bytearray(1), bytearray(2)]
+    receives = [comm.Irecv(each, 0, tag) for tag, each in enumerate(into)]
+    for tag in range(3):
+        comm.Send(b"ab", 0, tag)
+    statuses: list[MPI.Status] = []
+    with pytest.raises(MPI.Exception, match=r"MPI_ERR_TRUNCATE.*tag 1") as error:
+        getattr(MPI.Request, call)(receives, *([statuses] if asked else []))
+    assert error.value.Get_error_class() == MPI.ERR_IN_STATUS
+    assert isinstance(error.value.__cause__, MPI.Exception)
+    assert not any(receives)
+    assert into[0] == into[2] == b"ab"
+    if asked:
+        assert [each.error for each in statuses] == [0, MPI.ERR_TRUNCATE, 0]
 
 
 def test_a_bytearray_keeps_its_size_while_it_is_received_into() -> None:
