@@ -23,7 +23,7 @@ cdef uint64_t _CHECK_NS = 10_000_000
 cdef uint64_t _KEEP_LOCK_NS = 3_000
 cdef uint32_t _CHECK_MISSES = 256
 cdef int _FIRST_POLLS = 100
-cdef object _NO_TIME = 0  # the interpreter has one object for each small int
+cdef tuple _NUMBERS = (int, float)
 cdef uint64_t _SHORT_NS = 300_000  # waits up to this are short: to sleep would cost as much
 cdef uint64_t _LONG_NS = 1_000_000  # a wait counts for no more
 
@@ -128,7 +128,7 @@ cdef class ReaderCore:
         sample = self.take()
         if sample is not None:
             return sample
-        if self.spin > 0 and timeout is not _NO_TIME:
+        if self.spin > 0 and (timeout is None or type(timeout) in _NUMBERS and timeout > 0):
             sample = self.first_polls()
             if sample is not None:
                 self.waited_ns -= self.waited_ns >> 2
@@ -145,14 +145,14 @@ cdef class ReaderCore:
         The answer of a publisher that polls comes this early, and would wait for their end.
         """
         cdef int _
-        cdef Py_ssize_t i
         for _ in range(_FIRST_POLLS):
             shmnd_pause()
-            for i in range(len(self.sources)):
-                if shmnd_reading_ready(&(<Source>self.sources[i]).r):
+            for source in self.sources:
+                if shmnd_reading_ready(&(<Source>source).r):
                     sample = self.take()
                     if sample is not None:
                         return sample
+                    break  # another thread may have changed the list
         return None
 
     def _spin_for(self, timeout):

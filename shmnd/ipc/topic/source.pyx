@@ -354,6 +354,7 @@ cdef class Source:
         """Read no more. Held samples stay held."""
         if not self.closed:
             self.closed = True
+            self.left_held = None  # which refers to this
             if self.born == forks and self.r.page != NULL:
                 shmnd_put64(&self.r.page.state, SHMND_PAGE_CLOSED)
 

@@ -75,12 +75,11 @@ cdef Status _at(object statuses, Py_ssize_t i):
 
 
 cdef list _end(list requests, object statuses, bint results=True):
-    """End the operations of these requests; their results. An error is raised when all have ended:
-    ERR_IN_STATUS with the words of the first one, for the statuses have the error of each."""
+    """End these requests; their results. Then ERR_IN_STATUS is raised, in the words of one error."""
     cdef list found = [None] * len(requests) if results else None
     cdef bint reports = len(statuses) > 0
     cdef Py_ssize_t i = 0
-    failure = None
+    cdef object failure = None
     while i < len(requests):
         try:
             while i < len(requests):
@@ -89,8 +88,7 @@ cdef list _end(list requests, object statuses, bint results=True):
                     found[i] = result
                 i += 1
         except BaseException as error:
-            failure = failure or error
-            i += 1
+            failure, i = failure or error, i + 1
     if isinstance(failure, MPIException):
         raise MPIException(constants.ERR_IN_STATUS, str(failure)) from failure
     if failure is not None:
