@@ -75,7 +75,7 @@ cdef Status _at(object statuses, Py_ssize_t i):
 
 
 cdef list _end(list requests, object statuses, bint results=True):
-    """End these requests; their results. Then ERR_IN_STATUS is raised, in the words of one error."""
+    """End these requests; their results. Last comes ERR_IN_STATUS, in the words of one error."""
     cdef list found = [None] * len(requests) if results else None
     cdef bint reports = len(statuses) > 0
     cdef Py_ssize_t i = 0
