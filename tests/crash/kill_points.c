@@ -243,7 +243,9 @@ static void finish(struct actor *a, bool too_small)
     if (too_small) {
         shmnd_qp_flush(&a->pair->q);
         settle(a->pair);
-        take_in(a, 3, false);
+        /* While the flush waits for a copy of the other side, the queue of receives is full. */
+        for (uint64_t before = a->posted; a->posted == before && shmnd_now_ns() < end; collect(a))
+            take_in(a, 3, false);
         while (a->pair->q.state == SHMND_QP_CONNECTED && shmnd_now_ns() < end)
             collect(a);
     } else {
