@@ -86,14 +86,7 @@ class MemoryRegion(OverlappedObject):
         call = "MemoryRegion.register"
         self._adapter._check_open(call)
         flags = _checked_flags(flags, call)
-        if self._closed:
-            raise error(Status.INVALID_DEVICE_STATE, call, "the region is closed")
-        if self._token:
-            raise error(
-                Status.INVALID_DEVICE_STATE,
-                call,
-                "a buffer is registered here already; deregister it first",
-            )
+        self._require_free(call)
         held = _hold(buffer, call)
         try:
             self._check_size(held, flags, call)
@@ -113,8 +106,7 @@ class MemoryRegion(OverlappedObject):
                     "ALLOW_REMOTE_WRITE on memory of allocate(peers='read'), which only this "
                     "process can write; use memory of allocate(peers='write')",
                 )
-            registry = self._adapter._registry
-            self._token = registry.register(held, flags, place)
+            self._token = self._registered_now(held, flags, place, call)
         except BaseException:
             held.release()
             raise
@@ -124,6 +116,31 @@ class MemoryRegion(OverlappedObject):
         overlapped = self._start(call)
         overlapped._complete(Status.SUCCESS)
         return overlapped
+
+    def _require_free(self, call: str) -> None:
+        if self._closed:
+            raise error(Status.INVALID_DEVICE_STATE, call, "the region is closed")
+        if self._token:
+            raise error(
+                Status.INVALID_DEVICE_STATE,
+                call,
+                "a buffer is registered here already; deregister it first",
+            )
+
+    def _registered_now(
+        self, held: HeldBuffer | _Bare, flags: int, place: tuple[int, int, bool] | None, call: str
+    ) -> int:
+        """Register it; return its token, unless the region was used or closed meanwhile.
+
+        That can be done by another thread, or by the buffer, whose class may be in Python.
+        """
+        registry = self._adapter._registry
+        token = registry.register(held, flags, place)
+        if self._token or self._closed:
+            registry.withdraw(token)
+            registry.release(token)
+            self._require_free(call)
+        return token
 
     def _check_size(self, held: HeldBuffer | _Bare, flags: int, call: str) -> None:
         most = self._adapter._limits.max_registration_size

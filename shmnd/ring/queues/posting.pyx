@@ -18,7 +18,8 @@ from shmnd.ring.queues.reasons cimport (outstanding_requests, reason_of_failure,
                                         refuse_receive)
 from shmnd.ring.shared_memory.registry cimport release_contexts
 from shmnd.ring.shared_memory.segment cimport lies_in_fragile
-from shmnd.ring.shared_memory.sge cimport Sge, gather_sges, require_held
+from shmnd.ring.shared_memory.sge cimport (Sge, gather_sges, is_in_python,
+                                                  require_held)
 
 from shmnd.status import MrFlag, OpFlag, Status, error
 from shmnd.common.arguments import flags_as_context, flags_given, index_given
@@ -302,10 +303,11 @@ cdef class PostingCore(ProgressCore):
             raw = &(<Sge>item).raw
             if not self.registry.covers(raw.token, raw.address, raw.length):
                 require_held(item, call)
-                bare = bare or (<Sge>item).owner is None
+                # A buffer in Python may release the memory of the elements before it.
+                bare = bare or (<Sge>item).owner is None or is_in_python((<Sge>item).owner)
             bare = bare or lies_in_fragile(item.address, item.length)
         if not bare and len(items) <= 16:
-            return sge
+            return items
         data = inline_bytes(items, call)
         return Sge(data, len(data), 0)
 

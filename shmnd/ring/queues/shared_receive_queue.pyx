@@ -158,11 +158,12 @@ cdef class ReceiveCore:
 
     def _shut(self) -> None:
         """Discard the posted receives, without completions."""
-        cdef uint64_t pos
+        cdef void *context
         self.closed = True
-        for pos in range(self.raw.matched, self.raw.posted):
-            Py_DECREF(<object>self.raw.entries[pos & self.raw.mask].context)
-        self.raw.matched = self.raw.posted
+        while self.raw.matched != self.raw.posted:
+            context = self.raw.entries[self.raw.matched & self.raw.mask].context
+            self.raw.matched += 1  # first: a finaliser may poll, and a message match the next one
+            Py_DECREF(<object>context)
 
     def __dealloc__(self):
         cdef uint64_t pos

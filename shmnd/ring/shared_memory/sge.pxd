@@ -10,6 +10,8 @@ cdef class Sge:
     cdef object owner
 
 
+cdef bint is_in_python(object buffer) noexcept
+
 cdef int require_held(Sge sge, str call) except -1
 
 cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) except -1

@@ -11,6 +11,18 @@ from shmnd.ring cimport c
 from shmnd.status import Status, error
 from shmnd.common.arguments import integer
 
+cdef extern from *:
+    """
+    static PyBufferProcs *shmnd_buffer_methods(PyObject *kind)
+    {
+        return ((PyTypeObject *)kind)->tp_as_buffer;
+    }
+    """
+    ctypedef struct PyBufferProcs:
+        void *bf_getbuffer
+        void *bf_releasebuffer
+    PyBufferProcs *buffer_methods "shmnd_buffer_methods"(object kind)
+
 
 cdef inline object _whole(object value):
     """Return a value as an int; None if it is not an integer."""
@@ -93,6 +105,29 @@ cdef class Sge:
         return f"Sge({self.raw.address:#x}, {self.raw.length}, {self.raw.token:#x})"
 
 
+class _InPython:
+    """A buffer whose methods are Python's, as classes may have them since Python 3.12."""
+
+    def __buffer__(self, flags):
+        raise BufferError
+
+    def __release_buffer__(self, view):
+        raise BufferError
+
+
+cdef PyBufferProcs *_in_python = buffer_methods(_InPython)
+
+
+cdef bint is_in_python(object buffer) noexcept:
+    """Return whether to get or release this buffer runs Python code, which may do anything."""
+    cdef PyBufferProcs *methods = buffer_methods(type(buffer))
+    if methods == NULL or _in_python == NULL:
+        return False
+    return ((_in_python.bf_getbuffer != NULL and methods.bf_getbuffer == _in_python.bf_getbuffer)
+            or (_in_python.bf_releasebuffer != NULL
+                and methods.bf_releasebuffer == _in_python.bf_releasebuffer))
+
+
 cdef int require_held(Sge sge, str call) except -1:
     """Raise unless an element is still within the buffer that it was made of, which may have shrunk
     or moved since. An element of a bare address passes; the caller checks it."""
@@ -127,11 +162,12 @@ cdef int gather_sges(object sge, c.shmnd_sge *out, str call, uint32_t most) exce
     if not isinstance(sge, (list, tuple)):
         raise TypeError(f"{call}: sge must be an Sge, a list or tuple of them, or None, "
                         f"not {type(sge).__name__}; MemoryRegion.sge(offset, length) makes one")
-    if len(sge) > 16:
-        raise error(Status.DATA_OVERRUN, call,
-                    f"{len(sge)} scatter/gather elements, at most {most} are granted, and never "
-                    "more than 16; merge adjacent elements, or post several requests")
-    for item in sge:
+    for item in sge:  # counted here: a class derived from list may have a length of its own
+        if n == 16:
+            raise error(Status.DATA_OVERRUN, call,
+                        f"{max(len(sge), n + 1)} scatter/gather elements, at most {most} are "
+                        "granted, and never more than 16; merge adjacent elements, or post several "
+                        "requests")
         if not isinstance(item, Sge):
             raise TypeError(f"{call}: a scatter/gather list holds Sge, not {type(item).__name__}")
         out[n] = (<Sge>item).raw
