@@ -123,10 +123,12 @@ cdef class WaitSetCore:
         self._polling = False
         if self._nudged:
             self._calm()
+        if n < 0 and number != EINTR:
+            raise OSError(number, os.strerror(number))
+        # Now, while all is still where it was: once the caller has taken results, the handler of a
+        # signal that came during the sleep, and raises, would lose them.
+        PyErr_CheckSignals()
         if n < 0:
-            if number != EINTR:
-                raise OSError(number, os.strerror(number))
-            PyErr_CheckSignals()
             return False
         for i in range(n):
             if events[i].data.fd == self.nudge:

@@ -82,6 +82,8 @@ cdef class CompletionCore(PollingCore):
 
     def get_results(self, max=64) -> list:
         """Take up to `max` completions, oldest first. Never waits."""
+        if self._given_back is not None:
+            return self._take_back(_most("CompletionQueue.get_results", max))
         return self._taken_now(_most("CompletionQueue.get_results", max))
 
     def wait(self, max=64, timeout=None) -> list:
@@ -96,6 +98,8 @@ cdef class CompletionCore(PollingCore):
         timeout = _patience(timeout)
         if self.taking != forks:
             self._refuse_taking("wait")
+        if self._given_back is not None:
+            return self._take_back(most)
         results = self._taken_now(most)
         if results or most == 0:
             return results
@@ -111,11 +115,25 @@ cdef class CompletionCore(PollingCore):
             timeout -= (c.shmnd_now_ns() - began) * 1e-9
             if timeout <= 0:
                 return results
-        results = self._sleep(most, timeout)
+        try:
+            self._sleep(most, timeout, results)
+        except BaseException:
+            if results:  # the handler of a signal raised: without this they were lost
+                self._given_back = results if self._given_back is None \
+                    else self._given_back + results
+            raise
         self.count_wait(c.shmnd_now_ns() - began)
         if not results and self.taking != forks:
             self._refuse_taking("wait")
         return results
+
+    cdef list _take_back(self, Py_ssize_t max):
+        """Take results that an earlier call had taken when it was interrupted."""
+        cdef list results = self._given_back
+        if self.taking != forks:
+            self._refuse_taking("get_results")
+        self._given_back = results[max:] or None
+        return results[:max]
 
     # -- polling for a while --
 
@@ -147,8 +165,8 @@ cdef class CompletionCore(PollingCore):
             if results or now >= end:
                 return results
             if now - start > _KEEP_LOCK_NS:
-                PyErr_CheckSignals()
                 self._spin_unlocked(end)
+                PyErr_CheckSignals()  # before results are taken, which its handler could lose
 
     def _window(self) -> float:
         """Return the seconds for which a wait polls before it sleeps."""
@@ -230,14 +248,13 @@ cdef class CompletionCore(PollingCore):
 
     # -- sleeping --
 
-    def _sleep(self, Py_ssize_t max, timeout):
-        """Sleep in the kernel until there is a completion."""
-        cdef list results = []
+    def _sleep(self, Py_ssize_t max, timeout, list results not None):
+        """Sleep in the kernel until there is a completion; append the results."""
         cdef uint64_t until = 0
         if timeout is not None:
             until = c.shmnd_now_ns() + <uint64_t>(min(<double>timeout, _LONG) * 1e9)
         if self._sleep_alone(max, until, results):
-            return results
+            return
         if until:
             timeout = (<double>until - <double>c.shmnd_now_ns()) * 1e-9
 
@@ -253,7 +270,6 @@ cdef class CompletionCore(PollingCore):
             return bool(results) or self._over()
 
         self._asleep(found, timeout)
-        return results
 
     cdef bint _sleep_alone(self, Py_ssize_t max, uint64_t until, list results) except -1:
         """Sleep as `_asleep` does, without its Python calls: the common case of a waiter.
