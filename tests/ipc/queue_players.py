@@ -179,3 +179,14 @@ def serve_counts(name: str) -> None:
 def raise_(exc: type[Exception]) -> None:
     """Raise an exception where a value is unpickled."""
     raise exc("unpickled")
+
+
+def open_a_stream(name: str, value: Any, ready: Any) -> None:
+    """Open a stream and read nothing of it, until killed."""
+    with ipc.Client(name) as client:
+        stream = client.stream(value)
+        while client._answers.qsize() < 64:
+            time.sleep(0.001)
+        ready.send(None)
+        time.sleep(1000)
+        stream.close()

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["PAUSE", "Bell", "Sleeper", "TaskSleeper", "finish", "ring"]
+__all__ = ["PAUSE", "Bell", "Sleeper", "TaskSleeper", "finish", "ring", "sleeper_at"]
 
 PAUSE: Final = 0.1
 """Seconds after which a short sleep becomes a long one: at a bell, which also watches processes."""
@@ -147,18 +147,19 @@ class Bell:
 
     # -- sleeping --
 
-    @contextlib.contextmanager
-    def sleeper(self) -> Iterator[Sleeper]:
+    def sleeper(self) -> contextlib.AbstractContextManager[Sleeper]:
         """Be one of the threads that a ring wakes: drain, arm and poll inside, then sleep."""
-        made = Sleeper(self)
+        return sleeper_at(self)
+
+    def enter(self, sleeper: Sleeper) -> None:
+        """Have rings that others take wake a thread."""
         with self._lock:
-            self._sleepers.add(made)
-        try:
-            yield made
-        finally:
-            with self._lock:
-                self._sleepers.discard(made)
-                made.close()
+            self._sleepers.add(sleeper)
+
+    def leave(self, sleeper: Sleeper) -> None:
+        """Wake it no more."""
+        with self._lock:
+            self._sleepers.discard(sleeper)
 
     @contextlib.contextmanager
     def task(self) -> Iterator[TaskSleeper]:
@@ -235,26 +236,40 @@ class Bell:
             self.close()
 
 
-class Sleeper:
-    """One thread that sleeps at a bell."""
+@contextlib.contextmanager
+def sleeper_at(*bells: Bell) -> Iterator[Sleeper]:
+    """Be a thread that a ring of each of these bells wakes, as `Bell.sleeper` for one."""
+    made = Sleeper(*bells)
+    try:
+        for bell in bells:
+            bell.enter(made)
+        yield made
+    finally:
+        for bell in bells:
+            bell.leave(made)
+        made.close()
 
-    def __init__(self, bell: Bell) -> None:
-        self._bell = bell
+
+class Sleeper:
+    """One thread that sleeps at bells."""
+
+    def __init__(self, *bells: Bell) -> None:
+        self._bells = bells
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def sleep(self, seconds: float, *also: int) -> None:
-        """Sleep until the bell rings, a watched process dies, or so many seconds are over.
+        """Sleep until a bell rings, a watched process dies, or so many seconds are over.
 
         A descriptor of this process that becomes readable ends it `also`.
         """
-        bell = self._bell.fd
-        if bell < 0:
+        rung = [bell.fd for bell in self._bells]
+        if min(rung) < 0:
             return
         poll = select.poll()
-        poll.register(bell, select.POLLIN)
-        for descriptor in (self._event, *also):
+        for descriptor in (self._event, *rung, *also):
             poll.register(descriptor, select.POLLIN)
-        poll.poll(min(_MOST_MS, max(0, int(self._bell.longest(seconds) * 1000) + 1)))
+        longest = min(bell.longest(seconds) for bell in self._bells)
+        poll.poll(min(_MOST_MS, max(0, int(longest * 1000) + 1)))
 
     def wake(self) -> None:
         """Have it check again."""

@@ -365,6 +365,9 @@ class Client(Closing):
         self._closed = True
         if self._pid != os.getpid():
             return
+        for each in list(self._pending.values()):
+            if each._streamed and not each._over:
+                self._answers._core.end_stream(each._number)  # its server need not wait
         self._answers.close()
         self._requests.close()
         self._named.close()

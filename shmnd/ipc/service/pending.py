@@ -41,7 +41,7 @@ class Pending:
         self._answers: deque[Answer] = deque()
         self._failure: Exception | None = None
         self._over = False
-        self._streamed = False  # a value came that is not the last
+        self._streamed = False  # a stream; or a value came that is not the last
         self._waiting = 0  # threads and tasks
 
     def done(self) -> bool:
@@ -116,6 +116,7 @@ class Stream(Closing):
 
     def __init__(self, pending: Pending) -> None:
         self._pending = pending
+        pending._streamed = True
 
     def __iter__(self) -> Self:
         return self

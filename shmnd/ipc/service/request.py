@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 
     from shmnd.ipc.queue.queueing import Queue
 
-__all__ = ["Request", "fail"]
+__all__ = ["AHEAD", "PATIENCE", "Request", "fail"]
 
-_AHEAD: Final = 64
+AHEAD: Final = 64
 """Values of a stream that wait for their client before the server does."""
+_BETWEEN: Final = 16
+"""Values of a stream after which other tasks run in any case."""
 _SHORT: Final = 20
 """Milliseconds of that after which the server sleeps until the client takes one, or dies."""
-_PATIENCE: Final = 1.0
+PATIENCE: Final = 1.0
 """Seconds after which it looks whether the client is there: one that is closed rings no bell."""
 
 
@@ -34,8 +36,6 @@ class _Server(Protocol):
     """What a request needs of its server."""
 
     response: Any
-
-    def client_lives(self, answers: Queue) -> bool: ...
 
 
 class Request:
@@ -110,15 +110,18 @@ class Request:
         answers = self._answers
         return answers is not None and answers._core.stream_ended(self._member, self._number)
 
+    def _send_part(self, value: Any, call: str) -> None:
+        self._send("part", conforming(value, self._server.response, call))
+
     def _part_now(self, value: Any) -> None:
-        self._send("part", conforming(value, self._server.response, "Request.stream"))
+        self._send_part(value, "Request.stream")
         tries = 0
         while self._ahead():
             tries += 1
             if tries < _SHORT or self._answers is None:
                 time.sleep(0.001)
             else:
-                self._answers._wait_long(ROOM, _PATIENCE, lambda: not self._ahead())
+                self._answers._wait_long(ROOM, PATIENCE, lambda: not self._ahead())
 
     async def astream(self, values: Any) -> None:
         """Answer with the values of an iterable or an asynchronous one; other tasks run."""
@@ -141,21 +144,31 @@ class Request:
         self._finish()
 
     async def _part(self, value: Any) -> None:
-        self._send("part", conforming(value, self._server.response, "Request.astream"))
+        self._send_part(value, "Request.astream")
+        if self._sent % _BETWEEN == 0:
+            await asyncio.sleep(0)  # its client may read as fast as values come
         tries = 0
         while self._ahead():
             tries += 1
             if tries < _SHORT or self._answers is None:
                 await asyncio.sleep(0.001)
             else:
-                await self._answers._await_long(ROOM, _PATIENCE, lambda: not self._ahead())
+                await self._answers._await_long(ROOM, PATIENCE, lambda: not self._ahead())
+
+    def _is_ahead(self) -> bool:
+        """Whether the client has more than enough to read."""
+        answers = self._answers
+        return answers is not None and answers.qsize() >= AHEAD and not self._is_ended()
+
+    def _client_lives(self) -> bool:
+        answers = self._answers
+        return answers is not None and answers._core.lives_as(self._member, self.client)
 
     def _ahead(self) -> bool:
         """Whether the client has more than enough to read; PeerLost when it has gone."""
-        answers = self._answers
-        if answers is None or answers.qsize() < _AHEAD or self._is_ended():
+        if not self._is_ahead():
             return False
-        if not self._server.client_lives(answers):
+        if not self._client_lives():
             self._answers = None
             raise PeerLost(f"Request.stream: process {self.client} has died or closed its client")
         return True

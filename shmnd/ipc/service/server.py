@@ -31,6 +31,7 @@ from shmnd.ipc.service.service_values import (
     described,
     require_same_types,
 )
+from shmnd.ipc.service.turns import Turns
 from shmnd.status import NdError
 
 __all__ = ["SERVICE", "Request", "Server"]
@@ -200,29 +201,30 @@ class Server(Closing):
             return None
         return request
 
-    def client_lives(self, answers: Queue) -> bool:
-        """Return whether the client of a queue of answers lives."""
-        return any(each[0] is answers and _lives(*each) for each in list(self._clients.values()))
-
     def __iter__(self) -> Iterator[Request]:
         """Return requests as they come, until the server is closed.
 
         A request that cannot be read is left out with a RuntimeWarning: its client raises PeerLost.
         """
         while not self._closed:
-            try:
-                request = self._received(None)
-            except Closed:
-                return
-            except _Unreadable as exc:
-                self._warn(exc.args[0])
-                continue
-            yield request
+            request = self._next(None)
+            if request is not None:
+                yield request
+
+    def _next(self, timeout: float | None) -> Request | None:
+        """Take a request; None when none comes in time or can be read, or the server was closed."""
+        try:
+            return self._received(timeout)
+        except (Closed, TimeoutError):
+            return None
+        except _Unreadable as exc:
+            self._warn(exc.args[0])
+            return None
 
     def _warn(self, exc: Exception) -> None:
         if not self._closed:
             text = f"Server: a request for {self.name!r} could not be read: {exc!r}"
-            warnings.warn(text, RuntimeWarning, stacklevel=3)
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
 
     async def __aiter__(self) -> AsyncIterator[Request]:
         """Return requests as they come, until the server is closed."""
@@ -253,18 +255,39 @@ class Server(Closing):
         for each in (handler, called):
             if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each):
                 return self._aserve(handler)
-        for request in self:
-            try:
-                result = handler(request)
-                if inspect.isgenerator(result):
-                    request.stream(result)
-                elif not request.answered:
-                    request.respond(result)
-            except BaseException as exc:
-                fail(request, exc)
-                if not isinstance(exc, Exception):
-                    raise
+        turns = Turns()
+        try:
+            while not self._closed:
+                self._answer_next(handler, turns)
+            turns.finish()
+        except BaseException as exc:
+            turns.end(exc)
+            raise
         return None
+
+    def _answer_next(self, handler: Handler, turns: Turns) -> None:
+        """Answer the next request, and have each stream under way give a value."""
+        timeout: float | None = None
+        if turns:
+            going = turns.take()
+            timeout = 0.0
+            if self._requests.empty():
+                if going:
+                    return
+                timeout = turns.rest(self._requests)
+        request = self._next(timeout)
+        if request is None:
+            return
+        try:
+            result: Any = handler(request)
+            if inspect.isgenerator(result):
+                turns.begin(request, result)
+            elif not request.answered:
+                request.respond(result)
+        except BaseException as exc:
+            fail(request, exc)
+            if not isinstance(exc, Exception):
+                raise
 
     async def _aserve(self, handler: Handler) -> None:
         tasks: set[asyncio.Task[None]] = set()

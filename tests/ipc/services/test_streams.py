@@ -17,7 +17,7 @@ import pytest
 
 from ipc import queue_players
 from shmnd import ipc
-from shmnd.ipc.service import request as requests
+from shmnd.ipc.service import turns
 
 FORK = multiprocessing.get_context("fork")
 PATIENCE = 60.0
@@ -102,14 +102,15 @@ def test_a_stream_is_ended(way: Callable[[ipc.Client], None]) -> None:
             way(client)
             assert client.call("other", PATIENCE).value == "other"
             assert ends.get(timeout=PATIENCE) == "count"
-        assert not client._ended  # the server has said that they ended
+        while client._ended:  # the server says that they ended
+            client._take_answers()
 
 
 def test_a_server_that_sleeps_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "_PATIENCE", 10 * PATIENCE)
+    monkeypatch.setattr(turns, "PATIENCE", 10 * PATIENCE)
     with counted() as (client, ends):
         stream = client.stream("count")
-        while client._answers.qsize() < requests._AHEAD:
+        while client._answers.qsize() < turns.AHEAD:
             time.sleep(0.01)
         time.sleep(0.1)  # it polls no more
         assert ends.empty()
