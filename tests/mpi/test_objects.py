@@ -99,6 +99,37 @@ def test_error_handlers_are_limited_in_number_and_freed() -> None:
     errhandler.create("Comm", print).Free()
 
 
+def _interrupts(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _fails(*_: object) -> None:
+    raise ValueError("of a function")
+
+
+def _report(handler: errhandler.Errhandler) -> None:
+    errhandler.handle_by(handler.ob, None, constants.ERR_ARG, "words")
+    raise MPIException(constants.ERR_ARG, "words")
+
+
+def test_an_interruption_of_a_function_reaches_the_caller(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What else it raises is printed, for the call has an error of its own."""
+    made = datatype.INT.Dup()
+    for function, raised in ((_interrupts, KeyboardInterrupt), (_fails, MPIException)):
+        key = datatype.Datatype.Create_keyval(function)
+        made.Set_attr(key, 1)
+        with pytest.raises(raised):
+            made.Dup()
+        made.Delete_attr(key)
+        handler = errhandler.create("Comm", function)
+        with pytest.raises(raised):
+            _report(handler)
+        handler.Free()
+    assert capsys.readouterr().err.count("ValueError: of a function") == 2
+
+
 def test_a_status_counts_in_items() -> None:
     made = status.Status()
     made.Set_elements(datatype.INT, 6)

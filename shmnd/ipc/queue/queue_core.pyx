@@ -14,6 +14,7 @@ from shmnd.ring.process.forks cimport forks
 
 from queue import Empty, Full
 
+from shmnd.common.interruption import is_interruption
 from shmnd.common.steps import step
 from shmnd.status import NdError
 
@@ -133,7 +134,7 @@ cdef class QueueCore(QueueItems):
         try:
             return self.unpacked(ref)
         except Exception as exc:
-            if self.unreadable is None:
+            if self.unreadable is None or is_interruption(exc):
                 raise
             raise self.unreadable(exc) from exc
         finally:
@@ -358,6 +359,8 @@ cdef class QueueCalls:
         except NdError:  # of the queue itself, which has no memory left: the object is good
             raise
         except Exception as exc:
+            if is_interruption(exc):
+                raise
             # As in multiprocessing, whose feeder meets it behind the back of the caller.
             self._on_queue_feeder_error(exc, obj)
             return

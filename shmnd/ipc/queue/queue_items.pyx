@@ -337,10 +337,10 @@ cdef class QueueItems(QueueMemory):
         """The object of a pickle; of one that fails, what `partly` makes of it and the error."""
         try:
             return _loads(pickled) if buffers is None else _loads(pickled, buffers=buffers)
-        except Exception as exc:
+        except BaseException as exc:
             if self.partly is None:
                 raise
-            return self.partly(pickled, exc)
+            return self.partly(pickled, buffers, exc)
 
     cdef _array(self, shmnd_block *block, uint32_t ref, shmnd_block *copy, size_t room):
         """A plain array: in its block, or copied when it is small."""

@@ -22,6 +22,7 @@ from shmnd.ipc.service.pending import Pending, Stream
 from shmnd.ipc.service.server import open_service
 from shmnd.ipc.service.service_values import (
     Answer,
+    Interrupted,
     Unreadable,
     conforming,
     described,
@@ -192,10 +193,19 @@ class Client(Closing):
     def _take_all(self) -> None:
         while True:
             try:
-                item = self._answers.get(False)
+                self._take_one(False)
             except queue.Empty:
                 return
-            self._sort(item)
+
+    def _take_one(self, block: bool, timeout: float | None = None) -> None:
+        interruption = None
+        try:
+            item = self._answers.get(block, timeout)
+        except Interrupted as exc:
+            item, interruption = exc.answer, exc.__cause__
+        self._sort(item)
+        if interruption is not None:
+            raise interruption
 
     def _sort(self, item: Any) -> None:
         try:
@@ -253,12 +263,14 @@ class Client(Closing):
     def _take_for(self, pending: Pending, left: float) -> None:
         """Take answers until there is one for a request, or a process has died."""
         try:
-            self._sort(self._answers.get(True, max(0.0, min(left, PAUSE))))
+            self._take_one(True, max(0.0, min(left, PAUSE)))
             self._take_all()
             return
         except queue.Empty:
             pass
-        except ValueError:  # closed by another thread
+        except ValueError:
+            if not self._closed:  # by another thread
+                raise
             return
         left -= PAUSE
         if left > 0 and not self._find_lost():

@@ -39,7 +39,7 @@ class Pending:
         self._server: tuple[int, int] | None = None  # its member number and process
         self._unclaimed = 0.0
         self._answers: deque[Answer] = deque()
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._over = False
         self._streamed = False  # a stream; or a value came that is not the last
         self._waiting = 0  # threads and tasks

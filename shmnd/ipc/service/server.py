@@ -19,6 +19,7 @@ from typing import Any, Final
 from shmnd.common.arguments import within
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
+from shmnd.common.interruption import is_interruption
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.ringing import Bell
 from shmnd.ipc.common.shared_name import SharedName, open_of_process
@@ -169,6 +170,8 @@ class Server(Closing):
         try:
             return self._request_of(item)
         except Exception as exc:
+            if is_interruption(exc):
+                raise
             raise _Unreadable(exc) from exc
 
     def _request_of(self, item: Any) -> Request | None:

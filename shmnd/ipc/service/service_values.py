@@ -13,11 +13,13 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from shmnd.common.interruption import is_interruption
 from shmnd.ipc.errors import RemoteError, TypeMismatch
 from shmnd.ipc.types.plain_values import require_fit
 
 __all__ = [
     "Answer",
+    "Interrupted",
     "Loan",
     "Unreadable",
     "conforming",
@@ -170,7 +172,9 @@ def failure_of(exc: BaseException) -> tuple[str, tuple[Any, ...], str]:
     try:
         pickle.dumps(exc.args)
         args = exc.args
-    except Exception:
+    except Exception as failure:
+        if is_interruption(failure):
+            raise
         args = (str(exc),)
     text = f"{kind.__module__}.{kind.__qualname__}: {exc}"
     return (kind.__name__ if builtin else ""), args, text
@@ -183,20 +187,41 @@ def raised_from(failure: tuple[str, tuple[Any, ...], str]) -> Exception:
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:
             return kind(*args)
-        except Exception:
-            pass
+        except (TypeError, ValueError):
+            pass  # others come of no built-in type
     return RemoteError(text)
 
 
 class Unreadable:
     """In place of the value of an answer that cannot be unpickled here: the error."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.error: Final = error
 
 
-def in_part(pickled: bytes, error: Exception) -> tuple[Any, ...]:
-    """Return an answer without its value, which cannot be unpickled: it has to end its request."""
+class Interrupted(BaseException):
+    """An answer was taken, and a handler of a signal raised an exception meanwhile: its cause."""
+
+    def __init__(self, answer: tuple[Any, ...]) -> None:
+        super().__init__()
+        self.answer: Final = answer
+
+
+def in_part(pickled: bytes, buffers: list[Any] | None, error: BaseException) -> tuple[Any, ...]:
+    """Return an answer without its value, which cannot be unpickled: it has to end its request.
+
+    Where the program was interrupted, the answer is whole, and comes with `Interrupted`.
+    """
+    if is_interruption(error):
+        try:
+            answer = pickle.loads(pickled, buffers=buffers or ())
+        except BaseException as exc:  # interrupted again, or it does not unpickle
+            answer = _without_value(pickled, exc)
+        raise Interrupted(answer) from error
+    return _without_value(pickled, error)
+
+
+def _without_value(pickled: bytes, error: BaseException) -> tuple[Any, ...]:
     parts: list[Any] = []
     with contextlib.suppress(ValueError):
         for opcode, arg, _ in pickletools.genops(pickled):

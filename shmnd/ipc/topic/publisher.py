@@ -14,6 +14,7 @@ import numpy as np
 
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, end_of, left_until
+from shmnd.common.interruption import is_interruption
 from shmnd.common.weak_methods import without_owner
 from shmnd.directory import Directory
 from shmnd.ipc.common.limits import MOST_SAMPLE, attributes_of, name_of, number
@@ -198,6 +199,8 @@ class Publisher(Lender, Closing):
         try:
             stream, views, table = objects.packed(value)
         except (pickle.PicklingError, AttributeError, TypeError) as exc:
+            if is_interruption(exc):
+                raise
             raise TypeError(
                 f"Publisher.send: the value cannot be pickled: {exc}; send numbers, text, arrays, "
                 "or objects of classes that a module defines"

@@ -21,6 +21,7 @@ from concurrent import futures as cf
 from concurrent.futures import Executor, Future
 from typing import Any, Final, Self
 
+from shmnd.common.interruption import is_interruption
 from shmnd.mpi.communicators.intracomm import COMM_WORLD
 from shmnd.mpi.futures.remote import Remote, execute
 from shmnd.mpi.futures.workers import Ranks, begin, prepare, serve
@@ -60,7 +61,9 @@ class _Processes:
         future = Remote()
         try:
             task = pickle.dumps((function, args, kwargs))
-        except BaseException as error:
+        except Exception as error:
+            if is_interruption(error):
+                raise
             future.set_exception(error)
             return future
         # A process that starts now must not take itself for this rank of the job.

@@ -17,6 +17,7 @@ from collections import deque
 from concurrent.futures import BrokenExecutor, Future
 from typing import Any, Final, NoReturn
 
+from shmnd.common.interruption import is_interruption
 from shmnd.mpi.constants import ANY_SOURCE
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.point_to_point.message import Message
@@ -65,6 +66,8 @@ def _received(comm: Any, master: int) -> Any:
     except MPIException:
         raise
     except Exception as error:
+        if is_interruption(error):
+            raise
         return _raise, (error,), {}
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
+from shmnd.common.interruption import is_interruption
 from shmnd.mpi import constants
 from shmnd.mpi.objects.errors import Exception as MPIException
 
@@ -69,7 +70,9 @@ def run(function: Callable[..., Any], *args: object) -> Any:
     """Call a function of the program; print what it raises, and raise it as an error of MPI."""
     try:
         return function(*args)
-    except BaseException as error:
+    except Exception as error:
+        if is_interruption(error):
+            raise
         import traceback  # every rank would import it at its start, and few programs get here
 
         traceback.print_exc(file=sys.stderr)

@@ -13,6 +13,7 @@ from typing import Any
 import sys
 import traceback
 
+from shmnd.common.interruption import is_interruption
 from shmnd.mpi import constants
 from shmnd.mpi.transport import hooks
 from shmnd.mpi.objects.errors import Exception as MPIException
@@ -101,7 +102,9 @@ def handle_by(state: ErrhandlerState | None, where: Any, code: int, text: str) -
         hooks.abort(code)
     try:
         state.function(where, code)
-    except BaseException:
+    except Exception as error:
+        if is_interruption(error):
+            raise
         traceback.print_exc()
 
 

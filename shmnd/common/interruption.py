@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exceptions of signal handlers, which belong to the program and not to what they interrupt.
+
+A handler runs between any two steps of the main thread, also within the pickling of a value. What
+it raises there is no fault of the value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["is_interruption"]
+
+_POSITIONAL_REST = 0x04
+"""Of a code's flags: the function takes `*args`."""
+
+
+def is_interruption(exc: BaseException) -> bool:
+    """Return whether an exception is the program's own: none of a fault, or of a signal handler."""
+    if not isinstance(exc, Exception):
+        return True  # KeyboardInterrupt, SystemExit
+    traceback = exc.__traceback__
+    while traceback is not None:
+        if _handles_a_signal(traceback.tb_frame):
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+def _handles_a_signal(frame: FrameType) -> bool:
+    """Return whether a frame is that of a handler, which gets the frame that it interrupted."""
+    interrupted = frame.f_back
+    if interrupted is None:
+        return False
+    code, found = frame.f_code, frame.f_locals
+    count = code.co_argcount
+    given = [found.get(name) for name in code.co_varnames[:count]]
+    if code.co_flags & _POSITIONAL_REST:
+        given += found.get(code.co_varnames[count + code.co_kwonlyargcount], ())
+    return any(each is interrupted for each in given)
