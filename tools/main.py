@@ -14,27 +14,67 @@ from .commands import in_order, parser_of
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; give its exit code."""
+    _open_streams()
     line = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if line[:1] == ["mpiexec"] and line[1:] not in (["-h"], ["--help"]):
-            return _mpiexec(line[1:])
-        given = in_order(line)
-        wanted = next((word for word in given if not word.startswith("-")), None)
-        args = parser_of(wanted).parse_args(given)
-        with _in_place(args):
-            code: int = args.run(args)
-        sys.stdout.flush()
-        return code
+        try:
+            return _run(line)
+        finally:
+            sys.stdout.flush()  # here, where an error of it can be reported
+            sys.stderr.flush()
     except BrokenPipeError:
-        # The reader has closed the pipe. Buffered output must not raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()  # the reader has closed the pipe
         return 1
     except KeyboardInterrupt:
         return 130
     except (NdError, OSError, ImportError) as exc:
         # Who typed a command has called nothing of that name.
-        print(f"shmnd: {str(exc).removeprefix('open_adapter: ')}", file=sys.stderr)
+        with contextlib.suppress(OSError):
+            print(f"shmnd: {str(exc).removeprefix('open_adapter: ')}", file=sys.stderr)
+        _discard_output()
         return 1
+
+
+def _run(line: list[str]) -> int:
+    if line[:1] == ["mpiexec"] and line[1:] not in (["-h"], ["--help"]):
+        return _mpiexec(line[1:])
+    given = in_order(line)
+    wanted = next((word for word in given if not word.startswith("-")), None)
+    args = parser_of(wanted).parse_args(given)
+    with _in_place(args):
+        code: int = args.run(args)
+    return code
+
+
+def _open_streams() -> None:
+    """Open the standard streams that the caller has closed; their output is dropped.
+
+    Otherwise the next file would get their numbers, and the output of a child process.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened == number:
+                os.set_inheritable(number, True)
+            else:
+                os.dup2(opened, number)
+                os.close(opened)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w", closefd=False))
+
+
+def _discard_output() -> None:
+    """Drop buffered output that nothing takes; it must not raise again at the interpreter's end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, stream.fileno())
+            os.close(nothing)
 
 
 def _mpiexec(arguments: Sequence[str]) -> int:

@@ -238,6 +238,45 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         assert command.stderr.read() == b""
 
 
+_COMMAND = (
+    f"import sys; sys.path[:0] = {sys.path!r}; from shmnd_tools.main import main; sys.exit(main())"
+).replace("'", '"')
+SHELLS = {
+    ">&-": "{0} >&-",
+    "2>&-": "{0} 2>&-",
+    "none": "{0} <&- >&- 2>&-",
+    "|": "{0} | true",
+    "2>&1 |": "{0} 2>&1 | true",
+    "full": "{0} >/dev/full",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shell", SHELLS.values(), ids=SHELLS)
+@pytest.mark.parametrize(
+    ("verb", "code"), [("ipc list", 0), ("ps", 1), ("top --count 1", 1), ("none", 2), ("-h", 0)]
+)
+def test_a_stream_that_is_closed_is_no_traceback(verb: str, code: int, shell: str) -> None:
+    """One that is closed counts as written, one that breaks is an error."""
+    line = shell.format(f"{sys.executable} -c '{_COMMAND}' {verb}")
+    done = subprocess.run(["bash", "-c", f"{line}; exit $PIPESTATUS"], capture_output=True)
+    assert done.stderr.count(b"\n") <= 3
+    assert b"Traceback" not in done.stderr
+    assert b"ignored" not in done.stderr
+    breaks = "|" in shell or "full" in shell
+    assert done.returncode in ((code, 1) if breaks else (code,))
+
+
+def test_a_closed_descriptor_is_not_given_to_a_file() -> None:
+    """The next one that is opened would have the number, and the output of children."""
+    code = (
+        "from shmnd_tools import main; import os; main._open_streams();"
+        "assert os.open('/', os.O_RDONLY) > 2; os.execvp('true', ['true'])"
+    )
+    done = subprocess.run(["bash", "-c", f'{sys.executable} -c "{code}" <&- >&- 2>/dev/null'])
+    assert done.returncode == 0
+
+
 @pytest.mark.slow
 def test_info_shows_every_field_and_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
     fields = {field.name for field in dataclasses.fields(LIMITS)}
