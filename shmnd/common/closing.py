@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Self, SupportsIndex
+from typing import Any, Final, NoReturn, Self, SupportsIndex
 
 __all__ = ["Closing", "Front", "refuse_copy"]
 
 
-def refuse_copy(obj: object) -> NoReturn:
+_TWICE: Final = (
+    "it belongs to this process, and its end would come twice; another process opens an adapter of"
+    " its own and connects"
+)
+
+
+def refuse_copy(obj: object, why: str = _TWICE) -> NoReturn:
     """Raise TypeError: the object can be neither copied nor pickled."""
-    raise TypeError(
-        f"cannot copy or pickle {type(obj).__name__!r} object: it belongs to this process, and its"
-        " end would come twice; another process opens an adapter of its own and connects"
-    )
+    raise TypeError(f"cannot copy or pickle {type(obj).__name__!r} object: {why}")
 
 
 class Closing:

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, SupportsIndex
 
-from shmnd.common.closing import Closing
+from shmnd.common.closing import Closing, refuse_copy
 from shmnd.common.deadline import end_of
 
 if TYPE_CHECKING:
@@ -93,6 +93,9 @@ class Pending:
         if self._failure is not None:
             raise self._failure
         return None
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        refuse_copy(self, "its client gets one answer; pass that on")
 
     def __await__(self) -> Generator[Any, None, Answer]:
         return self._aresult(None, "Pending").__await__()

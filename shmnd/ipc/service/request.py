@@ -7,10 +7,11 @@ import asyncio
 import inspect
 import os
 import time
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex
 
 import numpy as np
 
+from shmnd.common.closing import refuse_copy
 from shmnd.ipc.errors import PeerLost, RemoteError
 from shmnd.ipc.queue.waits import ROOM
 from shmnd.ipc.service.service_values import Loan, conforming, failure_of
@@ -177,6 +178,9 @@ class Request:
         """Answer with no further value."""
         self._send("end", None)
         self._answers = None
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        refuse_copy(self, "it is answered once; pass its value on")
 
     def __del__(self) -> None:
         try:

@@ -9,10 +9,11 @@ import dataclasses
 import pickle
 import pickletools
 import time
-from typing import Any, Final, Self
+from typing import Any, Final, Self, SupportsIndex
 
 import numpy as np
 
+from shmnd.common.closing import refuse_copy
 from shmnd.common.interruption import is_interruption
 from shmnd.ipc.errors import RemoteError, TypeMismatch
 from shmnd.ipc.types.plain_values import require_fit
@@ -85,6 +86,9 @@ class Loan:
     def drop(self) -> None:
         """Let go of it; the request is still to be answered."""
         self._request = None
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        refuse_copy(self, "it is sent once; pass its array on")
 
     def __enter__(self) -> Loan:
         return self

@@ -2,10 +2,12 @@
 """Services: requests and answers, many at once, streamed, failed, and with servers that die."""
 
 import asyncio
+import copy
 import gc
 import itertools
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -287,6 +289,18 @@ def test_asyncio() -> None:
             await serving
 
     asyncio.run(main())
+
+
+def test_none_of_it_is_copied() -> None:
+    with ipc.Server("s") as server, ipc.Client("s") as client:
+        pending = client.send(1)
+        request = server.receive(60)
+        for each in (server, client, pending, request, request.loan(3), client.stream(2)):
+            for make in (copy.copy, copy.deepcopy, pickle.dumps):
+                with pytest.raises(TypeError, match="cannot copy or pickle"):
+                    make(each)
+        request.respond(2)
+        assert copy.copy(pending.result(60)).value == 2
 
 
 def test_after_the_end() -> None:
