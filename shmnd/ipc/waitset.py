@@ -13,9 +13,11 @@ from typing import Any, Final
 
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
+from shmnd.common.descriptors import taking_from_the_system
 from shmnd.ipc.common.closed import observe
 from shmnd.ipc.common.ringing import Bell, finish
 from shmnd.ipc.errors import Closed
+from shmnd.status import NdMemoryError
 from shmnd.waiter import Waiter, WaiterGroup
 
 __all__ = ["WaitSet"]
@@ -29,7 +31,8 @@ class _Waker:
     """A descriptor that ends the waits of the threads and tasks that have it."""
 
     def __init__(self) -> None:
-        self.fd: Final = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        with taking_from_the_system("WaitSet"):
+            self.fd: Final = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.taken = False
 
     def wake(self) -> None:
@@ -92,7 +95,9 @@ class WaitSet(Closing):
         A wait takes the waker before it asks: it has seen the change, or is woken.
         """
         if self._waker.taken:
-            woken, self._waker = self._waker, _Waker()
+            woken = self._waker
+            with contextlib.suppress(NdMemoryError):  # the waits poll until one is free
+                self._waker = _Waker()
             woken.wake()
 
     def object_closed(self) -> None:
@@ -210,7 +215,8 @@ class WaitSet(Closing):
                 for each in self._groups:
                     stack.enter_context(each.resolving(came))
                 for descriptor in self._descriptors() | {waker.fd}:
-                    own.append(os.dup(descriptor))
+                    with taking_from_the_system("WaitSet.await_ready"):
+                        own.append(os.dup(descriptor))
                     loop.add_reader(own[-1], finish, came)
                 await came
 

@@ -190,3 +190,20 @@ def open_a_stream(name: str, value: Any, ready: Any) -> None:
         ready.send(None)
         time.sleep(1000)
         stream.close()
+
+
+def publish(name: str, end: Any) -> None:
+    """Publish for ever, when told to."""
+    end.recv()
+    with ipc.Publisher(name, "f8") as publisher:
+        while True:
+            publisher.send(0.5)
+            time.sleep(0.005)
+
+
+def receive_one(name: str, end: Any) -> None:
+    """Subscribe when told to, and report a sample."""
+    end.recv()
+    with ipc.Subscriber(name, "f8") as subscriber, subscriber.receive() as sample:
+        end.send(float(sample.array))
+        end.recv()

@@ -32,11 +32,11 @@ from shmnd.ipc.blackboard.keys import (
 )  # fmt: skip
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.members import GATE, Room, holds_lock
-from shmnd.ipc.common.ringing import PAUSE, Bell, TaskSleeper
+from shmnd.ipc.common.ringing import PAUSE, POLL, Bell, Poller, TaskSleeper, task_at
 from shmnd.ipc.common.shared_name import SharedName
 from shmnd.ipc.common.shared_words import Words, cell_bytes
 from shmnd.ipc.errors import Closed, NoPublisher, unusable
-from shmnd.status import Status, error
+from shmnd.status import NdMemoryError, Status, error
 from shmnd.waiter import Waiter
 
 if TYPE_CHECKING:
@@ -53,9 +53,10 @@ class _Board:
     def __init__(self, named: SharedName, entry: Entry, call: str) -> None:
         self.room: Room | None = None
         self.pid: Final = entry.pid
-        fd = named.open_from(entry, "", os.O_RDONLY)
-        room_fd = named.open_from(entry, "room_", os.O_RDWR)
+        fd = room_fd = -1
         try:
+            fd = named.open_from(entry, "", os.O_RDONLY)
+            room_fd = named.open_from(entry, "room_", os.O_RDWR)
             if fd < 0 or room_fd < 0:
                 raise NoPublisher(f"{call}: the writer of {named.name!r} has just ended")
             sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
@@ -71,11 +72,11 @@ class _Board:
                     Status.INSUFFICIENT_RESOURCES,
                     call,
                     f"cannot map the {size} bytes of the blackboard of process {self.pid}: {exc}; "
-                    "free address space (ulimit -v)",
+                    "free descriptors (ulimit -n) or address space (ulimit -v)",
                 ) from exc
             self.words = Words(memory, False)
-            self.room = Room(room_fd, call)
-            room_fd = -1
+            taken, room_fd = room_fd, -1
+            self.room = Room(taken, call)
             self.room.join(call)
         except BaseException:
             if self.room is not None:
@@ -285,7 +286,12 @@ class BlackboardReader(Closing):
 
     def _sleep_long(self, key: str, after: int | None, left: float) -> None:
         """Sleep until a value changes, the writer dies, or one comes."""
-        bell, news = self._bell_of(), self._waiter.fileno()
+        try:
+            bell, news = self._bell_of(), self._waiter.fileno()
+        except NdMemoryError:
+            self._find_writer()
+            time.sleep(min(left, POLL))
+            return
         with bell.sleeper() as sleeper:
             self._calm(bell)
             if not self._is_newer(key, after) and not self._closed:
@@ -304,8 +310,7 @@ class BlackboardReader(Closing):
         end = end_of(timeout, "BlackboardReader.await_change")
         _check_after(after, "BlackboardReader.await_change")
         while True:
-            bell = self._bell_of()
-            with self._sleeping(bell) as sleeper:
+            with self._sleeping() as sleeper:
                 found, value = self._newer(key, after)
                 if found:
                     return value
@@ -315,10 +320,19 @@ class BlackboardReader(Closing):
                 await sleeper.sleep(left)
 
     @contextlib.contextmanager
-    def _sleeping(self, bell: Bell) -> Iterator[TaskSleeper]:
+    def _sleeping(self) -> Iterator[TaskSleeper | Poller]:
         """Be a task that a change of a value wakes, the writer's death, or the next writer."""
-        with bell.task() as sleeper, self._waiter.resolving(sleeper.came):
-            self._calm(bell)
+        with contextlib.ExitStack() as stack:
+            sleeper = stack.enter_context(task_at(self._bell_of))
+            try:
+                if isinstance(sleeper, TaskSleeper):
+                    stack.enter_context(self._waiter.resolving(sleeper.came))
+            except NdMemoryError:
+                sleeper = Poller()
+            if isinstance(sleeper, TaskSleeper):
+                self._calm(self._bell_of())
+            else:
+                self._find_writer()
             yield sleeper
 
     def _waits_by(self) -> tuple[Waiter, int]:
@@ -357,13 +371,17 @@ class BlackboardReader(Closing):
         bell.drain()
         if self._closed:
             return
+        self._find_writer()
+        if self._board is not None and self._board.room is not None:
+            self._board.room.words.arm(GATE, True)
+            bell.watch(self._board.room.pids())
+
+    def _find_writer(self) -> None:
+        """Learn of writers that came or went."""
         self._waiter.rest()  # takes what the broker has said
         if self._news() or self._board is None or not self._board.lives:
             self._search()
         self._waiter.rest()
-        if self._board is not None and self._board.room is not None:
-            self._board.room.words.arm(GATE, True)
-            bell.watch(self._board.room.pids())
 
     def close(self) -> None:
         """End the reader. Harmless when repeated."""

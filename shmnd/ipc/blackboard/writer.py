@@ -30,7 +30,6 @@ from shmnd.ipc.blackboard.keys import (
     type_of,
 )  # fmt: skip
 from shmnd.ipc.common.members import GATE, Room, make_room, take_lock
-from shmnd.ipc.common.ringing import ring
 from shmnd.ipc.common.shared_name import SharedName, identity
 from shmnd.ipc.common.shared_words import Words, cell_bytes
 from shmnd.ipc.errors import unusable
@@ -201,7 +200,7 @@ class Blackboard(Closing):
         assert room is not None
         descriptor = self._words_of_room().open(GATE)
         if descriptor:
-            ring([address for each in room.members() if (address := room.address_of(each))])
+            room.ring(room.members())
             self._words_of_room().rung(GATE, descriptor)
 
     def _words_of_room(self) -> Words:

@@ -17,13 +17,14 @@ import struct
 import weakref
 from typing import TYPE_CHECKING, Final
 
-from shmnd.ipc.common.ringing import ring
+from shmnd.common.descriptors import taking_from_the_system
+from shmnd.ipc.common.ringing import ringer
 from shmnd.ipc.common.shared_words import Words
 from shmnd.ring.shared_memory.bounds import require_room
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["GATE", "Room", "holds_lock", "make_room", "take_lock"]
 
@@ -86,13 +87,15 @@ class Room:
         self.fd = fd
         self.number = -1
         try:
+            self._ringer = ringer()
             size = os.fstat(fd).st_size
             sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
             if size != _BYTES or not sealed or os.pread(fd, 8, 0) != struct.pack("Q", _MAGIC):
                 raise error(
                     Status.INTERNAL_ERROR, call, "the memory was made by another release of shmnd"
                 )
-            self._map = mmap.mmap(fd, _BYTES)
+            with taking_from_the_system(call):
+                self._map = mmap.mmap(fd, _BYTES)
             self.words = Words(self._map)
         except BaseException:
             os.close(fd)
@@ -123,7 +126,11 @@ class Room:
         # Those that sleep at a bell watch this process from now on: they find the bit, or this
         # finds their addresses (SYNC join).
         self.words.joined()
-        ring([address for each in self.members() if (address := self.address_of(each))])
+        self.ring(self.members())
+
+    def ring(self, members: Iterable[int]) -> None:
+        """Ring those of the members that sleep by descriptor."""
+        self._ringer.ring([address for each in members if (address := self.address_of(each))])
 
     def _page(self, number: int) -> int:
         return (1 + number) * _PAGE

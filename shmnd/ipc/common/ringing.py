@@ -24,49 +24,91 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import select
 import socket
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from shmnd.common.descriptors import taking_from_the_system
+from shmnd.status import NdMemoryError
 
-__all__ = ["PAUSE", "Bell", "Sleeper", "TaskSleeper", "finish", "ring", "sleeper_at"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+__all__ = [
+    "PAUSE",
+    "POLL",
+    "Bell",
+    "Poller",
+    "Ringer",
+    "Sleeper",
+    "TaskSleeper",
+    "finish",
+    "ringer",
+    "sleeper_at",
+    "task_at",
+]
 
 PAUSE: Final = 0.1
 """Seconds after which a short sleep becomes a long one: at a bell, which also watches processes."""
+POLL: Final = 0.01
+"""Seconds between two polls of a waiter for which no descriptor is free."""
 _MOST_MS: Final = 1 << 30
+_DATAGRAMS: Final = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
 _ADDRESS: Final = 6
 """Bytes of an address that the kernel chooses: 0 and five digits (unix(7), autobind)."""
 
 
-def ring(addresses: list[bytes]) -> None:
-    """Make the bells at these addresses readable."""
-    if not addresses:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as ringer:
+class Ringer:
+    """Rings bells. It has its socket from the beginning: a change has to be rung in any case."""
+
+    def __init__(self) -> None:
+        with taking_from_the_system("ring"):
+            self._socket = socket.socket(socket.AF_UNIX, _DATAGRAMS)
+
+    def ring(self, addresses: list[bytes]) -> None:
+        """Make the bells at these addresses readable."""
         for address in addresses:
             if len(address) != _ADDRESS or address[0]:
                 continue  # damaged memory: no address that the kernel chose
             with contextlib.suppress(OSError):  # full: it was rung; closed: it does not sleep
-                ringer.sendto(b"!", address)
+                self._socket.sendto(b"!", address)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_socket"):
+            self._socket.close()
+
+
+_ringers: weakref.WeakValueDictionary[str, Ringer] = weakref.WeakValueDictionary()
+"""That of this process, as long as an object may ring."""
+
+
+def ringer() -> Ringer:
+    """Return what rings bells; keep it as long as it may be needed."""
+    found = _ringers.get("")
+    if found is None:
+        found = _ringers[""] = Ringer()
+    return found
 
 
 class Bell:
     """A bell of this process. `fd` is readable when it was rung, or a watched process has died."""
 
     def __init__(self) -> None:
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        made.bind("")  # the kernel gives an address that no other socket has
-        self.address: Final[bytes] = made.getsockname()
-        self._socket = made.detach()
-        try:
-            self._epoll = select.epoll()
-        except BaseException:
-            os.close(self._socket)
-            raise
+        self._ringer = ringer()
+        with taking_from_the_system("fileno"):
+            made = socket.socket(socket.AF_UNIX, _DATAGRAMS)
+            made.bind("")  # the kernel gives an address that no other socket has
+            self.address: Final[bytes] = made.getsockname()
+            self._socket = made.detach()
+            try:
+                self._epoll = select.epoll()
+            except BaseException:
+                os.close(self._socket)
+                raise
         self.fd = self._epoll.fileno()
         self._epoll.register(self._socket, select.EPOLLIN)
         self._pid = os.getpid()
@@ -80,7 +122,7 @@ class Bell:
 
     def ring(self) -> None:
         """Ring it from here."""
-        ring([self.address])
+        self._ringer.ring([self.address])
 
     def drain(self) -> None:
         """Take all rings. Threads and tasks that sleep at the bell check again."""
@@ -168,7 +210,7 @@ class Bell:
         made = TaskSleeper(self, loop)
         with self._lock:
             self._sleepers.add(made)
-            self._enter(loop)
+            made.polls = not self._enter(loop)
         try:
             yield made
         finally:
@@ -176,14 +218,18 @@ class Bell:
                 self._sleepers.discard(made)
                 self._leave(loop)
 
-    def _enter(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have a loop poll the bell, by a descriptor of its own: the program may poll `fd`."""
+    def _enter(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Have a loop poll the bell, by a descriptor of its own: the program may poll `fd`.
+
+        False where no descriptor is free.
+        """
         found = self._loops.get(loop)
         if found is None:
-            found = self._loops[loop] = [os.dup(self.fd) if self.fd >= 0 else -1, 0]
+            found = self._loops[loop] = [_copy(self.fd), 0]
             if found[0] >= 0:
                 loop.add_reader(found[0], self._rung, loop)
         found[1] += 1
+        return found[0] >= 0
 
     def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
         found = self._loops[loop]
@@ -255,7 +301,10 @@ class Sleeper:
 
     def __init__(self, *bells: Bell) -> None:
         self._bells = bells
-        self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        except OSError:
+            self._event = -1  # no descriptor is free: it polls
 
     def sleep(self, seconds: float, *also: int) -> None:
         """Sleep until a bell rings, a watched process dies, or so many seconds are over.
@@ -266,19 +315,25 @@ class Sleeper:
         if min(rung) < 0:
             return
         poll = select.poll()
-        for descriptor in (self._event, *rung, *also):
+        for descriptor in (*rung, *also):
             poll.register(descriptor, select.POLLIN)
         longest = min(bell.longest(seconds) for bell in self._bells)
+        if self._event >= 0:
+            poll.register(self._event, select.POLLIN)
+        else:
+            longest = min(longest, POLL)
         poll.poll(min(_MOST_MS, max(0, int(longest * 1000) + 1)))
 
     def wake(self) -> None:
         """Have it check again."""
-        with contextlib.suppress(OSError):
-            os.eventfd_write(self._event, 1)
+        if self._event >= 0:
+            with contextlib.suppress(OSError):
+                os.eventfd_write(self._event, 1)
 
     def close(self) -> None:
         """Close its descriptor."""
-        os.close(self._event)
+        if self._event >= 0:
+            os.close(self._event)
 
 
 class TaskSleeper:
@@ -288,12 +343,13 @@ class TaskSleeper:
         self._bell = bell
         self.loop: Final = loop
         self.came: Final[asyncio.Future[None]] = loop.create_future()
+        self.polls = False
 
     async def sleep(self, seconds: float) -> None:
         """Sleep as a thread does, and let other tasks run meanwhile."""
         if self._bell.fd < 0:
             return
-        longest = self._bell.longest(seconds)
+        longest = min(self._bell.longest(seconds), POLL if self.polls else math.inf)
         later: Any = self.loop.call_later(longest, finish, self.came)
         try:
             await self.came
@@ -304,6 +360,32 @@ class TaskSleeper:
         """Have it check again; from any thread."""
         with contextlib.suppress(RuntimeError):  # its loop is closed
             self.loop.call_soon_threadsafe(finish, self.came)
+
+
+class Poller:
+    """In place of one that sleeps at a bell, where no descriptor is free for a bell."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Let other tasks run for a moment."""
+        await asyncio.sleep(min(seconds, POLL))
+
+
+@contextlib.contextmanager
+def task_at(bell: Callable[[], Bell]) -> Iterator[TaskSleeper | Poller]:
+    """Be a task that a ring wakes, as `Bell.task`, or one that polls."""
+    with contextlib.ExitStack() as stack:
+        try:
+            sleeper: TaskSleeper | Poller = stack.enter_context(bell().task())
+        except NdMemoryError:
+            sleeper = Poller()
+        yield sleeper
+
+
+def _copy(descriptor: int) -> int:
+    try:
+        return os.dup(descriptor) if descriptor >= 0 else -1
+    except OSError:
+        return -1  # none is free
 
 
 def finish(future: asyncio.Future[None]) -> None:

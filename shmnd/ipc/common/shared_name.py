@@ -14,6 +14,7 @@ smaller one. A record ends with its process, so a death delays no other one.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -126,6 +127,13 @@ class SharedName:
         except (FileNotFoundError, KeyError, TypeError, ValueError):
             return -1
         except OSError as exc:
+            if exc.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+                raise error(
+                    Status.INSUFFICIENT_RESOURCES,
+                    self._call,
+                    f"no descriptor was free for the memory of {self.name!r}: {exc.strerror} "
+                    "(ulimit -n)",
+                ) from exc
             raise error(
                 Status.ACCESS_VIOLATION,
                 self._call,

@@ -15,10 +15,11 @@ from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.members import Room, make_room
-from shmnd.ipc.common.ringing import PAUSE, Bell, ring
+from shmnd.ipc.common.ringing import PAUSE, POLL, Bell, task_at
 from shmnd.ipc.common.shared_name import SharedName
 from shmnd.ipc.common.shared_words import SIGNALS
 from shmnd.ipc.errors import unusable
+from shmnd.status import NdMemoryError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -84,7 +85,7 @@ class Notifier(_End):
             gate = room.gate_of(member)
             descriptor = words.open(gate)
             if descriptor:
-                ring([room.address_of(member)])
+                room.ring([member])
                 words.rung(gate, descriptor)
 
     @property
@@ -134,7 +135,11 @@ class Listener(_End):
 
     def _sleep_long(self, room: Room, left: float) -> None:
         """Sleep until a number is signalled, or a process dies that was to wake this one."""
-        bell = self._bell_of()
+        try:
+            bell = self._bell_of()
+        except NdMemoryError:
+            time.sleep(min(left, POLL))
+            return
         with bell.sleeper() as sleeper:
             self._calm(bell)
             if not room.words.signalled(room.signals):
@@ -181,7 +186,7 @@ class Listener(_End):
         """Wait as `wait` does, and let other tasks run meanwhile."""
         end = end_of(timeout, "Listener.await_ids")
         while True:
-            with self._bell_of().task() as sleeper:
+            with task_at(self._bell_of) as sleeper:
                 found = self.wait(0)
                 left = end - time.monotonic()
                 if found or left <= 0:

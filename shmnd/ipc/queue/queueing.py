@@ -305,12 +305,11 @@ class Queue(QueueCalls, Waits):
         """Get as `get` does, and let other tasks run meanwhile."""
         deadline = _deadline(True, timeout)
         while True:
-            self.fileno()
             with contextlib.suppress(queue.Empty):
                 return self.get(False)
             if deadline <= time.monotonic():
                 raise queue.Empty
-            with self._bell_of().task() as sleeper:
+            with self._task() as sleeper:
                 with contextlib.suppress(queue.Empty):
                     return self.get(False)
                 await sleeper.sleep(deadline - time.monotonic())

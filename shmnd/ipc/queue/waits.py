@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Final
 
-from shmnd.ipc.common.ringing import Bell, ring
+from shmnd.ipc.common.ringing import POLL, Bell, Poller, TaskSleeper, ringer, task_at
 from shmnd.ipc.queue.queue_core import QueueCore
+from shmnd.status import NdMemoryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +37,7 @@ def core_of(fd: int) -> QueueCore:
     core = _cores.get(key)
     if core is None:
         try:
-            core = QueueCore(fd, ring)
+            core = QueueCore(fd, ringer().ring)
         except BaseException:
             os.close(fd)
             raise
@@ -56,7 +60,12 @@ class Waits:
 
         `came` tells whether there is what the caller waits for, which a death may bring.
         """
-        bell = self._bell_of()
+        try:
+            bell = self._bell_of()
+        except NdMemoryError:
+            self._core.reap()
+            time.sleep(min(left, POLL))
+            return
         with bell.sleeper() as sleeper:
             bell.drain()
             if not self._arm(bell, what, came) and not self._closed:
@@ -66,11 +75,20 @@ class Waits:
         self, what: int, left: float, came: Callable[[], bool] | None = None
     ) -> None:
         """Sleep as `_wait_long` does, and let other tasks run meanwhile."""
-        bell = self._bell_of()
+        try:
+            bell = self._bell_of()
+        except NdMemoryError:
+            self._core.reap()
+            await asyncio.sleep(min(left, POLL))
+            return
         with bell.task() as sleeper:
             bell.drain()
             if not self._arm(bell, what, came) and not self._closed:
                 await sleeper.sleep(left)
+
+    def _task(self) -> contextlib.AbstractContextManager[TaskSleeper | Poller]:
+        """Be a task that the next item wakes."""
+        return task_at(self._bell_of)
 
     def _arm(self, bell: Bell, what: int, came: Callable[[], bool] | None = None) -> bool:
         """Be rung for a change; return whether there is one."""

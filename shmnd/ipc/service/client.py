@@ -286,7 +286,7 @@ class Client(Closing):
     async def _await(self, pending: Pending, end: float) -> bool:
         while True:
             self._check("Client")
-            with self._answers._bell_of().task() as sleeper:
+            with self._answers._task() as sleeper:
                 self._take_answers()
                 if pending._answers or pending._over:
                     return True

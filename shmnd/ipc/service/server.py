@@ -13,15 +13,17 @@ import os
 import queue
 import time
 import warnings
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final
 
 from shmnd.common.arguments import within
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
+from shmnd.common.descriptors import taking_from_the_system
 from shmnd.common.interruption import is_interruption
 from shmnd.ipc.common.closed import announce_closed
-from shmnd.ipc.common.ringing import Bell
+from shmnd.ipc.common.ringing import POLL, Bell
 from shmnd.ipc.common.shared_name import SharedName, open_of_process
 from shmnd.ipc.errors import Closed, unusable
 from shmnd.ipc.queue.queue_file import make_file
@@ -33,7 +35,7 @@ from shmnd.ipc.service.service_values import (
     require_same_types,
 )
 from shmnd.ipc.service.turns import Turns
-from shmnd.status import NdError
+from shmnd.status import NdError, NdMemoryError
 
 __all__ = ["SERVICE", "Request", "Server"]
 
@@ -110,6 +112,7 @@ class Server(Closing):
         )
         # By the file of its answers: that queue, the client's member number there, and its process.
         self._clients: dict[tuple[int, int], tuple[Queue, int, int]] = {}
+        self._kept: deque[Any] = deque()  # requests for whose answers no descriptor was free
         self._closed = False
 
     # -- taking --
@@ -128,7 +131,9 @@ class Server(Closing):
             self._check(call)
             left = end - time.monotonic()
             try:
-                item = self._requests.get(left > 0, None if timeout is None else max(0.0, left))
+                item = self._kept_item() or self._requests.get(
+                    left > 0, None if timeout is None else max(0.0, left)
+                )
             except queue.Empty:
                 raise self._late(call) from None
             except ValueError:
@@ -152,7 +157,7 @@ class Server(Closing):
             self._check(call)
             try:
                 left = None if timeout is None else end - time.monotonic()
-                item = await self._requests.aget(left)
+                item = self._kept_item() or await self._requests.aget(left)
             except queue.Empty:
                 raise self._late(call) from None
             except ValueError:
@@ -165,10 +170,19 @@ class Server(Closing):
     def _late(self, call: str) -> TimeoutError:
         return TimeoutError(f"{call}: the time-out ended; no request for {self.name!r} came")
 
+    def _kept_item(self) -> Any:
+        try:
+            return self._kept.popleft()
+        except IndexError:
+            return None
+
     def _read(self, item: Any) -> Request | None:
         """Return the request of an item; a fault of it ends that request alone."""
         try:
             return self._request_of(item)
+        except NdMemoryError:
+            self._kept.append(item)
+            raise
         except Exception as exc:
             if is_interruption(exc):
                 raise
@@ -187,7 +201,7 @@ class Server(Closing):
         if key not in self._clients:
             for known in [each for each, found in self._clients.items() if not _lives(*found)]:
                 del self._clients[known]
-            opened = _open_of(pid, fd, key)
+            opened = _open_of(pid, fd, key, self.name)
             if opened is None:
                 return None
             self._clients[key] = opened, member, pid
@@ -220,6 +234,9 @@ class Server(Closing):
             return self._received(timeout)
         except (Closed, TimeoutError):
             return None
+        except NdMemoryError:
+            time.sleep(POLL)  # until a descriptor is free
+            return None
         except _Unreadable as exc:
             self._warn(exc.args[0])
             return None
@@ -236,6 +253,9 @@ class Server(Closing):
                 request = await self._areceived(None)
             except Closed:
                 return
+            except NdMemoryError:
+                await asyncio.sleep(POLL)  # until a descriptor is free
+                continue
             except _Unreadable as exc:
                 self._warn(exc.args[0])
                 continue
@@ -329,7 +349,7 @@ class Server(Closing):
     def ready(self) -> bool:
         """Return whether a request waits."""
         self._check("Server.ready")
-        return self._requests.ready()
+        return bool(self._kept) or self._requests.ready()
 
     @property
     def _bell(self) -> Bell | None:
@@ -360,10 +380,13 @@ def _lives(answers: Queue, member: int, pid: int) -> bool:
     return answers._core.lives_as(member, pid)
 
 
-def _open_of(pid: int, number: int, key: tuple[int, int]) -> Queue | None:
+def _open_of(pid: int, number: int, key: tuple[int, int], name: str) -> Queue | None:
     """Open the queue of a client's answers; None when it has gone."""
     try:
-        fd = open_of_process(pid, number, key, os.O_RDWR)
-        return None if fd < 0 else Queue.of_descriptor(fd)
+        with taking_from_the_system(f"Server {name!r}"):
+            fd = open_of_process(pid, number, key, os.O_RDWR)
+            return None if fd < 0 else Queue.of_descriptor(fd)
+    except NdMemoryError:
+        raise
     except (OSError, NdError):
         return None  # gone, or no queue

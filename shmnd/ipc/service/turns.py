@@ -13,10 +13,11 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from shmnd.ipc.common.ringing import PAUSE, sleeper_at
+from shmnd.ipc.common.ringing import POLL, sleeper_at
 from shmnd.ipc.errors import PeerLost, RemoteError
 from shmnd.ipc.queue.waits import ITEM, ROOM
 from shmnd.ipc.service.request import AHEAD, PATIENCE, Request, fail
+from shmnd.status import NdMemoryError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -102,8 +103,8 @@ class Turns:
         self._next_check = self._next_census = 0.0  # a death ends the sleep, too
         try:
             self._sleep(requests)
-        except OSError:
-            return PAUSE  # no descriptor is free
+        except NdMemoryError:
+            return POLL  # no descriptor is free
         return 0.0
 
     def _sleep(self, requests: Queue) -> None:

@@ -22,7 +22,7 @@ from shmnd.ipc.common.room import Room, remember
 from shmnd.ipc.errors import LoanLimit, TypeMismatch
 from shmnd.ipc.topic import here
 from shmnd.ipc.topic.loan import Lender, Loan
-from shmnd.ipc.topic.seats import Seats
+from shmnd.ipc.topic.seats import AGAIN, Seats
 from shmnd.ipc.topic.writer import class_bytes
 from shmnd.ipc.types import forms, objects
 from shmnd.ipc.types.plain_values import as_array, as_bytes
@@ -265,8 +265,10 @@ class Publisher(Lender, Closing):
             if left == 0:
                 raise TimeoutError(
                     f"{call}: topic {self.name!r} has {self._seats.count} subscribers after "
-                    f"{timeout} s, {n} wanted"
+                    f"{timeout} s, {n} wanted{self._seats.trouble}"
                 )
+            if self._seats.trouble:  # it tries again
+                left = AGAIN if left is None else min(left, AGAIN)
             self._arrivals.wait(left)
             self._require_open(call)
 
@@ -286,6 +288,7 @@ class Publisher(Lender, Closing):
             return
         self._waiter.rest()
         self._take_changes()
+        self._seats.come_again()
         self._seats.drop_dead()
         for seat in self._seats.closed():
             self._let_go(seat)  # it takes no more samples, whatever it still holds
@@ -322,9 +325,10 @@ class Publisher(Lender, Closing):
 
     def _report_slow(self) -> None:
         now = set(self._slow())
+        self._slow_ones &= now
         for seat in now - self._slow_ones:
+            self._slow_ones.add(seat)  # reported once, also where the report raises
             self._report(seat)
-        self._slow_ones = now
 
     def _report(self, seat: int) -> None:
         report, pid = self.on_slow, self._seats.pid_of(seat)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -12,16 +13,18 @@ from shmnd.common.arguments import integer
 from shmnd.ipc.errors import Closed
 from shmnd.ipc.topic.source import Source
 from shmnd.neighbours import Neighbour
-from shmnd.status import NdError
+from shmnd.status import NdError, NdMemoryError
 
 if TYPE_CHECKING:
     from shmnd.adapter import Adapter
     from shmnd.directory import Entry
 
-__all__ = ["POLICIES", "Seats"]
+__all__ = ["AGAIN", "POLICIES", "Seats"]
 
 POLICIES: Final = ("drop_oldest", "drop_newest", "conflate", "block")
 """What a subscriber that falls behind loses; the numbers are those of the headers."""
+AGAIN: Final = 0.1
+"""Seconds until an end is tried again for which no descriptor was free."""
 DROP_NEWEST: Final = 1
 BLOCK: Final = 3
 _KEPT_BYTES: Final = 128
@@ -60,6 +63,8 @@ class Seats:
         self._free: list[int] = []
         self._made = 0
         self._waiting: dict[tuple[str, int], Entry] = {}
+        self._unreached: dict[tuple[str, int], tuple[Entry, NdMemoryError]] = {}
+        self._next_try = 0.0
 
     @property
     def count(self) -> int:
@@ -85,9 +90,27 @@ class Seats:
             return
         try:
             self._admit(seat, entry, asked)
+            self._unreached.pop(entry.key, None)
+        except NdMemoryError as exc:
+            self._free.append(seat)
+            self._unreached[entry.key] = entry, exc
         except (NdError, ValueError, Closed) as exc:
             self._free.append(seat)
             _LOG.debug("the subscriber in process %d gets no seat: %s", entry.pid, exc)
+
+    def come_again(self) -> None:
+        """Try again to reach subscribers for which no descriptor or memory was free."""
+        now = time.monotonic()
+        if self._unreached and now >= self._next_try:
+            self._next_try = now + AGAIN
+            for entry, _ in list(self._unreached.values()):
+                self.come(entry)
+
+    @property
+    def trouble(self) -> str:
+        """Why some subscribers are not reached; empty when all are."""
+        found = list(self._unreached.values())
+        return f"; {len(found)} more cannot be reached: {found[-1][1]}" if found else ""
 
     def _take_seat(self) -> int:
         if not self._free and self._made >= self._most:
@@ -132,6 +155,7 @@ class Seats:
     def leave(self, entry: Entry) -> None:
         """A subscriber is gone, and what it held with it."""
         self._waiting.pop(entry.key, None)
+        self._unreached.pop(entry.key, None)
         guest = self._guests.pop(entry.key, None)
         if guest is not None:
             self._board._leave(guest.seat)
