@@ -49,6 +49,7 @@ class Request:
         self._answers: Queue | None = answers
         self._number = number
         self._sent = 0
+        self._pid = os.getpid()
         self._member = client[0]
         self.client: Final[int] = client[1]
         """The process that asks."""
@@ -184,7 +185,8 @@ class Request:
 
     def __del__(self) -> None:
         try:
-            if self._answers is not None:
+            # A child that was forked off and ends has not taken it.
+            if self._answers is not None and self._pid == os.getpid():
                 self.fail(RemoteError("the server dropped the request without an answer"))
         except Exception:
             pass  # the interpreter is ending

@@ -303,6 +303,27 @@ def test_none_of_it_is_copied() -> None:
         assert copy.copy(pending.result(60)).value == 2
 
 
+def test_a_child_that_was_forked_off_does_not_answer_for_its_parent() -> None:
+    with ipc.Server("s") as server, ipc.Client("s") as client:
+        pending, stream = client.send(1), client.stream(2)
+        request, streamed = server.receive(60), server.receive(60)
+        child = FORK.Process(target=gc.collect)
+        child.start()  # it ends with all these objects
+        child.join()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                del request, streamed, pending, stream
+                gc.collect()
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+        request.respond(3)
+        assert pending.result(60).value == 3
+        streamed.stream(range(3))
+        assert [each.value for each in stream] == [0, 1, 2]
+
+
 def test_after_the_end() -> None:
     server, client = ipc.Server("s"), ipc.Client("s")
     for each in (server, client):
