@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from shmnd.common.closing import Closing
 from shmnd.directory import Directory
 from shmnd.ipc.blackboard.keys import BLACKBOARD
-from shmnd.ipc.errors import Closed
+from shmnd.ipc.errors import Closed, unusable
 from shmnd.ipc.event.notifying import EVENT
 from shmnd.ipc.service.server import SERVICE
 from shmnd.provider import open_adapter
@@ -161,6 +162,7 @@ class Watch(Closing):
     def __init__(self, *, namespace: str | None = None, group: int | str | None = None) -> None:
         self._adapter = open_adapter(namespace=namespace, group=group)
         self._closed = False
+        self._pid = os.getpid()
         self._changes: deque[Change] = deque()
         try:
             directory = Directory(self._adapter)
@@ -185,8 +187,8 @@ class Watch(Closing):
         return bool(self._changes)
 
     def _check(self) -> None:
-        if self._closed:
-            raise Closed("ipc.watch: the watch is closed; make a new one")
+        if self._closed or self._pid != os.getpid():
+            raise unusable("ipc.watch", "watch", closed=self._closed)
 
     def wait(self, timeout: float | None = None) -> Change | None:
         """Wait for the next change; None when `timeout` seconds end first."""
@@ -214,6 +216,8 @@ class Watch(Closing):
             try:
                 change = self.wait()
             except Closed:
+                if self._pid != os.getpid():
+                    raise
                 break
             if change is not None:
                 return change

@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -382,6 +384,20 @@ def test_an_interpreter_ends_with_views_alive(name: str, start: Any, out: Any) -
         assert ended(child) == 0
         while pub.subscribers:
             time.sleep(0.001)
+
+
+def test_threads_that_wait_at_the_end_of_the_interpreter_print_nothing() -> None:
+    """The end closes what they wait at."""
+    code = (
+        "import threading; from shmnd import ipc\n"
+        "sub, pub = ipc.Subscriber('a'), ipc.Publisher('b', 'f8')\n"
+        "calls = [sub.receive] * 4 + [pub.wait_for_subscribers] * 4\n"
+        "for each in calls: threading.Thread(target=each, daemon=True).start()\n"
+        "import time; time.sleep(0.2)"
+    )
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+        assert done.stderr == b""
 
 
 def test_many_publishers_and_subscribers(name: str, start: Any, out: Any) -> None:

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Notice that an object was closed, for waits that sleep at a descriptor of it in another thread.
 
-The kernel does not end a `poll` of a descriptor that is closed meanwhile.
+The kernel does not end a `poll` of a descriptor that is closed meanwhile. And threads whose objects
+are closed by the end of the interpreter.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 import weakref
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-__all__ = ["announce_closed", "observe"]
+__all__ = ["announce_closed", "begin_exit", "observe", "stay_at_exit"]
+
+_LONGEST_EXIT: Final = 10.0
+"""Seconds that an exit may take in which a handler waits for what a thread has locked."""
 
 
 class _Observer(Protocol):
@@ -36,3 +41,20 @@ def announce_closed(obj: Any) -> None:
         observers = list(_observers.pop(obj, ()))
     for each in observers:
         each.object_closed()
+
+
+_exit_began = threading.Event()
+
+
+def begin_exit() -> None:
+    """Note that the interpreter ends: objects that are closed from now on are closed by that."""
+    _exit_began.set()
+
+
+def stay_at_exit() -> None:
+    """Keep a daemon thread that finds its object closed by the end of the interpreter.
+
+    It ends with the process. An error would be printed, of a program that has made none.
+    """
+    if _exit_began.is_set() and threading.current_thread() is not threading.main_thread():
+        time.sleep(_LONGEST_EXIT)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from shmnd.directory import Directory
+from shmnd.ipc.common.closed import begin_exit
 from shmnd.provider import open_adapter
 from shmnd.status import NdError
 from shmnd.waiter import Attendant
@@ -151,6 +152,7 @@ def remember(end: _Closable) -> None:
 
 
 def _close_all() -> None:
+    begin_exit()
     for end in list(_open):
         try:
             end.close()

@@ -27,6 +27,7 @@ from shmnd.ipc.topic.writer import class_bytes
 from shmnd.ipc.types import forms, objects
 from shmnd.ipc.types.plain_values import as_array, as_bytes
 from shmnd.provider import open_adapter
+from shmnd.status import NdError
 from shmnd.waiter import Waiter
 
 if TYPE_CHECKING:
@@ -269,7 +270,11 @@ class Publisher(Lender, Closing):
                 )
             if self._seats.trouble:  # it tries again
                 left = AGAIN if left is None else min(left, AGAIN)
-            self._arrivals.wait(left)
+            try:
+                self._arrivals.wait(left)
+            except NdError:
+                self._require_open(call)  # another thread has closed it
+                raise
             self._require_open(call)
 
     def _enough(self) -> bool:
@@ -359,6 +364,9 @@ class Publisher(Lender, Closing):
                 raise TimeoutError(f"{call}: {self._seats.names(slow)} after {timeout} s")
             try:
                 self._waiter.wait(left)
+            except NdError:
+                self._require_open(call)
+                raise
             finally:
                 if not self.closed:
                     self._block(False)

@@ -13,6 +13,7 @@ from shmnd.ipc.topic.source cimport Source
 from shmnd.ipc.topic.topic_c cimport *
 from shmnd.ring.process.forks cimport forks
 
+from shmnd.ipc.common.closed import stay_at_exit
 from shmnd.ipc.errors import Closed
 from shmnd.status import IN_CHILD
 
@@ -38,6 +39,7 @@ cdef class ReaderCore:
 
     cdef int enter(self, str call) except -1:
         if self.closed or self.born != forks:
+            stay_at_exit()
             raise Closed(f"{call}: the subscriber of topic {self.topic!r} "
                          + ("is closed" if self.born == forks else IN_CHILD))
         return 0

@@ -15,6 +15,7 @@ from shmnd.ipc.topic.topic_c cimport *
 from shmnd.ipc.topic.writer_board cimport WriterBoard
 from shmnd.ring.process.forks cimport forks
 
+from shmnd.ipc.common.closed import stay_at_exit
 from shmnd.ipc.errors import Closed, LoanLimit
 from shmnd.status import IN_CHILD
 
@@ -88,6 +89,7 @@ cdef class WriterCore(WriterBoard):
         return 0
 
     cdef int refuse(self, str call) except -1:
+        stay_at_exit()
         raise Closed(f"{call}: the publisher of topic {self.topic!r} "
                      + ("is closed" if self.born == forks else IN_CHILD))
 
