@@ -4,6 +4,8 @@
 """The environment of a program: start and end, threads, versions, time, the machine."""
 
 import atexit
+import contextlib
+import io
 import os
 import sys
 import threading
@@ -38,7 +40,24 @@ def Init_thread(required: int = THREAD_MULTIPLE) -> int:
     _initialized = True
     _provided = required
     _main_thread = threading.get_ident()
+    _write_by_lines()
     return _provided
+
+
+def _write_by_lines() -> None:
+    """Have a rank write its output by lines, where it goes to a file or a pipe.
+
+    All ranks write there. Python cuts a full buffer within a line, and writes the parts of a line one
+    by one where it has none (PYTHONUNBUFFERED): lines of other ranks would come in between.
+    """
+    out = sys.stdout
+    if hooks.size() == 1 or out is not sys.__stdout__ or not isinstance(out, io.TextIOWrapper):
+        return
+    # What fails here, such as a full disk or a stream without its descriptor, fails again when
+    # the program prints.
+    with contextlib.suppress(OSError, ValueError):
+        if not out.isatty():
+            out.reconfigure(line_buffering=True, write_through=False)
 
 
 def at_finalize(function: Any) -> None:
