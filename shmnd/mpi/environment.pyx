@@ -47,8 +47,8 @@ def Init_thread(required: int = THREAD_MULTIPLE) -> int:
 def _write_by_lines() -> None:
     """Have a rank write its output by lines, where it goes to a file or a pipe.
 
-    All ranks write there. Python cuts a full buffer within a line, and writes the parts of a line one
-    by one where it has none (PYTHONUNBUFFERED): lines of other ranks would come in between.
+    All ranks write there. Python cuts a full buffer within a line, and writes the parts of a line
+    one by one where it has none (PYTHONUNBUFFERED): lines of other ranks would come in between.
     """
     out = sys.stdout
     if hooks.size() == 1 or out is not sys.__stdout__ or not isinstance(out, io.TextIOWrapper):
