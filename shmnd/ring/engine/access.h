@@ -150,8 +150,9 @@ static inline uint32_t shmnd_copy_staged(struct shmnd_peer *peer,
 /* A call that never waits copies at most about this much, which takes well under a millisecond,
  * and leaves the rest to the next call. */
 #define SHMND_PIECE (2ull << 20)
-/* A system call costs as much as copying 20 KiB, so one call copies several chunks. */
-#define SHMND_CALL_BYTES (256u << 10)
+/* A system call costs as much as copying 20 to 50 KiB, so one call copies several chunks. The
+ * last one of a piece may exceed it by one call. */
+#define SHMND_CALL_BYTES (1u << 20)
 
 /* Copies the next piece of a copy that runs from its beginning to its end. */
 static inline uint32_t shmnd_copy_piece(struct shmnd_peer *peer, struct shmnd_job *job)

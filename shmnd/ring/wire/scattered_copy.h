@@ -219,8 +219,19 @@ struct shmnd_claim {
     uint32_t first, count; /* count 0: no chunk was left */
 };
 
-/* Claims unclaimed chunks from the front, or the back if `last`: at most `most`, and more than one
- * only while at least four times as many are left, so that both sides finish at the same time. */
+/* The chunks of a claim while `left` of `count` are unclaimed: see shmnd_chunks_claim_up_to(). */
+static inline uint32_t shmnd_chunks_in_claim(uint32_t count, uint32_t left, uint32_t most)
+{
+    uint32_t least = most / 4 < count / 8 ? most / 4 : count / 8;
+    uint32_t some = left / 4 > least ? left / 4 : least;
+    some = some > most ? most : some;
+    some = some > left ? left : some;
+    return some ? some : 1;
+}
+
+/* Claims unclaimed chunks from the front, or the back if `last`: at most `most`, and a quarter of
+ * those left, so that both sides finish at about the same time; but a quarter of `most`, or an
+ * eighth of the message, since the last claims would be many short ones otherwise. */
 static inline struct shmnd_claim shmnd_chunks_claim_up_to(struct shmnd_share *share,
                                                           const struct shmnd_chunks *c, bool last,
                                                           uint32_t most)
@@ -232,8 +243,8 @@ static inline struct shmnd_claim shmnd_chunks_claim_up_to(struct shmnd_share *sh
         if (!shmnd_chunks_unclaimed(word, c))
             break;
         uint32_t front = shmnd_claimed_front(word), back = shmnd_claimed_back(word);
-        uint32_t some = (c->count - front - back) / 4;
-        some = some > most ? most : some ? some : 1;
+        uint32_t left = c->count - front - back;
+        uint32_t some = shmnd_chunks_in_claim(c->count, left, most);
         /* needs no order: it only divides the work, and SYNC slot-ready showed the source */
         if (shmnd_swap64(&share->claim, &word, word + (last ? (uint64_t)some << 16 : some)))
             return (struct shmnd_claim){last ? c->count - back - some : front, some};
