@@ -13,7 +13,7 @@
 #include "wire/atomics.h"
 #include "wire/kill_point.h"
 
-#define SHMND_LAYOUT_VERSION 7u
+#define SHMND_LAYOUT_VERSION 8u
 #define SHMND_LINK_MAGIC 0x6b6e696c646e6d73ull /* "smndlink" */
 
 /* ---- the slot ring: one per direction of a link ------------------------- */
@@ -84,7 +84,7 @@ _Static_assert(offsetof(struct shmnd_slot, payload) == 16, "48 bytes of payload"
 /* Messages too long for the ring whose receive, or source, is private memory: the sender copies
  * them into this area and the receiver out of it (bounce.h). Both areas are the sparse end of the
  * link: a sender commits pages of its own area when it first needs them. */
-#define SHMND_BOUNCE_BYTES (2u << 20)
+#define SHMND_BOUNCE_BYTES (4u << 20)
 
 /* ---- posted receives, advertised to a sender that pushes ------------------ */
 
