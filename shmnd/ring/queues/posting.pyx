@@ -19,7 +19,7 @@ from shmnd.ring.queues.reasons cimport (outstanding_requests, reason_of_failure,
 from shmnd.ring.shared_memory.registry cimport release_contexts
 from shmnd.ring.shared_memory.segment cimport lies_in_fragile
 from shmnd.ring.shared_memory.sge cimport (Sge, gather_sges, is_in_python,
-                                                  require_held)
+                                           require_held)
 
 from shmnd.status import MrFlag, OpFlag, Status, error
 from shmnd.common.arguments import flags_as_context, flags_given, index_given
