@@ -3,6 +3,7 @@
 
 import argparse
 import dataclasses
+import itertools
 import json
 import signal
 import sys
@@ -64,10 +65,12 @@ def perform(
     conclude: Callable[[Answers], Report],
     *,
     record: Record = Record.NEVER,
+    together: Callable[[Question], object] | None = None,
 ) -> int:
     """Run a benchmark as the options say, and print and write its report; or be a server.
 
-    `record` says whether each round of a loop is timed by itself.
+    `record` says whether each round of a loop is timed by itself. Questions in a row of which
+    `together` gives the same are measured in the rounds of one run, and the next ones after it.
     """
     if args.server is not None:
         return apart.serve(args)
@@ -75,6 +78,8 @@ def perform(
     cpus = args.pin or choose_cpus([])
     environment = Environment.collect(cpus)
     extent = Extent.of(args)
+    parts = [[*part] for _, part in itertools.groupby(questions, together or _all_alike)]
+    part_of = ""
     with progress(args) as tell, apart.stage(args, cpus) as stage:
         run = Run(
             stage,
@@ -82,9 +87,11 @@ def perform(
             seconds=extent.seconds,
             count=extent.count,
             record=record,
-            progress=tell,
+            progress=lambda text: tell(part_of + text),
         )
-        run.ask(questions, subjects)
+        for number, part in enumerate(parts, 1):
+            part_of = f"part {number} of {len(parts)}, " if len(parts) > 1 else ""
+            run.ask(part, subjects)
     report = conclude(run.answers)
     data = {
         "schema": SCHEMA,
@@ -110,6 +117,10 @@ def perform(
     for warning in environment.warnings():
         print(f"warning: {warning}")
     return int(report.failed)
+
+
+def _all_alike(question: Question) -> object:
+    return None
 
 
 def check_outputs(args: argparse.Namespace) -> None:

@@ -32,6 +32,12 @@ class Spread:
         """
         return cls.of([one / other for one, other in zip(ours, theirs, strict=True)])
 
+    @classmethod
+    def of_middle_half(cls, values: Sequence[float]) -> Self:
+        """Summarize the middle half of the rounds, which a few disturbed ones do not change."""
+        out = len(values) // 4
+        return cls.of(sorted(values)[out : len(values) - out])
+
     @property
     def noisy(self) -> bool:
         """Return whether the rounds differ too much to support a verdict."""

@@ -1,20 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of the cost over the size of a message, by the kinds of memory at its two ends."""
+"""Steps of the time over the size of a message, by the kinds of memory at its two ends.
+
+The sizes grow by a third each. A time may grow by as much from one size to the next, and by what
+the added bytes take besides; more is a step, and belongs to a limit between two paths of a message
+or to the end of a cache. The usual loop is the compiled one, because the one in Python may be so
+much faster or slower from one second to the next as a step is high.
+"""
 
 import argparse
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from ..command import apart, options
 from ..command.frame import Report, perform
 from ..measure.how import How, Memory
 from ..measure.question import Kind, Question, format_size
 from ..measure.spread import Spread
+from ..peers.memcpy import Memcpy, PrivateMemcpy
 from ..report.table import Notes, number, render
-from ..subjects.own import Shmnd
 from ..subjects.rounds import Answer, Answers
+from ..subjects.subject import Subject
 
 HELP = "time over size, by a third at a time, and where it steps up, for each kind of memory"
 EXAMPLE = "shmnd bench sweep --from 256 --to 4K --quick"
@@ -22,6 +29,8 @@ EXAMPLE = "shmnd bench sweep --from 256 --to 4K --quick"
 FACTOR: Final = 1.3
 """From one size to the next; a greater ratio of their times is a step."""
 _LAST: Final = 16 << 20
+_LONG: Final = 4096
+"""The calls take most of the time of a shorter message, so it does not tell what a byte takes."""
 _KINDS: Final = {"pingpong": Kind.PINGPONG, "ping": Kind.STREAM}
 _WAYS: Final = {
     "private-private": How(memory=Memory.PRIVATE),
@@ -29,29 +38,56 @@ _WAYS: Final = {
     "shared-private": How(into=Memory.PRIVATE),
     "shared-shared": How(),
 }
-_USUAL: Final = ("private-private", "private-shared", "shared-private")
+_HEADINGS: Final = ("loop", "kind", "memory", "sizes", "time", "without added bytes", "")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Series:
+    """One kind of traffic through one kind of memory, at all sizes."""
+
+    kind: str
+    way: str
+    questions: tuple[Question, ...]
+
+    @classmethod
+    def of(cls, kind: str, way: str, sizes: Sequence[int]) -> "Series":
+        """Put the questions."""
+        how = _WAYS[way]
+        return cls(kind, way, tuple(Question(_KINDS[kind], size, how=how) for size in sizes))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """Two neighbouring sizes, and the ratio of their times."""
+    """Two neighbouring sizes, and how many times as long the larger one takes."""
 
+    subject: str
+    kind: str
     way: str
     below: int
     above: int
     ratio: Spread
+    """Of the two times, in the middle half of the rounds."""
+    beyond: Spread
+    """The same without what the added bytes take at the best rate of the series."""
 
     @property
     def word(self) -> str:
-        """Return what the ratio is: a step, one by some rounds only, or none."""
-        if self.ratio.median <= FACTOR:
+        """Return what it is: a step, one by some rounds only, noise, or nothing."""
+        if self.beyond.median <= FACTOR:
             return ""
-        return "step" if self.ratio.low > FACTOR else "step (unsure)"
+        if self.beyond.noisy:
+            return "noisy"
+        return "step" if self.beyond.low > FACTOR else "unsure"
 
     def cells(self) -> list[str]:
         """Return a row of the table."""
         sizes = f"{format_size(self.below)} to {format_size(self.above)}"
-        return [self.way, sizes, self.ratio.format(number), self.word]
+        ratios = [f"x {spread.format(number)}" for spread in (self.ratio, self.beyond)]
+        return [self.subject, self.kind, self.way, sizes, *ratios, self.word]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the form for reports."""
+        return {**dataclasses.asdict(self), "word": self.word}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,16 +102,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
             dest=f"{name}_size",
             help=f"bytes, as in 40 or 64K (default {format_size(usual)})",
         )
+    for name, known, text in (
+        ("kinds", _KINDS, "one message after another, and streams"),
+        ("ways", _WAYS, "memory of the sender and of the receiver"),
+    ):
+        parser.add_argument(
+            f"--{name}",
+            type=options.words(known),
+            default=[*known],
+            metavar=f"{name[:-1].upper()},…",
+            help=f"{text} (default {','.join(known)})",
+        )
+    options.add_engine(parser)
+    parser.set_defaults(engine="native")
     parser.add_argument(
-        "--kind", choices=_KINDS, default="pingpong", help="ping-pong (default) or stream"
-    )
-    parser.add_argument(
-        "--ways",
-        type=options.words(_WAYS),
-        default=list(_USUAL),
-        metavar="WAY,…",
-        help=f"memory of the sender and of the receiver: of {', '.join(_WAYS)} "
-        f"(default {','.join(_USUAL)})",
+        "--memcpy",
+        action="store_true",
+        help="beside the streams from 4 KiB on, measure memcpy: where it has a step, caches end",
     )
     parser.add_argument("--every", action="store_true", help="show every size, not only the steps")
     options.add_common(parser)
@@ -87,26 +130,38 @@ def run(args: argparse.Namespace) -> int:
     swept = sizes_between(args.from_size[0], args.to_size[0])
     if len(swept) < 2:
         args.complain("--from and --to leave fewer than two sizes")
-    kind = _KINDS[args.kind]
-    asked = {way: [Question(kind, size, how=_WAYS[way]) for size in swept] for way in args.ways}
-    questions = [question for one in asked.values() for question in one]
+    asked = [Series.of(kind, way, swept) for kind in args.kinds for way in args.ways]
+    subjects: list[Subject] = [kind(args.namespace) for kind in options.ENGINES[args.engine]]
+    if args.memcpy:
+        subjects += [Memcpy(), PrivateMemcpy()]
 
     def conclude(answers: Answers) -> Report:
         notes = Notes()
-        steps = [step for way, one in asked.items() for step in steps_of(way, one, answers)]
-        found = [step for step in steps if step.word]
+        pairs = [
+            step
+            for series in asked
+            for subject in subjects
+            for step in steps_of(series, subject.name, answers)
+        ]
+        found = [step for step in pairs if step.word]
         parts = []
         if args.every:
-            rows = [_row(answers.expect(Shmnd.name, question), notes) for question in questions]
-            parts.append(render(("question", "median (least..greatest) [usec]"), rows))
-        headings = ("memory", "sizes", "ratio of their times", "")
-        parts.append(render(headings, [step.cells() for step in found]))
-        parts.append(f"{len(found)} of {len(steps)} ratios are above {FACTOR:g}")
+            rows = [_row(answer, notes) for answer in answers]
+            parts.append(render(("what", "loop", "µs, median (least..greatest)"), rows))
+        if found:
+            parts.append(render(_HEADINGS, [step.cells() for step in found]))
+        parts.append(summary(pairs))
         parts += filter(None, ["\n".join(notes.lines())])
-        data = {"command": "sweep", "steps": [dataclasses.asdict(step) for step in found]}
+        data = {
+            "command": "sweep",
+            "compared": len(pairs),
+            "steps": [step.as_json() for step in found],
+        }
         return Report("\n\n".join(parts), data, any(answer.error for answer in answers))
 
-    return perform(args, questions, [Shmnd(args.namespace)], conclude)
+    questions = [question for series in asked for question in series.questions]
+    # Series after series: the memory of all sizes together is that of one series.
+    return perform(args, questions, subjects, conclude, together=_series_of)
 
 
 def sizes_between(first: int, last: int) -> list[int]:
@@ -118,21 +173,51 @@ def sizes_between(first: int, last: int) -> list[int]:
     return found
 
 
-def steps_of(way: str, questions: Sequence[Question], answers: Answers) -> list[Step]:
+def steps_of(series: Series, subject: str, answers: Answers) -> list[Step]:
     """Compare each size with the one before it, round by round."""
+    rate = _seconds_per_byte(series, subject, answers)
     found = []
-    for one, other in itertools.pairwise(questions):
-        below, above = answers.get(Shmnd.name, one), answers.get(Shmnd.name, other)
+    for one, other in itertools.pairwise(series.questions):
+        below, above = answers.get(subject, one), answers.get(subject, other)
         if below and above and below.spread and above.spread:
-            ratio = Spread.of_ratios(above.values, below.values)
-            found.append(Step(way, one.size, other.size, ratio))
+            rounds = [*zip(above.values, below.values, strict=True)]
+            added = (other.size - one.size) * rate
+            ratio, beyond = (
+                Spread.of_middle_half([(time - less) / before for time, before in rounds])
+                for less in (0.0, added)
+            )
+            step = Step(subject, series.kind, series.way, one.size, other.size, ratio, beyond)
+            found.append(step)
     return found
+
+
+def summary(pairs: Sequence[Step]) -> str:
+    """Count the steps, and what could not be judged."""
+    words = [step.word for step in pairs]
+    text = f"{words.count('step')} steps above {FACTOR:g} between {len(pairs)} pairs of sizes"
+    rest = [f"{words.count(word)} {word}" for word in ("unsure", "noisy") if word in words]
+    return ", ".join([text, *rest])
+
+
+def _seconds_per_byte(series: Series, subject: str, answers: Answers) -> float:
+    """Return what a byte takes where it takes least; 0 when only short messages were measured."""
+    found = [answers.get(subject, each) for each in series.questions if each.size >= _LONG]
+    spreads = [(one.spread, one.question.size) for one in found if one]
+    return min((spread.median / size for spread, size in spreads if spread), default=0.0)
+
+
+def _series_of(question: Question) -> tuple[Kind, How]:
+    return question.kind, question.how
 
 
 def _row(answer: Answer, notes: Notes) -> list[str]:
     if answer.spread is None:
-        return [answer.question.label, notes.refer(answer.reason)]
-    return [answer.question.label, answer.spread.map(_microseconds).format(number)]
+        return [answer.question.label, answer.subject, notes.refer(answer.reason)]
+    return [
+        answer.question.label,
+        answer.subject,
+        answer.spread.map(_microseconds).format(number),
+    ]
 
 
 def _microseconds(seconds: float) -> float:

@@ -37,7 +37,10 @@ RUNS = {
     "ping": ["-s", "8,64K", "--engine", "both", "--validate", "-t", "4", "-r", "6", *SHORT],
     "rping": ["-s", "4K", "--engine", "both", "--validate", *SHORT],
     "batch": ["--rounds", "1", "-n", "128"],
-    "sweep": ["--from", "40", "--to", "70", "--every", *SHORT],
+    "sweep": [
+        *("--from", "3500", "--to", "5K", "--ways", "private-shared", "--engine", "both"),
+        *("--memcpy", "--every", *SHORT),
+    ],
     "crossover": ["--rounds", "1", "-n", "5"],
     "mrlat": ["-s", "4K", *SHORT],
     "mrrate": ["-s", "4K", "--threads", "1,3", *SHORT],

@@ -68,7 +68,12 @@ OPTIONS: Final[dict[str, tuple[Draw, ...]]] = {
     "ping": (*MESSAGES, *QUEUES, RECEIVES, PAIRS, INLINE, one_of("--flow", "credit", "receives")),
     "rping": (*MESSAGES, *QUEUES, PAIRS, INLINE, one_of("--verb", "read", "write", "both")),
     "batch": (ENGINE, one_of("-s", "0", "1", "8", "600", "4096")),
-    "sweep": (one_of("--to", "2", "4"), one_of("--ways", "shared-shared", "private-shared")),
+    "sweep": (
+        ENGINE,
+        one_of("--to", "2", "4"),
+        one_of("--kinds", "ping", "pingpong"),
+        one_of("--ways", "shared-shared", "private-shared"),
+    ),
     "mrlat": (*MESSAGES,),
     "mrrate": (*MESSAGES, one_of("--threads", "1", "3,2")),
     "connect": (),

@@ -23,6 +23,11 @@ def test_ratios_are_taken_round_by_round() -> None:
     assert Spread.of_ratios([1.0, 1.0, 3.0], [2.0, 2.0, 6.0]) == Spread(0.5, 0.5, 0.5)
 
 
+def test_the_middle_half_leaves_out_as_many_rounds_at_both_ends() -> None:
+    assert Spread.of_middle_half([9.0, 1.0, 3.0, 2.0, 0.1]) == Spread(2.0, 1.0, 3.0)
+    assert Spread.of_middle_half([3.0, 1.0, 2.0]) == Spread(2.0, 1.0, 3.0)
+
+
 def test_ratios_need_as_many_rounds_on_both_sides() -> None:
     with pytest.raises(ValueError, match="shorter"):
         Spread.of_ratios([1.0, 2.0], [1.0])
