@@ -118,7 +118,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memcpy",
         action="store_true",
-        help="beside the streams from 4 KiB on, measure memcpy: where it has a step, caches end",
+        help="next to the streams from 4 KiB on, measure memcpy: where it has a step, caches end",
     )
     parser.add_argument("--every", action="store_true", help="show every size, not only the steps")
     options.add_common(parser)

@@ -17,6 +17,9 @@
 #define SHMND_PULL_MIN 1024u
 /* From this length both sides may copy chunks. */
 #define SHMND_SHARE_MIN (64u << 10)
+/* Up to this length the sender places a message from private memory alone: it copies without a system
+ * call, of which the reader needs several, and waits for the reader's chunks longer than they save. */
+#define SHMND_PLACE_PRIVATE_MAX (384u << 10)
 
 /* The chunk words for another large message, whose previous message was taken. NULL: the other side
  * has not taken so many large messages yet. */
@@ -38,6 +41,17 @@ static inline bool shmnd_tx_prefers_pull(const struct shmnd_qp *qp, const struct
 {
     return qp->link.their_srq && w->length >= SHMND_PULL_MIN &&
            !shmnd_tx_has_private_memory(qp, sges, w->sges);
+}
+
+/* Does the sender copy the message, whose receive it can write, rather than both sides? */
+static inline bool shmnd_tx_prefers_place(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
+                                          const struct shmnd_sge *sges,
+                                          const struct shmnd_share *share)
+{
+    if (w->length < SHMND_SHARE_MIN || (!share && w->length <= SHMND_PIECE))
+        return true;
+    return w->length <= SHMND_PLACE_PRIVATE_MAX && !qp->tx_job.to.remote &&
+           shmnd_tx_has_private_memory(qp, sges, w->sges);
 }
 
 enum shmnd_protocol {
@@ -87,7 +101,7 @@ static inline enum shmnd_protocol shmnd_tx_choose_for_memory(struct shmnd_qp *qp
         if (fits && (w->length < SHMND_PLACE_MIN ||
                      (qp->tx_job.to.remote && bytes <= SHMND_COPY_TWICE_MAX)))
             return SHMND_PROTOCOL_EAGER;
-        if (w->length < SHMND_SHARE_MIN || (!share && w->length <= SHMND_PIECE))
+        if (shmnd_tx_prefers_place(qp, w, sges, share))
             return shmnd_slots_have_room(&qp->out, 1) ? SHMND_PROTOCOL_PLACE : SHMND_PROTOCOL_NONE;
     } else if (bytes <= shmnd_eager_max(&qp->out) &&
                !(share && shmnd_tx_prefers_pull(qp, w, sges))) {

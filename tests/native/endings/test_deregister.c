@@ -7,7 +7,7 @@
  */
 #include "world.h"
 
-#define LENGTH (3 * SHMND_CHUNK_OF_SHORT - 1000) /* three chunks */
+#define LENGTH (SHMND_PLACE_PRIVATE_MAX + 5000) /* in chunks, from private memory as well */
 #define OVER 0x88
 
 struct scene {

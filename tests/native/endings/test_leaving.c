@@ -119,10 +119,12 @@ static void one_that_leaves_waits_for_no_copy_that_never_begins(void)
 {
     struct duo d;
     bool kept;
-    duo_open_with(&d, (struct world_options){.no_vm = true}, pair_usual, pair_usual);
-    uint8_t *from = guard_alloc(ROOM), *into = shared_bytes(d.pb, ROOM);
-    struct shmnd_sge m = sge(from, ROOM, region_new(d.pa, from, ROOM, 0));
-    struct shmnd_sge r = sge(into, ROOM, region_new(d.pb, into, ROOM, SHMND_MR_LOCAL_WRITE));
+    uint32_t n = SHMND_PLACE_PRIVATE_MAX + 5000;
+    duo_open_with(&d, (struct world_options){.segment_bytes = 1 << 20, .no_vm = true}, pair_usual,
+                  pair_usual);
+    uint8_t *from = guard_alloc(n), *into = shared_bytes(d.pb, n);
+    struct shmnd_sge m = sge(from, n, region_new(d.pa, from, n, 0));
+    struct shmnd_sge r = sge(into, n, region_new(d.pb, into, n, SHMND_MR_LOCAL_WRITE));
     EQUAL(post_receive(d.b, 1, &r, 1), SHMND_SUCCESS);
     EQUAL(shmnd_post_send(&d.a->q, NULL, &m, 1, 0, &kept), SHMND_SUCCESS);
     EQUAL(shmnd_tx_advance(&d.a->q), SHMND_RUN);
@@ -134,7 +136,7 @@ static void one_that_leaves_waits_for_no_copy_that_never_begins(void)
     shmnd_tx_run_done(&d.a->q);
     EXPECT(d.qb, SHMND_RECEIVE, 1, SHMND_CANCELED);
     EXPECT(d.qa, SHMND_SEND, 0, SHMND_CANCELED);
-    for (uint32_t i = 0; i < ROOM; i++)
+    for (uint32_t i = 0; i < n; i++)
         EQUAL(into[i], 0);
     duo_close(&d);
 }

@@ -162,6 +162,34 @@ static void every_way(void)
             one_way((struct way){k & 1, k & 2, k & 4, k & 8, k & 16, k & 32, k & 64, sizes[i]});
 }
 
+/* The sender alone places a message from private memory to which the reader would need system calls,
+ * up to SHMND_PLACE_PRIVATE_MAX. */
+static void private_memory_is_placed(void)
+{
+    static const uint32_t sizes[] = {SHMND_SHARE_MIN - 1, SHMND_SHARE_MIN, SHMND_PLACE_PRIVATE_MAX,
+                                     SHMND_PLACE_PRIVATE_MAX + 1};
+    for (uint32_t k = 0; k < 8; k++) {
+        struct duo d;
+        uint32_t n = sizes[k / 2];
+        bool private = k & 1, placed = n < SHMND_SHARE_MIN;
+        placed = placed || (private && n <= SHMND_PLACE_PRIVATE_MAX);
+        NOTE("%u bytes, %s", n, private ? "private" : "shared");
+        duo_open_with(&d, (struct world_options){.segment_bytes = 1 << 20}, pair_usual, pair_usual);
+        uint8_t *src = private ? guard_alloc(n) : shared_bytes(d.pa, n);
+        uint8_t *dst = shared_bytes(d.pb, n);
+        fill(src, n, n);
+        struct shmnd_sge s = sge(src, n, region_new(d.pa, src, n, 0));
+        struct shmnd_sge r = sge(dst, n, region_new(d.pb, dst, n, 1));
+        EQUAL(post_receive(d.b, 2, &r, 1), SHMND_SUCCESS);
+        EQUAL(post_send(d.a, 1, &s, 1, 0), SHMND_SUCCESS);
+        EXPECT(d.qa, SHMND_SEND, 1, SHMND_SUCCESS);
+        EQUAL(d.a->q.larges, !placed);
+        EXPECT_RECEIVED(d.qb, 2, n);
+        CHECK(filled(dst, n, n));
+        duo_close(&d);
+    }
+}
+
 /* Both ends send to each other at once, each polling only its own queue. */
 static void both_directions(void)
 {
@@ -533,6 +561,7 @@ static const struct check_test tests[] = {
     TEST(eager_sizes_and_wraps),
     TEST(proven_sends_need_no_target),
     TEST(every_way),
+    TEST(private_memory_is_placed),
     TEST(both_directions),
     TEST(backlog),
     TEST(inline_data_is_captured),
