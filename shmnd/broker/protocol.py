@@ -19,7 +19,7 @@ import json
 import math
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -52,7 +52,7 @@ __all__ = [
     "written",
 ]
 
-VERSION: Final = 8
+VERSION: Final = 9
 """Both ends must speak the same; an upgrade that changes a message raises it."""
 
 FIRST_FOR_TOOLS: Final = 1 << 31
@@ -69,7 +69,10 @@ MAX_DEPTH: Final = 16
 _RECEIVE_FLAGS: Final = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
 _SEND_FLAGS: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _CUT_FLAGS: Final = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
-_FDS_ROOM: Final = socket.CMSG_SPACE(MAX_FDS * array.array("i").itemsize)
+_SOCKET: Final = int(socket.SOL_SOCKET)
+_RIGHTS: Final = int(socket.SCM_RIGHTS)
+_FD_BYTES: Final = array.array("i").itemsize
+_FDS_ROOM: Final = socket.CMSG_SPACE(MAX_FDS * _FD_BYTES)
 
 _SHOWN: Final = 64
 
@@ -174,30 +177,30 @@ def receive(sock: socket.socket) -> Datagram:
     BlockingIOError when there is none, OSError when the socket is broken.
     """
     try:
-        return _receive(sock)
+        data, ancillary, flags, _ = sock.recvmsg(MAX_MESSAGE, _FDS_ROOM, _RECEIVE_FLAGS)
     except ConnectionResetError:
         # It left without reading all that was sent to it. The kernel says so once, and before the
         # last words of the other side, which are still there.
-        return _receive(sock)
+        data, ancillary, flags, _ = sock.recvmsg(MAX_MESSAGE, _FDS_ROOM, _RECEIVE_FLAGS)
+    fds = _received(ancillary) if ancillary else []
+    return Datagram(data, fds, flags & _CUT_FLAGS != 0)
 
 
-def _receive(sock: socket.socket) -> Datagram:
-    item = array.array("i").itemsize
-    data, ancillary, flags, _ = sock.recvmsg(MAX_MESSAGE, _FDS_ROOM, _RECEIVE_FLAGS)
+def _received(ancillary: Sequence[tuple[int, int, bytes]]) -> list[Descriptor]:
+    """Take over the descriptors that came with a datagram."""
     fds: list[Descriptor] = []
     for level, kind, content in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+        if level == _SOCKET and kind == _RIGHTS:
             numbers = array.array("i")
-            numbers.frombytes(content[: len(content) - len(content) % item])
-            fds.extend(Descriptor(fd) for fd in numbers)
-    return Datagram(data, fds, bool(flags & _CUT_FLAGS))
+            numbers.frombytes(content[: len(content) - len(content) % _FD_BYTES])
+            for fd in numbers:
+                fds.append(Descriptor(fd))
+    return fds
 
 
 def send(sock: socket.socket, data: bytes, fds: Sequence[int] = ()) -> None:
     """Put one datagram on its way without waiting; OSError says why it could not be."""
-    rights = (
-        [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds).tobytes())] if fds else []
-    )
+    rights = [(_SOCKET, _RIGHTS, array.array("i", fds))] if fds else ()
     sock.sendmsg([data], rights, _SEND_FLAGS)
 
 
@@ -223,7 +226,10 @@ def decode(data: bytes) -> Fields:
     """Read the bytes of a message; BadMessage when they are none."""
     try:
         text = data.decode("utf-8")
-        message, end = _DECODER.raw_decode(text)
+        try:
+            message, end = _scan(text, 0)
+        except StopIteration:
+            end = -1
         if end != len(text):
             message = _DECODER.decode(text)  # blanks, or no JSON
     except (ValueError, RecursionError) as exc:
@@ -237,8 +243,11 @@ def decode(data: bytes) -> Fields:
 
 
 def text_of(value: object) -> str:
-    """Write a value as JSON, the way it travels."""
-    return _ENCODER.encode(value)
+    """Write a value as JSON, the way it travels. ValueError when it has no such form."""
+    try:
+        return "".join(_write(value, 0))
+    except RecursionError:
+        raise ValueError("nested too deep, or refers to itself") from None
 
 
 def _parse_float(text: str) -> float:
@@ -252,10 +261,27 @@ def _parse_constant(text: str) -> float:
     raise ValueError(f"{text} is not a JSON number")
 
 
-_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+def _writer() -> Callable[[object, int], Iterable[str]]:
+    """Return what an encoder makes anew for each value, which takes as long as a short message."""
+    encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+    make = getattr(json.encoder, "c_make_encoder", None)
+    quote = getattr(json.encoder, "encode_basestring_ascii", None)
+    if make is None or quote is None:
+        return lambda value, _: [encoder.encode(value)]
+    # Without a record of what was seen: what refers to itself ends with a RecursionError.
+    writer: Callable[[object, int], Iterable[str]] = make(
+        None, encoder.default, quote, None, ":", ",", False, False, False
+    )
+    return writer
+
+
+_write: Final = _writer()
 # Integers are the interpreter's own affair: it refuses those that take long to read, and a function
 # called for each costs half of the time of a message.
 _DECODER: Final = json.JSONDecoder(parse_float=_parse_float, parse_constant=_parse_constant)
+_scan: Final[Callable[[str, int], tuple[Any, int]]] = getattr(
+    _DECODER, "scan_once", _DECODER.raw_decode
+)
 
 
 def _deeper_than(value: object, limit: int) -> bool:

@@ -5,20 +5,20 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shmnd.broker.protocol import BadMessage, decode, decode_private, text_of
+from shmnd.broker.protocol import decode_private
 from shmnd.common.arguments import within
 from shmnd.status import NdError, Status, error
 
 if TYPE_CHECKING:
     from shmnd.address import Address
     from shmnd.info import AdapterInfo
-    from shmnd.runtime.interfaces import Description, Event
+    from shmnd.runtime.interfaces import Event, PairDescription
 
 __all__ = ["Attempt", "ReadLimits", "State", "Terms", "private_bytes", "private_of"]
 
-_U32_MAX = 0xFFFFFFFF
+_U32_MAX: Final = 0xFFFFFFFF
 
 
 class State(enum.Enum):
@@ -79,21 +79,20 @@ class Terms(NamedTuple):
     """The offer of Connect and the answer of Accept, which travel with the private data."""
 
     limits: ReadLimits
-    qp: Description
+    qp: PairDescription
 
     def wire(self) -> str:
         """Return the text that the peer's `read` takes; the broker does not read it."""
-        return text_of({"limits": self.limits, "qp": self.qp})
+        return ",".join(map(str, (*self.limits, *self.qp)))
 
     @classmethod
     def read(cls, text: str) -> Terms:
         """Read what the peer sent; what makes no sense becomes empty, and the ring refuses it."""
         try:
-            wire = decode(text.encode("utf-8", "replace"))
-        except BadMessage:
-            wire = {}
-        qp = wire.get("qp")
-        return cls(ReadLimits.told(wire.get("limits")), qp if isinstance(qp, dict) else {})
+            numbers = [int(number) for number in text.split(",")]
+        except ValueError:
+            return cls(ReadLimits(0, 0), ())
+        return cls(ReadLimits.told(numbers[:2]), tuple(numbers[2:]))
 
 
 @dataclass(slots=True)

@@ -138,10 +138,14 @@ class BrokerSide:
         """Drop the record."""
         self._engine.broker_state.live.pop((attempt.role, attempt.connection), None)
 
-    def report_closed(self, attempt: Attempt) -> None:
-        """Drop the record, and report the end of the connection."""
+    def report_closed(self, attempt: Attempt, port: Port | None) -> None:
+        """Drop the record, and report the end of the connection; release its port with it."""
         self.forget_live(attempt)
-        self._engine.post("closed", connection=attempt.connection)
+        number = 0 if port is None else port.forget()
+        if number:
+            self._engine.post("closed", connection=attempt.connection, object=number)
+        else:
+            self._engine.post("closed", connection=attempt.connection)
 
 
 def _ignore(_port: int) -> None:

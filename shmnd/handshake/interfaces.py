@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from shmnd.runtime.interfaces import Description, SegmentOwner
+from shmnd.runtime.interfaces import PairDescription, SegmentOwner
 
 if TYPE_CHECKING:
     from shmnd.address import Address
@@ -77,8 +77,8 @@ class QueuePairLike(Protocol):
     def _moved_from(self, state: int) -> bool:
         """Return whether a connector that saw this state may see another; changes nothing."""
 
-    def _describe(self) -> dict[str, Any]:
-        """Return the fields that the other end needs."""
+    def _describe(self) -> PairDescription:
+        """Return the numbers that the other end needs."""
 
     def _begin_connect(self) -> None:
         """It belongs to an attempt now."""
@@ -93,7 +93,7 @@ class QueuePairLike(Protocol):
         self,
         link: Any,
         peer: Any,
-        remote: Description,
+        remote: PairDescription,
         active: bool,
         ends: tuple[Address, Address] | None = None,
     ) -> None:

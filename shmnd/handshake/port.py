@@ -69,11 +69,17 @@ class Port:
             step("listening")
             self._record.backlog = backlog
 
+    def forget(self) -> int:
+        """Forget it here; return the number by which the broker is to close it, 0 if unbound."""
+        self._engine.unfollow_object(self.object)
+        bound = self._engine.broker_state.bound.pop(self.object, None)
+        return 0 if bound is None else self.object
+
     def release(self) -> None:
         """Release it; it is free for others at once."""
-        self._engine.unfollow_object(self.object)
-        if self._engine.broker_state.bound.pop(self.object, None) is not None:
-            self._engine.post("close", object=self.object)
+        number = self.forget()
+        if number:
+            self._engine.post("close", object=number)
 
 
 class PortHolder(OverlappedObject):

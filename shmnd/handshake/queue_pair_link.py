@@ -20,7 +20,7 @@ from shmnd.status import NdError, Status, error
 if TYPE_CHECKING:
     from shmnd.handshake.attempt import Attempt, ReadLimits
     from shmnd.handshake.interfaces import AdapterLike, QueuePairLike
-    from shmnd.runtime.interfaces import LinkLike, PeerLike, Ticker
+    from shmnd.runtime.interfaces import LinkLike, PairDescription, PeerLike, Ticker
     from shmnd.runtime.progress import ProgressEngine
 
 __all__ = ["LinkState", "LinkStatus", "QpState", "QueuePairLink", "own_queue_pair"]
@@ -128,10 +128,10 @@ class QueuePairLink:
         pair = _pairs.get(self._number)
         return None if self._released or pair is None else pair()
 
-    def describe(self) -> dict[str, Any]:
-        """Return the fields that the other end needs."""
+    def describe(self) -> PairDescription:
+        """Return the numbers that the other end needs; none if the pair is gone."""
         qp = self._living
-        return {} if qp is None else qp._describe()
+        return () if qp is None else qp._describe()
 
     def answer(self, attempt: Attempt, peer: PeerLike, limits: ReadLimits) -> LinkLike:
         """Passive side: make the link and bind the queue pair to it."""

@@ -241,7 +241,8 @@ class ConnectionStateMachine(PortHolder):
         """Move to the final state; only close() follows."""
         if self._state in _HAS_LINK:
             assert self._attempt is not None
-            self._broker.report_closed(self._attempt)
+            port, self._port = self._port, None
+            self._broker.report_closed(self._attempt, port)
         self._drop_attempt()
         self._drop_port()
         self._aborted = self._aborted or aborted

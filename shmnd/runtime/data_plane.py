@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 from shmnd.ring import Link, PeerAdapter, Segment
 
 if TYPE_CHECKING:
-    from shmnd.runtime.interfaces import Description, LinkLike, PeerLike, SegmentLike
+    from shmnd.runtime.interfaces import (
+        Description,
+        LinkLike,
+        PairDescription,
+        PeerLike,
+        SegmentLike,
+    )
 
 __all__ = ["DataPlane"]
 
@@ -20,13 +26,15 @@ __all__ = ["DataPlane"]
 class DataPlane:
     """Makes and maps what two processes share."""
 
-    def create_link(self, local: Description, remote: Description) -> LinkLike:
+    def create_link(self, local: PairDescription, remote: PairDescription) -> LinkLike:
         """Make the link of a connection, on the passive side."""
-        return Link.create(dict(local), dict(remote))
+        return Link.create(local, remote)
 
-    def attach_link(self, fd: int, size: int, local: Description, remote: Description) -> LinkLike:
+    def attach_link(
+        self, fd: int, size: int, local: PairDescription, remote: PairDescription
+    ) -> LinkLike:
         """Map a link that the other side made; takes the descriptor in any case."""
-        return Link.attach(fd, size, dict(local), dict(remote))
+        return Link.attach(fd, size, local, remote)
 
     def peer_adapter(
         self, uid: str, pid: int, doorbell_fd: int, pidfd: int, table: Description

@@ -26,6 +26,7 @@ __all__ = [
     "LinkLike",
     "Moving",
     "NamesLike",
+    "PairDescription",
     "PeerLike",
     "SegmentLike",
     "SegmentOwner",
@@ -33,7 +34,10 @@ __all__ = [
 ]
 
 Description = Mapping[str, Any]
-"""What the other end must know of a queue pair or an adapter; JSON."""
+"""What another process must know of an adapter; JSON."""
+
+PairDescription = tuple[int, ...]
+"""What the other end must know of a queue pair; empty when it is gone."""
 
 Event = Mapping[str, Any]
 """A message of the broker."""
@@ -180,10 +184,12 @@ class SegmentLike(Protocol):
 class DataPlaneLike(Protocol):
     """The data plane."""
 
-    def create_link(self, local: Description, remote: Description) -> LinkLike:
+    def create_link(self, local: PairDescription, remote: PairDescription) -> LinkLike:
         """Make the link of a connection, on the passive side."""
 
-    def attach_link(self, fd: int, size: int, local: Description, remote: Description) -> LinkLike:
+    def attach_link(
+        self, fd: int, size: int, local: PairDescription, remote: PairDescription
+    ) -> LinkLike:
         """Map a link that the other side made; takes the descriptor in any case."""
 
     def peer_adapter(

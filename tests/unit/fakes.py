@@ -320,18 +320,17 @@ class FakeDataPlane:
         if what in self.fail:
             raise error(self.fail.pop(what), what, "faked")
 
-    def create_link(self, local: Mapping[str, Any], remote: Mapping[str, Any]) -> FakeLink:
+    def create_link(self, local: tuple[int, ...], remote: tuple[int, ...]) -> FakeLink:
         self._maybe_fail("create_link")
-        assert local["qp"]
-        assert remote["qp"]
+        assert len(local) == len(remote) == 1
         return FakeLink(sealed_memory(), 4096, active=False)
 
     def attach_link(
-        self, fd: int, size: int, local: Mapping[str, Any], remote: Mapping[str, Any]
+        self, fd: int, size: int, local: tuple[int, ...], remote: tuple[int, ...]
     ) -> FakeLink:
         try:
             self._maybe_fail("attach_link")
-            assert local["qp"] != remote["qp"]
+            assert local != remote
         except BaseException:
             os.close(fd)
             raise
@@ -387,8 +386,8 @@ class FakeQueuePair:
             or (self._state is QpState.ATTACHED and self._link.memory.opened[True])
         )
 
-    def _describe(self) -> dict[str, Any]:
-        return {"qp": self.name}
+    def _describe(self) -> tuple[int, ...]:
+        return (self.name,)
 
     def _begin_connect(self) -> None:
         assert self._state is QpState.IDLE
@@ -406,12 +405,12 @@ class FakeQueuePair:
         self,
         link: FakeLink,
         peer: FakePeer,
-        remote: Mapping[str, Any],
+        remote: tuple[int, ...],
         active: bool,
         ends: tuple[Any, Any] | None = None,
     ) -> None:
         assert self._state is QpState.CONNECTING
-        assert remote["qp"]
+        assert remote
         self._link, self._peer, self._active = link, peer, active
         self.attached_limits = self.limits
         self._state = QpState.ATTACHED

@@ -28,6 +28,8 @@ __all__ = ["Line", "Lines", "ServerLimits"]
 _TRANSIENT: Final = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
 _TOGETHER: Final = 16
 """The most messages that wait for each other; more would delay the first."""
+_EPOLLIN: Final = select.EPOLLIN
+_NEXT_REQUEST: Final = select.EPOLLIN | select.EPOLLONESHOT
 _RETRY: Final = 0.02
 """Seconds until a send is tried again that the kernel had no room for."""
 
@@ -106,7 +108,7 @@ class Lines:
 
     def serves(self, number: int) -> bool:
         """Return whether a client is there and stays."""
-        return number in self._open and number not in self._doomed
+        return number in self._open and not (self._doomed and number in self._doomed)
 
     def doom(self, number: int, why: str) -> None:
         """Drop a client at the end of this step; nothing more is read from or sent to it."""
@@ -222,10 +224,14 @@ class Lines:
 
     def watch(self, line: Line) -> None:
         """Listen for requests, or while something waits for it, only for room to send that."""
-        if line.number in self._doomed:
+        if self._doomed and line.number in self._doomed:
             return
         if not line.queue:
-            interest = select.EPOLLIN
+            if line.interest == _EPOLLIN and line.reported:  # as after most messages
+                self._epoll.modify(line.sock.fileno(), _NEXT_REQUEST)
+                line.reported = False
+                return
+            interest = _EPOLLIN
         elif line.number in self._retrying:
             interest = 0
         else:

@@ -185,7 +185,7 @@ class Ends:
 
     def _fill(self, connection: Connection, end: End) -> None:
         """Drop an end from those that wait for a claimant."""
-        vacant = self._vacant.get(end.adapter)
+        vacant = self._vacant.get(end.adapter) if self._vacant else None
         if vacant is not None:
             vacant.pop(connection.identity, None)
             if not vacant:
@@ -214,6 +214,7 @@ class Ends:
         self._release_tuple(connection)
         self._unsource(connection)
         for end in (connection.active, connection.passive):
-            end.over = True
-            self._leave(connection, end)
+            if not end.over:
+                end.over = True
+                self._leave(connection, end)
         self.records.pop(connection.identity, None)

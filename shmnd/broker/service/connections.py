@@ -331,7 +331,10 @@ def _new_number(*parties: Process) -> int:
     """Choose a number that the parties do not use; the next broker can continue with it."""
     while True:
         number = random.getrandbits(62) | 1
-        if not any(number in party.connections for party in parties):
+        for party in parties:
+            if number in party.connections:
+                break
+        else:
             return number
 
 

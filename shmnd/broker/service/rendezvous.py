@@ -319,8 +319,9 @@ class Rendezvous:
         return {}
 
     def _closed(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
+        """One end is over; the port that was bound for it alone is free, if it names one."""
         self.connections.closed(process, fields["connection"])
-        return {}
+        return self._close(process, fields, ()) if fields["object"] else {}
 
     def _holds(self, process: Process, fields: Fields, _: Sequence[Descriptor]) -> Fields:
         refused = []

@@ -312,7 +312,7 @@ class Server:
             self._lines.doom(line.number, "dropped after an internal error")
         step("broker-has-decided")
         self._deliver()
-        if line.number in self._greeting and self._state.greeted(line.number):
+        if self._greeting and line.number in self._greeting and self._state.greeted(line.number):
             del self._greeting[line.number]
 
     def _say_cut(self, line: Line, message: Fields) -> None:

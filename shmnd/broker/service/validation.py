@@ -129,6 +129,8 @@ def _host_and_port(value: object, number: Check) -> Address:
 
 
 def _private(value: object) -> str:
+    if value == "":
+        return ""  # at once: most send none
     if not isinstance(value, str):
         raise ValueError("must be base64 text")
     try:
@@ -217,10 +219,11 @@ def _fields(rules: _Rules, message: Mapping[str, object]) -> Fields:
     taken: Fields = {}
     for name, check, default in rules:
         if name in message:
+            value = message[name]
             try:
-                taken[name] = check(message[name])
+                taken[name] = check(value)
             except ValueError as exc:
-                raise ValueError(f"{name} {show(message[name])}: {exc}") from None
+                raise ValueError(f"{name} {show(value)}: {exc}") from None
         elif default is _REQUIRED:
             raise ValueError(f"{name} is missing")
         else:
@@ -320,7 +323,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
     ),
     "reject": Shape(0, {"connection": _connection, "private": _no_private}),
     "close": Shape(0, {"object": _object}),
-    "closed": Shape(0, {"connection": _connection}),
+    "closed": Shape(0, {"connection": _connection, "object": _Default(_integer(0, _ID_MAX), 0)}),
     "holds": Shape(
         0,
         {
@@ -370,8 +373,8 @@ REQUESTS: Final[Mapping[str, Shape]] = {
 def request_id(message: Mapping[str, object]) -> int | None:
     """Return the id of a request, None when no reply is wanted; BadMessage when it is unusable."""
     ident = message.get("id")
-    if ident is None:
-        return None
+    if ident is None or (type(ident) is int and 0 < ident <= _ID_MAX):
+        return ident  # at once: what every client sends
     try:
         _object(ident)
     except ValueError as exc:

@@ -30,6 +30,20 @@ cdef class Link:
     cdef int me
     cdef uint64_t connection
 
-    cdef _size(self, dict local, dict remote, bint active)
-    cdef bint fits(self, dict ours, object theirs) except -1
-    cdef bint _has(self, int side, object end) except -1
+    cdef _size(self, tuple local, tuple remote, bint active)
+    cdef bint fits(self, tuple ours, tuple theirs) except -1
+    cdef bint _has(self, int side, tuple end) except -1
+
+
+# The places of the numbers by which a queue pair describes itself to the other end.
+cdef enum Part:
+    RECEIVES
+    EXTENTS
+    REQUESTS
+    ELEMENTS
+    SHARED
+    RECEIVE_BIT
+    INITIATOR_BIT
+    RECEIVE_BELL  # two numbers
+    INITIATOR_BELL = 9
+    PARTS = 11

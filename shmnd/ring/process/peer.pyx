@@ -178,27 +178,24 @@ cdef class PeerAdapter:
         PyMem_RawFree(self.raw.data)
 
 
-def _numbers(local: dict, remote: dict, active: bool) -> tuple:
-    """Return the numbers of a link's layout, each in the order active, passive, after checks."""
-    pair = (local, remote) if active else (remote, local)
-    numbers = []
-    sges = int(c.SHMND_MAX_SGE)
-    for key, most in (("receives", 1 << 16), ("extents", sges),
-                      ("requests", 1 << 16), ("elements", sges)):
-        for side in pair:
-            value = side.get(key)
-            if not isinstance(value, int) or not 0 <= value <= most:
-                raise error(Status.INTERNAL_ERROR, "Link",
-                            f"the peer describes itself with {key}={value!r}, at most {most}")
-            numbers.append(value)
-    return tuple(numbers)
+cdef tuple _SHAPES = ("receives", "extents", "requests", "elements")
+
+
+cdef int _shape(tuple end, int part) except -1:
+    """Return a number by which a side shapes the layout of a link, after checks."""
+    most = c.SHMND_MAX_SGE if part in (EXTENTS, ELEMENTS) else 1 << 16
+    value = end[part] if part < len(end) else None
+    if not isinstance(value, int) or not 0 <= value <= most:
+        raise error(Status.INTERNAL_ERROR, "Link",
+                    f"the peer describes itself with {_SHAPES[part]}={value!r}, at most {most}")
+    return value
 
 
 cdef class Link:
     """The segment that two connected queue pairs share."""
 
     @staticmethod
-    def create(local: dict, remote: dict) -> Link:
+    def create(local: tuple, remote: tuple) -> Link:
         """Create it. For the passive side, when it accepts."""
         cdef Link self = Link.__new__(Link)
         self._size(local, remote, False)
@@ -216,7 +213,7 @@ cdef class Link:
         return self
 
     @staticmethod
-    def attach(fd: int, size: int, local: dict, remote: dict) -> Link:
+    def attach(fd: int, size: int, local: tuple, remote: tuple) -> Link:
         """Map it. For the active side. Takes over the descriptor, also when it fails."""
         cdef Link self = Link.__new__(Link)
         try:
@@ -239,26 +236,30 @@ cdef class Link:
         self.connection = header.connection
         return self
 
-    cdef _size(self, dict local, dict remote, bint active):
+    cdef _size(self, tuple local, tuple remote, bint active):
         cdef int i
-        numbers = _numbers(local, remote, active)
+        cdef tuple end
         for i in range(2):
-            self.shape.receives[i], self.shape.extents[i] = numbers[i], numbers[2 + i]
-            self.shape.requests[i], self.shape.elements[i] = numbers[4 + i], numbers[6 + i]
+            end = local if active == (i == 0) else remote
+            self.shape.receives[i] = _shape(end, RECEIVES)
+            self.shape.extents[i] = _shape(end, EXTENTS)
+            self.shape.requests[i] = _shape(end, REQUESTS)
+            self.shape.elements[i] = _shape(end, ELEMENTS)
         self.me = c.SHMND_ACTIVE if active else c.SHMND_PASSIVE
         c.shmnd_link_rings(&self.shape)
         self.map = c.shmnd_link_map(&self.shape)
 
-    cdef bint fits(self, dict ours, object theirs) except -1:
+    cdef bint fits(self, tuple ours, tuple theirs) except -1:
         """Return whether its layout is that of this queue pair and this peer."""
         return (self.segment is not None and self.segment.base != NULL
                 and self._has(self.me, ours) and self._has(1 - self.me, theirs))
 
-    cdef bint _has(self, int side, object end) except -1:
-        return (self.shape.receives[side] == end.get("receives")
-                and self.shape.extents[side] == end.get("extents")
-                and self.shape.requests[side] == end.get("requests")
-                and self.shape.elements[side] == end.get("elements"))
+    cdef bint _has(self, int side, tuple end) except -1:
+        return (len(end) == PARTS
+                and self.shape.receives[side] == end[RECEIVES]
+                and self.shape.extents[side] == end[EXTENTS]
+                and self.shape.requests[side] == end[REQUESTS]
+                and self.shape.elements[side] == end[ELEMENTS])
 
     @property
     def fd(self) -> int:

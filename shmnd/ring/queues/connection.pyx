@@ -10,7 +10,9 @@ from libc.string cimport memset
 
 from shmnd.ring cimport c
 from shmnd.ring.process.counters cimport put_address
-from shmnd.ring.process.peer cimport Link, PeerAdapter
+from shmnd.ring.process.peer cimport (
+    INITIATOR_BELL, INITIATOR_BIT, PARTS, RECEIVE_BELL, RECEIVE_BIT, SHARED, Link, PeerAdapter,
+)
 from shmnd.ring.queues.posting cimport PostingCore
 
 from shmnd.ring.queues.reasons import STATE_NAMES
@@ -50,20 +52,20 @@ cdef class ConnectionCore(PostingCore):
             return True
         return state == c.SHMND_QP_ATTACHED and c.shmnd_relaxed32(&self.q.link.theirs.opened) != 0
 
-    def _describe(self) -> dict:
-        """Return the description that the other end needs."""
+    def _describe(self) -> tuple:
+        """Return the description that the other end needs: its numbers in the order of `Part`."""
         self.usable("_describe")
-        return {
-            "receives": 0 if self.q.shared else self.q.own.depth,
-            "extents": self.extents,
-            "requests": self.q.wq_depth,
-            "elements": self.q.wq_stride,
-            "srq": bool(self.q.shared),
-            "rbell": list(self.receive_cq.bell_place),
-            "rbit": self.q.receive_bit,
-            "ibell": list(self.initiator_cq.bell_place),
-            "ibit": self.q.initiator_bit,
-        }
+        return (
+            0 if self.q.shared else self.q.own.depth,
+            self.extents,
+            self.q.wq_depth,
+            self.q.wq_stride,
+            1 if self.q.shared else 0,
+            self.q.receive_bit,
+            self.q.initiator_bit,
+            *self.receive_cq.bell_place,
+            *self.initiator_cq.bell_place,
+        )
 
     @property
     def _connection(self) -> int:
@@ -92,8 +94,8 @@ cdef class ConnectionCore(PostingCore):
         """Set the negotiated limits; called before `_attach`."""
         self.q.outbound_read_limit = outbound
 
-    def _attach(self, Link link not None, PeerAdapter peer not None, remote, active: bool,
-                ends: tuple | None = None) -> None:
+    def _attach(self, Link link not None, PeerAdapter peer not None, tuple remote not None,
+                active: bool, ends: tuple | None = None) -> None:
         """Attach it to a link, and advertise the posted receives to the other side.
 
         `ends` are the local and the remote address, for the counters and the representation.
@@ -110,17 +112,19 @@ cdef class ConnectionCore(PostingCore):
             raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
                         "the link was made for another queue pair or another peer")
         base = link.segment.base
-        for key in ("rbit", "ibit"):
-            if not isinstance(remote.get(key), int) or not 0 <= remote[key] < c.SHMND_READY_BITS:
+        for part in (RECEIVE_BIT, INITIATOR_BIT):
+            if not isinstance(remote[part], int) or not 0 <= remote[part] < c.SHMND_READY_BITS:
                 raise error(Status.INTERNAL_ERROR, "QueuePair.attach",
-                            f"the peer describes itself with {key}={remote.get(key)!r}")
-        end.receive_bell = peer.bell(remote.get("rbell"))
-        end.initiator_bell = peer.bell(remote.get("ibell"))
-        end.receive_marks = peer.marks(remote.get("rbell"))
-        end.initiator_marks = peer.marks(remote.get("ibell"))
-        end.receive_bit, end.initiator_bit = remote["rbit"], remote["ibit"]
+                            f"the peer describes itself with bit {remote[part]!r}")
+        receive_bell = remote[RECEIVE_BELL:INITIATOR_BELL]
+        initiator_bell = remote[INITIATOR_BELL:PARTS]
+        end.receive_bell = peer.bell(receive_bell)
+        end.initiator_bell = peer.bell(initiator_bell)
+        end.receive_marks = peer.marks(receive_bell)
+        end.initiator_marks = peer.marks(initiator_bell)
+        end.receive_bit, end.initiator_bit = remote[RECEIVE_BIT], remote[INITIATOR_BIT]
         end.receive_rung = end.initiator_rung = 0
-        end.their_srq = bool(remote.get("srq"))
+        end.their_srq = bool(remote[SHARED])
         end.connection = link.connection
         end.mine = <c.shmnd_side *>(base + link.map.side_off[me])
         end.theirs = <c.shmnd_side *>(base + link.map.side_off[it])

@@ -19,7 +19,8 @@ TABLES = 1 << 30
 BELLS = 3 << 29
 """Numbers of a peer's segments: of data below, of marks, tables and bells from here on."""
 
-Description = dict[str, Any]
+PARTS = ("receives", "extents", "requests", "elements", "srq", "rbit", "ibit", "rbell", "ibell")
+"""Of the description of a queue pair; the last two are two numbers each."""
 
 
 @contextlib.contextmanager
@@ -33,12 +34,17 @@ def beginning() -> Iterator[Any]:
         made._end_connect()
 
 
-def attach(pair: Any, changes: Description, bells: int = 4096, marks: int = 4096) -> None:
-    """Attach to a peer that describes itself as we do, but for some words."""
+def attach(pair: Any, changes: dict[str, Any], bells: int = 4096, marks: int = 4096) -> None:
+    """Attach to a peer that describes itself as we do, but for some numbers."""
+    said = dict(zip(PARTS, (*pair._describe()[:7], (0, 0), (0, 0)), strict=True)) | changes
+    remote = (*[said[part] for part in PARTS[:7]], *said["rbell"], *said["ibell"])
+    attach_to(pair, remote, bells, marks)
+
+
+def attach_to(pair: Any, remote: tuple[Any, ...], bells: int = 4096, marks: int = 4096) -> None:
     peer = PeerAdapter("peer", 1, -1, -1, {})
     peer.add_segment(BELLS, Segment.create(bells, label="test"))
     peer.add_segment(MARKS, Segment.create(marks, label="test"))
-    remote: Description = pair._describe() | {"rbell": [0, 0], "ibell": [0, 0]} | changes
     pair._attach(Link.create(pair._describe(), remote), peer, remote, False)
 
 
@@ -51,11 +57,12 @@ def refused(call: Callable[[], object], match: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"rbit": -1}, "rbit=-1"),
-        ({"ibit": 1 << 20}, f"ibit={1 << 20}"),
-        ({"rbit": "0"}, "rbit='0'"),
-        ({"rbell": None}, "a bell by None"),
-        ({"ibell": [0]}, "a bell by"),
+        ({"rbit": -1}, "bit -1"),
+        ({"ibit": 1 << 20}, f"bit {1 << 20}"),
+        ({"rbit": "0"}, "bit '0'"),
+        ({"rbell": []}, "another peer"),
+        ({"ibell": [0]}, "another peer"),
+        ({"ibell": [0, 0, 0]}, "another peer"),
         ({"ibell": [0, "0"]}, "a bell by"),
         ({"rbell": [1, 0]}, "segment 1, which it did not announce"),
         ({"rbell": [-1, 0]}, "segment -1, which it did not announce"),
@@ -71,9 +78,17 @@ def refused(call: Callable[[], object], match: str) -> None:
         ({"elements": "4"}, "elements='4'"),
     ],
 )
-def test_a_description_that_makes_no_sense_is_refused(changes: Description, match: str) -> None:
+def test_a_description_that_makes_no_sense_is_refused(changes: dict[str, Any], match: str) -> None:
     with beginning() as pair:
         refused(lambda: attach(pair, changes), match)
+
+
+def test_a_description_that_ends_early_is_refused() -> None:
+    with beginning() as pair:
+        whole = pair._describe()
+        for said in range(len(whole)):
+            remote = whole[:said]
+            refused(lambda: attach_to(pair, remote), "another peer" if said > 3 else "=None")
 
 
 @pytest.mark.parametrize("index", [0, 1, 1 << 40])
