@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Connector"]
 
+# Looked up once: a member of an enumeration takes as long as a call.
+_CLOSED: Final = State.CLOSED
+_OFFERED: Final = State.OFFERED
+_MAY_CONNECT: Final = (State.NEW, State.BOUND)
+_CONNECTED_ONCE: Final = (State.CONNECTED, State.DOWN)
 _HAS_LIMITS: Final = frozenset(
     {State.ACCEPTED, State.OFFERED, State.ACCEPTING, State.CONNECTED, State.DOWN}
 )
@@ -80,9 +85,9 @@ class Connector(BrokerEvents):
         private = private_bytes(private_data, most, "MaxCallerData", call)
         with self._lock:
             self._poll_link()
-            if self._state is State.CLOSED:
-                raise invalid(self._state, call)
-            if self._state not in (State.NEW, State.BOUND):
+            if self._state not in _MAY_CONNECT:
+                if self._state is State.CLOSED:
+                    raise invalid(self._state, call)
                 raise error(Status.CONNECTION_ACTIVE, call, f"the connector is {self._state.value}")
             require_reachable(peer[0], call)
             qp_link = QueuePairLink(self._engine, pair, call)
@@ -180,10 +185,11 @@ class Connector(BrokerEvents):
 
     def _require_acceptable(self, call: str) -> None:
         self._require_not_aborted(call)
+        if self._state is _OFFERED:
+            return
         if self._state in (State.ACCEPTING, State.CONNECTED, State.DOWN):
             raise error(Status.CONNECTION_ACTIVE, call, f"the connector is {self._state.value}")
-        if self._state is not State.OFFERED:
-            raise invalid(self._state, call)
+        raise invalid(self._state, call)
 
     def _send_answer(
         self, call: str, qp_link: QueuePairLink, attempt: Attempt, private: bytes
@@ -295,7 +301,7 @@ class Connector(BrokerEvents):
         self._check(call)
         with self._lock:
             self._poll_link()
-            if self._state not in (State.CONNECTED, State.DOWN):
+            if self._state not in _CONNECTED_ONCE:
                 raise invalid(self._state, call)
             overlapped = self._start(call, cancel=self._cancel_notify)
             self._notifying[overlapped] = None
@@ -312,7 +318,7 @@ class Connector(BrokerEvents):
         self._check(call)
         with self._lock:
             self._poll_link()
-            if self._state not in (State.CONNECTED, State.DOWN):
+            if self._state not in _CONNECTED_ONCE:
                 raise invalid(self._state, call)
             overlapped = self._start(call, cancel=_too_late)
             self._disconnecting = overlapped
@@ -326,11 +332,12 @@ class Connector(BrokerEvents):
         NotifyDisconnect succeeds, since the connection ended, and a Disconnect continues to its
         end.
         """
-        if self._engine.alive:
+        if self._state is not _CLOSED and self._engine.alive:  # the last state: it never leaves it
             with self._lock:
                 self._poll_link()
                 self._release()
-        self._cancel_pending()
+        if self._pending:
+            self._cancel_pending()
 
     def _release(self) -> None:
         if self._state is State.CONNECTING:

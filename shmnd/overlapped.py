@@ -40,6 +40,7 @@ __all__ = [
     "require_file",
 ]
 
+_SUCCESS: Final = Status.SUCCESS  # looked up once: a member of an enumeration takes long
 Step = Callable[[], Status | None]
 Cancel = Callable[["Overlapped"], bool]
 
@@ -88,8 +89,8 @@ class Overlapped:
         self._engine = engine
         self._owner = None if owner is None else weakref.ref(owner)
         self._file = file
-        self._step = without_owner(step)
-        self._cancel_hook = without_owner(cancel)
+        self._step = None if step is None else without_owner(step)
+        self._cancel_hook = None if cancel is None else without_owner(cancel)
         self._final: Status | None = None
         self._detail = ""
         self._waits_for = ""
@@ -119,12 +120,13 @@ class Overlapped:
 
         Built-in TimeoutError when `timeout` seconds end first; the operation stays pending then.
         """
-        if timeout is not None:
+        if timeout is not None and not (type(timeout) is float and timeout >= 0):
             timeout = seconds(f"Overlapped.result of {self.call}", 1, "timeout", timeout)
-        if not self._wait(timeout):
+        if self._final is None and not self._wait(timeout):
             what = f", waiting for {self._waits_for}" if self._waits_for else ""
             raise TimeoutError(f"{self.call}: still pending after {timeout} s{what}")
-        self._raise_if_failed()
+        if self._final is not _SUCCESS:
+            self._raise_if_failed()
 
     def __await__(self) -> Generator[Any, None, None]:
         if self._final is None and self._engine.alive:
@@ -163,8 +165,9 @@ class Overlapped:
             owner._forget(self)
         if self._file is not None:
             self._file._deliver(self)
-        for wake in list(self._waiters):
-            wake()
+        if self._waiters:
+            for wake in list(self._waiters):
+                wake()
         self._engine.news()
         self._keeps = None  # last: this may release it
         return True
@@ -228,7 +231,7 @@ class Overlapped:
             loops.end(loop, wake)
 
     def _raise_if_failed(self) -> None:
-        if self._final is Status.SUCCESS:
+        if self._final is _SUCCESS:
             return
         status = self._seen()
         if failed(status):
@@ -316,7 +319,8 @@ class OverlappedObject(Closing):
         overlapped = self._operation(self._engine, self, self._file, call, step, cancel)
         overlapped._waits_for = waits_for
         self._pending[overlapped] = None
-        overlapped._tick()
+        if step is not None:
+            overlapped._tick()
         return overlapped
 
     def _forget(self, overlapped: Overlapped) -> None:

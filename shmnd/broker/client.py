@@ -191,7 +191,8 @@ class BrokerClient(Session):
     def _leave(self) -> None:
         """Release the lock, and see to what others left for its holder."""
         self._lock.release()
-        self._flush_when_free()
+        if self._posts or self._wants_room:
+            self._flush_when_free()
         if self._events:
             self._announce_events()
 

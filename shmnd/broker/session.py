@@ -149,7 +149,7 @@ class Session:
         ident = self._next_id
         self._next_id += 1
         data = self._written(who, {"op": op, "id": ident, **fields})
-        if not self._flush() or not self._send(data, fds):
+        if (self._posts and not self._flush()) or not self._send(data, fds):
             return 0
         self._asked.add(ident)
         return ident
@@ -266,7 +266,8 @@ class Session:
                 if self._flushing:
                     return  # this thread is at it already, further down its stack
                 done = self._flush()
-                self._want_room(not done)
+                if done == self._wants_room:
+                    self._want_room(not done)
                 if len(self._posts) > _POSTS_MAX:
                     raise Lost
             except (Lost, NdError):
@@ -312,5 +313,5 @@ class Session:
         taken: list[Event] = []
         while self._events:
             message, fds = self._events.popleft()
-            taken.append((message, [fd.detach() for fd in fds]))
+            taken.append((message, [fd.detach() for fd in fds] if fds else []))
         return taken

@@ -45,6 +45,8 @@ class ReadLimits(NamedTuple):
     @classmethod
     def given(cls, inbound: object, outbound: object, call: str, parameter: int) -> ReadLimits:
         """Check what the program gave; `parameter` is the number of the first of the two."""
+        if type(inbound) is int and type(outbound) is int and inbound == outbound == 0:
+            return NO_READS  # at once: what programs mostly pass
         return cls(
             within(call, parameter, "inbound read limit", inbound, 0, _U32_MAX),
             within(call, parameter + 1, "outbound read limit", outbound, 0, _U32_MAX),
@@ -58,10 +60,12 @@ class ReadLimits(NamedTuple):
                 return cls.given(value[0], value[1], "peer", 1)
             except NdError:
                 pass
-        return cls(0, 0)
+        return NO_READS
 
     def capped(self, limits: AdapterInfo) -> ReadLimits:
         """Cut what exceeds an adapter's own limits."""
+        if self is NO_READS:
+            return self
         return ReadLimits(
             min(self.inbound, limits.max_inbound_read_limit),
             min(self.outbound, limits.max_outbound_read_limit),
@@ -69,10 +73,15 @@ class ReadLimits(NamedTuple):
 
     def meeting(self, peer: ReadLimits) -> ReadLimits:
         """Cut what the peer does not match: its outbound Reads are inbound here."""
+        if self is NO_READS or peer is NO_READS:
+            return NO_READS
         return ReadLimits(
             min(self.inbound, peer.outbound),
             min(self.outbound, peer.inbound),
         )
+
+
+NO_READS: Final = ReadLimits(0, 0)
 
 
 class Terms(NamedTuple):
@@ -91,7 +100,7 @@ class Terms(NamedTuple):
         try:
             numbers = [int(number) for number in text.split(",")]
         except ValueError:
-            return cls(ReadLimits(0, 0), ())
+            return cls(NO_READS, ())
         return cls(ReadLimits.told(numbers[:2]), tuple(numbers[2:]))
 
 

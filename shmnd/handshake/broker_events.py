@@ -7,7 +7,7 @@ about an attempt that has ended in the meantime changes nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from shmnd.common.steps import step
 from shmnd.handshake.attempt import Attempt, ReadLimits, State, Terms, private_of
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from shmnd.runtime.interfaces import Event
 
 __all__ = ["BrokerEvents"]
+
+_CONNECTING: Final = State.CONNECTING  # looked up once: a member takes as long as a call
 
 
 class BrokerEvents(ConnectionStateMachine):
@@ -114,18 +116,19 @@ class BrokerEvents(ConnectionStateMachine):
         if event["re"] != self._broker.asked:
             return  # that of an attempt which is over
         self._broker.unanswered = False
-        status = Status(event["status"])
-        if self._state is State.CONNECTING:
-            if status is Status.SUCCESS:
-                self._connect_taken(event["connection"], event["port"])
-            else:
+        refused = event["status"] != 0
+        if self._state is _CONNECTING:
+            if refused:
+                status = Status(event["status"])
                 where = status is Status.CONNECTION_REFUSED
                 place = f" ({self._engine.meeting_place})" if where else ""
                 self._fail_connect(event["message"] + place, None, status)
+            else:
+                self._connect_taken(event["connection"], event["port"])
             return
         self._broker.forget_answer()
-        if self._state is State.ACCEPTING and status is not Status.SUCCESS:
-            self._accept_refused(status, event["message"])
+        if refused and self._state is State.ACCEPTING:
+            self._accept_refused(Status(event["status"]), event["message"])
 
     def _connect_taken(self, connection: int, port: int) -> None:
         attempt = self._attempt
@@ -153,7 +156,7 @@ class BrokerEvents(ConnectionStateMachine):
     def _is_undecided(self, event: Event) -> bool:
         """Return whether an event is about the Connect that is pending now."""
         return (
-            self._state is State.CONNECTING
+            self._state is _CONNECTING
             and self._attempt is not None
             and self._attempt.connection == event["connection"]
         )

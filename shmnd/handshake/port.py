@@ -111,6 +111,8 @@ class PortHolder(OverlappedObject):
 def source_address(port: Port, adapter: AdapterLike, peer: Address, call: str) -> Address:
     """Return the local address of a connection from a bound port to a peer."""
     host, number = port.address
+    if host == peer[0]:
+        return host, number
     if is_any(host):
         host = source_host(adapter, peer[0]) if _covers(host, peer[0]) else host
     if family(host) != family(peer[0]):
@@ -124,7 +126,8 @@ def source_address(port: Port, adapter: AdapterLike, peer: Address, call: str) -
 
 def source_host(adapter: AdapterLike, peer_host: str) -> str:
     """Return the local host of a connection without a chosen one: the adapter's own, if it fits."""
-    return adapter._host if family(adapter._host) == family(peer_host) else peer_host
+    own = adapter._host
+    return own if own == peer_host or family(own) == family(peer_host) else peer_host
 
 
 def _covers(any_host: str, host: str) -> bool:

@@ -12,7 +12,7 @@ import enum
 import itertools
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from shmnd.common.weak_methods import without_owner
 from shmnd.status import NdError, Status, error
@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from shmnd.runtime.interfaces import LinkLike, PairDescription, PeerLike, Ticker
     from shmnd.runtime.progress import ProgressEngine
 
-__all__ = ["LinkState", "LinkStatus", "QpState", "QueuePairLink", "own_queue_pair"]
+__all__ = [
+    "UNDECIDED",
+    "LinkState",
+    "LinkStatus",
+    "QpState",
+    "QueuePairLink",
+    "own_queue_pair",
+]
 
 
 class QpState(enum.IntEnum):
@@ -58,6 +65,11 @@ class LinkStatus(enum.Enum):
     RELEASED = "the queue pair is gone"
 
 
+# Looked up once: a member of an enumeration takes as long as a call.
+UNDECIDED: Final = LinkStatus.UNDECIDED
+_IDLE: Final = int(QpState.IDLE)
+_OPEN: Final = int(LinkState.OPEN)
+
 _FOUND: Final[Mapping[int, LinkStatus | None]] = {
     QpState.IDLE: LinkStatus.UNDECIDED,
     QpState.CONNECTING: LinkStatus.UNDECIDED,
@@ -91,7 +103,7 @@ class QueuePairLink:
     def __init__(self, engine: ProgressEngine, qp: QueuePairLike, call: str) -> None:
         """Take a queue pair that is free; CONNECTION_ACTIVE or CANCELED when it is not."""
         with engine.attempts:
-            if qp._state != QpState.IDLE:
+            if qp._state != _IDLE:
                 raise _not_free(qp._state, call)
             qp._begin_connect()
         self._engine = engine
@@ -185,13 +197,14 @@ class QueuePairLink:
 
     def poll(self) -> LinkStatus:
         """Read the state of the link once."""
-        qp = self._living
+        pair = None if self._released else _pairs.get(self._number)
+        qp = None if pair is None else pair()
         if qp is None:
             return LinkStatus.RELEASED
         qp._progress()
         found = _FOUND[qp._state]
         if found is None:
-            return LinkStatus.REFUSED if qp._peer_state > LinkState.OPEN else LinkStatus.UNDECIDED
+            return LinkStatus.REFUSED if qp._peer_state > _OPEN else UNDECIDED
         return found
 
     def open(self) -> None:

@@ -17,7 +17,7 @@ from shmnd.common.steps import step
 from shmnd.handshake.attempt import Attempt, ReadLimits, State
 from shmnd.handshake.broker_side import BrokerSide
 from shmnd.handshake.port import TCP, PortHolder
-from shmnd.handshake.queue_pair_link import LinkStatus, QueuePairLink
+from shmnd.handshake.queue_pair_link import UNDECIDED, LinkStatus, QueuePairLink
 from shmnd.overlapped import Overlapped, OverlappedFile
 from shmnd.status import Status
 
@@ -31,7 +31,10 @@ _LOG: Final = logging.getLogger("shmnd.connections")
 _RETRY: Final = 0.001
 """Seconds until the next poll when another thread holds the connector's lock."""
 
-_HAS_LINK: Final = frozenset({State.ACCEPTED, State.ACCEPTING, State.CONNECTED, State.DOWN})
+# Looked up once: a member of an enumeration takes as long as a call.
+_CONNECTED: Final = State.CONNECTED
+_OPEN: Final = LinkStatus.OPEN
+_HAS_LINK: Final = (State.CONNECTED, State.DOWN, State.ACCEPTED, State.ACCEPTING)
 
 
 class ConnectionStateMachine(PortHolder):
@@ -80,8 +83,8 @@ class ConnectionStateMachine(PortHolder):
         if self._qp_link is None:
             return
         link = self._qp_link.poll()
-        if link is LinkStatus.UNDECIDED:
-            return
+        if link is UNDECIDED or (link is _OPEN and self._state is _CONNECTED):
+            return  # at once: nothing has happened
         if link is LinkStatus.RELEASED:
             self._queue_pair_gone()
         elif self._state is State.ACCEPTED and link is LinkStatus.REFUSED:
@@ -142,9 +145,10 @@ class ConnectionStateMachine(PortHolder):
     def _notify(self) -> None:
         """Complete every NotifyDisconnect: the connection has ended."""
         _LOG.debug("the connection has ended: %r", self)
-        notifying, self._notifying = self._notifying, {}
-        for overlapped in notifying:
-            overlapped._complete(Status.SUCCESS)
+        if self._notifying:
+            notifying, self._notifying = self._notifying, {}
+            for overlapped in notifying:
+                overlapped._complete(Status.SUCCESS)
 
     def _cancel_connect(self, overlapped: Overlapped) -> bool:
         with self._lock:

@@ -69,7 +69,9 @@ class PortSpace(Generic[Holder]):
 
     def _free(self, protocol: int, host: str, port: int) -> bool:
         holders = self._holders.get((protocol, port))
-        return not holders or not any(covers(bound, host) or covers(host, bound) for bound in holders)
+        return not holders or not any(
+            covers(bound, host) or covers(host, bound) for bound in holders
+        )
 
     def _choose(self, protocol: int, host: str) -> int:
         if (protocol, host) not in self._exhausted:

@@ -92,26 +92,30 @@ class EventDispatch(abc.ABC):
                 finally:
                     del kept
                     self._mail.popleft()
-                    close_all(fds)
+                    if fds:
+                        close_all(fds)
         self._wait_set.news()
 
     def _targets(self, event: Event) -> Iterable[EventTarget]:
         name = event["ev"]
         if name == "offer":
-            found = [self._objects.get(event["connector"])]
+            ref = self._objects.get(event["connector"])
         elif name == "port_lost":
-            found = [self._objects.get(event["object"])]
+            ref = self._objects.get(event["object"])
         elif name == "answer":
-            found = [self._ends.get((ASKED, event["re"]))]
+            ref = self._ends.get((ASKED, event["re"]))
         elif name == "broker_lost":
             found = [self._ends.get(key) for key in event["ends"]]
+            return [end for each in found if each is not None and (end := each()) is not None]
         else:
             role = "passive" if name == "withdrawn" else "active"
-            found = [self._ends.get((role, event["connection"]))]
-        targets = [target for ref in found if ref is not None and (target := ref()) is not None]
-        if not targets and name in self._UNTAKEN:
+            ref = self._ends.get((role, event["connection"]))
+        target = None if ref is None else ref()
+        if target is not None:
+            return (target,)
+        if name in self._UNTAKEN:
             self.post(self._UNTAKEN[name], connection=event["connection"])
-        return targets
+        return ()
 
     _UNTAKEN: ClassVar[Mapping[str, str]] = {"offer": "reject", "accepted": "withdraw"}
     """Answer for an object that is gone, so that the other side need not wait for it."""

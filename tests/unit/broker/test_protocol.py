@@ -158,6 +158,10 @@ def test_too_long_or_impossible_messages_are_not_sent() -> None:
         encode({"x": "y" * MAX_MESSAGE})
     with pytest.raises(ValueError, match="not JSON compliant"):
         encode({"x": float("nan")})
+    endless: dict[str, object] = {}
+    endless["again"] = endless
+    with pytest.raises(ValueError, match="refers to itself"):
+        encode(endless)
 
 
 @pytest.mark.parametrize(

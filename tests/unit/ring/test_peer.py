@@ -2,6 +2,7 @@
 """What a peer says of itself and of its memory is believed only as far as it makes sense."""
 
 import contextlib
+import functools
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -87,8 +88,8 @@ def test_a_description_that_ends_early_is_refused() -> None:
     with beginning() as pair:
         whole = pair._describe()
         for said in range(len(whole)):
-            remote = whole[:said]
-            refused(lambda: attach_to(pair, remote), "another peer" if said > 3 else "=None")
+            match = "another peer" if said > 3 else "=None"
+            refused(functools.partial(attach_to, pair, whole[:said]), match)
 
 
 @pytest.mark.parametrize("index", [0, 1, 1 << 40])

@@ -189,9 +189,10 @@ class Player:
             ("reject", connection, 0),
             ("close", {"object": number}, 0),
             ("closed", connection, 0),
+            ("closed", {**connection, "object": number}, 0),
             ("holds", {"connections": [held], "done": pick.random() < 0.5}, 0),
         ]
-        weights = [1, 2, 1, 8, 8, 8, 2, 10, 2, 10, 2, 1, 3, 2]
+        weights = [1, 2, 1, 8, 8, 8, 2, 10, 2, 10, 2, 1, 2, 1, 2]
         if pick.random() < 0.01:
             return "adapter_close", adapter, []
         op, fields, fds = pick.choices(moves, weights)[0]

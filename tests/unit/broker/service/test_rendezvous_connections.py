@@ -116,6 +116,22 @@ def test_an_adapter_is_introduced_once_with_what_is_new(world: World) -> None:
     assert events[0]["seg"] == 2
 
 
+def test_the_port_of_a_connection_is_free_with_the_word_that_ends_it(world: World) -> None:
+    active, passive = world.party(), world.party()
+    passive.arm(passive.listen(5000))
+    fields = active.connect_fields(5000)
+    connection = active.ask("connect", **fields)["connection"]
+    passive.accept(connection)
+    process = world.state.processes[active.uid]
+    active.ask("closed", connection=connection, object=fields["object"])
+    assert process.objects == {}
+    assert process.connections == {}
+    active.bind("listener", fields["local"][1])  # at once
+    active.ask("closed", connection=connection, object=fields["object"])  # harmless twice
+    passive.ask("closed", connection=connection)
+    assert world.state.connections.records == {}
+
+
 def test_segments_go_to_established_peers_until_their_end_is_over(world: World) -> None:
     active, passive, connection = connected(world)
     active.segment(1)
