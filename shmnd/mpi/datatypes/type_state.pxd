@@ -59,6 +59,7 @@ cdef class TypeState(State):
     cdef size_t unpack_part(
         self, char *dst, Py_ssize_t count, const char *src, size_t start, size_t nbytes) noexcept
     cdef mpi_runs *by_kind(self) except NULL
+    cdef TypeState leaf(self)
     cdef _check_room(self)
     cdef _place(self)
     cdef _bound(self)

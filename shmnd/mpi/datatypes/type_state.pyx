@@ -81,6 +81,21 @@ cdef class TypeState(State):
                     raise MemoryError("no memory for the description of a datatype")
         return &self.typed
 
+    cdef TypeState leaf(self):
+        """Return the named type that all items are of; None where there are several."""
+        cdef TypeState item, found = None, other
+        if self.predefined or self.pair_value:
+            return self
+        for _, _, _, _, item in self.pieces:
+            other = item.leaf()
+            if other is None:
+                return None
+            if found is None:
+                found = other
+            elif other is not found and (other.basic < 0 or other.basic != found.basic):
+                return None
+        return found
+
     def parts(self) -> list[tuple[int, int, int, int, TypeState]]:
         """Return the pieces: (offset, count, length, stride, type)."""
         return list(self.pieces)

@@ -11,4 +11,4 @@ cdef class WinCalls(Keyed):
     cdef WinState state(self, str call)
     cdef Target _target(self, Spec origin, int rank, target, str call)
     cdef int _combine(self, Spec origin, Spec result, Target t, op, str call) except -1
-    cdef int _combine_basic(self, Spec origin, Target t, OpState how) except -1
+    cdef int _combine_leaves(self, Spec origin, Target t, OpState how) except -1

@@ -7,7 +7,7 @@ from typing import Any
 
 from cpython.buffer cimport PyObject_GetBuffer
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp
 
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.objects.keyed cimport Keyed
@@ -17,29 +17,72 @@ from shmnd.mpi.datatypes.type_state cimport TypeState
 from shmnd.mpi.one_sided.window cimport Target, WinState, shmpi_gate_return, target_of
 
 from shmnd.mpi import constants
-from shmnd.mpi.collectives.op import NO_OP, SUM
+from shmnd.mpi.collectives.op import NO_OP, REPLACE, SUM
 from shmnd.mpi.point_to_point.request import Request, ended
 
 cdef int PROC_NULL = constants.PROC_NULL
 
 
-cdef int _move(
-    char *source, Py_ssize_t count, TypeState type, char *target, Py_ssize_t room, TypeState other
-) except -1:
-    """Items of one type into items of another; the shorter side decides."""
-    cdef Py_ssize_t n = min(count * type.size, room * other.size)
+cdef char *_room(Py_ssize_t nbytes) except NULL:
+    """Memory for a row of packed items."""
+    cdef char *row = <char *>malloc(max(1, nbytes))
+    if row == NULL:
+        raise MemoryError(f"shmnd.mpi: no memory for {nbytes} bytes of a window")
+    return row
+
+
+cdef int _read(Target t, Spec into) except -1:
+    """Items of a target into items of a buffer; the shorter side decides."""
+    cdef Py_ssize_t n = min(t.nbytes, into.count * into.type.size)
     cdef char *row
     if n == 0:
         return 0
-    if type.contig and other.contig:
-        memcpy(target, source, n)
+    if into.type.contig:
+        t.fetch(into.addr, n)
         return 0
-    row = <char *>malloc(count * type.size)
-    if row == NULL:
-        raise MemoryError(f"shmnd.mpi: no memory for {count * type.size} bytes of a window")
-    type.pack(source, count, row)
-    other.unpack_bytes(row, n, target)
-    free(row)
+    row = _room(n)
+    try:
+        t.fetch(row, n)
+        into.type.unpack_bytes(row, n, into.addr)
+    finally:
+        free(row)
+    return 0
+
+
+cdef int _write(Spec origin, Target t) except -1:
+    """Items of a buffer into items of a target; the shorter side decides."""
+    cdef Py_ssize_t n = min(t.nbytes, origin.count * origin.type.size)
+    cdef char *row
+    if n == 0:
+        return 0
+    if origin.type.contig:
+        t.put(origin.addr, n)
+        return 0
+    row = _room(n)
+    try:
+        origin.type.pack_part(origin.addr, origin.count, row, 0, n)
+        t.put(row, n)
+    finally:
+        free(row)
+    return 0
+
+
+cdef int _reduce(OpState how, char *first, char *second, Py_ssize_t n, TypeState leaf) except -1:
+    """Combine `n` named items of two packed rows into the second one."""
+    cdef char *left
+    cdef char *right
+    if leaf.contig:
+        how.apply(first, second, n, leaf)
+        return 0
+    left = _room(2 * n * leaf.extent)
+    right = left + n * leaf.extent
+    try:
+        leaf.unpack(first, n, left)
+        leaf.unpack(second, n, right)
+        how.apply(left, right, n, leaf)
+        leaf.pack(right, n, second)
+    finally:
+        free(left)
     return 0
 
 
@@ -96,13 +139,11 @@ cdef class WinCalls(Keyed):
         """Put data into a memory window on a remote process."""
         cdef Spec spec = spec_simple(origin, True, target_rank, 0)
         cdef Target t = self._target(spec, target_rank, target, "Put")
-        if t is None or t.length == 0:
+        if t is None or t.nbytes == 0:
             return
         t.w.take(t.rank)
         try:
-            t.load()
-            _move(spec.addr, spec.count, spec.type, t.items, t.count, t.type)
-            t.store()
+            _write(spec, t)
         finally:
             shmpi_gate_return(&t.w.gates[t.rank])
 
@@ -110,10 +151,8 @@ cdef class WinCalls(Keyed):
         """Get data from a memory window on a remote process."""
         cdef Spec spec = spec_simple(origin, False, target_rank, 0)
         cdef Target t = self._target(spec, target_rank, target, "Get")
-        if t is None or t.length == 0:
-            return
-        t.load()
-        _move(t.items, t.count, t.type, spec.addr, spec.count, spec.type)
+        if t is not None:
+            _read(t, spec)
 
     cdef int _combine(self, Spec origin, Spec result, Target t, op, str call) except -1:
         """Read the target into `result`, if any, and combine it with `origin`, as one step."""
@@ -123,7 +162,7 @@ cdef class WinCalls(Keyed):
         if (<Op>op).ob is None:
             mpi_error(self, constants.ERR_OP, f"Win.{call}: the operation is null")
         how = <OpState>(<Op>op).ob
-        if t is None or t.length == 0:
+        if t is None or t.nbytes == 0:
             return 0
         if how.number < 0:
             mpi_error(
@@ -132,33 +171,39 @@ cdef class WinCalls(Keyed):
             )
         t.w.take(t.rank)
         try:
-            t.load()
             if result is not None:
-                _move(t.items, t.count, t.type, result.addr, result.count, result.type)
+                _read(t, result)
             if op == NO_OP:
                 return 0
-            if origin.type is t.type:
+            if op == REPLACE:
+                _write(origin, t)
+            elif t.items != NULL and origin.type is t.type and t.type.predefined:
                 how.apply(origin.addr, t.items, min(origin.count, t.count), t.type)
             else:
-                self._combine_basic(origin, t, how)
-            t.store()
+                self._combine_leaves(origin, t, how)
         finally:
             shmpi_gate_return(&t.w.gates[t.rank])
         return 0
 
-    cdef int _combine_basic(self, Spec origin, Target t, OpState how) except -1:
-        """Origin and target have different types: their items are combined one by one."""
-        cdef TypeState basic = origin.type if origin.type.predefined else t.type
-        cdef Py_ssize_t n = min(origin.count * origin.type.size, t.count * t.type.size)
-        cdef char *first = <char *>malloc(max(1, origin.count * origin.type.size))
-        cdef char *second = <char *>malloc(max(1, t.count * t.type.size))
+    cdef int _combine_leaves(self, Spec origin, Target t, OpState how) except -1:
+        """Combine the named items that the two types are made of, one by one."""
+        cdef TypeState leaf = t.type.leaf()
+        cdef Py_ssize_t n = min(origin.count * origin.type.size, t.nbytes)
+        cdef char *first = NULL
+        cdef char *second
+        if leaf is None or origin.type.leaf() is None:
+            how.check(t.type if leaf is None else origin.type)
+        n -= n % leaf.size
+        second = _room(n)
         try:
-            if first == NULL or second == NULL:
-                raise MemoryError("shmnd.mpi: no memory for a reduction")
-            origin.type.pack(origin.addr, origin.count, first)
-            t.type.pack(t.items, t.count, second)
-            how.apply(first, second, n // basic.size, basic)
-            t.type.unpack(second, t.count, t.items)
+            t.fetch(second, n)
+            if origin.type.contig:
+                _reduce(how, origin.addr, second, n // leaf.size, leaf)
+            else:
+                first = _room(n)
+                origin.type.pack_part(origin.addr, origin.count, first, 0, n)
+                _reduce(how, first, second, n // leaf.size, leaf)
+            t.put(second, n)
         finally:
             free(first)
             free(second)
@@ -208,17 +253,19 @@ cdef class WinCalls(Keyed):
             _same(spec, other, "compare")
             _same(spec, into, "result")
         cdef Target t = self._target(spec, target_rank, target_disp, "Compare_and_swap")
-        if t is None or t.length == 0:
+        if t is None or t.nbytes == 0:
             return
+        cdef char *row = _room(2 * t.nbytes)
         t.w.take(t.rank)
         try:
-            t.load()
-            memcpy(into.addr, t.items, t.length)
-            if memcmp(t.items, other.addr, t.length) == 0:
-                memcpy(t.items, spec.addr, t.length)
-                t.store()
+            _read(t, into)
+            t.fetch(row, t.nbytes)
+            other.type.pack(other.addr, 1, row + t.nbytes)
+            if memcmp(row, row + t.nbytes, t.nbytes) == 0:
+                _write(spec, t)
         finally:
             shmpi_gate_return(&t.w.gates[t.rank])
+            free(row)
 
     # -- with a request --
 

@@ -5,7 +5,7 @@ from libc.stdint cimport uint64_t
 from shmnd.mpi.communicators.comm_state cimport CommState
 from shmnd.mpi.transport.engine cimport shmpi_engine
 from shmnd.mpi.objects.handle cimport State
-from shmnd.mpi.datatypes.type_state cimport TypeState
+from shmnd.mpi.datatypes.type_state cimport TypeState, mpi_runs
 
 
 cdef extern from "transport/one_sided.h" nogil:
@@ -17,6 +17,11 @@ cdef extern from "transport/one_sided.h" nogil:
     void shmpi_gate_return(shmpi_gate *gate)
     int shmpi_remote_copy(
         shmpi_engine *e, int rank, char *here, uint64_t there, uint64_t n, bint writes)
+
+cdef extern from "one_sided/remote_runs.h" nogil:
+    int shmpi_remote_runs(
+        shmpi_engine *e, int rank, const mpi_runs *runs, ptrdiff_t extent, char *row,
+        uint64_t there, uint64_t n, bint writes)
 
 
 cdef class WinState(State):
@@ -42,15 +47,14 @@ cdef class WinState(State):
 cdef class Target:
     cdef WinState w
     cdef int rank
-    cdef char *items
-    cdef char *temporary
-    cdef uint64_t address
-    cdef Py_ssize_t length, count
+    cdef char *items            # where they lie here, if the window is mapped
+    cdef uint64_t address       # where they lie at their rank
+    cdef Py_ssize_t nbytes, count
     cdef TypeState type
 
-    cdef int load(self) except -1
-    cdef int store(self) except -1
-    cdef int _copy(self, bint writes) except -1
+    cdef int fetch(self, char *row, Py_ssize_t nbytes) except -1
+    cdef int put(self, char *row, Py_ssize_t nbytes) except -1
+    cdef int _copy(self, char *row, Py_ssize_t nbytes, bint writes) except -1
 
 
 cdef Target target_of(

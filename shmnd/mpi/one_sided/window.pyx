@@ -26,6 +26,8 @@ cdef extern from "sched.h" nogil:
 
 _LINE = 64
 
+cdef double _FARTHEST = 2.0 ** 62       # how far a call may reach in a window, in bytes
+
 
 cdef object _shared(comm, Py_ssize_t nbytes, str call):
     """A zeroed segment that all ranks of a communicator map."""
@@ -204,62 +206,76 @@ cdef Target target_of(
 ):
     """The items of a type at a displacement in the memory of a rank."""
     cdef Target t = Target.__new__(Target)
-    cdef Py_ssize_t at = disp * <Py_ssize_t>w.units[rank]
+    cdef Py_ssize_t at, first, last
+    cdef double reach = abs(<double>count) * max(abs(<double>type.extent), <double>type.size)
+    if count < 0:
+        mpi_error(
+            <Handle>where, constants.ERR_COUNT,
+            f"Win.{call}: a count of {count} at the target; expected 0 or more",
+        )
+    if abs(<double>disp) * w.units[rank] + reach > _FARTHEST:
+        mpi_error(
+            <Handle>where, constants.ERR_RMA_RANGE,
+            f"Win.{call}: {count} items of {type.extent} bytes at displacement {disp}; the window "
+            f"of rank {rank} has {w.sizes[rank]} bytes",
+        )
     t.w = w
     t.rank = rank
     t.count = count
     t.type = type
-    t.length = (count - 1) * type.extent + type.true_extent if count > 0 else 0
+    t.nbytes = count * type.size
     if w.flavor == constants.WIN_FLAVOR_DYNAMIC:
-        t.address = <uint64_t>disp + type.true_lb
+        t.address = <uint64_t>disp
         return t
-    cdef Py_ssize_t first = at + type.true_lb
-    if t.length and (first < 0 or first + t.length > <Py_ssize_t>w.sizes[rank]):
+    at = disp * <Py_ssize_t>w.units[rank]
+    first = at + min(0, (count - 1) * type.extent) + type.true_lb
+    last = at + max(0, (count - 1) * type.extent) + type.true_lb + type.true_extent
+    if t.nbytes and (first < 0 or last > <Py_ssize_t>w.sizes[rank]):
         mpi_error(
             <Handle>where, constants.ERR_RMA_RANGE,
-            f"Win.{call}: bytes {first} to {first + t.length} of rank {rank}, whose window has "
+            f"Win.{call}: bytes {first} to {last} of rank {rank}, whose window has "
             f"{w.sizes[rank]}",
         )
-    t.address = w.bases[rank] + first
+    t.address = w.bases[rank] + at
     if w.mapped[rank] != NULL:
         t.items = w.mapped[rank] + at
     return t
 
 
 cdef class Target:
-    """Items of another rank, and a copy of them where its memory is not mapped here."""
+    """Items in the memory of another rank: a row of bytes without the gaps of their type.
 
-    def __dealloc__(self):
-        free(self.temporary)
+    A gap is never written, not even with what it held: its owner may change it meanwhile.
+    """
 
-    cdef int load(self) except -1:
-        """Make the items readable and writable at `items`."""
-        if self.length == 0 or self.items != NULL:
+    cdef int fetch(self, char *row, Py_ssize_t nbytes) except -1:
+        """Copy the first bytes of the items to `row`."""
+        if self.items != NULL:
+            self.type.pack_part(self.items, self.count, row, 0, nbytes)
             return 0
-        self.temporary = <char *>malloc(self.length)
-        if self.temporary == NULL:
-            raise MemoryError(f"shmnd.mpi: no memory for {self.length} bytes of a window")
-        self.items = self.temporary - self.type.true_lb
-        return self._copy(False)
+        return self._copy(row, nbytes, False)
 
-    cdef int store(self) except -1:
-        """Write the changed items back."""
-        if self.temporary == NULL:
+    cdef int put(self, char *row, Py_ssize_t nbytes) except -1:
+        """Copy `row` to the first bytes of the items."""
+        if self.items != NULL:
+            self.type.unpack_bytes(row, nbytes, self.items)
             return 0
-        return self._copy(True)
+        return self._copy(row, nbytes, True)
 
-    cdef int _copy(self, bint writes) except -1:
+    cdef int _copy(self, char *row, Py_ssize_t nbytes, bint writes) except -1:
         cdef int job_rank = (<CommState>self.w.comm.ob).to_job[self.rank]
         cdef int why
-        cdef char *here = self.temporary
-        cdef uint64_t there = self.address
-        cdef uint64_t n = self.length
+        cdef TypeState type = self.type
         with nogil:
-            why = shmpi_remote_copy(E, job_rank, here, there, n, writes)
+            if type.contig:
+                why = shmpi_remote_copy(E, job_rank, row, self.address, nbytes, writes)
+            else:
+                why = shmpi_remote_runs(
+                    E, job_rank, &type.runs, type.extent, row, self.address, nbytes, writes)
         if why:
             raise OSError(
                 why,
-                f"Win: {n} bytes at {there:#x} of rank {self.rank} cannot be reached: "
+                f"Win: {nbytes} bytes at {self.address:#x} of rank {self.rank} cannot be reached: "
                 f"{os.strerror(why)}; windows of Win.Allocate need no leave of the kernel",
             )
         return 0
