@@ -202,6 +202,9 @@ cdef class Plan(Operation):
         self.lasts = True
         return note(count, sched_peer(self.s), -1, self.call, self.comm.title(self.state))
 
+    cdef int awaited(self) except? -2:
+        return -1 if self.s.done else sched_peer(self.s)
+
     cdef int begin(self) except -1:
         cdef Side side
         self.check()

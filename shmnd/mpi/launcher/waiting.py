@@ -16,13 +16,13 @@ _LAST_CALL: Final = "Finalize"
 
 
 def in_vain(wait: Wait, process: int, since: float | None, peer: Wait | None) -> bool:
-    """Return whether a rank waits for one operation with a rank that makes no call any more.
+    """Return whether a rank waits for one alone that makes no call any more.
 
     `since`: when that rank has ended, None where it runs; then `peer` is what it waits for. What
     it had sent is in the lanes, and would have ended the wait; a process that is stopped may not
     have read it yet.
     """
-    if wait.calls != 1 or seconds(wait) < _VAIN_SECONDS or _is_stopped(process):
+    if wait.others or seconds(wait) < _VAIN_SECONDS or _is_stopped(process):
         return False
     if since is not None:
         return time.monotonic() - since >= _VAIN_SECONDS

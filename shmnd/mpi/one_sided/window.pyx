@@ -10,12 +10,14 @@ its descriptor, which it holds until all have done so.
 import os
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
 from shmnd.mpi.buffers.buffer cimport buffer, view_at
 from shmnd.mpi.communicators.comm_state cimport CommState, check_context
-from shmnd.mpi.transport.engine cimport E, forked, poll, refuse_forked
+from shmnd.mpi.transport.engine cimport (
+    E, SHMPI_OTHERS_END, Wait, forked, note, poll, refuse_forked, wait_end,
+)
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.objects.handle cimport Handle
 
@@ -26,6 +28,7 @@ cdef extern from "sched.h" nogil:
 
 _LINE = 64
 
+cdef int _LONG = 100                    # turns of a wait for a lock, before it is published
 cdef double _FARTHEST = 2.0 ** 62       # how far a call may reach in a window, in bytes
 
 
@@ -132,8 +135,18 @@ cdef class WinState(State):
     cdef int enter(self, int rank, bint writes) except -1:
         if forked:
             refuse_forked(f"Win.Lock of {self.title()}")
-        while not shmpi_gate_enter(&self.gates[rank], writes):
-            _yield(self)
+        cdef Wait wait = Wait(0, False)
+        try:
+            while not shmpi_gate_enter(&self.gates[rank], writes):
+                _yield(self)
+                wait.idle += 1
+                if not wait.noted and wait.idle >= _LONG:
+                    # The lock has no owner that could be named.
+                    wait.noted = True
+                    place = (<CommState>self.comm.ob).to_job[rank]
+                    note(1 | SHMPI_OTHERS_END, place, -1, "Lock", self.title())
+        finally:
+            wait_end(&wait)
         return 0
 
     cdef int take(self, int rank) except -1:

@@ -384,6 +384,9 @@ cdef class Pair(Operation):
     cdef int publish(self, unsigned int count) except -1:
         return (self.sending if self.receiving.ready() else self.receiving).publish(count)
 
+    cdef int awaited(self) except? -2:
+        return (self.sending if self.receiving.ready() else self.receiving).awaited()
+
     cdef int leave(self) except -1:
         self.sending.leave()
         self.receiving.leave()

@@ -19,10 +19,15 @@ cdef class Operation(State):
     cdef int check_pending(self, Status status) except -1
     cdef int begin(self) except -1
     cdef object end(self, Status status)
+    # The status of an operation that is ready and does not end yet.
     cdef int peek(self, Status status) except -1
     cdef int cancel(self) except -1
+    # The program does not wait for its end.
     cdef int leave(self) except -1
+    # Publish that the program waits for it, as one of `count` operations.
     cdef int publish(self, unsigned int count) except -1
+    # The rank of the job that ends it, -1 if that is not known.
+    cdef int awaited(self) except? -2
     cdef void recycle(self) noexcept
 
 

@@ -59,7 +59,6 @@ cdef class Operation(State):
         return None
 
     cdef int peek(self, Status status) except -1:
-        """The status of an operation that is ready and does not end yet."""
         empty_status(status)
         return 0
 
@@ -67,12 +66,13 @@ cdef class Operation(State):
         return 0
 
     cdef int leave(self) except -1:
-        """The program does not wait for its end."""
         return 0
 
     cdef int publish(self, unsigned int count) except -1:
-        """Publish that the program waits for it, as one of `count` operations."""
         return note(count, -1, -1, "a request", "")
+
+    cdef int awaited(self) except? -2:
+        return -1
 
     cdef void recycle(self) noexcept:
         """After its end: if the caller alone refers to it, another operation may take its place."""
@@ -271,6 +271,9 @@ cdef class Point(Operation):
 
     cdef int publish(self, unsigned int count) except -1:
         return note(count, self.peer, self.tag, self.call, self.comm.title(self.state))
+
+    cdef int awaited(self) except? -2:
+        return self.peer
 
     cdef int begin(self) except -1:
         self.active = True

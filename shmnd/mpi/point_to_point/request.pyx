@@ -37,24 +37,17 @@ cdef list _operations(object requests):
     return [_request(each).operation() for each in requests]
 
 
-cdef Py_ssize_t _pending(list requests, Py_ssize_t at) except -1:
-    """The place of the first from `at` on that is not ready; their number: all are."""
-    cdef Operation op
-    for at in range(at, len(requests)):
-        op = _request(requests[at]).operation()
-        if op is not None and not op.ready():
-            return at
-    return len(requests)
-
-
 cdef int _wait_all(list requests) except -1:
     """Wait without a list of the operations: each is its request's alone, and is recycled."""
     cdef Wait wait = Wait(0, False)
-    cdef Py_ssize_t at = 0  # a request that is ready stays so
+    cdef Operation op
+    cdef tuple published = None
     try:
-        while (at := _pending(requests, at)) < len(requests):
-            if wait_turn(&wait):
-                publish_wait(_operations(requests))
+        for each in requests:  # one that is ready stays so
+            while (op := _request(each).operation()) is not None and not op.ready():
+                if wait_turn(&wait) or (wait.noted and (op, op.awaited()) != published):
+                    published = op, op.awaited()
+                    publish_wait(_operations(requests), True)
     finally:
         wait_end(&wait)
     return 0

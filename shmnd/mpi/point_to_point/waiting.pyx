@@ -4,28 +4,45 @@
 """Waiting for operations: for one, for the first of several, for all of them.
 
 A waiter polls. Once its polls have been in vain for a while, it publishes what it waits for, and
-the transport lets it sleep between polls.
+the transport lets it sleep between polls. It publishes again when that changes: the launcher ends a
+job whose rank waits for one that has ended.
 """
 
-from shmnd.mpi.transport.engine cimport Wait, wait_end, wait_turn
+from shmnd.mpi.transport.engine cimport SHMPI_OTHERS_END, Wait, wait_end, wait_turn
 
 
 cdef int wait_op(Operation op) except -1:
     cdef Wait wait = Wait(0, False)
+    cdef int peer = -1
     try:
         while not op.ready():
-            if wait_turn(&wait):
+            if wait_turn(&wait) or (wait.noted and op.awaited() != peer):
+                peer = op.awaited()
                 op.publish(1)
     finally:
         wait_end(&wait)
     return 0
 
 
-cdef int publish_wait(list ops) except -1:
-    """Publish for which operations the program waits: the first of those not ready."""
+cdef set awaited_ranks(list ops):
+    """The ranks of the job that operations which are not ready wait for; -1 for any."""
+    return {
+        (<Operation>op).awaited() for op in ops if op is not None and not (<Operation>op).ready()
+    }
+
+
+cdef int publish_wait(list ops, bint for_all) except -1:
+    """Publish for which operations the program waits: the first of those not ready.
+
+    One of them that cannot end is enough where the wait is for all.
+    """
+    cdef unsigned int others = 0
     waiting = [op for op in ops if op is not None and not (<Operation>op).ready()]
     if waiting:
-        (<Operation>waiting[0]).publish(len(waiting))
+        ranks = awaited_ranks(waiting)
+        if not for_all and len(waiting) > 1 and (len(ranks) > 1 or -1 in ranks):
+            others = SHMPI_OTHERS_END
+        (<Operation>waiting[0]).publish(len(waiting) | others)
     return 0
 
 
@@ -52,10 +69,12 @@ cdef bint all_ready(list ops) except -1:
 cdef int wait_first(list ops) except -2:
     cdef Wait wait = Wait(0, False)
     cdef int i = first_ready(ops)
+    cdef set ranks = None
     try:
         while i == -1:
-            if wait_turn(&wait):
-                publish_wait(ops)
+            if wait_turn(&wait) or (wait.noted and awaited_ranks(ops) != ranks):
+                ranks = awaited_ranks(ops)
+                publish_wait(ops, False)
             i = first_ready(ops)
     finally:
         wait_end(&wait)

@@ -62,7 +62,7 @@ struct shmpi_rank {
     shmnd_word32 pid;  /* the owner, once */
     char gap2[120];
     shmnd_word32 notes; /* the owner writes this line, see wait_notes.h; odd: it is at it */
-    shmnd_word32 count; /* of operations that it waits for; 0: it does not wait */
+    shmnd_word32 count; /* of operations that it waits for, and a flag; 0: it does not wait */
     shmnd_word32 peer, tag;
     shmnd_word64 since_ns;
     shmnd_word64 call[4], comm[9];

@@ -8,6 +8,7 @@ class Wait(NamedTuple):
     since_ns: int
     call: str
     comm: str
+    others: bool = False
 
 def job_bytes(size: int, lane_bytes: int) -> int: ...
 def whole_bytes(size: int, lane_bytes: int, arena_bytes: int) -> int: ...

@@ -33,6 +33,8 @@ cdef extern from "transport/collectives.h" nogil:
     flag shmpi_job_fits(const shmpi_job *job, uint64_t n)
     uint32_t shmpi_job_bury(shmpi_job *job, uint32_t rank)
     shmpi_rank *shmpi_job_rank(shmpi_job *job, uint32_t rank)
+    enum:
+        SHMPI_OTHERS_END
     flag shmpi_read_note(const shmpi_rank *rank, shmpi_wait *w)
     void shmpi_wake(shmpi_rank *rank)
     uint32_t shmnd_relaxed32(const word32 *w)
@@ -47,6 +49,7 @@ class Wait(NamedTuple):
     since_ns: int
     call: str
     comm: str
+    others: bool = False    # whether other ranks than the peer may end the wait
 
 
 def job_bytes(size: int, lane_bytes: int) -> int:
@@ -100,7 +103,8 @@ def wait_of(memory: object, rank: int) -> Wait | None:
         return None
     call = (<bytes>w.call).decode("utf-8", "replace")
     comm = (<bytes>w.comm).decode("utf-8", "replace")
-    return Wait(w.count, w.peer, w.tag, w.since_ns, call, comm)
+    others = bool(w.count & SHMPI_OTHERS_END)
+    return Wait(w.count & ~SHMPI_OTHERS_END, w.peer, w.tag, w.since_ns, call, comm, others)
 
 
 def bury(memory: object, rank: int) -> int:

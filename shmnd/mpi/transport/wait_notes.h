@@ -15,8 +15,10 @@
 
 #include "transport/job.h"
 
+#define SHMPI_OTHERS_END 0x80000000u /* with the count: other ranks may end the wait, too */
+
 struct shmpi_wait {
-    uint32_t count;    /* operations; 0: the rank does not wait */
+    uint32_t count;    /* operations, and SHMPI_OTHERS_END; 0: the rank does not wait */
     int32_t peer, tag; /* rank of the job, or -1: any */
     uint64_t since_ns; /* of CLOCK_MONOTONIC */
     char call[32 + 1]; /* its name */

@@ -27,6 +27,14 @@ WAITS = {
     "long Send": ("comm.Send(bytes(100000), 1, 3)", "Send of MPI_COMM_WORLD for rank 1, tag 3"),
     "Wait": ("comm.Irecv(bytearray(8), 1, 7).Wait()", "Irecv of MPI_COMM_WORLD for rank 1, tag 7"),
     "Barrier": ("comm.Barrier()", "Barrier of MPI_COMM_WORLD for rank 1"),
+    "Waitall": (
+        "MPI.Request.Waitall([comm.Irecv(bytearray(8), 1, k) for k in range(3)])",
+        "Irecv of MPI_COMM_WORLD for rank 1, tag 0, and 2 more",
+    ),
+    "Waitany": (
+        "MPI.Request.Waitany([comm.Irecv(bytearray(8), 1, k) for k in range(3)])",
+        "Irecv of MPI_COMM_WORLD for rank 1, tag 0, and 2 more",
+    ),
     "Allreduce": (
         "comm.Allreduce(bytearray(9000), bytearray(9000), MPI.BXOR)",
         "Allreduce of MPI_COMM_WORLD for rank 1",
@@ -43,6 +51,60 @@ def test_a_wait_for_a_rank_that_has_ended_ends_the_job(wait: str, end: str) -> N
     ran = run(f"{end} if rank else {call}", expect=1)
     assert "rank 1 has ended, and rank 0 waits for it in" in ran.stderr, ran.stderr
     assert words in ran.stderr, ran.stderr
+
+
+LATE = {
+    "Gather": "comm.Gather(mine, every)",
+    "Igather": "comm.Igather(mine, every).Wait()",
+    "Waitall": "MPI.Request.Waitall([comm.Igather(mine, every), comm.Ibarrier()])",
+    "Waitall of receives": """
+MPI.Request.Waitall([comm.Irecv(every[k], k, 0) for k in (1, 2)] if not rank
+    else [comm.Isend(mine, 0, 0)])""",
+    "Waitany": """
+pending = [comm.Irecv(every[k], k, 0) for k in (1, 2)] if not rank else [comm.Isend(mine, 0, 0)]
+for _ in pending: MPI.Request.Waitany(pending)""",
+    "Waitany of two": """
+if not rank:
+    MPI.Request.Waitany(pending := [comm.Irecv(every[2], k, k) for k in (1, 2)])
+    pending[0].Cancel()
+elif rank == 2: comm.Send(mine, 0, 2)""",
+    "Sendrecv": """
+if not rank: comm.Sendrecv(mine, 2, 0, every[1], 1, 0)
+elif rank == 1: comm.Send(mine, 0, 0)
+else: comm.Recv(every[0], 0, 0)""",
+    "Lock": """
+win = MPI.Win.Allocate(8, comm=comm)
+comm.Barrier()
+if rank == 2:
+    win.Lock(1)
+    comm.Barrier()
+    time.sleep(4)
+    win.Unlock(1)
+else:
+    comm.Barrier()
+    if rank == 0:
+        win.Lock(1)
+        win.Unlock(1)""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wait", LATE)
+def test_a_rank_whose_part_is_done_may_end_before_the_others(wait: str) -> None:
+    """Rank 0 waits first for rank 1, and then for rank 2, when rank 1 has ended long ago."""
+    ran = run(
+        f"""
+import numpy as np
+mine, every = np.full(200_000, rank, "B"), np.zeros((3, 200_000), "B")
+comm.Barrier()
+time.sleep((0, 0.5, {0 if wait == "Lock" else 4})[rank])
+{LATE[wait]}
+print("well" if not rank else "")
+os._exit(0) if rank == 1 else None
+""",
+        3,
+    )
+    assert "well" in ran.stdout, ran
 
 
 LEFT = "comm.Isend(bytes(100000), other, 3)"
