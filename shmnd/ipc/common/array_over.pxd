@@ -4,13 +4,15 @@ array interface of numpy (`import_array`).
 """
 
 cimport numpy as cnp
+from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 
 cdef extern from "numpy/arrayobject.h":
     object PyArray_NewFromDescr(cnp.PyTypeObject *subtype, cnp.PyArray_Descr *descr, int nd,
                                 const cnp.npy_intp *dims, const cnp.npy_intp *strides, void *data,
                                 int flags, object obj)
-    int PyArray_SetBaseObject(cnp.ndarray arr, object obj) except -1
+    ctypedef struct PyArrayObject_fields:
+        PyObject *base
     cnp.PyTypeObject PyArray_Type
     enum:
         NPY_ARRAY_CARRAY
@@ -29,6 +31,7 @@ cdef inline cnp.ndarray array_over(object dtype, int ndim, const cnp.npy_intp *s
                                    int flags, object owner):
     """An array over the memory of `owner`, which it keeps."""
     cdef cnp.ndarray array = new_array(dtype, ndim, shape, data, flags)
+    # PyArray_SetBaseObject() looks besides for owners that are arrays, which this one is not.
     Py_INCREF(owner)
-    PyArray_SetBaseObject(array, owner)
+    (<PyArrayObject_fields *>array).base = <PyObject *>owner
     return array

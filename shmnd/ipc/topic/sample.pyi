@@ -1,5 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-from typing import Any, Self
+from typing import Any, Self, final
+
+class Origin:
+    @property
+    def publisher(self) -> Any: ...
+    @property
+    def form(self) -> Any: ...
+
+@final
+class Held:
+    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class Sample:
     @property

@@ -4,13 +4,14 @@
 
 cimport cython
 cimport numpy as cnp
-from cpython.buffer cimport PyObject_GetBuffer
+from cpython.buffer cimport PyBuffer_FillInfo, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from shmnd.ipc.common.array_over cimport NPY_ARRAY_CARRAY_RO, array_over, new_array
 from shmnd.ipc.topic.topic_c cimport *
+from shmnd.ring.process.forks cimport forks
 
 from shmnd.ipc.errors import Closed
 
@@ -21,12 +22,58 @@ cdef uint64_t _ROW = 1 | 1 << 8  # an array of the topic's type with one dimensi
 cdef object _BYTE = cnp.dtype("u1")
 
 
+@cython.no_gc_clear  # samples that end later in the same garbage write to the page
+cdef class Origin:
+    """What a sample needs of the board that it was read from."""
+
+
+# Nothing that these two refer to refers to what a program made: they are in no cycle.
+
+
 @cython.freelist(64)
+@cython.no_gc
+@cython.final
+cdef class Held:
+    """A slot that views of its sample hold; given back when nothing refers to it any more."""
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, <void *>self.base, self.nbytes, 1, flags)
+
+    def __dealloc__(self):
+        if self.origin is not None and self.origin.born == forks:
+            shmnd_reading_let_go(&self.origin.r, self.hold)
+
+
+@cython.freelist(64)
+@cython.no_gc
 cdef class Sample:
     """A sample that was received. Its memory is kept until it is released and no view is left."""
 
     def __init__(self):
         raise TypeError("a sample is made by Subscriber.receive")
+
+    def __dealloc__(self):
+        self.let_go()
+
+    cdef void let_go(self) noexcept:
+        if self.origin is not None and self.hold != SHMND_NO_SLOT:
+            if self.origin.born == forks:
+                shmnd_reading_let_go(&self.origin.r, self.hold)
+            self.hold = SHMND_NO_SLOT
+
+    cdef object keeper(self):
+        """What keeps the payload for a view. From the first view on the slot is held by that."""
+        cdef Held held
+        if self.hold != SHMND_NO_SLOT:
+            held = Held.__new__(Held)
+            held.hold = self.hold
+            held.origin = self.origin
+            held.memory = self.owner
+            held.base = self.base
+            held.nbytes = self.payload + (self.info >> 32) + (self.info >> 16 & 0xFFFF)
+            self.hold = SHMND_NO_SLOT
+            self.owner = held
+        return self.owner
 
     cdef const unsigned char *start(self):
         if self.info & SHMND_INFO_INLINE:
@@ -34,11 +81,13 @@ cdef class Sample:
         return self.base
 
     def _check(self):
-        if self.released:
+        if self.origin is None:
+            raise TypeError("a sample is made by Subscriber.receive")
+        if not self.is_open:
             raise Closed("Sample: it was released; take its array before, which keeps the memory")
 
     cdef object in_place(self, object dtype, int ndim, uint64_t *dims):
-        """An array of a type over the payload, without a copy, except of bytes in the line."""
+        """An array of a type over the payload, without a copy where its alignment permits."""
         cdef cnp.npy_intp shape[32]
         cdef cnp.ndarray array
         cdef int i
@@ -46,7 +95,9 @@ cdef class Sample:
             shape[i] = <cnp.npy_intp>dims[i]
         if not self.info & SHMND_INFO_INLINE:
             return array_over(dtype, ndim, shape, <void *>self.base, NPY_ARRAY_CARRAY_RO,
-                              self.owner)
+                              self.keeper())
+        if (<cnp.dtype>dtype).alignment <= 8:
+            return array_over(dtype, ndim, shape, &self.body[0], NPY_ARRAY_CARRAY_RO, self)
         array = new_array(dtype, ndim, shape, NULL, 0)
         memcpy(cnp.PyArray_DATA(array), &self.body[0], cnp.PyArray_NBYTES(array))
         cnp.PyArray_CLEARFLAGS(array, cnp.NPY_ARRAY_WRITEABLE)
@@ -60,15 +111,16 @@ cdef class Sample:
         cdef uint64_t count, size
         cdef int i, ndim
         cdef uint32_t kind = self.info & 0xFF
-        if self.released:
+        cdef Origin origin = self.origin
+        if not self.is_open:
             self._check()
-        if self.items is not None and self.info & 0x7FFF == _ROW:  # most samples
-            dims[0] = self.payload // self.item_bytes
-            if dims[0] * self.item_bytes == self.payload:
-                return self.in_place(self.items, 1, dims)
+        if origin.items is not None and self.info & 0x7FFF == _ROW:  # most samples
+            dims[0] = self.payload // origin.item_bytes
+            if dims[0] * origin.item_bytes == self.payload:
+                return self.in_place(origin.items, 1, dims)
         if kind == 1:
-            dtype = self.form.dtype
-            if dtype is not None and self.form.shape is None:
+            dtype = origin.form.dtype
+            if dtype is not None and origin.form.shape is None:
                 ndim = self.info >> 8 & 0x7F
                 size = (<cnp.dtype>dtype).itemsize
                 if ndim != 1 and ndim <= 4:
@@ -82,11 +134,11 @@ cdef class Sample:
                         count *= dims[i]
                     if count == self.payload:
                         return self.in_place(dtype, ndim, dims)
-            elif dtype is not None and len(self.form.shape) <= 32 \
-                    and self.form.nbytes == self.payload:
-                ndim = len(self.form.shape)
+            elif dtype is not None and len(origin.form.shape) <= 32 \
+                    and origin.form.nbytes == self.payload:
+                ndim = len(origin.form.shape)
                 for i in range(ndim):
-                    dims[i] = self.form.shape[i]
+                    dims[i] = origin.form.shape[i]
                 return self.in_place(dtype, ndim, dims)
         elif kind == 4:
             return self._described()
@@ -94,13 +146,13 @@ cdef class Sample:
             dims[0] = self.payload
             return self.in_place(_BYTE, 1, dims)
         raise ValueError(f"Sample: {self.publisher} sent {self.payload} bytes of kind {kind} with "
-                         f"{self.info >> 8 & 0x7F} dimensions, which are no {self.form}")
+                         f"{self.info >> 8 & 0x7F} dimensions, which are no {origin.form}")
 
     def _described(self):
         """The array of a sample that brings its type along."""
         cdef uint64_t dims[32]
         cdef uint64_t count
-        dtype, shape = self.form.described(self._meta())
+        dtype, shape = self.origin.form.described(self._meta())
         count = dtype.itemsize
         if len(shape) > 32:
             raise ValueError(f"Sample: {len(shape)} dimensions; at most 32")
@@ -127,32 +179,38 @@ cdef class Sample:
         """The payload as a read-only view, in place."""
         if self.info & SHMND_INFO_INLINE or not self.payload:
             return memoryview(self._bytes())
-        return memoryview(self.owner).toreadonly()[:self.payload]
+        return memoryview(self.keeper()).toreadonly()[:self.payload]
 
     @property
     def _kind(self):
         return self.info & 0xFF
 
     @property
+    def publisher(self):
+        """Who sent it."""
+        return None if self.origin is None else self.origin.publisher
+
+    @property
     def value(self):
         """The value by the topic's type: array, record, bytes or object."""
-        if self.released:
+        cdef Origin origin = self.origin
+        if not self.is_open:
             self._check()
-        if self.info & 0xFF == 2 and self.as_bytes:
+        if self.info & 0xFF == 2 and origin.as_bytes:
             return PyBytes_FromStringAndSize(<const char *>self.start(), self.payload)
         if self.info & 0xFF == 1:
-            if self.items is None:
-                if not self.form.is_record:
+            if origin.items is None:
+                if not origin.form.is_record:
                     return self.array
-            elif self.info >> 8 & 0x7F or not cnp.PyDataType_HASFIELDS(self.items):
+            elif self.info >> 8 & 0x7F or not cnp.PyDataType_HASFIELDS(origin.items):
                 return self.array
-        return self.form.value_of(self)
+        return origin.form.value_of(self)
 
     @property
     def header(self):
         """The header that was sent along, or None."""
         cdef uint64_t nbytes = self.info >> 32
-        if self.released:
+        if not self.is_open:
             self._check()
         if nbytes == 0:
             return None
@@ -175,7 +233,8 @@ cdef class Sample:
 
     def release(self):
         """Return the memory, now or when the last view of it is gone. Harmless twice."""
-        self.released = True
+        self.is_open = False
+        self.let_go()
         self.owner = None
         self.base = NULL
 
@@ -186,7 +245,7 @@ cdef class Sample:
         self.release()
 
     def __getbuffer__(self, Py_buffer *view, int flags):
-        if self.released:
+        if not self.is_open:
             raise BufferError("Sample: it was released")
         PyObject_GetBuffer(self.array, view, flags)
 
@@ -210,5 +269,5 @@ cdef class Sample:
         raise TypeError("cannot pickle a Sample: it is memory of this process; pickle its value")
 
     def __repr__(self):
-        state = "released" if self.released else f"{self.payload} bytes"
+        state = f"{self.payload} bytes" if self.is_open else "released"
         return f"<Sample {self.position} of {self.publisher}, {state}>"

@@ -3,26 +3,20 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t, uint64_t
 
-from shmnd.ipc.topic.topic_c cimport shmnd_found, shmnd_near, shmnd_outcome, shmnd_reading
+from shmnd.ipc.topic.sample cimport Origin
+from shmnd.ipc.topic.topic_c cimport shmnd_found, shmnd_near, shmnd_outcome
 
 
-cdef class Held
-
-
-cdef class Source:
-    cdef shmnd_reading r
+cdef class Source(Origin):
     cdef object head_memory, lines_memory, sleepers_memory, page_memory, kept_memory
     cdef dict pools
-    cdef shmnd_found left  # a sample whose memory could not be mapped for want of resources
-    cdef Held left_held  # and its slot; the next receive tries again
+    # A sample whose memory could not be mapped for want of resources: the next receive tries again.
+    cdef shmnd_found left
+    cdef bint has_left
     cdef PyObject *near_memory[8]  # of the pools that are near; `pools` keeps it
     cdef list old_memories
-    cdef uint32_t born, seats
+    cdef uint32_t seats
     cdef uint64_t first
-    cdef readonly object publisher, form
-    cdef object items  # the type of arrays of any shape, or None
-    cdef uint64_t item_bytes
-    cdef bint as_bytes  # the value of bytes that were sent is bytes
     cdef public object neighbour, owner
     cdef readonly object ident
     cdef bint settled  # it has its seat, and the queue that the publisher keeps for it
@@ -34,13 +28,5 @@ cdef class Source:
     cdef void give_up(self)
     cdef object next(self)
     cdef shmnd_outcome find(self, shmnd_found *found) except *
-    cdef object sample(self, shmnd_found *found, bint copied, Held held)
+    cdef object sample(self, shmnd_found *found, bint copied)
     cdef shmnd_near *pool(self, uint64_t number) except NULL
-
-
-cdef class Held:
-    cdef Source source
-    cdef uint32_t hold
-    cdef object memory
-    cdef const unsigned char *base
-    cdef uint64_t nbytes

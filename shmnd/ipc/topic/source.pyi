@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-from typing import Any, final
+from typing import Any
 
-class Source:
+from shmnd.ipc.topic.sample import Origin
+
+class Source(Origin):
     gone: bool
     neighbour: Any
     owner: Any
     def __init__(
         self, publisher: Any, ident: int, neighbour: Any, owner: Any, form: Any
     ) -> None: ...
-    @property
-    def publisher(self) -> Any: ...
-    @property
-    def form(self) -> Any: ...
     @property
     def ident(self) -> int: ...
     @property
@@ -53,7 +51,3 @@ class Source:
     def doze(self) -> None: ...
     def _drop_pools(self) -> None: ...
     def close(self) -> None: ...
-
-@final
-class Held:
-    def __buffer__(self, flags: int, /) -> memoryview: ...

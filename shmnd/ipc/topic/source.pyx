@@ -4,13 +4,12 @@
 
 cimport cython
 cimport numpy as cnp
-from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from shmnd.ipc.topic.sample cimport Sample
+from shmnd.ipc.topic.sample cimport Origin, Sample
 from shmnd.ipc.topic.topic_c cimport *
 from shmnd.ring.process.forks cimport forks
 
@@ -24,7 +23,7 @@ cdef object _SHORT = Status.INSUFFICIENT_RESOURCES
 
 
 @cython.no_gc_clear  # holds that end later in the same garbage write to the page
-cdef class Source:
+cdef class Source(Origin):
     """The board of one publisher, as one subscriber reads it."""
 
     def __cinit__(self):
@@ -204,7 +203,7 @@ cdef class Source:
     @property
     def ready(self):
         """A poll may find something."""
-        if self.left_held is not None:
+        if self.has_left:
             return True
         if self.closed:
             return False
@@ -271,31 +270,27 @@ cdef class Source:
         """The next sample, or None."""
         cdef shmnd_found found
         cdef shmnd_outcome outcome
-        cdef Held held
-        if self.left_held is not None:
-            held, self.left_held = self.left_held, None
-            return self.sample(&self.left, False, held)
+        if self.has_left:
+            self.has_left = False
+            return self.sample(&self.left, False)
         outcome = self.find(&found)
         if outcome == SHMND_OUTCOME_NOTHING:
             return None
         if outcome == SHMND_OUTCOME_FOUND:
-            return self.sample(&found, False, None)
+            return self.sample(&found, False)
         if outcome == SHMND_OUTCOME_COPY:
-            return self.sample(&found, True, None)
+            return self.sample(&found, True)
         raise LoanLimit(
             f"Subscriber.receive: {self.r.most_held} samples of {self.publisher} are held, which is"
             " max_held; release some, or open the subscriber with a larger max_held")
 
-    cdef object sample(self, shmnd_found *found, bint copied, Held held):
+    cdef object sample(self, shmnd_found *found, bint copied):
         cdef Sample sample = Sample.__new__(Sample)
         cdef shmnd_near *pool
         cdef uint64_t total, header
-        sample.publisher = self.publisher
-        sample.form = self.form
-        sample.items = self.items
-        sample.item_bytes = self.item_bytes
-        sample.as_bytes = self.as_bytes
-        sample.source = self
+        sample.origin = self
+        sample.hold = found.hold  # an error from here on gives the slot back
+        sample.is_open = True
         sample.position = found.position
         sample.when_ns = found.when_ns
         sample.info = found.info
@@ -309,18 +304,15 @@ cdef class Source:
             return sample
         sample.payload = found.body[2]
         total = sample.payload + header + (found.info >> 16 & 0xFFFF)
-        if not copied and held is None:  # first: an error from here on gives the slot back
-            held = Held.__new__(Held)
-            held.hold = found.hold
-            held.source = self
         try:
             pool = self.pool(found.body[0] >> 32)
         except NdError as exc:
             if copied and not shmnd_reading_copied(&self.r):
                 return None  # it was given up meanwhile, and its memory given back
             if exc.status == _SHORT:  # nothing is lost: a later receive takes it
-                if held is not None:
-                    self.left, self.left_held = found[0], held
+                if not copied:
+                    self.left, self.has_left = found[0], True
+                    sample.hold = SHMND_NO_SLOT
                 raise
             raise ValueError(f"Subscriber.receive: {self.publisher} names memory that it does not "
                              f"share; the sample is dropped: {exc}") from None
@@ -339,10 +331,7 @@ cdef class Source:
             sample.base = <const unsigned char *>PyBytes_AS_STRING(memory)
             sample.owner = memory
         else:
-            held.base = sample.base
-            held.nbytes = total
-            held.memory = <object>self.near_memory[(found.body[0] >> 32) % SHMND_NEAR]
-            sample.owner = held
+            sample.owner = <object>self.near_memory[(found.body[0] >> 32) % SHMND_NEAR]
         return sample
 
     cdef void give_up(self):
@@ -354,20 +343,9 @@ cdef class Source:
         """Read no more. Held samples stay held."""
         if not self.closed:
             self.closed = True
-            self.left_held = None  # which refers to this
+            if self.has_left:
+                self.has_left = False
+                if self.born == forks:
+                    shmnd_reading_let_go(&self.r, self.left.hold)
             if self.born == forks and self.r.page != NULL:
                 shmnd_put64(&self.r.page.state, SHMND_PAGE_CLOSED)
-
-
-@cython.freelist(64)
-@cython.no_gc_clear  # its end needs the source
-@cython.final
-cdef class Held:
-    """A slot that is held; given back when nothing refers to it any more."""
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, <void *>self.base, self.nbytes, 1, flags)
-
-    def __dealloc__(self):
-        if self.source is not None and self.source.born == forks:
-            shmnd_reading_let_go(&self.source.r, self.hold)
