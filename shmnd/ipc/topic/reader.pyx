@@ -65,6 +65,9 @@ cdef class ReaderCore:
     cdef object take(self):
         """The next sample of any publisher, in turn."""
         cdef Py_ssize_t _, n = len(self.sources)
+        if n == 1:
+            source = <Source>self.sources[0]
+            return (<Source>source).next()
         for _ in range(n):
             if self.turn >= n:
                 self.turn = 0
@@ -106,7 +109,8 @@ cdef class ReaderCore:
     def try_receive(self):
         """Return the next sample if there is one, else None. Never waits."""
         cdef uint64_t now
-        self.enter("Subscriber.try_receive")
+        if self.closed or self.born != forks:
+            self.enter("Subscriber.try_receive")
         sample = self.take()
         if sample is not None:
             return sample
@@ -126,7 +130,8 @@ cdef class ReaderCore:
     def receive(self, timeout=None):
         """Return the next sample; wait for it. TimeoutError when `timeout` seconds end first."""
         cdef uint64_t started, waited
-        self.enter("Subscriber.receive")
+        if self.closed or self.born != forks:
+            self.enter("Subscriber.receive")
         sample = self.take()
         if sample is not None:
             return sample

@@ -28,5 +28,6 @@ cdef class Source(Origin):
     cdef void give_up(self)
     cdef object next(self)
     cdef shmnd_outcome find(self, shmnd_found *found) except *
+    cdef shmnd_outcome finish(self, shmnd_outcome outcome, shmnd_found *found) except *
     cdef object sample(self, shmnd_found *found, bint copied)
     cdef shmnd_near *pool(self, uint64_t number) except NULL

@@ -239,15 +239,17 @@ cdef class Source(Origin):
                     self.r.near[<uint64_t>number % SHMND_NEAR].base = NULL
 
     cdef shmnd_outcome find(self, shmnd_found *found) except *:
-        """The next sample; after a move of the lines, from the new ones."""
-        cdef shmnd_outcome outcome
+        """The next sample, where it has no seat yet, or is closed."""
         if self.closed:
             return SHMND_OUTCOME_NOTHING
         if not self.settled and not self.find_seat():
             self._require_seat()
             if self.r.seated and not self.closed:
                 raise self.shortage
-        outcome = shmnd_reading_next(&self.r, found)
+        return self.finish(shmnd_reading_next(&self.r, found), found)
+
+    cdef shmnd_outcome finish(self, shmnd_outcome outcome, shmnd_found *found) except *:
+        """The end of a poll; after a move of the lines, a poll of the new ones."""
         if outcome == SHMND_OUTCOME_MOVED:
             where = self.where
             try:
@@ -273,7 +275,12 @@ cdef class Source(Origin):
         if self.has_left:
             self.has_left = False
             return self.sample(&self.left, False)
-        outcome = self.find(&found)
+        if self.settled and not self.closed:  # most calls
+            outcome = shmnd_reading_next(&self.r, &found)
+            if outcome == SHMND_OUTCOME_MOVED or self.r.rings:
+                outcome = self.finish(outcome, &found)
+        else:
+            outcome = self.find(&found)
         if outcome == SHMND_OUTCOME_NOTHING:
             return None
         if outcome == SHMND_OUTCOME_FOUND:

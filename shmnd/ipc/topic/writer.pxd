@@ -39,6 +39,11 @@ cdef class WriterCore(WriterBoard):
     cdef object put(self, const void *data, uint64_t nbytes, uint32_t kind, uint32_t ndim,
                     const cnp.npy_intp *shape, bytes meta, object header, object timeout,
                     str call)
+    cdef object put_short(self, const void *data, uint64_t nbytes, uint64_t info, object timeout,
+                          str call)
+    cdef object put_long(self, const void *data, uint64_t nbytes, uint32_t kind, uint32_t ndim,
+                         const cnp.npy_intp *shape, bytes meta, object header, object timeout,
+                         str call)
     cdef Loaned new_loan(self, uint64_t nbytes, uint64_t extra)
     cdef object send_loan(self, Loaned loan, uint32_t kind, tuple shape, bytes meta,
                           object header, object timeout)

@@ -172,6 +172,26 @@ cdef class WriterCore(WriterBoard):
                     const cnp.npy_intp *shape, bytes meta, object header, object timeout,
                     str call):
         """Copy a sample in and publish it."""
+        if header is None and meta is None and nbytes <= SHMND_LINE_INLINE \
+                and (ndim <= 1 or self.fixed):
+            return self.put_short(data, nbytes, kind | <uint64_t>ndim << 8, timeout, call)
+        return self.put_long(data, nbytes, kind, ndim, shape, meta, header, timeout, call)
+
+    cdef object put_short(self, const void *data, uint64_t nbytes, uint64_t info, object timeout,
+                          str call):
+        """A short value without a header, in the line itself."""
+        cdef shmnd_sample sample
+        memset(&sample.body, 0, sizeof(sample.body))
+        memcpy(&sample.body, data, nbytes)
+        sample.info = info | SHMND_INFO_INLINE | nbytes << 16
+        position = self.publish(&sample, SHMND_NO_SLOT, timeout, call)
+        self.check(sample.when_ns)
+        return position
+
+    cdef object put_long(self, const void *data, uint64_t nbytes, uint32_t kind, uint32_t ndim,
+                         const cnp.npy_intp *shape, bytes meta, object header, object timeout,
+                         str call):
+        """Any value."""
         cdef shmnd_sample sample
         cdef uint64_t header_bytes = 0, meta_bytes = 0, total
         cdef uint32_t slot
