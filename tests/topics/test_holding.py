@@ -50,6 +50,34 @@ def test_views_outlive_everything(name: str) -> None:
     assert pickle.loads(pickle.dumps(arrays[3]))[0] == 3
 
 
+def test_short_arrays_lie_in_their_sample(name: str) -> None:
+    for dtype in ("f8", "longdouble"):
+        topic = f"{name}/{dtype}"
+        with ipc.Publisher(topic, dtype) as pub, ipc.Subscriber(topic, dtype) as sub:
+            assert pub.subscribers == 1
+            arrays = []
+            for number in range(3):
+                pub.send(np.full(2, number, dtype))
+                with sub.receive(timeout=PATIENCE) as sample:
+                    arrays.append(sample.array)
+            assert sub.held == 0
+            assert [array.tolist() for array in arrays] == [[0, 0], [1, 1], [2, 2]]
+            assert all(array.flags.aligned and not array.flags.writeable for array in arrays)
+            if dtype == "f8":
+                with pytest.raises(ValueError, match="WRITEABLE"):
+                    arrays[0].flags.writeable = True
+
+
+def test_a_sample_that_a_program_makes_says_so() -> None:
+    sample = ipc.Sample.__new__(ipc.Sample)
+    for read in ("array", "value", "header"):
+        with pytest.raises(TypeError, match=r"made by Subscriber\.receive"):
+            getattr(sample, read)
+    assert sample.publisher is None
+    sample.release()
+    assert "None" in repr(sample)
+
+
 def test_the_limit_of_held_samples(name: str) -> None:
     with ipc.Publisher(name, "f8") as pub, ipc.Subscriber(name, max_held=2) as sub:
         assert pub.subscribers == 1
