@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shmnd.adapter import Adapter
     from shmnd.directory import Entry
 
-__all__ = ["AGAIN", "POLICIES", "Seats"]
+__all__ = ["AGAIN", "POLICIES", "Seats", "Unreached"]
 
 POLICIES: Final = ("drop_oldest", "drop_newest", "conflate", "block")
 """What a subscriber that falls behind loses; the numbers are those of the headers."""
@@ -217,6 +217,41 @@ class Seats:
         for guest in list(self._guests.values()):
             guest.neighbour.close()
         self._guests.clear()
+
+
+class Unreached:
+    """The publishers for which a subscriber had no descriptor or memory, by their adapters."""
+
+    def __init__(self) -> None:
+        self.entries: Final[dict[str, Entry]] = {}
+        self.trouble: NdMemoryError | None = None
+        self._next_try = 0.0
+
+    def failed(self, entry: Entry, trouble: NdMemoryError) -> None:
+        """Try this one again."""
+        if entry.adapter not in self.entries:
+            self.trouble = trouble
+        self.entries[entry.adapter] = entry
+
+    def due(self) -> list[Entry]:
+        """Return those to be tried again now."""
+        now = time.monotonic()
+        if not self.entries or now < self._next_try:
+            return []
+        self._next_try = now + AGAIN
+        return list(self.entries.values())
+
+    def longest(self, left: float | None) -> float | None:
+        """Return how long to sleep: until one is tried again."""
+        if not self.entries:
+            return left
+        return AGAIN if left is None else min(left, AGAIN)
+
+    def raise_trouble(self) -> None:
+        """Raise once what keeps the subscriber from one."""
+        trouble, self.trouble = self.trouble, None
+        if trouble is not None:
+            raise trouble
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.closing import Closing
@@ -18,7 +17,7 @@ from shmnd.ipc.errors import Closed, NoPublisher, PeerLost, TypeMismatch
 from shmnd.ipc.topic import here
 from shmnd.ipc.topic.reader import ReaderCore
 from shmnd.ipc.topic.sample import Sample
-from shmnd.ipc.topic.seats import AGAIN, POLICIES
+from shmnd.ipc.topic.seats import POLICIES, Unreached
 from shmnd.ipc.topic.source import Source
 from shmnd.ipc.types import forms
 from shmnd.neighbours import Neighbour
@@ -81,10 +80,7 @@ class Subscriber(ReaderCore, Closing):
         self._mismatch: TypeMismatch | None = None
         self._evicted: PeerLost | None = None
         self._checking = threading.Lock()
-        # Publishers for which no descriptor or memory was free, by their adapters.
-        self._unreached: dict[str, Entry] = {}
-        self._trouble: NdMemoryError | None = None
-        self._next_try = 0.0
+        self._unreached = Unreached()
         self._room = Room.of(namespace, group)
         try:
             self._waiter = Waiter(self._room.adapter, self._anything, self._doze)
@@ -97,7 +93,7 @@ class Subscriber(ReaderCore, Closing):
             raise
         self._raise_mismatch()
         try:
-            self._raise_trouble()
+            self._unreached.raise_trouble()
             for source in self._sources:
                 source._require_seat()
         except BaseException:
@@ -112,12 +108,6 @@ class Subscriber(ReaderCore, Closing):
         if mismatch is not None:
             self.close()
             raise mismatch
-
-    def _raise_trouble(self) -> None:
-        """Raise once what keeps it from a publisher; it tries again."""
-        trouble, self._trouble = self._trouble, None
-        if trouble is not None:
-            raise trouble
 
     def _hear(self) -> None:
         """Find members, after the broker has reported all publishers."""
@@ -145,7 +135,7 @@ class Subscriber(ReaderCore, Closing):
             if left == 0:
                 raise self._late(call, timeout)
             try:
-                found = self._waiter.sleep(self._take_armed, self._longest(left))
+                found = self._waiter.sleep(self._take_armed, self._unreached.longest(left))
             except NdError:
                 self._require_open(call)  # another thread has closed it, and the last adapter
                 raise
@@ -169,14 +159,8 @@ class Subscriber(ReaderCore, Closing):
             left = left_until(deadline)
             if left == 0:
                 raise self._late(call, timeout)
-            await self._waiter.wait_in_loop(self._longest(left))
+            await self._waiter.wait_in_loop(self._unreached.longest(left))
             self._require_open(call)
-
-    def _longest(self, left: float | None) -> float | None:
-        """Return how long to sleep: until a publisher is tried again that was not reached."""
-        if not self._unreached:
-            return left
-        return AGAIN if left is None else min(left, AGAIN)
 
     def __iter__(self) -> Iterator[Sample]:
         """Return the samples as they come, until it is closed or told not to wait."""
@@ -217,13 +201,13 @@ class Subscriber(ReaderCore, Closing):
         return self._ready() or bool(
             self._mismatch
             or self._evicted
-            or self._trouble
+            or self._unreached.trouble
             or any(source.refused for source in self._sources)
             or not (self._sources or self._wait_for_publisher)
         )
 
     def _late(self, call: str, timeout: float | None) -> TimeoutError:
-        who, unreached = len(self._sources), len(self._unreached)
+        who, unreached = len(self._sources), len(self._unreached.entries)
         return TimeoutError(
             f"{call}: no sample on topic {self.name!r} within {timeout} s; "
             + (f"it has {who} publishers" if who else "it has no publisher")
@@ -262,9 +246,9 @@ class Subscriber(ReaderCore, Closing):
 
     def _anything(self) -> bool:
         """A poll may find something: a sample, a publisher, or that one is gone."""
-        if self.closed or self._watch.pending or self._mismatch or self._evicted or self._trouble:
+        if self.closed or self._watch.pending or self._mismatch or self._evicted:
             return True
-        if self._ready():
+        if self._ready() or self._unreached.trouble:
             return True
         return self._find_seats() or any(
             source.refused or (not source.gone and (source.neighbour.dead or source.ended))
@@ -309,17 +293,14 @@ class Subscriber(ReaderCore, Closing):
         try:
             for change in self._watch.changes():
                 if change.gone:
-                    self._unreached.pop(change.entry.adapter, None)
+                    self._unreached.entries.pop(change.entry.adapter, None)
                     for source in self._sources:
                         if source.publisher.uid == change.entry.adapter:
                             source.gone = True
                 else:
                     self._join(change.entry)
-            now = time.monotonic()
-            if self._unreached and now >= self._next_try:
-                self._next_try = now + AGAIN
-                for entry in list(self._unreached.values()):
-                    self._join(entry)
+            for entry in self._unreached.due():
+                self._join(entry)
         finally:
             self._checking.release()
 
@@ -333,11 +314,9 @@ class Subscriber(ReaderCore, Closing):
                 self._form = theirs
             forms.require_same(self._form, theirs, f"process {entry.pid}", "Subscriber", self.name)
             self._open(entry, self._form)
-            self._unreached.pop(entry.adapter, None)
+            self._unreached.entries.pop(entry.adapter, None)
         except NdMemoryError as exc:
-            if entry.adapter not in self._unreached:
-                self._trouble = exc
-            self._unreached[entry.adapter] = entry
+            self._unreached.failed(entry, exc)
         except TypeMismatch as exc:
             self._mismatch = exc
         except (NdError, ValueError, KeyError, TypeError):
@@ -407,7 +386,7 @@ class Subscriber(ReaderCore, Closing):
             raise self._mismatch
         if self._evicted is not None:
             raise self._evicted
-        self._raise_trouble()
+        self._unreached.raise_trouble()
         for source in self._sources:
             source._require_seat()
         if not self._wait_for_publisher and not self._sources:
