@@ -8,9 +8,7 @@ Resize, Modify, and the end.
 from __future__ import annotations
 
 import os
-import threading
-import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from shmnd.common.arguments import within
 from shmnd.common.weak_methods import without_owner
@@ -20,7 +18,7 @@ from shmnd.overlapped import (
     OverlappedObject,
     Readiness,
 )
-from shmnd.ring import CompletionCore, Result
+from shmnd.ring import NotifyCore, Result
 from shmnd.status import CqNotify, Status, error
 
 if TYPE_CHECKING:
@@ -29,13 +27,6 @@ if TYPE_CHECKING:
     from shmnd.handshake.interfaces import MemoryAdapter
 
 __all__ = ["CompletionQueue", "Result"]
-
-_ANY: Final = 1
-_SOLICITED: Final = 2
-_TURNS: Final = 16
-"""Turns of a task that polls, after which it polls everything."""
-_RETRY: Final = 0.002
-"""Seconds after which a queue with requests in progress is polled again."""
 
 
 def processor_affinity() -> tuple[int, int]:
@@ -46,7 +37,7 @@ def processor_affinity() -> tuple[int, int]:
     return 0, mask & 0xFFFFFFFFFFFFFFFF
 
 
-class CompletionQueue(CompletionCore, OverlappedObject):
+class CompletionQueue(NotifyCore, OverlappedObject):
     """A queue of results for any number of queue pairs.
 
     `spin` is the time in seconds for which `wait`, or the `await` of a Notify, polls before it
@@ -56,13 +47,8 @@ class CompletionQueue(CompletionCore, OverlappedObject):
     def __init__(self, adapter: MemoryAdapter, depth: int, file: OverlappedFile | None) -> None:
         OverlappedObject.__init__(self, adapter._engine, file)
         self._place = adapter._bells.take()
-        self._waiting: dict[Overlapped, CqNotify] = {}
-        # Taken again by a finaliser that interrupts its holder.
-        self._notifies = threading.RLock()
         self._cancel_notify = without_owner(self._forget_notify)
-        self._turns = 0  # tasks that poll now
-        self._turns_taken = 0
-        CompletionCore.__init__(self, adapter, depth, self._place, adapter._engine.doorbell_fd)
+        NotifyCore.__init__(self, adapter, depth, self._place, adapter._engine.doorbell_fd)
         self._engine.request_progress.add(self)
 
     # -- one result at a time --
@@ -111,95 +97,8 @@ class CompletionQueue(CompletionCore, OverlappedObject):
             kind = CqNotify(within(call, 1, "type", type, CqNotify.ERRORS, CqNotify.SOLICITED))
         self._check_usable(call)
         overlapped = self._start(call, None, self._cancel_notify, "a completion")
-        with self._notifies:
-            self._waiting[overlapped] = kind
-            self._arm()
-        self._tell()
+        self._add_notify(overlapped, kind)
         return overlapped
-
-    def _arm(self) -> None:
-        """Arm for the strongest kind that waits, and be polled as long as one does."""
-        kinds = self._waiting.values()
-        strongest = 0
-        if CqNotify.ANY in kinds:
-            strongest = _ANY
-        elif CqNotify.SOLICITED in kinds:
-            strongest = _SOLICITED
-        was = self._notify_mode
-        self._arm_for(strongest)
-        if strongest and not was:
-            self._engine.pending_operations.add(self)
-        elif was and not strongest:
-            self._engine.pending_operations.remove(self)
-            self._engine.request_progress.left(self)
-
-    # -- tasks that await a Notify poll first --
-
-    def _poll_window(self) -> float:
-        return self._await_begins()
-
-    def _begin_turns(self) -> None:
-        with self._notifies:
-            self._turns += 1
-            self._hush_if_polled()
-
-    def _hush_if_polled(self) -> None:
-        """Have peers not ring while all that wait are tasks that poll."""
-        if self._turns >= len(self._waiting) and self._readiness is None:
-            self._hush()
-
-    def _take_turn(self) -> None:
-        if not self._notify_mode:
-            return
-        self._turns_taken += 1
-        if self._may_have():
-            self._tell()
-        if self._notify_mode and self._turns_taken % _TURNS == 0:
-            self._engine.progress()  # the end of a peer shows nowhere else; it arms the bell
-            with self._notifies:
-                self._hush_if_polled()
-
-    def _end_turns(self) -> None:
-        with self._notifies:
-            self._turns -= 1
-            if not self._engine.alive:
-                return
-            self._arm_for(self._notify_mode)
-        self._tell()  # last: it finds results from before the bell was armed
-
-    def _forget_notify(self, overlapped: Overlapped) -> bool:
-        with self._notifies:
-            self._waiting.pop(overlapped, None)
-            self._arm()
-        return True
-
-    def _tick(self) -> None:
-        """Complete the Notify operations that a completion satisfies."""
-        if not self._notify_mode:
-            return
-        with self._notifies:
-            self._arm_for(self._notify_mode)  # anew: a producer rings once an arming
-        self._tell()
-
-    def _tell(self) -> None:
-        if not self._notify_mode:
-            return
-        self._gather()
-        with self._notifies:
-            told = list(self._waiting) if self._triggered(self._notify_mode) else []
-            for overlapped in told:
-                del self._waiting[overlapped]
-            if told:
-                self._arm()
-                self._await_ends()
-        for overlapped in told:
-            overlapped._complete(Status.SUCCESS)
-        if told and self._readiness is not None:
-            self._readiness.set()
-        if self._notify_mode and self._busy:
-            due = self._due
-            retry = time.monotonic() + _RETRY
-            self._engine.wake_at(retry if due is None else min(due, retry))
 
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when an armed Notify completes.
@@ -249,9 +148,7 @@ class CompletionQueue(CompletionCore, OverlappedObject):
         if self._closed:
             return
         self._shut()
-        with self._notifies:
-            self._waiting.clear()
-            self._arm()
+        self._end_notifies()
         OverlappedObject.close(self)
         self._engine.news()
         readiness, self._readiness = self._readiness, None

@@ -15,6 +15,7 @@ request.
 from __future__ import annotations
 
 import asyncio
+import functools
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator
@@ -23,7 +24,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, Supports
 from shmnd.common.arguments import seconds, within
 from shmnd.common.closing import Closing, refuse_copy
 from shmnd.common.weak_methods import without_owner
-from shmnd.runtime.event_loops import Awaited, poll_by_turns
+from shmnd.runtime.awaited import Awaited
+from shmnd.runtime.event_loops import poll_by_turns
 from shmnd.runtime.waiting import Readiness
 from shmnd.status import NdError, Status, error, failed
 
@@ -133,9 +135,10 @@ class Overlapped:
             self._tick()  # other news makes the descriptor of the engine readable
             if self._owner is not None and not self._over():
                 yield from poll_by_turns(self._owner, self._over)
-            if not self._over():
+            if self._final is None:
                 yield from self._wait_in_loop()
-        self._raise_if_failed()
+        if self._final is not _SUCCESS:
+            self._raise_if_failed()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         refuse_copy(self)
@@ -214,16 +217,14 @@ class Overlapped:
         loop = asyncio.get_running_loop()
         future = Awaited(loop=loop)
         loops, request_progress = self._engine.loops, self._engine.request_progress
-
-        def wake() -> None:
-            loops.resolve(loop, future)
+        wake = functools.partial(loops.resolve, loop, future)
 
         loops.begin(loop, wake)
         self._waiters.append(wake)
         try:
             request_progress.begin(wake)
             # Another thread may have ended it before it could see the waiter.
-            if not self._over():
+            if self._final is None:
                 yield from future.__await__()
         finally:
             request_progress.end(wake)
@@ -231,8 +232,6 @@ class Overlapped:
             loops.end(loop, wake)
 
     def _raise_if_failed(self) -> None:
-        if self._final is _SUCCESS:
-            return
         status = self._seen()
         if failed(status):
             raise error(status, self.call, self._detail or _REASONS.get(status, "failed"))

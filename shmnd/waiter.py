@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from typing import TYPE_CHECKING, TypeVar
 
 from shmnd.common.arguments import seconds
 from shmnd.common.closing import Closing
 from shmnd.common.weak_methods import without_owner
-from shmnd.runtime.event_loops import Awaited
+from shmnd.runtime.awaited import Awaited
 from shmnd.runtime.waiting import Readiness
 
 if TYPE_CHECKING:
@@ -118,9 +119,7 @@ class Waiter(Closing):
         """
         loop = future.get_loop()
         loops, request_progress = self._engine.loops, self._engine.request_progress
-
-        def wake() -> None:
-            loops.resolve(loop, future)
+        wake = functools.partial(loops.resolve, loop, future)
 
         self._engine.check("Waiter.wait_in_loop")
         loops.begin(loop, wake)

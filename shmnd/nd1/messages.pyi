@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 from shmnd.ring import Sge as RegisteredSge
 from shmnd.ring.interfaces import AnyBuffer
-from shmnd.ring.queues.completion_queue import CompletionCore
+from shmnd.ring.queues.notifying import NotifyCore
 from shmnd.ring.queues.queue_pair import QueuePair
 from shmnd.status import Status
 
@@ -38,7 +38,7 @@ class MwDescriptor:
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
 
-class ReapingCore(CompletionCore):
+class ReapingCore(NotifyCore):
     def get_results(self, max: int = 64) -> list[Result]: ...  # type: ignore[override]  # Result of version 1
     def wait(self, max: int = 64, timeout: float | None = None) -> list[Result]: ...  # type: ignore[override]  # Result of version 1
 

@@ -15,7 +15,7 @@ from shmnd.ring.shared_memory cimport sge as elements
 from shmnd.ring.process.forks cimport forks
 from shmnd.ring.shared_memory.sge cimport gather_sges, require_held
 from shmnd.ring.queues.posting cimport PostingCore, flags_of
-from shmnd.ring.queues.completion_queue cimport CompletionCore
+from shmnd.ring.queues.notifying cimport NotifyCore
 from shmnd.ring.queues.polling cimport Bound
 from shmnd.ring.queues.reasons cimport refuse, refuse_receive
 
@@ -129,7 +129,7 @@ cdef object _status(uint32_t status):
     return Status.TIMEOUT if status == Status.IO_TIMEOUT else Status(status)
 
 
-cdef class ReapingCore(CompletionCore):
+cdef class ReapingCore(NotifyCore):
     """A completion queue that gives callers their own results back."""
 
     cdef object result(self, const c.shmnd_cqe *e):
@@ -138,7 +138,7 @@ cdef class ReapingCore(CompletionCore):
         if e.type != c.SHMND_RECEIVE and type(context) is Bound:
             context = (<Bound>context).context
         if not isinstance(context, Result):
-            return CompletionCore.result(self, e)
+            return NotifyCore.result(self, e)
         r = <Result>context
         Py_DECREF(<object>e.context)  # the reference that the queue held; `r` has its own
         if e.status == 0:

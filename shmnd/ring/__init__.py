@@ -7,7 +7,7 @@ Its modules are compiled and import no package above this one.
 import sys
 
 from shmnd.ring.process.peer import Link, PeerAdapter
-from shmnd.ring.queues.completion_queue import CompletionCore
+from shmnd.ring.queues.notifying import NotifyCore
 from shmnd.ring.queues.polling import Result
 from shmnd.ring.queues.queue_pair import QueuePair
 from shmnd.ring.queues.shared_receive_queue import ReceiveCore
@@ -19,8 +19,8 @@ from shmnd.ring.shared_memory.sge import Sge
 __all__ = [
     "Arena",
     "Block",
-    "CompletionCore",
     "Link",
+    "NotifyCore",
     "PeerAdapter",
     "QueuePair",
     "ReceiveCore",

@@ -4,31 +4,29 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import threading
 import time
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final
+
+from shmnd.runtime.resuming import LoopPolls
 
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import PolledByTurns
 
-__all__ = ["Awaited", "EventLoops", "poll_by_turns"]
+__all__ = ["EventLoops", "poll_by_turns"]
 
 _LINGER: Final = 0.01
 """Seconds for which a loop keeps its reader without a waiter: most often one comes soon."""
 
 
-class EventLoops:
+class EventLoops(LoopPolls):
     """Loops that watch one descriptor, each as long as a task waits in it, and a little more."""
 
     def __init__(self, fd: int, poll: Callable[[], None]) -> None:
         self._fd = fd
-        self._poll = poll
+        super().__init__(poll)
         self._waiting: dict[asyncio.AbstractEventLoop, dict[int, Callable[[], None]]] = {}
         self._lingering: set[asyncio.AbstractEventLoop] = set()
-        # By thread: the loop whose callback polls there, and what that poll has ended.
-        self._polling: dict[int, tuple[asyncio.AbstractEventLoop, list[Awaited]]] = {}
 
     def __len__(self) -> int:
         return sum(1 for waiting in list(self._waiting.values()) if waiting)
@@ -65,27 +63,6 @@ class EventLoops:
             self._waiting.pop(loop)
             self._remove_reader(loop)
 
-    def resolve(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
-        """Resolve a future of a loop, from any thread."""
-        polled_in, ended = self._polling.get(threading.get_ident(), (None, []))
-        if polled_in is not loop:
-            resolve_from_elsewhere(loop, future)
-        elif isinstance(future, Awaited):
-            ended.append(future)
-        else:
-            resolve(future)
-
-    def _poll_in(self, loop: asyncio.AbstractEventLoop) -> None:
-        me = threading.get_ident()
-        ended: list[Awaited] = []
-        self._polling[me] = loop, ended
-        try:
-            self._poll()
-        finally:
-            self._polling.pop(me, None)
-            if ended:
-                _resume(loop, ended)
-
     def leave(self) -> None:
         """Take the descriptor out of all loops, before it is closed."""
         for loop, waiting in list(self._waiting.items()):
@@ -99,7 +76,7 @@ class EventLoops:
         """After fork: the loops are the parent's."""
         self._waiting.clear()
         self._lingering.clear()
-        self._polling.clear()
+        self._forget_polls()
 
     def _remove_reader(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
@@ -143,81 +120,3 @@ def poll_by_turns(
         polled = reference()
         if polled is not None:
             polled._end_turns()
-
-
-class Awaited(asyncio.Future[None]):
-    """What one task awaits, and the poll in a callback of its loop resumes.
-
-    That task continues in the same turn of its loop. A plain future resumes it in the next one,
-    for which the loop asks the kernel for events once more.
-    """
-
-    _task: tuple[Callable[[Any], object], contextvars.Context] | None = None
-
-    def add_done_callback(
-        self, fn: Callable[[Self], object], *, context: contextvars.Context | None = None
-    ) -> None:
-        """Resume a task; further ones are called by the loop."""
-        if self._task is None and not self.done():
-            self._task = fn, contextvars.copy_context() if context is None else context
-        else:
-            super().add_done_callback(fn, context=context)
-
-    def remove_done_callback(self, fn: Callable[[Self], object], /) -> int:
-        """Resume it no more."""
-        removed = 0
-        if self._task is not None and self._task[0] == fn:
-            self._task = None
-            removed = 1
-        return removed + super().remove_done_callback(fn)
-
-    def _leave_to_loop(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            super().add_done_callback(task[0], context=task[1])
-
-    def cancel(self, msg: object = None) -> bool:
-        """Cancel it; the loop resumes the task."""
-        self._leave_to_loop()
-        return super().cancel(msg)
-
-    def set_result(self, result: None, /) -> None:
-        """Resolve it; the loop resumes the task."""
-        self._leave_to_loop()
-        super().set_result(result)
-
-    def resume(self) -> None:
-        """Resolve it and continue the task; no task may run."""
-        if self.done():
-            return
-        task, self._task = self._task, None
-        super().set_result(None)
-        if task is not None:
-            fn, context = task
-            context.run(fn, self)
-
-
-def _resume(loop: asyncio.AbstractEventLoop, ended: list[Awaited]) -> None:
-    """Continue the tasks that a poll in a callback of the loop has ended the waits of."""
-    # A loop that runs inside of a task, which asyncio does not do by itself, resumes them later.
-    idle = asyncio.current_task(loop) is None
-    try:
-        while idle and ended:
-            ended.pop(0).resume()
-    finally:
-        for future in ended:  # also after Ctrl-C in one of the tasks
-            resolve(future)
-
-
-def resolve_from_elsewhere(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
-    """Resolve a future from outside of a callback of its loop."""
-    try:
-        loop.call_soon_threadsafe(resolve, future)
-    except RuntimeError:
-        pass  # the loop is closed: no coroutine waits in it any more
-
-
-def resolve(future: asyncio.Future[None]) -> None:
-    """Resolve a future in its loop, unless that was done."""
-    if not future.done():
-        future.set_result(None)

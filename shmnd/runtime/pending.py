@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING, Final
+
+from shmnd.runtime.polling import PendingCore
 
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import Moving, Ticker
@@ -27,16 +28,12 @@ _EACH: Final = 10e-6
 """Seconds between two reads of more links, for each of them: a read costs a twentieth of that."""
 
 
-class PendingOperations:
+class PendingOperations(PendingCore):
     """The pending operations of one progress engine."""
 
     def __init__(self, wait_set: WaitSet) -> None:
         self._wait_set = wait_set
-        self._tickers: dict[int, weakref.ref[Ticker]] = {}
-        self._lingering: dict[int, Callable[[], bool]] = {}
-        self._links: dict[int, tuple[weakref.ref[Ticker], weakref.ref[Moving], int]] = {}
         self._links_seen = 0.0
-        self._hurried: deque[weakref.ref[Ticker]] = deque()
         self.contents: Final[list[Sized]] = [
             self._tickers,
             self._lingering,
@@ -68,37 +65,20 @@ class PendingOperations:
         """Have an object polled at the next poll, once. Safe in a finaliser: it takes no lock."""
         self._hurried.append(weakref.ref(obj))
 
-    def remove(self, obj: Ticker) -> None:
-        """It has no pending operations any more; harmless when it had none."""
-        self._tickers.pop(id(obj), None)
-        self._links.pop(id(obj), None)
-
     def linger(self, go_on: Callable[[], bool]) -> None:
         """Call a function at every poll until it returns True, whatever else is gone by then."""
         if not go_on():
             self._lingering[id(go_on)] = go_on
             self._wait_set.wake_at(time.monotonic() + _LINGER_PAUSE)
 
-    def _tick(self) -> None:
-        """Poll all of them once."""
-        while self._hurried:
-            try:
-                ref = self._hurried.popleft()
-            except IndexError:
-                break  # another thread took the last one
-            _tick_if_living(ref)
-        for ref in list(self._tickers.values()):
-            _tick_if_living(ref)
-        if self._links:
-            self._poll_links()
-        for key, go_on in list(self._lingering.items()):
-            if go_on():
-                self._lingering.pop(key, None)
-        if self._lingering:
-            self._wait_set.wake_at(time.monotonic() + _LINGER_PAUSE)
-        elif self._tickers or self._links:
-            # A hostile peer may not ring: its messages are seen this late.
-            self._wait_set.wake_at(time.monotonic() + LONGEST_SLEEP)
+    # -- what a poll calls for --
+
+    def _wake_to_linger(self) -> None:
+        self._wait_set.wake_at(time.monotonic() + _LINGER_PAUSE)
+
+    def _wake_at_last(self) -> None:
+        # A hostile peer may not ring: its messages are seen this late.
+        self._wait_set.wake_at(time.monotonic() + LONGEST_SLEEP)
 
     def _poll_links(self) -> None:
         """Tick those whose links show a change; many links are not read at every poll."""
@@ -113,7 +93,9 @@ class PendingOperations:
         for ref, pair_ref, state in list(self._links.values()):
             pair = pair_ref()
             if pair is None or pair._moved_from(state):
-                _tick_if_living(ref)
+                ticker = ref()
+                if ticker is not None:
+                    ticker._tick()
 
     def close(self) -> None:
         """The end: what lingers is called a last time."""
@@ -127,9 +109,3 @@ class PendingOperations:
         self._tickers.clear()
         self._links.clear()
         self._hurried.clear()
-
-
-def _tick_if_living(ref: weakref.ref[Ticker]) -> None:
-    ticker = ref()
-    if ticker is not None:
-        ticker._tick()

@@ -14,6 +14,7 @@ its own lock, but must not poll or wait there.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import select
@@ -33,6 +34,7 @@ from shmnd.runtime.broker.meetings import Meetings
 from shmnd.runtime.broker.reconnect import Reconnect
 from shmnd.runtime.event_loops import EventLoops
 from shmnd.runtime.pending import PendingOperations
+from shmnd.runtime.polling import poll_once
 from shmnd.runtime.request_progress import RequestProgress
 from shmnd.runtime.waiting import WaitSet
 from shmnd.status import IN_CHILD, Status, error
@@ -111,7 +113,7 @@ class ProgressEngine(BrokerExchange):
         self.request_progress: Final = RequestProgress(self._wait_set)
         self.names = Names(self)
         self.meetings = Meetings(self)
-        self.loops: Final = EventLoops(self.epoll_fd, self._poll_once)
+        self.loops: Final = EventLoops(self.epoll_fd, functools.partial(poll_once, self))
 
         self._reconnection = Reconnect(
             self._reconnect, lambda: self.client.broker_runs(), self._wait_set
@@ -167,42 +169,7 @@ class ProgressEngine(BrokerExchange):
 
     def progress(self) -> None:
         """Poll everything once; never wait."""
-        self._poll_once()
-
-    def _poll_once(
-        self, keep: bool = True, found: list[tuple[int, int]] | None = None, rung: bool = False
-    ) -> None:
-        """Poll, with or without progress on the requests of other queues.
-
-        `found` holds the descriptors that ended this thread's sleep; `rung`: rings, which it has
-        taken.
-        """
-        me = threading.get_ident()
-        if self._ended or me in self._polling:
-            return
-        self._polling.add(me)
-        try:
-            ringing, readable = self._wait_set.ready(found)
-            rung = rung or ringing
-            stirred = rung or bool(readable)
-            if readable:
-                self._handle(readable)
-            if stirred and not self.client.alive:
-                self._reconnection.attempt(start=self.broker_state.listens)
-            if self._mail:
-                self._deliver()
-            if found is None or rung or readable != [self.client.fileno()]:
-                self.pending_operations._tick()  # else the broker alone ended the sleep
-            if keep:
-                self.request_progress.keep()
-        except (ValueError, OSError):
-            if self.alive:
-                raise  # else another thread has just closed the progress engine
-        else:
-            if stirred:
-                self._wait_set.news()
-        finally:
-            self._polling.discard(me)
+        poll_once(self)
 
     @property
     def wait_set(self) -> WaitSet:
@@ -214,9 +181,12 @@ class ProgressEngine(BrokerExchange):
         """Seconds after which a thread that sleeps polls in any case."""
         return pending.LONGEST_SLEEP
 
-    def attend(self, found: list[tuple[int, int]], rung: bool) -> None:
-        """Poll after a sleep in compiled code, which took the rings and left what else it found."""
-        self._poll_once(keep=False, found=found, rung=rung)
+    def attend(self, found: list[tuple[int, int]] | None, rung: bool) -> None:
+        """Poll after a sleep in compiled code, which took the rings and left what else it found.
+
+        None before that sleep.
+        """
+        poll_once(self, keep=False, found=found, rung=rung)
 
     def wait(self, predicate: Callable[[], object], timeout: float | None = None) -> Any:
         """Poll, and sleep in the kernel between polls, until the predicate returns something true,
@@ -238,7 +208,7 @@ class ProgressEngine(BrokerExchange):
         sleeper: Final = object()
         asleep = False
         try:
-            self._poll_once(keep=False)
+            poll_once(self, keep=False)
             while True:
                 # First: what ends the progress engine after it is news.
                 seen = self._wait_set.generation
@@ -258,7 +228,7 @@ class ProgressEngine(BrokerExchange):
                     self.request_progress.keep()
                 readable = self._sleep(seen, pause)
                 if readable is not None:
-                    self._poll_once(keep=False, found=readable)
+                    poll_once(self, keep=False, found=readable)
         finally:
             self._wait_set.leave()
             if asleep:

@@ -38,7 +38,7 @@ class RequestProgress(Sleepers):
     def __init__(self, wait_set: WaitSet) -> None:
         self._wait_set = wait_set
         self._seen: dict[int, tuple[int, float]] = {}  # polls, and since when there was no other
-        self._lock = threading.RLock()  # taken again by a finaliser that interrupts its holder
+        self._idle_beside = idle_beside
 
     def add(self, queue: PolledQueue) -> None:
         """Have its requests carried on. It is held weakly."""
@@ -68,31 +68,21 @@ class RequestProgress(Sleepers):
         self._sleepers.add(sleeper)
         self.keep()
 
-    def _idle_beside(self, sleeper: object) -> bool:
-        return idle_beside(list(self._queues.values()), sleeper, True)
-
     def _end_among_others(self) -> None:
-        with self._lock:
-            if self._sleepers:
-                self.left()
-                return
-            for queue in self._all() if self._watched else ():
-                self._watch_or_not(queue, False)
-            idle_beside(list(self._queues.values()), None, False)
-
-    def left(self, queue: PolledQueue | None = None) -> None:
-        """A thread no longer polls a queue: the threads that still sleep may have to."""
-        if not self._sleepers:
+        if self._sleepers:
+            self.left()
             return
+        for queue in self._all():
+            self._watch_or_not(queue, False)
+        self._idle_beside(list(self._queues.values()), None, False)
+
+    def _left(self, queue: PolledQueue | None) -> None:
         if queue is not None and not queue._busy and not queue._attended:
             queue._announcing = True  # they hear of it when it is
         else:
             self._wait_set.wake_at(time.monotonic() + _GRACE)
 
-    def keep(self) -> None:
-        """Poll the queues that no other thread polls."""
-        if not self._sleepers or self.alone(None):
-            return
+    def _keep(self) -> None:
         with self._lock:
             ours = self._choose() if self._sleepers else []
         for queue, polls in ours:

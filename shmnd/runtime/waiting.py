@@ -111,6 +111,14 @@ class WaitSet(WaitSetCore):
         if found is None:
             found = []
             rung = self._take(found)
+        return self._sort(found, others) or rung, others
+
+    def _sort(self, found: list[tuple[int, int]], others: list[int]) -> bool:
+        """Drain the doorbells and the timer among the descriptors that a sleep found.
+
+        Return whether there were any; append the rest to `others`.
+        """
+        rung = False
         for fd, _ in found:
             doorbell = self._doorbells.get(fd)
             if doorbell is not None:
@@ -124,7 +132,7 @@ class WaitSet(WaitSetCore):
                 rung = True
             elif fd != self._nudge.fileno():  # that is the leader's, who may be about to see it
                 others.append(fd)
-        return rung, others
+        return rung
 
     def ring(self) -> None:
         """Make the epoll readable, as a peer would."""

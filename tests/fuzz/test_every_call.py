@@ -40,15 +40,16 @@ def passes(program: str) -> None:
 def test_calls_that_once_crashed_are_refused() -> None:
     program = """
 import shmnd
-from shmnd.ring import CompletionCore, Link, QueuePair, ReceiveCore
+from shmnd.ring import Link, NotifyCore, QueuePair, ReceiveCore
 from shmnd.ring.shared_memory.arena import Block
 with shmnd.open_adapter() as adapter:
     queue = adapter.create_completion_queue(8)
     pair = adapter.create_queue_pair(queue, queue)
     calls = [pair._open, pair._detach, QueuePair.__new__(QueuePair).flush,
              lambda: pair.__init__(None, None, None, None, None, None, None),
-             lambda: CompletionCore.__new__(CompletionCore)._arm_for(1),
-             CompletionCore.__new__(CompletionCore).wait,
+             lambda: NotifyCore.__new__(NotifyCore)._arm_for(1),
+             NotifyCore.__new__(NotifyCore).wait, NotifyCore.__new__(NotifyCore)._end_turns,
+             lambda: NotifyCore.__new__(NotifyCore)._add_notify(None, 1),
              lambda: ReceiveCore.__new__(ReceiveCore).receive(None),
              lambda: queue._free_place() or queue._set_depth(-1),
              lambda: Link.__new__(Link).close_fd(),

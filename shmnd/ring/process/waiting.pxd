@@ -11,10 +11,13 @@ cdef class Sleepers:
     cdef public set _sleepers  # what threads, tasks and descriptors called `begin` with
     cdef public set _watched  # the keys of queues that ring for requests in progress
     cdef public dict _queues
+    cdef public object _lock
+    cdef public object _idle_beside  # of the completion queues
 
     cpdef bint begin_alone(self, object sleeper) except -1
     cpdef bint alone(self, object sleeper) except -1
     cpdef end(self, object sleeper)
+    cpdef keep(self)
 
 
 cdef class WaitSetCore:
@@ -33,5 +36,7 @@ cdef class WaitSetCore:
     cdef bint has_pending(self, object engine) except -1
     cdef object sleep_alone(self, object engine, object sleeper, object predicate, uint64_t end)
     cdef tell(self)
+    cpdef news(self)
+    cdef bint take(self, list others) except -1
     cdef leave_alone(self)
     cdef int hear(self, int fd) noexcept

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import threading
 from collections.abc import Callable, Sized
 from typing import Any
 
@@ -6,9 +7,13 @@ class Sleepers:
     _sleepers: set[object]
     _watched: set[int]
     _queues: dict[int, Any]
+    _lock: threading.RLock
+    _idle_beside: Callable[[list[Any], object, bool], bool]
     def begin_alone(self, sleeper: object) -> bool: ...
     def alone(self, sleeper: object) -> bool: ...
     def end(self, sleeper: object) -> None: ...
+    def left(self, queue: Any = None) -> None: ...
+    def keep(self) -> None: ...
 
 class WaitSetCore:
     _generation: int

@@ -9,6 +9,7 @@ it wrote them: at least one of the two sees the other.
 """
 
 import os
+import threading
 
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport PyThread_get_thread_ident
@@ -58,6 +59,8 @@ cdef class Sleepers:
         self._sleepers = set()
         self._watched = set()
         self._queues = {}
+        # Taken again by a finaliser that interrupts its holder.
+        self._lock = threading.RLock()
 
     cpdef bint begin_alone(self, object sleeper) except -1:
         """Begin for a thread that waits at this queue, or for anything else.
@@ -71,14 +74,31 @@ cdef class Sleepers:
 
     cpdef bint alone(self, object sleeper) except -1:
         """Return whether no other queue has requests to carry on; they announce such then."""
-        return not self._watched and (not self._queues or self._idle_beside(sleeper))
+        if self._watched:
+            return False
+        return not self._queues or self._idle_beside(list(self._queues.values()), sleeper, True)
 
     cpdef end(self, object sleeper):
         """That sleep is over; harmless when it never began."""
         # First: a queue that is added reads the sleepers after it was entered.
         self._sleepers.discard(sleeper)
-        if self._sleepers or self._watched or self._queues:
-            self._end_among_others()
+        if not self._sleepers and not self._watched and not self._queues:
+            return
+        with self._lock:  # against a thread that chooses queues to ring, for this sleep as well
+            if self._sleepers or self._watched:
+                self._end_among_others()
+            else:
+                self._idle_beside(list(self._queues.values()), None, False)
+
+    def left(self, queue=None) -> None:
+        """A thread no longer polls a queue: the threads that still sleep may have to."""
+        if self._sleepers:
+            self._left(queue)
+
+    cpdef keep(self):
+        """Poll the queues that no other thread polls."""
+        if self._sleepers and not self.alone(None):
+            self._keep()
 
 
 cdef class WaitSetCore:
@@ -140,6 +160,10 @@ cdef class WaitSetCore:
         return rung
 
     def _take(self, others: list) -> bool:
+        """Take the rings, as `take` does."""
+        return self.take(others)
+
+    cdef bint take(self, list others) except -1:
         """Read the doorbells without waiting; append other descriptors that are ready to `others`.
         Return whether a doorbell rang.
         """
@@ -175,7 +199,7 @@ cdef class WaitSetCore:
         if self._followers:
             self._stir()
 
-    def news(self) -> None:
+    cpdef news(self):
         """Wake every sleeping thread after an event: each checks whether it waits for that."""
         self._generation += 1
         if self._followers or self._polling:
@@ -207,7 +231,7 @@ cdef class WaitSetCore:
             if not self._become_leader():
                 return None
             if self.has_pending(engine):
-                engine._poll_once(False)
+                engine.attend(None, False)
             return self.sleep_alone(engine, sleeper, predicate, until)
         finally:
             self.leave_alone()

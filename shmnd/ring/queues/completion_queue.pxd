@@ -7,7 +7,6 @@ from shmnd.ring.queues.polling cimport PollingCore
 
 cdef class CompletionCore(PollingCore):
     cdef uint64_t _wait_ns  # the length of the last waits: a moving average
-    cdef uint64_t _awaiting_since
     cdef list _given_back  # results of a call that was interrupted, for the next one
 
     cdef list _take_back(self, Py_ssize_t max)

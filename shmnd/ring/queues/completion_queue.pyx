@@ -2,8 +2,8 @@
 # cython: language_level=3
 """Completion queues: taking results, and waiting for them.
 
-Their memory is in `completion_ring`, polling in `polling`. Notify, Resize and their overlapped
-operations are in `shmnd.completion_queue`.
+Their memory is in `completion_ring`, polling in `polling`, Notify in `notifying`. Resize and the
+overlapped operations are in `shmnd.completion_queue`.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -183,22 +183,6 @@ cdef class CompletionCore(PollingCore):
     cdef uint64_t window_ns(self) noexcept:
         """The nanoseconds of `spin`."""
         return <uint64_t>(min(self.spin, _LONG) * 1e9) if self.spin > 0 else 0
-
-    def _await_begins(self) -> float:
-        """A task begins to wait: return the seconds for which it polls before it sleeps."""
-        self._awaiting_since = c.shmnd_now_ns()
-        return self._window()
-
-    def _await_ends(self) -> None:
-        """Count the wait of a task, if one waited."""
-        if self._awaiting_since:
-            self.count_wait(c.shmnd_now_ns() - self._awaiting_since)
-            self._awaiting_since = 0
-
-    def _may_have(self) -> bool:
-        """Return whether a poll may find something; a cheap check."""
-        self.usable("_may_have")
-        return self._something()
 
     cdef bint _something(self) noexcept:
         """Return whether a poll may find something; a cheap check, under the lock."""

@@ -40,6 +40,7 @@ cdef class RingCore:
     cdef give_bit(self, uint32_t bit)
     cdef keep(self, object context)
     cdef _rearm(self)
+    cpdef _arm_for(self, uint32_t mode)
     cdef announce(self, bint value)
     cdef bint asked(self) noexcept
     cdef void pushed(self) noexcept

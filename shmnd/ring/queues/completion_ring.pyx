@@ -248,7 +248,7 @@ cdef class RingCore:
         if self.born == forks:
             c.shmnd_ring_eventfd(self.doorbell)
 
-    def _arm_for(self, mode: int) -> None:
+    cpdef _arm_for(self, uint32_t mode):
         """Arm for Notify requests: 1 any completion, 2 solicited ones and errors, 0 none."""
         if self.born == forks:
             self._counter_table.count_notify((mode != 0) - (self.notify_mode != 0))

@@ -56,3 +56,5 @@ cdef class PollingCore(RingCore):
     cdef int _pause(self) except -1
     cdef feed_from(self, object receives)
     cdef _tell_feeders(self)
+    cdef uint64_t gather(self) except? 0xFFFFFFFFFFFFFFFF
+    cdef bint triggered(self, uint32_t mode) noexcept

@@ -304,13 +304,16 @@ cdef class PollingCore(RingCore):
     def _gather(self) -> int:
         """Take all messages that arrived into the queue's own ring; return its length."""
         self.usable("_gather")
+        return self.gather()
+
+    cdef uint64_t gather(self) except? 0xFFFFFFFFFFFFFFFF:
         self.collect()
         if self.sleepers:
             self._tell_feeders()
         return c.shmnd_cq_count(&self.raw)
 
-    def _triggered(self, mode: int) -> bool:
-        """After `_gather`: whether a completion since the last trigger satisfies a Notify."""
+    cdef bint triggered(self, uint32_t mode) noexcept:
+        """After `gather`: whether a completion since the last trigger satisfies a Notify."""
         cdef bint taken = self.fired
         self.fired = False
         return c.shmnd_cq_trigger(&self.raw, mode) or taken

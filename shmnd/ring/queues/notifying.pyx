@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""Completion queues: the Notify operations that wait, and the tasks that poll for them.
+
+Compiled because all of it runs between the wake-up of an event loop and its task.
+"""
+
+import threading
+import time
+
+from libc.stdint cimport uint32_t
+
+from shmnd.ring cimport c
+
+from shmnd.status import CqNotify, Status
+
+cdef object _ANY = CqNotify.ANY
+cdef object _SOLICITED = CqNotify.SOLICITED
+cdef object _SUCCESS = Status.SUCCESS
+cdef unsigned int _TURNS = 16  # turns of a task that polls, after which it polls everything
+cdef double _RETRY = 0.002  # seconds after which a queue with pending requests is polled again
+
+
+cdef class NotifyCore(CompletionCore):
+    """A completion queue with Notify."""
+
+    def __cinit__(self, *args, **kwargs):
+        self._waiting = {}
+        # Taken again by a finaliser that interrupts its holder.
+        self._notifies = threading.RLock()
+
+    def _add_notify(self, overlapped, kind) -> None:
+        """Have an operation wait; it ends now if a completion is there already."""
+        with self._notifies:
+            self._waiting[overlapped] = kind
+            self.arm()
+        self.tell()
+
+    def _forget_notify(self, overlapped) -> bool:
+        """Have an operation wait no longer."""
+        with self._notifies:
+            self._waiting.pop(overlapped, None)
+            self.arm()
+        return True
+
+    def _end_notifies(self) -> None:
+        """Have no operation wait any more."""
+        with self._notifies:
+            self._waiting.clear()
+            self.arm()
+
+    cdef arm(self):
+        """Arm for the strongest kind that waits, and be polled as long as one does."""
+        cdef uint32_t was = self.notify_mode, strongest = 0
+        for kind in self._waiting.values():
+            if kind == _ANY:
+                strongest = c.SHMND_ARMED_ANY
+                break
+            if kind == _SOLICITED:
+                strongest = c.SHMND_ARMED_SOLICITED
+        self._arm_for(strongest)
+        if strongest and not was:
+            self.adapter._engine.pending_operations.add(self)
+        elif was and not strongest:
+            self.adapter._engine.pending_operations.remove(self)
+            self.adapter._engine.request_progress.left(self)
+
+    def _tick(self) -> None:
+        """Complete the Notify operations that a completion satisfies."""
+        if not self.notify_mode:
+            return
+        with self._notifies:
+            self._arm_for(self.notify_mode)  # anew: a producer rings once an arming
+        self.tell()
+
+    cdef tell(self):
+        cdef list told = []
+        if not self.notify_mode:
+            return
+        self.usable("notify")
+        self.gather()
+        with self._notifies:
+            if self.triggered(self.notify_mode):
+                told = list(self._waiting)
+            if told:
+                self._waiting.clear()
+                self.arm()
+                if self.awaiting_since:  # a task waits
+                    self.count_wait(c.shmnd_now_ns() - self.awaiting_since)
+                    self.awaiting_since = 0
+        for overlapped in told:
+            overlapped._complete(_SUCCESS)
+        if told and self.readiness is not None:
+            self.readiness.set()
+        if self.notify_mode and self._busy:
+            due = self._due
+            retry = time.monotonic() + _RETRY
+            self.adapter._engine.wake_at(retry if due is None else min(due, retry))
+
+    # -- tasks that await a Notify poll first --
+
+    def _poll_window(self) -> float:
+        """A task begins to wait: return the seconds for which it polls before it sleeps."""
+        self.awaiting_since = c.shmnd_now_ns()
+        return self._window()
+
+    def _begin_turns(self) -> None:
+        """A task polls from now on, a turn of its event loop between two polls."""
+        with self._notifies:
+            self._turns += 1
+            self.hush_if_polled()
+
+    cdef hush_if_polled(self):
+        """Have peers not ring while all that wait are tasks that poll."""
+        if self._turns >= len(self._waiting) and self.readiness is None:
+            self._hush()
+
+    def _take_turn(self) -> None:
+        """Poll once."""
+        if not self.notify_mode:
+            return
+        self.turns_taken += 1
+        self.usable("_take_turn")
+        if self._something():
+            self.tell()
+        if self.notify_mode and self.turns_taken % _TURNS == 0:
+            # The end of a peer shows nowhere else. It arms the bell.
+            self.adapter._engine.progress()
+            with self._notifies:
+                self.hush_if_polled()
+
+    def _end_turns(self) -> None:
+        """It polls no more: what it waits for was found, or it sleeps."""
+        with self._notifies:
+            self._turns -= 1
+            if not self.adapter._engine.alive:
+                return
+            self._arm_for(self.notify_mode)
+        self.tell()  # last: it finds results from before the bell was armed

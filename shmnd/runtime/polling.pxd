@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+
+
+cdef class PendingCore:
+    cdef object __weakref__
+    cdef readonly dict _tickers  # by the identity of objects: weak references to them
+    cdef readonly dict _lingering
+    cdef readonly dict _links
+    cdef readonly object _hurried
+
+    cdef tick(self)

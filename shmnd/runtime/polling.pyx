@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+# cython: language_level=3
+"""One poll of a progress engine: the doorbells, the broker, and the pending operations.
+
+Compiled because it runs between the wake-up of a process and the task that waits there.
+"""
+
+from collections import deque
+
+from cpython.pythread cimport PyThread_get_thread_ident
+
+from shmnd.ring.process.waiting cimport Sleepers, WaitSetCore
+
+
+cdef class PendingCore:
+    """The objects that every poll visits, as the poll sees them."""
+
+    def __cinit__(self, *args, **kwargs):
+        self._tickers = {}
+        self._lingering = {}
+        self._links = {}
+        self._hurried = deque()
+
+    def remove(self, obj) -> None:
+        """Visit an object no longer; harmless when it has no pending operations."""
+        cdef object key = <size_t><void *>obj
+        self._tickers.pop(key, None)
+        self._links.pop(key, None)
+
+    cdef tick(self):
+        """Poll all of them once."""
+        while self._hurried:
+            try:
+                reference = self._hurried.popleft()
+            except IndexError:
+                break  # another thread took the last one
+            _tick_if_living(reference)
+        for reference in list(self._tickers.values()):
+            _tick_if_living(reference)
+        if self._links:
+            self._poll_links()
+        for key, go_on in list(self._lingering.items()):
+            if go_on():
+                self._lingering.pop(key, None)
+        if self._lingering:
+            self._wake_to_linger()
+        elif self._tickers or self._links:
+            self._wake_at_last()
+
+
+cdef _tick_if_living(reference):
+    ticker = reference()
+    if ticker is not None:
+        ticker._tick()
+
+
+def poll_once(engine, bint keep=True, list found=None, bint rung=False) -> None:
+    """Poll, with or without progress on the requests of other queues.
+
+    `found` holds the descriptors that ended this thread's sleep; `rung`: rings, which it has
+    taken.
+    """
+    cdef WaitSetCore wait_set = engine._wait_set
+    cdef PendingCore pending = engine.pending_operations
+    cdef Sleepers sleepers = engine.request_progress
+    cdef set polling = engine._polling
+    cdef object me = PyThread_get_thread_ident()
+    cdef list readable = []
+    cdef bint asleep = found is not None
+    cdef bint stirred
+    if engine._ended or me in polling:
+        return
+    polling.add(me)
+    try:
+        if found is None:
+            found = []
+            rung = wait_set.take(found) or rung
+        if found:
+            rung = wait_set._sort(found, readable) or rung
+        stirred = rung or len(readable) != 0
+        if readable:
+            engine._handle(readable)
+        if stirred and not engine.client.alive:
+            engine._reconnection.attempt(start=engine.broker_state.listens)
+        if engine._mail:
+            engine._deliver()
+        if not asleep or rung or readable != [engine.client.fileno()]:
+            pending.tick()  # else the broker alone ended the sleep
+        if keep:
+            sleepers.keep()
+    except (ValueError, OSError):
+        if not engine._ended:
+            raise  # else another thread has just closed the progress engine
+    else:
+        if stirred:
+            wait_set.news()
+    finally:
+        polling.discard(me)
