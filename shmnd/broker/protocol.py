@@ -264,15 +264,17 @@ def _parse_constant(text: str) -> float:
 def _writer() -> Callable[[object, int], Iterable[str]]:
     """Return what an encoder makes anew for each value, which takes as long as a short message."""
     encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-    make = getattr(json.encoder, "c_make_encoder", None)
+    make: Any = getattr(json.encoder, "c_make_encoder", None)
     quote = getattr(json.encoder, "encode_basestring_ascii", None)
-    if make is None or quote is None:
-        return lambda value, _: [encoder.encode(value)]
-    # Without a record of what was seen: what refers to itself ends with a RecursionError.
-    writer: Callable[[object, int], Iterable[str]] = make(
-        None, encoder.default, quote, None, ":", ",", False, False, False
-    )
-    return writer
+    # It keeps no record of the objects above it: a cycle among them ends with a RecursionError.
+    arguments = (None, encoder.default, quote, None, ":", ",", False, False, False)
+    try:
+        writer: Callable[[object, int], Iterable[str]] = make(*arguments)
+        if "".join(writer({"a": [1, "b"]}, 0)) == '{"a":[1,"b"]}':
+            return writer
+    except TypeError:
+        pass  # an interpreter without this function, or with another one of its name
+    return lambda value, _: [encoder.encode(value)]
 
 
 _write: Final = _writer()

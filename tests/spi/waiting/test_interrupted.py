@@ -37,7 +37,7 @@ def pair(ends: Ends) -> Pair:
 
 
 def wait_interrupted(queue: Any, act: Any) -> list[Any]:
-    """Wait while another thread acts; return what came out, of this call and the next ones."""
+    """Wait while another thread acts; return the results, of this call and the next ones."""
 
     def run() -> None:
         wait_until(lambda: queue._attended, "a thread sleeps")
