@@ -65,18 +65,16 @@ def poll_once(engine, bint keep=True, list found=None, bint rung=False) -> None:
     cdef Sleepers sleepers = engine.request_progress
     cdef set polling = engine._polling
     cdef object me = PyThread_get_thread_ident()
-    cdef list readable = []
+    cdef list readable
+    cdef bint ringing
     cdef bint asleep = found is not None
     cdef bint stirred
     if engine._ended or me in polling:
         return
     polling.add(me)
     try:
-        if found is None:
-            found = []
-            rung = wait_set.take(found) or rung
-        if found:
-            rung = wait_set._sort(found, readable) or rung
+        ringing, readable = wait_set.ready(found)
+        rung = rung or ringing
         stirred = rung or len(readable) != 0
         if readable:
             engine._handle(readable)

@@ -68,13 +68,9 @@ class RequestProgress(Sleepers):
         self._sleepers.add(sleeper)
         self.keep()
 
-    def _end_among_others(self) -> None:
-        if self._sleepers:
-            self.left()
-            return
+    def _unwatch(self) -> None:
         for queue in self._all():
             self._watch_or_not(queue, False)
-        self._idle_beside(list(self._queues.values()), None, False)
 
     def _left(self, queue: PolledQueue | None) -> None:
         if queue is not None and not queue._busy and not queue._attended:

@@ -101,18 +101,6 @@ class WaitSet(WaitSetCore):
             self.exclude(doorbell.fileno())
         return False
 
-    def ready(self, found: list[tuple[int, int]] | None = None) -> tuple[bool, list[int]]:
-        """Return whether a doorbell or the timer is readable now, and which other descriptors.
-
-        Doorbells and the timer are drained. `found` is what a sleep has just found.
-        """
-        others: list[int] = []
-        rung = False
-        if found is None:
-            found = []
-            rung = self._take(found)
-        return self._sort(found, others) or rung, others
-
     def _sort(self, found: list[tuple[int, int]], others: list[int]) -> bool:
         """Drain the doorbells and the timer among the descriptors that a sleep found.
 

@@ -85,10 +85,12 @@ cdef class Sleepers:
         if not self._sleepers and not self._watched and not self._queues:
             return
         with self._lock:  # against a thread that chooses queues to ring, for this sleep as well
-            if self._sleepers or self._watched:
-                self._end_among_others()
-            else:
-                self._idle_beside(list(self._queues.values()), None, False)
+            if self._sleepers:
+                self.left()
+                return
+            if self._watched:
+                self._unwatch()
+            self._idle_beside(list(self._queues.values()), None, False)
 
     def left(self, queue=None) -> None:
         """A thread no longer polls a queue: the threads that still sleep may have to."""
@@ -159,9 +161,19 @@ cdef class WaitSetCore:
                 others.append((events[i].data.fd, events[i].events))
         return rung
 
-    def _take(self, others: list) -> bool:
-        """Take the rings, as `take` does."""
-        return self.take(others)
+    def ready(self, list found=None) -> tuple:
+        """Return whether a doorbell or the timer is readable now, and which other descriptors.
+
+        Doorbells and the timer are drained. `found` is what a sleep has just found.
+        """
+        cdef list others = []
+        cdef bint rung = False
+        if found is None:
+            found = []
+            rung = self.take(found)
+        if found:
+            rung = self._sort(found, others) or rung
+        return rung, others
 
     cdef bint take(self, list others) except -1:
         """Read the doorbells without waiting; append other descriptors that are ready to `others`.
