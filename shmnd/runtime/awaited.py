@@ -52,6 +52,11 @@ class Awaited(asyncio.Future[None]):
         self._leave_to_loop()
         super().set_result(result)
 
+    def set_exception(self, exception: type[BaseException] | BaseException, /) -> None:
+        """Let it fail; the loop resumes the task."""
+        self._leave_to_loop()
+        super().set_exception(exception)
+
 
 def resolve_from_elsewhere(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
     """Resolve a future from outside of a callback of its loop."""
