@@ -45,10 +45,10 @@ class BarePythonEnd(CacheLineEnd):
         first = self._role == CLIENT
         mine, theirs = _PLACES if first else reversed(_PLACES)
         page = memoryview(self._page)
-        marks = islice(cycle(range(1, _MARKS + 1)), self._turns % _MARKS, None)
+        begin = self._turns % _MARKS
         self._turns += count
         start = time.perf_counter()
-        for mark in islice(marks, count):
+        for mark in islice(cycle(range(1, _MARKS + 1)), begin, begin + count):
             if first:
                 page[mine] = mark
             while page[theirs] != mark:

@@ -28,7 +28,7 @@ cdef extern from "sched.h" nogil:
 
 _LINE = 64
 
-cdef int _LONG = 100                    # turns of a wait for a lock, before it is published
+cdef unsigned int _LONG = 100           # turns of a wait for a lock, before it is published
 cdef double _FARTHEST = 2.0 ** 62       # how far a call may reach in a window, in bytes
 
 
