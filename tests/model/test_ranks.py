@@ -253,13 +253,23 @@ def test_both_sides_move_a_message_and_no_unit_twice(part: str) -> None:
 # -- SYNC placed: a buffer that its receiver has given back is not written by the sender --
 
 
-def placing_sender(shows: bool) -> Thread:
-    """Write units into the buffer, from the front. The word is front + 10 * back, of two units."""
+NO_MORE = 9  # `placed` of a sender that writes nothing more
+
+
+def placing_sender(shows: bool, refused: bool, lets_go: bool) -> Thread:
+    """Write units into the buffer, from the front. The word is front + 10 * back, of two units.
+
+    `refused`: the kernel does not let it write the second unit.
+    """
     if not (yield acquire("clear")):
         return
     for front in range(2):
         seen = yield load("share")
         if seen % 10 != front or front >= seen // 10 or not (yield swap("share", seen, seen + 1)):
+            return
+        if refused and front == 1:
+            if lets_go:
+                yield (release if shows else store)("placed", NO_MORE)
             return
         yield store(f"unit{front}", 1)
         yield (release if shows else store)("placed", front + 1)
@@ -288,16 +298,19 @@ def placing(
     shows: bool = True,
     acquires: bool = True,
     waits: bool = True,
+    refused: bool = False,
+    lets_go: bool = True,
 ) -> int:
     """`placed` is 2 from the message before."""
 
     def final(memory: dict[str, int]) -> None:
         for unit in range(2):
             assert not memory["returned"] or memory[f"unit{unit}"] == 9, "written after its return"
+        assert memory["placed"] >= memory["share"] % 10, "its receiver waits for ever"
 
     words = ("clear", "unit0", "unit1", "returned")
     sides = [
-        lambda: placing_sender(shows),
+        lambda: placing_sender(shows, refused, lets_go),
         lambda: placing_receiver(cleared, closes, acquires, waits),
     ]
     return explore(sides, {**dict.fromkeys(words, 0), "share": 22, "placed": 2}, final)
@@ -307,3 +320,9 @@ def placing(
 def test_a_buffer_that_was_given_back_is_not_written(part: str) -> None:
     assert placing() > 10
     assert violated(lambda: placing(**{part: False}))
+
+
+@pytest.mark.parametrize("part", ["shows", "lets_go"])
+def test_a_sender_that_may_not_write_lets_its_receiver_go(part: str) -> None:
+    assert placing(refused=True) > 10
+    assert violated(lambda: placing(refused=True, **{part: False}))

@@ -9,6 +9,7 @@
 #define SHMPI_ENGINE_H
 
 #include "transport/copying/arena.h"
+#include "transport/copying/choose_way.h"
 #include "transport/lane.h"
 #include "transport/match.h"
 
@@ -29,9 +30,11 @@ struct shmpi_peer {
     struct shmpi_owed *owed, *owed_last;
     struct shmpi_rank *rank;
     bool tried, no_reading; /* whether the kernel lets us read its memory: it does not */
+    bool no_writing;        /* it does not let us write there */
     bool broken;
     bool dead;
     uint32_t shares; /* words of our lane to it that are in use */
+    struct shmpi_ways ways;
 };
 
 struct shmpi_engine {
@@ -55,9 +58,11 @@ struct shmpi_engine {
     uint32_t table_size, table_free;
     struct shmpi_req *pool;
     struct shmpi_req *copying, *pushing; /* receives that read memory; sends in pieces: in order */
-    struct shmpi_sched *ready;           /* schedules that are ready */
-    struct shmpi_req *ended;             /* done, whose holders are not yet notified */
-    uint32_t active_sends;               /* detached, not done */
+    struct shmpi_req *timed;             /* a receive that was alone since `timed_ns` */
+    uint64_t timed_ns;
+    struct shmpi_sched *ready; /* schedules that are ready */
+    struct shmpi_req *ended;   /* done, whose holders are not yet notified */
+    uint32_t active_sends;     /* detached, not done */
     uint64_t completions;
     uint32_t awake_polls; /* of a wait, before it yields */
     uint32_t yields;      /* of a wait, before it sleeps */

@@ -25,9 +25,9 @@ enum shmpi_kind {
     SHMPI_EAGER = 1, /* a whole message */
     SHMPI_READY,     /* a message that waits at the sender: a its request, b its bytes; in the
                       * record its address, in the flags its share, or its place with MAPPED */
-    SHMPI_CLEAR,     /* send it in pieces: a the sender's request, b the receiver's; in the record
-                      * how many bytes, and 1 + the place of the buffer in the receiver's arena or
-                      * 0; in the flags whether the receiver reads some itself */
+    SHMPI_CLEAR,     /* move it: a the sender's request, b the receiver's; in the record how many
+                      * bytes, and 1 + the place of the buffer in the receiver's arena, or its
+                      * address with ADDRESSED, or 0 */
     SHMPI_PIECE,     /* a the receiver's request, b the offset */
     SHMPI_TAKEN,     /* a the sender's request: all of it was copied; b: or it was refused */
     SHMPI_PADDING,   /* nothing up to the end of the ring */
@@ -38,6 +38,11 @@ enum shmpi_kind {
 enum { SHMPI_REFUSED = 1 }; /* of TAKEN: the context is revoked */
 
 enum { SHMPI_MAPPED = 0x80 }; /* flag of READY: the message lies in the arena of its sender */
+
+enum {
+    SHMPI_READS = 1,     /* flag of CLEAR: the receiver moves some of it itself */
+    SHMPI_ADDRESSED = 2, /* flag of CLEAR: the sender may write into the buffer by the kernel */
+};
 
 enum { SHMPI_SYNC = 1 }; /* flag of EAGER: TAKEN is wanted, a is the request */
 

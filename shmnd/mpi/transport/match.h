@@ -45,12 +45,13 @@ struct shmpi_req {
     struct shmpi_sched *sched; /* the collective that it is a part of */
     void *holder;              /* of a request that the program left: notified when it is done */
     uint64_t low;              /* pieces end here: at what the receiver reads, or wants (a send) */
+    uint64_t taken;            /* by a send: the end of its units */
     uint32_t share;            /* 1 + the word of the lane that divides it; 0: none */
     uint32_t patience;         /* polls for a piece, before the receiver reads */
     bool moving;               /* in one of the lists of the engine: copying, pushing */
-    bool tries;                /* its first stretch tells whether the sender is to help */
     bool divided;              /* a send whose receiver reads too */
     bool placing;              /* a receive whose sender writes into its buffer */
+    bool by_kernel;            /* private memory that both sides copy by calls of the kernel */
     char *mapped; /* the peer's memory: that of the message, or (a send) of the buffer */
 };
 

@@ -364,6 +364,7 @@ static inline struct shmpi_engine *shmpi_engine_new(struct shmpi_job *job, int r
         p->rank = shmpi_job_rank(job, i);
         p->in = (struct shmpi_in){(char *)(in + 1), in, lane, 0, 0};
         p->out = (struct shmpi_out){(char *)(out + 1), out, lane, 0, 0};
+        shmpi_ways_begin(&p->ways);
     }
     if (job->arena_bytes && size > 1) {
         e->arena_bytes = job->arena_bytes;

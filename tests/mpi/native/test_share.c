@@ -12,7 +12,14 @@
 
 #include "ranks.h"
 
-enum { IN_FLIGHT = 20, ROUNDS = 8, LARGEST = 700000, LANE = 65536, ARENA = 32 << 20 };
+enum {
+    IN_FLIGHT = 20,
+    ROUNDS = 8,
+    LARGEST = 700000,
+    LANE = 65536,
+    ARENA = 32 << 20,
+    VERY_LONG = 2 << 20
+};
 
 static struct shmpi_job *job;
 static struct shmpi_engine *rank[2];
@@ -202,13 +209,12 @@ static void a_message_whose_sender_computes_is_read(void)
     EQUAL(one_message(400000, 400000, 3, 0), 400000);
 }
 
-/* Long enough that the first stretch is read before the sender is asked. */
 static void a_very_long_message_is_moved_by_either_way(void)
 {
     for (uint64_t seed = 0; seed < 6; seed++)
-        one_message(SHMPI_TRIED_FIRST + seed * 100003, SHMPI_TRIED_FIRST + 600000, seed, 5);
-    EQUAL(one_message(SHMPI_TRIED_FIRST, SHMPI_TRIED_FIRST, 1, 0), SHMPI_TRIED_FIRST);
-    one_message(2 * SHMPI_TRIED_FIRST, SHMPI_TRIED_FIRST + 77, 2, 4);
+        one_message(VERY_LONG + seed * 100003, VERY_LONG + 600000, seed, 5);
+    EQUAL(one_message(VERY_LONG, VERY_LONG, 1, 0), VERY_LONG);
+    one_message(2 * VERY_LONG, VERY_LONG + 77, 2, 4);
 }
 
 static void a_cut_message_ends_at_what_is_wanted(void)
@@ -351,6 +357,142 @@ static void a_place_outside_the_arena_ends_the_message(void)
     job_close();
 }
 
+/* ---- calls of the kernel on both sides -------------------------------------------------------- */
+
+/* Any process that is not there: the kernel refuses calls that name it. */
+enum { NO_PROCESS = 0x7ffffff0 };
+
+static void without_the_kernel_a_sender_goes_on_by_the_lane(void)
+{
+    enum { BYTES = 2 << 20 };
+    for (int refused_from = 0; refused_from < 3; refused_from++) {
+        job_open(false);
+        char *from = filled(0, BYTES, 6), *to = calloc(1, BYTES);
+        struct shmpi_req *in = begin(rank[1], true, 1, to, BYTES);
+        struct shmpi_req *out = begin(rank[0], false, 1, from, BYTES);
+        shmpi_progress(rank[1]);
+        CHECK(in->by_kernel && in->placing);
+        rank[0]->peers[1].no_writing = refused_from == 0;
+        for (int i = 0; i < refused_from - 1; i++)
+            shmpi_progress(rank[0]);
+        shmnd_put32(&rank[1]->mine->pid, NO_PROCESS); /* the sender writes there by this number */
+        for (int turns = 0; !in->done || !out->done; turns++) {
+            CHECK(turns < 10000);
+            shmpi_progress(rank[turns % 3 == 0]);
+        }
+        EQUAL(in->fault + out->fault, 0);
+        CHECK(!out->by_kernel);
+        is_filled(to, BYTES, 6);
+        EQUAL(rank[1]->peers[0].in.lane->placed[0], SHMPI_PLACES_NO_MORE);
+        shmpi_req_free(rank[0], out);
+        shmpi_req_free(rank[1], in);
+        returned(0, from);
+        returned(1, to);
+        job_close();
+    }
+}
+
+static void a_receive_that_ends_does_not_wait_for_a_sender_that_was_refused(void)
+{
+    enum { BYTES = 2 << 20 };
+    job_open(false);
+    char *from = filled(0, BYTES, 6), *to = calloc(1, BYTES);
+    struct shmpi_req *in = begin(rank[1], true, 1, to, BYTES);
+    struct shmpi_req *out = begin(rank[0], false, 1, from, BYTES);
+    shmpi_progress(rank[1]);
+    shmnd_put32(&rank[1]->mine->pid, NO_PROCESS);
+    shmpi_progress(rank[0]);
+    CHECK(!out->by_kernel);
+    shmpi_stop(rank[1], in, SHMPI_BROKEN);
+    CHECK(in->done);
+    while (!out->done)
+        shmpi_progress(rank[0]);
+    shmpi_req_free(rank[0], out);
+    shmpi_req_free(rank[1], in);
+    while (shmpi_progress(rank[0]) + shmpi_progress(rank[1])) {
+    }
+    returned(0, from);
+    returned(1, to);
+    job_close();
+}
+
+/* ---- which way: choose_way.h --------------------------------------------------------------------- */
+
+static void the_way_that_took_less_is_taken_until_the_next_trial(void)
+{
+    for (int faster = 0; faster < 2; faster++) {
+        struct shmpi_ways ways;
+        bool timed;
+        shmpi_ways_begin(&ways);
+        struct shmpi_way *w = shmpi_way_of(&ways, 60000);
+        for (int trial = 0; trial < 3; trial++) {
+            int each[2] = {0, 0};
+            for (int i = 0; i < SHMPI_WAY_TRIALS; i++) {
+                bool by_kernel = shmpi_way_next(w, true, &timed);
+                CHECK(timed);
+                each[by_kernel]++;
+                /* One of each is slow, for some other reason. */
+                shmpi_way_took(w, by_kernel,
+                               i / 2 == trial % 2    ? 1u << 30
+                               : by_kernel == faster ? 7
+                                                     : 9);
+            }
+            EQUAL(each[0], each[1]);
+            for (int i = 0; i < SHMPI_WAY_STAYS; i++) {
+                EQUAL(shmpi_way_next(w, true, &timed), faster);
+                CHECK(!timed);
+            }
+        }
+    }
+}
+
+static void messages_that_are_not_alone_are_not_timed(void)
+{
+    struct shmpi_ways ways;
+    bool timed;
+    shmpi_ways_begin(&ways);
+    for (uint64_t n = 8193; n <= SHMPI_WAYS_MOST; n += 1000)
+        for (int i = 0; i < 500; i++) {
+            EQUAL(shmpi_way_next(shmpi_way_of(&ways, n), false, &timed), n > SHMPI_WAYS_LANE);
+            CHECK(!timed);
+        }
+    CHECK(!shmpi_way_of(&ways, SHMPI_WAYS_MOST + 1));
+}
+
+/* Both of two receives begin before one ends, so the time of neither counts. */
+static void a_trial_ends_with_messages_one_after_another(void)
+{
+    enum { BYTES = 20000 };
+    job_open(false);
+    struct shmpi_way *way = shmpi_way_of(&rank[1]->peers[0].ways, BYTES);
+    char *from = filled(0, BYTES, 6), *to[2] = {malloc(BYTES), malloc(BYTES)};
+    for (int at_once = 2; at_once > 0; at_once--) {
+        for (int round = 0; round < SHMPI_WAY_TRIALS; round++) {
+            struct shmpi_req *out[2], *in[2];
+            EQUAL(way->messages, at_once == 2 ? 0 : round);
+            for (int i = 0; i < at_once; i++) {
+                in[i] = begin(rank[1], true, i, to[i], BYTES);
+                out[i] = begin(rank[0], false, i, from, BYTES);
+            }
+            for (int i = 0; i < at_once; i++) {
+                for (int turns = 0; !in[i]->done || !out[i]->done; turns++) {
+                    CHECK(turns < 10000);
+                    shmpi_progress(rank[turns % 2]);
+                }
+                is_filled(to[i], BYTES, 6);
+                shmpi_req_free(rank[0], out[i]);
+                shmpi_req_free(rank[1], in[i]);
+            }
+        }
+    }
+    EQUAL(way->messages, SHMPI_WAY_TRIALS);
+    CHECK(way->least_ns[0] != UINT32_MAX && way->least_ns[1] != UINT32_MAX);
+    returned(0, from);
+    free(to[0]);
+    free(to[1]);
+    job_close();
+}
+
 /* ---- what a peer wrote wrongly ---------------------------------------------------------------- */
 
 static void wrong_words_touch_nothing_else(void)
@@ -371,6 +513,8 @@ static void wrong_words_touch_nothing_else(void)
                 shmnd_put64(word, wrong);
             shmpi_progress(rank[chance_below(&c, 2)]);
         }
+        /* Else the receiver waits for the units that the wrong word says are being written. */
+        shmnd_put64(&rank[0]->peers[1].out.lane->placed[0], SHMPI_PLACES_NO_MORE);
         if (!in->done)
             shmpi_stop(rank[1], in, SHMPI_BROKEN);
         if (!out->done)
@@ -413,6 +557,12 @@ static const struct check_test tests[] = {
     TEST(a_cut_message_ends_at_what_is_wanted),
     TEST(without_a_free_word_the_receiver_reads_all),
     TEST(a_send_that_was_given_up_leaves_its_word_to_its_receiver),
+    TEST(without_the_kernel_a_sender_goes_on_by_the_lane),
+    TEST(a_receive_that_ends_does_not_wait_for_a_sender_that_was_refused),
+    TEST(the_way_that_took_less_is_taken_until_the_next_trial),
+    TEST(messages_that_are_not_alone_are_not_timed),
+    TEST(a_trial_ends_with_messages_one_after_another),
+    TEST(a_buffer_that_was_given_back_is_not_written),
     TEST(wrong_words_touch_nothing_else),
 };
 

@@ -2,10 +2,11 @@
  *
  * The bytes of a long message, which both of its ranks move at the same time.
  *
- * The sender puts pieces into the lane, from the front; the receiver takes them out, and whenever
- * there is none it reads a stretch of the sender's memory by process_vm_readv, from the back. The
- * message is complete where they meet. So both cores copy, pieces stay in the caches, and a message
- * whose sender computes is moved by its receiver alone.
+ * The sender moves units from the front, the receiver moves units from the back, and the message is
+ * complete where they meet. So both cores copy, and a message whose sender computes is moved by its
+ * receiver alone. The receiver reads the sender's memory by process_vm_readv. The sender writes into the
+ * receiver's buffer by process_vm_writev; or it puts pieces into the lane, which the receiver takes out,
+ * and the receiver reads only where none comes. The receiver decides which (choose_way.h).
  *
  * SYNC share: one word of the lane divides the message, in units: the low half counts those that the sender
  * has taken, the high half is the first that the receiver has. The receiver writes it whole, before
@@ -23,25 +24,24 @@
  * A death at any instruction: of the sender, a read by the kernel fails or pieces end, and the
  * death ends the receive; of the receiver, the death ends the send.
  *
- * From 2 MiB on a message may lie in huge pages, which the kernel copies as fast as this process could
- * take pieces out of the lane. So the receiver reads the first stretch before it asks for pieces, and
- * where that was fast it reads all.
- *
- * Where the kernel does not let us read, the sender sends all in pieces. Where all words of a lane
- * are in use, the receiver reads all.
+ * Where the kernel does not let us read, the sender sends all in pieces. Where it does not let the
+ * sender write, the sender sends in pieces what it takes. Where all words of a lane are in use, the
+ * receiver reads all.
  *
  * A message in its sender's arena (arena.h) is mapped here: reading it is a copy without the kernel. A
  * short one the receiver copies alone. Of a longer one, whose receive lies in an arena as well, the
- * sender writes its units into the receiver's buffer, without a lane between, and says so at its end
- * (PLACED).
+ * sender writes its units into the receiver's buffer, without the kernel.
+ *
+ * A sender that writes into the buffer says so after its last unit (PLACED).
  *
  * SYNC placed: a receive that ends by an error gives its buffer back while its sender may still be writing a
  * unit. So it first closes the word: it swaps the high half for 0, after which the sender takes no
  * unit, and learns from the low half how many were taken. The sender stores how many it has written
  * in `placed`, with release, after each; the receiver loads it with acquire until all that were
- * taken are written, or the sender is dead. A sender writes no further than to the end of the unit that
- * it has taken, so the receiver waits for one copy of a unit at most. `placed` is cleared
- * with the word, before CLEAR.
+ * taken are written, or the sender is dead. A sender writes no further than to the end of what it has
+ * taken, so the receiver waits for one copy of a stretch at most. A sender whom the kernel refused sends
+ * what it has taken in pieces; it stores SHMPI_PLACES_NO_MORE, so that nothing waits for it. `placed` is
+ * cleared with the word, before CLEAR.
  */
 #ifndef SHMPI_SHARE_H
 #define SHMPI_SHARE_H
@@ -61,10 +61,15 @@ enum {
     SHMPI_PATIENCE = 400,    /* polls for a first piece before the receiver reads */
     SHMPI_STRETCH_LEAST = 64 << 10,
     SHMPI_STRETCH_MOST = 256 << 10,
-    SHMPI_TRIED_FIRST = 2 << 20,  /* bytes of a message whose first stretch is timed */
-    SHMPI_FAST_READ = 20,         /* bytes in a nanosecond */
     SHMPI_COPY_ALONE = 128 << 10, /* bytes of a mapped message that the receiver copies alone */
 };
+
+/* `placed` of a sender that writes nothing into the buffer any more. */
+#define SHMPI_PLACES_NO_MORE UINT64_MAX
+
+typedef ssize_t shmpi_kernel_copy(pid_t pid, const struct iovec *ours, unsigned long of_ours,
+                                  const struct iovec *theirs, unsigned long of_theirs,
+                                  unsigned long flags);
 
 static inline uint64_t shmpi_share_word(uint64_t front, uint64_t back)
 {
@@ -74,6 +79,35 @@ static inline uint64_t shmpi_share_word(uint64_t front, uint64_t back)
 static inline uint64_t shmpi_share_units(const struct shmpi_engine *e, uint64_t bytes)
 {
     return (bytes + e->unit - 1) / e->unit;
+}
+
+/* How many units one side takes of those that are left, for one call of the kernel. */
+static inline uint64_t shmpi_stretch(const struct shmpi_engine *e, uint64_t left)
+{
+    uint64_t least = SHMPI_STRETCH_LEAST / e->unit, most = SHMPI_STRETCH_MOST / e->unit;
+    uint64_t half = (left + 1) / 2, units = left / 4;
+    least = least < half ? least : half; /* the other side takes the other half */
+    units = units > least ? units : least;
+    return units < most ? units : most;
+}
+
+/* Copies `n` bytes between this memory and that of a peer, by one of the kernel's two calls.
+ * 0, or an errno value. */
+static inline int shmpi_by_kernel(const struct shmpi_peer *p, shmpi_kernel_copy *copy, char *here,
+                                  uint64_t there, uint64_t n)
+{
+    pid_t pid = (pid_t)shmnd_relaxed32(&p->rank->pid);
+    for (uint64_t done = 0; done < n;) {
+        struct iovec ours = {here + done, n - done};
+        struct iovec theirs = {(char *)(uintptr_t)there + done, n - done};
+        ssize_t got = copy(pid, &ours, 1, &theirs, 1, 0);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return got < 0 ? errno : EFAULT;
+        done += (uint64_t)got;
+    }
+    return 0;
 }
 
 static inline void shmpi_list_out(struct shmpi_req **list, struct shmpi_req *r)

@@ -8,10 +8,10 @@
 
 #include "transport/copying/shared_copy.h"
 
-/* Asks for pieces; with `reads`, of what this side does not read itself. */
-static inline bool shmpi_ask_for_pieces(struct shmpi_engine *e, struct shmpi_req *r, bool reads)
+/* Asks the sender to move the message; with `reads`, what this side does not read itself. */
+static inline bool shmpi_ask(struct shmpi_engine *e, struct shmpi_req *r, bool reads)
 {
-    struct shmpi_owed o = {.kind = SHMPI_CLEAR, .flags = reads, .payload = sizeof o.words};
+    struct shmpi_owed o = {.kind = SHMPI_CLEAR, .payload = sizeof o.words};
     bool written;
     uint64_t at;
     if (!shmpi_req_name(e, r))
@@ -19,17 +19,42 @@ static inline bool shmpi_ask_for_pieces(struct shmpi_engine *e, struct shmpi_req
     o.a = r->theirs;
     o.b = r->id;
     o.words[0] = r->low;
-    if (reads && r->mapped && shmpi_in_arena(e, r->buffer, r->low, &at)) {
-        r->placing = true;
-        o.words[1] = 1 + at;
+    if (reads) {
+        o.flags = SHMPI_READS;
+        r->placing = r->by_kernel || (r->mapped && shmpi_in_arena(e, r->buffer, r->low, &at));
+        if (r->by_kernel) {
+            o.flags |= SHMPI_ADDRESSED;
+            o.words[1] = (uint64_t)(uintptr_t)r->buffer;
+        } else if (r->placing) {
+            o.words[1] = 1 + at;
+        }
     }
     return shmpi_owe(e, &e->peers[r->source], &o, &written);
+}
+
+/* Whether both sides copy this message by the kernel; it begins now. */
+static inline bool shmpi_choose_kernel(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    struct shmpi_way *way = shmpi_way_of(&e->peers[r->source].ways, r->got);
+    bool timed, by_kernel;
+    if (!way)
+        return true;
+    by_kernel = shmpi_way_next(way, !e->copying, &timed);
+    if (timed) {
+        e->timed = r;
+        e->timed_ns = shmpi_clock_ns();
+    }
+    return by_kernel;
 }
 
 static inline void shmpi_end_copy(struct shmpi_engine *e, struct shmpi_req *r, int fault, bool tell)
 {
     if (r->moving)
         shmpi_list_out(&e->copying, r);
+    if (e->timed == r && !fault)
+        shmpi_way_took(shmpi_way_of(&e->peers[r->source].ways, r->got), r->by_kernel,
+                       shmpi_clock_ns() - e->timed_ns);
+    e->timed = NULL;
     r->fault = fault ? fault : r->fault;
     if (tell && !shmpi_tell(e, r->source, SHMPI_TAKEN, r->theirs, 0))
         r->fault = SHMPI_NO_MEMORY;
@@ -51,14 +76,14 @@ static inline bool shmpi_may_read(struct shmpi_peer *p, uint64_t address)
 }
 
 /* The sender is to move [0, low) too, or all of it where this side cannot read. */
-static inline void shmpi_begin_pieces(struct shmpi_engine *e, struct shmpi_req *r)
+static inline void shmpi_begin_sharing(struct shmpi_engine *e, struct shmpi_req *r)
 {
     struct shmpi_lane *lane = e->peers[r->source].in.lane;
     if (r->share) { /* before CLEAR, whose mark shows it. SYNC share: the receiver begins */
         shmnd_put64(&lane->shares[r->share - 1], shmpi_share_word(0, shmpi_share_units(e, r->low)));
         shmnd_put64(&lane->placed[r->share - 1], 0);
     }
-    if (!shmpi_ask_for_pieces(e, r, r->share != 0))
+    if (!shmpi_ask(e, r, r->share != 0))
         shmpi_end_copy(e, r, SHMPI_NO_MEMORY, false);
     SHMND_KILL_POINT("asked");
 }
@@ -85,6 +110,7 @@ static inline void shmpi_begin_copy(struct shmpi_engine *e, struct shmpi_req *r,
                                     uint64_t address, uint32_t share)
 {
     struct shmpi_peer *p = &e->peers[r->source];
+    e->timed = NULL; /* it is not alone any more */
     r->theirs = theirs;
     r->address = address;
     r->moved = 0;
@@ -106,20 +132,20 @@ static inline void shmpi_begin_copy(struct shmpi_engine *e, struct shmpi_req *r,
     bool reads = mapped || shmpi_may_read(p, address);
     bool alone = mapped && (e->crowded || r->got <= SHMPI_COPY_ALONE);
     r->share = reads && !alone && share <= SHMPI_SHARES ? share : 0;
-    r->tries = r->share && !mapped && r->got >= SHMPI_TRIED_FIRST;
-    r->patience = mapped ? 0 : r->patience;
+    r->by_kernel = r->share && !mapped && shmpi_choose_kernel(e, r);
+    r->patience = mapped || r->by_kernel ? 0 : r->patience;
     if (reads)
         shmpi_list_in(&e->copying, r);
-    if (!r->tries && (r->share || !reads))
-        shmpi_begin_pieces(e, r);
+    if (r->share || !reads)
+        shmpi_begin_sharing(e, r);
 }
 
 /* Takes a stretch from the back for this side, and returns its bytes: 0: the sender has the rest. */
 static inline uint64_t shmpi_read_next(struct shmpi_engine *e, struct shmpi_req *r)
 {
-    uint64_t most = SHMPI_COPY_AT_ONCE, n;
+    uint64_t n;
     if (!r->share) {
-        n = r->low < most ? r->low : most;
+        n = r->low < SHMPI_COPY_AT_ONCE ? r->low : SHMPI_COPY_AT_ONCE;
         r->low -= n;
         return n;
     }
@@ -129,11 +155,7 @@ static inline uint64_t shmpi_read_next(struct shmpi_engine *e, struct shmpi_req 
         uint64_t front = (uint32_t)seen;
         if (seen >> 32 != back || front >= back)
             return 0;
-        most = (back - front) * e->unit / 4;
-        most = most > SHMPI_STRETCH_MOST ? SHMPI_STRETCH_MOST : most;
-        most = most < SHMPI_STRETCH_LEAST ? SHMPI_STRETCH_LEAST : most;
-        n = most / e->unit < back - front ? most / e->unit : back - front;
-        next = back - n;
+        next = back - shmpi_stretch(e, back - front);
     } while (!shmnd_swap64(share, &seen, shmpi_share_word((uint32_t)seen, next)));
     /* SYNC share: receiver */
     n = r->low - next * e->unit;
@@ -144,21 +166,10 @@ static inline uint64_t shmpi_read_next(struct shmpi_engine *e, struct shmpi_req 
 /* Reads [low, low + n) of the message. 0, or an errno value. */
 static inline int shmpi_read(struct shmpi_engine *e, struct shmpi_req *r, uint64_t n)
 {
-    pid_t pid = (pid_t)shmnd_relaxed32(&e->peers[r->source].rank->pid);
-    if (r->mapped) {
-        memcpy(r->buffer + r->low, r->mapped + r->low, n);
-        return 0;
-    }
-    for (uint64_t done = 0; done < n;) {
-        struct iovec here = {r->buffer + r->low + done, n - done};
-        struct iovec there = {(char *)(uintptr_t)r->address + r->low + done, n - done};
-        ssize_t got = process_vm_readv(pid, &here, 1, &there, 1, 0);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return got < 0 ? errno : EFAULT;
-        done += (uint64_t)got;
-    }
+    if (!r->mapped)
+        return shmpi_by_kernel(&e->peers[r->source], process_vm_readv, r->buffer + r->low,
+                               r->address + r->low, n);
+    memcpy(r->buffer + r->low, r->mapped + r->low, n);
     return 0;
 }
 
@@ -167,28 +178,9 @@ static inline bool shmpi_is_whole(const struct shmpi_req *r)
     return r->moved >= r->low;
 }
 
-/* Reads the first stretch, and decides who moves the rest. Returns its bytes. */
-static inline uint64_t shmpi_try_one(struct shmpi_engine *e, struct shmpi_req *r)
-{
-    uint64_t begin = shmpi_clock_ns(), n = r->low;
-    r->low = (r->low - SHMPI_STRETCH_MOST) / e->unit * e->unit;
-    n -= r->low;
-    r->tries = false;
-    int why = shmpi_read(e, r, n);
-    if (why)
-        shmpi_end_copy(e, r, why == ESRCH ? SHMPI_FAILED_PEER : SHMPI_BROKEN, true);
-    else if ((shmpi_clock_ns() - begin) * SHMPI_FAST_READ > n)
-        shmpi_begin_pieces(e, r);
-    else
-        r->share = 0;
-    return n;
-}
-
 /* Reads a stretch of it. Returns its bytes, 0 where the sender has the rest. */
 static inline uint64_t shmpi_copy_one(struct shmpi_engine *e, struct shmpi_req *r)
 {
-    if (r->tries)
-        return shmpi_try_one(e, r);
     uint64_t n = shmpi_read_next(e, r);
     if (!n) {
         shmpi_list_out(&e->copying, r);
@@ -218,7 +210,7 @@ static inline uint32_t shmpi_copy_some(struct shmpi_engine *e)
     e->passed_over = 0;
     for (struct shmpi_req *r = e->copying, *next; r && bytes < SHMPI_COPY_AT_ONCE; r = next) {
         next = r->next;
-        if (r->share && r->patience && !r->tries) {
+        if (r->share && r->patience) {
             r->patience--;
             continue;
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sender's half of a long message: pieces into the lane, or units into the receiver's buffer.
+ * The sender's half of a long message: pieces into the lane, or stretches into the receiver's buffer.
  * The argument is in shared_copy.h.
  */
 #ifndef SHMPI_SHARED_SEND_H
@@ -19,43 +19,62 @@ static inline void shmpi_share_take(struct shmpi_engine *e, struct shmpi_req *r)
     p->shares |= 1u << (r->share - 1);
 }
 
-/* The receiver wants words[0] bytes of this send; with `reads` it takes some of them itself, and then
+static inline shmnd_word64 *shmpi_placed_word(const struct shmpi_engine *e,
+                                              const struct shmpi_req *r)
+{
+    return &e->peers[r->peer].out.lane->placed[r->share - 1];
+}
+
+/* The receiver wants words[0] bytes of this send; with READS it takes some of them itself, and then
  * words[1] may say where its buffer is. */
 static inline void shmpi_begin_push(struct shmpi_engine *e, struct shmpi_req *r, uint64_t theirs,
-                                    const uint64_t *words, bool reads)
+                                    const uint64_t *words, uint32_t flags)
 {
     uint64_t wanted = words[0], own;
+    bool reads = flags & SHMPI_READS;
     if (r->moving || wanted > r->bytes || (reads && !r->share))
         return; /* no rank of ours asks so */
     r->mapped = NULL;
-    if (reads && words[1] && shmpi_in_arena(e, r->buffer, r->bytes, &own))
+    r->by_kernel = reads && flags & SHMPI_ADDRESSED && !e->peers[r->peer].no_writing;
+    if (r->by_kernel)
+        r->address = words[1];
+    else if (reads && flags & SHMPI_ADDRESSED)
+        shmnd_release64(shmpi_placed_word(e, r), SHMPI_PLACES_NO_MORE); /* SYNC placed: never */
+    else if (reads && words[1] && shmpi_in_arena(e, r->buffer, r->bytes, &own))
         r->mapped = shmpi_at_arena(e, r->peer, words[1] - 1, wanted);
     r->theirs = theirs;
     r->moved = 0;
+    r->taken = 0;
     r->low = wanted;
     r->divided = reads;
     shmpi_list_in(&e->pushing, r);
     SHMND_KILL_POINT("cleared");
 }
 
-/* Takes the next unit. False: there is none, and `*all` says whether this side has taken all. */
+/* Takes the next unit, or the next stretch of those that the kernel copies. False: there is none, and
+ * `*all` says whether this side has taken all. */
 static inline bool shmpi_push_next(struct shmpi_engine *e, struct shmpi_req *r, bool *all)
 {
     *all = true;
     if (r->moved == r->low)
         return false;
-    if (!r->divided)
+    if (r->moved < r->taken)
+        return true; /* taken for the kernel, which did not copy it */
+    if (!r->divided) {
+        r->taken = r->low;
         return true;
+    }
     shmnd_word64 *share = &e->peers[r->peer].out.lane->shares[r->share - 1];
-    uint64_t front = r->moved / e->unit, seen = shmnd_relaxed64(share), back;
+    uint64_t front = r->moved / e->unit, seen = shmnd_relaxed64(share), back, next;
     do {
         back = seen >> 32;
         if ((uint32_t)seen != front || back <= front) {
             *all = back >= shmpi_share_units(e, r->low);
             return false;
         }
-    } while (
-        !shmnd_swap64(share, &seen, shmpi_share_word(front + 1, back))); /* SYNC share: sender */
+        next = front + (r->by_kernel ? shmpi_stretch(e, back - front) : 1);
+    } while (!shmnd_swap64(share, &seen, shmpi_share_word(next, back))); /* SYNC share: sender */
+    r->taken = next * e->unit < r->low ? next * e->unit : r->low;
     return true;
 }
 
@@ -87,23 +106,47 @@ static inline bool shmpi_push_one(struct shmpi_engine *e, struct shmpi_req *r, u
     }
 }
 
-/* Writes units into the receiver's buffer. True when this side has written its last one. */
+static inline void shmpi_tell_placed(struct shmpi_engine *e, struct shmpi_req *r)
+{
+    if (!shmpi_tell(e, r->peer, SHMPI_PLACED, r->theirs, r->moved))
+        r->fault = SHMPI_NO_MEMORY;
+}
+
+/* Writes the taken bytes into the receiver's buffer. False if the kernel does not let us: then they go
+ * by the lane, as do all that follow. */
+static inline bool shmpi_place(struct shmpi_engine *e, struct shmpi_req *r, uint64_t n)
+{
+    struct shmpi_peer *p = &e->peers[r->peer];
+    if (r->mapped) {
+        memcpy(r->mapped + r->moved, r->buffer + r->moved, n);
+        return true;
+    }
+    int why = shmpi_by_kernel(p, process_vm_writev, r->buffer + r->moved, r->address + r->moved, n);
+    if (!why)
+        return true;
+    p->no_writing = why == EPERM || why == ENOSYS || why == EACCES;
+    r->by_kernel = false;
+    shmpi_tell_placed(e, r); /* before the pieces, which begin there */
+    shmnd_release64(shmpi_placed_word(e, r), SHMPI_PLACES_NO_MORE); /* SYNC placed: never again */
+    return false;
+}
+
+/* Writes into the receiver's buffer. True when this side has written its last unit. */
 static inline bool shmpi_place_one(struct shmpi_engine *e, struct shmpi_req *r, uint32_t *pushed,
                                    bool *all)
 {
-    shmnd_word64 *placed = &e->peers[r->peer].out.lane->placed[r->share - 1];
     for (uint64_t copied = 0, n; copied < SHMPI_COPY_AT_ONCE; copied += n, ++*pushed) {
-        n = r->low - r->moved < e->unit ? r->low - r->moved : e->unit;
         if (!shmpi_push_next(e, r, all)) {
-            if (!shmpi_tell(e, r->peer, SHMPI_PLACED, r->theirs, r->moved))
-                r->fault = SHMPI_NO_MEMORY;
+            shmpi_tell_placed(e, r);
             return true;
         }
         SHMND_KILL_POINT("unit-taken");
-        memcpy(r->mapped + r->moved, r->buffer + r->moved, n);
+        n = r->taken - r->moved;
+        if (!shmpi_place(e, r, n))
+            return false;
         r->moved += n;
         /* SYNC placed: release, pairs with acquire in shmpi_stop_placing() */
-        shmnd_release64(placed, shmpi_share_units(e, r->moved));
+        shmnd_release64(shmpi_placed_word(e, r), shmpi_share_units(e, r->moved));
         SHMND_KILL_POINT("unit-placed");
     }
     return false;
@@ -115,7 +158,8 @@ static inline uint32_t shmpi_push_some(struct shmpi_engine *e)
     for (struct shmpi_req *r = e->pushing, *next; r; r = next) {
         bool all = false;
         next = r->next;
-        if (!(r->mapped ? shmpi_place_one : shmpi_push_one)(e, r, &pushed, &all))
+        bool places = r->mapped || r->by_kernel;
+        if (!(places ? shmpi_place_one : shmpi_push_one)(e, r, &pushed, &all))
             continue;
         shmpi_list_out(&e->pushing, r);
         if (all)
