@@ -3,11 +3,12 @@
 
 import argparse
 import ipaddress
+import math
 from collections.abc import Callable
 
 from shmnd.broker.protocol import written
 
-__all__ = ["address", "how_many", "process_id", "seconds"]
+__all__ = ["address", "how_many", "number", "process_id", "seconds"]
 
 
 def how_many(text: str) -> int:
@@ -22,16 +23,19 @@ def process_id(text: str) -> int:
 
 def seconds(least: float, most: float) -> Callable[[str], float]:
     """Return a reader of seconds within these bounds."""
+    return number("number of seconds", least, most)
+
+
+def number(what: str, least: float, most: float) -> Callable[[str], float]:
+    """Return a reader of numbers within these bounds."""
 
     def read(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
-            value = -1.0
+            value = math.nan
         if not least <= value <= most:
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is not a number of seconds from {least:,} to {most:,}"
-            )
+            raise argparse.ArgumentTypeError(f"{text!r} is not a {what} from {least:,} to {most:,}")
         return value
 
     return read

@@ -90,6 +90,11 @@ def test_publish_and_echo(name: str, command: Any, capsys: pytest.CaptureFixture
     assert codes == [0]
     assert main(["ipc", "publish", name, "[1, 2.5]", "--wait", "0"]) == 1
     assert "0 subscribers" in capsys.readouterr().err
+    assert main(["ipc", "publish", name, "[1, 2.5]", "--wait", "1.2"]) == 1
+    assert f"waiting for a subscriber of '{name}'" in capsys.readouterr().err
+    for wrong in (["--rate", "nan"], ["--rate", "-1"], ["--wait", "x"], ["--count", "0"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(["ipc", "publish", name, "1.0", *wrong])
     assert main(["ipc", "publish", name, "no literal"]) == 1
     assert main(["ipc", "publish", name, "[300]", "--type", "u1"]) == 1
     assert main(["ipc", "publish", name, "(" * 5000, "--type", "u1"]) == 1

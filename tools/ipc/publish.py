@@ -11,7 +11,8 @@ import numpy as np
 
 from shmnd import ipc
 
-from ..values import how_many, seconds
+from ..values import how_many, number, seconds
+from .waiting import wait_for_subscriber
 
 HELP = "send a value to a topic"
 EXAMPLE = "shmnd ipc publish pose [0,0,1.5] --type f8 --rate 10 --count 100"
@@ -29,7 +30,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--count", type=how_many, default=1, metavar="N", help="send it N times")
     parser.add_argument(
-        "--rate", type=float, default=0.0, metavar="HZ", help="samples a second (default: all)"
+        "--rate",
+        type=number("rate", 0, 1e6),
+        default=0.0,
+        metavar="HZ",
+        help="samples a second (default 0: as many as go)",
     )
     parser.add_argument("--header", help="text that is sent along with each sample")
     parser.add_argument(
@@ -47,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         value = value_of(args.value, args.type)
         type_ = {"bytes": bytes, "object": object}.get(args.type, args.type)
         with ipc.Publisher(args.topic, type_) as pub:
-            pub.wait_for_subscribers(1, args.wait)
+            wait_for_subscriber(pub, args.wait)
             due = time.monotonic()
             for _ in range(args.count):
                 pub.send(value, header)

@@ -12,8 +12,9 @@ from typing import Any
 from shmnd import ipc
 from shmnd.ipc.types import forms
 
-from ..values import seconds
+from ..values import number, seconds
 from .recording import Recorded, Recording
+from .waiting import wait_for_subscriber
 
 HELP = "publish a recorded file again"
 EXAMPLE = "shmnd ipc replay run.rec --speed 2"
@@ -26,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", action="append", help="replay this topic alone; repeatable")
     parser.add_argument(
         "--speed",
-        type=float,
+        type=number("factor", 0, 1e6),
         default=1.0,
         metavar="FACTOR",
         help="times as fast as it was recorded; 0 for as fast as it goes (default 1)",
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
             }
             for pub in pubs.values():
                 if args.wait:
-                    pub.wait_for_subscribers(1, args.wait)
+                    wait_for_subscriber(pub, args.wait)
             while True:
                 sent = _play(recording, pubs, args.speed)
                 if not args.loop or sent == 0:
