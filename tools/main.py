@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from shmnd import NdError
+from shmnd.broker.place import namespace_name
 
 from .commands import in_order, parser_of
 
@@ -42,6 +43,8 @@ def _run(line: list[str]) -> int:
     wanted = next((word for word in given if not word.startswith("-")), None)
     args = parser_of(wanted).parse_args(given)
     with _in_place(args):
+        if hasattr(args, "namespace"):
+            namespace_name(None)  # a name that is not allowed ends every command alike
         code: int = args.run(args)
     return code
 

@@ -147,6 +147,20 @@ def test_every_verb_takes_a_namespace_and_a_group(command: argparse.ArgumentPars
     assert {"--namespace", "--group"} <= set(command._option_string_actions)
 
 
+@pytest.mark.parametrize("line", ["ps", "top --count 1", "bench core", "ipc list", "doctor"])
+def test_a_namespace_that_is_not_allowed_is_one_line(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main([*line.split(), "--namespace", "a/b"]) == 1
+    option = capsys.readouterr()
+    monkeypatch.setenv("SHMND_NAMESPACE", "a/b")
+    assert main(line.split()) == 1
+    for said in (option, capsys.readouterr()):
+        assert said.out == ""
+        assert said.err.startswith("shmnd: namespace 'a/b': 1 to 64 letters")
+        assert said.err.count("\n") == 1
+
+
 def test_tables_fit_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"state": "down", "command": "x" * 200, "memory": 3 << 20}
     what = [columns.text("state"), columns.sizes("memory"), columns.text("command")]
