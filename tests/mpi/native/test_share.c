@@ -392,6 +392,34 @@ static void without_the_kernel_a_sender_goes_on_by_the_lane(void)
     }
 }
 
+static void in_both_directions_each_side_reads(void)
+{
+    enum { BYTES = 2 << 20 };
+    struct shmpi_req *out[2], *in[2];
+    char *from[2], *to[2];
+    job_open(false);
+    for (int i = 0; i < 2; i++) {
+        from[i] = filled(i, BYTES, i);
+        to[i] = calloc(1, BYTES);
+        out[i] = begin(rank[i], false, 1, from[i], BYTES);
+        in[i] = begin(rank[i], true, 1, to[i], BYTES);
+    }
+    for (int turns = 0; !(in[0]->done && in[1]->done && out[0]->done && out[1]->done); turns++) {
+        CHECK(turns < 10000);
+        shmpi_progress(rank[turns % 2]);
+        EQUAL(out[0]->moved + out[1]->moved, 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK(in[i]->by_kernel && !in[i]->placing);
+        is_filled(to[i], BYTES, 1 - i);
+        shmpi_req_free(rank[i], out[i]);
+        shmpi_req_free(rank[i], in[i]);
+        returned(i, from[i]);
+        free(to[i]);
+    }
+    job_close();
+}
+
 static void a_receive_that_ends_does_not_wait_for_a_sender_that_was_refused(void)
 {
     enum { BYTES = 2 << 20 };
@@ -558,6 +586,7 @@ static const struct check_test tests[] = {
     TEST(without_a_free_word_the_receiver_reads_all),
     TEST(a_send_that_was_given_up_leaves_its_word_to_its_receiver),
     TEST(without_the_kernel_a_sender_goes_on_by_the_lane),
+    TEST(in_both_directions_each_side_reads),
     TEST(a_receive_that_ends_does_not_wait_for_a_sender_that_was_refused),
     TEST(the_way_that_took_less_is_taken_until_the_next_trial),
     TEST(messages_that_are_not_alone_are_not_timed),

@@ -6,7 +6,8 @@
  * complete where they meet. So both cores copy, and a message whose sender computes is moved by its
  * receiver alone. The receiver reads the sender's memory by process_vm_readv. The sender writes into the
  * receiver's buffer by process_vm_writev; or it puts pieces into the lane, which the receiver takes out,
- * and the receiver reads only where none comes. The receiver decides which (choose_way.h).
+ * and the receiver reads only where none comes. The receiver decides which (choose_way.h). Of long
+ * messages in both directions, each side reads its own.
  *
  * SYNC share: one word of the lane divides the message, in units: the low half counts those that the sender
  * has taken, the high half is the first that the receiver has. The receiver writes it whole, before

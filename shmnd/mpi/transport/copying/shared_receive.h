@@ -133,6 +133,8 @@ static inline void shmpi_begin_copy(struct shmpi_engine *e, struct shmpi_req *r,
     bool alone = mapped && (e->crowded || r->got <= SHMPI_COPY_ALONE);
     r->share = reads && !alone && share <= SHMPI_SHARES ? share : 0;
     r->by_kernel = r->share && !mapped && shmpi_choose_kernel(e, r);
+    if (r->by_kernel && p->shares)
+        r->share = 0; /* messages in both directions: each side reads its own, with fewer calls */
     r->patience = mapped || r->by_kernel ? 0 : r->patience;
     if (reads)
         shmpi_list_in(&e->copying, r);
