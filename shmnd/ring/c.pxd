@@ -55,6 +55,13 @@ cdef extern from "send/post.h" nogil:
 
     uint32_t shmnd_tx_advance(shmnd_qp *qp)
     void *shmnd_pop_unreleased_context(shmnd_registry *registry)
+    struct shmnd_contexts_walk:
+        pass
+    void **shmnd_qp_next_context(shmnd_qp *qp, shmnd_contexts_walk *at)
+    void **shmnd_receives_next_context(shmnd_receives *r, shmnd_contexts_walk *at)
+    void **shmnd_registry_next_context(shmnd_registry *r, shmnd_contexts_walk *at)
+    void shmnd_window_set_context(shmnd_registry *r, shmnd_region *window, void *context)
+    void *shmnd_window_take_context(shmnd_registry *r, shmnd_region *window)
     void shmnd_tx_run(shmnd_qp *qp)
     void shmnd_tx_run_done(shmnd_qp *qp)
     void shmnd_rx_resolve_again(shmnd_qp *qp)

@@ -122,6 +122,7 @@ cdef extern from "send/post.h" nogil:
     struct shmnd_registry:
         shmnd_region *regions
         uint32_t count
+        uint32_t window_contexts
         shmnd_grant *tables[64]
         void *unreleased
 

@@ -137,7 +137,7 @@ static inline void bind_window(struct lane *l)
 {
     struct shmnd_region *r = shmnd_region_lookup(&l->side->proc->registry, l->window);
     r->serial = l->e->q.serial;
-    r->context = context_of(l, WINDOW, 0);
+    shmnd_window_set_context(&l->side->proc->registry, r, context_of(l, WINDOW, 0));
 }
 
 static inline void open_stage(struct stage *st, struct plan plan)

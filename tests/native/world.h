@@ -377,7 +377,7 @@ static inline uint32_t window_bind(struct pair *e, const void *at, uint64_t byte
     uint32_t token = window_new(e->proc, at, bytes, allowed, e->q.link.connection);
     struct shmnd_region *r = shmnd_region_lookup(&e->proc->registry, token);
     r->serial = e->q.serial;
-    r->context = (void *)(uintptr_t)context;
+    shmnd_window_set_context(&e->proc->registry, r, (void *)(uintptr_t)context);
     queue_reserve(e->receive, 1);
     return token;
 }

@@ -8,7 +8,10 @@ Posting is in `posting`, connecting in `connection`.
 import weakref
 
 cimport cython
+from cpython.object cimport PyObject, PyTypeObject, inquiry, traverseproc, visitproc
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport forks
@@ -253,6 +256,12 @@ cdef class QueuePair(ConnectionCore):
     def __dealloc__(self):
         if self.q.registry != NULL:
             release_contexts(self.q.registry)  # its own contexts may be among them
+        if self.born == forks and self.q.link.mine != NULL:
+            # An error has ended `close` early: nothing may find it from now on.
+            self.registry.remove_qp(&self.q)
+            c.shmnd_cq_remove_qp(self.q.receive_cq, &self.q)
+            c.shmnd_cq_remove_qp(self.q.initiator_cq, &self.q)
+        _take_contexts(self)  # of requests that `close` did not complete, as in a child process
         free(self.q.wqes)
         free(self.q.wqe_sges)
         free(self.q.wqe_inline)
@@ -287,3 +296,49 @@ def _no_view(nbytes, address, why):
     return error(Status.NOT_SUPPORTED, "QueuePair.view",
                  f"{nbytes} bytes at {address:#x} are {why}; its owner makes memory for views by "
                  'Adapter.allocate(nbytes, peers="read")')
+
+
+# -- garbage collection --
+
+# The rule is in contexts.h. The attributes of a queue pair are not cleared: its end needs them.
+
+cdef PyTypeObject *_type = <PyTypeObject *>QueuePair
+cdef traverseproc _visit_attributes = _type.tp_traverse
+
+
+cdef int _visit(PyObject *pair, visitproc visit, void *arg) except -1:
+    cdef c.shmnd_contexts_walk walk
+    cdef void **place
+    cdef int stop = _visit_attributes(pair, visit, arg)
+    memset(&walk, 0, sizeof(walk))
+    while stop == 0:
+        place = c.shmnd_qp_next_context(&(<QueuePair>pair).q, &walk)
+        if place == NULL:
+            break
+        stop = visit(<PyObject *>place[0], arg)
+    return stop
+
+
+cdef list _take_contexts(QueuePair pair):
+    """Replace all contexts by None, and return them: their finalisers may run any code."""
+    cdef c.shmnd_contexts_walk walk
+    cdef void **place
+    cdef list taken = []
+    memset(&walk, 0, sizeof(walk))
+    while True:
+        place = c.shmnd_qp_next_context(&pair.q, &walk)
+        if place == NULL:
+            return taken
+        taken.append(<object>place[0])
+        Py_DECREF(<object>place[0])
+        Py_INCREF(None)
+        place[0] = <void *>None
+
+
+cdef int _clear(object pair) except -1:
+    _take_contexts(pair)
+    return 0
+
+
+_type.tp_traverse = _visit
+_type.tp_clear = _clear

@@ -17,6 +17,7 @@ cdef class ReceiveCore:
     cdef uint32_t born
 
     cdef _arrived(self)
+    cdef drop(self)
     cdef _room(self, uint32_t depth)
     cdef int usable(self, str call) except -1
 

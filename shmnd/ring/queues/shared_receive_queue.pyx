@@ -5,8 +5,10 @@
 Notify and its thresholds are in `shmnd.shared_receive_queue`.
 """
 
+from cpython.object cimport PyObject, PyTypeObject, inquiry, traverseproc, visitproc
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport calloc, free
+from libc.string cimport memset
 
 from shmnd.ring cimport c
 from shmnd.ring.process.forks cimport NOT_MADE, forks, whose
@@ -158,17 +160,18 @@ cdef class ReceiveCore:
 
     def _shut(self) -> None:
         """Discard the posted receives, without completions."""
-        cdef void *context
         self.closed = True
+        self.drop()
+
+    cdef drop(self):
+        cdef void *context
         while self.raw.matched != self.raw.posted:
             context = self.raw.entries[self.raw.matched & self.raw.mask].context
             self.raw.matched += 1  # first: a finaliser may poll, and a message match the next one
             Py_DECREF(<object>context)
 
     def __dealloc__(self):
-        cdef uint64_t pos
-        for pos in range(self.raw.matched, self.raw.posted):
-            Py_DECREF(<object>self.raw.entries[pos & self.raw.mask].context)
+        self.drop()
         free(self.raw.entries)
         free(self.raw.sges)
 
@@ -186,3 +189,34 @@ cdef str receive_reason(uint32_t status, object sge, const c.shmnd_receives *que
         return (f"{queue.depth} receives are outstanding, as many as the queue holds; take results "
                 f"before posting again, or {ask_depth}")
     return "the queue pair was disconnected"
+
+
+# -- garbage collection --
+
+# The rule is in contexts.h.
+
+cdef PyTypeObject *_type = <PyTypeObject *>ReceiveCore
+cdef traverseproc _visit_attributes = _type.tp_traverse
+cdef inquiry _clear_attributes = _type.tp_clear
+
+
+cdef int _visit(PyObject *queue, visitproc visit, void *arg) except -1:
+    cdef c.shmnd_contexts_walk walk
+    cdef void **place
+    cdef int stop = _visit_attributes(queue, visit, arg)
+    memset(&walk, 0, sizeof(walk))
+    while stop == 0:
+        place = c.shmnd_receives_next_context(&(<ReceiveCore>queue).raw, &walk)
+        if place == NULL:
+            break
+        stop = visit(<PyObject *>place[0], arg)
+    return stop
+
+
+cdef int _clear(object queue) except -1:
+    (<ReceiveCore>queue).drop()
+    return _clear_attributes(queue)
+
+
+_type.tp_traverse = _visit
+_type.tp_clear = _clear

@@ -18,6 +18,7 @@
 #ifndef SHMND_RECEIVE_RECEIVE_H
 #define SHMND_RECEIVE_RECEIVE_H
 
+#include "engine/contexts.h"
 #include "receive/pull.h"
 #include "receive/short.h"
 #include "send/transmit.h"
@@ -77,9 +78,10 @@ static inline bool shmnd_rx_unbind(struct shmnd_qp *qp)
             return true;
         }
         qp->rx_unbinding = true;
-        qp->rx_extra =
-            (struct shmnd_cqe){window->context, qp->context, SHMND_SUCCESS, 0, SHMND_INVALIDATE, 0};
-        window->context = NULL;
+        qp->rx_extra = (struct shmnd_cqe){.context = shmnd_window_take_context(qp->registry, window),
+                                          .qp_context = qp->context,
+                                          .status = SHMND_SUCCESS,
+                                          .type = SHMND_INVALIDATE};
     }
     return qp->peer->dead || shmnd_hazard_is_clear_of(&qp->link.theirs->hazard, qp->rx_token);
 }

@@ -2,17 +2,20 @@
 # cython: language_level=3
 """Memory of this process: callers' buffers, held while they are registered, and mapped ranges."""
 
+cimport cython
 from cpython.buffer cimport PyBUF_ANY_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint64_t
 
 from shmnd.ring cimport c
 
 
+@cython.no_gc_clear  # its end releases the buffer, which may live on
 cdef class HeldBuffer:
     """A caller's buffer, held for as long as it is registered."""
 
     def __cinit__(self, buffer) -> None:
         PyObject_GetBuffer(buffer, &self._view, PyBUF_ANY_CONTIGUOUS)
+        self._owner = buffer
         self.held = True
 
     @property
@@ -35,6 +38,7 @@ cdef class HeldBuffer:
         if self.held and not self.registered:
             self.held = False
             PyBuffer_Release(&self._view)
+            self._owner = None
 
     def __dealloc__(self):
         if self.held:

@@ -34,6 +34,7 @@ cdef class Registry:
     cdef uint64_t new_serial(self)
     cdef void remove_qp(self, c.shmnd_qp *qp) noexcept
     cdef uint32_t _new_token(self) except 0
+    cdef void forget_contexts(self) noexcept
     cdef void _forget_context(self, c.shmnd_region *region) noexcept
     cdef c.shmnd_region *_take(self, uint64_t address, uint64_t length, uint32_t rights,
                                uint32_t segment, uint64_t offset) except NULL

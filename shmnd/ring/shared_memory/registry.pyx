@@ -10,9 +10,11 @@ import random
 from collections import deque
 
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
+from cpython.object cimport PyObject, PyTypeObject, inquiry, traverseproc, visitproc
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport calloc, free
 from libc.stdint cimport UINT64_MAX
+from libc.string cimport memset
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
 
 from shmnd.ring cimport c
@@ -57,10 +59,8 @@ cdef class Registry:
         self._tables = []
 
     def __dealloc__(self):
-        cdef uint32_t index
         if self.raw.regions != NULL:
-            for index in range(self.raw.count):
-                self._forget_context(&self.raw.regions[index])
+            self.forget_contexts()
             munmap(self.raw.regions, _MOST * sizeof(c.shmnd_region))
         free(self._generations)
         PyMem_RawFree(self._qps)
@@ -244,9 +244,15 @@ cdef class Registry:
             if held is not None:
                 (<HeldBuffer>held).registered = False
 
+    cdef void forget_contexts(self) noexcept:
+        cdef uint32_t index
+        for index in range(self.raw.count):
+            if self.raw.window_contexts == 0:
+                break
+            self._forget_context(&self.raw.regions[index])
+
     cdef void _forget_context(self, c.shmnd_region *region) noexcept:
-        cdef void *context = region.context
-        region.context = NULL
+        cdef void *context = c.shmnd_window_take_context(&self.raw, region)
         if context != NULL:
             Py_DECREF(<object>context)
 
@@ -273,7 +279,7 @@ cdef class Registry:
         window.serial = serial
         if context is not None:
             Py_INCREF(context)
-            window.context = <void *>context
+            c.shmnd_window_set_context(&self.raw, window, <void *>context)
         return window.token
 
     def is_bound(self, token: int) -> bool:
@@ -298,3 +304,34 @@ cdef class Registry:
         cdef c.shmnd_region *region = c.shmnd_region_lookup(&self.raw, token)
         return (region != NULL and region.base <= address
                 and address - region.base + length <= _length(region))
+
+
+# -- garbage collection --
+
+# The rule is in contexts.h.
+
+cdef PyTypeObject *_type = <PyTypeObject *>Registry
+cdef traverseproc _visit_attributes = _type.tp_traverse
+cdef inquiry _clear_attributes = _type.tp_clear
+
+
+cdef int _visit(PyObject *registry, visitproc visit, void *arg) except -1:
+    cdef c.shmnd_contexts_walk walk
+    cdef void **place
+    cdef int stop = _visit_attributes(registry, visit, arg)
+    memset(&walk, 0, sizeof(walk))
+    while stop == 0:
+        place = c.shmnd_registry_next_context(&(<Registry>registry).raw, &walk)
+        if place == NULL:
+            break
+        stop = visit(<PyObject *>place[0], arg)
+    return stop
+
+
+cdef int _clear(object registry) except -1:
+    (<Registry>registry).forget_contexts()
+    return _clear_attributes(registry)
+
+
+_type.tp_traverse = _visit
+_type.tp_clear = _clear

@@ -319,6 +319,13 @@ static inline void shmnd_teardown_end_open(struct shmnd_qp *qp)
     shmnd_cq_push(qp->receive_cq, &e);
     qp->rx_open = false;
     qp->rx_refused = SHMND_SUCCESS;
+    if (!qp->rx_unbinding)
+        return;
+    /* The sender stayed in the window that it invalidated, and is not waited for any longer. */
+    qp->rx_unbinding = false;
+    qp->rx_extra.status = SHMND_CANCELED;
+    if (qp->rx_extra.context)
+        shmnd_cq_push(qp->receive_cq, &qp->rx_extra);
 }
 
 /* One step of teardown. SHMND_IDLE while `going_down` is still set: call again later. */

@@ -54,7 +54,8 @@ struct shmnd_region {
 
 struct shmnd_registry {
     struct shmnd_region *regions;
-    uint32_t count; /* allocated entries */
+    uint32_t count;           /* allocated entries */
+    uint32_t window_contexts; /* of these, windows with a context (contexts.h) */
     struct shmnd_grant *tables[SHMND_TABLE_SEGMENTS];
     struct shmnd_qp *unreleased; /* queue pairs that hold contexts of silent successes (retire.h) */
     uint64_t bounce_bytes;       /* committed in the bounce areas of its queue pairs (bounce.h) */
