@@ -120,6 +120,19 @@ static inline void runner_advance(struct runner *r, struct pair *e)
 
 /* ---- polling and sleeping --------------------------------------------------------------- */
 
+/* As the garbage collector: reads all contexts under the lock, while a copy may run without it. */
+static inline void runner_visits(struct runner *r)
+{
+    struct world *w = r->proc->world;
+    for (uint32_t i = 0; i < w->pair_count; i++) {
+        struct shmnd_contexts_walk walk = {0};
+        if (w->pairs[i].proc != r->proc)
+            continue;
+        for (void **at; (at = shmnd_qp_next_context(&w->pairs[i].q, &walk)) != NULL;)
+            CHECK(*at);
+    }
+}
+
 static inline bool runner_poll(struct runner *r)
 {
     struct shmnd_cqe out[16];
@@ -127,6 +140,8 @@ static inline bool runner_poll(struct runner *r)
     uint32_t n = shmnd_cq_poll(&r->queue->cq, out, 16, &todo);
     if (todo.what != SHMND_IDLE)
         runner_serve(r, todo.qp, todo.what, todo.receiving);
+    if (chance_below(&r->chance, 32) == 0)
+        runner_visits(r);
     for (uint32_t i = 0; i < n; i++)
         r->took(r->user, &out[i]);
     /* A silent request has succeeded when its context is released. */
