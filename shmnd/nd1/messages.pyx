@@ -7,7 +7,7 @@ version 1 has besides: the caller's own result object, filled and given back; in
 element; windows named by a descriptor and an offset.
 """
 
-from cpython.ref cimport Py_DECREF
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport UINT64_MAX, uint32_t, uint64_t
 
 from shmnd.ring cimport c
@@ -27,6 +27,9 @@ from shmnd.common.arguments import within
 
 cdef object _SUCCESS = Status.SUCCESS
 cdef object _PENDING = Status.PENDING
+# Statuses as version 1 names them: its only time-out is TIMEOUT.
+cdef dict _STATUSES = {int(status): status for status in Status}
+_STATUSES[int(Status.IO_TIMEOUT)] = Status.TIMEOUT
 cdef uint32_t _SEND_FLAGS = 0x07
 cdef uint32_t _RDMA_FLAGS = 0x03
 cdef uint32_t _UNCONNECTED = Status.CONNECTION_INVALID
@@ -124,11 +127,6 @@ cdef class MwDescriptor:
         return f"MwDescriptor({self.base:#x}, {self.length}, {self.token:#x})"
 
 
-cdef object _status(uint32_t status):
-    """A completion's status as version 1 names it: its only time-out is TIMEOUT."""
-    return Status.TIMEOUT if status == Status.IO_TIMEOUT else Status(status)
-
-
 cdef class ReapingCore(NotifyCore):
     """A completion queue that gives callers their own results back."""
 
@@ -145,9 +143,23 @@ cdef class ReapingCore(NotifyCore):
             r.status = _SUCCESS
             r.bytes_transferred = e.bytes
         else:
-            r.status = _status(e.status)
+            r.status = _STATUSES[e.status]
             r.bytes_transferred = 0
         return r
+
+    cdef explain(self, object result, const c.shmnd_cqe *e):
+        if not isinstance(result, Result):
+            NotifyCore.explain(self, result, e)
+
+    cdef void cqe_of(self, object result, c.shmnd_cqe *e) noexcept:
+        if not isinstance(result, Result):
+            NotifyCore.cqe_of(self, result, e)
+            return
+        e.context, e.qp_context = <void *>result, <void *>None
+        Py_INCREF(result)
+        Py_INCREF(None)
+        e.status, e.type = (<Result>result).status, c.SHMND_RECEIVE
+        e.bytes, e.flags = (<Result>result).bytes_transferred, 0
 
 
 cdef class EndpointCore:

@@ -15,6 +15,8 @@ cdef extern from "send/post.h" nogil:
         uint32_t type
         uint32_t flags
 
+    uint32_t SHMND_CQE_SOLICITED
+
     struct shmnd_arming:
         shmnd_bell *bell
         shmnd_marks *marks

@@ -89,6 +89,9 @@ def poll_once(engine, bint keep=True, list found=None, bint rung=False) -> None:
     except (ValueError, OSError):
         if not engine._ended:
             raise  # else another thread has just closed the progress engine
+    except BaseException:
+        engine._hand_over_rings()
+        raise
     else:
         if stirred:
             wait_set.news()

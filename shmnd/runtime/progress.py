@@ -202,7 +202,15 @@ class ProgressEngine(BrokerExchange):
             if self.alive:
                 raise
             found = None  # another thread has just closed the progress engine
+        except BaseException:
+            self._hand_over_rings()
+            raise
         return self._wait_among_others(predicate, deadline) if found is None else found
+
+    def _hand_over_rings(self) -> None:
+        """Have all polled again: an exception ended a poll or a wait, and the rings are taken."""
+        if self.alive:
+            self.ring()
 
     def _wait_among_others(self, predicate: Callable[[], object], deadline: float | None) -> Any:
         sleeper: Final = object()
@@ -229,6 +237,9 @@ class ProgressEngine(BrokerExchange):
                 readable = self._sleep(seen, pause)
                 if readable is not None:
                     poll_once(self, keep=False, found=readable)
+        except BaseException:
+            self._hand_over_rings()
+            raise
         finally:
             self._wait_set.leave()
             if asleep:

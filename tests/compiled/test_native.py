@@ -105,6 +105,41 @@ def ends() -> Iterator[tuple[End, End]]:
         yield active, passive
 
 
+def test_results_that_are_given_back_are_taken_first(
+    calls: Any, ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception ends a call that has taken completions: the next one takes them again."""
+    here, there = ends
+
+    def interrupted(queue: Any) -> None:
+        if not queue._queued:  # they were taken
+            monkeypatch.undo()
+            raise InterruptedError
+
+    for number in range(3):
+        calls.receive(there.pair, [there.region.sge(100 * number, 100)], ["in", number])
+    told = there.queue.notify()
+    for number in range(3):
+        calls.send(here.pair, [here.region.sge(0, 10 + number)], number)
+    monkeypatch.setattr(shmnd.CompletionQueue, "_tick", interrupted)
+    with pytest.raises(InterruptedError):
+        calls.take(there.queue)
+    assert told.result(PATIENCE) is None
+    assert calls.drain(there.queue) == 3
+    calls.receive(there.pair, [], "flushed")
+    there.pair.flush()
+    first = calls.take(there.queue, 2)
+    assert [entry[0] for entry in first] == [["in", 0], ["in", 1]]
+    found = first + calls.take(there.queue) + calls.take(there.queue)
+    assert [entry[2:] for entry in found] == [
+        (Status.SUCCESS, 10, RequestType.RECEIVE),
+        (Status.SUCCESS, 11, RequestType.RECEIVE),
+        (Status.SUCCESS, 12, RequestType.RECEIVE),
+        (Status.CANCELED, 0, RequestType.RECEIVE),
+    ]
+    assert [entry[1] for entry in found] == [there] * 4
+
+
 def test_messages_of_every_length(calls: Any, ends: tuple[End, End]) -> None:
     here, there = ends
     for length in (0, 1, 600, 5000, 70_000, 500_000):

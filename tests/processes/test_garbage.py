@@ -180,6 +180,34 @@ assert [each.status for each in results] == [Status.SUCCESS] * 4
 assert {id(each.request_context) for each in results} > {id(kept), id(two)}
 """
 
+TAKEN: Final = """
+class Context:
+    "In a cycle with its queue pair."
+gc.disable()
+gc.set_threshold(1, 1, 1)
+def drop():
+    living, one, peers = End(), End(), [End(), End()]
+    context = Context()
+    context.word = "untouched"
+    qp = living.adapter.create_queue_pair(living.cq, living.cq, context=context)
+    context.held = one.qp, one.connector = qp, living.adapter.create_connector()
+    connect(one, peers[0])
+    connect(living, peers[1])
+    for pair, peer in ((qp, peers[0]), (living.qp, peers[1])):
+        for number in range(8):
+            pair.receive(living.region.sge(8 * number, 8), number)
+            peer.qp.send(peer.region.sge(0, 8), number)
+    return living, peers
+living, peers = drop()
+living.cq.get_results(1)  # the next call begins with the other queue pair
+take = living.cq.get_results
+gc.enable()
+results = take()  # collects the queue pair whose completions it holds
+gc.disable()
+gone = [each.queue_pair_context for each in results if each.queue_pair_context is not None]
+assert [each.word for each in gone] == ["untouched"] * 7, results
+"""
+
 STRESS: Final = """
 gc.set_threshold(1, 1, 1)
 lost, number = [], 0
@@ -290,6 +318,10 @@ def test_a_cycle_through_any_context_is_collected(context: str) -> None:
 @pytest.mark.parametrize("state", STATES)
 def test_a_cycle_through_any_request_is_collected(state: str) -> None:
     run(program(STATES[state], CONTEXTS["a tuple"]))
+
+
+def test_a_queue_pair_may_end_while_its_completions_are_taken() -> None:
+    run(TAKEN)
 
 
 def test_a_child_frees_a_cycle_and_nothing_that_is_in_use() -> None:

@@ -7,9 +7,7 @@ from shmnd.ring.queues.polling cimport PollingCore
 
 cdef class CompletionCore(PollingCore):
     cdef uint64_t _wait_ns  # the length of the last waits: a moving average
-    cdef list _given_back  # results of a call that was interrupted, for the next one
 
-    cdef list _take_back(self, Py_ssize_t max)
     cdef void count_wait(self, uint64_t ns) noexcept
     cdef uint64_t window_ns(self) noexcept
     cdef list _spin(self, Py_ssize_t max, object timeout)

@@ -82,8 +82,6 @@ cdef class CompletionCore(PollingCore):
 
     def get_results(self, max=64) -> list:
         """Take up to `max` completions, oldest first. Never waits."""
-        if self._given_back is not None:
-            return self._take_back(_most("CompletionQueue.get_results", max))
         return self._taken_now(_most("CompletionQueue.get_results", max))
 
     def wait(self, max=64, timeout=None) -> list:
@@ -98,8 +96,6 @@ cdef class CompletionCore(PollingCore):
         timeout = _patience(timeout)
         if self.taking != forks:
             self._refuse_taking("wait")
-        if self._given_back is not None:
-            return self._take_back(most)
         results = self._taken_now(most)
         if results or most == 0:
             return results
@@ -118,22 +114,15 @@ cdef class CompletionCore(PollingCore):
         try:
             self._sleep(most, timeout, results)
         except BaseException:
-            if results:  # the handler of a signal raised: without this they were lost
-                self._given_back = results if self._given_back is None \
-                    else self._given_back + results
+            # The handler of a signal raised. The rings that this thread took may be others'.
+            self.give_back(results)
+            if self.born == forks:
+                c.shmnd_ring_eventfd(self.doorbell)
             raise
         self.count_wait(c.shmnd_now_ns() - began)
         if not results and self.taking != forks:
             self._refuse_taking("wait")
         return results
-
-    cdef list _take_back(self, Py_ssize_t max):
-        """Take results that an earlier call had taken when it was interrupted."""
-        cdef list results = self._given_back
-        if self.taking != forks:
-            self._refuse_taking("get_results")
-        self._given_back = results[max:] or None
-        return results[:max]
 
     # -- polling for a while --
 
@@ -188,7 +177,7 @@ cdef class CompletionCore(PollingCore):
         """Return whether a poll may find something; a cheap check, under the lock."""
         cdef uint32_t i
         cdef c.shmnd_qp *qp
-        if self.raw.unsettled or c.shmnd_cq_count(&self.raw):
+        if self.raw.unsettled or self.count():
             return True
         if self.raw.link_count > c.SHMND_DIRECT_LINKS:
             return True
@@ -292,7 +281,7 @@ cdef class CompletionCore(PollingCore):
             engine.check("wait")
             self._rearm()
             self.collect()  # a hostile peer may have cleared marks
-            if c.shmnd_cq_count(&self.raw):
+            if self.count():
                 results.extend(self._taken_now(max))
             if results or self._over():
                 return True
@@ -330,7 +319,7 @@ cdef class CompletionCore(PollingCore):
         def found():
             self._rearm()
             self.collect()
-            return c.shmnd_cq_count(&self.raw) > 0 or self._over()
+            return self.count() > 0 or self._over()
 
         self._asleep(found, None)
 

@@ -20,6 +20,9 @@ cdef class RingCore:
     cdef list _free_bits
     cdef uint32_t _next_bit
     cdef list _keep  # contexts of released queue pairs; None without any
+    cdef int takers  # calls that have taken completions and not made their results yet
+    cdef list given_back  # results of calls that an exception ended, for the next one; or None
+    cdef bint given_any, given_solicited  # they satisfy a Notify of this kind
     cdef int doorbell
     cdef bint closed
     cdef object adapter
@@ -34,6 +37,7 @@ cdef class RingCore:
     cdef uint32_t born  # NOT_MADE until it can be used
     cdef uint32_t taking  # as `born`, and NOT_MADE again when it is closed
 
+    cdef uint64_t count(self) noexcept
     cdef reserve(self, uint64_t entries)
     cdef unreserve(self, uint64_t entries)
     cdef uint32_t take_bit(self) except? 0xffffffff

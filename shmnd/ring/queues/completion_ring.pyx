@@ -86,7 +86,7 @@ cdef class RingCore:
     @property
     def _queued(self) -> int:
         """The number of results in its ring, without messages that no poll has taken yet."""
-        return c.shmnd_cq_count(&self.raw)
+        return self.count()
 
     @property
     def _connected(self) -> int:
@@ -125,6 +125,11 @@ cdef class RingCore:
     def _attended(self) -> bool:
         """Whether a thread sleeps for it, or a Notify is pending."""
         return self.sleepers != 0 or self.notify_mode != 0
+
+    cdef uint64_t count(self) noexcept:
+        """The number of results that can be taken without a poll."""
+        return c.shmnd_cq_count(&self.raw) + (0 if self.given_back is None
+                                              else <uint64_t>len(self.given_back))
 
     # -- room --
 
@@ -209,7 +214,7 @@ cdef class RingCore:
 
     cdef keep(self, object context):
         """Keep the context of a queue pair that is released: completions may still refer to it."""
-        if c.shmnd_cq_count(&self.raw):
+        if c.shmnd_cq_count(&self.raw) or self.takers:
             if self._keep is None:
                 self._keep = []
             self._keep.append(context)
@@ -276,6 +281,7 @@ cdef class RingCore:
         """Close it: waits end, and no further results can be taken."""
         self.closed = True
         self.taking = NOT_MADE
+        self.given_back = None
 
     def __dealloc__(self):
         cdef uint64_t pos

@@ -11,7 +11,7 @@ cdef class Result:
     cdef readonly object queue_pair_context
     cdef readonly object request_context
     cdef readonly object request_type
-    cdef uint32_t bytes
+    cdef uint32_t bytes, flags
 
 
 cdef class FailedResult(Result):
@@ -45,12 +45,18 @@ cdef class PollingCore(RingCore):
     cdef int64_t _copied  # bytes copied by the current call
 
     cdef collect(self)
-    cdef int poll(self, c.shmnd_cqe *out, uint32_t most) except -1
+    cdef int poll(self, c.shmnd_cqe *out, uint32_t most, uint32_t *n) except -1
     cdef list take(self, Py_ssize_t max)
     cdef int taken(self, c.shmnd_cqe *out, uint32_t most) except -1
     cdef list _taken_now(self, Py_ssize_t max)
     cdef object result(self, const c.shmnd_cqe *e)
-    cdef object failure(self, const c.shmnd_cqe *e)
+    cdef explain_all(self, list results, const c.shmnd_cqe *last, uint32_t n)
+    cdef explain(self, object result, const c.shmnd_cqe *e)
+    cdef void cqe_of(self, object result, c.shmnd_cqe *e) noexcept
+    cdef give_back(self, list results)
+    cdef rescue(self, list results, const c.shmnd_cqe *rest, uint32_t n)
+    cdef list take_back(self, Py_ssize_t max)
+    cdef bint given_satisfies(self, uint32_t mode) noexcept
     cdef know(self, PairCore pair)
     cdef _poll_elsewhere(self)
     cdef int _pause(self) except -1

@@ -23,6 +23,7 @@ cdef dict _REASONS = {
     int(Status.BUFFER_OVERFLOW): "the message is longer than the buffers of the Receive",
     int(Status.REMOTE_ERROR): "the peer's Receive was too short, or its memory not registered",
 }
+cdef dict _STATUSES = {int(status): status for status in Status}
 cdef int _KNOWN_OF_ONE_CONTEXT = 8
 # How often a queue in use checks for dead peers.
 cdef uint64_t _ELSEWHERE_NS = 10000000
@@ -121,7 +122,7 @@ cdef inline int _taking_begins(PollingCore queue) except -1:
 
 
 cdef inline int _taking_ends(PollingCore queue) except -1:
-    if queue._keep is not None and c.shmnd_cq_count(&queue.raw) == 0:
+    if queue._keep is not None and queue.takers <= 1 and c.shmnd_cq_count(&queue.raw) == 0:
         queue._keep = None
     if queue.fired:
         queue._tick()
@@ -137,27 +138,30 @@ cdef class PollingCore(RingCore):
         self.feeders = []
         self.users = {}
 
-    cdef int poll(self, c.shmnd_cqe *out, uint32_t most) except -1:
-        """Poll until there is a completion or no work is left; run the jobs of the poll."""
+    cdef int poll(self, c.shmnd_cqe *out, uint32_t most, uint32_t *n) except -1:
+        """Poll until there is a completion or no work is left; run the jobs of the poll.
+
+        `n` is the number of completions, also after an exception.
+        """
         cdef c.shmnd_todo todo
-        cdef uint32_t n = 0
         cdef int _
         if self.notify_mode:
             # A completion must satisfy a waiting Notify before it is taken.
             self.collect()
             if c.shmnd_cq_trigger(&self.raw, self.notify_mode):
                 self.fired = True
-            return <int>c.shmnd_cq_pop(&self.raw, out, most)
+            n[0] = c.shmnd_cq_pop(&self.raw, out, most)
+            return 0
         for _ in range(_STEPS):
-            n = c.shmnd_cq_poll(&self.raw, out, most, &todo)
+            n[0] = c.shmnd_cq_poll(&self.raw, out, most, &todo)
             if todo.what == c.SHMND_IDLE:
                 break
             self._copied += (<PairCore>todo.qp.owner).serve(todo.what, todo.receiving)
-            if n or self._copied >= <int64_t>c.SHMND_PIECE:
+            if n[0] or self._copied >= <int64_t>c.SHMND_PIECE:
                 break
         if self._registry.raw.unreleased != NULL:  # a queue that can be polled has a registry
             release_contexts(&self._registry.raw)
-        return <int>n
+        return 0
 
     cdef collect(self):
         """Take all messages that arrived into the queue's own ring, as far as it has room.
@@ -180,14 +184,21 @@ cdef class PollingCore(RingCore):
     # -- results --
 
     cdef object result(self, const c.shmnd_cqe *e):
-        """Make the result of a completion, which passes on the reference to its context."""
+        """Make the result of a completion, which passes on the reference to its context.
+
+        It runs no code in Python, so no signal handler can raise and lose the completion.
+        """
         cdef Result r
         if e.status:
-            return self.failure(e)
-        r = Result.__new__(Result)
-        r.status = _SUCCESS
+            r = FailedResult.__new__(FailedResult)
+            r.status = _STATUSES[e.status]
+            (<FailedResult>r).why = _REASONS.get(e.status, "")
+        else:
+            r = Result.__new__(Result)
+            r.status = _SUCCESS
+        r.flags = e.flags
         if e.type == c.SHMND_RECEIVE:
-            r.bytes = e.bytes
+            r.bytes = 0 if e.status else e.bytes
             r.request_type = _RECEIVE
         else:
             r.request_type = _TYPES[e.type]
@@ -196,15 +207,9 @@ cdef class PollingCore(RingCore):
         Py_DECREF(<object>e.context)
         return r
 
-    cdef object failure(self, const c.shmnd_cqe *e):
-        """Make the result of a completion that is not a success, with the reason."""
-        cdef FailedResult r = FailedResult.__new__(FailedResult)
-        r.status = Status(e.status)
-        r.request_type = _TYPES[e.type]
-        r.queue_pair_context = <object>e.qp_context
-        r.request_context = _context_of(e)
-        Py_DECREF(<object>e.context)
-        r.why = _REASONS.get(e.status, "")
+    cdef explain(self, object result, const c.shmnd_cqe *e):
+        """Add the reason to the result of a completion that is not a success."""
+        cdef FailedResult r = result
         # With several queue pairs of one context, a reason counts only if all of them give it.
         reasons = set()
         for reference in self.users.get(<size_t>e.qp_context, ()):
@@ -213,7 +218,6 @@ cdef class PollingCore(RingCore):
                 reasons.add((<PairCore>pair).why(e.status, e.type))
         if len(reasons) == 1:
             r.why = reasons.pop() or r.why
-        return r
 
     cdef know(self, PairCore pair):
         """Add a queue pair that completes here, for the reasons of failed results."""
@@ -229,41 +233,131 @@ cdef class PollingCore(RingCore):
         """Make results of the completions that a poll finds."""
         cdef c.shmnd_cqe out[64]
         cdef list results = None
-        cdef int n, i
-        cdef uint32_t most
+        cdef uint32_t most, n = 0, made = 0, failed
+        cdef bint complete = False
         self._copied = 0
-        while max > 0:
-            most = <uint32_t>(max if max < 64 else 64)
-            n = self.poll(out, most)
-            for i in range(n):
-                max -= 1
-                if results is None:
-                    results = [self.result(&out[i])]  # most often the only one
-                else:
-                    results.append(self.result(&out[i]))
-            if n < <int>most and (n == 0 or c.shmnd_cq_count(&self.raw) == 0):
-                break
-            if self._copied >= <int64_t>c.SHMND_PIECE:
-                break
-        _taking_ends(self)
+        self.takers += 1
+        try:
+            if self.given_back is not None:
+                results = self.take_back(max)
+                max = 0
+            while max > 0:
+                most = <uint32_t>(max if max < 64 else 64)
+                n = made = failed = 0
+                self.poll(out, most, &n)
+                max -= n
+                while made < n:
+                    if results is None:
+                        results = [self.result(&out[made])]  # most often the only one
+                    else:
+                        results.append(self.result(&out[made]))
+                    failed |= out[made].status
+                    made += 1
+                if failed:
+                    self.explain_all(results, out, n)
+                if n < most and (n == 0 or c.shmnd_cq_count(&self.raw) == 0):
+                    break
+                if self._copied >= <int64_t>c.SHMND_PIECE:
+                    break
+            _taking_ends(self)
+            complete = True
+        finally:
+            if not complete:
+                self.rescue(results, out + made, n - made)
+            self.takers -= 1
         return [] if results is None else results
+
+    cdef explain_all(self, list results, const c.shmnd_cqe *last, uint32_t n):
+        """Add the reasons of failures to the last results."""
+        cdef uint32_t i
+        for i in range(n):
+            if last[i].status:
+                self.explain(results[len(results) - n + i], &last[i])
 
     cdef int taken(self, c.shmnd_cqe *out, uint32_t most) except -1:
         """Take completions as they are; the references to both contexts are the caller's."""
-        cdef int n, i
+        cdef uint32_t n = 0, i
+        cdef bint complete = False
         _taking_begins(self)
+        if self.given_back is not None:
+            for given in self.take(most):
+                self.cqe_of(given, &out[n])
+                n += 1
+            return <int>n
         self._copied = 0
-        n = self.poll(out, most) if most else 0
+        self.takers += 1
+        try:
+            if most:
+                self.poll(out, most, &n)
+            _taking_ends(self)
+            complete = True
+        finally:
+            if not complete:
+                self.rescue(None, out, n)
+            self.takers -= 1
+        for i in range(n):  # first: the release of a context may end a queue pair
+            Py_INCREF(<object>out[i].qp_context)
         for i in range(n):
             context = _context_of(&out[i])
             Py_INCREF(context)
             Py_DECREF(<object>out[i].context)
             out[i].context = <void *>context
-            Py_INCREF(<object>out[i].qp_context)
             if out[i].status or out[i].type != c.SHMND_RECEIVE:
                 out[i].bytes = 0  # as in a Result
-        _taking_ends(self)
-        return n
+        return <int>n
+
+    cdef void cqe_of(self, object result, c.shmnd_cqe *e) noexcept:
+        """Make a completion of a result, with references to both contexts."""
+        cdef Result r = result
+        e.context, e.qp_context = <void *>r.request_context, <void *>r.queue_pair_context
+        Py_INCREF(r.request_context)
+        Py_INCREF(r.queue_pair_context)
+        e.status, e.type, e.bytes, e.flags = r.status, r.request_type, r.bytes, r.flags
+
+    # -- results that are given back --
+
+    # An exception may end a call that has taken results already: the handler of a signal raised.
+    # They are there for the next call, and count as results in every way meanwhile.
+
+    cdef rescue(self, list results, const c.shmnd_cqe *rest, uint32_t n):
+        """Give back what a call has taken: results, and completions without results yet."""
+        cdef uint32_t i
+        if results is None:
+            results = []
+        for i in range(n):
+            results.append(self.result(&rest[i]))
+        self.give_back(results)
+
+    cdef give_back(self, list results):
+        """Give back results, which come before all others; wake those who wait for one."""
+        if not results or self.taking != forks:
+            return
+        self.given_back = results if self.given_back is None else results + self.given_back
+        self.given_any = True
+        for each in results:
+            # Those of version 1 do not tell whether they were solicited.
+            if (not isinstance(each, Result) or (<Result>each).status is not _SUCCESS
+                    or (<Result>each).flags & c.SHMND_CQE_SOLICITED):
+                self.given_solicited = True
+        c.shmnd_ring_eventfd(self.doorbell)  # the next poll completes a Notify
+        if self.readiness is not None:
+            self.readiness.set()
+
+    cdef list take_back(self, Py_ssize_t max):
+        """Take results that were given back."""
+        cdef list results = self.given_back
+        if self.notify_mode and self.given_satisfies(self.notify_mode):
+            self.fired = True
+        self.given_back = results[max:] or None
+        return results[:max]
+
+    cdef bint given_satisfies(self, uint32_t mode) noexcept:
+        """Whether results that were given back satisfy a Notify; they satisfy no later one."""
+        cdef bint satisfied = self.given_any if mode == c.SHMND_ARMED_ANY else self.given_solicited
+        if self.given_back is None or not satisfied:
+            return False
+        self.given_any = self.given_solicited = False
+        return True
 
     cdef list _taken_now(self, Py_ssize_t max):
         _taking_begins(self)
@@ -310,13 +404,13 @@ cdef class PollingCore(RingCore):
         self.collect()
         if self.sleepers:
             self._tell_feeders()
-        return c.shmnd_cq_count(&self.raw)
+        return self.count()
 
     cdef bint triggered(self, uint32_t mode) noexcept:
         """After `gather`: whether a completion since the last trigger satisfies a Notify."""
-        cdef bint taken = self.fired
+        cdef bint taken = self.fired, given = self.given_satisfies(mode)
         self.fired = False
-        return c.shmnd_cq_trigger(&self.raw, mode) or taken
+        return c.shmnd_cq_trigger(&self.raw, mode) or taken or given
 
     def _poll(self) -> None:
         """Arm the bell again, and take all messages that arrived into the queue's own ring."""

@@ -258,6 +258,8 @@ cdef class QueuePair(ConnectionCore):
             release_contexts(self.q.registry)  # its own contexts may be among them
         if self.born == forks and self.q.link.mine != NULL:
             # An error has ended `close` early: nothing may find it from now on.
+            self.receive_cq.keep(self.context)
+            self.initiator_cq.keep(self.context)
             self.registry.remove_qp(&self.q)
             c.shmnd_cq_remove_qp(self.q.receive_cq, &self.q)
             c.shmnd_cq_remove_qp(self.q.initiator_cq, &self.q)

@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A wait that the handler of a signal ends by an exception loses no result."""
+"""A call that the handler of a signal ends by an exception loses no result.
 
+Results that it had taken are given back, and count as results in every way.
+"""
+
+import asyncio
+import gc
 import os
+import select
 import signal
 import threading
+import weakref
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from spi.harness import WAIT, wait_until
+from shmnd import CqNotify, OpFlag, Status
+from spi.harness import WAIT, contexts, final, nd_error, wait_until
 from spi.pair import Pair
 from spi.remote import Ends
 
@@ -68,8 +76,8 @@ def test_a_signal_that_comes_with_a_message(handler: None, pair: Pair) -> None:
         assert [result.request_context for result in taken] == [number]
 
 
-def test_a_signal_after_the_results_were_taken(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handler raises where the interpreter next runs one of its functions."""
+def interrupt_after_taking(pair: Pair, monkeypatch: pytest.MonkeyPatch, flags: int = 0) -> None:
+    """A handler raises after a result was taken: where the interpreter next runs a function."""
     end = pair.active
     kind = type(end.adapter._engine.client)
 
@@ -78,10 +86,164 @@ def test_a_signal_after_the_results_were_taken(pair: Pair, monkeypatch: pytest.M
         raise Interrupted
 
     def send() -> None:
+        wait_until(lambda: end.cq._attended, "a thread sleeps")
         monkeypatch.setattr(kind, "alive", property(interrupted))
-        pair.passive.qp.send(None)
+        pair.passive.qp.send(None, flags=flags)
 
     end.qp.receive(None, "kept")
-    taken = wait_interrupted(end.cq, send)
-    assert [result.request_context for result in taken] == ["kept"]
-    assert end.cq.get_results() == []
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        with pytest.raises(Interrupted):
+            end.cq.wait(64, WAIT)
+    finally:
+        thread.join(WAIT)
+
+
+def interrupt_notify(queue: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A handler raises in `get_results`, which was about to complete a Notify; return that."""
+
+    def interrupted(self: Any) -> None:
+        if not self._queued:  # they were taken
+            monkeypatch.undo()
+            raise Interrupted
+
+    told = queue.notify()
+    monkeypatch.setattr(type(queue), "_tick", interrupted)
+    return told
+
+
+def test_a_signal_after_the_results_were_taken(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupt_after_taking(pair, monkeypatch)
+    queue = pair.active.cq
+    assert queue._queued == queue._gather() == 1
+    assert contexts(queue.get_results()) == ["kept"]
+    assert queue.get_results() == []
+    assert queue._queued == queue._gather() == 0
+
+
+def test_a_signal_while_a_notify_completes(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = pair.active
+    end.qp.receive(None, 0)
+    end.qp.receive(None, 1)
+    told = interrupt_notify(end.cq, monkeypatch)
+    end.qp.flush()
+    with pytest.raises(Interrupted):
+        end.cq.get_results()
+    assert end.cq._queued == 2
+    assert final(told) is Status.SUCCESS
+    assert contexts(end.cq.get_results(1)) == [0]
+    (last,) = end.cq.wait(64, WAIT)
+    assert (last.request_context, last.status) == (1, Status.CANCELED)
+    assert "flushed" in last.detail
+
+
+@pytest.mark.parametrize("kind", [CqNotify.ANY, CqNotify.SOLICITED])
+@pytest.mark.parametrize("flags", [0, OpFlag.SEND_AND_SOLICIT_EVENT])
+def test_a_result_that_is_given_back_satisfies_one_notify(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, kind: CqNotify, flags: int
+) -> None:
+    interrupt_after_taking(pair, monkeypatch, flags)
+    queue = pair.active.cq
+    told = queue.notify(kind)
+    if kind is CqNotify.ANY or flags:
+        assert final(told) is Status.SUCCESS
+        assert queue.notify(kind).status is Status.PENDING
+    else:
+        assert told.status is Status.PENDING
+    assert contexts(queue.get_results()) == ["kept"]
+
+
+def test_an_event_loop_finds_results_that_are_given_back(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_after_taking(pair, monkeypatch)
+
+    async def wait() -> None:
+        async with asyncio.timeout(WAIT):
+            await pair.active.cq.notify()
+
+    asyncio.run(wait())
+    assert contexts(pair.active.cq.get_results()) == ["kept"]
+
+
+@pytest.mark.parametrize("armed", [False, True])
+def test_the_descriptor_is_readable_for_results_that_are_given_back(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, armed: bool
+) -> None:
+    queue = pair.active.cq
+    readable = select.poll()
+    readable.register(queue.fileno(), select.POLLIN)
+    told = queue.notify() if armed else None
+    interrupt_after_taking(pair, monkeypatch)
+    assert readable.poll(1000 * WAIT)
+    assert told is None or final(told) is Status.SUCCESS
+    assert contexts(queue.get_results()) == ["kept"]
+    pair.active.adapter._engine.progress()
+    assert not readable.poll(0)
+
+
+def test_results_that_are_given_back_come_first(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_after_taking(pair, monkeypatch)
+    end = pair.active
+    end.qp.receive(None, "flushed")
+    end.qp.flush()
+    assert end.cq._queued == 2
+    assert contexts(end.cq.wait(64, WAIT)) == ["kept"]
+    assert contexts(end.cq.wait(64, WAIT)) == ["flushed"]
+
+
+def test_a_thread_that_waits_gets_results_that_are_given_back(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = pair.active
+    got: list[Any] = []
+    thread = threading.Thread(target=lambda: got.extend(contexts(end.cq.wait(64, WAIT))))
+    thread.start()
+    wait_until(lambda: end.cq._attended, "a thread sleeps")
+    end.qp.receive(None, "kept")
+    interrupt_notify(end.cq, monkeypatch)
+    end.qp.flush()
+    try:
+        end.cq.get_results()
+    except Interrupted:
+        pass
+    thread.join(WAIT)
+    assert got == ["kept"]
+
+
+def test_a_queue_is_not_resized_below_results_that_are_given_back(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_after_taking(pair, monkeypatch)
+    end = pair.active
+    end.cq.resize(1)
+    end.qp.receive(None, "flushed")
+    end.qp.flush()
+    with nd_error(Status.BUFFER_OVERFLOW):
+        end.cq.resize(1)
+
+
+def test_a_close_drops_results_that_are_given_back(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Context:
+        """What a result holds."""
+
+    gone = weakref.ref(context := Context())
+    end = pair.active
+    end.qp.receive(None, context)
+    del context
+    interrupt_notify(end.cq, monkeypatch)
+    end.qp.flush()
+    with pytest.raises(Interrupted) as caught:
+        end.cq.get_results()
+    del caught
+    assert gone() is not None
+    end.cq.close()
+    gc.collect()
+    assert gone() is None
+    with nd_error(Status.INVALID_HANDLE):
+        end.cq.get_results()
