@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles, groups, info objects, errors, attributes, pickles."""
 
+import gc
 import pickle
+import weakref
 
 import numpy as np
 import pytest
 
 from shmnd.mpi import constants
+from shmnd.mpi.buffers import buffer
 from shmnd.mpi.buffers.pickle import Pickle
 from shmnd.mpi.communicators import group
 from shmnd.mpi.communicators.group import group_from
@@ -88,6 +91,43 @@ def test_attributes_are_copied_and_deleted_by_their_key() -> None:
     assert datatype.Datatype.Free_keyval(key) == constants.KEYVAL_INVALID
     with pytest.raises(MPIException):
         datatype.INT.Get_attr(-1)
+
+
+def test_a_key_that_was_freed_keeps_its_functions_while_a_value_is_held() -> None:
+    class Counted:
+        """Counts what is deleted."""
+
+        deleted = 0
+
+        def delete(self, *_: object) -> None:
+            Counted.deleted += 1
+
+    gone = weakref.ref(owner := Counted())
+    key = datatype.Datatype.Create_keyval(True, owner.delete)
+    made = datatype.INT.Dup()
+    made.Set_attr(key, owner)
+    del owner
+    datatype.Datatype.Free_keyval(key)
+    for call in (datatype.Datatype.Free_keyval, lambda key: made.Set_attr(key, 1)):
+        with pytest.raises(MPIException, match="freed"):
+            call(key)
+    other = made.Dup()
+    assert other.Get_attr(key) is gone()
+    made.Free()
+    other.Delete_attr(key)
+    assert Counted.deleted == 2
+    assert gone() is None
+    assert other.Get_attr(key) is None
+    other.Free()
+
+
+def test_a_buffer_that_ends_in_a_cycle_releases_its_object() -> None:
+    memory = bytearray(10)
+    cycle: list[object] = [buffer.buffer.frombuffer(memory)]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    memory.append(1)
 
 
 def test_error_handlers_are_limited_in_number_and_freed() -> None:

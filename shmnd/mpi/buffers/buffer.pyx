@@ -6,6 +6,7 @@
 import re
 from typing import Any
 
+cimport cython
 from cpython.buffer cimport (
     PyBUF_ANY_CONTIGUOUS, PyBUF_FORMAT, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release,
     PyObject_CheckBuffer, PyObject_GetBuffer,
@@ -93,6 +94,7 @@ cdef buffer view_at(void *address, Py_ssize_t nbytes, bint readonly):
     return self
 
 
+@cython.no_gc_clear  # its end releases the buffer, whose object may live on
 cdef class buffer:
     """Buffer."""
 

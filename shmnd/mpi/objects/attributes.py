@@ -2,7 +2,8 @@
 """Keys of attributes, and how attributes are copied and deleted.
 
 Each kind of object (Comm, Datatype, Win) has keys of its own. A key that was freed works on in the
-objects that hold a value under it, as the standard has it, and cannot be used anew.
+objects that hold a value under it, as the standard has it, and cannot be used anew. These objects
+hold the key with the value, so its functions live as long as one of them does.
 """
 
 import sys
@@ -25,6 +26,8 @@ class Key:
         self.freed = False
 
 
+_FREED: Final = Key(None, None, False)
+_FREED.freed = True
 _keys: Final[dict[tuple[str, int], Key]] = {}
 _last = constants.KEYVAL_FIRST - 1
 
@@ -62,7 +65,7 @@ def free(family: str, keyval: int) -> int:
         raise MPIException(
             constants.ERR_KEYVAL, f"{family}.Free_keyval({keyval}): it was freed before"
         )
-    found.freed = True
+    _keys[family, keyval] = _FREED
     return constants.KEYVAL_INVALID
 
 
@@ -80,17 +83,15 @@ def run(function: Callable[..., Any], *args: object) -> Any:
     raise MPIException(code, f"{getattr(function, '__name__', function)} raised an exception")
 
 
-def copied(family: str, handle: object, keyval: int, value: object) -> tuple[bool, object]:
+def copied(found: Key, handle: object, keyval: int, value: object) -> tuple[bool, object]:
     """Return whether a duplicate gets the attribute, and with what value."""
-    found = _keys[family, keyval]
     if not callable(found.copy_fn):
         return bool(found.copy_fn), value
     result = run(found.copy_fn, handle, keyval, value)
     return result is not NotImplemented, result
 
 
-def deleted(family: str, handle: object, keyval: int, value: object) -> None:
+def deleted(found: Key, handle: object, keyval: int, value: object) -> None:
     """Run the delete function of a key for a value."""
-    found = _keys[family, keyval]
     if callable(found.delete_fn):
         run(found.delete_fn, handle, keyval, value)

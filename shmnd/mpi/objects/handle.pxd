@@ -4,7 +4,7 @@
 cdef class State:
     """The object of MPI that handles refer to."""
 
-    cdef public dict attrs          # key -> value; None while there is none
+    cdef public dict attrs          # number -> (key, value); None while there is none
     cdef public str name
     cdef public object errhandler   # an ErrhandlerState, or None for the default
     cdef public object info

@@ -25,7 +25,8 @@ cdef class Keyed(Handle):
         if built_in is not NotImplemented:
             return built_in
         attributes.key(self._family, keyval, "Get_attr")
-        return None if self.ob.attrs is None else self.ob.attrs.get(keyval)
+        held = None if self.ob.attrs is None else self.ob.attrs.get(keyval)
+        return None if held is None else held[1]
 
     def _built_in(self, keyval: int) -> Any:
         """Return the value of an attribute that MPI sets itself, or NotImplemented."""
@@ -45,8 +46,9 @@ cdef class Keyed(Handle):
         if attrs is None:
             attrs = self.ob.attrs = {}
         if keyval in attrs:
-            attributes.deleted(self._family, self, keyval, attrs[keyval])
-        attrs[keyval] = attrval
+            before, value = attrs[keyval]
+            attributes.deleted(before, self, keyval, value)
+        attrs[keyval] = key, attrval
 
     def Delete_attr(self, keyval: int) -> None:
         """Delete attribute value associated with a key."""
@@ -57,7 +59,8 @@ cdef class Keyed(Handle):
             raise MPIException(
                 constants.ERR_KEYVAL, f"{self._family}.Delete_attr({keyval}): it holds no value"
             )
-        attributes.deleted(self._family, self, keyval, attrs.pop(keyval))
+        key, value = attrs.pop(keyval)
+        attributes.deleted(key, self, keyval, value)
 
     @classmethod
     def Create_keyval(
@@ -79,10 +82,10 @@ cdef class Keyed(Handle):
         if not self.ob.attrs:
             return
         copies = {}
-        for keyval, value in list(self.ob.attrs.items()):
-            there, copy = attributes.copied(self._family, self, keyval, value)
+        for keyval, (key, value) in list(self.ob.attrs.items()):
+            there, copy = attributes.copied(key, self, keyval, value)
             if there:
-                copies[keyval] = copy
+                copies[keyval] = key, copy
         (<State?> new).attrs = copies
 
     def _drop_attrs(self) -> None:
@@ -90,7 +93,8 @@ cdef class Keyed(Handle):
         cdef dict attrs = self.ob.attrs
         while attrs:
             keyval = next(reversed(attrs))
-            attributes.deleted(self._family, self, keyval, attrs.pop(keyval))
+            key, value = attrs.pop(keyval)
+            attributes.deleted(key, self, keyval, value)
 
     def Get_name(self) -> str:
         """Get the print name for this object."""

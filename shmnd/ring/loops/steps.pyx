@@ -4,7 +4,7 @@
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint32_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from shmnd.ring cimport c
 from shmnd.ring.queues.completion_queue cimport CompletionCore
@@ -39,6 +39,8 @@ cdef int serve(c.shmnd_todo *todo) except -1 with gil:
 cdef int check_loop(str call, QueuePair qp, CompletionCore receive_cq, CompletionCore initiator_cq,
                     tuple sges, uint32_t flags) except -1:
     """Check all that a loop posts, before it begins: the loop itself does not."""
+    cdef c.shmnd_contexts_walk walk
+    cdef void **place
     if qp is None or receive_cq is None or initiator_cq is None:
         raise TypeError(f"{call}: needs a queue pair and its completion queues")
     qp.usable(call)
@@ -48,7 +50,14 @@ cdef int check_loop(str call, QueuePair qp, CompletionCore receive_cq, Completio
         raise ValueError(f"{call}: flags {flags:#x} are not INLINE or none")
     for sge in sges:
         check_registered(call, qp, sge)
-    return 0
+    # The collector may run in another thread meanwhile, and must find no object half-way.
+    memset(&walk, 0, sizeof(walk))
+    while True:
+        place = c.shmnd_qp_next_context(&qp.q, &walk)
+        if place == NULL:
+            return 0
+        if place[0] != <void *>None:
+            raise ValueError(f"{call}: its requests have the context None")
 
 
 cdef int check_registered(str call, QueuePair qp, sge) except -1:

@@ -50,6 +50,7 @@ cdef class PollingCore(RingCore):
     cdef int taken(self, c.shmnd_cqe *out, uint32_t most) except -1
     cdef list _taken_now(self, Py_ssize_t max)
     cdef object result(self, const c.shmnd_cqe *e)
+    cdef object failure(self, const c.shmnd_cqe *e)
     cdef explain_all(self, list results, const c.shmnd_cqe *last, uint32_t n)
     cdef explain(self, object result, const c.shmnd_cqe *e)
     cdef void cqe_of(self, object result, c.shmnd_cqe *e) noexcept

@@ -190,18 +190,26 @@ cdef class PollingCore(RingCore):
         """
         cdef Result r
         if e.status:
-            r = FailedResult.__new__(FailedResult)
-            r.status = _STATUSES[e.status]
-            (<FailedResult>r).why = _REASONS.get(e.status, "")
-        else:
-            r = Result.__new__(Result)
-            r.status = _SUCCESS
+            return self.failure(e)
+        r = Result.__new__(Result)
+        r.status = _SUCCESS
         r.flags = e.flags
         if e.type == c.SHMND_RECEIVE:
-            r.bytes = 0 if e.status else e.bytes
+            r.bytes = e.bytes
             r.request_type = _RECEIVE
         else:
             r.request_type = _TYPES[e.type]
+        r.queue_pair_context = <object>e.qp_context
+        r.request_context = _context_of(e)
+        Py_DECREF(<object>e.context)
+        return r
+
+    cdef object failure(self, const c.shmnd_cqe *e):
+        """The same for one that is not a success. `explain` adds the reason."""
+        cdef FailedResult r = FailedResult.__new__(FailedResult)
+        r.status = _STATUSES[e.status]
+        r.why = _REASONS.get(e.status, "")
+        r.request_type = _TYPES[e.type]
         r.queue_pair_context = <object>e.qp_context
         r.request_context = _context_of(e)
         Py_DECREF(<object>e.context)
