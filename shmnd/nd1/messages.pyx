@@ -147,10 +147,6 @@ cdef class ReapingCore(NotifyCore):
             r.bytes_transferred = 0
         return r
 
-    cdef explain(self, object result, const c.shmnd_cqe *e):
-        if not isinstance(result, Result):
-            NotifyCore.explain(self, result, e)
-
     cdef void cqe_of(self, object result, c.shmnd_cqe *e) noexcept:
         if not isinstance(result, Result):
             NotifyCore.cqe_of(self, result, e)

@@ -23,6 +23,8 @@ cdef class RingCore:
     cdef int takers  # calls that have taken completions and not made their results yet
     cdef list given_back  # results of calls that an exception ended, for the next one; or None
     cdef bint given_any, given_solicited  # they satisfy a Notify of this kind
+    cdef list feeders  # weak references to shared receive queues
+    cdef bint fired  # a completion was taken that satisfies a Notify, which is not complete yet
     cdef int doorbell
     cdef bint closed
     cdef object adapter
@@ -37,7 +39,13 @@ cdef class RingCore:
     cdef uint32_t born  # NOT_MADE until it can be used
     cdef uint32_t taking  # as `born`, and NOT_MADE again when it is closed
 
+    cdef feed_from(self, object receives)
+    cdef _tell_feeders(self)
     cdef uint64_t count(self) noexcept
+    cdef give_back(self, list results)
+    cdef list take_back(self, Py_ssize_t max)
+    cdef bint given_satisfies(self, uint32_t mode) noexcept
+    cdef bint is_solicited(self, object result) noexcept
     cdef reserve(self, uint64_t entries)
     cdef unreserve(self, uint64_t entries)
     cdef uint32_t take_bit(self) except? 0xffffffff

@@ -5,6 +5,8 @@
 `polling` fills the ring and takes from it, `completion_queue` waits.
 """
 
+import weakref
+
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from cpython.object cimport PyObject, PyTypeObject, inquiry, traverseproc, visitproc
 from cpython.ref cimport Py_DECREF
@@ -28,6 +30,7 @@ cdef class RingCore:
     def __cinit__(self, *args, **kwargs):
         self.born = self.taking = NOT_MADE
         self._free_bits = []
+        self.feeders = []
         self.doorbell = -1
 
     def __init__(self, adapter, int depth, bell, int doorbell):
@@ -131,6 +134,43 @@ cdef class RingCore:
         return c.shmnd_cq_count(&self.raw) + (0 if self.given_back is None
                                               else <uint64_t>len(self.given_back))
 
+    # -- results that are given back --
+
+    # An exception may end a call that has taken results already: the handler of a signal raised.
+    # They are there for the next call, and count as results in every way meanwhile.
+
+    cdef give_back(self, list results):
+        """Give back results, which come before all others; wake those who wait for one."""
+        if not results or self.taking != forks:
+            return
+        self.given_back = results if self.given_back is None else results + self.given_back
+        self.given_any = True
+        for each in results:
+            self.given_solicited = self.given_solicited or self.is_solicited(each)
+        c.shmnd_ring_eventfd(self.doorbell)  # the next poll completes a Notify
+        if self.readiness is not None:
+            self.readiness.set()
+
+    cdef list take_back(self, Py_ssize_t max):
+        """Take results that were given back."""
+        cdef list results = self.given_back
+        if self.notify_mode and self.given_satisfies(self.notify_mode):
+            self.fired = True
+        self.given_back = results[max:] or None
+        return results[:max]
+
+    cdef bint given_satisfies(self, uint32_t mode) noexcept:
+        """Whether results that were given back satisfy a Notify; they satisfy no later one."""
+        cdef bint satisfied = self.given_any if mode == c.SHMND_ARMED_ANY else self.given_solicited
+        if self.given_back is None or not satisfied:
+            return False
+        self.given_any = self.given_solicited = False
+        return True
+
+    cdef bint is_solicited(self, object result) noexcept:
+        """Whether a result satisfies a Notify for solicited ones."""
+        return True
+
     # -- room --
 
     cdef reserve(self, uint64_t entries):
@@ -218,6 +258,21 @@ cdef class RingCore:
             if self._keep is None:
                 self._keep = []
             self._keep.append(context)
+
+    # -- shared receive queues --
+
+    cdef feed_from(self, object receives):
+        """Add a shared receive queue of queue pairs here, to notify when receives are consumed."""
+        reference = weakref.ref(receives, self.feeders.remove)
+        if reference not in self.feeders:
+            self.feeders.append(reference)
+
+    cdef _tell_feeders(self):
+        """Notify the shared receive queues that messages may have consumed receives."""
+        for reference in list(self.feeders):
+            receives = reference()
+            if receives is not None:
+                receives._used_up()
 
     # -- waking --
 

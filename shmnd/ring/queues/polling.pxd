@@ -37,9 +37,7 @@ cdef class PairCore:
 
 cdef class PollingCore(RingCore):
     cdef unsigned int polls
-    cdef bint fired  # a completion was taken that satisfies a Notify, which is not complete yet
     cdef dict users  # context of queue pairs -> weak references to them
-    cdef list feeders  # weak references to shared receive queues
     cdef uint64_t _elsewhere_ns
     cdef c.shmnd_pace pace
     cdef int64_t _copied  # bytes copied by the current call
@@ -51,17 +49,11 @@ cdef class PollingCore(RingCore):
     cdef list _taken_now(self, Py_ssize_t max)
     cdef object result(self, const c.shmnd_cqe *e)
     cdef object failure(self, const c.shmnd_cqe *e)
-    cdef explain_all(self, list results, const c.shmnd_cqe *last, uint32_t n)
-    cdef explain(self, object result, const c.shmnd_cqe *e)
+    cdef explain(self, list results, const c.shmnd_cqe *last, uint32_t n)
     cdef void cqe_of(self, object result, c.shmnd_cqe *e) noexcept
-    cdef give_back(self, list results)
     cdef rescue(self, list results, const c.shmnd_cqe *rest, uint32_t n)
-    cdef list take_back(self, Py_ssize_t max)
-    cdef bint given_satisfies(self, uint32_t mode) noexcept
     cdef know(self, PairCore pair)
     cdef _poll_elsewhere(self)
     cdef int _pause(self) except -1
-    cdef feed_from(self, object receives)
-    cdef _tell_feeders(self)
     cdef uint64_t gather(self) except? 0xFFFFFFFFFFFFFFFF
     cdef bint triggered(self, uint32_t mode) noexcept

@@ -135,7 +135,6 @@ cdef class PollingCore(RingCore):
     """A completion queue's polling side."""
 
     def __cinit__(self, *args, **kwargs):
-        self.feeders = []
         self.users = {}
 
     cdef int poll(self, c.shmnd_cqe *out, uint32_t most, uint32_t *n) except -1:
@@ -215,17 +214,21 @@ cdef class PollingCore(RingCore):
         Py_DECREF(<object>e.context)
         return r
 
-    cdef explain(self, object result, const c.shmnd_cqe *e):
-        """Add the reason to the result of a completion that is not a success."""
-        cdef FailedResult r = result
-        # With several queue pairs of one context, a reason counts only if all of them give it.
-        reasons = set()
-        for reference in self.users.get(<size_t>e.qp_context, ()):
-            pair = reference()
-            if pair is not None:
-                reasons.add((<PairCore>pair).why(e.status, e.type))
-        if len(reasons) == 1:
-            r.why = reasons.pop() or r.why
+    cdef explain(self, list results, const c.shmnd_cqe *last, uint32_t n):
+        """Add the reasons of failures to the last results."""
+        cdef uint32_t i
+        for i in range(n):
+            result = results[len(results) - n + i]
+            if not isinstance(result, FailedResult):
+                continue
+            # With several queue pairs of one context, a reason counts only if all of them give it.
+            reasons = set()
+            for reference in self.users.get(<size_t>last[i].qp_context, ()):
+                pair = reference()
+                if pair is not None:
+                    reasons.add((<PairCore>pair).why(last[i].status, last[i].type))
+            if len(reasons) == 1:
+                (<FailedResult>result).why = reasons.pop() or (<FailedResult>result).why
 
     cdef know(self, PairCore pair):
         """Add a queue pair that completes here, for the reasons of failed results."""
@@ -262,7 +265,7 @@ cdef class PollingCore(RingCore):
                     failed |= out[made].status
                     made += 1
                 if failed:
-                    self.explain_all(results, out, n)
+                    self.explain(results, out, n)
                 if n < most and (n == 0 or c.shmnd_cq_count(&self.raw) == 0):
                     break
                 if self._copied >= <int64_t>c.SHMND_PIECE:
@@ -274,13 +277,6 @@ cdef class PollingCore(RingCore):
                 self.rescue(results, out + made, n - made)
             self.takers -= 1
         return [] if results is None else results
-
-    cdef explain_all(self, list results, const c.shmnd_cqe *last, uint32_t n):
-        """Add the reasons of failures to the last results."""
-        cdef uint32_t i
-        for i in range(n):
-            if last[i].status:
-                self.explain(results[len(results) - n + i], &last[i])
 
     cdef int taken(self, c.shmnd_cqe *out, uint32_t most) except -1:
         """Take completions as they are; the references to both contexts are the caller's."""
@@ -322,11 +318,6 @@ cdef class PollingCore(RingCore):
         Py_INCREF(r.queue_pair_context)
         e.status, e.type, e.bytes, e.flags = r.status, r.request_type, r.bytes, r.flags
 
-    # -- results that are given back --
-
-    # An exception may end a call that has taken results already: the handler of a signal raised.
-    # They are there for the next call, and count as results in every way meanwhile.
-
     cdef rescue(self, list results, const c.shmnd_cqe *rest, uint32_t n):
         """Give back what a call has taken: results, and completions without results yet."""
         cdef uint32_t i
@@ -336,36 +327,10 @@ cdef class PollingCore(RingCore):
             results.append(self.result(&rest[i]))
         self.give_back(results)
 
-    cdef give_back(self, list results):
-        """Give back results, which come before all others; wake those who wait for one."""
-        if not results or self.taking != forks:
-            return
-        self.given_back = results if self.given_back is None else results + self.given_back
-        self.given_any = True
-        for each in results:
-            # Those of version 1 do not tell whether they were solicited.
-            if (not isinstance(each, Result) or (<Result>each).status is not _SUCCESS
-                    or (<Result>each).flags & c.SHMND_CQE_SOLICITED):
-                self.given_solicited = True
-        c.shmnd_ring_eventfd(self.doorbell)  # the next poll completes a Notify
-        if self.readiness is not None:
-            self.readiness.set()
-
-    cdef list take_back(self, Py_ssize_t max):
-        """Take results that were given back."""
-        cdef list results = self.given_back
-        if self.notify_mode and self.given_satisfies(self.notify_mode):
-            self.fired = True
-        self.given_back = results[max:] or None
-        return results[:max]
-
-    cdef bint given_satisfies(self, uint32_t mode) noexcept:
-        """Whether results that were given back satisfy a Notify; they satisfy no later one."""
-        cdef bint satisfied = self.given_any if mode == c.SHMND_ARMED_ANY else self.given_solicited
-        if self.given_back is None or not satisfied:
-            return False
-        self.given_any = self.given_solicited = False
-        return True
+    cdef bint is_solicited(self, object result) noexcept:
+        # Those of version 1 do not tell.
+        return (not isinstance(result, Result) or (<Result>result).status is not _SUCCESS
+                or (<Result>result).flags & c.SHMND_CQE_SOLICITED)
 
     cdef list _taken_now(self, Py_ssize_t max):
         _taking_begins(self)
@@ -401,7 +366,7 @@ cdef class PollingCore(RingCore):
                 self.adapter._engine.progress()
                 self.adapter._engine.request_progress.poll(self)
 
-    # -- for Notify and shared receive queues --
+    # -- for Notify --
 
     def _gather(self) -> int:
         """Take all messages that arrived into the queue's own ring; return its length."""
@@ -453,16 +418,3 @@ cdef class PollingCore(RingCore):
             said.append((<PairCore>qp.owner).outstanding(
                 qp.initiator_cq == &self.raw, qp.receive_cq == &self.raw))
         return said
-
-    cdef feed_from(self, object receives):
-        """Add a shared receive queue of queue pairs here, to notify when receives are consumed."""
-        reference = weakref.ref(receives, self.feeders.remove)
-        if reference not in self.feeders:
-            self.feeders.append(reference)
-
-    cdef _tell_feeders(self):
-        """Notify the shared receive queues that messages may have consumed receives."""
-        for reference in list(self.feeders):
-            receives = reference()
-            if receives is not None:
-                receives._used_up()

@@ -78,10 +78,11 @@ static inline bool shmnd_rx_unbind(struct shmnd_qp *qp)
             return true;
         }
         qp->rx_unbinding = true;
-        qp->rx_extra = (struct shmnd_cqe){.context = shmnd_window_take_context(qp->registry, window),
-                                          .qp_context = qp->context,
-                                          .status = SHMND_SUCCESS,
-                                          .type = SHMND_INVALIDATE};
+        qp->rx_extra =
+            (struct shmnd_cqe){.context = shmnd_window_take_context(qp->registry, window),
+                               .qp_context = qp->context,
+                               .status = SHMND_SUCCESS,
+                               .type = SHMND_INVALIDATE};
     }
     return qp->peer->dead || shmnd_hazard_is_clear_of(&qp->link.theirs->hazard, qp->rx_token);
 }

@@ -201,33 +201,20 @@ static void step(struct stage *st, struct side *s)
     case 0:
     case 1:
     case 2:
-    case 3:
-        send_one(st, s);
-        break;
-    case 4:
-        access_one(st, s);
-        break;
+    case 3: send_one(st, s); break;
+    case 4: access_one(st, s); break;
     case 5:
     case 6:
     case 7:
-    case 8:
-        receive_one(st, s);
-        break;
-    case 9:
-        window_one(s);
-        break;
-    case 10:
-        s->e->q.batch = true;
-        break;
-    case 11:
-        shmnd_batch_submit(&s->e->q);
-        break;
+    case 8: receive_one(st, s); break;
+    case 9: window_one(s); break;
+    case 10: s->e->q.batch = true; break;
+    case 11: shmnd_batch_submit(&s->e->q); break;
     case 12:
         if (chance_below(&st->chance, 16) == 0)
             shmnd_qp_flush(&s->e->q);
         break;
-    default:
-        take(s, 1 + (uint32_t)chance_below(&st->chance, 8));
+    default: take(s, 1 + (uint32_t)chance_below(&st->chance, 8));
     }
     check_all(st);
 }
@@ -248,11 +235,10 @@ static void stage_open(struct stage *st, uint64_t seed)
             o[i].srq = &st->side[i].srq;
         }
     }
-    duo_open_with(&st->d,
-                  (struct world_options){.segment_bytes = 256 << 10,
-                                         .no_vm = seed & 4,
-                                         .unmapped = seed & 8},
-                  o[0], o[1]);
+    duo_open_with(
+        &st->d,
+        (struct world_options){.segment_bytes = 256 << 10, .no_vm = seed & 4, .unmapped = seed & 8},
+        o[0], o[1]);
     for (int i = 0; i < 2; i++) {
         struct side *s = &st->side[i];
         s->e = i ? st->d.b : st->d.a;
