@@ -95,7 +95,7 @@ def test_attributes_are_copied_and_deleted_by_their_key() -> None:
 
 def test_a_key_that_was_freed_keeps_its_functions_while_a_value_is_held() -> None:
     class Counted:
-        """Counts what is deleted."""
+        """Counts deleted values."""
 
         deleted = 0
 

@@ -140,7 +140,7 @@ cdef class RingCore:
     # They are there for the next call, and count as results in every way meanwhile.
 
     cdef give_back(self, list results):
-        """Give back results, which come before all others; wake those who wait for one."""
+        """Keep results for the next call, before all others; wake those who wait for one."""
         if not results or self.taking != forks:
             return
         self.given_back = results if self.given_back is None else results + self.given_back

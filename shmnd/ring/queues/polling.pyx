@@ -319,7 +319,7 @@ cdef class PollingCore(RingCore):
         e.status, e.type, e.bytes, e.flags = r.status, r.request_type, r.bytes, r.flags
 
     cdef rescue(self, list results, const c.shmnd_cqe *rest, uint32_t n):
-        """Give back what a call has taken: results, and completions without results yet."""
+        """Keep all that a call has taken for the next one: results, and completions without."""
         cdef uint32_t i
         if results is None:
             results = []

@@ -8,7 +8,7 @@ Posting is in `posting`, connecting in `connection`.
 import weakref
 
 cimport cython
-from cpython.object cimport PyObject, PyTypeObject, inquiry, traverseproc, visitproc
+from cpython.object cimport PyObject, PyTypeObject, traverseproc, visitproc
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
