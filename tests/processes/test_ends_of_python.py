@@ -55,6 +55,19 @@ for task in asyncio.all_tasks(loop):
     task._log_destroy_pending = False
 loop.close()
 """,
+    "a segment of its own, in a task of a closed loop": """
+import asyncio
+region = adapter.create_memory_region()
+region.register(adapter.allocate(1 << 20)).result()
+async def waiting(region):
+    await talk.cq.notify()
+loop = asyncio.new_event_loop()
+task = loop.create_task(waiting(region))
+task._log_destroy_pending = False
+loop.run_until_complete(asyncio.sleep(0.01))
+loop.close()
+del region
+""",
     "descriptors that a loop watches": """
 import asyncio
 loop, file = asyncio.new_event_loop(), adapter.create_overlapped_file()

@@ -12,6 +12,7 @@ cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.string cimport memset
 
+import sys
 from bisect import bisect_right
 
 from shmnd.ring.shared_memory.segment cimport Segment
@@ -22,6 +23,9 @@ _LINE = 64
 _OWN_SEGMENT = 1 << 20
 _FIRST_SEGMENT = 1 << 20
 _MOST_SEGMENT = 16 << 20
+
+# Kept by this module: its own globals may be gone when the last blocks end.
+cdef object _ends = sys.is_finalizing
 
 
 def _class_bytes(nbytes: int) -> int:
@@ -191,7 +195,9 @@ cdef class Arena:
         segment = self._segments.pop(seg)
         self._bytes -= (<Segment>segment).counted
         (<Segment>segment).close_fd()
-        self._withdraw(seg)
+        # The end of an interpreter clears the modules that withdraw it; it ends the process anyway.
+        if not _ends():
+            self._withdraw(seg)
 
     def locate(self, address: int, nbytes: int) -> tuple | None:
         """Return (segment, offset, sealed) of a range within one segment; otherwise None."""

@@ -272,9 +272,12 @@ cdef class Segment:
 
     def close_fd(self) -> None:
         """Close the descriptor; the mapping stays."""
-        if self.fd >= 0:
-            os.close(self.fd)
+        cdef int fd = self.fd
         self.fd = -1
+        # By the C library: the interpreter may be shutting down here.
+        if fd >= 0:
+            with nogil:
+                _close(fd)
 
     def close(self) -> None:
         """Close the descriptor. The memory is unmapped when the last reference is gone."""
