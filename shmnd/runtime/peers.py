@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from shmnd.broker.access import process_of
 from shmnd.common.descriptors import Descriptor, ring, was_listened_at
-from shmnd.status import NdError
+from shmnd.status import NdError, Status
 
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import DataPlaneLike, Event, PeerLike
@@ -140,7 +140,10 @@ class Peers:
         self._adapters[uid] = peer, process
 
     def add_segment(self, event: Event, fds: list[int]) -> None:
-        """Map a segment of an adapter, unless it is mapped already. Takes the fd."""
+        """Map a segment of an adapter, unless it is mapped already. Takes the fd.
+
+        Raise MemoryError when there is no room for it in this process.
+        """
         with self._lock:
             self._add_segment(event, fds)
 
@@ -155,7 +158,9 @@ class Peers:
         try:
             segment = self._data_plane.attach_segment(fds.pop(0), event["size"], event["writable"])
             peer.add_segment(event["seg"], segment)
-        except NdError:
+        except NdError as err:
+            if err.status is Status.INSUFFICIENT_RESOURCES:
+                raise
             return  # not what its owner announced: references to it will fail, that is all
         numbers.add(event["seg"])
 

@@ -172,7 +172,10 @@ class BrokerExchange(EventDispatch):
             self._unheard.discard(event["adapter"])
 
     def _segment(self, event: Event, fds: list[int]) -> None:
-        self._peers.add_segment(event, fds)
+        try:
+            self._peers.add_segment(event, fds)
+        except MemoryError:
+            self._miss(event["adapter"])  # this process maps no more
 
     def _segment_gone(self, event: Event, fds: list[int]) -> None:
         self._peers.remove_segment(event)
@@ -265,14 +268,11 @@ class BrokerExchange(EventDispatch):
 
     def require_peer(self, uid: str, call: str, gone: Status, who: str) -> PeerLike:
         """Return the record of an adapter. Raise the error that says why there is none."""
-        if uid in self._unheard:
-            self.sync()  # there may be room by now
+        self.require_heard(uid, call)  # also for one that is known: a segment of it may be missing
         peer = self._peers.get(uid)
-        if peer is not None:
-            return peer
-        if uid in self._unheard:
-            raise _no_descriptor(call)
-        raise error(gone, call, f"{who} is gone")
+        if peer is None:
+            raise error(gone, call, f"{who} is gone")
+        return peer
 
     def require_heard(self, uid: str, call: str) -> None:
         """Have the broker repeat descriptors of an adapter that were lost here.
@@ -280,15 +280,12 @@ class BrokerExchange(EventDispatch):
         INSUFFICIENT_RESOURCES if they are lost again.
         """
         if uid in self._unheard:
-            self.sync()
+            self.sync()  # there may be room by now
             if uid in self._unheard:
-                raise _no_descriptor(call)
-
-
-def _no_descriptor(call: str) -> NdError:
-    return error(
-        Status.INSUFFICIENT_RESOURCES,
-        call,
-        "no descriptor was free for what connects the two processes (ulimit -n), or none"
-        " more could be watched (fs.epoll.max_user_watches)",
-    )
+                raise error(
+                    Status.INSUFFICIENT_RESOURCES,
+                    call,
+                    "no descriptor was free for what connects the two processes (ulimit -n), no "
+                    "address space for it (ulimit -v), or none more could be watched "
+                    "(fs.epoll.max_user_watches)",
+                )

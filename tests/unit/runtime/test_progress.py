@@ -20,7 +20,7 @@ from shmnd.address import Address
 from shmnd.connector import Connector
 from shmnd.listener import Listener
 from shmnd.runtime.broker.state import BrokerState, Live
-from shmnd.status import NdError, Status
+from shmnd.status import NdError, Status, error
 from unit.fakes import FakeClient, World
 from unit.opened import is_open
 from unit.runtime.progress_kit import WAIT
@@ -61,7 +61,7 @@ def test_segments_are_mapped_before_and_after(sides: Sides) -> None:
 
 def test_a_segment_that_is_not_what_it_was_said_to_be_is_left_out(sides: Sides) -> None:
     sides.to("A2")
-    sides.passive.engine.data_plane.fail["attach_segment"] = Status.INSUFFICIENT_RESOURCES
+    sides.passive.engine.data_plane.fail["attach_segment"] = Status.INTERNAL_ERROR
     sides.active.adapter.add_segment(1)
     sides.active.adapter.add_segment(2)
     sides.passive.engine.sync()
@@ -187,6 +187,47 @@ def test_a_peer_whose_process_cannot_be_watched_now(
         assert caught.value.status is Status.INSUFFICIENT_RESOURCES
     sides.accept()
     assert sides.connecting.status is Status.SUCCESS
+
+
+@pytest.mark.parametrize("lost", ["its descriptor", "its mapping"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_segment_of_a_peer_for_which_there_is_no_room_now(
+    sides: Sides, lost: str, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = sides.passive.engine
+    faults = ["segment"] * times
+    events, attach = engine.client.events, engine._peers._data_plane.attach_segment
+
+    def losing() -> list[Any]:
+        found = []
+        for event, fds in events():
+            if event["ev"] == "segment" and lost == "its descriptor" and faults:
+                faults.pop()
+                event = {**event, "fds_lost": True}
+                os.close(fds.pop())
+            found.append((event, fds))
+        return found
+
+    def unmappable(fd: int, size: int, writable: bool) -> Any:
+        if lost == "its mapping" and faults:
+            faults.pop()
+            os.close(fd)
+            raise error(Status.INSUFFICIENT_RESOURCES, "Segment.map", "no address space")
+        return attach(fd, size, writable)
+
+    monkeypatch.setattr(engine.client, "events", losing)
+    monkeypatch.setattr(engine._peers._data_plane, "attach_segment", unmappable)
+    sides.active.adapter.add_segment(1)
+    sides.offer()
+    assert engine.peer_adapter(sides.active.adapter.uid) is not None
+    if times == 2:
+        with pytest.raises(NdError, match="ulimit") as caught:
+            sides.accept()
+        assert caught.value.status is Status.INSUFFICIENT_RESOURCES
+    sides.accept()
+    assert sides.connecting.status is Status.SUCCESS
+    assert not faults
+    assert 1 in engine.peer_adapter(sides.active.adapter.uid).segments
 
 
 def test_answers_to_nobody_are_answered(sides: Sides) -> None:
