@@ -21,6 +21,7 @@ import posix_ipc
 
 from shmnd.broker.leftovers import RECORD, unlink_own
 from shmnd.ring.shared_memory.bounds import require_room
+from shmnd.ring.shared_memory.committing import commit, remedy
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ __all__ = ["NamedMemory", "open_segment"]
 
 _SHM: Final = "/dev/shm"
 _MOST: Final = 255
+_BOUNDED: Final = (
+    f"memory with a name is bounded by the size of {_SHM} (mount -o remount,size=..., docker "
+    "--shm-size), memory without one is not"
+)
+_NEEDED: Final = f"memory with a name needs {_SHM}, memory without one does not"
 
 
 # -- memory of others --
@@ -40,6 +46,7 @@ def open_segment(segment: Any, writable: bool, call: str) -> int:
     try:
         descriptor = _descriptor_of(segment)
         if descriptor is not None:
+            _require_mode(descriptor, segment, writable, call)
             return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
         name = getattr(segment, "name", segment)
         if isinstance(name, os.PathLike):
@@ -59,7 +66,7 @@ def open_segment(segment: Any, writable: bool, call: str) -> int:
         ) from exc
     except posix_ipc.PermissionsError as exc:
         raise _forbidden(call, name, str(exc)) from exc
-    except (OSError, ValueError, posix_ipc.Error) as exc:
+    except (OSError, ValueError, OverflowError, posix_ipc.Error) as exc:
         if isinstance(exc, PermissionError):
             raise _forbidden(call, segment, exc.strerror) from exc
         why = getattr(exc, "strerror", None) or exc
@@ -83,6 +90,16 @@ def _descriptor_of(segment: Any) -> int | None:
         if isinstance(found, int) and found >= 0:
             return found
     return None
+
+
+def _require_mode(descriptor: int, segment: Any, writable: bool, call: str) -> None:
+    """Raise ACCESS_VIOLATION unless the kernel will map an open descriptor as it is wanted."""
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    mode = flags & os.O_ACCMODE
+    if flags & os.O_PATH or mode == os.O_WRONLY:
+        raise _forbidden(call, segment, "it is not open for reading")
+    if writable and mode != os.O_RDWR:
+        raise _forbidden(call, segment, "it is open for reading only; pass writable=False")
 
 
 def _forbidden(call: str, segment: object, why: str | None) -> Exception:
@@ -115,16 +132,15 @@ class NamedMemory:
         try:
             fd = os.open(_SHM, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
             os.fchmod(fd, 0o600)
-            os.posix_fallocate(fd, 0, nbytes)
+            commit(fd, nbytes)
         except OSError as exc:
             if fd >= 0:
                 os.close(fd)
             raise error(
                 Status.INSUFFICIENT_RESOURCES,
                 call,
-                f"{nbytes} bytes of named shared memory wanted in {_SHM}: {exc.strerror}; memory "
-                f"with a name is bounded by the size of {_SHM} (mount -o remount,size=..., docker "
-                "--shm-size), memory without one is not",
+                f"{nbytes} bytes of named shared memory wanted in {_SHM}: {exc.strerror}; "
+                + remedy(exc, _BOUNDED if exc.errno == errno.ENOSPC else _NEEDED),
             ) from exc
         return fd
 
@@ -145,15 +161,14 @@ class NamedMemory:
             ) from exc
 
     def _appear(self, call: str) -> None:
-        folder = os.open(_SHM, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            # A directory descriptor makes it linkat, which follows the link in /proc.
-            os.link(f"/proc/self/fd/{self.fd}", self.name[1:], dst_dir_fd=folder)
-        except OSError as exc:
-            if exc.errno != errno.EEXIST:
-                raise error(
-                    Status.INSUFFICIENT_RESOURCES, call, f"name {self.name!r}: {exc.strerror}"
-                ) from exc
+            folder = os.open(_SHM, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                # A directory descriptor makes it linkat, which follows the link in /proc.
+                os.link(f"/proc/self/fd/{self.fd}", self.name[1:], dst_dir_fd=folder)
+            finally:
+                os.close(folder)
+        except FileExistsError as exc:
             raise error(
                 Status.ADDRESS_ALREADY_EXISTS,
                 call,
@@ -161,8 +176,13 @@ class NamedMemory:
                 "(Adapter.attach), or remove it: shmnd clean, if a crash left it, or "
                 "posix_ipc.unlink_shared_memory",
             ) from exc
-        finally:
-            os.close(folder)
+        except OSError as exc:
+            raise error(
+                Status.INSUFFICIENT_RESOURCES,
+                call,
+                f"name {self.name!r}: {exc.strerror}; "
+                + remedy(exc, "it is given through /proc/self/fd, which must be mounted"),
+            ) from exc
 
     def forget(self) -> None:
         """Remove the name; the memory stays until its last mapping is gone. Harmless twice."""

@@ -16,11 +16,12 @@ import os
 import stat
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from libc.errno cimport EFBIG, EINVAL, errno
+from libc.errno cimport EINVAL, errno
 from libc.stdlib cimport free, malloc
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 
 from shmnd.ring.shared_memory.bounds import require_room
+from shmnd.ring.shared_memory.committing import commit, remedy
 from shmnd.status import Status, error
 from shmnd.common.steps import step
 
@@ -49,7 +50,8 @@ def _create(label: str, nbytes: int, call: str) -> int:
     except OSError as err:
         raise error(
             Status.INSUFFICIENT_RESOURCES, call,
-            f"cannot create a shared segment of {nbytes} bytes: {err.strerror or err}",
+            f"cannot create a shared segment of {nbytes} bytes: {err.strerror or err}; "
+            + remedy(err, "shmnd doctor examines the limits of the system"),
         ) from err
 
 
@@ -59,24 +61,16 @@ def _commit(fd: int, committed: int, nbytes: int, call: str) -> None:
     Bytes from `committed` on stay sparse.
     """
     require_room(committed, _held, call)
-    while True:
-        try:
-            os.posix_fallocate(fd, 0, committed)
-            if nbytes > committed:
-                os.ftruncate(fd, nbytes)
-            return
-        except InterruptedError:
-            continue
-        except OSError as err:
-            limit = "a limit of the system (vm.overcommit_memory, ulimit)"
-            remedy = "free some, or raise that limit"
-            if err.errno == EFBIG:
-                limit = "more than a file of this process may have"
-                remedy = "the limit is ulimit -f, LimitFSIZE= in a unit"
-            raise error(
-                Status.INSUFFICIENT_RESOURCES, call,
-                f"{nbytes} bytes of shared memory wanted, {limit}: {err.strerror}; {remedy}",
-            ) from err
+    try:
+        commit(fd, committed)
+        if nbytes > committed:
+            os.ftruncate(fd, nbytes)
+    except OSError as err:
+        otherwise = "free some, or raise the limit of the system (vm.overcommit_memory, ulimit)"
+        raise error(
+            Status.INSUFFICIENT_RESOURCES, call,
+            f"{nbytes} bytes of shared memory wanted: {err.strerror}; {remedy(err, otherwise)}",
+        ) from err
 
 
 def _require_sealed(fd: int, nbytes: int, committed: int) -> None:
@@ -121,7 +115,8 @@ def _require_shared(fd: int, writable: bool, call: str) -> tuple[int, bool]:
     found = os.fstat(fd)
     if _fstatfs(fd, &where) != 0 or where.f_type != _TMPFS or not stat.S_ISREG(found.st_mode):
         raise error(Status.INVALID_PARAMETER_1, call,
-                    f"descriptor {fd} is not shared memory: it does not lie in a tmpfs")
+                    "this is not shared memory: neither a file in a tmpfs (/dev/shm) nor a memfd "
+                    "of pages of the usual size")
     if found.st_size == 0:
         raise error(Status.INVALID_PARAMETER_1, call,
                     "the shared memory has 0 bytes; its owner sets its size (ftruncate) first")
@@ -134,7 +129,8 @@ def _require_shared(fd: int, writable: bool, call: str) -> tuple[int, bool]:
             raise error(
                 Status.INSUFFICIENT_RESOURCES, call,
                 f"{found.st_size} bytes of shared memory cannot be committed: {err.strerror}; "
-                "enlarge its file system (mount -o remount,size=..., docker --shm-size)",
+                + remedy(err, "enlarge its file system (mount -o remount,size=..., docker "
+                              "--shm-size)"),
             ) from err
     return found.st_size, missing <= 0 or writable
 

@@ -5,6 +5,7 @@ import contextlib
 import json
 import mmap
 import os
+import resource
 import signal
 import uuid
 from collections.abc import Iterator
@@ -127,13 +128,53 @@ def test_what_cannot_be_attached(name: str, adapter: shmnd.Adapter, tmp_path: Pa
     refused(one, "is not shared memory", lambda: attach(b"x"))
     refused(one, "is not shared memory", lambda: attach(None))
     refused(one, "is not shared memory", lambda: attach(True))
+    refused(one, "cannot be opened", lambda: attach(1 << 40))
     with Path(os.devnull).open() as null:
-        refused(one, "not lie in a tmpfs", lambda: attach(null.fileno(), writable=False))
+        refused(one, "neither a file in a tmpfs", lambda: attach(null.fileno(), writable=False))
     empty = SHM / name[1:]
     empty.touch()
     refused(one, "has 0 bytes", lambda: attach(name))
     adapter.close()
     refused(Status.DEVICE_REMOVED, "closed", lambda: attach(name))
+
+
+def test_a_descriptor_that_is_not_open_for_what_is_wanted(
+    name: str, adapter: shmnd.Adapter
+) -> None:
+    path = SHM / name[1:]
+    path.write_bytes(b"x" * 5000)
+    one = Status.ACCESS_VIOLATION
+    with path.open("rb") as reading:
+        refused(one, "pass writable=False", lambda: adapter.attach(reading.fileno()))
+        assert (adapter.attach(reading.fileno(), writable=False) == ord("x")).all()
+    for flags in (os.O_WRONLY, os.O_PATH):
+        fd = os.open(path, flags)
+        for writable in (True, False):
+            refused(
+                one,
+                "not open for reading",
+                lambda fd=fd, writable=writable: adapter.attach(fd, writable=writable),
+            )
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "flag"), [("RLIMIT_FSIZE", 4096, "-f"), ("RLIMIT_NOFILE", 0, "-n")]
+)
+def test_a_limit_of_the_process_is_named(
+    name: str, adapter: shmnd.Adapter, limit: str, most: int, flag: str
+) -> None:
+    before = resource.getrlimit(getattr(resource, limit))
+    resource.setrlimit(getattr(resource, limit), (most, before[1]))
+    try:
+        with pytest.raises(NdError) as caught:
+            adapter.allocate(8192, name=name)
+    finally:
+        resource.setrlimit(getattr(resource, limit), before)
+    assert caught.value.status is Status.INSUFFICIENT_RESOURCES
+    assert f"ulimit {flag}" in str(caught.value)
+    assert "size of /dev/shm" not in str(caught.value)
+    assert not (SHM / name[1:]).exists()
 
 
 def test_sealed_memory_is_mapped_by_peers_as_any(adapter: shmnd.Adapter) -> None:

@@ -57,6 +57,23 @@ def test_a_segment_is_committed_when_it_is_made(segment: Segment) -> None:
     segment.close()
 
 
+def test_a_signal_undoes_a_small_part_of_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On many kernels it undoes the whole call, which is then repeated."""
+    nbytes, calls = (8 << 20) + PAGES, []
+    commit = os.posix_fallocate
+
+    def recorded(fd: int, at: int, length: int) -> None:
+        calls.append((at, length))
+        commit(fd, at, length)
+
+    monkeypatch.setattr(os, "posix_fallocate", recorded)
+    segment = Segment.create(nbytes, label="test")
+    monkeypatch.undo()
+    assert os.fstat(segment.fd).st_blocks * 512 == os.fstat(segment.fd).st_size == nbytes
+    assert max(length for _, length in calls) <= 2 << 20
+    segment.close()
+
+
 def test_a_segment_that_could_be_cut_short_is_refused() -> None:
     with pytest.raises(NdError, match="truncated") as caught:
         Segment.attach(unsealed(PAGES), PAGES, writable=True)
