@@ -282,7 +282,10 @@ class BrokerClient(Session):
         What the old one had done of it went with it, or with the session.
         """
         for _ in range(_ATTEMPTS):
-            self._ready()
+            try:
+                self._ready()
+            except NdError as err:
+                raise _named(who, err) from err.__cause__
             try:
                 return self._exchange(who, op, fds, fields, time.monotonic() + self._timeout)
             except Lost:
@@ -296,3 +299,12 @@ class BrokerClient(Session):
             who,
             f"the broker at {self.path} went away {_ATTEMPTS} times in the midst of it",
         )
+
+
+def _named(who: str, err: NdError) -> NdError:
+    """Return the error of a new session, which says `open_adapter`, as one of another call."""
+    said = str(err)
+    if not said.startswith("open_adapter: "):
+        return err
+    said = said.removeprefix("open_adapter: ").removesuffix(f" [{err.status.name}]")
+    return error(err.status, who, said)

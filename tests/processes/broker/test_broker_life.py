@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,6 +172,16 @@ except shmnd.NdError as err:
         assert "broker.sock" in text
         # No more than the documented bound; how much more a busy machine takes is not ours.
         assert took < 2 * CALL_SECONDS + PATIENCE
+
+
+def test_a_stopped_broker_is_named_by_the_call_that_asks_again(adapter: shmnd.Adapter) -> None:
+    """The second call begins a new session; its error names that call and not open_adapter."""
+    client: Any = adapter._engine.client
+    client._timeout = 0.2
+    with stopped(broker_pid()):
+        for _ in range(2):
+            with pytest.raises(TimeoutError, match=r"^Adapter\.allocate: the broker at .*pid"):
+                adapter.allocate(1 << 20)
 
 
 def test_a_stop_between_question_and_answer_is_no_timeout(adapter: shmnd.Adapter) -> None:
