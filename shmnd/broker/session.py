@@ -7,6 +7,7 @@ Which broker is at the other end, and what follows when it goes, is the business
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import socket
@@ -34,7 +35,12 @@ __all__ = ["Event", "Lost", "Session"]
 _POSTS_MAX: Final = 65536
 """Posts that wait for a broker that does not read; beyond it the session is given up."""
 
+_LONGEST_WAIT: Final = 0.02
+"""Seconds of one wait for a reply. A signal handler, or a finaliser, that asks the broker too may
+read the reply in the moment before the wait begins."""
+
 Event = tuple[dict[str, Any], list[int]]
+_Events = deque[tuple[dict[str, Any], list[Descriptor]]]
 
 
 class Lost(Exception):
@@ -61,7 +67,9 @@ class Session:
         self._expected: set[int] = set()
         self._asked: set[int] = set()
         self._replies: dict[int, dict[str, Any]] = {}
-        self._events: deque[tuple[dict[str, Any], list[Descriptor]]] = deque()
+        self._events: _Events = deque()
+        self._later: _Events = deque()
+        self._draining = False
         self._posts: deque[bytes] = deque()
         self._flushing = False
         self._wants_room = False
@@ -110,6 +118,7 @@ class Session:
         self._epoll.close()
         self._waiting.close()
         self._events.clear()
+        self._later.clear()
         self._posts.clear()
 
     # --- exchanges -----------------------------------------------------------------------------
@@ -129,7 +138,8 @@ class Session:
                 self._wait(select.POLLIN | select.POLLOUT, who, deadline)
                 self._drain()  # a broker whose events are not taken reads no requests
             while ident not in self._replies:
-                self._wait(select.POLLIN, who, deadline)
+                # An exchange within this one may have read its reply by now: no long wait.
+                self._wait(select.POLLIN, who, deadline, longest=_LONGEST_WAIT)
                 self._drain(ident)
                 if self._sock is not sock:
                     raise Lost  # a call within this one met the loss, and found another broker
@@ -149,10 +159,14 @@ class Session:
         ident = self._next_id
         self._next_id += 1
         data = self._written(who, {"op": op, "id": ident, **fields})
-        if (self._posts and not self._flush()) or not self._send(data, fds):
-            return 0
-        self._asked.add(ident)
-        return ident
+        self._asked.add(ident)  # first: an exchange within this one may read the reply
+        sent = False
+        try:
+            sent = not (self._posts and not self._flush()) and self._send(data, fds)
+        finally:
+            if not sent:
+                self._asked.discard(ident)
+        return ident if sent else 0
 
     @staticmethod
     def _written(who: str, message: dict[str, Any]) -> bytes:
@@ -181,19 +195,37 @@ class Session:
         return True
 
     def _drain(self, until: int = 0) -> None:
-        """Take all that is there, or all up to a reply. Lost at the end."""
-        while until not in self._replies and (datagram := self._next_datagram()) is not None:
-            for message in self._understand(datagram):
-                self._sort(message, datagram)
+        """Take all that is there, or all up to a reply. Lost at the end.
 
-    def _sort(self, message: dict[str, Any], datagram: Datagram) -> None:
+        Events that an exchange within this one reads are kept behind those that this one has
+        read and not sorted yet.
+        """
+        outermost = not self._draining
+        try:
+            self._draining = True
+            while until not in self._replies and (datagram := self._next_datagram()) is not None:
+                for message in self._understand(datagram):
+                    self._sort(message, datagram, self._events if outermost else self._later)
+                if outermost:
+                    self._take_later()
+        finally:
+            if outermost:
+                self._draining = False
+                self._take_later()
+
+    def _take_later(self) -> None:
+        while self._later:
+            self._events.append(self._later[0])
+            self._later.popleft()
+
+    def _sort(self, message: dict[str, Any], datagram: Datagram, events: _Events) -> None:
         """Keep an event, or a reply that is awaited."""
         if "ev" in message:
-            self._keep(message, datagram)
+            self._keep(message, datagram, events)
         elif message.get("re") in self._asked:
             self._asked.discard(message["re"])
             message["ev"] = "answer"
-            self._keep(message, datagram)
+            self._keep(message, datagram, events)
         else:
             for ident in self._expected:
                 # 0: turned away before anything was read. Late replies are dropped.
@@ -220,16 +252,16 @@ class Session:
         except BadMessage:
             raise Lost from None  # whatever it is, it is not a broker of ours
 
-    def _keep(self, message: dict[str, Any], datagram: Datagram) -> None:
+    def _keep(self, message: dict[str, Any], datagram: Datagram, events: _Events) -> None:
         if datagram.cut:
             message["fds_lost"] = True
             datagram.fds.clear()
         if message["ev"] == "peer":
             message["same_user"] &= self._broker_user in (0, os.geteuid())
-        self._events.append((message, datagram.fds))
+        events.append((message, datagram.fds))
 
-    def _wait(self, what: int, who: str, deadline: float) -> None:
-        """Wait for the socket; IO_TIMEOUT at the deadline."""
+    def _wait(self, what: int, who: str, deadline: float, *, longest: float = math.inf) -> None:
+        """Wait for the socket, not longer than said; IO_TIMEOUT at the deadline."""
         sock = self._sock
         if sock is None:
             raise Lost
@@ -239,7 +271,8 @@ class Session:
         except ValueError:
             raise Lost from None  # another thread has closed the client
         # Poll once in any case: a process that was stopped itself finds its answer waiting.
-        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        left = max(0.0, deadline - time.monotonic())
+        if not poll.poll(min(left, longest) * 1000) and left <= longest:
             raise self._no_answer(who)
 
     def _no_answer(self, who: str) -> NdError:

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Final
 
 from shmnd.address import family, is_any, require_local
 from shmnd.common.steps import step
 from shmnd.overlapped import OverlappedFile, OverlappedObject
 from shmnd.runtime.broker.state import Bound
+from shmnd.runtime.polling import CallLock
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class PortHolder(OverlappedObject):
         super().__init__(adapter._engine, overlapped_file)
         self._adapter: Final = adapter
         self._protocol = protocol
-        self._lock = threading.RLock()
+        self._lock = CallLock(adapter._engine)
         self._port: Port | None = None
 
     def _check(self, call: str) -> None:

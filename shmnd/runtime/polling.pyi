@@ -2,7 +2,8 @@
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from shmnd.runtime.interfaces import Moving, Ticker
 
@@ -16,6 +17,19 @@ class PendingCore:
     @property
     def _hurried(self) -> deque[weakref.ref[Ticker]]: ...
     def remove(self, obj: Ticker) -> None: ...
+
+class CallLock:
+    def __init__(self, engine: Any) -> None: ...
+    def acquire(self, blocking: bool = True) -> bool: ...
+    def release(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
 
 def poll_once(
     engine: Any,

@@ -5,6 +5,7 @@
 Compiled because it runs between the wake-up of a process and the task that waits there.
 """
 
+import threading
 from collections import deque
 
 from cpython.pythread cimport PyThread_get_thread_ident
@@ -52,6 +53,51 @@ cdef _tick_if_living(reference):
     ticker = reference()
     if ticker is not None:
         ticker._tick()
+
+
+cdef class CallLock:
+    """The lock of a connector or listener, which a thread may take again. Its holder polls nothing.
+
+    A signal handler, a finaliser or a trace function may poll in the midst of a call of the object.
+    An event delivered then would find the object half changed, or not yet entered as its target.
+    It waits for the next poll. Compiled, so that no signal handler runs between taking and marking.
+    """
+
+    cdef object _acquire, _release
+    cdef set _polling
+    cdef int _depth
+    cdef bint _marked
+
+    def __init__(self, engine):
+        lock = threading.RLock()
+        self._acquire, self._release = lock.acquire, lock.release
+        self._polling = engine._polling
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """Take it; return whether it was taken."""
+        if not self._acquire(blocking):
+            return False
+        self._depth += 1
+        if self._depth == 1:
+            me = PyThread_get_thread_ident()
+            self._marked = me not in self._polling
+            if self._marked:
+                self._polling.add(me)
+        return True
+
+    def release(self) -> None:
+        """Release it."""
+        self._depth -= 1
+        if self._depth == 0 and self._marked:
+            self._polling.discard(PyThread_get_thread_ident())
+        self._release()
+
+    def __enter__(self):
+        self.acquire()
+        return self
+
+    def __exit__(self, *exc):
+        self.release()
 
 
 def poll_once(engine, bint keep=True, list found=None, bint rung=False) -> None:

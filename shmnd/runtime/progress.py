@@ -9,7 +9,8 @@ then ticks every object that has operations pending.
 Locks. `rpc` is held while this process asks the broker, and while the broker's messages are sorted;
 no method of an object is called under it. Events that concern objects are delivered one at a time
 under `_delivering`, and objects take their own locks inside. So an object may ask the broker under
-its own lock, but must not poll or wait there.
+its own lock, but must not poll or wait there. A signal handler or a finaliser that polls in a
+thread with such a lock finds nothing to do (`CallLock`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The end of an interpreter in any state, signals, and threads."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -210,6 +211,48 @@ def test_a_handler_that_returns_disturbs_no_wait() -> None:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, old)
     assert came > 20
+
+
+def test_a_handler_may_call_whatever_it_interrupts() -> None:
+    """It asks the broker, polls and connects in the midst of calls that do the same.
+
+    A profile function stands for it: it is called more often than any signal comes.
+    """
+    events = itertools.count()
+    inside = False
+    calls = 0
+
+    def handler(*_: object) -> None:
+        nonlocal inside, calls
+        if inside or next(events) % 37:
+            return
+        inside = True
+        calls += 1
+        talk.cq.get_results(0)
+        listening(adapter).close()
+        inside = False
+
+    with Child(ECHO) as echo, shmnd.open_adapter() as adapter, shmnd.open_adapter() as other:
+        talk = Talk.to(adapter, tuple(echo.hear()))
+        listener = listening(adapter)
+        sys.setprofile(handler)
+        try:
+            for number in range(50):
+                active, passive = Talk(other), Talk(adapter)
+                request = listener.get_connection_request(passive.connector)
+                offer = active.connector.connect(active.qp, listener.get_local_address())
+                request.result(PATIENCE)
+                answer = passive.connector.accept(passive.qp)
+                offer.result(PATIENCE)
+                active.connector.complete_connect().result(PATIENCE)
+                answer.result(PATIENCE)
+                data = bytes([number]) * (1 + 300 * number)
+                talk.say(data)
+                assert talk.hear() == data
+                active.connector.disconnect().result(PATIENCE)
+        finally:
+            sys.setprofile(None)
+    assert calls > 100
 
 
 def test_ctrl_c_ends_a_wait_of_a_whole_program() -> None:

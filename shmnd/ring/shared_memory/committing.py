@@ -10,8 +10,8 @@ from typing import Final
 __all__ = ["commit", "remedy"]
 
 _PIECE: Final = 2 << 20
-"""Bytes of one call. On many kernels a signal undoes what a call of fallocate has done so far: with a
-timer of a millisecond, a call of some tens of megabytes would begin again for ever."""
+"""Bytes of one call. On many kernels a signal undoes what a call of fallocate has done so far: with
+a timer of a millisecond, a call of some tens of megabytes would begin again for ever."""
 
 _REMEDIES: Final = {
     errno.EFBIG: "a file of this process may not be that long: the limit is ulimit -f, LimitFSIZE= "

@@ -12,6 +12,7 @@ import abc
 import logging
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -20,7 +21,7 @@ from shmnd.runtime.broker.events import EventDispatch, EventTarget, close_all
 from shmnd.runtime.broker.state import BrokerState
 from shmnd.runtime.doorbells import Doorbells
 from shmnd.runtime.peers import Peers
-from shmnd.status import NdError, Status, error
+from shmnd.status import Status, error
 
 if TYPE_CHECKING:
     from shmnd.runtime.broker.announcements import Names
@@ -54,6 +55,8 @@ class BrokerExchange(EventDispatch):
         self._peers = Peers(data_plane, wait_set)
         self._doorbells = Doorbells(wait_set, pending_operations, self._ask_for_doorbell)
         self._unheard: set[str] = set()
+        self._inbox: deque[tuple[Event, list[int]]] = deque()
+        self._sorting = False
 
     @property
     @abc.abstractmethod
@@ -134,22 +137,56 @@ class BrokerExchange(EventDispatch):
     # -- messages of the broker --
 
     def _intake(self) -> None:
-        """Sort the messages of the broker; tables at once, the rest into the event queue."""
-        for event, fds in self.client.events():
-            change = self._TABLE_EVENTS.get(event["ev"])
-            if change is None:
-                self._mail.append((event, fds))
-                continue
-            if event.get("fds_lost") and "adapter" in event:
-                self._miss(event["adapter"])
-            else:
-                change(self, event, fds)
-            close_all(fds)
+        """Sort the messages of the broker; tables at once, the rest into the event queue.
+
+        A signal handler or a finaliser that calls in the midst of it, in the same thread, leaves
+        them to the call that it interrupted. A handler that raises ends it after the last of them.
+        """
+        if self._sorting:
+            return
+        interruption: BaseException | None = None
+        try:
+            self._sorting = True
+            self._inbox.extend(self.client.events())
+            while self._inbox:
+                try:
+                    self._sort(*self._inbox[0])
+                except BaseException as exc:
+                    interruption = exc
+            if interruption is not None:
+                raise interruption
+        finally:
+            self._sorting = False
+            interruption = None  # it refers to this frame
         if not self.client.alive:
             self._lose_broker()
 
+    def _sort(self, event: Event, fds: list[int]) -> None:
+        try:
+            if event["ev"] not in self._TABLE_EVENTS:
+                self._mail.append((event, fds))
+                return
+            if event.get("fds_lost") and "adapter" in event:
+                self._miss(event["adapter"])
+            else:
+                self._TABLE_EVENTS[event["ev"]](self, event, fds)
+        except BaseException:
+            if event["ev"] in ("peer", "segment"):
+                self._miss(event["adapter"])
+            raise
+        finally:
+            if self._inbox:  # a call within this one may have ended the engine
+                self._inbox.popleft()
+            if event["ev"] in self._TABLE_EVENTS:
+                close_all(fds)
+
+    def _drop_events(self) -> None:
+        super()._drop_events()
+        while self._inbox:
+            close_all(self._inbox.popleft()[1])
+
     def _miss(self, adapter: str) -> None:
-        """There was no room for what an adapter needs: as if never heard of."""
+        """What an adapter needs was lost, mostly for want of room: as if never heard of."""
         self._unheard.add(adapter)
         self.post("unheard", adapter=adapter)
 

@@ -103,6 +103,66 @@ def test_a_call_within_a_call(make: Make, broker: Server, monkeypatch: pytest.Mo
     assert nested[1]["adapters"] == 1
 
 
+@pytest.mark.parametrize("at", ["the wait", "the read"])
+def test_a_call_within_a_call_that_reads_its_reply(
+    make: Make, broker: Server, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler runs between the look for a reply and the wait for it, or after a read."""
+    client = make(timeout=0.5)
+    name = {"the wait": "_wait", "the read": "_next_datagram"}[at]
+    step, nested = getattr(client, name), []
+
+    def interrupted(*arguments: Any, **keywords: Any) -> Any:
+        done = step(*arguments, **keywords) if at == "the read" else None
+        if not nested:
+            nested.append(None)
+            nested[0] = client.call("status")["processes"]
+        return done if at == "the read" else step(*arguments, **keywords)
+
+    monkeypatch.setattr(client, name, interrupted)
+    client.call("sync")
+    assert nested == [1]
+
+
+def test_a_call_within_a_question_that_reads_the_answer(
+    make: Make, broker: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = make()
+    send = client._send
+
+    def interrupted(data: bytes, fds: Any = ()) -> bool:
+        sent = send(data, fds)
+        monkeypatch.undo()
+        client.call("sync")
+        return sent
+
+    monkeypatch.setattr(client, "_send", interrupted)
+    asked = client.ask("status")
+    assert asked
+    ((answer, _),) = client.events()
+    assert (answer["ev"], answer["re"]) == ("answer", asked)
+
+
+def test_events_stay_in_their_order_when_a_call_interrupts_their_reading(
+    make: Make, broker: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = make()
+    asked = [client.ask("status") for _ in range(3)]
+    assert readable(client, PATIENCE)
+    time.sleep(0.1)  # all three answers are there
+    read = client._next_datagram
+
+    def interrupted() -> Any:
+        datagram = read()
+        monkeypatch.undo()
+        client.call("sync")
+        return datagram
+
+    monkeypatch.setattr(client, "_next_datagram", interrupted)
+    answers = client.events() + client.events()
+    assert [answer["re"] for answer, _ in answers] == asked
+
+
 # --- events ---
 def test_events_come_in_order_with_their_descriptors(
     make: Make, place: Place, broker: Server

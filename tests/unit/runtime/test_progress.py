@@ -4,6 +4,7 @@ broker.
 """
 
 import errno
+import functools
 import gc
 import os
 import select
@@ -227,6 +228,54 @@ def test_a_segment_of_a_peer_for_which_there_is_no_room_now(
     sides.accept()
     assert sides.connecting.status is Status.SUCCESS
     assert not faults
+    assert 1 in engine.peer_adapter(sides.active.adapter.uid).segments
+
+
+def test_a_poll_in_the_midst_of_a_connect_takes_nothing_of_it(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a signal handler polls: in the same thread, before it is known whom the answer is for."""
+    engine = sides.active.engine
+    ask, call = engine.client.ask, engine.client.call
+
+    def interrupted(real: Any, *arguments: Any, **keywords: Any) -> Any:
+        done = real(*arguments, **keywords)
+        if arguments[0] == "connect" and done:
+            sides.request()
+            sides.passive.engine.progress()
+            sides.accept()
+            engine.progress()
+        return done
+
+    monkeypatch.setattr(engine.client, "ask", functools.partial(interrupted, ask))
+    monkeypatch.setattr(engine.client, "call", functools.partial(interrupted, call))
+    sides.connect()
+    assert sides.connecting.status is Status.SUCCESS
+    assert sides.active.connector.complete_connect().status is Status.SUCCESS
+    assert sides.accepting.status is Status.SUCCESS
+
+
+def test_a_handler_that_raises_while_events_are_sorted_loses_none(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = sides.passive.engine
+    sides.active.adapter.add_segment(1)
+    meet, faults = engine._peers.meet, [KeyboardInterrupt()]
+
+    def interrupted(event: Any, fds: list[int]) -> None:
+        if faults:
+            raise faults.pop()
+        meet(event, fds)
+
+    monkeypatch.setattr(engine._peers, "meet", interrupted)
+    sides.connect()
+    sides.requesting = sides.listener.get_connection_request(sides.passive.connector)
+    with pytest.raises(KeyboardInterrupt):
+        engine.progress()
+    engine.progress()
+    assert sides.requesting.status is Status.SUCCESS
+    sides.accept()
+    assert sides.connecting.status is Status.SUCCESS
     assert 1 in engine.peer_adapter(sides.active.adapter.uid).segments
 
 
