@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any, NoReturn as _No
 from shmnd.mpi.buffers import shared_arrays as _shared_arrays
 from shmnd.mpi.collectives import pickled as _coll_objects
 from shmnd.mpi.point_to_point import buffering as _buffering
+from shmnd.mpi.transport import leaving as _leaving
 from shmnd.mpi.environment import start as _start
 from shmnd.mpi.rc import rc as _rc
 from shmnd.mpi.rc_settings import settings_of as _settings_of
@@ -193,7 +194,8 @@ Iflush_buffer = _buffering.iflush_buffer
 Compute_dims = _compute_dims
 _comm_lock_table = _coll_objects.lock_table
 _shared_arrays.begin()
-del _buffering, _coll_objects, _shared_arrays
+_leaving.begin()
+del _buffering, _coll_objects, _leaving, _shared_arrays
 # fmt: on
 
 if _TYPE_CHECKING:

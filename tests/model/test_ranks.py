@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lanes, shares, placed units, bells, deaths, notes of `shmnd/mpi`: each order removed in turn."""
+"""Lanes, shares, placed units, bells, deaths, ends, notes of ranks: each order removed in turn."""
 
 import pytest
 
@@ -157,6 +157,32 @@ def death(count: bool = True, acquires: bool = True, last: bool = True) -> int:
 def test_a_death_is_seen_with_all_that_the_rank_had_shown(part: str) -> None:
     assert death() > 3
     assert violated(lambda: death(**{part: False}))
+
+
+# -- SYNC left: a rank that stays gets what another one sent before it left --
+
+
+def left(last: bool = True, shows: bool = True, acquires: bool = True, drains: bool = True) -> int:
+    def leaver() -> Thread:
+        if not last:
+            yield store("left", 1)
+        yield release("mark", 1)
+        if last:
+            yield (release if shows else store)("left", 1)
+
+    def stays() -> Thread:
+        before = yield acquire("mark")
+        gone = yield (acquire if acquires else load)("left")
+        after = (yield acquire("mark")) if drains else before
+        assert not gone or after, "a rank ends although a message for it is there"
+
+    return explore([leaver, stays], dict.fromkeys(("left", "mark"), 0))
+
+
+@pytest.mark.parametrize("part", ["last", "shows", "acquires", "drains"])
+def test_a_rank_that_stays_gets_every_message(part: str) -> None:
+    assert left() > 3
+    assert violated(lambda: left(**{part: False}))
 
 
 # -- SYNC note: all words that a reader takes are of one note --

@@ -254,6 +254,7 @@ class Job:
         self._running.discard(rank)
         rank.ended = time.monotonic()
         code = rank.process.wait()
+        job_memory.leave(self._memory, rank.number)
         if not self._running and self._ending is None:
             self._ending = time.monotonic() + _GRACE
         self._succeeded |= code == 0
@@ -281,8 +282,11 @@ class Job:
         for rank, wait in zip(self._ranks, waits, strict=True):
             if rank not in self._running or wait is None or not 0 <= wait.peer < len(waits):
                 continue
-            since = self._ranks[wait.peer].ended
-            if not waiting.in_vain(wait, rank.process.pid, since, waits[wait.peer]):
+            peer = self._ranks[wait.peer]
+            since = peer.ended
+            if not waiting.in_vain(
+                wait, rank.process.pid, since, waits[wait.peer], peer.process.pid
+            ):
                 continue
             continues = self._wish.recovery and since is not None
             _say(

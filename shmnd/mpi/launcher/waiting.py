@@ -10,28 +10,28 @@ from shmnd.mpi.transport.job_memory import Wait
 _VAIN_SECONDS: Final = 2.0
 """Seconds since the end of a rank, and of a wait for it, after which that wait has no end."""
 
-
 _LAST_CALL: Final = "Finalize"
-"""What a rank waits in that has ended but for its sends."""
+"""What a rank waits in whose program has ended, and that has no part in a collective."""
 
 
-def in_vain(wait: Wait, process: int, since: float | None, peer: Wait | None) -> bool:
-    """Return whether a rank waits for one alone that makes no call any more.
+def in_vain(
+    wait: Wait, process: int, since: float | None, peer: Wait | None, peer_process: int
+) -> bool:
+    """Return whether a rank waits for one alone that sends and receives nothing for it any more.
 
     `since`: when that rank has ended, None where it runs; then `peer` is what it waits for. What
     it had sent is in the lanes, and would have ended the wait; a process that is stopped may not
-    have read it yet.
+    have read it yet. A rank that has come to its end, and stays for others, begins nothing.
     """
     if wait.others or seconds(wait) < _VAIN_SECONDS or _is_stopped(process):
         return False
     if since is not None:
         return time.monotonic() - since >= _VAIN_SECONDS
-    # Two ranks, each with a send that the other will not receive.
     return (
-        wait.call == _LAST_CALL
-        and peer is not None
+        peer is not None
         and peer.call == _LAST_CALL
         and seconds(peer) >= _VAIN_SECONDS
+        and not _is_stopped(peer_process)
     )
 
 

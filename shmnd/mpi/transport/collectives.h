@@ -8,7 +8,7 @@
 #ifndef SHMPI_COLL_H
 #define SHMPI_COLL_H
 
-#include "transport/point_to_point.h"
+#include "transport/leaving.h"
 
 /* Who takes part, as ranks of the job. */
 struct shmpi_group {

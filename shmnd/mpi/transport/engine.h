@@ -33,6 +33,7 @@ struct shmpi_peer {
     bool no_writing;        /* it does not let us write there */
     bool broken;
     bool dead;
+    bool left;       /* as seen at our end: leaving.h */
     uint32_t shares; /* words of our lane to it that are in use */
     struct shmpi_ways ways;
 };

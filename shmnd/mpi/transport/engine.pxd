@@ -54,7 +54,7 @@ cdef extern from "transport/collectives.h" nogil:
         shmpi_job *job
         int rank, size
         uint64_t eager, completions
-        shmpi_req *ended
+        shmpi_req *ended, *copying, *pushing
         uint32_t active_sends, owing, awake_polls, yields, failures, revocations
         flag crowded
         shmpi_arena arena
@@ -107,6 +107,7 @@ cdef int start_receive(shmpi_req *r) except -1
 cdef void cancel(shmpi_req *r) noexcept
 cdef void let_go(shmpi_req *r) noexcept
 cdef void hold(shmpi_req *r, object holder) noexcept
+cdef int notify_holders() except -1
 cdef shmpi_message *probe(uint32_t context, int source, int tag) noexcept
 cdef void claim(shmpi_message *m) noexcept
 cdef void give(shmpi_message *m, shmpi_req *r) noexcept
@@ -121,6 +122,7 @@ cdef struct Wait:
     bint noted
 
 cdef bint wait_turn(Wait *wait) except -1
+cdef bint wait_turn_for(Wait *wait, const shmpi_awaited *a) except -1
 cdef void wait_end(Wait *wait) noexcept
 cdef int poll() except -1
 cdef bint spin(shmpi_req *r) noexcept

@@ -7,7 +7,6 @@ interpreter's lock, and only yielding and sleeping leave it. Without the launche
 job of one rank.
 """
 
-import atexit
 import mmap
 import os
 import sys
@@ -50,7 +49,6 @@ cdef extern from "transport/collectives.h" nogil:
     void shmpi_sched_stop(shmpi_engine *e, shmpi_sched *s, int fault)
     void shmpi_stop(shmpi_engine *e, shmpi_req *r, int fault)
     int shmpi_sched_peer(shmpi_engine *e, shmpi_sched *s)
-    int shmpi_unfinished(const shmpi_engine *e, int *tag)
     void shmpi_note_mine(shmpi_engine *e, uint32_t count, int peer, int tag, const char *call,
                          const char *comm)
     void shmpi_note_mine_end(shmpi_engine *e)
@@ -62,7 +60,6 @@ cdef extern from "transport/collectives.h" nogil:
     void shmnd_pause()
 
 cdef unsigned char[::1] _memory = None
-cdef bint _finalized = False
 cdef uint32_t _vain = 0
 
 cdef extern from "sys/prctl.h" nogil:
@@ -121,7 +118,7 @@ cdef void *arena() noexcept:
 cdef shmpi_req *req_new() except NULL:
     cdef shmpi_req *r
     if E.ended != NULL:
-        _notify_holders()
+        notify_holders()
     r = shmpi_req_new(E)
     if r == NULL:
         raise MemoryError("shmnd.mpi: no memory for a request")
@@ -166,7 +163,7 @@ cdef void hold(shmpi_req *r, object holder) noexcept:
     r.holder = <void *>holder
 
 
-cdef int _notify_holders() except -1:
+cdef int notify_holders() except -1:
     cdef shmpi_req *r
     cdef object holder
     while E.ended != NULL:
@@ -278,8 +275,17 @@ cdef int turn_for(unsigned int *idle, const shmpi_awaited *a) except -1:
 
 cdef bint wait_turn(Wait *wait) except -1:
     """One turn; True once, when the caller is to publish what it waits for (`note`)."""
-    turn(&wait.idle)
-    if wait.noted or wait.idle < E.awake_polls + E.yields:
+    return wait_turn_for(wait, NULL)
+
+
+cdef bint wait_turn_for(Wait *wait, const shmpi_awaited *a) except -1:
+    turn_for(&wait.idle, a)
+    if wait.noted:
+        if wait.idle == 0 and (E.copying != NULL or E.pushing != NULL):
+            wait.noted = False  # a long message moves: readers of notes do not take it for stuck
+            note_end()
+        return False
+    if wait.idle < E.awake_polls + E.yields:
         return False
     wait.noted = True
     return True
@@ -348,41 +354,9 @@ def abort(code: int) -> NoReturn:
     os._exit(code & 0xff or 1)
 
 
-def finalize() -> None:
-    """Wait for the sends that the program left. Its other operations stay as they are."""
-    global _finalized
-    if _finalized:
-        return
-    _finalized = True
-    _end_sends()
-    _notify_holders()
-
-
-cdef int _end_sends() except -1:
-    """Wait until all sends to other ranks have ended, and publish one that does not end."""
-    cdef unsigned int idle = 0
-    cdef int noted = -1, peer, tag = -1
-    try:
-        while E.owing or E.active_sends:
-            turn(&idle)
-            if idle < E.awake_polls + E.yields:
-                continue
-            peer = shmpi_unfinished(E, &tag)
-            if peer < 0:
-                break  # sends to this rank itself, which it cannot receive any more
-            if peer != noted:
-                note(1, peer, tag, "Finalize", "")
-                noted = peer
-    finally:
-        if noted >= 0:
-            note_end()
-    return 0
-
-
 def _forked() -> None:
     """Make the engine of a forked child inert: what it has under way is the rank's."""
-    global _finalized, forked
-    _finalized = True
+    global forked
     if _memory is not None:
         forked = True
         if not shmpi_become_inert(E, _memory.shape[0]):
@@ -406,15 +380,9 @@ def flush() -> None:
         turn(&idle)
 
 
-def finalized() -> bool:
-    """Return whether `finalize` was called."""
-    return _finalized
-
-
 _attach()
 hooks.provide(
-    rank=rank, size=size, abort=abort, finalize=finalize, progress=progress,
+    rank=rank, size=size, abort=abort, progress=progress,
     wtime=time.monotonic,  # a clock that all ranks share
 )
-atexit.register(finalize)
 os.register_at_fork(after_in_child=_forked)

@@ -25,7 +25,7 @@
 #include "wire/atomics.h"
 
 enum {
-    SHMPI_LAYOUT = 5,
+    SHMPI_LAYOUT = 6,
     SHMPI_MOST_RANKS = 1024,
     SHMPI_LINE = 64,
     SHMPI_SHARES = 16,     /* messages of one lane that both sides copy at a time */
@@ -47,9 +47,10 @@ struct shmpi_job {
     uint64_t arena_bytes; /* of each rank, a multiple of SHMPI_ARENAS_AT; 0: there are none */
     uint32_t spare2[2];
     char gap[72];
-    shmnd_word32 failures; /* the launcher counts deaths here: SYNC death, release */
-    shmnd_word32 aborted;  /* a rank that calls Abort */
-    char gap2[120];
+    shmnd_word32 failures;   /* the launcher counts deaths here: SYNC death, release */
+    shmnd_word32 aborted;    /* a rank that calls Abort */
+    shmnd_word64 departures; /* grows with each `left` of a rank, after it: leaving.h */
+    char gap2[112];
     shmnd_word32 contexts; /* the next context id that no communicator has */
     char rest[124];
 };
@@ -60,7 +61,8 @@ struct shmpi_rank {
     char gap[120];
     shmnd_word32 dead; /* the launcher, before it counts: the number of the death */
     shmnd_word32 pid;  /* the owner, once */
-    char gap2[120];
+    shmnd_word32 left; /* the owner, once, or the launcher at its end: leaving.h */
+    char gap2[116];
     shmnd_word32 notes; /* the owner writes this line, see wait_notes.h; odd: it is at it */
     shmnd_word32 count; /* of operations that it waits for, and a flag; 0: it does not wait */
     shmnd_word32 peer, tag;
@@ -174,7 +176,8 @@ static inline bool shmpi_job_fits(const struct shmpi_job *job, uint64_t bytes)
 enum { SHMPI_ASLEEP = 1 };
 #define SHMPI_ASLEEP_ENTRY(rank) (2 + 2 * (uint32_t)(rank))
 #define SHMPI_ASLEEP_ROOM(rank) (3 + 2 * (uint32_t)(rank))
-#define SHMPI_ASLEEP_ALL UINT32_MAX /* several threads of the rank sleep */
+#define SHMPI_ASLEEP_LEFT (UINT32_MAX - 1) /* a rank at its end: for others to leave */
+#define SHMPI_ASLEEP_ALL UINT32_MAX        /* several threads of the rank sleep */
 
 /* A word of another rank that a wait is for, and what it must reach. */
 struct shmpi_awaited {

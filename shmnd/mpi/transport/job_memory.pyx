@@ -32,6 +32,7 @@ cdef extern from "transport/collectives.h" nogil:
     uint64_t shmpi_arena_at(uint32_t size, uint64_t lane_bytes, uint64_t arena_bytes, uint32_t rank)
     flag shmpi_job_fits(const shmpi_job *job, uint64_t n)
     uint32_t shmpi_job_bury(shmpi_job *job, uint32_t rank)
+    void shmpi_job_leave(shmpi_job *job, uint32_t rank)
     shmpi_rank *shmpi_job_rank(shmpi_job *job, uint32_t rank)
     enum:
         SHMPI_OTHERS_END
@@ -111,6 +112,12 @@ def bury(memory: object, rank: int) -> int:
     """Announce the death of a rank to all ranks; return the number of deaths."""
     cdef unsigned char[::1] view = memory
     return shmpi_job_bury(_job(view, rank), rank)
+
+
+def leave(memory: object, rank: int) -> None:
+    """Announce that a rank sends nothing more, because its process has ended."""
+    cdef unsigned char[::1] view = memory
+    shmpi_job_leave(_job(view, rank), rank)
 
 
 def wake(memory: object, rank: int) -> None:

@@ -234,22 +234,6 @@ static inline int shmpi_sched_peer(struct shmpi_engine *e, const struct shmpi_sc
     return -1;
 }
 
-/* The rank that has not taken a send which the program left, and the tag of that; -1: there is none. */
-static inline int shmpi_unfinished(const struct shmpi_engine *e, int *tag)
-{
-    for (int i = 0; e->owing && i < e->size; i++)
-        if (e->peers[i].owed) {
-            *tag = e->peers[i].owed->req ? e->peers[i].owed->req->tag : SHMPI_ANY;
-            return i;
-        }
-    for (uint32_t i = 0; i < e->table_size; i++)
-        if (e->table[i] && e->table[i]->detached) {
-            *tag = e->table[i]->tag;
-            return e->table[i]->peer;
-        }
-    return -1;
-}
-
 /* Numbers of contexts that no communicator of this job has: the first of `count`. */
 static inline uint32_t shmpi_contexts(struct shmpi_engine *e, uint32_t count)
 {

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a rank comes to its end: it stays until what it began has ended, or can no longer end.
+ *
+ * First it waits for its sends, because others may read them from its memory. Then it marks itself
+ * as left: its program sends nothing more. After that it stays while a receive is posted whose
+ * sender has not left. A message for such a receive has no other receiver.
+ *
+ * SYNC left: a rank shows its records, then stores `left` with release; one that stays loads `left` with
+ * acquire, and drains its lanes after that. So no message is to come from a rank that is seen to have
+ * left once a drain has found nothing. The launcher marks a process that has ended on its behalf.
+ * Both then count in `departures`, which those who stay sleep for: SYNC bell.
+ *
+ * A schedule may need messages that ranks send after they have left, because their part of it
+ * still waits. It ends where it can. When all ranks have left, no rank needs it.
+ */
+#ifndef SHMPI_LEAVING_H
+#define SHMPI_LEAVING_H
+
+#include "transport/point_to_point.h"
+
+/* What a rank at its end waits for: `peer` is -1 where there is nothing. */
+struct shmpi_remains {
+    int peer, tag;
+    bool others;     /* ranks other than `peer` may end it, too */
+    bool collective; /* some of it is part of a collective, and may still send */
+};
+
+/* The rank, once its sends have ended, or the launcher for a process that has ended. */
+static inline void shmpi_job_leave(struct shmpi_job *job, uint32_t rank)
+{
+    shmnd_release32(&shmpi_job_rank(job, rank)->left, 1); /* SYNC left: release */
+    shmnd_add64(&job->departures, 1);
+    shmnd_store_then_load(); /* SYNC bell: fence of the one that leaves */
+    for (uint32_t i = 0; i < job->size; i++) {
+        uint32_t asleep = shmnd_relaxed32(&shmpi_job_rank(job, i)->asleep);
+        if (asleep == SHMPI_ASLEEP_LEFT || asleep == SHMPI_ASLEEP_ALL)
+            shmpi_ring_bell(shmpi_job_rank(job, i));
+    }
+}
+
+static inline void shmpi_leave(struct shmpi_engine *e)
+{
+    shmpi_job_leave(e->job, (uint32_t)e->rank);
+}
+
+/* What a rank at its end sleeps for in addition to records: further departures. To be taken before
+ * shmpi_see_left(). */
+static inline struct shmpi_awaited shmpi_await_left(const struct shmpi_engine *e)
+{
+    uint64_t seen = shmnd_acquire64(&e->job->departures);
+    return (struct shmpi_awaited){&e->job->departures, seen + 1, SHMPI_ASLEEP_LEFT};
+}
+
+/* Sees which ranks have left. Returns how many have not, without this one and the dead. To be followed
+ * by a drain before the answer of shmpi_remaining() counts. */
+static inline int shmpi_see_left(struct shmpi_engine *e)
+{
+    int running = 0;
+    for (int i = 0; i < e->size; i++) {
+        struct shmpi_peer *p = &e->peers[i];
+        if (!p->left && i != e->rank)
+            p->left = shmnd_acquire32(&p->rank->left); /* SYNC left: acquire */
+        running += i != e->rank && !p->left && !p->dead;
+    }
+    return running;
+}
+
+static inline int shmpi_first_running(const struct shmpi_engine *e)
+{
+    for (int i = 0; i < e->size; i++)
+        if (i != e->rank && !e->peers[i].left && !e->peers[i].dead)
+            return i;
+    return -1;
+}
+
+/* One operation that keeps this rank. A part of a collective does so while a rank runs. */
+static inline void shmpi_remains_add(struct shmpi_remains *rest, const struct shmpi_req *r,
+                                     int peer, bool others, int running)
+{
+    bool collective = r && r->sched;
+    if (collective && running < 0)
+        return;
+    rest->collective |= collective;
+    if (rest->peer >= 0)
+        return;
+    rest->peer = peer;
+    rest->tag = r && !collective ? r->tag : SHMPI_ANY;
+    rest->others = others || collective;
+}
+
+/* Under way with a peer: records that it has no room for, copies, and sends. */
+static inline void shmpi_add_begun(const struct shmpi_engine *e, struct shmpi_remains *rest,
+                                   int running)
+{
+    for (int i = 0; e->owing && i < e->size; i++)
+        for (const struct shmpi_owed *o = e->peers[i].owed; o; o = o->next)
+            shmpi_remains_add(rest, o->req, i, false, running);
+    for (const struct shmpi_req *r = e->copying; r; r = r->next)
+        shmpi_remains_add(rest, r, r->source, false, running);
+    for (uint32_t i = 0; i < e->table_size; i++) {
+        const struct shmpi_req *r = e->table[i];
+        if (r)
+            shmpi_remains_add(rest, r, r->receives ? r->source : r->peer, false, running);
+    }
+}
+
+/* Posted receives that a message may still come for. */
+static inline void shmpi_add_posted(const struct shmpi_engine *e, struct shmpi_remains *rest,
+                                    int running)
+{
+    for (int b = 0; running >= 0 && b < SHMPI_BUCKETS; b++)
+        for (const struct shmpi_context *c = e->matching.buckets[b]; c; c = c->next) {
+            if (c->any.first)
+                shmpi_remains_add(rest, c->any.first, running, true, running);
+            for (int i = 0; i < e->size; i++) {
+                bool runs = i != e->rank && !e->peers[i].left && !e->peers[i].dead;
+                for (const struct shmpi_req *r = c->posted[i].first; r; r = r->next)
+                    if (runs || r->sched)
+                        shmpi_remains_add(rest, r, runs ? i : running, false, running);
+            }
+        }
+}
+
+/* What keeps a rank at its end. Before it has left only sends do, without those of collectives:
+ * ranks may each wait for the other's. */
+static inline struct shmpi_remains shmpi_remaining(const struct shmpi_engine *e, bool has_left)
+{
+    struct shmpi_remains rest = {-1, SHMPI_ANY, false, false};
+    int running = has_left ? shmpi_first_running(e) : -1;
+    shmpi_add_begun(e, &rest, running);
+    shmpi_add_posted(e, &rest, running);
+    return rest;
+}
+
+#endif
