@@ -112,6 +112,7 @@ class Job:
         self._selector: Final = selectors.DefaultSelector()
         self._ranks: list[Rank] = []
         self._running: set[Rank] = set()
+        self._buried: set[int] = set()
         self._pipes = 0
         self._code = 0
         self._ending: float | None = None
@@ -278,26 +279,24 @@ class Job:
 
         A job with recovery continues where that rank has ended: to the others it is dead.
         """
-        waits = [job_memory.wait_of(self._memory, rank.number) for rank in self._ranks]
-        for rank, wait in zip(self._ranks, waits, strict=True):
-            if rank not in self._running or wait is None or not 0 <= wait.peer < len(waits):
+        ranks = [
+            waiting.Waiter(each.process.pid, each.ended, job_memory.wait_of(self._memory, number))
+            for number, each in enumerate(self._ranks)
+        ]
+        for number, rank in enumerate(ranks):
+            peers = waiting.awaited(number, ranks)
+            if not waiting.in_vain(rank, [ranks[peer] for peer in peers]):
                 continue
-            peer = self._ranks[wait.peer]
-            since = peer.ended
-            if not waiting.in_vain(
-                wait, rank.process.pid, since, waits[wait.peer], peer.process.pid
-            ):
-                continue
-            continues = self._wish.recovery and since is not None
+            continues = self._wish.recovery and any(ranks[peer].ended for peer in peers)
             _say(
-                f"rank {wait.peer} has ended, and rank {rank.number} waits for it in "
-                f"{waiting.words(wait)}: "
+                f"{waiting.in_vain_words(number, peers, rank)}: "
                 + ("the call fails" if continues else "the job cannot continue, and is ended")
             )
             if not continues:
                 self._fail(1)
                 return
-            job_memory.bury(self._memory, wait.peer)
+            for peer in set(peers) - self._buried:
+                self._bury(peer)
 
     def _tell_of_waits(self) -> None:
         """Say what the other ranks wait for, as far as they do within half a second."""
@@ -317,8 +316,12 @@ class Job:
 
     def _goes_on_without(self, rank: Rank, code: int) -> None:
         if code:
-            job_memory.bury(self._memory, rank.number)
+            self._bury(rank.number)
         self._answer(self._agreements.died(rank.number))
+
+    def _bury(self, number: int) -> None:
+        self._buried.add(number)
+        job_memory.bury(self._memory, number)
 
     def _heard(self, number: int) -> None:
         voice = self._voices[number]

@@ -3,7 +3,7 @@
 
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from shmnd.mpi.transport.job_memory import Wait
 
@@ -14,25 +14,58 @@ _LAST_CALL: Final = "Finalize"
 """What a rank waits in whose program has ended, and that has no part in a collective."""
 
 
-def in_vain(
-    wait: Wait, process: int, since: float | None, peer: Wait | None, peer_process: int
-) -> bool:
-    """Return whether a rank waits for one alone that sends and receives nothing for it any more.
+class Waiter(NamedTuple):
+    """A rank, and what it waits for."""
 
-    `since`: when that rank has ended, None where it runs; then `peer` is what it waits for. What
-    it had sent is in the lanes, and would have ended the wait; a process that is stopped may not
-    have read it yet. A rank that has come to its end, and stays for others, begins nothing.
+    process: int
+    ended: float | None
+    """When, by the clock of `time.monotonic`; None while it runs."""
+    wait: Wait | None
+
+
+def awaited(number: int, ranks: list[Waiter]) -> list[int]:
+    """Return the ranks of which one can end the wait of a rank; all others, if it is for any."""
+    wait = ranks[number].wait
+    if wait is None or wait.peer < 0:
+        return [each for each in range(len(ranks)) if each != number]
+    return [min(wait.peer, len(ranks) - 1)]
+
+
+def in_vain(rank: Waiter, peers: list[Waiter]) -> bool:
+    """Return whether a rank waits for others that send and receive nothing for it any more.
+
+    What they had sent is in the lanes, and would have ended the wait; a process that is stopped, or
+    in a function of the program that reduces, may not have read it yet. A rank that has come to
+    its end, and stays for others, begins nothing.
     """
-    if wait.others or seconds(wait) < _VAIN_SECONDS or _is_stopped(process):
+    if rank.ended is not None or rank.wait is None or rank.wait.others:
         return False
-    if since is not None:
-        return time.monotonic() - since >= _VAIN_SECONDS
+    return _lasts(rank) and all(map(_is_gone, peers))
+
+
+def _is_gone(peer: Waiter) -> bool:
+    if peer.ended is not None:
+        return time.monotonic() - peer.ended >= _VAIN_SECONDS
+    return peer.wait is not None and peer.wait.call == _LAST_CALL and _lasts(peer)
+
+
+def _lasts(rank: Waiter) -> bool:
+    wait = rank.wait
     return (
-        peer is not None
-        and peer.call == _LAST_CALL
-        and seconds(peer) >= _VAIN_SECONDS
-        and not _is_stopped(peer_process)
+        wait is not None
+        and wait.idle
+        and seconds(wait) >= _VAIN_SECONDS
+        and not _is_stopped(rank.process)
     )
+
+
+def in_vain_words(number: int, peers: list[int], rank: Waiter) -> str:
+    """Say which ranks have ended, and what another one waits for."""
+    if len(peers) == 1:
+        start = f"rank {peers[0]} has ended, and rank {number} waits for it in"
+    else:
+        start = f"all other ranks have ended, and rank {number} waits in"
+    return f"{start} {words(rank.wait) if rank.wait else 'a call'}"
 
 
 def _is_stopped(process: int) -> bool:

@@ -47,7 +47,13 @@ class Win(WinCalls, Epochs, Handling, InfoCalls):
         self = cls()
         self.ob = WinState(comm.Dup(), flavor, memory, size, unit, f"Win.{call}")
         self.ob.info = dict(info.items()) if info else {}
+        self.ob.comm.ob.label = self.ob.title()
         return self
+
+    def Set_name(self, name: str) -> None:
+        """Set the print name for this object."""
+        super().Set_name(name)
+        self.ob.comm.ob.label = self.ob.title()
 
     @classmethod
     def Create(

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint64_t
 
 from shmnd.mpi.communicators.comm_state cimport CommState
-from shmnd.mpi.transport.engine cimport shmpi_engine
+from shmnd.mpi.transport.engine cimport Wait, flag, shmpi_engine
 from shmnd.mpi.objects.handle cimport State
 from shmnd.mpi.datatypes.type_state cimport TypeState, mpi_runs
 
@@ -15,6 +15,12 @@ cdef extern from "transport/one_sided.h" nogil:
     void shmpi_gate_leave(shmpi_gate *gate, bint writes)
     bint shmpi_gate_take(shmpi_gate *gate)
     void shmpi_gate_return(shmpi_gate *gate)
+    struct shmpi_holders:
+        int size, rank
+        const int *to_job
+        const char *rows
+    flag shmpi_has_left(shmpi_engine *e, int rank)
+    int shmpi_holder(shmpi_engine *e, const shmpi_holders *h, int lock, flag *has_left)
     int shmpi_remote_copy(
         shmpi_engine *e, int rank, char *here, uint64_t there, uint64_t n, bint writes)
 
@@ -33,6 +39,9 @@ cdef class WinState(State):
     cdef char **mapped
     cdef object control, data           # segments, which live as long as the window
     cdef shmpi_gate *gates
+    cdef char *held                     # 1 for each rank whose lock this one holds; others read it
+    cdef shmpi_holders holders
+    cdef object told                    # the wait of a program that polls, as it was published
     cdef public list attached
     cdef char *open_at                  # 1 for each rank at which an access epoch is open
     cdef bint used                      # whether a call has moved data since the last Fence
@@ -41,6 +50,7 @@ cdef class WinState(State):
     cdef public object posted, started, locked
 
     cdef int enter(self, int rank, bint writes) except -1
+    cdef int publish(self, Wait *wait, int rank, int *told) except -1
     cdef int take(self, int rank) except -1
 
 

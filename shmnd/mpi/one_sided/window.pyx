@@ -16,7 +16,7 @@ from libc.string cimport memset
 from shmnd.mpi.buffers.buffer cimport buffer, view_at
 from shmnd.mpi.communicators.comm_state cimport CommState, check_context
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_OTHERS_END, Wait, forked, note, poll, refuse_forked, wait_end,
+    E, SHMPI_OTHERS_END, SHMPI_POLLS, forked, note, note_end, poll, refuse_forked, wait_end,
 )
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.objects.handle cimport Handle
@@ -28,7 +28,7 @@ cdef extern from "sched.h" nogil:
 
 _LINE = 64
 
-cdef unsigned int _LONG = 100           # turns of a wait for a lock, before it is published
+cdef unsigned int _LONG = 100           # turns of a wait for a lock, before it is published anew
 cdef double _FARTHEST = 2.0 ** 62       # how far a call may reach in a window, in bytes
 
 
@@ -88,8 +88,13 @@ cdef class WinState(State):
         self.open_at = <char *>calloc(self.size, 1)
         if self.bases == NULL or self.mapped == NULL or self.open_at == NULL:
             raise MemoryError(f"{call}: no memory for a window")
-        self.control = _shared(comm, self.size * sizeof(shmpi_gate), call)
+        self.control = _shared(comm, self.size * (sizeof(shmpi_gate) + self.size), call)
         self.gates = <shmpi_gate *><size_t>self.control.address
+        self.holders.size = self.size
+        self.holders.rank = self.rank
+        self.holders.to_job = (<CommState>comm.ob).to_job
+        self.holders.rows = <char *>(self.gates + self.size)
+        self.held = <char *>self.holders.rows + <size_t>self.size * self.rank
         if memory is not None:
             base = memory.address
             nbytes = memory.nbytes
@@ -136,17 +141,28 @@ cdef class WinState(State):
         if forked:
             refuse_forked(f"Win.Lock of {self.title()}")
         cdef Wait wait = Wait(0, False)
+        cdef int told = -1
         try:
             while not shmpi_gate_enter(&self.gates[rank], writes):
                 _yield(self)
                 wait.idle += 1
-                if not wait.noted and wait.idle >= _LONG:
-                    # The lock has no owner that could be named.
-                    wait.noted = True
-                    place = (<CommState>self.comm.ob).to_job[rank]
-                    note(1 | SHMPI_OTHERS_END, place, -1, "Lock", self.title())
+                if wait.idle % _LONG == 0:
+                    self.publish(&wait, rank, &told)
         finally:
             wait_end(&wait)
+        return 0
+
+    cdef int publish(self, Wait *wait, int rank, int *told) except -1:
+        """Publish for which rank's return of a lock this one waits, where that has changed."""
+        cdef flag left = False
+        cdef int holder = shmpi_holder(E, &self.holders, rank, &left)
+        cdef int now = 2 * holder + left
+        if wait.noted and told[0] == now:
+            return 0
+        wait.noted = True
+        told[0] = now
+        note(1 | SHMPI_POLLS | (0 if left else SHMPI_OTHERS_END), holder, -1, f"Lock({rank})",
+             self.title())
         return 0
 
     cdef int take(self, int rank) except -1:
@@ -156,14 +172,35 @@ cdef class WinState(State):
             _yield(self)
         return 0
 
+    def begin_wait(self, call: str, int holder) -> None:
+        """Publish that the program polls this window until a rank of it changes it; -1: any."""
+        cdef int peer = -1
+        cdef bint left = False
+        if holder >= 0:
+            peer = self.holders.to_job[holder]
+            left = shmpi_has_left(E, peer)
+        told = (call, holder, left)
+        if told != self.told:
+            self.told = told
+            note(1 | SHMPI_POLLS | (0 if left or peer < 0 else SHMPI_OTHERS_END), peer, -1, call,
+                 self.title())
+
+    def end_wait(self) -> None:
+        """Take back that the program polls this window."""
+        if self.told is not None:
+            self.told = None
+            note_end()
+
     def lock(self, int rank, bint writes) -> None:
         """Wait for the lock of a rank."""
         self.enter(rank, writes)
+        self.held[rank] = 1
 
     def unlock(self, int rank, bint writes) -> None:
         """Return the lock of a rank."""
         if forked:
             refuse_forked(f"Win.Unlock of {self.title()}")
+        self.held[rank] = 0
         shmpi_gate_leave(&self.gates[rank], writes)
 
     # -- access epochs --

@@ -18,8 +18,8 @@ from shmnd.mpi.communicators.comm_state cimport empty_status, null_status, set_s
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.datatypes.type_state cimport TypeState
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_FAILED_PEER, SHMPI_REVOKED, SHMPI_TRUNCATED, cancel as take_back, hold, let_go, note,
-    req_free, req_new, start_receive, start_send, stop_req,
+    E, SHMPI_FAILED_PEER, SHMPI_OTHERS_END, SHMPI_REVOKED, SHMPI_TRUNCATED, cancel as take_back,
+    hold, let_go, note, req_free, req_new, start_receive, start_send, stop_req,
 )
 from shmnd.mpi.buffers.pickle cimport pickle_dump, pickle_load
 from shmnd.mpi.buffers.plain cimport memory_of, plain, release
@@ -69,7 +69,7 @@ cdef class Operation(State):
         return 0
 
     cdef int publish(self, unsigned int count) except -1:
-        return note(count, -1, -1, "a request", "")
+        return note(count | SHMPI_OTHERS_END, -1, -1, "a request", "")
 
     cdef int awaited(self) except? -2:
         return -1

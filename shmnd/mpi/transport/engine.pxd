@@ -16,6 +16,7 @@ cdef extern from "transport/collectives.h" nogil:
     enum:
         SHMPI_ANY
         SHMPI_OTHERS_END
+        SHMPI_POLLS
         SHMPI_OK
         SHMPI_TRUNCATED
         SHMPI_NO_MEMORY

@@ -231,7 +231,9 @@ cdef int sched_peer(shmpi_sched *s) noexcept:
 
 
 cdef int note(uint32_t count, int peer, int tag, str call, str comm) except -1:
-    """Publish what this rank waits for; `peer` is a rank of the job or -1."""
+    """Publish what this rank waits for; `peer` is a rank of the job, or -1: any, also this one."""
+    if peer < 0 and len(sys._current_frames()) > 1:
+        count |= SHMPI_OTHERS_END  # another thread may be who ends the wait
     shmpi_note_mine(
         E, count, peer, tag, call.encode("utf-8", "replace"), comm.encode("utf-8", "replace")
     )

@@ -9,6 +9,7 @@ class Wait(NamedTuple):
     call: str
     comm: str
     others: bool = False
+    idle: bool = True
 
 def job_bytes(size: int, lane_bytes: int) -> int: ...
 def whole_bytes(size: int, lane_bytes: int, arena_bytes: int) -> int: ...

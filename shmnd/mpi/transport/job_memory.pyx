@@ -17,7 +17,7 @@ cdef extern from "transport/collectives.h" nogil:
         word32 aborted
 
     struct shmpi_rank:
-        word32 pid
+        word32 pid, asleep
 
     struct shmpi_wait:
         uint32_t count
@@ -36,6 +36,7 @@ cdef extern from "transport/collectives.h" nogil:
     shmpi_rank *shmpi_job_rank(shmpi_job *job, uint32_t rank)
     enum:
         SHMPI_OTHERS_END
+        SHMPI_POLLS
     flag shmpi_read_note(const shmpi_rank *rank, shmpi_wait *w)
     void shmpi_wake(shmpi_rank *rank)
     uint32_t shmnd_relaxed32(const word32 *w)
@@ -51,6 +52,7 @@ class Wait(NamedTuple):
     call: str
     comm: str
     others: bool = False    # whether other ranks than the peer may end the wait
+    idle: bool = True       # whether the rank sleeps, or polls: it is in no function of the program
 
 
 def job_bytes(size: int, lane_bytes: int) -> int:
@@ -100,12 +102,15 @@ def pid_of(memory: object, rank: int) -> int:
 def wait_of(memory: object, rank: int) -> Wait | None:
     """Return what a rank waits for, None where it does not wait."""
     cdef shmpi_wait w
-    if not shmpi_read_note(shmpi_job_rank(_job(memory, rank), rank), &w) or not w.count:
+    cdef shmpi_rank *block = shmpi_job_rank(_job(memory, rank), rank)
+    if not shmpi_read_note(block, &w) or not w.count:
         return None
     call = (<bytes>w.call).decode("utf-8", "replace")
     comm = (<bytes>w.comm).decode("utf-8", "replace")
     others = bool(w.count & SHMPI_OTHERS_END)
-    return Wait(w.count & ~SHMPI_OTHERS_END, w.peer, w.tag, w.since_ns, call, comm, others)
+    idle = bool(w.count & SHMPI_POLLS) or shmnd_relaxed32(&block.asleep) != 0
+    calls = w.count & ~(SHMPI_OTHERS_END | SHMPI_POLLS)
+    return Wait(calls, w.peer, w.tag, w.since_ns, call, comm, others, idle)
 
 
 def bury(memory: object, rank: int) -> int:

@@ -3,7 +3,9 @@
  * Memory of other ranks for one-sided calls, and the locks that order them.
  *
  * A lock of a window is one word in memory that its ranks share: a writer, or a count of readers.
- * It has no owner that could be asked; when a rank dies, its job ends.
+ * When a rank dies, its job ends. So that a rank which waits can say for whom, each
+ * rank writes which locks it holds into a row of bytes of its own, after it has got a lock and until
+ * it returns it. Nothing is decided by these bytes.
  */
 #ifndef SHMPI_REMOTE_H
 #define SHMPI_REMOTE_H
@@ -48,6 +50,37 @@ static inline bool shmpi_gate_take(struct shmpi_gate *gate)
 static inline void shmpi_gate_return(struct shmpi_gate *gate)
 {
     shmnd_release64(&gate->atomic, 0);
+}
+
+/* The ranks of a window: as ranks of the job, and which locks each of them holds. */
+struct shmpi_holders {
+    int size, rank;
+    const int *to_job;
+    const char *rows; /* that of each rank, with a byte for each lock */
+};
+
+/* Whether the program of a rank of the job has ended. */
+static inline bool shmpi_has_left(struct shmpi_engine *e, int rank)
+{
+    return shmnd_acquire32(&e->peers[rank].rank->left); /* SYNC left: acquire */
+}
+
+/* A rank that holds a lock, -1 if none is seen: one that has left is preferred, because it will not
+ * return it. What it held when it left is seen. */
+static inline int shmpi_holder(struct shmpi_engine *e, const struct shmpi_holders *h, int lock,
+                               bool *has_left)
+{
+    int found = -1;
+    *has_left = false;
+    for (int i = 0; i < h->size && !*has_left; i++) {
+        bool left = shmpi_has_left(e, h->to_job[i]);
+        const volatile char *held = &h->rows[(size_t)i * (size_t)h->size + (size_t)lock];
+        if (i == h->rank || !*held)
+            continue;
+        found = h->to_job[i];
+        *has_left = left;
+    }
+    return found;
 }
 
 /* Copies between our memory and that of another rank. 0, or an errno value. */

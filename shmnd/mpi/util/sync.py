@@ -23,7 +23,7 @@ from shmnd.mpi.one_sided.win import Win
 __all__ = ["Condition", "Counter", "Mutex", "Semaphore", "Sequential"]
 
 T = TypeVar("T")
-_LONG: Final = Datatype.fromcode("q")
+_Q: Final = Datatype.fromcode("q")
 
 
 class _Words:
@@ -56,7 +56,7 @@ class _Words:
         """Set a word to `new` if it is `old`; return whether it was."""
         given, expected, before = array("q", [new]), array("q", [old]), array("q", [0])
         self.win.Lock(rank, LOCK_SHARED)
-        self.win.Compare_and_swap([given, _LONG], [expected, _LONG], [before, _LONG], rank, place)
+        self.win.Compare_and_swap([given, _Q], [expected, _Q], [before, _Q], rank, place)
         self.win.Unlock(rank)
         return before[0] == old
 
@@ -65,12 +65,23 @@ class _Words:
         self.win.Free()
 
 
-def _until(done: Callable[[], bool]) -> None:
-    """Wait until `done()`; other processes run in between."""
+_LONG: Final = 1000
+"""Polls of a wait, a tenth of a second, after which it is published, and from time to time anew."""
+
+
+def _until(
+    words: _Words, call: str, done: Callable[[], bool], holder: Callable[[], int] = lambda: -1
+) -> None:
+    """Wait until `done()`, which rank `holder()` can bring about; -1: any. Other processes run."""
     polls = 0
-    while not done():
-        polls += 1
-        time.sleep(0 if polls < 100 else 0.0001)
+    try:
+        while not done():
+            polls += 1
+            time.sleep(0 if polls < 100 else 0.0001)
+            if polls % _LONG == 0:
+                words.win.ob.begin_wait(call, holder())
+    finally:
+        words.win.ob.end_wait()
 
 
 class Sequential:
@@ -149,7 +160,8 @@ class Counter:
 class Mutex:
     """Mutual exclusion."""
 
-    # Two words of rank 0: the next ticket, and the ticket whose turn it is.
+    # Words of rank 0: the next ticket, the ticket whose turn it is, and 1 + the rank that has it,
+    # which those who wait name.
 
     def __init__(
         self,
@@ -162,7 +174,8 @@ class Mutex:
         self._recursive = recursive
         self._comm = comm
         self._count = 0
-        self._words: _Words | None = _Words(comm, info, 2 if comm.Get_rank() == 0 else 0)
+        self._words: _Words | None = _Words(comm, info, 3 if comm.Get_rank() == 0 else 0)
+        self._holder = memoryview(self._words.win.ob.part(0)).cast("q")
 
     def __enter__(self) -> Self:
         """Acquire mutex."""
@@ -193,11 +206,13 @@ class Mutex:
             return True
         if blocking:
             ticket = words.change(0, 0, 1)
-            _until(lambda: words.read(0, 1) == ticket)
+            mine = lambda: bool(words.read(0, 1) == ticket)  # noqa: E731
+            _until(words, "Mutex.acquire", mine, lambda: self._holder[2] - 1)
         else:
             turn = words.read(0, 1)
             if not words.swap(0, 0, turn, turn + 1):
                 return False
+        self._holder[2] = 1 + self._comm.Get_rank()
         self._count = 1
         return True
 
@@ -208,6 +223,7 @@ class Mutex:
             raise RuntimeError("Mutex.release: this process does not hold the mutex")
         self._count -= 1
         if not self._count:
+            self._holder[2] = 0
             words.change(0, 1, 1)
 
     def locked(self) -> bool:
@@ -301,7 +317,7 @@ class Condition:
         held = self._mutex._count
         self._mutex._count = 1
         self._mutex.release()
-        _until(lambda: bool(words.read(me, bell)))
+        _until(words, "Condition.wait", lambda: bool(words.read(me, bell)))
         words.change(me, bell, 0, REPLACE)
         self._mutex.acquire()
         self._mutex._count = held

@@ -216,3 +216,135 @@ else:
     print("well")
 """)
     assert ran.stdout == "well\n", ran
+
+
+HELD = {
+    "Lock": (
+        "win.Lock(0)",
+        "win.Lock(0)",
+        "rank 1 has ended, and rank 2 waits for it in Lock(0) of my window for rank 1",
+    ),
+    "Lock, shared": (
+        "win.Lock(0, MPI.LOCK_SHARED)",
+        "win.Lock(0)",
+        "rank 1 has ended, and rank 2 waits for it in Lock(0) of my window for rank 1",
+    ),
+    "Lock_all": (
+        "win.Lock_all()",
+        "win.Lock(2)",
+        "rank 1 has ended, and rank 2 waits for it in Lock(2) of my window for rank 1",
+    ),
+    "Start": (
+        "pass",
+        "win.Start(comm.group.Incl([1]))",
+        "rank 1 has ended, and rank 2 waits for it in Recv of my window for rank 1",
+    ),
+    "Wait": (
+        "pass",
+        "win.Post(comm.group.Incl([1])); win.Wait()",
+        "rank 1 has ended, and rank 2 waits for it in Irecv of my window for rank 1",
+    ),
+    "Fence": (
+        "pass",
+        "win.Fence()",
+        "waits for it in Barrier of my window for rank 1",
+    ),
+    "Mutex": (
+        "mutex.acquire(); comm.isend(0, 2)",
+        "comm.recv(source=1); mutex.acquire()",
+        "rank 1 has ended, and rank 2 waits for it in Mutex.acquire of the window of 3 for rank 1",
+    ),
+    "Condition": (
+        "pass",
+        "condition.acquire(); condition.wait()",
+        "all other ranks have ended, and rank 2 waits in Condition.wait of the window of 3",
+    ),
+    "a message from any rank": (
+        "pass",
+        "comm.Recv(bytearray(9), tag=7)",
+        "all other ranks have ended, and rank 2 waits in Recv of MPI_COMM_WORLD for any rank",
+    ),
+    "a probe for any rank": (
+        "pass",
+        "comm.Probe(tag=7)",
+        "all other ranks have ended, and rank 2 waits in Probe of MPI_COMM_WORLD for any rank",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["sys.exit()", "os._exit(0)"])
+@pytest.mark.parametrize("held", HELD)
+def test_what_a_rank_took_along_ends_the_job(held: str, end: str) -> None:
+    """Rank 1 ends with a lock, or within an epoch; rank 2 waits for it."""
+    takes, waits, words = HELD[held]
+    ran = run(
+        f"""
+from mpi4py.util.sync import Condition, Mutex
+win = MPI.Win.Allocate(64, comm=comm)
+win.Set_name("my window")
+mutex, condition = Mutex(comm=comm), Condition(comm=comm)
+comm.Barrier()
+if rank == 1: {takes}
+comm.Barrier()
+if rank == 1: {end}
+if rank == 2: {waits}
+{"if rank == 0: win.Fence()" if held == "Fence" else ""}
+""",
+        3,
+        expect=1,
+    )
+    assert words in ran.stderr, ran.stderr
+
+
+@pytest.mark.slow
+def test_a_lock_that_a_rank_returns_late_is_waited_for() -> None:
+    ran = run("""
+from mpi4py.util.sync import Mutex
+win, mutex = MPI.Win.Allocate(64, comm=comm), Mutex(comm=comm)
+if rank == 1: win.Lock(0), mutex.acquire()
+comm.Barrier()
+if rank == 1:
+    time.sleep(4)
+    mutex.release(), win.Unlock(0)
+else:
+    mutex.acquire(), win.Lock(0), win.Unlock(0), mutex.release()
+    print("well")
+""")
+    assert ran.stdout == "well\n", ran
+
+
+@pytest.mark.slow
+def test_a_rank_whose_operation_takes_long_does_not_wait_in_vain() -> None:
+    """It waited for a rank that has ended by now, and has all that it waited for."""
+    ran = run("""
+import numpy as np
+def add(source, target, _):
+    time.sleep(0 if rank else 5)
+    sums = np.frombuffer(target, "i4")
+    sums += np.frombuffer(source, "i4")
+mine, total = np.ones(1000, "i4"), np.zeros(1000, "i4")
+time.sleep(3 if rank else 0)
+comm.Reduce(mine, total, MPI.Op.Create(add), 0)
+if not rank:
+    assert (total == 2).all()
+    print("well")
+""")
+    assert ran.stdout == "well\n", ran
+
+
+@pytest.mark.slow
+def test_another_thread_may_send_what_a_rank_waits_for_when_all_others_have_ended() -> None:
+    ran = run("""
+import threading
+def later():
+    time.sleep(5)
+    comm.send("late", rank)
+if not rank:
+    other = threading.Thread(target=later)
+    other.start()
+    assert comm.recv() == "late"
+    other.join()
+    print("well")
+""")
+    assert ran.stdout == "well\n", ran
