@@ -55,7 +55,9 @@ cdef Plan _plan(CommBase comm, str sends, str receives, sendbuf, recvbuf, str ca
         out = sending(plan, _spec(sendbuf, sends, True, len(outs)), len(outs))
         into = receiving(plan, _spec(recvbuf, receives, False, len(ins)), len(ins))
     for i in range(len(ins)):
-        if ins[i] != PROC_NULL:
+        if ins[i] == PROC_NULL:
+            into.sizes[i] = 0
+        else:
             shmpi_sched_receive(plan.s, c.to_job[<int>ins[i]], into.at[i], into.sizes[i])
     for i in _order(c, len(outs)):
         if outs[i] != PROC_NULL:

@@ -100,7 +100,8 @@ cdef class Side:
         cdef Py_ssize_t i
         if self.staged != NULL:
             for i in range(self.blocks):
-                self.type_of(i).unpack(self.at[i], self.count_of(i), self.address_of(i))
+                if self.sizes[i]:  # else nothing came: a neighbour beyond the edge of a grid
+                    self.type_of(i).unpack(self.at[i], self.count_of(i), self.address_of(i))
         return 0
 
 
