@@ -14,7 +14,7 @@ cdef class Spec:
     cdef Py_ssize_t *counts     # v, w
     cdef Py_ssize_t *displs     # v: in extents; w: in bytes
     cdef list types             # w
-    cdef bint bottom
+    cdef bint bottom, readonly
     cdef object keep            # what keeps the memory
 
     cdef int hold(self, object obj, bint readonly, bint typed) except -1
@@ -22,6 +22,7 @@ cdef class Spec:
     cdef Py_ssize_t items(self, Py_ssize_t displ) except -1
     cdef int check(
         self, Py_ssize_t displ, Py_ssize_t count, TypeState type, Py_ssize_t off) except -1
+    cdef bint _before(self, Py_ssize_t first, Py_ssize_t last) except -1
     cdef int row(self) except -1
     cdef int reach(
         self, Py_ssize_t displ, Py_ssize_t count, TypeState type, Py_ssize_t off) except -1

@@ -38,6 +38,7 @@ cdef TypeState _BYTE = (<Datatype> datatypes.Datatype.fromcode("V1")).ob
 
 
 cdef double _LIMIT = 2.0 ** 62      # bytes: sums of a few of them do not wrap
+cdef int _DEEPEST = 16              # views of views that are followed
 
 
 cdef TypeState usable_type(object given):
@@ -87,6 +88,7 @@ cdef class Spec:
         cdef buffer memory
         cdef int number
         cdef const char *letters
+        self.readonly = readonly
         if plain_array(obj, readonly, &self.addr, &self.nbytes, &number):
             if not typed:
                 self.type = <TypeState> array_type(number)
@@ -171,12 +173,33 @@ cdef class Spec:
             last = swap
         first += type.true_lb
         last += type.true_lb + type.true_extent
-        if first < 0 or last > self.nbytes:
+        if (first < 0 or last > self.nbytes) and not self._before(first, last):
             raise ValueError(
                 f"message: {count} items at displacement {displ} take the bytes {first} to {last} "
                 f"of a buffer of {self.nbytes} bytes"
             )
         return 0
+
+    cdef bint _before(self, Py_ssize_t first, Py_ssize_t last) except -1:
+        """Whether items that reach to before a view, as by negative displacements of their type,
+        lie in the memory that it is a view of. After the view ends what the program has passed."""
+        cdef buffer whole
+        if first >= 0 or last > self.nbytes or self.keep is None:
+            return False
+        owner = self.keep.obj if isinstance(self.keep, buffer) else self.keep
+        for _ in range(_DEEPEST):
+            below = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
+            if below is None:
+                break
+            owner = below
+        try:
+            whole = as_buffer(owner, self.readonly)
+        except (BufferError, TypeError, ValueError):
+            return False
+        return (
+            <char *> whole.view.buf <= self.addr + first
+            and self.addr + last <= <char *> whole.view.buf + whole.view.len
+        )
 
     cdef int row(self) except -1:
         """Make room for counts and displacements."""

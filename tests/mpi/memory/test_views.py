@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages that reach to before the view that they name."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from shmnd.mpi import MPI
+
+
+@pytest.mark.parametrize(
+    "view", [lambda a: a[5:], lambda a: memoryview(a)[5:], lambda a: a[1:][4:]]
+)
+def test_a_type_reaches_before_a_view_as_far_as_its_memory_does(
+    view: Callable[[np.ndarray], object],
+) -> None:
+    """Bytes before the view are the program's too; those after it are a count that is too large."""
+    before = MPI.INT.Create_indexed([2, 1], [-3, 1]).Commit()
+    source, target = np.arange(12, dtype="i4"), np.full(12, -1, "i4")
+    comm = MPI.COMM_SELF
+    comm.Sendrecv([view(source), 1, before], 0, 0, [view(target), 1, before], 0, 0)
+    assert target.tolist() == [-1, -1, 2, 3, -1, -1, 6, -1, -1, -1, -1, -1]
+    for far in ([-6, 1], [-3, 7]):
+        wrong = MPI.INT.Create_indexed([2, 1], far).Commit()
+        with pytest.raises(ValueError, match="of a buffer of 28 bytes"):
+            comm.Send([view(source), 1, wrong], 0)
+        wrong.Free()
+    before.Free()
+
+
+def test_a_type_does_not_reach_before_memory_that_is_not_a_view() -> None:
+    before = MPI.BYTE.Create_hindexed([1, 1], [-1, 1]).Commit()
+    for memory in (bytearray(9), np.zeros(9, "u1"), memoryview(bytes(9)), np.zeros(9, "u1")[:]):
+        with pytest.raises(ValueError, match="take the bytes -1 to 2"):
+            MPI.COMM_SELF.Send([memory, 1, before], 0)
+    before.Free()
