@@ -93,7 +93,8 @@ class BrokerClient(Session):
         try:
             reply = self._exchange_somehow(who, op, fds, fields)
         finally:
-            self._leave()
+            self._lock.release()
+            self._after_leaving()
         if reply["status"]:
             raise error(reply["status"], who, reply["message"])
         return reply
@@ -113,7 +114,8 @@ class BrokerClient(Session):
             self._hang_up()
             return 0
         finally:
-            self._leave()
+            self._lock.release()
+            self._after_leaving()
 
     def post(self, op: str, fds: Sequence[int] = (), **fields: Any) -> None:
         """Say something that needs no reply: never waits, and never raises for the broker.
@@ -137,7 +139,7 @@ class BrokerClient(Session):
         """
         if self._closed or self._inherited():
             return []
-        if self._lock.acquire(blocking=False):
+        if self._take_lock(0.0):
             try:
                 if self.alive:
                     self._drain()
@@ -166,7 +168,8 @@ class BrokerClient(Session):
         try:
             self._ready()
         finally:
-            self._leave()
+            self._lock.release()
+            self._after_leaving()
 
     def close(self) -> None:
         """Hang up; the broker forgets this process. Safe twice, and in a forked child.
@@ -181,16 +184,16 @@ class BrokerClient(Session):
     # --- sessions ------------------------------------------------------------------------------
 
     def _enter(self, who: str, deadline: float) -> None:
-        """Take the lock. `_leave` follows in any case."""
+        """Take the lock. Its release follows in any case, and nothing before it.
+
+        A signal handler may raise wherever a function of Python begins.
+        """
         self._require_own()  # in a forked child no thread may be left to release it
-        if not self._lock.acquire(blocking=False) and not self._lock.acquire(
-            timeout=max(0.0, deadline - time.monotonic())
-        ):
+        if not self._take_lock(0.0) and not self._take_lock(deadline - time.monotonic()):
             raise self._no_answer(who)
 
-    def _leave(self) -> None:
-        """Release the lock, and see to what others left for its holder."""
-        self._lock.release()
+    def _after_leaving(self) -> None:
+        """See to what others left for the holder of the lock, which is released."""
         if self._posts or self._wants_room:
             self._flush_when_free()
         if self._events:

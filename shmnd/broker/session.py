@@ -121,6 +121,21 @@ class Session:
         self._later.clear()
         self._posts.clear()
 
+    def _take_lock(self, timeout: float) -> bool:
+        """Take the lock, or give up after some seconds; a signal handler that raises leaves it."""
+        owned = self._owned()
+        try:
+            return self._lock.acquire(timeout=max(0.0, timeout))
+        except BaseException:
+            if not owned and self._owned():
+                self._lock.release()
+            raise
+
+    def _owned(self) -> bool:
+        """Return whether this thread has the lock."""
+        owned: bool = self._lock._is_owned()  # type: ignore[attr-defined]
+        return owned
+
     # --- exchanges -----------------------------------------------------------------------------
 
     def _exchange(
@@ -294,7 +309,7 @@ class Session:
 
     def _flush_when_free(self) -> None:
         """Send the posts that wait, unless another thread has the lock: it will do so then."""
-        while (self._posts or self._wants_room) and self._lock.acquire(blocking=False):
+        while (self._posts or self._wants_room) and self._take_lock(0.0):
             try:
                 if self._flushing:
                     return  # this thread is at it already, further down its stack

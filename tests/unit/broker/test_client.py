@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client: calls, events, posts, and what it does when the broker is gone, slow or odd."""
 
+import itertools
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -101,6 +104,38 @@ def test_a_call_within_a_call(make: Make, broker: Server, monkeypatch: pytest.Mo
     with pytest.raises(NdError, match=f"adapter {ADAPTER}"):
         client.call("bind", **LISTENER)
     assert nested[1]["adapters"] == 1
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_a_handler_that_raises_keeps_no_other_thread_out(make: Make, broker: Server) -> None:
+    """A profile function raises where a signal handler may: at each function, and after each."""
+    client = make()
+    for at in itertools.count():
+        left = at
+
+        def interrupt(frame: FrameType, event: str, what: object) -> None:
+            nonlocal left
+            if "broker" in frame.f_code.co_filename and event in ("call", "c_return"):
+                left -= 1
+                if left == -1:
+                    raise Interrupted
+
+        sys.setprofile(interrupt)
+        try:
+            client.call("sync")
+            client.events()
+        except Interrupted:
+            pass
+        finally:
+            sys.setprofile(None)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(client.call, "sync").result(PATIENCE)
+        if left >= 0:
+            break
+    assert at > 50
 
 
 @pytest.mark.parametrize("at", ["the wait", "the read"])
