@@ -205,6 +205,7 @@ struct shmnd_bounces {
     } used[SHMND_BOUNCES];
     uint64_t first, count; /* positions in `used`, masked: the oldest, and the next */
     uint32_t committed;    /* bytes at the beginning of the area whose pages are committed */
+    uint32_t next;         /* where the last long message ended */
     bool refused;          /* the kernel had no memory for more */
 };
 

@@ -7,8 +7,10 @@
  *
  * The area of each side belongs to the link and is sparse. Pages are committed when they are first
  * needed, so a connection that sends nothing of this kind has none. Messages lie in it one behind
- * the other; when the peer has taken all of them the next one lies at the beginning again, so that
- * a few messages at a time stay in the cache.
+ * the other. When the peer has taken all of them, the next one lies at the beginning again if it is
+ * short. A long one lies behind the last long one, up to the end of the area: lines that the peer
+ * has just read are in its cache, which each store to them waits for. Lines that were used 2 MiB
+ * ago have left the caches of both cores, and are written and read several times as fast.
  *
  * Argument. The bytes of a message are written before its slot is published (SYNC slot-ready), so
  * the receiver reads all of them. They are written again only when `taken` has passed their message,
@@ -28,8 +30,12 @@
 #define SHMND_BOUNCE_MIN 2048u
 /* Longer ones have left the caches, and both sides copy by the kernel as fast. */
 #define SHMND_BOUNCE_MAX (1u << 20)
+/* From here a message does not use the bytes of the last one again, even if they are free. */
+#define SHMND_BOUNCE_LONG (16u << 10)
 /* All areas of an adapter together: a mesh of many connections keeps the rest of its memory. */
 #define SHMND_BOUNCE_BUDGET (64ull << 20)
+/* An area exceeds this only while all together have at most half of that. */
+#define SHMND_BOUNCE_SHARE (512u << 10)
 /* Pages are committed by so many bytes. */
 #define SHMND_BOUNCE_COMMIT (16u << 10)
 #define SHMND_BOUNCE_NONE UINT32_MAX
@@ -49,18 +55,20 @@ static inline void shmnd_bounce_reclaim(struct shmnd_qp *qp)
 /* Return where `length` bytes may lie; SHMND_BOUNCE_NONE: there is no room. */
 static inline uint32_t shmnd_bounce_place(const struct shmnd_bounces *b, uint32_t length)
 {
+    uint32_t next = length >= SHMND_BOUNCE_LONG ? b->next : 0;
     if (b->first == b->count)
-        return 0;
+        return length <= SHMND_BOUNCE_BYTES - next ? next : 0;
     if (b->count - b->first == SHMND_BOUNCES)
         return SHMND_BOUNCE_NONE;
     uint32_t oldest = b->used[b->first % SHMND_BOUNCES].begin;
     uint32_t newest = b->used[(b->count - 1) % SHMND_BOUNCES].begin;
     uint32_t end = b->used[(b->count - 1) % SHMND_BOUNCES].end;
-    if (newest < oldest)
-        return length <= oldest - end ? end : SHMND_BOUNCE_NONE;
-    if (length <= SHMND_BOUNCE_BYTES - end)
+    uint32_t limit = newest < oldest ? oldest : SHMND_BOUNCE_BYTES;
+    if (next > end && next <= limit && length <= limit - next)
+        return next;
+    if (length <= limit - end)
         return end;
-    return length <= oldest ? 0 : SHMND_BOUNCE_NONE;
+    return newest >= oldest && length <= oldest ? 0 : SHMND_BOUNCE_NONE;
 }
 
 /* Commits the pages up to `end`. False: there is no memory. */
@@ -70,7 +78,8 @@ static __attribute__((noinline, cold, unused)) bool shmnd_bounce_commit(struct s
     struct shmnd_bounces *b = &qp->bounces;
     uint32_t whole = (end + SHMND_BOUNCE_COMMIT - 1) & ~(SHMND_BOUNCE_COMMIT - 1);
     uint64_t more = whole - b->committed;
-    if (b->refused || qp->registry->bounce_bytes + more > SHMND_BOUNCE_BUDGET)
+    uint64_t most = whole > SHMND_BOUNCE_SHARE ? SHMND_BOUNCE_BUDGET / 2 : SHMND_BOUNCE_BUDGET;
+    if (b->refused || qp->registry->bounce_bytes + more > most)
         return false;
     if (!shmnd_commit_pages(qp->link.my_bounce + b->committed, more)) {
         b->refused = true;
@@ -91,7 +100,11 @@ static inline bool shmnd_bounce_has_room(struct shmnd_qp *qp, uint64_t length)
     if (at == SHMND_BOUNCE_NONE)
         return false;
     uint32_t end = at + (uint32_t)length;
-    return end <= qp->bounces.committed || shmnd_bounce_commit(qp, end);
+    if (end <= qp->bounces.committed || shmnd_bounce_commit(qp, end))
+        return true;
+    /* No more pages: a long message begins again with those that there are. */
+    qp->bounces.next = 0;
+    return qp->bounces.first == qp->bounces.count && at && length <= qp->bounces.committed;
 }
 
 /* Takes the place of the next message. The caller saw that there is room. */
@@ -103,6 +116,8 @@ static inline uint32_t shmnd_bounce_take(struct shmnd_qp *qp, uint32_t length)
     b->used[i].message = qp->messages;
     b->used[i].begin = at;
     b->used[i].end = (at + length + 127) & ~127u;
+    if (length >= SHMND_BOUNCE_LONG)
+        b->next = b->used[i].end;
     return at;
 }
 

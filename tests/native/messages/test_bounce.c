@@ -82,7 +82,8 @@ static void before_its_receive(void)
 }
 
 /* Messages that are not taken never share a byte, whatever their lengths and however many were
- * taken: the area is full at some time, and begins again when it is empty. */
+ * taken: the area is full at some time, and begins again when it is empty, for a short message at
+ * once and for a long one at its end. */
 static void places_never_overlap(void)
 {
     struct scene s;
@@ -95,10 +96,12 @@ static void places_never_overlap(void)
         seed = seed * 1664525u + 1013904223u;
         uint32_t length = 512 + (seed >> 8) % ((seed >> 5) % 7 ? 300000u : SHMND_BOUNCE_MAX - 512);
         if (shmnd_bounce_has_room(q, length)) {
-            bool empty = b->first == b->count;
+            bool empty = b->first == b->count, behind = length >= SHMND_BOUNCE_LONG;
+            uint32_t next = behind && length <= SHMND_BOUNCE_BYTES - b->next ? b->next : 0;
             uint32_t at = shmnd_bounce_take(q, length);
-            restarts += empty;
-            CHECK(!empty || at == 0);
+            restarts += empty && at == 0;
+            CHECK(!empty || at == next);
+            CHECK(!behind || b->next == b->used[(b->count - 1) % SHMND_BOUNCES].end);
             CHECK(at + length <= SHMND_BOUNCE_BYTES && at + length <= b->committed);
             for (uint64_t k = b->first; k + 1 < b->count; k++) {
                 uint32_t begin = b->used[k % SHMND_BOUNCES].begin;
@@ -119,6 +122,60 @@ static void places_never_overlap(void)
     shmnd_put64(taken, 0);
     q->messages = 0;
     duo_close(&s.d);
+}
+
+/* Each message was taken before the next: a long one lies behind the last long one, up to the end
+ * of the area, so that none of its lines is in the cache of the peer, and a short one does not. */
+static void long_ones_lie_behind_each_other(void)
+{
+    struct scene s;
+    open_scene(&s, 64, true, true);
+    struct shmnd_qp *q = &s.d.a->q;
+    shmnd_word64 *taken = &s.d.b->q.link.mine->taken;
+    uint32_t length = SHMND_BOUNCE_LONG + 1, step = SHMND_BOUNCE_LONG + 128, next = 0;
+    for (uint32_t i = 0; i < 1000; i++) {
+        if (i % 3 == 0) {
+            CHECK(shmnd_bounce_has_room(q, SHMND_BOUNCE_LONG - 1));
+            EQUAL(shmnd_bounce_take(q, SHMND_BOUNCE_LONG - 1), 0);
+            shmnd_put64(taken, ++q->messages);
+        }
+        CHECK(shmnd_bounce_has_room(q, length));
+        if (length > SHMND_BOUNCE_BYTES - next)
+            next = 0;
+        EQUAL(shmnd_bounce_take(q, length), next);
+        next += step;
+        shmnd_put64(taken, ++q->messages);
+    }
+    CHECK(1000 * step > 3 * SHMND_BOUNCE_BYTES);
+    shmnd_put64(taken, 0);
+    q->messages = 0;
+    duo_close(&s.d);
+}
+
+/* An adapter whose areas have half of the budget, or all of it, gives no area more than its share,
+ * or no more pages: long messages use again the pages that there are. */
+static void with_few_pages(void)
+{
+    static const uint64_t before[] = {SHMND_BOUNCE_BUDGET / 2, SHMND_BOUNCE_BUDGET - 100000};
+    for (uint32_t k = 0; k < 2; k++) {
+        struct scene s;
+        uint32_t length = SHMND_BOUNCE_LONG, starts = 0;
+        open_scene(&s, 64, true, true);
+        struct shmnd_qp *q = &s.d.a->q;
+        q->registry->bounce_bytes = before[k];
+        for (uint32_t i = 0; i < 100; i++) {
+            CHECK(shmnd_bounce_has_room(q, length));
+            starts += shmnd_bounce_take(q, length) == 0;
+            shmnd_put64(&s.d.b->q.link.mine->taken, ++q->messages);
+        }
+        EQUAL(q->bounces.committed, k ? 6 * length : SHMND_BOUNCE_SHARE);
+        EQUAL(starts, k ? 17 : 4);
+        CHECK(!shmnd_bounce_has_room(q, q->bounces.committed + 1));
+        q->registry->bounce_bytes = q->bounces.committed;
+        shmnd_put64(&s.d.b->q.link.mine->taken, 0);
+        q->messages = 0;
+        duo_close(&s.d);
+    }
 }
 
 /* Without memory the message goes the way that it would go without the area. */
@@ -191,9 +248,14 @@ static void with_a_token_and_in_a_batch(void)
 }
 
 static const struct check_test tests[] = {
-    TEST(every_size_and_memory),       TEST(before_its_receive),
-    TEST(places_never_overlap),        TEST(without_memory),
-    TEST(the_budget_is_given_back),    TEST(a_hostile_sender),
+    TEST(every_size_and_memory),
+    TEST(before_its_receive),
+    TEST(places_never_overlap),
+    TEST(long_ones_lie_behind_each_other),
+    TEST(with_few_pages),
+    TEST(without_memory),
+    TEST(the_budget_is_given_back),
+    TEST(a_hostile_sender),
     TEST(with_a_token_and_in_a_batch),
 };
 MAIN(tests)
