@@ -80,6 +80,17 @@ class Watch:
             self._changes.clear()
         return found
 
+    def changes_into(self, found: deque[Change]) -> None:
+        """Append what changed since the last call. Never waits.
+
+        A handler of a signal may raise in it or behind it: a change is in `found` even so.
+        """
+        self._progress()
+        none: deque[Change] = deque()
+        with self._lock:
+            found += self._changes
+            self._changes = none  # no call between the two
+
     def take(self, entry: Entry, *, gone: bool) -> None:
         """Note a record that came or went."""
         with self._lock:

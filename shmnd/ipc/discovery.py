@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from shmnd.common import records
 from shmnd.common.closing import Closing
 from shmnd.directory import Directory
 from shmnd.ipc.blackboard.keys import BLACKBOARD
@@ -23,7 +24,7 @@ from shmnd.provider import open_adapter
 from shmnd.status import NdError
 
 if TYPE_CHECKING:
-    from shmnd.common.records import Entry
+    from shmnd.directory import Entry
 
 __all__ = ["Change", "Description", "Watch", "blackboards", "events", "services", "topics", "watch"]
 
@@ -163,7 +164,7 @@ class Watch(Closing):
         self._adapter = open_adapter(namespace=namespace, group=group)
         self._closed = False
         self._pid = os.getpid()
-        self._changes: deque[Change] = deque()
+        self._changes: deque[records.Change] = deque()
         try:
             directory = Directory(self._adapter)
             self._watches = [directory.watch(kind) for kind in _KINDS]
@@ -173,17 +174,7 @@ class Watch(Closing):
 
     def _take(self) -> bool:
         for each in self._watches:
-            for change in each.changes():
-                entry = change.entry
-                self._changes.append(
-                    Change(
-                        _name_of(entry),
-                        _KINDS[entry.kind],
-                        "gone" if change.gone else "came",
-                        _role_of(entry),
-                        entry.pid,
-                    )
-                )
+            each.changes_into(self._changes)
         return bool(self._changes)
 
     def _check(self) -> None:
@@ -201,7 +192,21 @@ class Watch(Closing):
                 raise
             self._check()
             self._take()
-        return self._changes.popleft() if self._changes else None
+        return self._next_known()
+
+    def _next_known(self) -> Change | None:
+        if not self._changes:
+            return None
+        entry, gone = self._changes[0].entry, self._changes[0].gone
+        change = Change(
+            _name_of(entry),
+            _KINDS[entry.kind],
+            "gone" if gone else "came",
+            _role_of(entry),
+            entry.pid,
+        )
+        del self._changes[0]  # no call: a handler that raises behind it would lose the change
+        return change
 
     def _pending(self) -> bool:
         return self._closed or any(each.pending for each in self._watches)
@@ -235,8 +240,8 @@ class Watch(Closing):
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             self._check()
-            if self._changes or self._take():
-                return self._changes.popleft()
+            if (self._changes or self._take()) and (change := self._next_known()) is not None:
+                return change
             if end is not None and time.monotonic() > end:
                 raise TimeoutError("ipc.watch: the time-out ended; there was no change")
             came: asyncio.Future[None] = loop.create_future()

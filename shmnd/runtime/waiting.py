@@ -45,7 +45,7 @@ class WaitSet(WaitSetCore):
         self._doorbells = {}
         self._timer = Timer()
         self._nudge = EventCount()  # wakes the leader; unlike a ring it brings no news
-        self._cond = threading.Condition()  # its lock may be taken again by a finaliser
+        self._make_lock()
         self._sleep_on(self._epoll.fileno(), self._own.fileno(), self._nudge.fileno())
         self._epoll.register(self._own.fileno(), select.EPOLLIN)
         self._epoll.register(self._timer.fileno(), select.EPOLLIN)
@@ -130,8 +130,14 @@ class WaitSet(WaitSetCore):
         """Make the epoll readable at a moment of `time.monotonic()`."""
         self._timer.set(when)
 
+    def _make_lock(self) -> None:
+        # By this, and not by `Condition.__enter__`: that is Python code, in which a handler of a
+        # signal that raises would leave it locked. A finaliser may take it again.
+        self._lock = threading.RLock()
+        self._cond = threading.Condition(self._lock)
+
     def _stir_all(self) -> None:
-        with self._cond:
+        with self._lock:
             self._cond.notify_all()
             if self._polling:
                 self._nudge_leader()
@@ -141,12 +147,12 @@ class WaitSet(WaitSetCore):
         self._nudge.add()
 
     def _calm(self) -> None:
-        with self._cond:
+        with self._lock:
             self._nudged = False
             self._nudge.drain()
 
     def _stir(self) -> None:
-        with self._cond:
+        with self._lock:
             self._cond.notify_all()
 
     def sleep(self, seen: int, timeout: float) -> list[tuple[int, int]] | None:
@@ -160,7 +166,7 @@ class WaitSet(WaitSetCore):
         try:
             return self._epoll.poll(timeout, _MOST)
         finally:
-            with self._cond:
+            with self._lock:
                 self._polling = False
                 if self._nudged:
                     self._nudged = False
@@ -182,7 +188,7 @@ class WaitSet(WaitSetCore):
     @contextlib.contextmanager
     def _following(self) -> Iterator[None]:
         """Hold the condition, and be counted before anything is read that a leader changes."""
-        with self._cond:
+        with self._lock:
             self._followers += 1
             try:
                 yield
@@ -193,7 +199,7 @@ class WaitSet(WaitSetCore):
         """Lead no longer, if this thread did; one of those who sleep will."""
         if self._leader != threading.get_ident():
             return
-        with self._cond:
+        with self._lock:
             self._leader = 0
             self._cond.notify_all()
 
@@ -223,7 +229,7 @@ class WaitSet(WaitSetCore):
 
     def close_in_child(self) -> None:
         """Release the copies that fork() made; what the parent sleeps on stays as it is."""
-        self._cond = threading.Condition()  # a thread that is not here may have held the old one
+        self._make_lock()  # a thread that is not here may have held the old one
         self._leader = self._followers = 0
         self._polling = False
         self._close_descriptors()

@@ -202,8 +202,9 @@ class BlackboardReader(Closing):
     def _read(self, key: str, call: str) -> tuple[int, Any]:
         board, found = self._key(key, call)
         version = board.words.read_cell(found.offset, found.words)
-        self._seen[key] = version
-        return version, found.array.copy()[()]
+        value = found.array.copy()[()]
+        self._seen[key] = version  # the last step: no call behind which a handler could raise
+        return version, value
 
     def __getitem__(self, key: str) -> Any:
         """Return the newest value of a key, a copy of one's own."""
@@ -310,14 +311,15 @@ class BlackboardReader(Closing):
         end = end_of(timeout, "BlackboardReader.await_change")
         _check_after(after, "BlackboardReader.await_change")
         while True:
+            found, value = self._newer(key, after)
+            if found:
+                return value
+            left = end - time.monotonic()
+            if left <= 0:
+                raise self._late("BlackboardReader.await_change", key)
             with self._sleeping() as sleeper:
-                found, value = self._newer(key, after)
-                if found:
-                    return value
-                left = end - time.monotonic()
-                if left <= 0:
-                    raise self._late("BlackboardReader.await_change", key)
-                await sleeper.sleep(left)
+                if not self._is_newer(key, after):
+                    await sleeper.sleep(left)
 
     @contextlib.contextmanager
     def _sleeping(self) -> Iterator[TaskSleeper | Poller]:

@@ -40,8 +40,8 @@ class Words:
         """Signal a number."""
     def signalled(self, offset: int) -> bool:
         """Whether there is a number to take."""
-    def take_signals(self, offset: int) -> set[int]:
-        """Take all numbers that were signalled."""
+    def take_signals(self, offset: int, found: set[int]) -> None:
+        """Take all numbers that were signalled into a set."""
     def clear(self, offset: int, nbytes: int) -> None:
         """Set bytes to zero that no other process uses."""
     def arm(self, offset: int, descriptor: bool = False) -> int:

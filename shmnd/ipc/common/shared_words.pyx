@@ -166,12 +166,11 @@ cdef class Words:
         """Whether there is a number to take."""
         return shmnd_relaxed64(<word64 *>self.at(offset, 576, False)) != 0
 
-    def take_signals(self, uint64_t offset) -> set:
-        """Take all numbers that were signalled."""
+    def take_signals(self, uint64_t offset, set found) -> None:
+        """Take all numbers that were signalled into a set."""
         cdef shmnd_signals *s = <shmnd_signals *>self.at(offset, 576, True)
         cdef uint64_t marked = shmnd_signals_marked(s), bits
         cdef uint32_t word, bit
-        found = set()
         for word in range(64):
             if not marked >> word & 1:
                 continue
@@ -179,7 +178,6 @@ cdef class Words:
             for bit in range(64):
                 if bits >> bit & 1:
                     found.add(word * 64 + bit)
-        return found
 
     def clear(self, uint64_t offset, uint64_t nbytes) -> None:
         """Set bytes to zero that no other process uses."""

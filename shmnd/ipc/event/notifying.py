@@ -105,18 +105,18 @@ class Listener(_End):
         self, name: str, *, namespace: str | None = None, group: int | str | None = None
     ) -> None:
         self._bell: Bell | None = None
+        self._taken: set[int] = set()
         super().__init__(name, namespace=namespace, group=group)
 
     def wait(self, timeout: float | None = None) -> set[int]:
         """Wait for numbers and take them: a set, empty when `timeout` seconds end first."""
         call = "Listener.wait"
         room = self._open(call)
-        found: set[int] = room.words.take_signals(room.signals)
-        if found:
+        if found := self._take(room):
             return found
         end = end_of(timeout, call)
         long = False
-        while not found:
+        while True:
             left = end - time.monotonic()
             if left <= 0:
                 break
@@ -124,14 +124,26 @@ class Listener(_End):
                 self._sleep_long(room, left)
             else:
                 word = room.words.arm(room.gate)
-                if not room.words.signalled(room.signals):
+                if not self._signalled(room):
                     room.words.sleep(room.gate, word, min(left, PAUSE))
                 long = True
             room = self._open(call)
-            found = room.words.take_signals(room.signals)
-        if not found and self._bell is not None:
+            if found := self._take(room):
+                return found
+        if self._bell is not None:
             self._calm(self._bell)
-        return found
+        return set()
+
+    def _take(self, room: Room) -> set[int]:
+        """Take the numbers there are, also those taken for a call that was interrupted."""
+        none: set[int] = set()
+        room.words.take_signals(room.signals, self._taken)
+        # No calls from here on, behind which a handler could raise.
+        found = self._taken
+        if found:
+            self._taken = none
+            return found
+        return none
 
     def _sleep_long(self, room: Room, left: float) -> None:
         """Sleep until a number is signalled, or a process dies that was to wake this one."""
@@ -142,15 +154,18 @@ class Listener(_End):
             return
         with bell.sleeper() as sleeper:
             self._calm(bell)
-            if not room.words.signalled(room.signals):
+            if not self._signalled(room):
                 sleeper.sleep(left)
+
+    def _signalled(self, room: Room) -> bool:
+        return bool(self._taken) or room.words.signalled(room.signals)
 
     def ready(self) -> bool:
         """Return whether `wait` would return numbers at once."""
         room = self._open("Listener.ready")
-        if self._bell is not None and not room.words.signalled(room.signals):
+        if self._bell is not None and not self._signalled(room):
             self._calm(self._bell)
-        return bool(room.words.signalled(room.signals))
+        return self._signalled(room)
 
     def __iter__(self) -> Iterator[set[int]]:
         """Return sets of numbers as they come."""
@@ -179,19 +194,21 @@ class Listener(_End):
         bell.drain()
         room.words.arm(room.gate, True)
         bell.watch(room.pids())
-        if room.words.signalled(room.signals):
+        if self._signalled(room):
             bell.ring()
 
     async def await_ids(self, timeout: float | None = None) -> set[int]:
         """Wait as `wait` does, and let other tasks run meanwhile."""
         end = end_of(timeout, "Listener.await_ids")
         while True:
+            if found := self.wait(0):
+                return found
+            left = end - time.monotonic()
+            if left <= 0:
+                return found
             with task_at(self._bell_of) as sleeper:
-                found = self.wait(0)
-                left = end - time.monotonic()
-                if found or left <= 0:
-                    return found
-                await sleeper.sleep(left)
+                if not self.ready():
+                    await sleeper.sleep(left)
 
     async def __aiter__(self) -> AsyncIterator[set[int]]:
         """Return sets of numbers as they come."""

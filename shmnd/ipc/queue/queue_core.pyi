@@ -3,14 +3,12 @@
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from shmnd.ipc.common.ringing import Bell
 from shmnd.ipc.queue.queue_items import QueueItems
 
-__all__ = ["NOTHING", "QueueCalls", "QueueCore"]
-
-NOTHING: Final[object]
+__all__ = ["QueueCalls", "QueueCore"]
 
 class QueueCore(QueueItems):
     """A queue as this process uses it."""
@@ -39,18 +37,12 @@ class QueueCore(QueueItems):
         """How many items there are; a guess while others put and get."""
     def empty(self) -> bool:
         """Whether nothing is there to be taken."""
-    def take(self) -> Any:
-        """Return the next item; NOTHING when there is none."""
-    def get(self, timeout_ns: int) -> Any:
-        """Return the next item; NOTHING when none came in time. -1 waits without an end."""
+    def keep(self, found: object) -> None:
+        """Keep an item that was taken for a caller who was interrupted: the next get returns it."""
     def wait_for_room(self, timeout_ns: int) -> bool:
         """Wait until an item may have room; False when none came in time."""
     def end_stream(self, number: int) -> None:
         """Say that this process reads no more answers to a request, and wake their server."""
-    def forget_stream(self, number: int) -> None:
-        """Take that back: the number may be used again."""
-    def stream_ended(self, member: int, number: int) -> bool:
-        """Whether a member has ended the stream of a request."""
     def arm_descriptor(self, address: bytes, what: int = 0) -> bool:
         """Be rung at an address for an item (0), room (1) or the last item done (2); return whether
         that is there now.
@@ -80,3 +72,6 @@ class QueueCalls:
         """Append an object; `queue.Full` when there is no room in time, ValueError when closed."""
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Remove and return the first item; `queue.Empty` when none comes in time."""
+    def _get_into(
+        self, box: list[Any], block: bool = True, timeout: float | None = None
+    ) -> None: ...

@@ -16,19 +16,18 @@ from queue import Empty, Full
 
 from shmnd.common.interruption import is_interruption
 from shmnd.common.steps import step
+from shmnd.ipc.common.ringing import PAUSE
 from shmnd.status import NdError
 
-__all__ = ["NOTHING", "QueueCalls", "QueueCore"]
+__all__ = ["QueueCalls", "QueueCore"]
 
-NOTHING = object()
-"""What `get` returns when nothing came in time."""
-
-cdef object _NOTHING = NOTHING
+cdef object _NOTHING = object()  # in place of an item where there is none
 cdef uint64_t SPIN_NS = 50000  # so long a wait polls at least, while waits are short
 cdef uint64_t SHORT_NS = 300000  # waits up to this are short: to sleep would cost as much
 cdef uint64_t LONG_NS = 1000000  # a wait counts for no more
 cdef uint64_t FOREVER = 0xFFFFFFFFFFFFFFFF
 cdef int MOST_TRIES = 4096
+cdef int64_t FIRST_NS = int(PAUSE * 1e9)  # so long a get sleeps by futex
 cdef uint64_t YIELD_NS = 4000  # so long a wait polls before it lets others run on its only CPU
 
 
@@ -103,21 +102,31 @@ cdef class QueueCore(QueueItems):
 
     def qsize(self) -> int:
         """How many items there are; a guess while others put and get."""
-        return shmnd_mpmc_size_guess(&self.line)
+        return shmnd_mpmc_size_guess(&self.line) + self.has_kept()
 
     def empty(self) -> bool:
         """Whether nothing is there to be taken."""
-        cdef uint64_t pos, word
-        return shmnd_mpmc_peek(&self.line, &pos, &word) != SHMND_MPMC_OK
+        return not self._ready(0)
 
     # -- getting --
 
-    def take(self):
-        """Return the next item; NOTHING when there is none."""
+    # Handlers of signals run in Python code alone, and what they raise leaves it. So from the take
+    # on there is none, up to the program's own; where there is (an object that unpickles itself, a
+    # ring of descriptors), the item is kept for the next get of this process.
+
+    def keep(self, found) -> None:
+        """Keep an item that was taken for a caller who was interrupted: the next get returns it."""
+        self.keep_again((found,))
+        self._open(&self.head.items, 1 << 30)  # also for those who sleep in this process
+
+    cdef object take(self):
+        """Return the next item; _NOTHING when there is none."""
         cdef uint64_t pos, word
         cdef uint32_t ref
         cdef int rc
         self.check()
+        if self.kept is not None and self.has_kept():
+            return self._read(0, True)
         for _ in range(MOST_TRIES):
             rc = shmnd_mpmc_peek(&self.line, &pos, &word)
             if rc != SHMND_MPMC_OK:
@@ -132,21 +141,27 @@ cdef class QueueCore(QueueItems):
         shmnd_member_count(self.page, pos)
         shmnd_mpmc_settle(&self.line, pos, self.me)
         try:
-            return self.unpacked(ref)
-        except Exception as exc:
-            if self.unreadable is None or is_interruption(exc):
-                raise
-            raise self.unreadable(exc) from exc
+            found = self._read(ref, False)
         finally:
             if self.page.taking:
                 shmnd_block_pass(self.page)
             # Also without a limit: a producer may keep more items than the line has room for.
             self._open(&self.head.room, 1)
+        return found
+
+    cdef object _read(self, uint32_t ref, bint again):
+        """The object of a block, or the first one that is kept."""
+        try:
+            return self.unkept() if again else self.unpacked(ref)
+        except Exception as exc:
+            if self.unreadable is None or is_interruption(exc):
+                raise
+            raise self.unreadable(exc) from exc
 
     # -- waiting --
 
-    def get(self, int64_t timeout_ns):
-        """Return the next item; NOTHING when none came in time. -1 waits without an end."""
+    cdef object get(self, int64_t timeout_ns):
+        """Return the next item; _NOTHING when none came in time. -1 waits without an end."""
         cdef uint64_t deadline, start
         found = self.take()
         if found is not _NOTHING or timeout_ns == 0:
@@ -191,7 +206,7 @@ cdef class QueueCore(QueueItems):
     cdef bint _ready(self, int what):
         cdef uint64_t pos, word
         if what == 0:
-            return shmnd_mpmc_peek(&self.line, &pos, &word) == SHMND_MPMC_OK
+            return self.has_kept() or shmnd_mpmc_peek(&self.line, &pos, &word) == SHMND_MPMC_OK
         if what == 1:
             return self._has_room()
         return self.unfinished() == 0
@@ -230,9 +245,18 @@ cdef class QueueCore(QueueItems):
             word &= ~SHMND_GATE_SLEEPER
         if word & SHMND_GATE_DESCRIPTOR:
             if self.ring_descriptors is not None:
-                self.ring_descriptors(self.addresses())
+                self._ring()
             shmnd_gate_clear(gate, word, SHMND_GATE_DESCRIPTOR)
         return 0
+
+    cdef int _ring(self) except -1:
+        """Ring the descriptors of others, also where a handler of a signal ends the first try."""
+        addresses = self.addresses()
+        try:
+            self.ring_descriptors(addresses)
+        except BaseException:
+            self.ring_descriptors(addresses)
+            raise
 
     # -- streams of answers, in the queue of a client --
 
@@ -242,15 +266,6 @@ cdef class QueueCore(QueueItems):
             shmnd_stream_mark(self.page, number, True)
             step("stream-ended")
             self._open(&self.head.room, 1 << 30)
-
-    def forget_stream(self, uint64_t number) -> None:
-        """Take that back: the number may be used again."""
-        if self.born == forks:
-            shmnd_stream_mark(self.page, number, False)
-
-    def stream_ended(self, uint64_t member, uint64_t number) -> bool:
-        """Whether a member has ended the stream of a request."""
-        return member < SHMND_QUEUE_MEMBERS and shmnd_stream_is_marked(self.member(member), number)
 
     # -- descriptors --
 
@@ -373,9 +388,32 @@ cdef class QueueCalls:
         found = core.take()
         if found is _NOTHING:
             if block:
-                found = self._get_in_time(timeout)
+                found = self._get_in_time(core, timeout)
             elif self._bell is not None:
                 self._calm(self._bell)
             if found is _NOTHING:
                 raise Empty
+        try:
+            PyErr_CheckSignals()  # not behind the call, where an exception loses the item
+        except BaseException:
+            core.keep(found)
+            raise
         return found
+
+    cdef object _get_in_time(self, QueueCore core, timeout):
+        """Wait for an item; _NOTHING when none comes in time."""
+        cdef int64_t first = self._first_wait(timeout)
+        found = core.get(first)
+        if found is not _NOTHING or first < FIRST_NS:
+            return found
+        end = self._end_of_wait(timeout)
+        while found is _NOTHING and self._await_item(end):
+            found = core.take()
+        return found
+
+    def _get_into(self, list box, block=True, timeout=None):
+        """Get, and have the item in a list when this returns or raises: calls of Python end there.
+
+        A handler of a signal may raise behind any call; its caller then keeps the item in the list.
+        """
+        box.append(self.get(block, timeout))

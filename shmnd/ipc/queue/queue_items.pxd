@@ -15,6 +15,8 @@ cdef class _Held:
 cdef class QueueItems(QueueMemory):
     cdef public object partly
     cdef object _loaded(self, bytes pickled, list buffers)
+    cdef object _loaded_at(self, bytes pickled, list buffers, int tries)
+    cdef object unkept(self)
     cdef uint64_t packed(self, obj) except? 0xFFFFFFFFFFFFFFFF
     cdef uint64_t _filled(self, uint32_t kind, const char *first, size_t nbytes,
                           list buffers) except? 0xFFFFFFFFFFFFFFFF

@@ -9,7 +9,7 @@ from shmnd.ipc.queue.queue_memory import QueueMemory
 class QueueItems(QueueMemory):
     """What packs and unpacks the items of a queue."""
 
-    partly: Callable[[bytes, list[Any] | None, BaseException], Any] | None
+    partly: Callable[[bytes, BaseException], Any] | None
 
     def pack(self, obj: object) -> int:
         """Copy an object into a block that is not sent yet; return the block."""

@@ -29,6 +29,7 @@ from shmnd.ipc.queue.queue_c cimport *
 from shmnd.ipc.queue.queue_memory cimport QueueMemory
 from shmnd.ring.process.forks cimport forks
 
+from shmnd.common.interruption import is_interruption
 from shmnd.status import Status, error
 
 cnp.import_array()
@@ -37,6 +38,7 @@ cdef uint32_t PICKLED = 0, PLAIN = 1, ARRAY = 2
 cdef size_t OUT_OF_BAND = 16384  # bytes from which a buffer is used where it lies
 cdef size_t LONG_COPY = 262144  # bytes from which others run meanwhile
 cdef uint32_t MOST_PARTS = 4096
+cdef int MOST_TRIES = 16  # of a pickle that ends with KeyboardInterrupt: it may be its own
 cdef uint64_t MOST_BYTES = 1 << 62
 
 
@@ -335,12 +337,27 @@ cdef class QueueItems(QueueMemory):
 
     cdef object _loaded(self, bytes pickled, list buffers):
         """The object of a pickle; of one that fails, what `partly` makes of it and the error."""
+        return self._loaded_at(pickled, buffers, 0)
+
+    cdef object _loaded_at(self, bytes pickled, list buffers, int tries):
         try:
             return _loads(pickled) if buffers is None else _loads(pickled, buffers=buffers)
         except BaseException as exc:
+            if tries < MOST_TRIES and is_interruption(exc):
+                self.keep_again((pickled, buffers, tries + 1))
+                raise
             if self.partly is None:
                 raise
-            return self.partly(pickled, buffers, exc)
+            return self.partly(pickled, exc)
+
+    # -- items that were taken for a caller who was interrupted --
+
+    cdef object unkept(self):
+        """The first item that is kept."""
+        cdef tuple item = self.kept.pop(0)
+        if not self.kept:
+            self.kept = None
+        return item[0] if len(item) == 1 else self._loaded_at(item[0], item[1], item[2])
 
     cdef _array(self, shmnd_block *block, uint32_t ref, shmnd_block *copy, size_t room):
         """A plain array: in its block, or copied when it is small."""

@@ -26,7 +26,11 @@ cdef class QueueMembers:
     cdef uint32_t free_hold_count
     cdef object __weakref__
 
+    cdef list kept  # items that were taken for callers who were interrupted; mostly None
+    cdef uint32_t kept_born
     cdef int check(self) except -1
+    cdef int keep_again(self, tuple item) except -1
+    cdef size_t has_kept(self)
     cdef shmnd_queue_member *member(self, uint32_t number) noexcept
     cdef void forget_lists(self) noexcept
     cdef uint64_t slots_in_use(self) noexcept

@@ -33,3 +33,7 @@ class QueueMembers:
         """Wake the waiters for what a dead member had: they may have polled before."""
     def inherit(self, number: int) -> None:
         """Take the memory of a dead member, whose lock is held; those that know its parts do."""
+    def forget_stream(self, number: int) -> None:
+        """Say that the number of a stream that was ended may be used again."""
+    def stream_ended(self, member: int, number: int) -> bool:
+        """Whether a member has ended the stream of a request."""

@@ -247,3 +247,27 @@ cdef class QueueMembers:
 
     def inherit(self, number: int) -> None:
         """Take the memory of a dead member, whose lock is held; those that know its parts do."""
+
+    # -- items that were taken for callers who were interrupted --
+
+    cdef int keep_again(self, tuple item) except -1:
+        if self.kept is None or self.kept_born != forks:
+            self.kept = []
+            self.kept_born = forks
+        self.kept.append(item)
+        return 0
+
+    cdef size_t has_kept(self):
+        """How many are kept, but for those of the process that this one was forked off from."""
+        return 0 if self.kept is None or self.kept_born != forks else len(self.kept)
+
+    # -- streams of answers, in the queue of a client --
+
+    def forget_stream(self, uint64_t number) -> None:
+        """Say that the number of a stream that was ended may be used again."""
+        if self.born == forks:
+            shmnd_stream_mark(self.page, number, False)
+
+    def stream_ended(self, uint64_t member, uint64_t number) -> bool:
+        """Whether a member has ended the stream of a request."""
+        return member < SHMND_QUEUE_MEMBERS and shmnd_stream_is_marked(self.member(member), number)

@@ -23,7 +23,7 @@ from shmnd.common.arguments import integer
 from shmnd.common.deadline import end_after
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.ringing import PAUSE
-from shmnd.ipc.queue.queue_core import NOTHING, QueueCalls
+from shmnd.ipc.queue.queue_core import QueueCalls
 from shmnd.ipc.queue.queue_file import make_file
 from shmnd.ipc.queue.waits import ITEM, ROOM, Waits, core_of
 
@@ -89,7 +89,7 @@ class Queue(QueueCalls, Waits):
         self._pid = os.getpid()
         self._closed = False
         self._behind = deque()  # packed items that found no room
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()  # of the items behind
         self._feeder: threading.Thread | None = None
         self._exit: Any = None
         self._stay = True  # until the items behind are sent
@@ -162,25 +162,23 @@ class Queue(QueueCalls, Waits):
                 time.sleep(min(left, pause))
                 pause = min(2 * pause, PAUSE)
 
-    def _get_in_time(self, timeout: float | None) -> Any:
-        """Wait for an item; NOTHING when none comes in time."""
-        short = PAUSE if timeout is None else _short(timeout)
-        found = self._core.get(ns_of(short))
-        if found is NOTHING and short == PAUSE:
-            found = self._get_later(end_after(None if timeout is None else timeout - short))
-        return found
+    def _first_wait(self, timeout: float | None) -> int:
+        """Return how long a get waits at first, in nanoseconds; `PAUSE` at most."""
+        return ns_of(PAUSE if timeout is None else _short(timeout))
 
-    def _get_later(self, end: float) -> Any:
-        while True:
-            if self._closed:
-                raise ValueError(f"Queue {self!r} is closed")
-            left = end - time.monotonic()
-            if left <= 0:
-                return NOTHING
-            self._wait_long(ITEM, left)
-            found = self._core.take()
-            if found is not NOTHING:
-                return found
+    def _end_of_wait(self, timeout: float | None) -> float:
+        """Return when a get ends that has waited that long."""
+        return end_after(None if timeout is None else timeout - PAUSE)
+
+    def _await_item(self, end: float) -> bool:
+        """Sleep until there may be an item; False at the end of the wait."""
+        if self._closed:
+            raise ValueError(f"Queue {self!r} is closed")
+        left = end - time.monotonic()
+        if left <= 0:
+            return False
+        self._wait_long(ITEM, left)
+        return True
 
     def put_nowait(self, obj: object) -> None:
         """Put without waiting."""
@@ -229,7 +227,7 @@ class Queue(QueueCalls, Waits):
 
     def _keep(self, block_ref: int) -> None:
         """Keep an item of a queue without a limit until there is room."""
-        with self._changed:
+        with self._lock:
             self._behind.append(block_ref)
             self._core.set_behind(len(self._behind))
             if self._feeder is None:
@@ -242,7 +240,7 @@ class Queue(QueueCalls, Waits):
 
     def _feed(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 if not self._behind:
                     self._feeder = None
                     return
@@ -251,7 +249,7 @@ class Queue(QueueCalls, Waits):
             while not self._core.push(first):
                 self._wait_for_room(math.inf, long)
                 long = True
-            with self._changed:
+            with self._lock:
                 self._behind.popleft()
                 self._core.set_behind(len(self._behind))
 
@@ -304,15 +302,22 @@ class Queue(QueueCalls, Waits):
     async def aget(self, timeout: float | None = None) -> Any:
         """Get as `get` does, and let other tasks run meanwhile."""
         deadline = _deadline(True, timeout)
-        while True:
-            with contextlib.suppress(queue.Empty):
-                return self.get(False)
-            if deadline <= time.monotonic():
-                raise queue.Empty
-            with self._task() as sleeper:
+        box: list[Any] = []
+        try:
+            while True:
                 with contextlib.suppress(queue.Empty):
-                    return self.get(False)
-                await sleeper.sleep(deadline - time.monotonic())
+                    self._get_into(box, False)
+                if box:
+                    return box[0]
+                if deadline <= time.monotonic():
+                    raise queue.Empty
+                with self._task() as sleeper:
+                    if not self.ready():
+                        await sleeper.sleep(deadline - time.monotonic())
+        except BaseException:
+            if box:
+                self._core.keep(box[0])
+            raise
 
     async def aput(self, obj: object, timeout: float | None = None) -> None:
         """Put as `put` does, and let other tasks run meanwhile."""

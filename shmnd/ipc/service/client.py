@@ -18,32 +18,19 @@ from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.ringing import PAUSE, Bell
 from shmnd.ipc.errors import PeerLost, unusable
 from shmnd.ipc.queue.queueing import Queue
+from shmnd.ipc.service.answers import MARKS, Answers
 from shmnd.ipc.service.pending import Pending, Stream
 from shmnd.ipc.service.server import open_service
-from shmnd.ipc.service.service_values import (
-    Answer,
-    Interrupted,
-    Unreadable,
-    conforming,
-    described,
-    in_part,
-    raised_from,
-)
+from shmnd.ipc.service.service_values import Answer, conforming, described, in_part
 
 __all__ = ["Client", "Pending"]
 
 _UNCLAIMED: Final = 2.0
 """Seconds after which a request that was taken and that no living server claims is lost."""
 _AGES: Final = 1e6
-_MARKS: Final = 2048
-"""Marks of closed streams that a client's page has."""
-_MOST_ENDED: Final = 1024
-"""Closed streams whose servers have not said that they ended; the oldest one is forgotten."""
-_LAST: Final = ("value", "failure", "end")
-"""The kinds of what a server says last of a request."""
 
 
-class Client(Closing):
+class Client(Answers, Closing):
     """A client of a name, whether a server is there already or comes later."""
 
     def __init__(
@@ -76,8 +63,11 @@ class Client(Closing):
         # Closed streams whose servers have not said that they ended: their numbers, by their marks.
         self._ended: dict[int, int] = {}
         self._pending: weakref.WeakValueDictionary[int, Pending] = weakref.WeakValueDictionary()
-        self._turn = threading.Condition(threading.Lock())
-        self._busy = False  # a thread takes the answers of all
+        # Entered by its lock: a handler that raises in `Condition.__enter__` would leave it locked.
+        self._lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
+        self._busy = 0  # the thread that takes the answers of all
+        self._taken: list[Any] = []  # the one that it has taken and not sorted yet
         self._sorted = False  # it took one
         # A server that took a request and has not said so yet is a member of this one alone.
         self._answers._also = self._requests._core
@@ -133,7 +123,7 @@ class Client(Closing):
 
     def _next_number(self) -> int:
         """Return a number whose mark (ended.h) no closed stream has."""
-        while (number := next(self._numbers)) % _MARKS in self._ended:
+        while (number := next(self._numbers)) % MARKS in self._ended:
             pass
         return number
 
@@ -144,100 +134,13 @@ class Client(Closing):
             pending._over = True
             self._mark(pending._number)
             if pending._waiting:
-                with self._turn:
+                with self._lock:
                     self._turn.notify_all()
                 if self._answers._bell is not None:
                     self._answers._bell.wake_all()
         pending._answers.clear()
 
-    def _mark(self, number: int) -> None:
-        """Say to the server of a stream that no more of it is read."""
-        if len(self._ended) >= _MOST_ENDED:
-            # A server that died says nothing. One that still computes continues; no client waits.
-            self._unmark(next(iter(self._ended.values()), 0))
-        self._ended[number % _MARKS] = number
-        self._answers._core.end_stream(number)
-
-    def _unmark(self, number: int) -> None:
-        if self._ended.pop(number % _MARKS, None) is not None:
-            self._answers._core.forget_stream(number)
-
     # -- answers --
-
-    def _begin(self) -> bool:
-        """Be the thread that takes the answers, if there is none."""
-        with self._turn:
-            if self._busy:
-                return False
-            self._busy = True
-            return True
-
-    def _end(self) -> None:
-        with self._turn:
-            self._busy = False
-            sorted_, self._sorted = self._sorted, False
-            self._turn.notify_all()
-        bell = self._answers._bell
-        if sorted_ and bell is not None:
-            bell.wake_all()  # tasks: it may be theirs
-
-    def _take_answers(self) -> None:
-        """Take all answers that are there."""
-        if self._begin():
-            try:
-                self._take_all()
-                self._find_lost()
-            finally:
-                self._end()
-
-    def _take_all(self) -> None:
-        while True:
-            try:
-                self._take_one(False)
-            except queue.Empty:
-                return
-
-    def _take_one(self, block: bool, timeout: float | None = None) -> None:
-        interruption = None
-        try:
-            item = self._answers.get(block, timeout)
-        except Interrupted as exc:
-            item, interruption = exc.answer, exc.__cause__
-        self._sort(item)
-        if interruption is not None:
-            raise interruption
-
-    def _sort(self, item: Any) -> None:
-        try:
-            number, kind, sequence, server, value = item
-            pending = self._pending.get(number)
-        except (TypeError, ValueError):
-            return  # not of a server of this library
-        self._sorted = True
-        marked = self._ended.get(number % _MARKS) == number
-        if marked and kind in _LAST:
-            self._unmark(number)
-        if pending is None and kind == "part" and not marked:
-            self._mark(number)
-        if pending is None or pending._over:
-            return  # the program waits for it no more
-        if isinstance(value, Unreadable):
-            pending._failure = value.error
-            pending._over = True
-            if kind == "part":
-                self._mark(number)  # the server need not continue
-        elif kind == "taken":
-            if isinstance(value, int) and isinstance(server, int):
-                pending._server = (value, server)
-        elif kind == "failure":
-            pending._failure = raised_from(value)
-            pending._over = True
-        elif kind == "end":
-            pending._over = True
-        else:
-            pending._answers.append(Answer(value, sequence, server))
-            pending._over = kind == "value"
-            pending._streamed = not pending._over
 
     def _wait(self, pending: Pending, end: float) -> bool:
         while True:
@@ -252,9 +155,10 @@ class Client(Closing):
                     self._check("Client")  # another thread has closed it
                     raise
                 finally:
+                    self._busy = 0
                     self._end()
             elif left > 0:
-                with self._turn:
+                with self._lock:
                     if self._busy and not (pending._answers or pending._over):
                         self._turn.wait(None if left > _AGES else left)
             if left <= 0:
@@ -353,13 +257,14 @@ class Client(Closing):
     def ready(self) -> bool:
         """Return whether an answer waits to be taken."""
         self._check("Client.ready")
-        if self._answers.ready():
+        if self._taken or self._answers.ready():
             return True
         if not self._begin():
             return False
         try:
             return self._find_lost()
         finally:
+            self._busy = 0
             self._end()
 
     @property

@@ -89,7 +89,9 @@ class Pending:
     def _taken(self) -> Answer | None:
         """Take the next value of a stream; None at its end."""
         if self._answers:
-            return self._answers.popleft()
+            answer = self._answers[0]
+            del self._answers[0]  # no call: a handler that raises behind it would lose the value
+            return answer
         if self._failure is not None:
             raise self._failure
         return None

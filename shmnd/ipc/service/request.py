@@ -43,10 +43,15 @@ class Request:
     """A request that a server has taken. It is answered once; dropped, it fails."""
 
     def __init__(
-        self, server: _Server, answers: Queue, number: int, client: tuple[int, int], value: Any
+        self,
+        server: _Server,
+        answers: Queue | None,
+        number: int,
+        client: tuple[int, int],
+        value: Any,
     ) -> None:
         self._server = server
-        self._answers: Queue | None = answers
+        self._answers = answers
         self._number = number
         self._sent = 0
         self._pid = os.getpid()

@@ -13,7 +13,6 @@ import os
 import queue
 import time
 import warnings
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final
 
@@ -29,11 +28,7 @@ from shmnd.ipc.errors import Closed, unusable
 from shmnd.ipc.queue.queue_file import make_file
 from shmnd.ipc.queue.queueing import Queue
 from shmnd.ipc.service.request import Request, fail
-from shmnd.ipc.service.service_values import (
-    conforming,
-    described,
-    require_same_types,
-)
+from shmnd.ipc.service.service_values import conforming, described, require_same_types
 from shmnd.ipc.service.turns import Turns
 from shmnd.status import NdError, NdMemoryError
 
@@ -112,7 +107,6 @@ class Server(Closing):
         )
         # By the file of its answers: that queue, the client's member number there, and its process.
         self._clients: dict[tuple[int, int], tuple[Queue, int, int]] = {}
-        self._kept: deque[Any] = deque()  # requests for whose answers no descriptor was free
         self._closed = False
 
     # -- taking --
@@ -127,21 +121,26 @@ class Server(Closing):
     def _received(self, timeout: float | None) -> Request:
         call = "Server.receive"
         end = end_of(timeout, call)
-        while True:
-            self._check(call)
-            left = end - time.monotonic()
-            try:
-                item = self._kept_item() or self._requests.get(
-                    left > 0, None if timeout is None else max(0.0, left)
-                )
-            except queue.Empty:
-                raise self._late(call) from None
-            except ValueError:
-                self._check(call)  # closed by another thread
-                raise
-            request = self._read(item)
-            if request is not None:
-                return request
+        box: list[Any] = []
+        try:
+            while True:
+                self._check(call)
+                left = end - time.monotonic()
+                try:
+                    self._requests._get_into(
+                        box, left > 0, None if timeout is None else max(0.0, left)
+                    )
+                except queue.Empty:
+                    raise self._late(call) from None
+                except ValueError:
+                    self._check(call)  # closed by another thread
+                    raise
+                request = self._read(box)
+                if request is not None:
+                    return request
+        except BaseException:
+            self._keep(box)
+            raise
 
     async def areceive(self, timeout: float | None = None) -> Request:
         """Take the next request as `receive` does, and let other tasks run meanwhile."""
@@ -153,47 +152,83 @@ class Server(Closing):
     async def _areceived(self, timeout: float | None) -> Request:
         call = "Server.areceive"
         end = end_of(timeout, call)
-        while True:
-            self._check(call)
-            try:
-                left = None if timeout is None else end - time.monotonic()
-                item = self._kept_item() or await self._requests.aget(left)
-            except queue.Empty:
-                raise self._late(call) from None
-            except ValueError:
+        box: list[Any] = []
+        try:
+            while True:
                 self._check(call)
-                raise
-            request = self._read(item)
-            if request is not None:
-                return request
+                try:
+                    left = None if timeout is None else end - time.monotonic()
+                    box += (await self._requests.aget(left),)
+                except queue.Empty:
+                    raise self._late(call) from None
+                except ValueError:
+                    self._check(call)
+                    raise
+                request = self._read(box)
+                if request is not None:
+                    return request
+        except BaseException:
+            self._keep(box)
+            raise
 
     def _late(self, call: str) -> TimeoutError:
         return TimeoutError(f"{call}: the time-out ended; no request for {self.name!r} came")
 
-    def _kept_item(self) -> Any:
-        try:
-            return self._kept.popleft()
-        except IndexError:
-            return None
+    def _keep(self, box: list[Any]) -> None:
+        """Keep a request that was taken for a call which ends with an exception."""
+        if box:
+            self._requests._core.keep(box[0])
 
-    def _read(self, item: Any) -> Request | None:
-        """Return the request of an item; a fault of it ends that request alone."""
+    def _read(self, box: list[Any]) -> Request | None:
+        """Return the request of an item and empty the box; a fault ends that request alone."""
         try:
-            return self._request_of(item)
-        except NdMemoryError:
-            self._kept.append(item)
-            raise
+            return self._request_of(box)
         except Exception as exc:
-            if is_interruption(exc):
-                raise
+            if isinstance(exc, NdMemoryError) or is_interruption(exc):
+                raise  # no descriptor is free for its answers; or a handler of a signal raised
+            box.clear()
             raise _Unreadable(exc) from exc
 
-    def _request_of(self, item: Any) -> Request | None:
-        """Return the request of an item; None when its client has gone."""
+    def _request_of(self, box: list[Any]) -> Request | None:
+        """Return the request of an item; None when its client has gone.
+
+        A handler of a signal may raise behind each call: the item is in the box until the last one.
+        """
+        request = None
+        try:
+            if (found := self._found_in(box[0])) is not None:
+                request = Request(self, None, *found[1:])
+                request._answers = found[0]  # one that is dropped before answers nothing
+                if request._is_ended():
+                    request._finish()  # its client waits for nothing any more
+                    request = None
+                elif self._failed(request):
+                    request = None
+            del box[0]
+            return request
+        except BaseException:
+            if request is not None:
+                request._answers = None  # it is made again of the item in the box
+            raise
+
+    def _failed(self, request: Request) -> bool:
+        """Have the value as its type wants it; where it cannot be that, the request fails."""
+        try:
+            request.value = conforming(request.value, self.request, "Client.send")
+        except (TypeError, ValueError, KeyError) as exc:
+            if is_interruption(exc):
+                raise
+            request.fail(exc)
+        return request.answered
+
+    def _found_in(self, item: Any) -> tuple[Queue, int, tuple[int, int], Any] | None:
+        """Return the answers, the number, the client and the value of a request."""
         try:
             *where, value = item
             pid, fd, device, inode, number, member = map(int, where)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError) as exc:
+            if is_interruption(exc):
+                raise
             return None  # not of a client of this library
         if not 0 < number < 1 << 63 or member < 0:
             return None
@@ -207,16 +242,7 @@ class Server(Closing):
             self._clients[key] = opened, member, pid
         answers = self._clients[key][0]
         answers._put_or_drop((number, "taken", 0, os.getpid(), answers._core.me), wake=False)
-        request = Request(self, answers, number, (member, pid), value)
-        if request._is_ended():
-            request._finish()  # its client waits for nothing any more
-            return None
-        try:
-            request.value = conforming(value, self.request, "Client.send")
-        except (TypeError, ValueError, KeyError) as exc:
-            request.fail(exc)
-            return None
-        return request
+        return answers, number, (member, pid), value
 
     def __iter__(self) -> Iterator[Request]:
         """Return requests as they come, until the server is closed.
@@ -349,7 +375,7 @@ class Server(Closing):
     def ready(self) -> bool:
         """Return whether a request waits."""
         self._check("Server.ready")
-        return bool(self._kept) or self._requests.ready()
+        return self._requests.ready()
 
     @property
     def _bell(self) -> Bell | None:

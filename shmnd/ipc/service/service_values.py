@@ -20,7 +20,6 @@ from shmnd.ipc.types.plain_values import require_fit
 
 __all__ = [
     "Answer",
-    "Interrupted",
     "Loan",
     "Unreadable",
     "conforming",
@@ -203,29 +202,8 @@ class Unreadable:
         self.error: Final = error
 
 
-class Interrupted(BaseException):
-    """An answer was taken, and a handler of a signal raised an exception meanwhile: its cause."""
-
-    def __init__(self, answer: tuple[Any, ...]) -> None:
-        super().__init__()
-        self.answer: Final = answer
-
-
-def in_part(pickled: bytes, buffers: list[Any] | None, error: BaseException) -> tuple[Any, ...]:
-    """Return an answer without its value, which cannot be unpickled: it has to end its request.
-
-    Where the program was interrupted, the answer is whole, and comes with `Interrupted`.
-    """
-    if is_interruption(error):
-        try:
-            answer = pickle.loads(pickled, buffers=buffers or ())
-        except BaseException as exc:  # interrupted again, or it does not unpickle
-            answer = _without_value(pickled, exc)
-        raise Interrupted(answer) from error
-    return _without_value(pickled, error)
-
-
-def _without_value(pickled: bytes, error: BaseException) -> tuple[Any, ...]:
+def in_part(pickled: bytes, error: BaseException) -> tuple[Any, ...]:
+    """Return an answer without its value, which cannot be unpickled: it has to end its request."""
     parts: list[Any] = []
     with contextlib.suppress(ValueError):
         for opcode, arg, _ in pickletools.genops(pickled):

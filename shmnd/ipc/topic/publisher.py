@@ -7,6 +7,7 @@ import math
 import pickle
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,7 @@ from shmnd.ipc.common.room import Room, remember
 from shmnd.ipc.errors import LoanLimit, TypeMismatch
 from shmnd.ipc.topic import here
 from shmnd.ipc.topic.loan import Lender, Loan
-from shmnd.ipc.topic.seats import AGAIN, Seats
+from shmnd.ipc.topic.seats import Seats
 from shmnd.ipc.topic.writer import class_bytes
 from shmnd.ipc.types import forms, objects
 from shmnd.ipc.types.plain_values import as_array, as_bytes
@@ -32,6 +33,8 @@ from shmnd.waiter import Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from shmnd.directory import Change
 
 __all__ = ["Publisher", "SlowSubscriber"]
 
@@ -100,7 +103,8 @@ class Publisher(Lender, Closing):
         self._shrunk = time.monotonic()
         self._groups = 0
         self._making = 0  # slots whose memory threads are about to make
-        self._checking = threading.Lock()
+        self._checking = 0  # the thread that takes changes
+        self._changes: deque[Change] = deque()  # each is there until it is taken in
         self._room = Room.of(namespace, group)
         try:
             self._adapter = open_adapter(namespace=namespace, group=group)
@@ -268,10 +272,8 @@ class Publisher(Lender, Closing):
                     f"{call}: topic {self.name!r} has {self._seats.count} subscribers after "
                     f"{timeout} s, {n} wanted{self._seats.trouble}"
                 )
-            if self._seats.trouble:  # it tries again
-                left = AGAIN if left is None else min(left, AGAIN)
             try:
-                self._arrivals.wait(left)
+                self._arrivals.wait(self._seats.unreached.longest(left))
             except NdError:
                 self._require_open(call)  # another thread has closed it
                 raise
@@ -305,16 +307,22 @@ class Publisher(Lender, Closing):
             self._report_slow()
 
     def _take_changes(self) -> None:
-        if not self._checking.acquire(blocking=False):
+        me = threading.get_ident()
+        if self._checking not in (0, me):
             return  # another thread is at it
+        self._checking = me  # a thread that a handler of a signal interrupts may begin again
         try:
-            for change in self._watch.changes():
+            self._watch.changes_into(self._changes)
+            while self._changes:
+                change = self._changes[0]
                 if change.gone:
                     self._seats.leave(change.entry)
                 else:
                     self._seats.come(change.entry)
+                if self._changes and self._changes[0] is change:
+                    del self._changes[0]
         finally:
-            self._checking.release()
+            self._checking = 0
 
     def _more_lines(self, buffer: int, history: int) -> None:
         """Make the board as long as a subscriber with such a buffer needs it."""

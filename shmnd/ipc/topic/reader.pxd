@@ -5,6 +5,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 cdef class ReaderCore:
     cdef list sources
+    cdef list kept  # samples that were taken for calls which were interrupted; mostly None
     cdef Py_ssize_t turn
     cdef uint32_t born, misses
     cdef uint64_t checked_ns, waited_ns

@@ -61,10 +61,26 @@ cdef class ReaderCore:
 
     def _shut(self):
         self.closed = True
+        self.kept = None
+
+    # Handlers of signals run in Python code alone, and what they raise leaves it. So a sample that
+    # such code waits for goes into a box, of which the caller keeps it for the next call.
+
+    def _keep(self, list box):
+        """Keep a sample that was taken for a call which ends with an exception."""
+        if box and not self.closed:
+            if self.kept is None:
+                self.kept = []
+            self.kept.append(box.pop())
 
     cdef object take(self):
         """The next sample of any publisher, in turn."""
         cdef Py_ssize_t _, n = len(self.sources)
+        if self.kept is not None:
+            sample = self.kept.pop(0)
+            if not self.kept:
+                self.kept = None
+            return sample
         if n == 1:
             source = <Source>self.sources[0]
             return (<Source>source).next()
@@ -82,29 +98,32 @@ cdef class ReaderCore:
 
     def _ready(self):
         """A poll may find something."""
+        if self.kept is not None:
+            return True
         for source in self.sources:
             if source.ready:
                 return True
         return False
 
-    def _take(self):
-        return self.take()
+    def _take(self, list box):
+        """Take the next sample into a box, if there is one."""
+        sample = self.take()
+        if sample is None:
+            return False
+        box.append(sample)
+        return True
 
-    def _take_armed(self):
-        """For a thread that sleeps: the next sample, or True when a poll finds anything else.
+    def _take_armed(self, list box):
+        """For a thread that sleeps: take the next sample, or return whether a poll finds anything.
 
         False when neither is there and the publishers ring for the next one. First comes the
         sample, and few calls, for it is what most wake-ups are for.
         """
-        sample = None if self.closed else self.take()
-        if sample is not None:
-            return sample
-        if self._anything():
+        if box or not self.closed and self._take(box) or self._anything():
             return True
         for source in self.sources:
             (<Source>source).doze()
-        sample = None if self.closed else self.take()
-        return self._anything() if sample is None else sample
+        return not self.closed and self._take(box) or self._anything()
 
     def try_receive(self):
         """Return the next sample if there is one, else None. Never waits."""
@@ -141,10 +160,19 @@ cdef class ReaderCore:
                 self.waited_ns -= self.waited_ns >> 2
                 return sample
         started = shmnd_now_ns()
-        sample = self._receive_later(timeout)
+        box = []
+        try:
+            self._receive_later(timeout, box)
+        except BaseException:
+            self._keep(box)
+            raise
         waited = shmnd_now_ns() - started
         self.waited_ns = (3 * self.waited_ns + (waited if waited < _LONG_NS else _LONG_NS)) // 4
-        return sample
+        return box[0]
+
+    def _receive_into(self, list box):
+        """Receive into a box."""
+        box.append(self.receive())
 
     cdef object first_polls(self):
         """Poll for a few microseconds, before a clock is read or a function of Python called.
@@ -162,7 +190,7 @@ cdef class ReaderCore:
                     break  # another thread may have changed the list
         return None
 
-    def _spin_for(self, timeout):
+    def _spin_for(self, timeout, list box):
         """Poll twice as long as waits last, without the interpreter's lock but for the start."""
         # By the length of waits, and not by the polls that failed: where both sides sleep, each
         # wait lasts as long as the other's wake-up, so that short polls would fail for ever.
@@ -171,7 +199,11 @@ cdef class ReaderCore:
             window = self.spin * (1 + self.waited_ns / 25e3)  # 50 µs, and twice as long as waits
         if timeout is not None and timeout < window:
             window = timeout
-        return self.spin_for(shmnd_now_ns() + <uint64_t>(window * 1e9))
+        sample = self.spin_for(shmnd_now_ns() + <uint64_t>(window * 1e9))
+        if sample is None:
+            return False
+        box.append(sample)
+        return True
 
     cdef object spin_for(self, uint64_t end):
         cdef const shmnd_reading *readings[16]

@@ -7,7 +7,7 @@ import logging
 import time
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from shmnd.common.arguments import integer
 from shmnd.ipc.errors import Closed
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from shmnd.adapter import Adapter
     from shmnd.directory import Entry
 
-__all__ = ["AGAIN", "POLICIES", "Seats", "Unreached"]
+__all__ = ["POLICIES", "Seats", "Unreached"]
 
 POLICIES: Final = ("drop_oldest", "drop_newest", "conflate", "block")
 """What a subscriber that falls behind loses; the numbers are those of the headers."""
-AGAIN: Final = 0.1
+_AGAIN: Final = 0.1
 """Seconds until an end is tried again for which no descriptor was free."""
 DROP_NEWEST: Final = 1
 BLOCK: Final = 3
@@ -33,6 +33,9 @@ _MOST_HELD: Final = 4096
 _LOG: Final = logging.getLogger("shmnd.ipc")
 
 
+_K = TypeVar("_K")
+
+
 class _Board(Protocol):
     def _seat(self, *which: Any) -> None: ...
     def _refuse(self) -> None: ...
@@ -40,6 +43,52 @@ class _Board(Protocol):
     def _leave(self, seat: int) -> None: ...
     def _page_closed(self, seat: int) -> bool: ...
     def _more_lines(self, buffer: int, history: int) -> None: ...
+
+
+class Unreached(Generic[_K]):
+    """Ends of other processes for which no descriptor or memory was free: they are tried again."""
+
+    def __init__(self) -> None:
+        self._entries: dict[_K, Entry] = {}
+        self.trouble: NdMemoryError | None = None
+        """What kept it from the last one; None when it was raised, or all are reached."""
+        self._next_try = 0.0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def failed(self, key: _K, entry: Entry, trouble: NdMemoryError) -> None:
+        """Try this one again."""
+        if key not in self._entries:
+            self.trouble = trouble
+        self._entries[key] = entry
+
+    def pop(self, key: _K) -> None:
+        """It was reached, or has gone."""
+        if self._entries.pop(key, None) is not None and not self._entries:
+            self.trouble = None
+
+    def due(self) -> list[Entry]:
+        """Return those to be tried again now."""
+        if not self._entries:
+            return []
+        now = time.monotonic()
+        if now < self._next_try:
+            return []
+        self._next_try = now + _AGAIN
+        return list(self._entries.values())
+
+    def longest(self, left: float | None) -> float | None:
+        """Return how long to sleep: until one is tried again."""
+        if not self._entries:
+            return left
+        return _AGAIN if left is None else min(left, _AGAIN)
+
+    def raise_trouble(self) -> None:
+        """Raise once what keeps the program from one."""
+        trouble, self.trouble = self.trouble, None
+        if trouble is not None:
+            raise trouble
 
 
 @dataclass
@@ -63,8 +112,7 @@ class Seats:
         self._free: list[int] = []
         self._made = 0
         self._waiting: dict[tuple[str, int], Entry] = {}
-        self._unreached: dict[tuple[str, int], tuple[Entry, NdMemoryError]] = {}
-        self._next_try = 0.0
+        self.unreached: Final[Unreached[tuple[str, int]]] = Unreached()
 
     @property
     def count(self) -> int:
@@ -90,27 +138,29 @@ class Seats:
             return
         try:
             self._admit(seat, entry, asked)
-            self._unreached.pop(entry.key, None)
+            self.unreached.pop(entry.key)
         except NdMemoryError as exc:
             self._free.append(seat)
-            self._unreached[entry.key] = entry, exc
+            self.unreached.failed(entry.key, entry, exc)
         except (NdError, ValueError, Closed) as exc:
             self._free.append(seat)
             _LOG.debug("the subscriber in process %d gets no seat: %s", entry.pid, exc)
+        except BaseException:  # of a handler of a signal: it comes again
+            if entry.key not in self._guests:
+                self._board._leave(seat)
+                self._free.append(seat)
+            raise
 
     def come_again(self) -> None:
         """Try again to reach subscribers for which no descriptor or memory was free."""
-        now = time.monotonic()
-        if self._unreached and now >= self._next_try:
-            self._next_try = now + AGAIN
-            for entry, _ in list(self._unreached.values()):
-                self.come(entry)
+        for entry in self.unreached.due():
+            self.come(entry)
 
     @property
     def trouble(self) -> str:
         """Why some subscribers are not reached; empty when all are."""
-        found = list(self._unreached.values())
-        return f"; {len(found)} more cannot be reached: {found[-1][1]}" if found else ""
+        found = self.unreached
+        return f"; {len(found)} more cannot be reached: {found.trouble}" if found else ""
 
     def _take_seat(self) -> int:
         if not self._free and self._made >= self._most:
@@ -155,7 +205,7 @@ class Seats:
     def leave(self, entry: Entry) -> None:
         """A subscriber is gone, and what it held with it."""
         self._waiting.pop(entry.key, None)
-        self._unreached.pop(entry.key, None)
+        self.unreached.pop(entry.key)
         guest = self._guests.pop(entry.key, None)
         if guest is not None:
             self._board._leave(guest.seat)
@@ -217,41 +267,6 @@ class Seats:
         for guest in list(self._guests.values()):
             guest.neighbour.close()
         self._guests.clear()
-
-
-class Unreached:
-    """The publishers for which a subscriber had no descriptor or memory, by their adapters."""
-
-    def __init__(self) -> None:
-        self.entries: Final[dict[str, Entry]] = {}
-        self.trouble: NdMemoryError | None = None
-        self._next_try = 0.0
-
-    def failed(self, entry: Entry, trouble: NdMemoryError) -> None:
-        """Try this one again."""
-        if entry.adapter not in self.entries:
-            self.trouble = trouble
-        self.entries[entry.adapter] = entry
-
-    def due(self) -> list[Entry]:
-        """Return those to be tried again now."""
-        now = time.monotonic()
-        if not self.entries or now < self._next_try:
-            return []
-        self._next_try = now + AGAIN
-        return list(self.entries.values())
-
-    def longest(self, left: float | None) -> float | None:
-        """Return how long to sleep: until one is tried again."""
-        if not self.entries:
-            return left
-        return AGAIN if left is None else min(left, AGAIN)
-
-    def raise_trouble(self) -> None:
-        """Raise once what keeps the subscriber from one."""
-        trouble, self.trouble = self.trouble, None
-        if trouble is not None:
-            raise trouble
 
 
 @dataclass(frozen=True)

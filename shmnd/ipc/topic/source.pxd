@@ -10,9 +10,10 @@ from shmnd.ipc.topic.topic_c cimport shmnd_found, shmnd_near, shmnd_outcome
 cdef class Source(Origin):
     cdef object head_memory, lines_memory, sleepers_memory, page_memory, kept_memory
     cdef dict pools
-    # A sample whose memory could not be mapped for want of resources: the next receive tries again.
+    # A sample whose memory could not be mapped for want of resources, or whose receive was
+    # interrupted: the next one returns it.
     cdef shmnd_found left
-    cdef bint has_left
+    cdef bint has_left, left_copied
     cdef PyObject *near_memory[8]  # of the pools that are near; `pools` keeps it
     cdef list old_memories
     cdef uint32_t seats
@@ -27,6 +28,7 @@ cdef class Source(Origin):
 
     cdef void give_up(self)
     cdef object next(self)
+    cdef void leave(self, const shmnd_found *found, bint copied) noexcept
     cdef shmnd_outcome find(self, shmnd_found *found) except *
     cdef shmnd_outcome finish(self, shmnd_outcome outcome, shmnd_found *found) except *
     cdef object sample(self, shmnd_found *found, bint copied)

@@ -13,6 +13,7 @@ from shmnd.ipc.topic.sample cimport Origin, Sample
 from shmnd.ipc.topic.topic_c cimport *
 from shmnd.ring.process.forks cimport forks
 
+from shmnd.common.interruption import is_interruption
 from shmnd.ipc.errors import LoanLimit
 from shmnd.status import NdError, Status
 
@@ -265,8 +266,18 @@ cdef class Source(Origin):
                 outcome = SHMND_OUTCOME_NOTHING
         if self.r.rings:
             self.r.rings = False
-            self.neighbour.ring()
+            try:
+                self.neighbour.ring()
+            except BaseException:  # of a handler of a signal: the publisher is rung all the same
+                if outcome == SHMND_OUTCOME_FOUND or outcome == SHMND_OUTCOME_COPY:
+                    self.leave(found, outcome == SHMND_OUTCOME_COPY)
+                self.neighbour.ring()
+                raise
         return outcome
+
+    cdef void leave(self, const shmnd_found *found, bint copied) noexcept:
+        """Leave a sample to the next poll."""
+        self.left, self.has_left, self.left_copied = found[0], True, copied
 
     cdef object next(self):
         """The next sample, or None."""
@@ -274,7 +285,7 @@ cdef class Source(Origin):
         cdef shmnd_outcome outcome
         if self.has_left:
             self.has_left = False
-            return self.sample(&self.left, False)
+            return self.sample(&self.left, self.left_copied)
         if self.settled and not self.closed:  # most calls
             outcome = shmnd_reading_next(&self.r, &found)
             if outcome == SHMND_OUTCOME_MOVED or self.r.rings:
@@ -318,11 +329,16 @@ cdef class Source(Origin):
                 return None  # it was given up meanwhile, and its memory given back
             if exc.status == _SHORT:  # nothing is lost: a later receive takes it
                 if not copied:
-                    self.left, self.has_left = found[0], True
+                    self.leave(found, False)
                     sample.hold = SHMND_NO_SLOT
                 raise
             raise ValueError(f"Subscriber.receive: {self.publisher} names memory that it does not "
                              f"share; the sample is dropped: {exc}") from None
+        except BaseException as exc:
+            if is_interruption(exc):
+                self.leave(found, copied)
+                sample.hold = SHMND_NO_SLOT
+            raise
         if sample.payload > _MOST_BYTES or found.body[1] > pool.nbytes \
                 or total > pool.nbytes - found.body[1]:
             if copied and not shmnd_reading_copied(&self.r):
@@ -352,7 +368,7 @@ cdef class Source(Origin):
             self.closed = True
             if self.has_left:
                 self.has_left = False
-                if self.born == forks:
+                if self.born == forks and self.left.hold != SHMND_NO_SLOT:
                     shmnd_reading_let_go(&self.r, self.left.hold)
             if self.born == forks and self.r.page != NULL:
                 shmnd_put64(&self.r.page.state, SHMND_PAGE_CLOSED)

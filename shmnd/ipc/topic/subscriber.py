@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.common.closing import Closing
@@ -27,7 +29,7 @@ from shmnd.waiter import Waiter
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from shmnd.directory import Entry
+    from shmnd.directory import Announcement, Change, Entry
 
 __all__ = ["Subscriber"]
 
@@ -79,8 +81,9 @@ class Subscriber(ReaderCore, Closing):
         self._lost_before = 0
         self._mismatch: TypeMismatch | None = None
         self._evicted: PeerLost | None = None
-        self._checking = threading.Lock()
-        self._unreached = Unreached()
+        self._checking = 0  # the thread that takes changes
+        self._changes: deque[Change] = deque()  # each is there until it is taken in
+        self._unreached: Unreached[str] = Unreached()
         self._room = Room.of(namespace, group)
         try:
             self._waiter = Waiter(self._room.adapter, self._anything, self._doze)
@@ -117,58 +120,64 @@ class Subscriber(ReaderCore, Closing):
 
     # -- receiving --
 
-    def _receive_later(self, timeout: float | None) -> Sample:
+    def _receive_later(self, timeout: float | None, box: list[Sample]) -> None:
         call = "Subscriber.receive"
         deadline = deadline_of(timeout, call)
-        if timeout != 0:
-            sample = self._spin_for(timeout)
-            if sample is not None:
-                return sample
+        if timeout != 0 and self._spin_for(timeout, box):
+            return
+        poll = partial(self._take_armed, box)
         while True:
             self._require_open(call)
             self._check_members()
-            sample = self._take()
-            if sample is not None:
-                return sample
+            if self._take(box):
+                return
             self._require_publisher(call)
             left = left_until(deadline)
             if left == 0:
                 raise self._late(call, timeout)
             try:
-                found = self._waiter.sleep(self._take_armed, self._unreached.longest(left))
+                self._waiter.sleep(poll, self._unreached.longest(left))
             except NdError:
                 self._require_open(call)  # another thread has closed it, and the last adapter
                 raise
-            if not isinstance(found, bool):
-                return found
+            if box:
+                return
 
     async def areceive(self, timeout: float | None = None) -> Sample:
         """Return the next sample as `receive` does, and let other tasks run meanwhile."""
         call = "Subscriber.areceive"
         self._require_open(call)
         deadline = deadline_of(timeout, call)
-        while True:
-            sample = self._take()
-            if sample is not None:
-                return sample
-            self._check_members()
-            sample = self._take()
-            if sample is not None:
-                return sample
-            self._require_publisher(call)
-            left = left_until(deadline)
-            if left == 0:
-                raise self._late(call, timeout)
-            await self._waiter.wait_in_loop(self._unreached.longest(left))
-            self._require_open(call)
+        box: list[Sample] = []
+        try:
+            while not self._take(box):
+                self._check_members()
+                if self._take(box):
+                    break
+                self._require_publisher(call)
+                left = left_until(deadline)
+                if left == 0:
+                    raise self._late(call, timeout)
+                await self._waiter.wait_in_loop(self._unreached.longest(left))
+                self._require_open(call)
+            return box[0]
+        except BaseException:
+            self._keep(box)
+            raise
 
     def __iter__(self) -> Iterator[Sample]:
         """Return the samples as they come, until it is closed or told not to wait."""
+        box: list[Sample] = []
         while not self.closed:
             try:
-                sample = self.receive()
+                self._receive_into(box)
+                sample = box[0]
+                del box[0]
             except (Closed, NoPublisher):
                 return
+            except BaseException:
+                self._keep(box)
+                raise
             yield sample
 
     async def __aiter__(self) -> AsyncIterator[Sample]:
@@ -207,7 +216,7 @@ class Subscriber(ReaderCore, Closing):
         )
 
     def _late(self, call: str, timeout: float | None) -> TimeoutError:
-        who, unreached = len(self._sources), len(self._unreached.entries)
+        who, unreached = len(self._sources), len(self._unreached)
         return TimeoutError(
             f"{call}: no sample on topic {self.name!r} within {timeout} s; "
             + (f"it has {who} publishers" if who else "it has no publisher")
@@ -257,10 +266,7 @@ class Subscriber(ReaderCore, Closing):
 
     def _find_seats(self) -> bool:
         """Sit down where there is a seat; tell whether there was one."""
-        found = False
-        for source in self._sources:
-            found = source.find_seat() or found
-        return found
+        return True in [source.find_seat() for source in self._sources]  # each of them
 
     def _doze(self, on: bool) -> None:
         if on:
@@ -288,21 +294,30 @@ class Subscriber(ReaderCore, Closing):
                 source._drop_pools()
 
     def _take_changes(self) -> None:
-        if not self._checking.acquire(blocking=False):
+        me = threading.get_ident()
+        if self._checking not in (0, me):
             return  # another thread is at it
+        self._checking = me  # a thread that a handler of a signal interrupts may begin again
         try:
-            for change in self._watch.changes():
-                if change.gone:
-                    self._unreached.entries.pop(change.entry.adapter, None)
-                    for source in self._sources:
-                        if source.publisher.uid == change.entry.adapter:
-                            source.gone = True
-                else:
-                    self._join(change.entry)
+            self._watch.changes_into(self._changes)
+            while self._changes:
+                change = self._changes[0]
+                self._take_change(change)
+                if self._changes and self._changes[0] is change:
+                    del self._changes[0]
             for entry in self._unreached.due():
                 self._join(entry)
         finally:
-            self._checking.release()
+            self._checking = 0
+
+    def _take_change(self, change: Change) -> None:
+        if not change.gone:
+            self._join(change.entry)
+            return
+        self._unreached.pop(change.entry.adapter)
+        for source in self._sources:
+            if source.publisher.uid == change.entry.adapter:
+                source.gone = True
 
     def _join(self, entry: Entry) -> None:
         """Read from a publisher, too."""
@@ -314,9 +329,9 @@ class Subscriber(ReaderCore, Closing):
                 self._form = theirs
             forms.require_same(self._form, theirs, f"process {entry.pid}", "Subscriber", self.name)
             self._open(entry, self._form)
-            self._unreached.entries.pop(entry.adapter, None)
+            self._unreached.pop(entry.adapter)
         except NdMemoryError as exc:
-            self._unreached.failed(entry, exc)
+            self._unreached.failed(entry.adapter, entry, exc)
         except TypeMismatch as exc:
             self._mismatch = exc
         except (NdError, ValueError, KeyError, TypeError):
@@ -325,8 +340,9 @@ class Subscriber(ReaderCore, Closing):
     def _open(self, entry: Entry, form: forms.Form) -> None:
         room = self._room
         neighbour = Neighbour(room.adapter, entry)
+        announcement: Announcement | None = None
         try:
-            self._require_user(neighbour, form)
+            forms.require_user(form, neighbour, self.name)
             ident = secrets.randbits(62) | 1
             publisher = PublisherId(self.name, entry.pid, entry.adapter)
             head = neighbour.view(int(entry.data["head"]))
@@ -354,24 +370,17 @@ class Subscriber(ReaderCore, Closing):
                     "ident": ident,
                 },
             )
+            source.owner = Tie(room, neighbour, announcement)
+            self._add(source)
         except BaseException:
+            if announcement is not None:
+                announcement.close()
             neighbour.close()
             raise
-        source.owner = Tie(room, neighbour, announcement)
-        self._add(source)
         if self.closed:  # by another thread, which has not seen this one
             self._part(source)
             return
         here.admit(entry.adapter)  # a publisher of this process need not hear of it by the broker
-
-    def _require_user(self, neighbour: Neighbour, form: forms.Form) -> None:
-        """Raise TypeMismatch where a sample of another user could hold a pickle."""
-        if form.kind in (forms.OBJECT, forms.DESCRIBED) and not neighbour.same_user:
-            raise TypeMismatch(
-                f"Subscriber: topic {self.name!r} carries pickled objects, and process "
-                f"{neighbour.pid} belongs to another user: a pickle runs code of its sender; "
-                "publish arrays, records or bytes, and name their type at both ends"
-            )
 
     def _part(self, source: Source) -> None:
         """A publisher is gone, and all that it sent was received."""

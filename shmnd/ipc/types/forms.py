@@ -292,3 +292,13 @@ def undescribed(meta: bytes) -> tuple[np.dtype[Any], tuple[int, ...]]:
         return plain(dtype, "Sample"), tuple(shape)
     except (struct.error, TypeError, IndexError, UnicodeDecodeError, KeyError) as exc:
         raise ValueError(f"Sample: the description of an array makes no sense: {exc}") from exc
+
+
+def require_user(form: Form, neighbour: Any, name: str) -> None:
+    """Raise TypeMismatch where a sample of another user could hold a pickle."""
+    if form.kind in (OBJECT, DESCRIBED) and not neighbour.same_user:
+        raise TypeMismatch(
+            f"Subscriber: topic {name!r} carries pickled objects, and process {neighbour.pid} "
+            "belongs to another user: a pickle runs code of its sender; publish arrays, records "
+            "or bytes, and name their type at both ends"
+        )

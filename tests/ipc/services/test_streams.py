@@ -217,9 +217,9 @@ def test_numbers_of_streams_that_were_ended_are_passed_over() -> None:
 
 
 def test_the_oldest_of_too_many_ended_streams_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shmnd.ipc.service import client as clients
+    from shmnd.ipc.service import answers
 
-    monkeypatch.setattr(clients, "_MOST_ENDED", 3)
+    monkeypatch.setattr(answers, "_MOST_ENDED", 3)
     with ipc.Client("s", buffer=64) as client:
         streams = [client.stream(None) for _ in range(5)]
         numbers = [stream._pending._number for stream in streams]
@@ -276,7 +276,8 @@ def test_a_wait_that_fails_is_no_request(monkeypatch: pytest.MonkeyPatch) -> Non
         def fails(*_: object) -> None:
             raise OSError(24, "too many open files")
 
-        monkeypatch.setattr(server, "_requests", type("Q", (), {"get": fails, "close": fails})())
+        failing = type("Q", (), {"_get_into": fails, "close": fails})
+        monkeypatch.setattr(server, "_requests", failing())
         with pytest.raises(OSError, match="too many open files"):
             next(iter(server))
         monkeypatch.undo()

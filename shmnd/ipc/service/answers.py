@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a client takes the answers of its servers, and gives each to its request.
+
+A handler of a signal may raise behind each call of a function, and an answer that was taken must
+reach its request even so. So it is in `_taken` until what it changes is changed, by statements that
+call nothing. A thread that was interrupted before it said that it takes no more answers takes the
+next ones.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from shmnd.common.interruption import is_interruption
+from shmnd.ipc.service.service_values import Answer, Unreadable, raised_from
+
+if TYPE_CHECKING:
+    import weakref
+
+    from shmnd.ipc.queue.queueing import Queue
+    from shmnd.ipc.service.pending import Pending
+
+__all__ = ["MARKS", "Answers"]
+
+MARKS: Final = 2048
+"""Marks of closed streams that a client's page has."""
+_MOST_ENDED: Final = 1024
+"""Closed streams whose servers have not said that they ended; the oldest one is forgotten."""
+_LAST: Final = ("value", "failure", "end")
+"""The kinds of what a server says last of a request."""
+
+
+class Answers:
+    """The part of a client that takes answers: one thread does, for all."""
+
+    _answers: Queue
+    _ended: dict[int, int]
+    _pending: weakref.WeakValueDictionary[int, Pending]
+    _lock: threading.Lock
+    _turn: threading.Condition
+    _busy: int
+    _taken: list[Any]
+    _sorted: bool
+
+    def _find_lost(self) -> bool:
+        """End the requests whose servers died; tell whether there was one."""
+        raise NotImplementedError
+
+    def _mark(self, number: int) -> None:
+        """Say to the server of a stream that no more of it is read."""
+        if len(self._ended) >= _MOST_ENDED:
+            # A server that died says nothing. One that still computes continues; no client waits.
+            self._unmark(next(iter(self._ended.values()), 0))
+        self._ended[number % MARKS] = number
+        self._answers._core.end_stream(number)
+
+    def _unmark(self, number: int) -> None:
+        if self._ended.pop(number % MARKS, None) is not None:
+            self._answers._core.forget_stream(number)
+
+    def _begin(self) -> bool:
+        """Be the thread that takes the answers, if there is none."""
+        me = threading.get_ident()
+        try:
+            with self._lock:
+                if self._busy not in (0, me):
+                    return False
+                self._busy = me
+            return True
+        except BaseException:
+            if self._busy == me:
+                self._busy = 0
+            raise
+
+    def _end(self) -> None:
+        """Have others take answers, after `_busy` was set to 0."""
+        try:
+            self._pass_on()
+        except BaseException:
+            self._pass_on()  # once more: they would sleep on
+            raise
+
+    def _pass_on(self) -> None:
+        with self._lock:
+            sorted_, self._sorted = self._sorted, False
+            self._turn.notify_all()
+        bell = self._answers._bell
+        if sorted_ and bell is not None:
+            bell.wake_all()  # tasks: it may be theirs
+
+    def _take_answers(self) -> None:
+        """Take all answers that are there."""
+        if self._begin():
+            try:
+                self._take_all()
+                self._find_lost()
+            finally:
+                self._busy = 0
+                self._end()
+
+    def _take_all(self) -> None:
+        while True:
+            try:
+                self._take_one(False)
+            except queue.Empty:
+                return
+
+    def _take_one(self, block: bool, timeout: float | None = None) -> None:
+        if not self._taken:
+            self._answers._get_into(self._taken, block, timeout)
+        item = self._taken[0]
+        try:
+            self._sort(item)
+        except Exception as exc:
+            if not is_interruption(exc):  # not of a server of this library
+                self._drop(item)
+            raise
+
+    def _drop(self, item: Any) -> None:
+        """Forget an answer that was taken."""
+        if self._taken and self._taken[0] is item:
+            del self._taken[0]
+
+    def _sort(self, item: Any) -> None:
+        try:
+            number, kind, _, _, value = item
+            pending = self._pending.get(number)
+            marked = self._ended.get(number % MARKS) == number
+        except (TypeError, ValueError) as exc:
+            if is_interruption(exc):
+                raise
+            self._drop(item)
+            return
+        self._sorted = True
+        if marked and kind in _LAST:
+            self._unmark(number)
+        if pending is None and kind == "part" and not marked:
+            self._mark(number)
+        if pending is None or pending._over:
+            self._drop(item)  # the program waits for it no more
+            return
+        if isinstance(value, Unreadable) and kind == "part":
+            self._mark(number)  # the server need not continue
+        self._give(pending, kind, item)
+
+    def _give(self, pending: Pending, kind: str, item: Any) -> None:
+        """Change a request by what its server said."""
+        _, _, sequence, server, value = item
+        taken = self._taken
+        failure = answer = claim = None
+        if isinstance(value, Unreadable):
+            failure = value.error
+        elif kind == "taken":
+            claim = (value, server) if isinstance(value, int) and isinstance(server, int) else None
+        elif kind == "failure":
+            failure = raised_from(value)
+        elif kind != "end":
+            answer = Answer(value, sequence, server)
+        over = kind in _LAST or failure is not None
+        # No calls from here on. A handler may have taken it, by a call of this client.
+        if not taken or taken[0] is not item:
+            return
+        if claim is not None:
+            pending._server = claim
+        if failure is not None:
+            pending._failure = failure
+        if answer is not None:
+            pending._answers += (answer,)
+            pending._streamed = not over
+        pending._over = over
+        del taken[0]
