@@ -64,3 +64,30 @@ def test_the_end_tells_what_came_before_it() -> None:
 @pytest.mark.parametrize("part", ["show", "acquires"])
 def test_the_end_needs_its_order(part: str) -> None:
     assert violated(lambda: state(**{part: False}))
+
+
+# -- SYNC refused: a side that loads the refusal of a message loads the last count --
+
+
+def refusal(shows: bool = True, acquires: bool = True) -> int:
+    """Both sides take two messages of the other, refuse the third, and wait for nothing more."""
+
+    def side(mine: str, theirs: str) -> Thread:
+        for count in (1, 2):
+            yield release(f"{mine}-taken", count)
+        yield (release if shows else store)(f"{mine}-fault", 1)
+        if (yield (acquire if acquires else load)(f"{theirs}-fault")):
+            taken = yield load(f"{theirs}-taken")
+            assert taken == 2, "a Send that was taken is reported as lost"
+
+    words = [f"{side}-{word}" for side in "ab" for word in ("taken", "fault")]
+    return explore([lambda: side("a", "b"), lambda: side("b", "a")], dict.fromkeys(words, 0))
+
+
+def test_a_refusal_tells_what_was_taken_before_it() -> None:
+    assert refusal() > 10
+
+
+@pytest.mark.parametrize("part", ["shows", "acquires"])
+def test_a_refusal_needs_its_order(part: str) -> None:
+    assert violated(lambda: refusal(**{part: False}))

@@ -57,11 +57,13 @@ static inline void shmnd_rx_acknowledge(struct shmnd_qp *qp)
         shmnd_notify_waiting_sender(qp);
 }
 
-/* Fails the receive, the Send (with `fault`), and the connection. The sender may be copying into
- * the receive: it completes when that copy has ended (shmnd_teardown_step). */
+/* Fails the receive, the Send (with `fault`), and the connection. No message is taken from now on. The
+ * sender may be copying into the receive: it completes when that copy has ended
+ * (shmnd_teardown_step). */
 static inline void shmnd_rx_refuse(struct shmnd_qp *qp, uint32_t status, uint32_t fault)
 {
-    shmnd_put32(&qp->link.mine->fault, fault);
+    /* SYNC refused: release, pairs with acquire in shmnd_peer_has_refused() */
+    shmnd_release32(&qp->link.mine->fault, fault);
     SHMND_KILL_POINT("message-refused");
     qp->rx_refused = status;
     qp->rx_open = true;

@@ -228,13 +228,25 @@ static inline bool shmnd_teardown_recall(struct shmnd_qp *qp)
     return true;
 }
 
+static inline bool shmnd_is_refusal(uint32_t fault)
+{
+    return fault == SHMND_REMOTE_ERROR || fault == SHMND_INVALID_DEVICE_REQUEST;
+}
+
+/* Has the other side refused a message? Then it takes neither this one nor any after it, and its
+ * `taken` is the last one. Both sides may do so at once: neither must wait for the other to take more. */
+static inline bool shmnd_peer_has_refused(const struct shmnd_qp *qp)
+{
+    /* SYNC refused: acquire, pairs with release in shmnd_rx_refuse() */
+    return shmnd_is_refusal(shmnd_acquire32(&qp->link.theirs->fault));
+}
+
 /* Is this the Send that the other side refused? One in parts may have been refused before its last
  * part was sent, and has no number yet. */
 static inline bool shmnd_teardown_refused(const struct shmnd_qp *qp, const struct shmnd_wqe *w,
                                           uint64_t taken, uint32_t fault)
 {
-    if (w->type != SHMND_SEND ||
-        (fault != SHMND_REMOTE_ERROR && fault != SHMND_INVALID_DEVICE_REQUEST))
+    if (w->type != SHMND_SEND || !shmnd_is_refusal(fault))
         return false;
     if (w->state == SHMND_WQE_SENT)
         return w->message == taken;
@@ -343,7 +355,8 @@ static inline enum shmnd_progress shmnd_teardown_step(struct shmnd_qp *qp, uint6
     enum shmnd_progress drain = shmnd_teardown_drain(qp);
     if (drain != SHMND_IDLE)
         return drain;
-    bool theirs_go_on = !qp->peer->dead && shmnd_peer_state(qp) <= SHMND_LINK_OPEN;
+    bool theirs_go_on =
+        !qp->peer->dead && shmnd_peer_state(qp) <= SHMND_LINK_OPEN && !shmnd_peer_has_refused(qp);
     /* A large message that is not whole now stays so: its sender copies under its hazard word, and
      * begins no copy towards a side that closes. */
     if (qp->rx_unbinding && patient)

@@ -434,6 +434,47 @@ static void small_receive_behind_others(void)
     }
 }
 
+/* Each side refuses a message of the other before it sees that the other one does: neither waits for the
+ * other to take what it never will. */
+static void both_sides_refuse_at_once(void)
+{
+    static const uint32_t sizes[] = {40, 400, 4000, 40000, 200000};
+    for (int k = 0; k < 10; k++) {
+        struct duo d;
+        uint32_t n = sizes[k / 2];
+        bool more = k & 1;
+        NOTE("%u bytes, more=%d", n, more);
+        duo_open(&d);
+        struct pair *ends[] = {d.a, d.b};
+        struct queue *queues[] = {d.qa, d.qb};
+        struct shmnd_sge s[2];
+        for (int i = 0; i < 2; i++) {
+            uint8_t *memory = shared_bytes((i ? d.pb : d.pa), 2 * n);
+            uint32_t token = region_new((i ? d.pb : d.pa), memory, 2 * n, 1);
+            struct shmnd_sge small = sge(memory + n, 8, token), r = sge(memory + n, n, token);
+            s[i] = sge(memory, n, token);
+            EQUAL(post_receive(ends[i], 1, &small, 1), SHMND_SUCCESS);
+            EQUAL(post_receive(ends[i], 2, &r, 1), SHMND_SUCCESS);
+        }
+        for (int i = 0; i < 2; i++) {
+            EQUAL(post_send(ends[i], 11, &s[i], 1, 0), SHMND_SUCCESS);
+            if (more)
+                EQUAL(post_send(ends[i], 12, &s[i], 1, 0), SHMND_SUCCESS);
+        }
+        for (int i = 0; i < 2; i++)
+            while (shmnd_qp_consume_one(&ends[i]->q)) {
+            }
+        for (int i = 0; i < 2; i++) {
+            EXPECT(queues[i], SHMND_RECEIVE, 1, SHMND_BUFFER_OVERFLOW);
+            EXPECT(queues[i], SHMND_SEND, 11, SHMND_REMOTE_ERROR);
+            if (more)
+                EXPECT(queues[i], SHMND_SEND, 12, SHMND_CANCELED);
+            EXPECT(queues[i], SHMND_RECEIVE, 2, SHMND_CANCELED);
+        }
+        duo_close(&d);
+    }
+}
+
 /* Invalid memory of the sender: reported at completion, ends the connection, and the message is
  * never sent. All messages before it are delivered. */
 static void sources_that_violate(void)
@@ -570,6 +611,7 @@ static const struct check_test tests[] = {
     TEST(solicited_is_carried_by_every_kind),
     TEST(receives_too_small),
     TEST(small_receive_behind_others),
+    TEST(both_sides_refuse_at_once),
     TEST(sources_that_violate),
     TEST(sinks_that_violate),
     TEST(a_refused_receive_is_told_after_the_copy_into_it),
