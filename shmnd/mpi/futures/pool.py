@@ -295,6 +295,9 @@ class MPICommExecutor:
         if size == 1:
             self._executor = ThreadPoolExecutor(**self._options)
             return self._executor
+        if _shared is not None:  # the other ranks serve already, and do not come here
+            self._executor = MPIPoolExecutor(**self._options)
+            return self._executor
         self._own = self._comm.Dup()
         workers = self._own.Split(int(rank == self._root), rank)
         if rank != self._root:

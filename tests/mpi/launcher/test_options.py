@@ -33,3 +33,15 @@ def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
     program.write_text("print(1)")
     ran = launch(2, str(program), expect=1)
     assert f"shmnd mpiexec: {program}: the program cannot be executed; chmod +x" in ran.stderr
+
+
+def test_an_executor_of_a_communicator_uses_the_ranks_that_serve_already(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("""
+from mpi4py.futures import MPICommExecutor
+
+if __name__ == "__main__":
+    with MPICommExecutor() as executor:
+        print(sum(executor.map(abs, range(-9, 0))))
+""")
+    assert launch(3, "-m", "mpi4py.futures", str(program)).stdout == "45\n"
