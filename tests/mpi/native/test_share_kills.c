@@ -19,6 +19,7 @@ static const char *const steps[] = {
     "asked", "cleared", "unit-taken", "piece-shown", "unit-placed", "stretch-taken", "stretch-read",
 };
 static bool mapped;         /* the message lies in arenas */
+static bool by_kernel;      /* else, both sides copy it by the kernel, and not by the lane */
 static const char *dies_at; /* NULL: this process goes on */
 static int dies_after;
 
@@ -30,6 +31,8 @@ void shmnd_kill_point(const char *name)
 
 static struct shmpi_req *begin(struct shmpi_engine *e, bool receives, char *data)
 {
+    *shmpi_way_of(&e->peers[1 - e->rank].ways, BYTES) =
+        (struct shmpi_way){.messages = SHMPI_WAY_TRIALS, .by_kernel = by_kernel};
     struct shmpi_req *r = shmpi_req_new(e);
     r->peer = 1 - e->rank;
     r->context = 16;
@@ -121,6 +124,13 @@ static void a_rank_dies_at_each_step(void)
     CHECK(completed && failed > 2);
 }
 
+static void a_rank_dies_at_each_step_of_a_message_by_the_kernel(void)
+{
+    by_kernel = true;
+    a_rank_dies_at_each_step();
+    by_kernel = false;
+}
+
 static void a_rank_dies_at_each_step_of_a_message_in_arenas(void)
 {
     mapped = true;
@@ -129,6 +139,7 @@ static void a_rank_dies_at_each_step_of_a_message_in_arenas(void)
 
 static const struct check_test tests[] = {
     TEST(a_rank_dies_at_each_step),
+    TEST(a_rank_dies_at_each_step_of_a_message_by_the_kernel),
     TEST(a_rank_dies_at_each_step_of_a_message_in_arenas),
 };
 
