@@ -254,6 +254,7 @@ class Job:
         self._selector.unregister(rank.descriptor)
         self._running.discard(rank)
         rank.ended = time.monotonic()
+        job_memory.forget_process(self._memory, rank.number)  # while no other has its number
         code = rank.process.wait()
         job_memory.leave(self._memory, rank.number)
         if not self._running and self._ending is None:

@@ -9,6 +9,7 @@
 #define SHMPI_REMOTE_RUNS_H
 
 #include "datatypes/runs.h"
+#include "transport/copying/by_kernel.h"
 #include "transport/one_sided.h"
 
 #define SHMPI_PLACES 128 /* places a call of the kernel; it takes up to IOV_MAX, 1024 */

@@ -21,7 +21,9 @@ cdef extern from "transport/one_sided.h" nogil:
         const char *rows
     flag shmpi_has_left(shmpi_engine *e, int rank)
     int shmpi_holder(shmpi_engine *e, const shmpi_holders *h, int lock, flag *has_left)
-    int shmpi_remote_copy(
+
+cdef extern from "transport/copying/by_kernel.h" nogil:
+    int shmpi_copy_by_kernel(
         shmpi_engine *e, int rank, char *here, uint64_t there, uint64_t n, bint writes)
 
 cdef extern from "one_sided/remote_runs.h" nogil:

@@ -318,7 +318,7 @@ cdef class Target:
         cdef TypeState type = self.type
         with nogil:
             if type.contig:
-                why = shmpi_remote_copy(E, job_rank, row, self.address, nbytes, writes)
+                why = shmpi_copy_by_kernel(E, job_rank, row, self.address, nbytes, writes)
             else:
                 why = shmpi_remote_runs(
                     E, job_rank, &type.runs, type.extent, row, self.address, nbytes, writes)

@@ -40,6 +40,7 @@ cdef extern from "transport/collectives.h" nogil:
     flag shmpi_read_note(const shmpi_rank *rank, shmpi_wait *w)
     void shmpi_wake(shmpi_rank *rank)
     uint32_t shmnd_relaxed32(const word32 *w)
+    void shmnd_put32(word32 *w, uint32_t v)
 
 
 class Wait(NamedTuple):
@@ -95,8 +96,17 @@ def size_of(memory: object) -> int:
 
 
 def pid_of(memory: object, rank: int) -> int:
-    """Return the process of a rank, 0 before it has attached."""
+    """Return the process of a rank, 0 before it has attached and after its end."""
     return shmnd_relaxed32(&shmpi_job_rank(_job(memory, rank), rank).pid)
+
+
+def forget_process(memory: object, rank: int) -> None:
+    """Forget the process of a rank: no rank copies from its memory, or to it, from now on.
+
+    To be called before the process is reaped, after which others may get its number.
+    """
+    cdef unsigned char[::1] view = memory
+    shmnd_put32(&shmpi_job_rank(_job(view, rank), rank).pid, 0)
 
 
 def wait_of(memory: object, rank: int) -> Wait | None:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory of other ranks for one-sided calls, and the locks that order them.
+ * The locks of windows, which order the one-sided calls of their ranks.
  *
  * A lock of a window is one word in memory that its ranks share: a writer, or a count of readers.
  * When a rank dies, its job ends. So that a rank which waits can say for whom, each
@@ -9,9 +9,6 @@
  */
 #ifndef SHMPI_REMOTE_H
 #define SHMPI_REMOTE_H
-
-#include <errno.h>
-#include <sys/uio.h>
 
 #include "transport/engine.h"
 
@@ -81,27 +78,6 @@ static inline int shmpi_holder(struct shmpi_engine *e, const struct shmpi_holder
         *has_left = left;
     }
     return found;
-}
-
-/* Copies between our memory and that of another rank. 0, or an errno value. */
-static inline int shmpi_remote_copy(struct shmpi_engine *e, int rank, char *here, uint64_t there,
-                                    uint64_t bytes, bool writes)
-{
-    pid_t pid = (pid_t)shmnd_relaxed32(&e->peers[rank].rank->pid);
-    while (bytes) {
-        struct iovec mine = {here, bytes};
-        struct iovec theirs = {(char *)(uintptr_t)there, bytes};
-        ssize_t n = writes ? process_vm_writev(pid, &mine, 1, &theirs, 1, 0)
-                           : process_vm_readv(pid, &mine, 1, &theirs, 1, 0);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n < 0 ? errno : EFAULT;
-        here += n;
-        there += (uint64_t)n;
-        bytes -= (uint64_t)n;
-    }
-    return 0;
 }
 
 #endif

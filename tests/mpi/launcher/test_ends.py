@@ -348,3 +348,25 @@ if not rank:
     print("well")
 """)
     assert ran.stdout == "well\n", ran
+
+
+NUMBERS = """
+import mmap
+from shmnd.mpi.transport import job_memory
+if rank == 1:
+    comm.send(os.getpid(), 0)
+    sys.exit()
+memory = mmap.mmap(int(os.environ["SHMND_MPI_JOB"]), 0, prot=mmap.PROT_READ)
+process = comm.recv(source=1)
+until = time.monotonic() + 60
+while os.path.exists(f"/proc/{process}"):
+    assert time.monotonic() < until
+    time.sleep(0.001)
+print(job_memory.pid_of(memory, 0) == os.getpid(), job_memory.pid_of(memory, 1))
+"""
+
+
+@pytest.mark.slow
+def test_the_number_of_a_process_is_forgotten_before_another_may_have_it() -> None:
+    """A copy by the kernel names its process by number."""
+    assert run(NUMBERS).stdout == "True 0\n"

@@ -47,11 +47,9 @@
 #ifndef SHMPI_SHARE_H
 #define SHMPI_SHARE_H
 
-#include <errno.h>
 #include <sched.h>
-#include <sys/uio.h>
 
-#include "transport/engine.h"
+#include "transport/copying/by_kernel.h"
 #include "transport/wait_notes.h"
 #include "wire/kill_point.h"
 
@@ -67,10 +65,6 @@ enum {
 
 /* `placed` of a sender that writes nothing into the buffer any more. */
 #define SHMPI_PLACES_NO_MORE UINT64_MAX
-
-typedef ssize_t shmpi_kernel_copy(pid_t pid, const struct iovec *ours, unsigned long of_ours,
-                                  const struct iovec *theirs, unsigned long of_theirs,
-                                  unsigned long flags);
 
 static inline uint64_t shmpi_share_word(uint64_t front, uint64_t back)
 {
@@ -90,25 +84,6 @@ static inline uint64_t shmpi_stretch(const struct shmpi_engine *e, uint64_t left
     least = least < half ? least : half; /* the other side takes the other half */
     units = units > least ? units : least;
     return units < most ? units : most;
-}
-
-/* Copies `n` bytes between this memory and that of a peer, by one of the kernel's two calls.
- * 0, or an errno value. */
-static inline int shmpi_by_kernel(const struct shmpi_peer *p, shmpi_kernel_copy *copy, char *here,
-                                  uint64_t there, uint64_t n)
-{
-    pid_t pid = (pid_t)shmnd_relaxed32(&p->rank->pid);
-    for (uint64_t done = 0; done < n;) {
-        struct iovec ours = {here + done, n - done};
-        struct iovec theirs = {(char *)(uintptr_t)there + done, n - done};
-        ssize_t got = copy(pid, &ours, 1, &theirs, 1, 0);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return got < 0 ? errno : EFAULT;
-        done += (uint64_t)got;
-    }
-    return 0;
 }
 
 static inline void shmpi_list_out(struct shmpi_req **list, struct shmpi_req *r)

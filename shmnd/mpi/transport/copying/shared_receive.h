@@ -63,15 +63,15 @@ static inline void shmpi_end_copy(struct shmpi_engine *e, struct shmpi_req *r, i
 
 /* Does the kernel let us read? Found out by the first byte: units that were taken are not given
  * back. */
-static inline bool shmpi_may_read(struct shmpi_peer *p, uint64_t address)
+static inline bool shmpi_may_read(struct shmpi_engine *e, int source, uint64_t address)
 {
+    struct shmpi_peer *p = &e->peers[source];
     char byte;
-    struct iovec here = {&byte, 1}, there = {(char *)(uintptr_t)address, 1};
     if (p->tried)
         return !p->no_reading;
     p->tried = true;
-    if (process_vm_readv((pid_t)shmnd_relaxed32(&p->rank->pid), &here, 1, &there, 1, 0) < 0)
-        p->no_reading = errno == EPERM || errno == ENOSYS || errno == EACCES;
+    int why = shmpi_copy_by_kernel(e, source, &byte, address, 1, false);
+    p->no_reading = why == EPERM || why == ENOSYS || why == EACCES;
     return !p->no_reading;
 }
 
@@ -129,7 +129,7 @@ static inline void shmpi_begin_copy(struct shmpi_engine *e, struct shmpi_req *r,
         shmpi_end_copy(e, r, SHMPI_BROKEN, true);
         return;
     }
-    bool reads = mapped || shmpi_may_read(p, address);
+    bool reads = mapped || shmpi_may_read(e, r->source, address);
     bool alone = mapped && (e->crowded || r->got <= SHMPI_COPY_ALONE);
     r->share = reads && !alone && share <= SHMPI_SHARES ? share : 0;
     r->by_kernel = r->share && !mapped && shmpi_choose_kernel(e, r);
@@ -169,8 +169,8 @@ static inline uint64_t shmpi_read_next(struct shmpi_engine *e, struct shmpi_req 
 static inline int shmpi_read(struct shmpi_engine *e, struct shmpi_req *r, uint64_t n)
 {
     if (!r->mapped)
-        return shmpi_by_kernel(&e->peers[r->source], process_vm_readv, r->buffer + r->low,
-                               r->address + r->low, n);
+        return shmpi_copy_by_kernel(e, r->source, r->buffer + r->low, r->address + r->low, n,
+                                    false);
     memcpy(r->buffer + r->low, r->mapped + r->low, n);
     return 0;
 }

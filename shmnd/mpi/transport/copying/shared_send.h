@@ -121,7 +121,8 @@ static inline bool shmpi_place(struct shmpi_engine *e, struct shmpi_req *r, uint
         memcpy(r->mapped + r->moved, r->buffer + r->moved, n);
         return true;
     }
-    int why = shmpi_by_kernel(p, process_vm_writev, r->buffer + r->moved, r->address + r->moved, n);
+    int why =
+        shmpi_copy_by_kernel(e, r->peer, r->buffer + r->moved, r->address + r->moved, n, true);
     if (!why)
         return true;
     p->no_writing = why == EPERM || why == ENOSYS || why == EACCES;
