@@ -13,6 +13,7 @@ each bound is left for that, and for the private memory of the process.
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import re
@@ -45,8 +46,6 @@ _HOLDS: Final = 0.1
 """Seconds for which a reading serves small segments too. It takes 0.15 ms, most of a connection."""
 _PART: Final = 256
 """The part of what a reading found, after which it is read anew."""
-_PIECE: Final = 16384
-"""Bytes of a file that are read at once."""
 _UNLIMITED: Final = 1 << 60
 """From here on a number of version 1 stands for 'no limit'."""
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
@@ -76,18 +75,11 @@ class Mount(NamedTuple):
 def read_file(name: str) -> str:
     """Return the text of a small file; nothing if it cannot be read."""
     try:
-        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+        # An object, and no number: a handler of a signal that raises behind the call would leak that.
+        with io.FileIO(name) as file:
+            return file.readall().decode("utf-8", "replace").strip()
     except OSError:
         return ""
-    try:
-        pieces = []
-        while piece := os.read(fd, _PIECE):
-            pieces.append(piece)
-        return b"".join(pieces).decode("utf-8", "replace").strip()
-    except OSError:
-        return ""
-    finally:
-        os.close(fd)
 
 
 # -- control groups --
