@@ -75,7 +75,7 @@ class Mount(NamedTuple):
 def read_file(name: str) -> str:
     """Return the text of a small file; nothing if it cannot be read."""
     try:
-        # An object, and no number: a handler of a signal that raises behind the call would leak that.
+        # Not a number, which a handler of a signal that raises behind the call would leak.
         with io.FileIO(name) as file:
             return file.readall().decode("utf-8", "replace").strip()
     except OSError:
