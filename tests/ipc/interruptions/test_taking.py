@@ -250,6 +250,9 @@ def test_blackboard(alarms: Alarms) -> None:
 def test_server(kind: Any, alarms: Alarms) -> None:
     """Each request is taken once, and its client gets the answer."""
     with ipc.Server("s", buffer=COUNT) as server, ipc.Client("s", buffer=COUNT) as client:
+        first = client.send(kind(0))  # both know each other's memory before the first alarm
+        server.receive(PATIENCE).respond(0)
+        first.result(PATIENCE)
         pending = []
 
         def send() -> None:
