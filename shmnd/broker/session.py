@@ -133,6 +133,7 @@ class Session:
 
     def _owned(self) -> bool:
         """Return whether this thread has the lock."""
+        # By the method that threading.Condition asks; it is in no stub, and there is no other.
         owned: bool = self._lock._is_owned()  # type: ignore[attr-defined]
         return owned
 

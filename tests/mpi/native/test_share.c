@@ -99,6 +99,18 @@ static void is_filled(const char *data, uint64_t n, int seed)
         }
 }
 
+/* The end of a job of one message. */
+static void message_close(struct shmpi_req *out, struct shmpi_req *in, char *from, char *to)
+{
+    shmpi_req_free(rank[0], out);
+    shmpi_req_free(rank[1], in);
+    while (shmpi_progress(rank[0]) + shmpi_progress(rank[1])) {
+    }
+    returned(0, from);
+    returned(1, to);
+    job_close();
+}
+
 /* ---- at the same time ------------------------------------------------------------------------- */
 
 static uint64_t size_of(int round, int i)
@@ -180,13 +192,7 @@ static uint64_t one_message(uint64_t n, uint64_t room, uint64_t seed, int sender
         shmpi_progress(rank[0]);
     EQUAL(out->fault, 0);
     EQUAL(rank[0]->table_free ? rank[0]->table[0] == NULL : 1, 1);
-    shmpi_req_free(rank[0], out);
-    shmpi_req_free(rank[1], in);
-    while (shmpi_progress(rank[0]) + shmpi_progress(rank[1])) {
-    }
-    returned(0, from);
-    returned(1, to);
-    job_close();
+    message_close(out, in, from, to);
     return read;
 }
 
@@ -319,13 +325,7 @@ static void a_buffer_that_was_given_back_is_not_written(void)
         EQUAL(pthread_join(sender, NULL), 0);
         CHECK(to[0] == 0x55 && !memcmp(to, to + 1, BYTES - 1));
         EQUAL(out->fault, 0);
-        shmpi_req_free(rank[0], out);
-        shmpi_req_free(rank[1], in);
-        while (shmpi_progress(rank[0]) + shmpi_progress(rank[1])) {
-        }
-        returned(0, from);
-        returned(1, to);
-        job_close();
+        message_close(out, in, from, to);
     }
 }
 
@@ -384,11 +384,7 @@ static void without_the_kernel_a_sender_goes_on_by_the_lane(void)
         CHECK(!out->by_kernel);
         is_filled(to, BYTES, 6);
         EQUAL(rank[1]->peers[0].in.lane->placed[0], SHMPI_PLACES_NO_MORE);
-        shmpi_req_free(rank[0], out);
-        shmpi_req_free(rank[1], in);
-        returned(0, from);
-        returned(1, to);
-        job_close();
+        message_close(out, in, from, to);
     }
 }
 
@@ -435,13 +431,7 @@ static void a_receive_that_ends_does_not_wait_for_a_sender_that_was_refused(void
     CHECK(in->done);
     while (!out->done)
         shmpi_progress(rank[0]);
-    shmpi_req_free(rank[0], out);
-    shmpi_req_free(rank[1], in);
-    while (shmpi_progress(rank[0]) + shmpi_progress(rank[1])) {
-    }
-    returned(0, from);
-    returned(1, to);
-    job_close();
+    message_close(out, in, from, to);
 }
 
 /* ---- which way: choose_way.h --------------------------------------------------------------------- */
