@@ -5,7 +5,7 @@
  * Through the lane its bytes are copied twice, by cheap copies; by the kernel once, with a call on each
  * side. The faster way depends on what the two cores share: 64 KiB take 3 us through the lane between two
  * threads of one core, 9 between two cores with a common cache, and 21 between others, where the
- * kernel takes 7 to 9. It also depends on whether the program writes its buffers between two messages.
+ * kernel takes 7 to 10. It also depends on whether the program writes its buffers between two messages.
  * So the receiver times a few messages of each way, per peer and range of lengths, takes the faster
  * way for a while, and times again.
  *
