@@ -139,9 +139,14 @@ ITEMS: list[Any] = [
 def test_queue_get(make: Any, read: Any, pause: float, alarms: Alarms) -> None:
     with ipc.JoinableQueue() as queue:
 
+        count = 0
+
         def put() -> None:
-            for number in range(COUNT):
-                queue.put(make(number))
+            nonlocal count
+            end = time.monotonic() + PATIENCE
+            while count < COUNT or not (alarms.raised or time.monotonic() > end):
+                queue.put(make(count))
+                count += 1
                 if pause:
                     time.sleep(pause)
             queue.put(b"end")
@@ -152,7 +157,7 @@ def test_queue_get(make: Any, read: Any, pause: float, alarms: Alarms) -> None:
                 if make is not ITEMS[2][0]
                 else once(lambda got: _extend_until_end(got, queue))
             )
-        assert [int(read(item)) for item in got] == list(range(COUNT))
+        assert [int(read(item)) for item in got] == list(range(count))
         assert alarms.raised
 
 
