@@ -138,7 +138,6 @@ ITEMS: list[Any] = [
 @pytest.mark.parametrize("pause", [0.0, 0.0003], ids=["full", "empty"])
 def test_queue_get(make: Any, read: Any, pause: float, alarms: Alarms) -> None:
     with ipc.JoinableQueue() as queue:
-
         count = 0
 
         def put() -> None:
