@@ -86,9 +86,9 @@ class Idle:
         self._wait()
 
     def switches(self) -> int:
-        """Return how often it was scheduled."""
+        """Return how often it went to sleep; how often another took its CPU does not count."""
         with Path(f"/proc/self/task/{self._number}/status").open() as status:
-            return sum(int(line.split()[1]) for line in status if "voluntary" in line)
+            return sum(int(line.split()[1]) for line in status if line.startswith("voluntary"))
 
     def end(self) -> None:
         """End the wait, which must still be under way."""

@@ -54,14 +54,19 @@ class Alarms:
         end = time.monotonic() + PATIENCE
         while True:
             try:
-                self.on = True
-                while not enough(got):
-                    take(got)
+                self._try(lambda: take(got), lambda: enough(got))
                 return got
             except Alarm:
                 assert time.monotonic() < end, f"{len(got)} after {self.raised} alarms"
-            finally:
-                self.on = False
+
+    def _try(self, take: Callable[[], object], is_enough: Callable[[], bool]) -> None:
+        """A function of its own: not every jump of a loop is within the `try` around the loop."""
+        try:
+            self.on = True
+            while not is_enough():
+                take()
+        finally:
+            self.on = False
 
     def start(self) -> None:
         self._thread.start()
