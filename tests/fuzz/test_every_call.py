@@ -146,18 +146,19 @@ def test_a_buffer_that_releases_inline_data_before_it_is_copied() -> None:
     passes(
         PAIR
         + """
+from mmap import mmap
 class Releasing:
     def __init__(self, freed):
         self.freed, self.own = freed, bytes(8)
     def __buffer__(self, flags):
-        self.freed.clear()
+        self.freed.close()
         return memoryview(self.own)
 
 active, passive, queues = connect(plain)
-big = bytearray(1 << 26)  # a mapping of its own
-buffer = Releasing(bytearray(8))
-first, second = Sge(big, 8, 0), Sge(buffer, 8, 0)
-buffer.freed = big
+mapping = mmap(-1, 8)
+buffer = Releasing(mmap(-1, 8))
+first, second = Sge(mapping, 8, 0), Sge(buffer, 8, 0)
+buffer.freed = mapping
 assert status_of(active.send, [first, second], flags=OpFlag.INLINE) == Status.ACCESS_VIOLATION
 """
     )
