@@ -246,7 +246,7 @@ def test_a_publisher_that_goes_ends_its_samples_in_order(
     started: Links, here: str, there: str
 ) -> None:
     started.pair(here, there, *ALL)
-    with ipc.Subscriber("t", "i8", buffer=256, namespace=there) as sub:
+    with ipc.Subscriber("t", "i8", overflow="block", namespace=there) as sub:
         for _ in range(3):
             with ipc.Publisher("t", "i8", namespace=here) as pub:
                 until(lambda: sub.publishers == 1)
