@@ -141,6 +141,16 @@ def test_an_object_comes_with_its_arrays_in_place(name: str) -> None:
             pub.loan()
 
 
+def test_an_object_of_very_many_arrays(name: str) -> None:
+    with ipc.Publisher(name, object) as pub, ipc.Subscriber(name, object) as sub:
+        assert pub.subscribers == 1
+        pub.send([np.full(1, number) for number in range(33_000)])
+        value = sub.receive(timeout=PATIENCE).value
+        assert len(value) == 33_000
+        assert value[-1][0] == 32_999
+        assert not value[-1].flags.writeable
+
+
 def test_a_topic_without_a_type(name: str) -> None:
     with ipc.Publisher(name) as pub, ipc.Subscriber(name) as sub:
         assert pub.subscribers == 1

@@ -10,7 +10,6 @@ from typing import Any, Final
 __all__ = ["object_bytes", "packed", "unpacked", "write_object"]
 
 _LINE: Final = 64
-_MOST_BUFFERS: Final = 1 << 16
 
 
 def packed(value: object) -> tuple[bytes, list[memoryview], bytes]:
@@ -37,7 +36,7 @@ def unpacked(sample: Any) -> Any:
     memory = sample._memory()
     # The table lies in front of the pickle, in memory of the publisher: read once, from a copy.
     count = struct.unpack("<Q", bytes(memory[:8]))[0] if len(memory) >= 8 else 0
-    if not 0 < count <= _MOST_BUFFERS or 8 + 8 * count > len(memory):
+    if not 0 < count <= len(memory) // 8 - 1:
         raise ValueError("Sample: the table of an object makes no sense")
     table = struct.unpack(f"<{count}Q", bytes(memory[8 : 8 + 8 * count]))
     head = _up(8 + 8 * count)
