@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`shmnd ipc`: lists, prints, records and replays."""
 
+import contextlib
 import json
 import multiprocessing
 import resource
@@ -124,6 +125,7 @@ def test_values_are_shown(name: str) -> None:
     assert plain({1: b"x", "o": {2}}) == {"1": "eA==", "o": "{2}"}
     assert plain(np.array([1, np.nan, -np.inf])) == [1, None, None]  # JSON has no such numbers
     assert plain({"mean": float("inf")}) == {"mean": None}
+    assert plain(np.ones(1, np.longdouble)) == [repr(np.longdouble(1))]
 
 
 def test_rate(name: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,6 +194,42 @@ def test_record_and_replay(name: str, tmp_path: Path, capsys: pytest.CaptureFixt
     junk.write_bytes(b"something else")
     assert main(["ipc", "replay", str(junk)]) == 1
     assert "is not a recording" in capsys.readouterr().err
+
+
+ODD_TYPES = [
+    np.dtype({"names": ["b", "a"], "formats": ["f8", "u1"], "offsets": [8, 0], "itemsize": 24}),
+    np.dtype({"names": ["a", "b"], "formats": [">u4", ("u2", 2)], "offsets": [0, 2]}),
+    np.dtype([("a", "u1"), ("b", ">f8"), ("c", "M8[ms]"), ("d", "S3")], align=True),
+]
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_types_that_the_file_format_cannot_say(name: str, typed: bool, tmp_path: Path) -> None:
+    path = tmp_path / "odd.rec"
+    rng = np.random.default_rng(1)
+    with contextlib.ExitStack() as stack:
+        values = {}
+        for number, dtype in enumerate(ODD_TYPES):
+            topic = f"{name}-{number}"
+            pub = stack.enter_context(ipc.Publisher(topic, dtype if typed else None, history=3))
+            values[topic] = [
+                np.frombuffer(rng.bytes(count * dtype.itemsize), dtype) for count in (2, 3)
+            ] + [np.zeros((1, 0, 2), dtype)]
+            for value in values[topic]:
+                pub.send(value)
+        assert main(["ipc", "record", str(path), *values, "--count", f"{3 * len(values)}"]) == 0
+    cut = tmp_path / "cut.rec"
+    cut.write_bytes(path.read_bytes()[:-1])
+    for each in (path, cut):
+        with contextlib.ExitStack() as stack:
+            subs = {topic: stack.enter_context(ipc.Subscriber(topic)) for topic in values}
+            assert main(["ipc", "replay", str(each), "--speed", "0", "--wait", "60"]) == 0
+            for topic, sub in subs.items():
+                for value in values[topic]:
+                    array = sub.receive(timeout=PATIENCE).array
+                    assert (array.dtype, array.shape) == (value.dtype, value.shape)
+                    for field in value.dtype.names or ():
+                        assert array[field].tobytes() == value[field].tobytes()
 
 
 def test_a_recorder_that_fills_the_disk_keeps_what_it_has(

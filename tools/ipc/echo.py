@@ -110,7 +110,10 @@ def plain(value: Any) -> Any:
     """
     if hasattr(value, "keys") and hasattr(value, "array"):
         return {name: plain(value[name]) for name in value}
-    if isinstance(value, (np.ndarray, np.generic)):
+    if isinstance(value, np.generic):
+        number = value.item()  # Python has no number for a long double
+        return repr(value) if isinstance(number, np.generic) else plain(number)
+    if isinstance(value, np.ndarray):
         return plain(value.tolist())
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()

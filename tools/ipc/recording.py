@@ -3,8 +3,9 @@
 
 `SHMNDREC`, then items. An item is a structured array of numpy's format (`np.save`) with one element
 of `ENTRY`, the header of the sample, and its value as another such array; an item of a topic has
-its description as JSON there. The index is an array of `PLACE`, behind it 16 bytes: where it
-begins, and `SHMNDEND`. A file without its end, as of a recorder that was killed, is read through.
+its description as JSON there. A type that the format has no words for, whose fields overlap or are
+out of order, is an item of its own, and the elements of such arrays are plain bytes. The index is
+an array of `PLACE`, behind it 16 bytes: where it begins, and `SHMNDEND`. A file without its end, as of a recorder that was killed, is read through.
 A sample that could not be written whole, because the disk was full, is cut off again.
 """
 
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
 import numpy as np
 
+from shmnd.ipc.types.layouts import dtype_from_layout, layout_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from io import FileIO
@@ -27,10 +30,14 @@ __all__ = ["Recorded", "Recording", "Writer"]
 BEGIN: Final = b"SHMNDREC"
 END: Final = b"SHMNDEND"
 TOPIC: Final = 0
+LAYOUT: Final = 5
 ENTRY: Final = np.dtype(
     [("kind", "u4"), ("topic", "u4"), ("sequence", "u8"), ("when_ns", "u8"), ("header", "u8")]
 )
-"""`kind` is that of a sample on the wire (1 array, 2 bytes, 3 object, 4 described), or TOPIC."""
+"""`kind` is that of a sample on the wire (1 array, 2 bytes, 3 object, 4 described), TOPIC or LAYOUT.
+Bits from `KIND_BITS` on are the number of the item that has the sample's type, which its `topic` is.
+"""
+KIND_BITS: Final = 8
 PLACE: Final = np.dtype([("offset", "u8"), ("topic", "u4"), ("kind", "u4"), ("when_ns", "u8")])
 
 
@@ -42,20 +49,40 @@ class Writer:
         self._file: FileIO = path.open("xb", buffering=0)
         self._places: list[tuple[int, int, int, int]] = []
         self._topics = 0
+        self._layouts: dict[str, int] = {}
         self.write(BEGIN)
 
     def add_topic(self, description: dict[str, Any]) -> int:
         """Write what a topic is; return its number."""
         self._topics += 1
-        text = np.frombuffer(json.dumps(description).encode(), "u1")
-        self._add(TOPIC, self._topics, 0, 0, b"", text)
+        self._add(TOPIC, self._topics, 0, 0, b"", _text(description))
         return self._topics
+
+    def _layout(self, dtype: np.dtype[Any]) -> int:
+        """Write a type that numpy's format cannot say; return its number, 0 for all others."""
+        if dtype.names is None:
+            return 0
+        try:
+            np.lib.format.dtype_to_descr(dtype)
+            return 0
+        except ValueError:
+            layout = layout_of(dtype)
+        text = json.dumps(layout)
+        if text not in self._layouts:
+            number = len(self._layouts) + 1
+            self._add(LAYOUT, number, 0, 0, b"", _text(layout))
+            self._layouts[text] = number
+        return self._layouts[text]
 
     def add(self, topic: int, sample: Any) -> int:
         """Write a sample; return its bytes."""
         array = sample.array
         header = sample.header or b""
-        self._add(sample._kind, topic, sample.sequence, sample.timestamp_ns, header, array)
+        layout = self._layout(array.dtype)
+        if layout:
+            array = array.view(f"V{array.itemsize}")
+        kind = sample._kind | layout << KIND_BITS
+        self._add(kind, topic, sample.sequence, sample.timestamp_ns, header, array)
         return int(array.nbytes) + len(header)
 
     def _add(
@@ -109,11 +136,15 @@ class Writer:
                 raise  # else it says what ended the recording
 
 
+def _text(description: Any) -> Any:
+    return np.frombuffer(json.dumps(description).encode(), "u1")
+
+
 class Recorded:
     """One sample of a file."""
 
     def __init__(self, entry: Any, header: bytes, array: Any) -> None:
-        self.kind = int(entry["kind"])
+        self.kind = int(entry["kind"]) & (1 << KIND_BITS) - 1
         self.topic = int(entry["topic"])
         self.sequence = int(entry["sequence"])
         self.timestamp_ns = int(entry["when_ns"])
@@ -131,15 +162,21 @@ class Recording:
         try:
             if self._file.read(8) != BEGIN:
                 raise ValueError(f"{path} is not a recording of `shmnd ipc record`")
+            self._layouts: dict[int, np.dtype[Any]] = {}
             self.index: Any = self._indexed()
-            self.topics: dict[int, dict[str, Any]] = {}
-            for place in self.index[self.index["kind"] == TOPIC]:
-                found = self.read(int(place["offset"]))
-                self.topics[found.topic] = json.loads(found.array.tobytes())
-            self.index = self.index[self.index["kind"] != TOPIC]
+            texts = self._texts(LAYOUT)
+            self._layouts = {number: dtype_from_layout(text) for number, text in texts.items()}
+            self.topics: dict[int, dict[str, Any]] = self._texts(TOPIC)
+            described = np.isin(self.index["kind"], (TOPIC, LAYOUT))
+            self.index = self.index[~described]
         except BaseException:
             self._file.close()
             raise
+
+    def _texts(self, kind: int) -> dict[int, Any]:
+        places = self.index[self.index["kind"] == kind]["offset"]
+        found = [self.read(int(place)) for place in places]
+        return {each.topic: json.loads(each.array.tobytes()) for each in found}
 
     def _indexed(self) -> Any:
         end = self._file.seek(0, io.SEEK_END)
@@ -176,7 +213,11 @@ class Recording:
         if nbytes > os.fstat(self._file.fileno()).st_size:
             raise ValueError(f"the sample at byte {offset} has a header of {nbytes} bytes")
         header = self._file.read(nbytes)
-        return Recorded(entry[0], header, np.lib.format.read_array(self._file, allow_pickle=False))
+        array = np.lib.format.read_array(self._file, allow_pickle=False)
+        layout = self._layouts.get(int(entry[0]["kind"]) >> KIND_BITS)
+        if layout is not None and layout.itemsize == array.itemsize:
+            array = array.view(layout)
+        return Recorded(entry[0], header, array)
 
     def __iter__(self) -> Iterator[Recorded]:
         for place in self.index:
