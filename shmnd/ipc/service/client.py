@@ -81,12 +81,16 @@ class Client(Answers, Closing):
 
     def _sent(self, value: Any, timeout: float | None, call: str) -> Pending:
         pending, item = self._begun(value, call)
+        self._put(pending, item, timeout, call)
+        return pending
+
+    def _put(self, pending: Pending, item: Any, timeout: float | None, call: str) -> None:
         try:
             self._requests.put(item, True, timeout)
         except queue.Full:
+            pending._over = True
             raise self._late(call) from None
         pending._pos = self._requests._core.last_pos
-        return pending
 
     def _begun(self, value: Any, call: str) -> tuple[Pending, tuple[Any, ...]]:
         self._check(call)
@@ -95,27 +99,40 @@ class Client(Answers, Closing):
         self._pending[pending._number] = pending
         return pending, (*self._where, pending._number, self._answers._core.me, value)
 
-    async def _asend(self, value: Any, timeout: float | None) -> Pending:
-        pending, item = self._begun(value, "Client.acall")
+    async def _aput(self, pending: Pending, item: Any, timeout: float | None, call: str) -> None:
         try:
             await self._requests.aput(item, timeout)
         except queue.Full:
-            raise self._late("Client.acall") from None
+            pending._over = True
+            raise self._late(call) from None
         pending._pos = self._requests._core.last_pos
-        return pending
 
     def call(self, value: Any = None, timeout: float | None = None) -> Answer:
-        """Send a request and wait for its answer; TimeoutError."""
-        end = deadline_of(timeout, "Client.call")
-        return self._sent(value, left_until(end), "Client.call")._result(
-            left_until(end), "Client.call"
-        )
+        """Send a request and wait for its answer; TimeoutError.
+
+        When it ends without an answer, a server that has not taken the request leaves it out.
+        """
+        call = "Client.call"
+        end = deadline_of(timeout, call)
+        pending, item = self._begun(value, call)
+        try:
+            self._put(pending, item, left_until(end), call)
+            return pending._result(left_until(end), call)
+        except BaseException:
+            self._end_stream(pending)  # nobody can get the answer any more
+            raise
 
     async def acall(self, value: Any = None, timeout: float | None = None) -> Answer:
         """Call as `call` does, and let other tasks run meanwhile."""
-        end = deadline_of(timeout, "Client.acall")
-        pending = await self._asend(value, timeout)
-        return await pending._aresult(left_until(end), "Client.acall")
+        call = "Client.acall"
+        end = deadline_of(timeout, call)
+        pending, item = self._begun(value, call)
+        try:
+            await self._aput(pending, item, left_until(end), call)
+            return await pending._aresult(left_until(end), call)
+        except BaseException:
+            self._end_stream(pending)
+            raise
 
     def stream(self, value: Any = None) -> Stream:
         """Send a request and return the values of its answer as they come."""

@@ -38,6 +38,32 @@ SERVICE: Final = "ipc.service"
 Handler = Callable[["Request"], Any]
 
 
+_FRESH: Final = 0.001
+"""Seconds for which a client that was found alive counts as that."""
+
+
+class _Asking:
+    """A client: the queue of its answers, and who it is there."""
+
+    def __init__(self, answers: Queue, who: tuple[int, int]) -> None:
+        self.answers: Final = answers
+        self._who = who  # its member number, and its process
+        self._until = 0.0
+
+    def lives(self, who: tuple[int, int] | None = None) -> bool:
+        """Return whether it waits for answers: its process may have died, or closed it.
+
+        `who` is what a request says. Another one may have said something else before.
+        """
+        now = time.monotonic()
+        if who is None or who != self._who:
+            self._who = who or self._who
+        elif now < self._until:
+            return True
+        self._until = now + _FRESH
+        return self.answers._core.lives_as(*self._who)
+
+
 class _Unreadable(Exception):
     """A request was taken that cannot be read."""
 
@@ -105,8 +131,7 @@ class Server(Closing):
         self._named, self._requests = open_service(
             "Server", "server", name, types, buffer, namespace, group
         )
-        # By the file of its answers: that queue, the client's member number there, and its process.
-        self._clients: dict[tuple[int, int], tuple[Queue, int, int]] = {}
+        self._clients: dict[tuple[int, int], _Asking] = {}  # by the files of their answers
         self._closed = False
 
     # -- taking --
@@ -233,14 +258,17 @@ class Server(Closing):
         if not 0 < number < 1 << 63 or member < 0:
             return None
         key = device, inode
-        if key not in self._clients:
-            for known in [each for each, found in self._clients.items() if not _lives(*found)]:
+        asking = self._clients.get(key)
+        if asking is None:
+            for known in [each for each, found in self._clients.items() if not found.lives()]:
                 del self._clients[known]
             opened = _open_of(pid, fd, key, self.name)
             if opened is None:
                 return None
-            self._clients[key] = opened, member, pid
-        answers = self._clients[key][0]
+            asking = self._clients[key] = _Asking(opened, (member, pid))
+        elif not asking.lives((member, pid)):
+            return None  # it has died or was closed since it asked
+        answers = asking.answers
         answers._put_or_drop((number, "taken", 0, os.getpid(), answers._core.me), wake=False)
         return answers, number, (member, pid), value
 
@@ -400,10 +428,6 @@ class Server(Closing):
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self._requests.qsize()} requests wait"
         return f"<Server {self.name!r} {state}>"
-
-
-def _lives(answers: Queue, member: int, pid: int) -> bool:
-    return answers._core.lives_as(member, pid)
 
 
 def _open_of(pid: int, number: int, key: tuple[int, int], name: str) -> Queue | None:

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests whose answers nobody can get any more are not computed."""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shmnd import ipc
+
+FORK = multiprocessing.get_context("fork")
+PATIENCE = 60.0
+
+
+def _calls(client: ipc.Client) -> None:
+    client.call("given up", timeout=0.01)
+
+
+def _acalls(client: ipc.Client) -> None:
+    asyncio.run(client.acall("given up", timeout=0.01))
+
+
+def _cancelled(client: ipc.Client) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(0.01):
+            await client.acall("given up")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("way", [_calls, _acalls, _cancelled])
+def test_a_call_that_timed_out_is_not_computed(way: Callable[[ipc.Client], None]) -> None:
+    with ipc.Server("s") as server, ipc.Client("s") as client:
+        with pytest.raises(TimeoutError):
+            way(client)
+        pending = client.send("next")
+        request = server.receive(PATIENCE)
+        assert request.value == "next"
+        request.respond(1)
+        assert pending.result(PATIENCE).value == 1
+        assert client._ended == {}  # the server has said that it leaves the request out
+
+
+def test_an_interrupted_call_is_not_computed() -> None:
+    class Alarm(Exception):
+        pass
+
+    def handle(number: int, frame: Any) -> None:
+        raise Alarm
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with ipc.Server("s") as server, ipc.Client("s") as client:
+
+            def interrupt() -> None:
+                while server._requests.empty():
+                    time.sleep(0.001)
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+            thread = threading.Thread(target=interrupt)
+            thread.start()
+            with pytest.raises(Alarm):
+                client.call("given up", timeout=PATIENCE)
+            thread.join()
+            client.send("next")
+            request = server.receive(PATIENCE)
+            assert request.value == "next"
+            request.respond(1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_an_answer_that_comes_too_late() -> None:
+    with ipc.Server("s") as server, ipc.Client("s") as client:
+        pending = client.send(1)
+        request = server.receive(PATIENCE)
+        client._end_stream(pending)  # as a call that ends does
+        assert not request.answered
+        request.respond("late")
+        pending = client.send(2)
+        server.receive(PATIENCE).respond("in time")
+        assert pending.result(PATIENCE).value == "in time"
+        assert client._ended == {}
+
+
+def test_what_a_program_sent_and_does_not_wait_for_is_computed() -> None:
+    with ipc.Server("s") as server, ipc.Client("s") as client:
+        client.send("told")
+        pending = client.send("asked")
+        with pytest.raises(TimeoutError):
+            pending.result(0.01)  # it may ask again
+        for value in ("told", "asked"):
+            request = server.receive(PATIENCE)
+            assert request.value == value
+            request.respond(value)
+        assert pending.result(PATIENCE).value == "asked"
+
+
+def _asks(how: str) -> None:
+    client = ipc.Client("s")
+    client.call("known", timeout=PATIENCE)
+    client.send("given up")
+    if how == "closed":
+        client.close()
+    os._exit(0)
+
+
+@pytest.mark.parametrize("how", ["closed", "died"])
+def test_a_client_that_is_known_and_has_gone(how: str) -> None:
+    with ipc.Server("s") as server:
+        child = FORK.Process(target=_asks, args=(how,))
+        child.start()
+        server.receive(PATIENCE).respond(0)
+        child.join()
+        with ipc.Client("s") as client:
+            client.send("next")
+            request = server.receive(PATIENCE)
+            assert request.value == "next"
+            request.respond(1)
+        assert len(server._clients) == 1  # the other one was forgotten
