@@ -5,8 +5,9 @@
 of `ENTRY`, the header of the sample, and its value as another such array; an item of a topic has
 its description as JSON there. A type that the format has no words for, whose fields overlap or are
 out of order, is an item of its own, and the elements of such arrays are plain bytes. The index is
-an array of `PLACE`, behind it 16 bytes: where it begins, and `SHMNDEND`. A file without its end, as of a recorder that was killed, is read through.
-A sample that could not be written whole, because the disk was full, is cut off again.
+an array of `PLACE`, behind it 16 bytes: where it begins, and `SHMNDEND`. A file without its end, as
+of a recorder that was killed, is read through. A sample that could not be written whole, because
+the disk was full, is cut off again.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ LAYOUT: Final = 5
 ENTRY: Final = np.dtype(
     [("kind", "u4"), ("topic", "u4"), ("sequence", "u8"), ("when_ns", "u8"), ("header", "u8")]
 )
-"""`kind` is that of a sample on the wire (1 array, 2 bytes, 3 object, 4 described), TOPIC or LAYOUT.
-Bits from `KIND_BITS` on are the number of the item that has the sample's type, which its `topic` is.
+"""`kind` is that of a sample on the wire (1 array, 2 bytes, 3 object, 4 described), TOPIC or
+LAYOUT. Its bits from `KIND_BITS` on are the number of the type, which is the `topic` of its item.
 """
 KIND_BITS: Final = 8
 PLACE: Final = np.dtype([("offset", "u8"), ("topic", "u4"), ("kind", "u4"), ("when_ns", "u8")])
