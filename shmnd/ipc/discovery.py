@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import time
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from shmnd.common import records
 from shmnd.common.closing import Closing
+from shmnd.common.weak_methods import without_owner
 from shmnd.directory import Directory
 from shmnd.ipc.blackboard.keys import BLACKBOARD
 from shmnd.ipc.errors import Closed, unusable
@@ -165,9 +165,12 @@ class Watch(Closing):
         self._closed = False
         self._pid = os.getpid()
         self._changes: deque[records.Change] = deque()
+        self._wakers: set[Callable[[], None]] = set()  # of the tasks that wait
         try:
             directory = Directory(self._adapter)
             self._watches = [directory.watch(kind) for kind in _KINDS]
+            for each in self._watches:
+                each.wake = without_owner(self._wake)
         except BaseException:
             self._adapter.close()
             raise
@@ -195,26 +198,32 @@ class Watch(Closing):
         return self._next_known()
 
     def _next_known(self) -> Change | None:
-        if not self._changes:
-            return None
-        entry, gone = self._changes[0].entry, self._changes[0].gone
-        change = Change(
-            _name_of(entry),
-            _KINDS[entry.kind],
-            "gone" if gone else "came",
-            _role_of(entry),
-            entry.pid,
-        )
-        del self._changes[0]  # no call: a handler that raises behind it would lose the change
-        return change
+        while self._changes:
+            first = self._changes[0]
+            entry = first.entry
+            change = Change(
+                _name_of(entry),
+                _KINDS[entry.kind],
+                "gone" if first.gone else "came",
+                _role_of(entry),
+                entry.pid,
+            )
+            # No call from here on: a handler that raises behind it would lose the change, and
+            # another thread may take it.
+            if self._changes and self._changes[0] is first:
+                del self._changes[0]
+                return change
+        return None
+
+    def _wake(self) -> None:
+        for each in tuple(self._wakers):
+            each()
 
     def _pending(self) -> bool:
         return self._closed or any(each.pending for each in self._watches)
 
     def __iter__(self) -> Iterator[Change]:
-        with contextlib.suppress(StopIteration):
-            while True:
-                yield next(self)
+        return self  # no generator: a handler that raises in one ends it
 
     def __next__(self) -> Change:
         while not self._closed:
@@ -228,12 +237,16 @@ class Watch(Closing):
                 return change
         raise StopIteration
 
-    async def __aiter__(self) -> AsyncIterator[Change]:
-        while not self._closed:
-            yield await self._next()
+    def __aiter__(self) -> AsyncIterator[Change]:
+        return self
 
     async def __anext__(self) -> Change:
-        return await self._next()
+        try:
+            return await self._next()
+        except Closed:
+            if self._pid != os.getpid():
+                raise
+            raise StopAsyncIteration from None
 
     async def _next(self, timeout: float | None = None) -> Change:
         loop = asyncio.get_running_loop()
@@ -246,13 +259,13 @@ class Watch(Closing):
                 raise TimeoutError("ipc.watch: the time-out ended; there was no change")
             came: asyncio.Future[None] = loop.create_future()
             wake = _waker(loop, came)
-            for each in self._watches:
-                each.wake = wake
+            self._wakers.add(wake)
             self._adapter._engine.loops.begin(loop, wake)
             try:
-                if not self._pending():
+                if not (self._changes or self._pending()):
                     await came
             finally:
+                self._wakers.discard(wake)
                 self._adapter._engine.loops.end(loop, wake)
 
     def close(self) -> None:
@@ -262,6 +275,7 @@ class Watch(Closing):
         self._closed = True
         for each in self._watches:
             each.close()
+        self._wake()
         self._adapter.close()
 
     def __enter__(self) -> Self:

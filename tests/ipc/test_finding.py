@@ -5,6 +5,7 @@ import asyncio
 import gc
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -116,6 +117,44 @@ def test_what_comes_and_goes() -> None:
         made: list[ipc.Notifier] = []
         assert asyncio.run(main()).name == "later"
         made[0].close()
+
+
+def test_threads_and_tasks_share_a_watch() -> None:
+    async def main() -> None:
+        tasks = [asyncio.create_task(take()) for _ in range(3)]
+        await asyncio.sleep(0)
+        tasks.pop().cancel()  # the last one that waits
+        while len(seen) < 120:
+            await asyncio.sleep(0.01)
+        watch.close()
+        await asyncio.gather(*tasks)  # the end of the watch ends their loops
+
+    async def take() -> None:
+        async for change in watch:
+            seen.append((change.name, change.event))
+
+    def take_in_thread() -> None:
+        seen.extend((change.name, change.event) for change in watch)
+
+    def come_and_go() -> None:
+        for number in range(60):
+            ipc.Notifier(f"n{number}").close()
+
+    seen: list[tuple[str, str]] = []
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ipc.watch() as watch:
+            threads = [threading.Thread(target=take_in_thread) for _ in range(2)]
+            threads.append(threading.Thread(target=come_and_go))
+            for each in threads:
+                each.start()
+            asyncio.run(main())
+            for each in threads:
+                each.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert sorted(seen) == sorted((f"n{n}", event) for n in range(60) for event in ("came", "gone"))
 
 
 def test_a_wait_set_of_many_subscribers_and_readers_is_awaited() -> None:
