@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from shmnd_bench.report.table import render
 
+from .output import printable
+
 __all__ = ["Column", "amount", "amounts", "draw", "moment", "size", "sizes", "text"]
 
 _UNITS: Final = ("", "k", "M", "G", "T", "P")
@@ -40,7 +42,7 @@ def text(heading: str, name: str = "", *, right: bool = False) -> Column:
     name = name or heading
 
     def cell(row: Mapping[str, Any]) -> str:
-        return "-" if row[name] is None else str(row[name])
+        return "-" if row[name] is None else printable(str(row[name]))
 
     return Column(heading, cell, right)
 

@@ -3,14 +3,19 @@
 
 import argparse
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from shmnd import NdError
 from shmnd.broker.place import namespace_name
 
 from .commands import in_order, parser_of
+
+_SAID: Final = (NdError, OSError, ImportError)
+"""Errors that are one line, besides those of `shmnd.ipc`, which not every command loads."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,7 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except (NdError, OSError, ImportError) as exc:
+    except Exception as exc:
+        if not isinstance(exc, _SAID) and type(exc).__module__ != "shmnd.ipc.errors":
+            raise
         # Who typed a command has called nothing of that name.
         with contextlib.suppress(OSError):
             print(f"shmnd: {str(exc).removeprefix('open_adapter: ')}", file=sys.stderr)
@@ -67,6 +74,9 @@ def _open_streams() -> None:
     for name, number in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, "w", closefd=False))
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name may have any character
 
 
 def _discard_output() -> None:

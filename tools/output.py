@@ -50,7 +50,7 @@ def show_facts(args: argparse.Namespace, facts: Mapping[str, Any]) -> None:
     width = max(map(len, facts))
     for name, value in facts.items():
         words = name if name.isupper() else name.replace("_", " ")
-        print(f"{words:{width}}  {value}")
+        print(f"{words:{width}}  {printable(str(value))}")
 
 
 def show_rows(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]], *names: str) -> None:
@@ -59,4 +59,11 @@ def show_rows(args: argparse.Namespace, rows: Sequence[Mapping[str, Any]], *name
         print(json.dumps(rows, indent=1))
         return
     headings = [name.replace("_", " ") for name in names]
-    print(render(headings, [[str(row[name]) for name in names] for row in rows]))
+    print(render(headings, [[printable(str(row[name])) for name in names] for row in rows]))
+
+
+def printable(text: str) -> str:
+    """Return a text without what would move the cursor, or begin a line."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

@@ -2,6 +2,7 @@
 """`shmnd ipc`: lists, prints, records and replays."""
 
 import contextlib
+import io
 import json
 import multiprocessing
 import resource
@@ -126,6 +127,85 @@ def test_values_are_shown(name: str) -> None:
     assert plain(np.array([1, np.nan, -np.inf])) == [1, None, None]  # JSON has no such numbers
     assert plain({"mean": float("inf")}) == {"mean": None}
     assert plain(np.ones(1, np.longdouble)) == [repr(np.longdouble(1))]
+
+
+class Foreign:
+    """Cannot be unpickled while `MISSING` is set."""
+
+    def __reduce__(self) -> Any:
+        return _found, ()
+
+
+MISSING: list[str] = ["Foreign"]
+
+
+def _found() -> Foreign:
+    if MISSING:
+        raise AttributeError(f"Can't get attribute {MISSING[0]!r}\n")
+    return Foreign()
+
+
+def test_echo_continues_behind_what_it_cannot_show(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    with ipc.Publisher(name, object, history=3) as pub:
+        for value in (Foreign(), circle, "last"):
+            pub.send(value)
+        assert main(["ipc", "echo", name, "--count", "3"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].endswith("unreadable: AttributeError: Can't get attribute 'Foreign'\\n")
+        assert lines[1:] == [f"{name} 1  [[...]]", f"{name} 2  'last'"]
+        assert main(["ipc", "echo", name, "--count", "3", "--format", "json"]) == 0
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["value"] for row in rows] == [None, None, "last"]
+    assert "Foreign" in rows[0]["unreadable"]
+    assert "unreadable" not in rows[2]
+
+
+@pytest.mark.parametrize("verb", ["echo", "rate", "publish", "record"])
+@pytest.mark.parametrize("bad", ["", "\udcff", "a\0", "x" * 256])
+def test_names_that_no_topic_has(
+    verb: str, bad: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = {"publish": ["1"]}.get(verb, [])
+    before = {"record": [str(tmp_path / "file")]}.get(verb, [])
+    with pytest.raises(SystemExit) as ended:
+        main(["ipc", verb, *before, bad, *more])
+    assert ended.value.code == 2
+    assert "argument topic" in capsys.readouterr().err
+
+
+def test_names_and_output_of_any_characters(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"é\x1b[31m{name}"
+    with ipc.Publisher(name, "U4", history=1) as pub:
+        pub.send(np.array("\x1bé"))
+        for line in (["list", "topic"], ["info", name], ["rate", name, "--count", "1"]):
+            assert main(["ipc", *line, *(["--interval", "0.01"] if line[0] == "rate" else [])]) == 0
+            assert "é\\x1b[31m" in capsys.readouterr().out
+        written = io.BytesIO()
+        monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, "ascii"))
+        assert main(["ipc", "echo", name, "--count", "1"]) == 0
+    assert written.getvalue().startswith(b"\\xe9\\x1b[31mtopic-")
+    assert written.getvalue().endswith(b"0  '\\x1b\\xe9'\n")
+
+
+def test_bytes_of_the_command_line_are_sent_as_they_are(name: str, command: Any) -> None:
+    codes: list[int] = []
+    with ipc.Subscriber(name, bytes) as sub:
+        command("publish", name, "a\udcff", "--type", "bytes", "--header", "\udc80", codes=codes)
+        sample = sub.receive(timeout=PATIENCE)
+        assert (sample.value, sample.header) == (b"a\xff", b"\x80")
+
+
+def test_a_bound_that_is_reached_is_one_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with ipc.Publisher(name, max_subscribers=1) as pub, ipc.Subscriber(name):
+        assert pub.subscribers == 1
+        assert main(["ipc", "echo", name, "--timeout", "60"]) == 1
+    assert capsys.readouterr().err.startswith("shmnd: ")
 
 
 def test_rate(name: str, capsys: pytest.CaptureFixture[str]) -> None:

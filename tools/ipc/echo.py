@@ -13,8 +13,9 @@ import numpy as np
 
 from shmnd import ipc
 
-from ..output import add_format
+from ..output import add_format, printable
 from ..values import how_many, seconds
+from .names import topic
 
 HELP = "print the samples of topics as they come"
 EXAMPLE = "shmnd ipc echo camera --count 1"
@@ -23,7 +24,7 @@ FAILURE = "no sample came within --timeout"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("topic", nargs="+", help="name of a topic")
+    parser.add_argument("topic", type=topic, nargs="+", help="name of a topic")
     parser.add_argument("--count", type=how_many, metavar="N", help="end after N samples")
     parser.add_argument(
         "--timeout",
@@ -67,8 +68,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def line_of(name: str, sample: Any, args: argparse.Namespace) -> str:
-    """Return a sample as text."""
-    value = sample.value
+    """Return a sample as text; one that cannot be shown says why."""
+    unreadable = ""
+    text = None
+    try:
+        value = sample.value
+        text = plain(value) if args.format == "json" else shown(value, full=args.full)
+    except Exception as exc:  # of the classes of its objects: this process may have none of them
+        unreadable = f"{type(exc).__name__}: {exc}"
     if args.format == "json":
         whole = {
             "topic": name,
@@ -76,13 +83,13 @@ def line_of(name: str, sample: Any, args: argparse.Namespace) -> str:
             "publisher": sample.publisher.pid,
             "timestamp_ns": sample.timestamp_ns,
             "header": None if sample.header is None else base64.b64encode(sample.header).decode(),
-            "value": plain(value),
+            "value": text,
         }
-        return json.dumps(whole)
-    head = f"{name} {sample.sequence}"
+        return json.dumps(whole | ({"unreadable": unreadable} if unreadable else {}))
+    head = f"{printable(name)} {sample.sequence}"
     if sample.header:
         head += f" header {sample.header[:32]!r}"
-    return f"{head}  {shown(value, full=args.full)}"
+    return f"{head}  {text}" if not unreadable else f"{head}  unreadable: {printable(unreadable)}"
 
 
 def shown(value: Any, *, full: bool = False) -> str:
@@ -97,7 +104,7 @@ def shown(value: Any, *, full: bool = False) -> str:
         gap = "\n" if "\n" in text else " "
         return f"{what}{gap}{text}" if value.ndim else text
     if isinstance(value, np.generic):
-        return str(value)
+        return printable(str(value))
     if isinstance(value, bytes):
         return repr(value) if full or len(value) <= 64 else f"{len(value)} bytes {value[:48]!r}..."
     return repr(value)

@@ -3,6 +3,7 @@
 
 import argparse
 import ast
+import os
 import sys
 import time
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from shmnd import ipc
 
 from ..values import how_many, number, seconds
+from .names import topic
 from .waiting import wait_for_subscriber
 
 HELP = "send a value to a topic"
@@ -21,7 +23,7 @@ FAILURE = "no subscriber came, or the value is not of the type"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("topic", help="name of a topic")
+    parser.add_argument("topic", type=topic, help="name of a topic")
     parser.add_argument("value", help="Python literal, as [1, 2] or {'a': 1}; text for bytes")
     parser.add_argument(
         "--type",
@@ -47,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Wait for a subscriber, and send."""
-    header = None if args.header is None else args.header.encode()
+    header = None if args.header is None else os.fsencode(args.header)
     try:
         value = value_of(args.value, args.type)
         type_ = {"bytes": bytes, "object": object}.get(args.type, args.type)
@@ -68,11 +70,12 @@ def run(args: argparse.Namespace) -> int:
 def value_of(text: str, type_: str) -> Any:
     """Return the value that a text stands for."""
     if type_ == "bytes":
-        return text.encode()
+        return os.fsencode(text)
     try:
         value = ast.literal_eval(text)
     except (SyntaxError, ValueError, MemoryError, RecursionError):  # the last ones: nested deeply
         if type_ == "object":
             return text
-        raise ValueError(f"{text!r} is not a literal of Python, as 1.5 or [1, 2]") from None
+        shown = repr(text) if len(text) < 60 else f"{text[:60]!r}..."
+        raise ValueError(f"{shown} is not a literal of Python, as 1.5 or [1, 2]") from None
     return value if type_ == "object" else np.asarray(value, type_)

@@ -14,6 +14,7 @@ from shmnd import ipc
 
 from ..columns import amounts, draw, sizes, text
 from ..output import add_format, add_repetition
+from .names import topic
 
 HELP = "show samples and bytes per second of topics, losses and latencies, live"
 EXAMPLE = "shmnd ipc rate camera pose --interval 0.5 --count 10"
@@ -33,7 +34,9 @@ _COLUMNS: Final = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("topic", nargs="*", help="name of a topic (default: all there are)")
+    parser.add_argument(
+        "topic", type=topic, nargs="*", help="name of a topic (default: all there are)"
+    )
     add_repetition(parser)
     add_format(parser)
 

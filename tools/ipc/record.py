@@ -11,6 +11,7 @@ from pathlib import Path
 from shmnd import ipc
 
 from ..values import how_many, seconds
+from .names import topic
 from .recording import Writer
 
 HELP = "record topics to a file until Ctrl-C"
@@ -21,7 +22,9 @@ FAILURE = "the file exists, the disk is full, or no topic was named and there is
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("file", type=Path, help="file to write, which must not exist")
-    parser.add_argument("topic", nargs="*", help="name of a topic (default: all there are)")
+    parser.add_argument(
+        "topic", type=topic, nargs="*", help="name of a topic (default: all there are)"
+    )
     parser.add_argument(
         "--seconds", type=seconds(0, 1e7), metavar="SECONDS", help="end after so long"
     )

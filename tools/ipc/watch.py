@@ -7,7 +7,7 @@ import time
 
 from shmnd import ipc
 
-from ..output import add_format
+from ..output import add_format, printable
 from ..values import how_many
 
 HELP = "print comings and goings of all names as they occur"
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
             else:
                 line = (
                     f"{time.strftime('%H:%M:%S')}  {change.event:4}  {change.kind:10}  "
-                    f"{change.name}  {change.role} {change.pid}"
+                    f"{printable(change.name)}  {change.role} {change.pid}"
                 )
             print(line, flush=True)
             told += 1

@@ -22,11 +22,17 @@ def name_of(name: object, call: str) -> str:
     """Return a name that others can find."""
     if not isinstance(name, str):
         raise TypeError(f"{call}: name {name!r} is not a str, but {type(name).__name__}")
-    if not 0 < len(name.encode()) <= _MOST_NAME or "\0" in name:
-        shown = repr(name) if len(name) < 60 else f"{name[:60]!r}…"
+    shown = repr(name) if len(name) < 60 else f"{name[:60]!r}…"
+    try:
+        nbytes = len(name.encode())
+    except UnicodeEncodeError:
         raise ValueError(
-            f"{call}: name {shown} has {len(name.encode())} bytes; a name has 1 to {_MOST_NAME}, "
-            "none of them zero"
+            f"{call}: name {shown} has half of a surrogate pair, which UTF-8 cannot encode"
+        ) from None
+    if not 0 < nbytes <= _MOST_NAME or "\0" in name:
+        raise ValueError(
+            f"{call}: name {shown} has {nbytes} bytes; a name has 1 to {_MOST_NAME}, none of "
+            "them zero"
         )
     return name
 
