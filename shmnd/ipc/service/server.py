@@ -19,49 +19,23 @@ from typing import Any, Final
 from shmnd.common.arguments import within
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import end_of
-from shmnd.common.descriptors import taking_from_the_system
 from shmnd.common.interruption import is_interruption
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.ringing import POLL, Bell
-from shmnd.ipc.common.shared_name import SharedName, open_of_process
+from shmnd.ipc.common.shared_name import SharedName
 from shmnd.ipc.errors import Closed, unusable
 from shmnd.ipc.queue.queue_file import make_file
 from shmnd.ipc.queue.queueing import Queue
+from shmnd.ipc.service.asking import Asking, open_of
 from shmnd.ipc.service.request import Request, fail
 from shmnd.ipc.service.service_values import conforming, described, require_same_types
 from shmnd.ipc.service.turns import Turns
-from shmnd.status import NdError, NdMemoryError
+from shmnd.status import NdMemoryError
 
 __all__ = ["SERVICE", "Request", "Server"]
 
 SERVICE: Final = "ipc.service"
 Handler = Callable[["Request"], Any]
-
-
-_FRESH: Final = 0.001
-"""Seconds for which a client that was found alive counts as that."""
-
-
-class _Asking:
-    """A client: the queue of its answers, and who it is there."""
-
-    def __init__(self, answers: Queue, who: tuple[int, int]) -> None:
-        self.answers: Final = answers
-        self._who = who  # its member number, and its process
-        self._until = 0.0
-
-    def lives(self, who: tuple[int, int] | None = None) -> bool:
-        """Return whether it waits for answers: its process may have died, or closed it.
-
-        `who` is what a request says. Another one may have said something else before.
-        """
-        now = time.monotonic()
-        if who is None or who != self._who:
-            self._who = who or self._who
-        elif now < self._until:
-            return True
-        self._until = now + _FRESH
-        return self.answers._core.lives_as(*self._who)
 
 
 class _Unreadable(Exception):
@@ -131,7 +105,7 @@ class Server(Closing):
         self._named, self._requests = open_service(
             "Server", "server", name, types, buffer, namespace, group
         )
-        self._clients: dict[tuple[int, int], _Asking] = {}  # by the files of their answers
+        self._clients: dict[tuple[int, int], Asking] = {}  # by the files of their answers
         self._closed = False
 
     # -- taking --
@@ -262,10 +236,10 @@ class Server(Closing):
         if asking is None:
             for known in [each for each, found in self._clients.items() if not found.lives()]:
                 del self._clients[known]
-            opened = _open_of(pid, fd, key, self.name)
+            opened = open_of(pid, fd, key, self.name)
             if opened is None:
                 return None
-            asking = self._clients[key] = _Asking(opened, (member, pid))
+            asking = self._clients[key] = Asking(opened, (member, pid))
         elif not asking.lives((member, pid)):
             return None  # it has died or was closed since it asked
         answers = asking.answers
@@ -428,15 +402,3 @@ class Server(Closing):
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self._requests.qsize()} requests wait"
         return f"<Server {self.name!r} {state}>"
-
-
-def _open_of(pid: int, number: int, key: tuple[int, int], name: str) -> Queue | None:
-    """Open the queue of a client's answers; None when it has gone."""
-    try:
-        with taking_from_the_system(f"Server {name!r}"):
-            fd = open_of_process(pid, number, key, os.O_RDWR)
-            return None if fd < 0 else Queue.of_descriptor(fd)
-    except NdMemoryError:
-        raise
-    except (OSError, NdError):
-        return None  # gone, or no queue

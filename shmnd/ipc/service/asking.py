@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The clients of a server, as it knows them: whom it answers, and whether they still wait."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Final
+
+from shmnd.common.descriptors import taking_from_the_system
+from shmnd.ipc.common.shared_name import open_of_process
+from shmnd.ipc.queue.queueing import Queue
+from shmnd.status import NdError, NdMemoryError
+
+__all__ = ["Asking", "open_of"]
+
+_FRESH: Final = 0.001
+"""Seconds for which a client that was found alive counts as that."""
+
+
+class Asking:
+    """A client: the queue of its answers, and who it is there."""
+
+    def __init__(self, answers: Queue, who: tuple[int, int]) -> None:
+        self.answers: Final = answers
+        self._who = who  # its member number, and its process
+        self._until = 0.0
+
+    def lives(self, who: tuple[int, int] | None = None) -> bool:
+        """Return whether it waits for answers: its process may have died, or closed it.
+
+        `who` is what a request says. Another one may have said something else before.
+        """
+        now = time.monotonic()
+        if who is None or who != self._who:
+            self._who = who or self._who
+        elif now < self._until:
+            return True
+        self._until = now + _FRESH
+        return self.answers._core.lives_as(*self._who)
+
+
+def open_of(pid: int, number: int, key: tuple[int, int], name: str) -> Queue | None:
+    """Open the queue of a client's answers; None when it has gone."""
+    try:
+        with taking_from_the_system(f"Server {name!r}"):
+            fd = open_of_process(pid, number, key, os.O_RDWR)
+            return None if fd < 0 else Queue.of_descriptor(fd)
+    except NdMemoryError:
+        raise
+    except (OSError, NdError):
+        return None  # gone, or no queue
