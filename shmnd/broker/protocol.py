@@ -19,7 +19,9 @@ import json
 import math
 import os
 import socket
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -32,12 +34,15 @@ __all__ = [
     "MAX_MESSAGE",
     "VERSION",
     "Address",
+    "Arrived",
     "BadMessage",
     "Datagram",
     "Descriptor",
     "Fields",
     "Refusal",
     "channel",
+    "close_all",
+    "contents",
     "decode",
     "decode_private",
     "encode",
@@ -45,6 +50,7 @@ __all__ = [
     "join",
     "name_of",
     "receive",
+    "receive_into",
     "send",
     "show",
     "split",
@@ -73,11 +79,14 @@ _SOCKET: Final = int(socket.SOL_SOCKET)
 _RIGHTS: Final = int(socket.SCM_RIGHTS)
 _FD_BYTES: Final = array.array("i").itemsize
 _FDS_ROOM: Final = socket.CMSG_SPACE(MAX_FDS * _FD_BYTES)
+_RECEIVE: Final = ((MAX_MESSAGE, _FDS_ROOM, _RECEIVE_FLAGS),)
 
 _SHOWN: Final = 64
 
 Address = tuple[str, int]
 Fields = dict[str, Any]
+Arrived = tuple[bytes, list[tuple[int, int, bytes]], int, Any]
+"""A datagram as `recvmsg` returns it; its descriptors belong to the one who has it."""
 
 
 class BadMessage(Exception):
@@ -176,26 +185,45 @@ def receive(sock: socket.socket) -> Datagram:
 
     BlockingIOError when there is none, OSError when the socket is broken.
     """
+    arrived: deque[Arrived] = deque()
+    receive_into(arrived, sock)
+    data, fds, cut = contents(arrived[0])
+    return Datagram(data, [Descriptor(fd) for fd in fds], cut)
+
+
+def receive_into(arrived: deque[Arrived], sock: socket.socket) -> None:
+    """Append one datagram as `receive` takes it.
+
+    Compiled code appends it: a handler of a signal runs behind that, and what it raises loses
+    neither the datagram nor the descriptors that came with it.
+    """
     try:
-        data, ancillary, flags, _ = sock.recvmsg(MAX_MESSAGE, _FDS_ROOM, _RECEIVE_FLAGS)
+        arrived.extend(starmap(sock.recvmsg, _RECEIVE))
     except ConnectionResetError:
         # It left without reading all that was sent to it. The kernel says so once, and before the
         # last words of the other side, which are still there.
-        data, ancillary, flags, _ = sock.recvmsg(MAX_MESSAGE, _FDS_ROOM, _RECEIVE_FLAGS)
-    fds = _received(ancillary) if ancillary else []
-    return Datagram(data, fds, flags & _CUT_FLAGS != 0)
+        arrived.extend(starmap(sock.recvmsg, _RECEIVE))
 
 
-def _received(ancillary: Sequence[tuple[int, int, bytes]]) -> list[Descriptor]:
-    """Take over the descriptors that came with a datagram."""
-    fds: list[Descriptor] = []
+def contents(arrived: Arrived) -> tuple[bytes, list[int], bool]:
+    """Return the bytes of a datagram, its descriptors, and whether it was cut."""
+    data, ancillary, flags, _ = arrived
+    fds: list[int] = []
     for level, kind, content in ancillary:
         if level == _SOCKET and kind == _RIGHTS:
             numbers = array.array("i")
             numbers.frombytes(content[: len(content) - len(content) % _FD_BYTES])
-            for fd in numbers:
-                fds.append(Descriptor(fd))
-    return fds
+            fds += numbers
+    return data, fds, flags & _CUT_FLAGS != 0
+
+
+def close_all(fds: list[int]) -> None:
+    """Close descriptors that no object took."""
+    while fds:
+        try:
+            os.close(fds.pop())
+        except OSError:
+            pass
 
 
 def send(sock: socket.socket, data: bytes, fds: Sequence[int] = ()) -> None:

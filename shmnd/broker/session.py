@@ -19,12 +19,14 @@ from typing import Any, Final
 
 from shmnd.broker.place import Place
 from shmnd.broker.protocol import (
+    Arrived,
     BadMessage,
-    Datagram,
     Descriptor,
+    close_all,
+    contents,
     decode,
     encode,
-    receive,
+    receive_into,
     send,
     split,
 )
@@ -40,7 +42,6 @@ _LONGEST_WAIT: Final = 0.02
 read the reply in the moment before the wait begins."""
 
 Event = tuple[dict[str, Any], list[int]]
-_Events = deque[tuple[dict[str, Any], list[Descriptor]]]
 
 
 class Lost(Exception):
@@ -67,9 +68,8 @@ class Session:
         self._expected: set[int] = set()
         self._asked: set[int] = set()
         self._replies: dict[int, dict[str, Any]] = {}
-        self._events: _Events = deque()
-        self._later: _Events = deque()
-        self._draining = False
+        self._arrived: deque[Arrived] = deque()
+        self._events: deque[Event] = deque()
         self._posts: deque[bytes] = deque()
         self._flushing = False
         self._wants_room = False
@@ -117,8 +117,10 @@ class Session:
         self._hang_up()
         self._epoll.close()
         self._waiting.close()
-        self._events.clear()
-        self._later.clear()
+        while self._events:
+            close_all(self._events.popleft()[1])
+        while self._arrived:
+            close_all(contents(self._arrived.popleft())[1])
         self._posts.clear()
 
     def _take_lock(self, timeout: float) -> bool:
@@ -213,68 +215,80 @@ class Session:
     def _drain(self, until: int = 0) -> None:
         """Take all that is there, or all up to a reply. Lost at the end.
 
-        Events that an exchange within this one reads are kept behind those that this one has
-        read and not sorted yet.
+        A handler of a signal, or a finaliser, may call within this, and raise. So a datagram stays
+        the first of `_arrived` until all that it changes is changed, by statements that call
+        nothing. A call within this one takes that datagram first, and this one leaves it then.
         """
-        outermost = not self._draining
-        try:
-            self._draining = True
-            while until not in self._replies and (datagram := self._next_datagram()) is not None:
-                for message in self._understand(datagram):
-                    self._sort(message, datagram, self._events if outermost else self._later)
-                if outermost:
-                    self._take_later()
-        finally:
-            if outermost:
-                self._draining = False
-                self._take_later()
+        while until not in self._replies:
+            if not self._arrived and not self._read():
+                return
+            arrived = self._arrived[0] if self._arrived else None
+            if arrived is None:
+                continue  # a call within this one took it
+            bad = False
+            events: list[Event] = []
+            replies: dict[int, dict[str, Any]] = {}
+            answered: set[int] = set()
+            try:
+                unused = self._sort(arrived, events, replies, answered)
+            except BadMessage:  # whatever it is, it is not a broker of ours
+                bad, unused = True, contents(arrived)[1]
+            if not self._arrived or self._arrived[0] is not arrived:
+                continue
+            if not bad:
+                self._events += events
+                self._replies |= replies
+                self._asked -= answered
+            del self._arrived[0]
+            if unused:
+                close_all(unused)
+            if bad or not arrived[0]:
+                raise Lost
 
-    def _take_later(self) -> None:
-        while self._later:
-            self._events.append(self._later[0])
-            self._later.popleft()
-
-    def _sort(self, message: dict[str, Any], datagram: Datagram, events: _Events) -> None:
-        """Keep an event, or a reply that is awaited."""
-        if "ev" in message:
-            self._keep(message, datagram, events)
-        elif message.get("re") in self._asked:
-            self._asked.discard(message["re"])
-            message["ev"] = "answer"
-            self._keep(message, datagram, events)
-        else:
-            for ident in self._expected:
-                # 0: turned away before anything was read. Late replies are dropped.
-                if message.get("re") in (ident, 0):
-                    self._replies[ident] = message
-
-    def _next_datagram(self) -> Datagram | None:
+    def _read(self) -> bool:
+        """Have one more datagram; False when there is none."""
         if self._sock is None:
             raise Lost
         try:
-            datagram = receive(self._sock)
+            receive_into(self._arrived, self._sock)
         except BlockingIOError:
-            return None
+            return False
         except OSError:
             raise Lost from None
-        if not datagram.data:
-            raise Lost
-        return datagram
+        return True
 
-    @staticmethod
-    def _understand(datagram: Datagram) -> list[dict[str, Any]]:
-        try:
-            return [decode(message) for message in split(datagram.data)]
-        except BadMessage:
-            raise Lost from None  # whatever it is, it is not a broker of ours
+    def _sort(
+        self,
+        arrived: Arrived,
+        events: list[Event],
+        replies: dict[int, dict[str, Any]],
+        answered: set[int],
+    ) -> list[int]:
+        """Find the events of a datagram, and the replies that are awaited; change nothing else.
 
-    def _keep(self, message: dict[str, Any], datagram: Datagram, events: _Events) -> None:
-        if datagram.cut:
-            message["fds_lost"] = True
-            datagram.fds.clear()
-        if message["ev"] == "peer":
-            message["same_user"] &= self._broker_user in (0, os.geteuid())
-        events.append((message, datagram.fds))
+        Returns the descriptors that nobody takes. No data is the end.
+        """
+        data, fds, cut = contents(arrived)
+        unused = list(fds) if cut else []
+        rest = [] if cut else fds
+        for text in split(data) if data else ():
+            message = decode(text)
+            if "ev" not in message and message.get("re") in self._asked:
+                answered.add(message["re"])
+                message["ev"] = "answer"
+            if "ev" in message:
+                if cut:
+                    message["fds_lost"] = True
+                if message["ev"] == "peer":
+                    message["same_user"] &= self._broker_user in (0, os.geteuid())
+                events.append((message, rest))
+                rest = []
+            else:
+                # 0: turned away before anything was read. Late replies are dropped.
+                replies |= {
+                    ident: message for ident in self._expected if message.get("re") in (ident, 0)
+                }
+        return unused + rest
 
     def _wait(self, what: int, who: str, deadline: float, *, longest: float = math.inf) -> None:
         """Wait for the socket, not longer than said; IO_TIMEOUT at the deadline."""
@@ -359,8 +373,7 @@ class Session:
             self._announced = False
             with contextlib.suppress(OSError, BlockingIOError):
                 os.eventfd_read(self._waiting.fileno())
-        taken: list[Event] = []
-        while self._events:
-            message, fds = self._events.popleft()
-            taken.append((message, [fd.detach() for fd in fds] if fds else []))
-        return taken
+        # The last steps call nothing: what a handler raises behind a call would lose the events.
+        fresh: deque[Event] = deque()
+        taken, self._events = self._events, fresh
+        return [*taken]

@@ -93,15 +93,16 @@ class Watch:
 
     def take(self, entry: Entry, *, gone: bool) -> None:
         """Note a record that came or went."""
+        # A handler of a signal may raise behind each call, and this is called again then.
+        key, change = entry.key, (Change(entry, gone),)
         with self._lock:
-            known = self._known.get(entry.key)
-            if known is None if gone else known == entry:
-                return
-            if gone:
-                del self._known[entry.key]
-            else:
-                self._known[entry.key] = entry
-            self._changes.append(Change(entry, gone))
+            known = self._known.get(key)
+            if known is not None if gone else known != entry:
+                if gone:
+                    del self._known[key]
+                else:
+                    self._known[key] = entry
+                self._changes += change  # no call between the two
         self.wake()
 
     def keys(self) -> set[tuple[str, int]]:

@@ -298,6 +298,9 @@ class Announcer(SegmentOwner, Protocol):
 class BrokerLike(Protocol):
     """The broker's client."""
 
+    broker: str
+    """Names the broker of the present session, or of the last one."""
+
     @property
     def alive(self) -> bool:
         """False after the broker was found gone, until a call or `reconnect` finds a new one."""

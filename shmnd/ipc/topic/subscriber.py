@@ -94,8 +94,9 @@ class Subscriber(ReaderCore, Closing):
             self._shut()
             self._room.give_back()
             raise
-        self._raise_mismatch()
         try:
+            if self._mismatch is not None:
+                raise self._mismatch
             self._unreached.raise_trouble()
             for source in self._sources:
                 source._require_seat()
@@ -105,12 +106,6 @@ class Subscriber(ReaderCore, Closing):
         self._opened = True
         remember(self)
         here.enter_subscriber(self.name, self)
-
-    def _raise_mismatch(self) -> None:
-        mismatch, self._mismatch = self._mismatch, None
-        if mismatch is not None:
-            self.close()
-            raise mismatch
 
     def _hear(self) -> None:
         """Find members, after the broker has reported all publishers."""
@@ -341,6 +336,7 @@ class Subscriber(ReaderCore, Closing):
         room = self._room
         neighbour = Neighbour(room.adapter, entry)
         announcement: Announcement | None = None
+        source: Source | None = None
         try:
             forms.require_user(form, neighbour, self.name)
             ident = secrets.randbits(62) | 1
@@ -372,7 +368,10 @@ class Subscriber(ReaderCore, Closing):
             )
             source.owner = Tie(room, neighbour, announcement)
             self._add(source)
-        except BaseException:
+        except BaseException:  # of a handler of a signal, it may be: the publisher is met again
+            if source is not None:
+                self._remove(source)
+                source.close()  # a publisher that has heard of it waits for it no more
             if announcement is not None:
                 announcement.close()
             neighbour.close()

@@ -33,6 +33,7 @@ class Names:
         self._announced: dict[int, tuple[weakref.ref[SegmentOwner], dict[str, Any]]] = {}
         self._watches: dict[_Watched, weakref.WeakSet[Watch]] = {}
         self._unconfirmed: dict[tuple[str, int], float] = {}
+        self._broker = ""  # that told the watches what they know
 
     # -- what this process announces --
 
@@ -42,12 +43,18 @@ class Names:
         """Announce a record of an adapter."""
         number = self._engine.new_number()
         fields: dict[str, Any] = {"object": number, "kind": kind, "name": name, "data": data}
-        with self._engine.rpc:
-            self._engine.call(
-                "announce", caller="Directory.announce", adapter=adapter.uid, **fields
-            )
-            self._announced[number] = weakref.ref(adapter), fields
-        return Announcement(lambda: self._retract(number), kind, name)
+        announcement = Announcement(lambda: self._retract(number), kind, name)
+        try:
+            with self._engine.rpc:
+                self._engine.call(
+                    "announce", caller="Directory.announce", adapter=adapter.uid, **fields
+                )
+                self._announced[number] = weakref.ref(adapter), fields
+            return announcement
+        except BaseException:
+            self._announced.pop(number, None)
+            self._engine.post("retract", object=number)  # the broker may have heard of it
+            raise
 
     def _retract(self, number: int) -> None:
         if self._announced.pop(number, None) is not None:
@@ -66,6 +73,7 @@ class Names:
         key = kind, name
         with self._engine.rpc:
             self._engine.call("watch", caller="Directory.watch", kind=kind, name=name)
+            self._broker = self._engine.client.broker
             self._watches.setdefault(key, weakref.WeakSet()).add(watch)
             for entry in _pages(self._engine.client, kind, name):
                 watch.take(entry, gone=False)
@@ -103,6 +111,9 @@ class Names:
                 self._announced.pop(number, None)
             else:
                 client.call("announce", adapter=adapter.uid, **fields)
+        # A call that was interrupted ends the session alone: the broker has heard of all others.
+        same = client.broker == self._broker
+        self._broker = client.broker
         deadline = time.monotonic() + _GRACE
         for key, watches in list(self._watches.items()):
             kind, name = key
@@ -110,7 +121,10 @@ class Names:
             present = {entry.key: entry for entry in _pages(client, kind, name)}
             for watch in list(watches):
                 for missing in watch.keys() - present.keys():
-                    self._unconfirmed[missing] = deadline
+                    if same:
+                        watch.forget(missing)
+                    else:
+                        self._unconfirmed[missing] = deadline
                 for entry in present.values():
                     watch.take(entry, gone=False)
         if self._unconfirmed:

@@ -6,18 +6,19 @@ time.
 from __future__ import annotations
 
 import abc
-import os
 import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
+from shmnd.broker.protocol import close_all
+
 if TYPE_CHECKING:
     from shmnd.runtime.interfaces import Event
     from shmnd.runtime.waiting import WaitSet
 
-__all__ = ["ASKED", "EventDispatch", "EventTarget", "close_all"]
+__all__ = ["ASKED", "EventDispatch", "EventTarget"]
 
 ASKED: Final = "asked"
 """The role of an end that waits for the broker's answer; its number is that of the request."""
@@ -124,12 +125,3 @@ class EventDispatch(abc.ABC):
         self._asking.clear()
         while self._mail:
             close_all(self._mail.popleft()[1])
-
-
-def close_all(fds: list[int]) -> None:
-    """Close descriptors that no object took."""
-    while fds:
-        try:
-            os.close(fds.pop())
-        except OSError:
-            pass

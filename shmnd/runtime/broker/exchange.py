@@ -16,8 +16,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from shmnd.broker.protocol import close_all
 from shmnd.common.steps import step
-from shmnd.runtime.broker.events import EventDispatch, EventTarget, close_all
+from shmnd.runtime.broker.events import EventDispatch, EventTarget
 from shmnd.runtime.broker.state import BrokerState
 from shmnd.runtime.doorbells import Doorbells
 from shmnd.runtime.peers import Peers
@@ -147,7 +148,7 @@ class BrokerExchange(EventDispatch):
         interruption: BaseException | None = None
         try:
             self._sorting = True
-            self._inbox.extend(self.client.events())
+            self._inbox += self.client.events()  # no call takes them over
             while self._inbox:
                 try:
                     self._sort(*self._inbox[0])
@@ -173,6 +174,9 @@ class BrokerExchange(EventDispatch):
         except BaseException:
             if event["ev"] in ("peer", "segment"):
                 self._miss(event["adapter"])
+            elif event["ev"] in self._TABLE_EVENTS:
+                # Harmless when repeated. A handler of a signal may have raised in the midst of it.
+                self._TABLE_EVENTS[event["ev"]](self, event, fds)
             raise
         finally:
             if self._inbox:  # a call within this one may have ended the engine

@@ -7,6 +7,7 @@ to their caller without that.
 """
 
 import contextlib
+import itertools
 import signal
 import sys
 import threading
@@ -227,6 +228,24 @@ def test_listener(alarms: Alarms) -> None:
             got = alarms.take(take, lambda got: sum(map(len, got)) >= 4096)
         assert sorted(number for each in got for number in each) == list(range(4096))
         assert alarms.raised
+
+
+def test_watch(alarms: Alarms) -> None:
+    count = 120
+    with ipc.watch() as watch:
+
+        def come_and_go() -> None:
+            for number in range(count // 2):
+                ipc.Listener(f"e{number}").close()
+
+        def take(got: list[Any]) -> None:
+            got.extend(itertools.islice(watch, count - len(got)))
+
+        with beside(come_and_go):
+            got = alarms.take(take, enough(count))
+    expected = [(f"e{n}", event) for n in range(count // 2) for event in ("came", "gone")]
+    assert [(change.name, change.event) for change in got] == expected
+    assert alarms.raised
 
 
 def test_blackboard(alarms: Alarms) -> None:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client: calls, events, posts, and what it does when the broker is gone, slow or odd."""
 
+import contextlib
+import fcntl
 import itertools
 import os
-import socket
 import sys
 import threading
 import time
@@ -19,7 +20,7 @@ from shmnd.broker import client as client_module
 from shmnd.broker import session as session_module
 from shmnd.broker.client import BrokerClient
 from shmnd.broker.place import Place, place_of
-from shmnd.broker.protocol import Datagram, name_of, receive
+from shmnd.broker.protocol import Arrived, close_all, contents, name_of
 from shmnd.broker.service.server import Server
 from shmnd.status import NdError, Status
 from unit.broker.client_kit import (
@@ -144,7 +145,7 @@ def test_a_call_within_a_call_that_reads_its_reply(
 ) -> None:
     """A signal handler runs between the look for a reply and the wait for it, or after a read."""
     client = make(timeout=0.5)
-    name = {"the wait": "_wait", "the read": "_next_datagram"}[at]
+    name = {"the wait": "_wait", "the read": "_read"}[at]
     step, nested = getattr(client, name), []
 
     def interrupted(*arguments: Any, **keywords: Any) -> Any:
@@ -185,17 +186,75 @@ def test_events_stay_in_their_order_when_a_call_interrupts_their_reading(
     asked = [client.ask("status") for _ in range(3)]
     assert readable(client, PATIENCE)
     time.sleep(0.1)  # all three answers are there
-    read = client._next_datagram
+    read = client._read
 
     def interrupted() -> Any:
-        datagram = read()
+        found = read()
         monkeypatch.undo()
         client.call("sync")
-        return datagram
+        return found
 
-    monkeypatch.setattr(client, "_next_datagram", interrupted)
+    monkeypatch.setattr(client, "_read", interrupted)
     answers = client.events() + client.events()
     assert [answer["re"] for answer, _ in answers] == asked
+
+
+@pytest.mark.parametrize("kind", ["answers", "segments"])
+def test_a_handler_that_raises_loses_no_event(
+    make: Make, place: Place, broker: Server, kind: str
+) -> None:
+    """It raises behind each call in turn that the taking of events makes."""
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(frame: FrameType, event: str, what: object) -> None:
+        nonlocal left
+        if "broker" in frame.f_code.co_filename and event in ("call", "c_return"):
+            left -= 1
+            if left == -1:
+                raise Interrupted
+
+    client = make()
+    listening(client)
+    memory = os.memfd_create("segment", os.MFD_ALLOW_SEALING)
+    os.truncate(memory, 4096)
+    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    with Wire(place).hello() as other, contextlib.closing(os.fdopen(memory)):
+        other.connect(1, 5000)
+        client.call("sync")
+        for _, fds in client.events():
+            close_all(fds)
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for at in itertools.count():
+            if kind == "answers":
+                asked = [client.ask("status") for _ in range(3)]
+            else:
+                asked = [3 * at + each for each in range(3)]
+                for number in asked:
+                    other.ask(
+                        "segment", [memory], adapter=other.adapter, seg=number, size=4096,
+                        writable=False,
+                    )  # fmt: skip
+            assert readable(client, PATIENCE)
+            found: list[Any] = []
+            left = at
+            sys.setprofile(interrupt)
+            with contextlib.suppress(Interrupted):
+                found += client.events()  # no call takes them over
+            sys.setprofile(None)
+            interrupted = left < 0
+            client.call("sync")
+            found += client.events()
+            assert [event["re" if kind == "answers" else "seg"] for event, _ in found] == asked
+            for _, fds in found:
+                assert len(fds) == (kind == "segments")
+                close_all(fds)
+            theirs = 3 * (at + 1) if kind == "segments" else 0  # the broker is in this process
+            assert len(list(Path("/proc/self/fd").iterdir())) == before + theirs
+            if not interrupted:
+                break
+    assert at > 10
 
 
 # --- events ---
@@ -251,12 +310,15 @@ def test_lost_descriptors_are_told(
     client = make()
     listening(client)
 
-    def poor(sock: socket.socket) -> Datagram:
-        data, fds, _ = receive(sock)
-        return Datagram(data, fds[:1], bool(fds))
+    def poor(arrived: Arrived) -> tuple[bytes, list[int], bool]:
+        data, fds, _ = contents(arrived)
+        cut = bool(fds)
+        while len(fds) > 1:
+            os.close(fds.pop())
+        return data, fds, cut
 
     with Wire(place).hello() as other:
-        monkeypatch.setattr(session_module, "receive", poor)
+        monkeypatch.setattr(session_module, "contents", poor)
         other.connect(1, 5000)
         client.call("sync")
         (peer, fds), (offer, _) = client.events()
