@@ -4,23 +4,26 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+import threading
+import time
+from typing import TYPE_CHECKING, Final
 
+from shmnd.broker.place import place_of
 from shmnd.broker.protocol import written
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, left_until
 from shmnd.connection import Connection
-from shmnd.messaging.endpoints import READS, Ends, Plan, SharedAdapter
+from shmnd.messaging.endpoints import READS, Arrival, Ends, Offer, Plan, SharedAdapter
 from shmnd.messaging.fragments import Terms
+from shmnd.overlapped import Overlapped
 from shmnd.provider import open_adapter
-from shmnd.status import NdError, Status
+from shmnd.runtime.broker.aside import Aside, Errand
+from shmnd.status import NdError, Status, error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from shmnd.adapter import Adapter
-    from shmnd.connector import Connector
-    from shmnd.overlapped import Overlapped
 
 __all__ = ["Server", "aconnect", "connect", "listen"]
 
@@ -64,7 +67,10 @@ def connect(
     deadline = deadline_of(timeout, "connect")
     attempt = _Attempt(address, Plan.checked(nbytes, depth, "connect"), namespace, group)
     try:
-        attempt.asked.result(left_until(deadline))
+        attempt.begin()
+        if not attempt.asking.wait(left_until(deadline)):
+            raise attempt.late("connect", timeout)
+        attempt.asking.result().result(left_until(deadline))
         return attempt.connection()
     except BaseException:
         attempt.close()
@@ -84,23 +90,22 @@ async def aconnect(
     deadline = deadline_of(timeout, "aconnect")
     attempt = _Attempt(address, Plan.checked(nbytes, depth, "aconnect"), namespace, group)
     try:
+        attempt.begin()
         async with asyncio.timeout(left_until(deadline)):
-            await attempt.asked
+            await (await attempt.asking)
         return attempt.connection()
     except TimeoutError as exc:
         attempt.close()
         if isinstance(exc, NdError):
             raise
-        raise TimeoutError(
-            f"aconnect: {address!r} did not accept within {timeout} seconds"
-        ) from None
+        raise attempt.late("aconnect", timeout) from None
     except BaseException:
         attempt.close()
         raise
 
 
 class _Attempt:
-    """A connection that was asked for."""
+    """A connection that is asked for, in a thread that may wait for the broker."""
 
     def __init__(
         self,
@@ -109,23 +114,45 @@ class _Attempt:
         namespace: str | None,
         group: int | str | None,
     ) -> None:
-        self._shared = SharedAdapter(open_adapter(namespace=namespace, group=group))
-        self._shared.take()
+        self._address = address
+        self._plan = plan
+        self._place = namespace, group
+        self._shared: SharedAdapter | None = None
         self._ends: Ends | None = None
-        try:
-            adapter = self._shared.adapter
-            self._ends = ends = Ends.made(adapter, adapter.create_connector(), plan)
-            self.asked: Overlapped = ends.connector.connect(
-                ends.qp, address, READS, READS, ends.terms()
+        self._given_up = False
+
+    def begin(self) -> None:
+        """Begin to open an adapter, and to ask for the connection."""
+        self.asking: Errand[Overlapped] = Aside.of(*self._place).begin(self._ask)
+
+    def _ask(self) -> Overlapped:
+        if self._given_up:
+            raise error(Status.CANCELED, "connect", "given up")  # it reaches no caller
+        namespace, group = self._place
+        self._shared = shared = SharedAdapter(open_adapter(namespace=namespace, group=group))
+        shared.take()
+        adapter = shared.adapter
+        self._ends = ends = Ends.made(adapter, adapter.create_connector(), self._plan)
+        return ends.connector.connect(ends.qp, self._address, READS, READS, ends.terms())
+
+    def late(self, call: str, timeout: float | None) -> TimeoutError:
+        """Make the error of a time-out that has ended."""
+        if self.asking.over:
+            return TimeoutError(
+                f"{call}: {self._address!r} did not accept within {timeout} seconds"
             )
-        except BaseException:
-            self.close()
-            raise
+        namespace, group = self._place
+        return TimeoutError(
+            f"{call}: the broker at {place_of(namespace, group=group).socket} did not answer within"
+            f" {timeout} seconds; is it stopped? 'shmnd broker stop' ends it, the next call that"
+            " needs one starts another"
+        )
 
     def connection(self) -> Connection:
         """Complete the connection, when the peer has accepted."""
-        ends = self._ends
+        ends, shared = self._ends, self._shared
         assert ends is not None
+        assert shared is not None
         theirs = Terms.unpack(ends.connector.get_private_data())
         if theirs is None:
             ends.connector.reject()
@@ -134,26 +161,27 @@ class _Attempt:
             )
         ends.agree(theirs)
         ends.connector.complete_connect().result()
-        made = Connection(self._shared, ends)
-        self._shared.give_back()
+        made = Connection(shared, ends)
+        shared.give_back()
         return made
 
     def close(self) -> None:
-        """Release everything: nothing came of it."""
-        if self._ends is not None:
-            self._ends.close()
-        self._shared.give_back()
+        """Release everything, as soon as the thread is done with it: nothing came of it."""
+        self._given_up = True
+        if hasattr(self, "asking"):
+            self.asking.when_over(self._release)
+
+    def _release(self) -> None:
+        ends, self._ends = self._ends, None
+        shared, self._shared = self._shared, None
+        if ends is not None:
+            ends.close()
+        if shared is not None:
+            shared.give_back()
 
 
 class ServerClosedError(OSError):
     """The server was closed: it accepts no connections any more."""
-
-
-class _Offer(NamedTuple):
-    """A connector that waits for a request, or holds one."""
-
-    connector: Connector
-    overlapped: Overlapped
 
 
 class Server(Closing):
@@ -183,7 +211,11 @@ class Server(Closing):
             self._shared.give_back()
             raise
         self._closed = False
-        self._waiting: _Offer | None = None
+        self._aside: Final = Aside.of(namespace, group)
+        self._lock = threading.RLock()
+        self._answering: Errand[None] | None = None
+        self._waiting: Offer | None = None
+        self._arrivals: list[Arrival] = []
 
     @property
     def adapter(self) -> Adapter:
@@ -200,56 +232,31 @@ class Server(Closing):
         call = "Server.accept"
         deadline = deadline_of(timeout, call)
         while True:
-            offer = self._offer(call)
+            ready, news = self._look(call)
             try:
-                offer.overlapped.result(left_until(deadline))
-            except TimeoutError as exc:
-                if isinstance(exc, NdError):
-                    raise
+                if ready is not None:
+                    return Connection(self._shared, ready)
+                news.result(left_until(deadline))
+            except TimeoutError:
                 raise self._late(call, timeout) from None
-            except NdError as err:
-                raise self._over(call, err) from err
-            ends = self._answer(offer)
-            if ends is None:
-                continue
-            try:
-                ends[1].result(_PATIENCE)
-            except (NdError, TimeoutError):
-                ends[0].close()  # the peer gave up, or does not complete
-                continue
-            except BaseException:
-                ends[0].close()
-                raise
-            return Connection(self._shared, ends[0])
+            finally:
+                news._complete(Status.SUCCESS)
 
     async def aaccept(self, timeout: float | None = None) -> Connection:
         """Wait for a connection as `accept` does, and let other tasks run meanwhile."""
         call = "Server.aaccept"
         deadline = deadline_of(timeout, call)
         while True:
-            offer = self._offer(call)
+            ready, news = self._look(call)
             try:
+                if ready is not None:
+                    return Connection(self._shared, ready)
                 async with asyncio.timeout(left_until(deadline)):
-                    await offer.overlapped
-            except TimeoutError as exc:
-                if isinstance(exc, NdError):
-                    raise
+                    await news
+            except TimeoutError:
                 raise self._late(call, timeout) from None
-            except NdError as err:
-                raise self._over(call, err) from err
-            ends = self._answer(offer)
-            if ends is None:
-                continue
-            try:
-                async with asyncio.timeout(_PATIENCE):
-                    await ends[1]
-            except (NdError, TimeoutError):
-                ends[0].close()
-                continue
-            except BaseException:
-                ends[0].close()
-                raise
-            return Connection(self._shared, ends[0])
+            finally:
+                news._complete(Status.SUCCESS)
 
     def __iter__(self) -> Iterator[Connection]:
         """Return connections as they come, until the server is closed."""
@@ -269,30 +276,88 @@ class Server(Closing):
                 return
             yield connection
 
-    def _offer(self, call: str) -> _Offer:
-        """Return the request that waits since an earlier call, or ask for the next one."""
+    # -- requests, and the connections that come of them --
+
+    def _look(self, call: str) -> tuple[Ends | None, Overlapped]:
+        """Return the ends of a connection that is complete, if there is one, and an operation that
+        is over when there is something new.
+
+        A request is accepted while another peer has not completed its connection yet: none waits
+        for a peer that is stopped.
+        """
         if self._closed:
             raise ServerClosedError(f"{call}: the server is closed")
-        offer = self._waiting
-        if offer is None:
-            connector = self._shared.adapter.create_connector()
-            offer = _Offer(connector, self._listener.get_connection_request(connector))
-            self._waiting = offer
-        return offer
+        engine = self._shared.adapter._engine
+        engine.check(call)  # in a forked child another thread may have had the lock
+        with self._lock:
+            ready = self._complete()
+            errand = self._answering
+            if errand is not None and errand.over:
+                self._answering = None
+                errand.result()
+            if self._answering is None and (
+                self._waiting is None or self._waiting.overlapped._over()
+            ):
+                self._answering = errand = self._aside.begin(self._answer)
+                errand.when_over(self._ring)
+            return ready, Overlapped(engine, None, None, call, self._is_news)
 
-    def _answer(self, offer: _Offer) -> tuple[Ends, Overlapped] | None:
+    def _complete(self) -> Ends | None:
+        """Take an arrival whose peer has completed the connection; drop those that failed to."""
+        now = time.monotonic()
+        for arrival in self._arrivals[:]:
+            status = arrival.overlapped.status
+            if status is Status.PENDING and now < arrival.until:
+                continue
+            self._arrivals.remove(arrival)
+            if status is Status.SUCCESS:
+                return arrival.ends
+            arrival.ends.close()  # the peer gave up, or does not complete
+        return None
+
+    def _is_news(self) -> Status | None:
+        """Return SUCCESS if a waiting call finds something new, otherwise None."""
+        errand, waiting = self._answering, self._waiting
+        asked = waiting is None or waiting.overlapped._over() if errand is None else errand.over
+        now = time.monotonic()
+        if self._closed or asked or any(each.is_over(now) for each in self._arrivals):
+            return Status.SUCCESS
+        return None
+
+    def _answer(self) -> None:
+        """Accept the request that has come, and ask for the next one; in a thread, which may wait
+        for the broker.
+        """
+        offer, adapter = self._waiting, self._shared.adapter
+        if offer is not None and offer.overlapped._over():
+            self._waiting = None
+            arrival = self._accepted(offer)
+            if arrival is not None:
+                self._arrivals.append(arrival)
+                adapter._engine.wake_at(arrival.until)
+        if not self._closed and self._waiting is None:
+            connector = adapter.create_connector()
+            asked = self._listener.get_connection_request(connector)
+            asked._waiters.append(self._ring)
+            self._waiting = Offer(connector, asked)
+        if self._closed:
+            self._drop()
+
+    def _accepted(self, offer: Offer) -> Arrival | None:
         """Accept a request; None when its peer gave up, or does not speak this way."""
-        self._waiting = None
         connector = offer.connector
         ends: Ends | None = None
         try:
+            offer.overlapped.result(0)
             theirs = Terms.unpack(connector.get_private_data())
             if theirs is None:
                 connector.reject(_NOT_OURS)
                 return None
             ends = Ends.made(self._shared.adapter, connector, self._plan)
             ends.agree(theirs)
-            return ends, connector.accept(ends.qp, READS, READS, ends.terms())
+            overlapped = connector.accept(ends.qp, READS, READS, ends.terms())
+            overlapped._waiters.append(self._ring)
+            return Arrival(ends, overlapped, time.monotonic() + _PATIENCE)
         except BaseException as exc:
             if ends is not None:
                 ends.close()
@@ -301,13 +366,16 @@ class Server(Closing):
                 return None
             raise
 
+    def _ring(self) -> None:
+        """Have a poll ask for news: not every poll does, and one that ends an operation may have
+        done so before.
+        """
+        engine = self._shared.adapter._engine
+        if engine.alive:
+            engine.ring()
+
     def _late(self, call: str, timeout: float | None) -> TimeoutError:
         return TimeoutError(f"{call}: nothing connected to {self.address} in {timeout} seconds")
-
-    def _over(self, call: str, err: NdError) -> Exception:
-        if self._closed or err.status is Status.CANCELED:
-            return ServerClosedError(f"{call}: the server is closed")
-        return err
 
     def close(self) -> None:
         """Stop listening. Connections live on; a waiter in `accept` gets OSError."""
@@ -315,10 +383,17 @@ class Server(Closing):
             return
         self._closed = True
         self._listener.close()
+        self._drop()
+        self._ring()
+        self._shared.give_back()
+
+    def _drop(self) -> None:
+        """Refuse the request that waits, and end the connections that no call has taken."""
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             waiting.connector.close()
-        self._shared.give_back()
+        while self._arrivals:
+            self._arrivals.pop().ends.close()
 
     def __repr__(self) -> str:
         state = "closed, was" if self._closed else "listening"

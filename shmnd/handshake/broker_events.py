@@ -134,8 +134,9 @@ class BrokerEvents(ConnectionStateMachine):
         attempt = self._attempt
         assert attempt is not None
         assert self._port is not None
-        with self._engine.rpc:
-            self._port.bound(port)
+        # Without `rpc`, which another thread may hold while it waits for the broker: the reply was
+        # sorted under it, and what a replay read before this it took for an undecided Connect.
+        self._port.bound(port)
         step("connect-asked")
         attempt.connection, attempt.local = connection, (attempt.local[0], port)
         self._engine.follow("active", connection, self)

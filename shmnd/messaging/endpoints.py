@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmnd.common.arguments import within
 from shmnd.messaging.fragments import MOST_DEPTH, Terms
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from shmnd.completion_queue import CompletionQueue
     from shmnd.connector import Connector
     from shmnd.memory_region import MemoryRegion
+    from shmnd.overlapped import Overlapped
     from shmnd.queue_pair import QueuePair
     from shmnd.ring.shared_memory.array import SharedArray
 
-__all__ = ["READS", "Ends", "Plan", "SharedAdapter"]
+__all__ = ["READS", "Arrival", "Ends", "Offer", "Plan", "SharedAdapter"]
 
 READS: Final = 16
 """How many Reads of either side may be under way at once."""
@@ -120,6 +121,25 @@ class Ends:
         self.region.close()
         self.receive_cq.close()
         self.cq.close()
+
+
+class Offer(NamedTuple):
+    """A connector that waits for a request, or holds one."""
+
+    connector: Connector
+    overlapped: Overlapped
+
+
+class Arrival(NamedTuple):
+    """An accepted request, whose peer has until then to complete the connection."""
+
+    ends: Ends
+    overlapped: Overlapped
+    until: float
+
+    def is_over(self, now: float) -> bool:
+        """Return whether the peer has completed the connection, or failed to."""
+        return self.overlapped._over() or now >= self.until
 
 
 _NOBODY: Final = Terms(1, 1024, 0, 0, 0)

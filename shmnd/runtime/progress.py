@@ -22,6 +22,7 @@ import select
 import threading
 import time
 import weakref
+from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -56,6 +57,8 @@ class ProgressEngine(BrokerExchange):
 
     _engines: ClassVar[dict[Path, ProgressEngine]] = {}
     _registry: ClassVar[threading.RLock] = threading.RLock()
+    _joining: ClassVar[defaultdict[Path, threading.RLock]] = defaultdict(threading.RLock)
+    """Of a namespace, held while a broker is joined."""
 
     @classmethod
     def of(cls, namespace: str | None = None, group: int | str | None = None) -> ProgressEngine:
@@ -76,10 +79,11 @@ class ProgressEngine(BrokerExchange):
                 " patched",
             )
         key = place_of(namespace, group=group).directory
-        with taking_from_the_system("open_adapter"), cls._registry:
-            engine = cls._engines.get(key)
+        # Who gives back another namespace's, maybe in an event loop, does not wait for this broker.
+        with taking_from_the_system("open_adapter"), cls._joining[key]:
+            engine = cls._taken(key)
             if engine is None:
-                engine = cls(
+                made = cls(
                     lambda new: BrokerClient(
                         namespace,
                         group=group,
@@ -88,9 +92,25 @@ class ProgressEngine(BrokerExchange):
                     ),
                     DataPlane(),
                 )
-                engine._key = key
-                cls._engines[key] = engine
-            engine._users += 1
+                engine = cls._taken(key, made)
+                assert engine is not None
+                if engine is not made:
+                    made.close()  # a signal handler has opened an adapter meanwhile
+            return engine
+
+    @classmethod
+    def _taken(cls, key: Path, made: ProgressEngine | None = None) -> ProgressEngine | None:
+        """Count one more user of the progress engine of a namespace, and return it.
+
+        If there is none, `made` becomes it.
+        """
+        with cls._registry:
+            engine = cls._engines.get(key)
+            if engine is None and made is not None:
+                made._key = key
+                engine = cls._engines[key] = made
+            if engine is not None:
+                engine._users += 1
             return engine
 
     def __init__(
@@ -345,6 +365,7 @@ _all_engines: weakref.WeakSet[ProgressEngine] = weakref.WeakSet()
 def _after_fork_in_child() -> None:
     ProgressEngine._registry = threading.RLock()
     ProgressEngine._engines.clear()
+    ProgressEngine._joining.clear()
     for engine in list(_all_engines):
         engine.end_in_child()
 

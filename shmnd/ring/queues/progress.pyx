@@ -137,13 +137,19 @@ cdef class ProgressCore(PairCore):
         return copied
 
     cdef _map(self, bint receiving):
-        """Map a segment of the peer: read the events of the broker; give up if it stays missing."""
+        """Map a segment of the peer: read the events of the broker; give up if it stays missing.
+
+        The broker has answered the peer that it knows the segment, so most often the event is here
+        to be read: no message waits for a broker that is stopped meanwhile.
+        """
         # A Send may need a second one if the receive was replaced while the first was mapped.
         added = len(self.peer._segments) + self.peer.raw.unmapped
         where = (receiving, self.q.wq_head, self.q.wq_next, self.q.in_.read_pos, self.q.taken,
                  added)
         if where != self.map_place:
-            self.adapter._engine.sync()
+            self.adapter._engine.hear()
+            if len(self.peer._segments) + self.peer.raw.unmapped == added:
+                self.adapter._engine.sync()
             self.map_place = where
             return
         self.map_place = None

@@ -168,7 +168,7 @@ cdef class QueuePair(ConnectionCore):
         if self.q.outbound_read_limit == 0:
             raise error(Status.INVALID_DEVICE_REQUEST, call,
                         "the connection has an outbound read limit of 0; connect with one")
-        for attempt in range(2):
+        for attempt in range(3):
             grant = c.shmnd_peer_grant(&self.q, token)
             if grant != NULL:
                 if not c.shmnd_grant_check(grant, token, c.SHMND_ALLOW_READ, address, nbytes,
@@ -187,7 +187,9 @@ cdef class QueuePair(ConnectionCore):
                     offset[0] = target.offset
                     return segment
             if attempt == 0:
-                self.adapter._engine.sync()  # its announcement may not have been read yet
+                self.adapter._engine.hear()  # its announcement may not have been read yet
+            elif attempt == 1:
+                self.adapter._engine.sync()
         raise error(Status.ACCESS_VIOLATION, call,
                     f"the peer announced no memory of {nbytes} bytes at {address:#x}")
 

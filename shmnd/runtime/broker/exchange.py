@@ -127,6 +127,16 @@ class BrokerExchange(EventDispatch):
                 self.follow_answer(ident, end, hold)
             return ident
 
+    def hear(self) -> None:
+        """Map the segments that were announced to us. Wait neither for the broker nor for a thread
+        that does so.
+        """
+        if self.rpc.acquire(blocking=False):
+            try:
+                self._intake()
+            finally:
+                self.rpc.release()
+
     def sync(self) -> None:
         """Ask and wait, so that every segment announced to us before is mapped."""
         with self.rpc:

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that may wait for the broker, made in a thread of their own.
+
+Their caller waits as long as it wants to, whatever locks such a call waits for, and its event loop
+runs meanwhile. A call that is abandoned continues to its end: ended in the midst of an exchange,
+it would take the session of the whole process along.
+
+The thread exists as long as there are calls, one for each namespace: all its calls would wait for
+the same broker. No lock is taken here by a caller, which a signal handler might interrupt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from shmnd.runtime.awaited import resolve_from_elsewhere
+
+__all__ = ["Aside", "Errand"]
+
+_T = TypeVar("_T")
+
+
+class Errand(Generic[_T]):
+    """One call, and its outcome."""
+
+    def __init__(self, call: Callable[[], _T]) -> None:
+        self.over = False
+        """True from when its outcome is known."""
+        self._call: Callable[[], _T] | None = call
+        self._value: _T | None = None
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[], object]] = []
+
+    def run(self) -> None:
+        """Make the call."""
+        call, self._call = self._call, None
+        assert call is not None
+        try:
+            self._value = call()
+        except BaseException as exc:
+            self._error = exc
+        del call
+        self.over = True
+        self._tell()
+
+    def when_over(self, callback: Callable[[], object]) -> None:
+        """Call a function when the call is over: there, or here when it is over already."""
+        self._callbacks.append(callback)
+        if self.over:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Call each function once, whichever of two threads comes to it."""
+        while self._callbacks:
+            try:
+                callback = self._callbacks.pop()
+            except IndexError:
+                return
+            callback()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until it is over, or the time ends; return whether it is over."""
+        if not self.over:
+            done = threading.Lock()
+            done.acquire()
+            self.when_over(done.release)
+            done.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+        return self.over
+
+    def result(self) -> _T:
+        """Return what the call returned, or raise what it raised. It is over."""
+        assert self.over
+        exc, self._error = self._error, None
+        try:
+            if exc is not None:
+                raise exc
+            return self._value  # type: ignore[return-value]
+        finally:
+            del exc  # its traceback refers to this frame
+
+    def __await__(self) -> Generator[Any, None, _T]:
+        if not self.over:
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[None] = loop.create_future()
+            self.when_over(lambda: resolve_from_elsewhere(loop, future))
+            yield from future.__await__()
+        return self.result()
+
+
+class Aside:
+    """The thread of a namespace in which such calls are made, one after another."""
+
+    _all: ClassVar[dict[object, Aside]] = {}
+
+    def __init__(self) -> None:
+        self._errands: Final[deque[Errand[Any]]] = deque()
+        self._thread: threading.Thread | None = None
+
+    @classmethod
+    def of(cls, namespace: str | None, group: int | str | None) -> Aside:
+        """Return the one of a namespace."""
+        return cls._all.setdefault((namespace, group), cls())
+
+    def begin(self, call: Callable[[], _T]) -> Errand[_T]:
+        """Begin a call."""
+        errand = Errand(call)
+        self._errands.append(errand)
+        thread = self._thread
+        if thread is None or not thread.is_alive():
+            # A second thread, which two callers may start at once, does no harm.
+            self._thread = thread = threading.Thread(target=self._run, name="shmnd", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                self._run()  # the interpreter is ending, or has no room for a thread
+        return errand
+
+    def _run(self) -> None:
+        while True:
+            while self._errands:
+                try:
+                    errand = self._errands.popleft()
+                except IndexError:
+                    break
+                errand.run()
+                del errand  # it may be the last reference to its outcome
+            self._thread = None
+            if not self._errands:
+                return  # who begins one from here on starts another thread
+
+
+def _after_fork_in_child() -> None:
+    Aside._all.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
