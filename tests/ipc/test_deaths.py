@@ -13,20 +13,15 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ipc.sleeping import rest
 from shmnd import ipc
 
 FORK = multiprocessing.get_context("fork")
 PATIENCE = 60.0
-
-
-def switches(thread: int) -> int:
-    with Path(f"/proc/self/task/{thread}/status").open() as status:
-        return sum(int(line.split()[1]) for line in status if line.startswith("voluntary"))
 
 
 def die() -> None:
@@ -252,13 +247,11 @@ def test_a_death_ends_a_wait_that_does_not_poll(make: Callable[[], Case], how: s
             return asyncio.run(main())
 
         with waiting(wait) as (thread, found):
-            time.sleep(0.7)  # the short sleep is over
-            before = switches(int(thread.name))
-            time.sleep(1.5)
-            ran = switches(int(thread.name)) - before
-            assert thread.is_alive()
-            assert ran <= 2, "it polls"  # every 100 ms would be 15
-            case.go.set()
+            try:
+                assert rest([int(thread.name)], 2, PATIENCE / 2), "it polls"
+                assert thread.is_alive()
+            finally:
+                case.go.set()
         assert case.check(found[0]), found
     finally:
         case.child.kill()

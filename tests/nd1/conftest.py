@@ -2,21 +2,11 @@
 """Fixtures of the tests of version 1."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from nd1.ends import End, Pair
-
-HERE: Final = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every wait here is bounded by seconds, so a test that runs for a minute is stuck."""
-    for item in items:
-        if item.path.is_relative_to(HERE) and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(60))
 
 
 @pytest.fixture

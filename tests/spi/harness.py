@@ -23,7 +23,7 @@ from shmnd import MrFlag, NdError, OpFlag, RequestType, Status
 
 EPHEMERAL = range(49152, 65536)
 """Ports that the provider chooses from."""
-WAIT = 10.0
+WAIT = 30.0
 """No wait in this suite is longer than this many seconds, unless it says so."""
 
 LOCAL = MrFlag.ALLOW_LOCAL_WRITE
@@ -231,7 +231,8 @@ class Options:
     srq_threshold: int = 0
     separate_cqs: bool = False
     context: Any = None
-    rnr_timeout: float = 2.0
+    rnr_timeout: float | None = 60.0
+    """Longer than any machine stalls; None for the default of the library."""
 
 
 class End:
@@ -242,7 +243,8 @@ class End:
         self.side = side
         self.completions: list[Completion] = []
         self.kept: list[Any] = []
-        self.adapter: Any = shmnd.open_adapter(options.host, rnr_timeout=options.rnr_timeout)
+        limit = {} if options.rnr_timeout is None else {"rnr_timeout": options.rnr_timeout}
+        self.adapter: Any = shmnd.open_adapter(options.host, **limit)
 
     @property
     def host(self) -> str:

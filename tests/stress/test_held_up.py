@@ -11,7 +11,7 @@ import shmnd
 from processes.kit import join, listening
 from shmnd.runtime.progress import ProgressEngine
 
-WAIT = 10
+WAIT = 30
 SIDES = 128, 896
 """Where the two sides lie in a link, and the word in each that names the memory in use."""
 HAZARD = 384

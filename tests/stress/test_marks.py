@@ -9,7 +9,7 @@ import pytest
 import shmnd
 from processes.kit import join, listening
 
-WAIT = 10
+WAIT = 30
 LINKS = 12
 """More than are polled one by one, and more than stay hot."""
 

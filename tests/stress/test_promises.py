@@ -204,9 +204,9 @@ def test_threads_wait_on_one_queue(ends: Ends) -> None:
 
 def test_wait_is_interrupted_by_ctrl_c(ends: Ends) -> None:
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
     try:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it may come at once
+            timer.start()
             ends.queues[0].wait(1, WAIT)
     finally:
         timer.join()

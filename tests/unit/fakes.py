@@ -352,7 +352,8 @@ class FakeDataPlane:
 class FakeQueuePair:
     """A queue pair with the states and the manners of the real one, and no queues."""
 
-    made = 0
+    made = os.getpid() % 100_000 * 1000
+    """Numbers begin elsewhere in each process, since those of the two ends of a link differ."""
 
     def __init__(self, adapter: "FakeAdapter") -> None:
         FakeQueuePair.made += 1

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from mpi.launcher.jobs import PATIENCE
+from mpi.launcher.jobs import PATIENCE, UNTIL_WAITS
 from mpi.launcher.jobs import launch as launch_job
 from shmnd_tools.observe import jobs
 
@@ -178,10 +178,11 @@ os._exit(0)
 
 
 def test_an_interrupted_barrier_counts_and_the_next_collective_goes_on() -> None:
-    program = """
+    program = (
+        UNTIL_WAITS
+        + """
 if rank == 0:
     signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.1)
     try:
         comm.Barrier()
         raise AssertionError("the barrier ended")
@@ -189,6 +190,7 @@ if rank == 0:
         pass
     comm.send("interrupted", 1)
 elif rank == 1:
+    os.kill(until_waits(0, "Barrier"), signal.SIGALRM)
     assert comm.recv() == "interrupted"
 if rank:
     comm.Barrier()
@@ -197,15 +199,17 @@ comm.Allreduce(np.ones(1), total)
 assert total[0] == size
 print("well")
 """
+    )
     assert launch(3, program).stdout.count("well") == 3
 
 
 def test_a_writer_that_is_interrupted_without_room_has_not_begun() -> None:
-    program = """
+    program = (
+        UNTIL_WAITS
+        + """
 data = np.zeros(1)
+signal.signal(signal.SIGALRM, signal.default_int_handler)
 if rank == 0:
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
     sent = 0
     try:
         while True:
@@ -219,12 +223,15 @@ if rank == 0:
     data[0] = sent
     comm.Bcast(data)
 else:
+    if rank == 1:
+        os.kill(until_waits(0, "Bcast"), signal.SIGALRM)
     for i in range(comm.recv() + 1):
         comm.Bcast(data)
         assert data[0] == i
 comm.Barrier()
 print("well")
 """
+    )
     assert launch(2, program).stdout.count("well") == 2
 
 
@@ -259,13 +266,16 @@ print("well")
 
 
 def test_the_end_of_a_job_says_who_was_waited_for() -> None:
-    program = """
+    program = (
+        UNTIL_WAITS
+        + """
 comm.Barrier()
 if rank == 1:
-    time.sleep(0.5)  # the other one waits by then as a rule
+    until_waits(0, "Allreduce")
     os.kill(os.getpid(), signal.SIGKILL)
 comm.Allreduce(np.ones(1), np.ones(1))
 """
+    )
     said = launch(2, program, expect=128 + signal.SIGKILL).stderr
     assert "rank 0 waited in Allreduce of MPI_COMM_WORLD for rank 1 (" in said
 

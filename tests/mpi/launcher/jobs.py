@@ -8,6 +8,20 @@ from typing import Final
 PATIENCE: Final = 100
 """Seconds that a job may take on a machine that has other things to do."""
 
+UNTIL_WAITS: Final = """
+def until_waits(rank, call):
+    # Return the process of a rank that waits in the call named. Looks without a call of its own.
+    import mmap, os, time
+    from shmnd.mpi.transport import job_memory
+    memory = mmap.mmap(int(os.environ["SHMND_MPI_JOB"]), 0, prot=mmap.PROT_READ)
+    until = time.monotonic() + 60
+    while (wait := job_memory.wait_of(memory, rank)) is None or wait.call != call:
+        assert time.monotonic() < until, wait
+        time.sleep(0.001)
+    return job_memory.pid_of(memory, rank)
+"""
+"""For the programs of ranks, to begin with."""
+
 
 def launch(
     ranks: int, *command: str, expect: int = 0, patience: float = PATIENCE

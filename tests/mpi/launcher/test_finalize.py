@@ -3,7 +3,7 @@
 
 import pytest
 
-from mpi.launcher.jobs import launch
+from mpi.launcher.jobs import UNTIL_WAITS, launch
 
 BEGIN = """
 import os, signal, sys, time
@@ -151,9 +151,10 @@ else:
 
 def test_a_death_ends_a_job_whose_rank_stays() -> None:
     _, errors = run(
-        """
+        UNTIL_WAITS
+        + """
 if rank:
-    time.sleep(0.5)
+    until_waits(0, "Finalize")
     os.kill(os.getpid(), signal.SIGKILL)
 kept = comm.Irecv(come, 1, 3)
 """,
@@ -165,9 +166,10 @@ kept = comm.Irecv(come, 1, 3)
 
 def test_a_death_keeps_no_rank_of_a_job_with_recovery() -> None:
     run(
-        """
+        UNTIL_WAITS
+        + """
 if rank:
-    time.sleep(0.5)
+    until_waits(0, "Finalize")
     os.kill(os.getpid(), signal.SIGKILL)
 kept = [comm.Irecv(come, source, 3) for source in (1, MPI.ANY_SOURCE)]
 """,

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import numpy as np
 import pytest
 
+from mpi.launcher.jobs import UNTIL_WAITS
 from shmnd.mpi import MPI
 
 COMM = MPI.COMM_SELF
@@ -95,18 +97,21 @@ def test_a_bytearray_is_held_while_a_receive_waits_for_its_message() -> None:
     memory, failures = bytearray(8), []
 
     def meddle() -> None:
-        try:
-            memory.extend(bytes(1 << 20))
-        except BufferError as error:
-            failures.append(error)
+        until = time.monotonic() + 60
+        while not failures and time.monotonic() < until:
+            try:
+                memory.append(0)  # until the Receive has begun
+                memory.pop()
+            except BufferError as error:
+                failures.append(error)
         COMM.Send(b"12345678", 0)
 
-    timer = threading.Timer(0.2, meddle)
-    timer.start()
+    meddler = threading.Thread(target=meddle)
+    meddler.start()
     COMM.Recv(memory, 0)
-    timer.join()
+    meddler.join()
     assert len(failures) == 1
-    assert memory == b"12345678"
+    assert memory[:8] == b"12345678"
     memory.clear()
 
 
@@ -123,8 +128,8 @@ def test_a_receive_that_is_interrupted_takes_no_later_message() -> None:
         import os, signal, threading
         from shmnd.mpi import MPI
         memory = bytearray(b"unchanged")
-        threading.Timer(0.3, os.kill, (os.getpid(), {int(signal.SIGINT)})).start()
         try:
+            threading.Timer(0.3, os.kill, (os.getpid(), {int(signal.SIGINT)})).start()
             MPI.COMM_SELF.Recv(memory, 0)
         except KeyboardInterrupt:
             print("interrupted")
@@ -141,17 +146,18 @@ def test_a_receive_that_is_interrupted_takes_no_later_message() -> None:
 
 def test_a_long_send_that_is_interrupted_still_has_its_memory() -> None:
     done = run_to_its_end(
-        f"""
-        import os, signal, threading, time
+        UNTIL_WAITS
+        + textwrap.dedent("""
+        import os, signal
         from mpi4py import MPI
         comm = MPI.COMM_WORLD
         if comm.rank == 0:
             memory = bytearray(b"x" * (1 << 20))
-            threading.Timer(0.3, os.kill, (os.getpid(), {int(signal.SIGINT)})).start()
             try:
                 comm.Send(memory, 1)
             except KeyboardInterrupt:
                 print("interrupted", flush=True)
+            comm.send("interrupted", 1, 5)
             try:
                 memory.clear()
             except BufferError:
@@ -159,12 +165,13 @@ def test_a_long_send_that_is_interrupted_still_has_its_memory() -> None:
             del memory
             comm.Barrier()
         else:
-            time.sleep(1)
+            os.kill(until_waits(0, "Send"), signal.SIGINT)
+            comm.recv(source=0, tag=5)
             memory = bytearray(1 << 20)
             comm.Recv(memory, 0)
             assert memory == b"x" * (1 << 20)
             comm.Barrier()
-        """,
+        """),
         "-m", "shmnd.mpi", "-n", "2", "--oversubscribe",
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "interrupted\nheld\n"), done.stderr

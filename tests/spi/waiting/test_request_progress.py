@@ -130,8 +130,8 @@ def test_a_send_gives_up_on_time_while_its_process_waits_for_something_else(
 
 
 def test_a_send_gives_up_on_time_while_somebody_sleeps_for_it(impatient: Pair) -> None:
-    impatient.active.qp.send(None, "unreceived")
     began = time.monotonic()
+    impatient.active.qp.send(None, "unreceived")
     (completion,) = impatient.active.reap()
     assert completion.status == Status.IO_TIMEOUT
     assert time.monotonic() - began >= impatient.active.options.rnr_timeout

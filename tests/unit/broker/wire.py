@@ -13,7 +13,7 @@ from shmnd.broker.protocol import VERSION, Descriptor, decode, encode, name_of, 
 from shmnd.broker.service.records import Limits
 from shmnd.broker.service.server import Server, ServerLimits
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds after which something that must happen counts as missing."""
 
 

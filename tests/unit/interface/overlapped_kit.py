@@ -16,7 +16,7 @@ from unit.fakes import FakeAdapter, World
 SUCCESS, PENDING, CANCELED = Status.SUCCESS, Status.PENDING, Status.CANCELED
 
 
-WAIT = 10.0
+WAIT = 30.0
 
 
 @pytest.fixture

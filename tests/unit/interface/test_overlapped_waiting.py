@@ -84,13 +84,15 @@ def test_result_is_woken_by_another_thread(adapter: FakeAdapter) -> None:
     thread.join()
 
 
-def test_a_timer_wakes_what_nobody_rings_for(adapter: FakeAdapter) -> None:
+def test_a_timer_wakes_what_nobody_rings_for(
+    adapter: FakeAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shmnd.runtime.pending.LONGEST_SLEEP", 3600.0)
     engine, due = adapter._engine, time.monotonic() + 0.02
     engine.wake_at(due + 100)
     engine.wake_at(due)
     engine.wake_at(due + 50)
     assert engine.wait(lambda: time.monotonic() >= due, WAIT)
-    assert time.monotonic() < due + 0.9, "not by the longest sleep"
 
 
 def test_ctrl_c_ends_a_wait(adapter: FakeAdapter) -> None:
@@ -98,8 +100,8 @@ def test_ctrl_c_ends_a_wait(adapter: FakeAdapter) -> None:
     pending = thing.start()
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.02)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it may come at once
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
             pending.result(WAIT)
     finally:
         signal.signal(signal.SIGALRM, before)
@@ -118,8 +120,8 @@ def test_ctrl_c_ends_the_wait_of_a_follower(adapter: FakeAdapter) -> None:
         time.sleep(0)
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.02)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it may come at once
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
             two.result(WAIT)
     finally:
         signal.signal(signal.SIGALRM, before)

@@ -14,7 +14,7 @@ from shmnd.broker.client import BrokerClient
 from shmnd.runtime.progress import ProgressEngine
 from unit.fakes import FakeAdapter, FakeDataPlane
 
-WAIT = 10.0
+WAIT = 30.0
 
 
 # -- the real broker ------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 from shmnd.common import descriptors
 from shmnd.common.descriptors import Timer
 
-WAIT = 10.0
+WAIT = 30.0
 FAR = 1000.0
 
 Between = Callable[[Callable[[], None]], None]
