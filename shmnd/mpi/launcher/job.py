@@ -113,6 +113,7 @@ class Job:
         self._ranks: list[Rank] = []
         self._running: set[Rank] = set()
         self._buried: set[int] = set()
+        self._looks: Final = waiting.Looks()
         self._pipes = 0
         self._code = 0
         self._ending: float | None = None
@@ -284,9 +285,10 @@ class Job:
             waiting.Waiter(each.process.pid, each.ended, job_memory.wait_of(self._memory, number))
             for number, each in enumerate(self._ranks)
         ]
+        now = time.monotonic()
         for number, rank in enumerate(ranks):
             peers = waiting.awaited(number, ranks)
-            if not waiting.in_vain(rank, [ranks[peer] for peer in peers]):
+            if not self._looks.confirm(number, rank, [ranks[peer] for peer in peers], now):
                 continue
             continues = self._wish.recovery and any(ranks[peer].ended for peer in peers)
             _say(

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a rank waits for: in words, and whether it can still come."""
 
+import math
 import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from shmnd.mpi.transport.job_memory import Wait
 
-_VAIN_SECONDS: Final = 2.0
+_VAIN_SECONDS: Final = 1.6
 """Seconds since the end of a rank, and of a wait for it, after which that wait has no end."""
+_LOOKS: Final = 3
+"""Looks at which it must be so."""
+_APART: Final = 0.15
+"""Seconds between two of them at least: with the above two seconds as a rule."""
 
 _LAST_CALL: Final = "Finalize"
 """What a rank waits in whose program has ended, and that has no part in a collective."""
@@ -41,6 +46,32 @@ def in_vain(rank: Waiter, peers: list[Waiter]) -> bool:
     if rank.ended is not None or rank.wait is None or rank.wait.others:
         return False
     return _lasts(rank) and all(map(_is_gone, peers))
+
+
+class Looks:
+    """Waits that were in vain at several looks.
+
+    After the machine itself stood still, its clock has gone on, but no rank has run: a rank may
+    have a message that it has not read. It reads it between two looks.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[int, int, float]] = {}
+        """Of each rank the begin of its wait, the looks at it, and when the last one was."""
+
+    def confirm(self, number: int, rank: Waiter, peers: list[Waiter], now: float) -> bool:
+        """Look at a rank. Return whether its wait is in vain, and was so at the looks before."""
+        if rank.wait is None or not in_vain(rank, peers):
+            self._found.pop(number, None)
+            return False
+        begin = rank.wait.since_ns
+        known, looks, last = self._found.get(number, (begin, 0, -math.inf))
+        if known != begin:
+            looks, last = 0, -math.inf
+        if now - last >= _APART:
+            looks, last = looks + 1, now
+        self._found[number] = (begin, looks, last)
+        return looks >= _LOOKS
 
 
 def _is_gone(peer: Waiter) -> bool:
