@@ -297,6 +297,8 @@ def test_a_deadlock_of_three_ranks_can_be_read_off(monkeypatch: pytest.MonkeyPat
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
                 shown = jobs.ranks(namespace)
+            monkeypatch.setenv("SHMND_RUNTIME_DIR", "/elsewhere")
+            assert jobs.ranks(namespace) == [], "of a namespace of the same name"
         finally:
             launcher.terminate()
     assert [(each.rank, each.size) for each in shown] == [(0, 3), (1, 3), (2, 3)]

@@ -21,6 +21,7 @@ from shmnd.mpi.transport import job_memory
 
 _RANK: Final = "SHMND_MPI_RANK"
 _JOB: Final = "SHMND_MPI_JOB"
+_BASE: Final = "SHMND_RUNTIME_DIR"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,10 @@ class Rank:
 
 
 def ranks(namespace: str) -> list[Rank]:
-    """Return the ranks of this user's jobs that were started for a namespace, in order."""
+    """Return the ranks of this user's jobs that were started for a namespace, in order.
+
+    A namespace of another runtime directory is another one, whatever its name.
+    """
     return sorted(_found(namespace), key=lambda each: (each.job, each.rank))
 
 
@@ -61,6 +65,8 @@ def _rank_of(process: Path, namespace: str) -> Rank | None:
     if not {_RANK, _JOB} <= set_here.keys():
         return None
     if (set_here.get("SHMND_NAMESPACE") or DEFAULT_NAMESPACE) != namespace:
+        return None
+    if set_here.get(_BASE, "") != os.environ.get(_BASE, ""):
         return None
     rank, pid = int(set_here[_RANK]), int(process.name)
     file = os.open(process / "fd" / str(int(set_here[_JOB])), os.O_RDONLY | os.O_CLOEXEC)
