@@ -41,8 +41,11 @@ def check(told: list[Told]) -> None:
 @pytest.mark.slow
 @pytest.mark.stress
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("connections", "seconds"), [(64, 50.0), (3, 10.0)])
-def test_a_minute(made: str, connections: int, seconds: float) -> None:
+@pytest.mark.parametrize(
+    ("connections", "seconds"),
+    [(64, 20.0), (3, 5.0), pytest.param(64, 50.0, marks=pytest.mark.soak)],
+)
+def test_a_while(made: str, connections: int, seconds: float) -> None:
     print(f"seed: SHMND_SEED={SEED}")
     check(run(Plan(made, SEED, connections, seconds=seconds)))
 

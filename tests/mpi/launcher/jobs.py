@@ -3,10 +3,14 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 PATIENCE: Final = 100
 """Seconds that a job may take on a machine that has other things to do."""
+
+AT_ONCE: Final = 4
+"""Jobs beside each other, where each of them mostly sleeps."""
 
 UNTIL_WAITS: Final = """
 def until_waits(rank, call):
@@ -31,3 +35,18 @@ def launch(
     ran = subprocess.run(line, capture_output=True, text=True, timeout=patience, check=False)
     assert ran.returncode == expect, ran.stdout + ran.stderr
     return ran
+
+
+def launch_each(
+    ranks: int, programs: dict[str, str], expect: int = 0
+) -> dict[str, subprocess.CompletedProcess[str]]:
+    """Run programs as jobs of their own, several at once; the results by the names of the programs.
+
+    For jobs that take seconds because a rank waits for as long.
+    """
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        jobs = {
+            name: pool.submit(launch, ranks, "-c", program, expect=expect)
+            for name, program in programs.items()
+        }
+    return {name: job.result() for name, job in jobs.items()}

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from mpi.launcher.jobs import launch
+from mpi.launcher.jobs import launch, launch_each
 
 BEGIN = """
 import os, signal, sys, time
@@ -43,14 +43,16 @@ WAITS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("wait", "end"), [*((wait, "os._exit(0)") for wait in WAITS), ("Recv", "sys.exit()")]
-)
-def test_a_wait_for_a_rank_that_has_ended_ends_the_job(wait: str, end: str) -> None:
-    call, words = WAITS[wait]
-    ran = run(f"{end} if rank else {call}", expect=1)
-    assert "rank 1 has ended, and rank 0 waits for it in" in ran.stderr, ran.stderr
-    assert words in ran.stderr, ran.stderr
+@pytest.mark.timeout(300)
+def test_a_wait_for_a_rank_that_has_ended_ends_the_job() -> None:
+    programs = {
+        wait: f"{BEGIN}os._exit(0) if rank else {call}" for wait, (call, _) in WAITS.items()
+    }
+    programs["Recv after sys.exit"] = f"{BEGIN}sys.exit() if rank else {WAITS['Recv'][0]}"
+    for wait, ran in launch_each(2, programs, expect=1).items():
+        words = WAITS[wait.partition(" after ")[0]][1]
+        assert "rank 1 has ended, and rank 0 waits for it in" in ran.stderr, (wait, ran.stderr)
+        assert words in ran.stderr, (wait, ran.stderr)
 
 
 LATE = {
@@ -89,22 +91,23 @@ else:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wait", LATE)
-def test_a_rank_whose_part_is_done_may_end_before_the_others(wait: str) -> None:
+@pytest.mark.timeout(300)
+def test_a_rank_whose_part_is_done_may_end_before_the_others() -> None:
     """Rank 0 waits first for rank 1, and then for rank 2, when rank 1 has ended long ago."""
-    ran = run(
-        f"""
+    programs = {
+        wait: f"""{BEGIN}
 import numpy as np
 mine, every = np.full(200_000, rank, "B"), np.zeros((3, 200_000), "B")
 comm.Barrier()
 time.sleep((0, 0.5, {0 if wait == "Lock" else 4})[rank])
-{LATE[wait]}
+{calls}
 print("well" if not rank else "")
 os._exit(0) if rank == 1 else None
-""",
-        3,
-    )
-    assert "well" in ran.stdout, ran
+"""
+        for wait, calls in LATE.items()
+    }
+    for wait, ran in launch_each(3, programs).items():
+        assert "well" in ran.stdout, (wait, ran)
 
 
 LEFT = "comm.Isend(bytes(100000), other, 3)"
@@ -273,13 +276,12 @@ HELD = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("end", ["sys.exit()", "os._exit(0)"])
-@pytest.mark.parametrize("held", HELD)
-def test_what_a_rank_took_along_ends_the_job(held: str, end: str) -> None:
+def test_what_a_rank_took_along_ends_the_job(end: str) -> None:
     """Rank 1 ends with a lock, or within an epoch; rank 2 waits for it."""
-    takes, waits, words = HELD[held]
-    ran = run(
-        f"""
+    programs = {
+        held: f"""{BEGIN}
 from mpi4py.util.sync import Condition, Mutex
 win = MPI.Win.Allocate(64, comm=comm)
 win.Set_name("my window")
@@ -290,11 +292,11 @@ comm.Barrier()
 if rank == 1: {end}
 if rank == 2: {waits}
 {"if rank == 0: win.Fence()" if held == "Fence" else ""}
-""",
-        3,
-        expect=1,
-    )
-    assert words in ran.stderr, ran.stderr
+"""
+        for held, (takes, waits, _) in HELD.items()
+    }
+    for held, ran in launch_each(3, programs, expect=1).items():
+        assert HELD[held][2] in ran.stderr, (held, ran.stderr)
 
 
 @pytest.mark.slow
