@@ -71,7 +71,7 @@ def test_an_item_that_finds_no_memory_is_an_error_of_the_put() -> None:
 def test_objects_come_back_equal(q: ipc.Queue, number: int) -> None:
     sent = OBJECTS[number]
     q.put(sent)
-    got = q.get(timeout=5)
+    got = q.get(timeout=30)
     assert got == sent
     assert type(got) is type(sent)
 
@@ -94,7 +94,7 @@ def test_objects_come_back_equal(q: ipc.Queue, number: int) -> None:
 )
 def test_arrays_come_back_equal_and_writable(q: ipc.Queue, array: Any) -> None:
     q.put(array)
-    got = q.get(timeout=5)
+    got = q.get(timeout=30)
     assert got.dtype == array.dtype
     assert got.shape == array.shape
     assert (got == array).all()
@@ -105,7 +105,7 @@ def test_a_large_array_is_not_copied_and_its_memory_comes_back(q: ipc.Queue) -> 
     places = set()
     for number in range(20):
         q.put(np.full(1 << 20, number, np.uint8))
-        got = q.get(timeout=5)
+        got = q.get(timeout=30)
         assert got.base is not None
         assert (got == number).all()
         places.add(got.ctypes.data)
@@ -117,7 +117,7 @@ def test_arrays_stay_whole_while_they_are_held(q: ipc.Queue) -> None:
     held = []
     for number in range(50):
         q.put({"n": number, "x": np.full(30_000, number, np.uint8)})
-        item = q.get(timeout=5)
+        item = q.get(timeout=30)
         held.append((item["n"], item["x"][5:-5]))  # a slice holds the whole
     gc.collect()
     for number, part in held:
@@ -127,7 +127,7 @@ def test_arrays_stay_whole_while_they_are_held(q: ipc.Queue) -> None:
 def test_arrays_outlive_the_queue() -> None:
     with ipc.Queue() as q:
         q.put(np.arange(100_000))
-        array = q.get(timeout=5)
+        array = q.get(timeout=30)
     del q
     gc.collect()
     assert array.sum() == 100_000 * 99_999 // 2
@@ -139,7 +139,7 @@ def test_more_arrays_are_held_than_can_be_in_place(q: ipc.Queue) -> None:
     held = []
     for number in range(1000):
         q.put(np.full(16_384, number % 251, np.uint8))
-        held.append(q.get(timeout=5))
+        held.append(q.get(timeout=30))
     assert all((array == number % 251).all() for number, array in enumerate(held))
 
 
@@ -187,7 +187,7 @@ def test_what_cannot_be_pickled_is_told_as_in_multiprocessing(
 ) -> None:
     q.put(lambda: None)
     q.put(5)
-    assert q.get(timeout=5) == 5
+    assert q.get(timeout=30) == 5
     assert "pickle" in capsys.readouterr().err
 
 
@@ -335,12 +335,12 @@ def test_join_does_not_wait_for_the_dead() -> None:
     child.start()
     child.join()
     for _ in range(2):
-        q.get(timeout=5)
+        q.get(timeout=30)
         q.task_done()
     q.join()
     q.put(1)
     assert q._core.unfinished() == 1
-    q.get(timeout=5)
+    q.get(timeout=30)
     q.task_done()
     q.join()
     q.close()
@@ -400,7 +400,7 @@ def test_a_signal_ends_a_wait(q: ipc.Queue) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     q.put(1)
-    assert q.get(timeout=5) == 1
+    assert q.get(timeout=30) == 1
 
 
 def test_its_descriptor_is_readable_while_there_may_be_items(q: ipc.Queue) -> None:
@@ -415,7 +415,7 @@ def test_its_descriptor_is_readable_while_there_may_be_items(q: ipc.Queue) -> No
     assert not select.select([q], [], [], 0)[0]
     FORK.Process(target=q.put, args=(5,)).start()
     assert select.select([q], [], [], 30)[0]
-    assert q.get(timeout=5) == 5
+    assert q.get(timeout=30) == 5
     for child in multiprocessing.active_children():
         child.join()
 
@@ -435,11 +435,11 @@ def test_a_task_waits_while_others_run(q: ipc.Queue) -> None:
 
 def test_a_child_that_was_forked_is_a_member_of_its_own(q: ipc.Queue) -> None:
     q.put(np.arange(50_000))
-    held = q.get(timeout=5)
+    held = q.get(timeout=30)
     child = FORK.Process(target=queue_players.put_and_end, args=(q, 3))
     child.start()
     child.join()
-    assert [q.get(timeout=5)[0] for _ in range(3)] == [0, 1, 2]
+    assert [q.get(timeout=30)[0] for _ in range(3)] == [0, 1, 2]
     assert held.sum() == 50_000 * 49_999 // 2  # its end in the child freed nothing
 
 

@@ -100,7 +100,7 @@ def attempt(**options: Any) -> tuple[str, str]:
 
 def settle(before: tuple[set[str], int]) -> str:
     """Wait until everything is released; return the rest."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + WAIT
     while True:
         fds, maps = held()
         if fds <= before[0] and maps <= before[1]:

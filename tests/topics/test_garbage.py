@@ -24,7 +24,7 @@ def drop(how):
     kept = []
     for _ in range(3):
         pub.send(np.zeros(50_000, "u1"))
-        sample = sub.receive(timeout=5)
+        sample = sub.receive(timeout=30)
         kept.append(sample)
         if how & 1:
             kept.append(sample.array)
@@ -46,7 +46,7 @@ HELD: Final = """
 pub, sub = ipc.Publisher("garbage", "u1", slots=8), ipc.Subscriber("garbage", "u1")
 for turn in range(100):
     pub.send(np.zeros(50_000, "u1"))
-    cycle = [sub.receive(timeout=5), pub.loan(50_000)]
+    cycle = [sub.receive(timeout=30), pub.loan(50_000)]
     if turn % 2:
         cycle.insert(0, cycle[0].array)
     cycle.append(cycle)
@@ -61,7 +61,7 @@ def drop(how):
     kept = [queue]
     for _ in range(5):
         queue.put({"array": np.zeros(30_000)})
-        kept.append(queue.get(timeout=5))
+        kept.append(queue.get(timeout=30))
     if how:
         kept.reverse()
     kept.append(kept)

@@ -7,7 +7,7 @@ import pytest
 
 from shmnd import OpFlag, Status
 from spi import roles
-from spi.harness import FILL, LOCAL, End, contexts, final, nd_error, outcome, statuses
+from spi.harness import FILL, LOCAL, WAIT, End, contexts, final, nd_error, outcome, statuses
 from spi.pair import Pair
 
 READ, WRITE = OpFlag.ALLOW_READ, OpFlag.ALLOW_WRITE
@@ -160,11 +160,11 @@ def test_window_token_is_useless_to_another_queue_pair(connected: Pair) -> None:
     connector, partner = active.new_connector(), passive.new_connector()
     qp, far_qp = active.new_qp(), passive.new_qp()
     connecting = connector.connect(qp, connected.address, 1, 1)
-    passive.listener.get_connection_request(partner).result(timeout=5)
+    passive.listener.get_connection_request(partner).result(timeout=WAIT)
     accepting = partner.accept(far_qp, 1, 1)
-    connecting.result(timeout=5)
-    connector.complete_connect().result(timeout=5)
-    accepting.result(timeout=5)
+    connecting.result(timeout=WAIT)
+    connector.complete_connect().result(timeout=WAIT)
+    accepting.result(timeout=WAIT)
     qp.write(near.sge(), far.address, window.remote_token)
     assert statuses(connected.reap(active)) == [Status.ACCESS_VIOLATION]
     status = request(connected, "write", near, far.address, window.remote_token)
@@ -190,7 +190,7 @@ def test_window_is_unbound_implicitly(connected: Pair, how: str) -> None:
     with nd_error(Status.DEVICE_BUSY):
         buffer.mr.deregister()
     if how == "disconnect":
-        owner.connector.disconnect().result(timeout=5)
+        owner.connector.disconnect().result(timeout=WAIT)
     elif how == "close the queue pair":
         owner.qp.close()
     else:

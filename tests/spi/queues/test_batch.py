@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shmnd import CqNotify, Status
-from spi.harness import contexts, nd_error, statuses, succeeded
+from spi.harness import WAIT, contexts, nd_error, statuses, succeeded
 from spi.pair import Pair
 from spi.remote import Ends
 
@@ -107,7 +107,7 @@ def test_never_submitted_and_waited_for(connected: Pair) -> None:
 def test_never_submitted_and_notified(connected: Pair) -> None:
     notify = connected.active.cq.notify(CqNotify.ANY)
     post(connected)
-    notify.result(timeout=5)
+    notify.result(timeout=WAIT)
     arrived(connected)
 
 

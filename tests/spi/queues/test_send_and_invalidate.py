@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shmnd import CqNotify, OpFlag, RequestType, Status
-from spi.harness import FILL, Buffer, Completion, contexts, nd_error, statuses
+from spi.harness import FILL, WAIT, Buffer, Completion, contexts, nd_error, statuses
 from spi.pair import Pair
 
 BOTH = OpFlag.ALLOW_READ | OpFlag.ALLOW_WRITE
@@ -225,11 +225,11 @@ def test_a_window_of_another_connection_is_not_this_peers(connected: Pair) -> No
     other_owner, other_peer = owner.new_qp(), peer.new_qp()
     answer, ask = owner.new_connector(), peer.new_connector()
     asked = ask.connect(other_peer, connected.address, 8, 8)
-    owner.listener.get_connection_request(answer).result(timeout=5)
+    owner.listener.get_connection_request(answer).result(timeout=WAIT)
     accepted = answer.accept(other_owner, 8, 8)
-    asked.result(timeout=5)
-    ask.complete_connect().result(timeout=5)
-    accepted.result(timeout=5)
+    asked.result(timeout=WAIT)
+    ask.complete_connect().result(timeout=WAIT)
+    accepted.result(timeout=WAIT)
     other_owner.receive(bound.sink.sge(0, 8), "theirs")
     other_peer._send_and_invalidate(bound.source.sge(0, 8), bound.token, "mine")
     received = connected.reap(owner)[0]
@@ -404,7 +404,7 @@ def test_contexts_are_let_go(ends: Any) -> None:
         elif way == "closed":
             window.close()
         else:
-            bound.owner.connector.disconnect().result(timeout=5)
+            bound.owner.connector.disconnect().result(timeout=WAIT)
         window.close()
         del window, context
     gc.collect()

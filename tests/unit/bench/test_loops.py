@@ -56,7 +56,7 @@ class Queue:
         return found
 
     def wait(self, most: int = 64) -> list[SimpleNamespace]:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while not self.results:
             assert time.monotonic() < deadline, "nothing came"
             time.sleep(0)

@@ -144,7 +144,7 @@ def test_a_call_within_a_call_that_reads_its_reply(
     make: Make, broker: Server, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal handler runs between the look for a reply and the wait for it, or after a read."""
-    client = make(timeout=0.5)
+    client = make()
     name = {"the wait": "_wait", "the read": "_read"}[at]
     step, nested = getattr(client, name), []
 
