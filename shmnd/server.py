@@ -116,19 +116,20 @@ class _Attempt:
     ) -> None:
         self._address = address
         self._plan = plan
-        self._place = namespace, group
+        self._place = place_of(namespace, group=group)
+        self._named = namespace, group
         self._shared: SharedAdapter | None = None
         self._ends: Ends | None = None
         self._given_up = False
 
     def begin(self) -> None:
         """Begin to open an adapter, and to ask for the connection."""
-        self.asking: Errand[Overlapped] = Aside.of(*self._place).begin(self._ask)
+        self.asking: Errand[Overlapped] = Aside.of(self._place).begin(self._ask)
 
     def _ask(self) -> Overlapped:
         if self._given_up:
             raise error(Status.CANCELED, "connect", "given up")  # it reaches no caller
-        namespace, group = self._place
+        namespace, group = self._named
         self._shared = shared = SharedAdapter(open_adapter(namespace=namespace, group=group))
         shared.take()
         adapter = shared.adapter
@@ -141,11 +142,10 @@ class _Attempt:
             return TimeoutError(
                 f"{call}: {self._address!r} did not accept within {timeout} seconds"
             )
-        namespace, group = self._place
         return TimeoutError(
-            f"{call}: the broker at {place_of(namespace, group=group).socket} did not answer within"
-            f" {timeout} seconds; is it stopped? 'shmnd broker stop' ends it, the next call that"
-            " needs one starts another"
+            f"{call}: the broker at {self._place.socket} did not answer within {timeout} seconds;"
+            " is it stopped? 'shmnd broker stop' ends it, the next call that needs one starts"
+            " another"
         )
 
     def connection(self) -> Connection:
@@ -211,7 +211,7 @@ class Server(Closing):
             self._shared.give_back()
             raise
         self._closed = False
-        self._aside: Final = Aside.of(namespace, group)
+        self._aside: Final = Aside.of(place_of(namespace, group=group))
         self._lock = threading.RLock()
         self._answering: Errand[None] | None = None
         self._waiting: Offer | None = None

@@ -19,6 +19,7 @@ from shmnd.handshake.broker_side import BrokerSide
 from shmnd.handshake.port import TCP, PortHolder
 from shmnd.handshake.queue_pair_link import UNDECIDED, LinkStatus, QueuePairLink
 from shmnd.overlapped import Overlapped, OverlappedFile
+from shmnd.runtime.polling import Attempted
 from shmnd.status import Status
 
 if TYPE_CHECKING:
@@ -67,16 +68,14 @@ class ConnectionStateMachine(PortHolder):
 
     def _tick(self) -> None:
         """Poll for the progress engine while an operation is pending. Never wait for a thread."""
-        if not self._lock.acquire(blocking=False):
-            self._engine.pending_operations.hurry(self)
-            self._engine.wake_at(time.monotonic() + _RETRY)
-            return
-        try:
+        with Attempted(self._lock) as free:
+            if not free:
+                self._engine.pending_operations.hurry(self)
+                self._engine.wake_at(time.monotonic() + _RETRY)
+                return
             self._poll_link()
             if not self._pending:
                 self._engine.pending_operations.remove(self)
-        finally:
-            self._lock.release()
 
     def _poll_link(self) -> None:
         """Read the link, and move where the peer or the owner of the queue pair has acted."""

@@ -31,6 +31,17 @@ class CallLock:
         /,
     ) -> None: ...
 
+class Attempted:
+    def __init__(self, lock: Any) -> None: ...
+    def __enter__(self) -> bool: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
+
 def poll_once(
     engine: Any,
     keep: bool = True,

@@ -100,6 +100,29 @@ cdef class CallLock:
         self.release()
 
 
+cdef class Attempted:
+    """A lock for the time of a `with` block, if it is free at the beginning: then `as` is True.
+
+    Compiled: between an `acquire` in Python and the `try` behind it, the handler of a signal may
+    raise, and the lock would stay locked.
+    """
+
+    cdef object _lock
+    cdef bint _taken
+
+    def __init__(self, lock):
+        self._lock = lock
+
+    def __enter__(self) -> bool:
+        self._taken = self._lock.acquire(False)
+        return self._taken
+
+    def __exit__(self, *exc) -> None:
+        if self._taken:
+            self._taken = False
+            self._lock.release()
+
+
 def poll_once(engine, bint keep=True, list found=None, bint rung=False) -> None:
     """Poll, with or without progress on the requests of other queues.
 

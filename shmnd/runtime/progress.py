@@ -294,11 +294,8 @@ class ProgressEngine(BrokerExchange):
             for peer in self._peers.take_dead(readable):
                 peer.mark_dead()
         # Another thread that is speaking with the broker leaves the events readable for later.
-        if broker in readable and self.rpc.acquire(blocking=False):
-            try:
-                self._intake()
-            finally:
-                self.rpc.release()
+        if broker in readable:
+            self.hear()
 
     def _reconnect(self) -> None:
         with self.rpc:

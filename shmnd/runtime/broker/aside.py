@@ -16,9 +16,14 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from shmnd.runtime.awaited import resolve_from_elsewhere
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shmnd.broker.place import Place
 
 __all__ = ["Aside", "Errand"]
 
@@ -95,16 +100,16 @@ class Errand(Generic[_T]):
 class Aside:
     """The thread of a namespace in which such calls are made, one after another."""
 
-    _all: ClassVar[dict[object, Aside]] = {}
+    _all: ClassVar[dict[Path, Aside]] = {}
 
     def __init__(self) -> None:
         self._errands: Final[deque[Errand[Any]]] = deque()
         self._thread: threading.Thread | None = None
 
     @classmethod
-    def of(cls, namespace: str | None, group: int | str | None) -> Aside:
+    def of(cls, place: Place) -> Aside:
         """Return the one of a namespace."""
-        return cls._all.setdefault((namespace, group), cls())
+        return cls._all.setdefault(place.directory, cls())
 
     def begin(self, call: Callable[[], _T]) -> Errand[_T]:
         """Begin a call."""

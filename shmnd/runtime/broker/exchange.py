@@ -22,6 +22,7 @@ from shmnd.runtime.broker.events import EventDispatch, EventTarget
 from shmnd.runtime.broker.state import BrokerState
 from shmnd.runtime.doorbells import Doorbells
 from shmnd.runtime.peers import Peers
+from shmnd.runtime.polling import Attempted
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
@@ -131,11 +132,9 @@ class BrokerExchange(EventDispatch):
         """Map the segments that were announced to us. Wait neither for the broker nor for a thread
         that does so.
         """
-        if self.rpc.acquire(blocking=False):
-            try:
+        with Attempted(self.rpc) as free:
+            if free:
                 self._intake()
-            finally:
-                self.rpc.release()
 
     def sync(self) -> None:
         """Ask and wait, so that every segment announced to us before is mapped."""

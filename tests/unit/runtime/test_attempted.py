@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lock that is tried is released, also when the handler of a signal raises as it is taken."""
+
+import ctypes
+import functools
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType, SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+import shmnd
+from shmnd.runtime.polling import Attempted
+
+
+class Interrupted(BaseException):
+    """What the handler raises."""
+
+
+class Taken(ctypes.Structure):
+    """What C returns for an int, as an object that is true."""
+
+    _fields_: ClassVar = [("value", ctypes.c_int)]
+
+
+@pytest.fixture
+def released() -> Iterator[list[None]]:
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    yield []
+    signal.signal(signal.SIGALRM, before)
+
+
+def lock_with_a_signal(released: list[None]) -> Any:
+    """Return a lock without Python code. A signal arrives as it is taken, and its handler runs
+    between the next two instructions that let it.
+    """
+    send = ctypes.CDLL(None)["raise"]
+    send.restype = Taken
+    return SimpleNamespace(
+        acquire=functools.partial(send, int(signal.SIGALRM)),
+        release=functools.partial(released.append, None),
+    )
+
+
+def test_a_handler_that_raises_leaves_no_lock_locked(released: list[None]) -> None:
+    def attempt() -> None:
+        with Attempted(lock_with_a_signal(released)) as free:
+            assert free
+            len(released)  # at the latest here
+
+    with pytest.raises(Interrupted):
+        attempt()
+    assert len(released) == 1
+
+
+def test_a_poll_of_a_connector_leaves_its_lock_free(
+    released: list[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shmnd.open_adapter() as adapter:
+        connector = adapter.create_connector()
+        with monkeypatch.context() as patched:
+            patched.setattr(connector, "_lock", lock_with_a_signal(released))
+            with pytest.raises(Interrupted):
+                connector._tick()
+        assert len(released) == 1
+        with monkeypatch.context() as patched:
+            patched.setattr(adapter._engine, "rpc", lock_with_a_signal(released))
+            with pytest.raises(Interrupted):
+                adapter._engine.hear()
+        assert len(released) == 2
+
+
+def test_a_lock_that_another_thread_has_is_not_waited_for() -> None:
+    lock = threading.RLock()
+    found: list[bool] = []
+
+    def attempt() -> None:
+        with Attempted(lock) as free:
+            found.append(free)
+
+    with lock:
+        thread = threading.Thread(target=attempt)
+        thread.start()
+        thread.join()
+    attempt()
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    thread.join()
+    assert found == [False, True, True]
