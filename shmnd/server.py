@@ -69,9 +69,14 @@ def connect(
     try:
         attempt.begin()
         if not attempt.asking.wait(left_until(deadline)):
-            raise attempt.late("connect", timeout)
+            raise TimeoutError
         attempt.asking.result().result(left_until(deadline))
         return attempt.connection()
+    except TimeoutError as exc:
+        attempt.close()
+        if isinstance(exc, NdError):
+            raise
+        raise attempt.late("connect", timeout) from None
     except BaseException:
         attempt.close()
         raise
