@@ -25,7 +25,7 @@ class Alarm(BaseException):
 def interrupted(at: int, function: Callable[[], Any]) -> tuple[Any, bool]:
     """Call a function, and raise in it at its `at`-th call; return the result, and whether it was.
 
-    The interpreter runs handlers behind calls of compiled functions, and where one of Python begins.
+    The interpreter runs handlers behind calls of compiled functions, and where others begin.
     """
     left = at
 
