@@ -92,14 +92,15 @@ class Connection(Closing):
         _all.add(self)
 
     def _start_locks(self) -> None:
-        self._changed = changed = threading.Condition()
-        """Threads wait here while another thread waits for the queue."""
+        # Entered by its lock: a handler that raises in `Condition.__enter__` would leave it locked.
+        self._lock = lock = threading.RLock()
+        self._changed = changed = threading.Condition(lock)
         self._turn = threading.Lock()
         """Held for a message that takes more than one step to send."""
         self._turn_in_loop: asyncio.Lock | None = None
 
         def wake() -> None:
-            with changed:
+            with lock:
                 changed.notify_all()
 
         self._messages.wake = wake
@@ -328,7 +329,7 @@ class Connection(Closing):
 
     def _follow(self, left: float | None) -> None:
         """Wait until the thread that waits for the queue has taken a message, or stops."""
-        with self._changed:
+        with self._lock:
             self._messages.followers += 1
             try:
                 if self._messages.pumping:
@@ -359,7 +360,7 @@ class Connection(Closing):
 
         Threads that wait in a call get OSError.
         """
-        with self._changed:
+        with self._lock:
             if self._refusal:
                 return
             self._refusal = "the connection is closed"
@@ -372,7 +373,7 @@ class Connection(Closing):
         self.region.close()
         self.receive_cq.close()
         self.cq.close()
-        with self._changed:
+        with self._lock:
             self._changed.notify_all()
         self._shared.give_back()
 

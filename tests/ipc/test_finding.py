@@ -9,12 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from shmnd import ipc
-from shmnd.ipc.common import closed
+from shmnd.ipc.common import closed, shared_name
+from shmnd.ipc.service import client
 
 
 def test_a_wait_set_returns_what_was_added() -> None:
@@ -284,3 +286,38 @@ def test_an_observer_that_is_gone_is_forgotten() -> None:
         gc.collect()
         assert len(closed._observers[queue]) == 0
     assert queue not in closed._observers
+
+
+@pytest.mark.parametrize("kind", ["queue", "service", "event"])
+def test_a_holder_that_is_not_seen_in_proc_is_an_error(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another memory of the same name would divide its users."""
+    make: dict[str, Callable[[], Any]] = {
+        "queue": lambda: ipc.Queue(4, name="n"),
+        "service": lambda: ipc.Client("n"),
+        "event": lambda: ipc.Notifier("n"),
+    }
+
+    def unseen(*_: object) -> int:
+        raise FileNotFoundError
+
+    first = make[kind]()
+    with monkeypatch.context() as patch:
+        patch.setattr(shared_name, "open_of_process", unseen)
+        patch.setattr(shared_name, "is_seen", lambda pid: False)
+        patch.setattr(shared_name, "_ENDING", 0.01)
+        with pytest.raises(OSError, match=f"process {os.getpid()}, .* another PID namespace"):
+            make[kind]()
+        first.close()
+        make[kind]().close()  # the one that was not seen has ended
+
+
+def test_a_client_says_which_process_it_is_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "os", SimpleNamespace(getpid=lambda: 1, fstat=os.fstat))
+    with ipc.Server("s") as server, ipc.Client("s") as asking:
+        pending = asking.send(4)
+        request = server.receive(60)
+        assert request.client == os.getpid()
+        request.respond(5)
+        assert pending.result(60).value == 5

@@ -33,7 +33,7 @@ from shmnd.ipc.blackboard.keys import (
 from shmnd.ipc.common.closed import announce_closed
 from shmnd.ipc.common.members import GATE, Room, holds_lock
 from shmnd.ipc.common.ringing import PAUSE, POLL, Bell, Poller, TaskSleeper, task_at
-from shmnd.ipc.common.shared_name import SharedName
+from shmnd.ipc.common.shared_name import SharedName, is_seen
 from shmnd.ipc.common.shared_words import Words, cell_bytes
 from shmnd.ipc.errors import Closed, NoPublisher, unusable
 from shmnd.status import NdMemoryError, Status, error
@@ -58,7 +58,9 @@ class _Board:
             fd = named.open_from(entry, "", os.O_RDONLY)
             room_fd = named.open_from(entry, "room_", os.O_RDWR)
             if fd < 0 or room_fd < 0:
-                raise NoPublisher(f"{call}: the writer of {named.name!r} has just ended")
+                seen = is_seen(entry.pid)
+                where = "" if seen else ", or is in another PID namespace (--pid=host)"
+                raise NoPublisher(f"{call}: the writer of {named.name!r} has just ended{where}")
             sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
             size = os.fstat(fd).st_size
             if not sealed or size < FIRST:

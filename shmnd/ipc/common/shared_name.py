@@ -22,17 +22,19 @@ from typing import TYPE_CHECKING, Any, Final
 from shmnd.directory import Directory
 from shmnd.ipc.common.limits import name_of
 from shmnd.provider import open_adapter
-from shmnd.status import Status, error
+from shmnd.status import NdError, Status, error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from shmnd.common.records import Announcement, Entry
 
-__all__ = ["SharedName", "identity", "open_of_process"]
+__all__ = ["SharedName", "identity", "is_seen", "open_of_process"]
 
 _PATIENCE: Final = 10.0
 _PAUSE: Final = 0.0005
+_ENDING: Final = 1.0
+"""Seconds within which the broker hears of a process that has ended."""
 
 
 class SharedName:
@@ -112,11 +114,34 @@ class SharedName:
 
     def found(self) -> int:
         """Take a descriptor from a process that has the memory; -1 when there is none."""
-        for entry in self.entries():
-            fd = self.open_from(entry, "", os.O_RDWR)
-            if fd >= 0:
-                return fd
-        return -1
+        deadline = time.monotonic() + _ENDING
+        while True:
+            entries = self.entries()
+            for entry in entries:
+                fd = self.open_from(entry, "", os.O_RDWR)
+                if fd >= 0:
+                    return fd
+            hidden = [entry.pid for entry in entries if not is_seen(entry.pid)]
+            if not hidden:
+                return -1
+            # To make another memory would divide the users of the name into two that never meet.
+            if time.monotonic() > deadline:
+                raise self._hidden(hidden[0])
+            time.sleep(_PAUSE)  # it may have ended, and the broker says so soon
+
+    def _hidden(self, pid: int) -> NdError:
+        return error(
+            Status.ACCESS_VIOLATION,
+            self._call,
+            f"the memory of {self.name!r} belongs to process {pid}, which this one does not see in "
+            "/proc: it is in another PID namespace; run containers with that of the host "
+            "(--pid=host), or with a common one",
+        )
+
+    def seen_as(self) -> int:
+        """Return the process as others see it: a container may number it differently."""
+        own = (entry.pid for entry in self.entries() if entry.adapter == self.adapter.uid)
+        return next(own, self._pid)
 
     def open_from(self, entry: Entry, which: str, flags: int) -> int:
         """Take a descriptor from one process; -1 when it has just ended or closed it."""
@@ -171,6 +196,11 @@ def open_of_process(pid: int, number: int, wanted: tuple[Any, Any], flags: int) 
         return fd
     os.close(fd)
     return -1
+
+
+def is_seen(pid: int) -> bool:
+    """Return whether this process sees another one in /proc."""
+    return os.path.exists(f"/proc/{pid}")  # noqa: PTH110 (pathlib takes four times as long)
 
 
 def _comes_before(entry: Entry, mine: tuple[int, str]) -> bool:

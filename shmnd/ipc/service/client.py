@@ -58,7 +58,7 @@ class Client(Answers, Closing):
         self._answers = Queue()
         self._answers._core.partly = in_part
         found = os.fstat(self._answers._core.fd)
-        self._where = (self._pid, self._answers._core.fd, found.st_dev, found.st_ino)
+        self._where = (self._named.seen_as(), self._answers._core.fd, found.st_dev, found.st_ino)
         self._numbers = itertools.count(1)
         # Closed streams whose servers have not said that they ended: their numbers, by their marks.
         self._ended: dict[int, int] = {}

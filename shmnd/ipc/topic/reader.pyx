@@ -168,6 +168,13 @@ cdef class ReaderCore:
             raise
         waited = shmnd_now_ns() - started
         self.waited_ns = (3 * self.waited_ns + (waited if waited < _LONG_NS else _LONG_NS)) // 4
+        # As the last step: handlers of signals that came during the wait run now, and what they
+        # raise keeps the sample.
+        try:
+            PyErr_CheckSignals()
+        except BaseException:
+            self._keep(box)
+            raise
         return box[0]
 
     def _receive_into(self, list box):
