@@ -13,10 +13,10 @@ from concurrent.futures import TimeoutError as TimeoutError
 from concurrent.futures import as_completed as as_completed
 from concurrent.futures import wait as wait
 
+from shmnd.mpi.futures.composed import collect as collect
+from shmnd.mpi.futures.composed import compose as compose
 from shmnd.mpi.futures.pool import MPICommExecutor as MPICommExecutor
 from shmnd.mpi.futures.pool import MPIPoolExecutor as MPIPoolExecutor
 from shmnd.mpi.futures.pool import ProcessPoolExecutor as ProcessPoolExecutor
 from shmnd.mpi.futures.pool import ThreadPoolExecutor as ThreadPoolExecutor
-from shmnd.mpi.futures.pool import collect as collect
-from shmnd.mpi.futures.pool import compose as compose
 from shmnd.mpi.futures.workers import get_comm_workers as get_comm_workers

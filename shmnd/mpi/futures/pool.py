@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import pickle
 import sys
+import threading
 import time
 import warnings
 import weakref
@@ -49,15 +50,48 @@ def close_all() -> None:
         each.shutdown()
 
 
-class _Processes:
-    """Workers that are processes of their own, or a thread."""
+class _Threads:
+    """Workers that are threads, each of which runs the initializer before its first task.
 
-    def __init__(self, executor: Executor) -> None:
+    The pool of the standard library leaves tasks pending if that fails and another task was
+    cancelled.
+    """
+
+    def __init__(self, workers: int, initializer: Any, initargs: tuple[Any, ...]) -> None:
+        self._executor = cf.ThreadPoolExecutor(workers, "pool")
+        self._initializer = initializer, initargs
+        self._thread = threading.local()
+        self._failure: BaseException | None = None
+
+    def submit(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
+        self._check()
+        return self._executor.submit(self._run, function, args, kwargs)
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise cf.BrokenExecutor(f"an initializer failed: {self._failure!r}") from self._failure
+
+    def _run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not hasattr(self._thread, "begun"):
+            self._thread.begun = True
+            try:
+                begin(*self._initializer)
+            except BaseException as error:
+                self._failure = error
+        self._check()
+        return function(*args, **kwargs)
+
+    def close(self, wait: bool, send_off: bool) -> None:
+        self._executor.shutdown(wait=wait)
+
+
+class _Processes:
+    """Workers that are processes of their own."""
+
+    def __init__(self, executor: cf.ProcessPoolExecutor) -> None:
         self.executor = executor
 
     def submit(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Any]:
-        if not isinstance(self.executor, cf.ProcessPoolExecutor):
-            return self.executor.submit(function, *args, **kwargs)
         future = Remote()
         try:
             task = pickle.dumps((function, args, kwargs))
@@ -136,13 +170,13 @@ class MPIPoolExecutor(Executor):
             raise RuntimeError("bootup: the executor was shut down")
         backend = self._begun()
         if wait:
-            backend.submit(int, (), {}).result()
+            backend.submit(int, (), {}).exception()  # of an initializer: tasks raise it
         return self
 
     def _setting(self) -> dict[str, Any]:
         """Return what workers are to be."""
-        given = {key: dict(self._options.get(key, ())) for key in ("globals", "env")}
-        setting: dict[str, Any] = {**given, "path": list(self._options.get("path", ()))}
+        given = {key: dict(self._options.get(key) or ()) for key in ("globals", "env")}
+        setting: dict[str, Any] = {**given, "path": list(self._options.get("path") or ())}
         setting["wdir"] = self._options.get("wdir")
         if self._options.get("main", True):
             setting["main"] = getattr(sys.modules["__main__"], "__file__", None)
@@ -264,8 +298,7 @@ class ThreadPoolExecutor(MPIPoolExecutor):
     """`MPIPoolExecutor` subclass using a pool of threads."""
 
     def _make(self) -> Any:
-        arguments = (self._initializer, self._initargs)
-        return _Processes(cf.ThreadPoolExecutor(self._max_workers, "pool", begin, arguments))
+        return _Threads(self._max_workers, self._initializer, self._initargs)
 
 
 class ProcessPoolExecutor(MPIPoolExecutor):
@@ -314,73 +347,12 @@ class MPICommExecutor:
 
     def __exit__(self, *exc: object) -> bool:
         """Shutdown executor instance at master."""
-        if self._executor is not None:
-            ranks = self._executor._given
-            self._executor.shutdown()
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            ranks = executor._given
+            executor.shutdown()
             if ranks is not None:
                 ranks.close(True, True)
                 self._own.Free()
             return False
         return True
-
-
-def collect(fs: Iterable[Future[Any]]) -> Future[list[Any]]:
-    """Gather a collection of futures in a new future."""
-    given = list(fs)
-    made: Future[list[Any]] = Future()
-    made.set_running_or_notify_cancel()
-    left = len(given)
-
-    def ended(_: Future[Any]) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0 and not made.done():
-            _resolve(made, lambda: [each.result() for each in given])
-
-    for each in given:
-        each.add_done_callback(ended)
-    if not given:
-        made.set_result([])
-    return made
-
-
-def _resolve(made: Future[Any], function: Callable[[], Any]) -> None:
-    try:
-        made.set_result(function())
-    except BaseException as error:
-        made.set_exception(error)
-
-
-def compose(
-    future: Future[Any],
-    resulthook: Callable[[Any], Any] | None = None,
-    excepthook: Callable[[BaseException], Any] | None = None,
-) -> Future[Any]:
-    """Compose the completion of a future with result and exception handlers."""
-    made: Future[Any] = Future()
-    made.set_running_or_notify_cancel()
-
-    def ended(done: Future[Any]) -> None:
-        error = done.exception()
-        if error is None:
-            _resolve(
-                made, lambda: done.result() if resulthook is None else resulthook(done.result())
-            )
-        elif excepthook is None:
-            made.set_exception(error)
-        else:
-            _resolve(made, lambda: _handled(excepthook(error)))
-
-    future.add_done_callback(ended)
-    return made
-
-
-def _unchanged(value: Any) -> Any:
-    return value
-
-
-def _handled(value: Any) -> Any:
-    """Return what a handler returned, and raise it if it is an exception."""
-    if isinstance(value, BaseException):
-        raise value
-    return value

@@ -14,10 +14,15 @@ from concurrent.futures import Future
 from typing import Any
 
 
+def note_traceback(error: BaseException) -> None:
+    """Add the traceback to an exception, whose pickle has none."""
+    error.add_note("in the worker:\n" + "".join(traceback.format_exception(error)).rstrip())
+
+
 def outcome(error: BaseException) -> bytes:
     """Return the pickle of a failure: of its exception or, where that has none, of its text."""
     try:
-        error.add_note("in the worker:\n" + "".join(traceback.format_exception(error)).rstrip())
+        note_traceback(error)
         data = pickle.dumps((False, error))
         pickle.loads(data)
     except Exception:

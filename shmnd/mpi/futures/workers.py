@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 
 from shmnd.common.interruption import is_interruption
 from shmnd.mpi.constants import ANY_SOURCE
+from shmnd.mpi.futures.remote import note_traceback
 from shmnd.mpi.objects.errors import Exception as MPIException
 from shmnd.mpi.point_to_point.message import Message
 from shmnd.mpi.point_to_point.status import Status
@@ -87,6 +88,7 @@ def serve(comm: Any, master: int, workers: Any = None) -> None:
             try:
                 outcome = (True, task[0](*task[1], **task[2]))
             except BaseException as error:
+                note_traceback(error)
                 outcome = (False, error)
             try:
                 comm.send(outcome, master, RESULT)

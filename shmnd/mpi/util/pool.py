@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from typing import Any, Self
 
-from shmnd.mpi.futures.pool import MPIPoolExecutor, ThreadPoolExecutor, collect
+from shmnd.mpi.futures.composed import collect
+from shmnd.mpi.futures.pool import MPIPoolExecutor, ThreadPoolExecutor
 
 __all__ = ["ApplyResult", "AsyncResult", "MapResult", "Pool", "ThreadPool"]
 

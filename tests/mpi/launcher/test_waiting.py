@@ -1,47 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the launcher takes a wait for one that has no end."""
+"""Whether what a rank waits for can still come, without ranks."""
 
 import os
 import time
-from typing import Final
 
 import pytest
 
-from shmnd.mpi.launcher.waiting import Looks, Waiter
+from shmnd.mpi.launcher.waiting import VAIN_SECONDS, Waiter, in_vain, is_at_end
 from shmnd.mpi.transport.job_memory import Wait
 
-LONG_AGO: Final = 100.0
+LONG_AGO = time.monotonic() - VAIN_SECONDS - 1
 
 
-def waits(ago: float = LONG_AGO, *, idle: bool = True) -> Waiter:
-    """A rank that waits for rank 1, since so many seconds."""
-    since = time.monotonic_ns() - int(ago * 1e9)
-    return Waiter(os.getpid(), None, Wait(1, 1, 7, since, "Recv", "comm", idle=idle))
+def waits(call: str, *, others: bool = False, schedule: bool = False) -> Waiter:
+    """Return a rank that has waited for longer than a wait in vain lasts."""
+    since = int(LONG_AGO * 1e9)
+    return Waiter(
+        os.getpid(), None, Wait(1, 1, -1, since, call, "", others=others, schedule=schedule)
+    )
 
 
-GONE: Final = [Waiter(os.getpid(), time.monotonic() - LONG_AGO, None)]
-
-
-def test_one_look_after_a_long_time_ends_no_wait() -> None:
-    """As after a time in which the machine stood still: the rank has a message, and did not run."""
-    looks, rank = Looks(), waits()
-    assert not looks.confirm(0, rank, GONE, 1000.0)
-    assert not looks.confirm(0, rank, GONE, 1000.001)  # these are close together
-    assert not looks.confirm(0, rank, GONE, 1000.002)
-    assert not looks.confirm(0, waits(1.0), GONE, 1000.3)  # it has run, and waits anew
-
-
-def test_several_looks_end_it() -> None:
-    looks, rank = Looks(), waits()
-    assert [looks.confirm(0, rank, GONE, 1000.0 + at) for at in (0, 0.2, 0.4)] == [0, 0, 1]
+PEERS = {
+    "computes": Waiter(os.getpid(), None, None),
+    "waits": waits("recv"),
+    "at its end": waits("Finalize"),
+    "in a collective at its end": waits("a collective at Finalize", others=True),
+    "ended": Waiter(os.getpid(), LONG_AGO, None),
+}
 
 
 @pytest.mark.parametrize(
-    "between", [waits(50.0), waits(idle=False), Waiter(os.getpid(), None, None)]
+    ("schedule", "gone"),
+    [
+        (False, {"at its end", "in a collective at its end", "ended"}),
+        (True, {"at its end", "ended"}),
+    ],
 )
-def test_what_a_rank_did_between_two_looks_begins_them_anew(between: Waiter) -> None:
-    looks, rank = Looks(), waits()
-    looks.confirm(0, rank, GONE, 1000.0)
-    looks.confirm(0, rank, GONE, 1000.2)
-    looks.confirm(0, between, GONE, 1000.4)
-    assert not looks.confirm(0, rank, GONE, 1000.6)
+def test_a_rank_at_its_end_goes_on_with_collectives_alone(schedule: bool, gone: set[str]) -> None:
+    rank = waits("a call", schedule=schedule)
+    assert {name for name, peer in PEERS.items() if in_vain(rank, [peer])} == gone
+    assert not in_vain(rank, list(PEERS.values()))
+
+
+def test_a_wait_that_others_may_end_is_not_in_vain() -> None:
+    assert not in_vain(waits("a call", others=True), [PEERS["ended"]])
+
+
+def test_a_rank_at_its_end_is_one_that_stays() -> None:
+    staying = {name for name, peer in PEERS.items() if is_at_end(peer)}
+    assert staying == {"at its end", "in a collective at its end"}

@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Futures with callbacks that return values or futures."""
+
+from shmnd.mpi.futures.aplus import ThenableFuture as ThenableFuture

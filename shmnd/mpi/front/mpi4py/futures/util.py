@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Futures that end when others have."""
+
+from shmnd.mpi.futures import collect as collect
+from shmnd.mpi.futures import compose as compose
