@@ -11,7 +11,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memmove
 
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_CALLBACK, SHMPI_FAILED_PEER, note, sched_peer, sched_start, see_failures,
+    E, SHMPI_CALLBACK, SHMPI_FAILED_PEER, SHMPI_SCHEDULE, note, sched_peer, sched_start, see_failures,
     shmpi_reduce, shmpi_sched_free, shmpi_sched_new, stop_sched, uint64_t,
 )
 from shmnd.mpi.communicators.comm_state cimport empty_status
@@ -201,7 +201,11 @@ cdef class Plan(Operation):
 
     cdef int publish(self, unsigned int count) except -1:
         self.lasts = True
-        return note(count, sched_peer(self.s), -1, self.call, self.comm.title(self.state))
+        return note(count | SHMPI_SCHEDULE, sched_peer(self.s), -1, self.call,
+                    self.comm.title(self.state))
+
+    cdef unsigned int flags(self) noexcept:
+        return SHMPI_SCHEDULE
 
     cdef int awaited(self) except? -2:
         return -1 if self.s.done else sched_peer(self.s)

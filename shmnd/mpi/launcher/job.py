@@ -114,6 +114,8 @@ class Job:
         self._running: set[Rank] = set()
         self._buried: set[int] = set()
         self._looks: Final = waiting.Looks()
+        self._released: dict[int, float] = {}
+        self._verdicts: dict[int, str] = {}
         self._pipes = 0
         self._code = 0
         self._ending: float | None = None
@@ -255,6 +257,8 @@ class Job:
         self._selector.unregister(rank.descriptor)
         self._running.discard(rank)
         rank.ended = time.monotonic()
+        if rank.number in self._released:
+            rank.ended -= waiting.VAIN_SECONDS  # that wait was in vain before
         job_memory.forget_process(self._memory, rank.number)  # while no other has its number
         code = rank.process.wait()
         job_memory.leave(self._memory, rank.number)
@@ -263,6 +267,9 @@ class Job:
         self._succeeded |= code == 0
         if self._wish.recovery:
             self._goes_on_without(rank, code)
+        if code == 0 and rank.number in self._verdicts and not self._code:
+            _say(self._verdicts[rank.number])
+            self._fail(1)
         if code == 0 or self._code:
             return
         code = code if code > 0 else 128 - code
@@ -279,10 +286,15 @@ class Job:
     def _end_waits_in_vain(self) -> None:
         """End waits for a rank that makes no call any more, and with them the job.
 
-        A job with recovery continues where that rank has ended: to the others it is dead.
+        A rank that stays at its end is released first: its exit code is that of the job, unless it
+        is 0. A job with recovery continues where that rank has ended: to the others it is dead.
         """
         ranks = [
-            waiting.Waiter(each.process.pid, each.ended, job_memory.wait_of(self._memory, number))
+            waiting.Waiter(
+                each.process.pid,
+                self._released.get(number) if each.ended is None else each.ended,
+                job_memory.wait_of(self._memory, number),
+            )
             for number, each in enumerate(self._ranks)
         ]
         now = time.monotonic()
@@ -290,16 +302,27 @@ class Job:
             peers = waiting.awaited(number, ranks)
             if not self._looks.confirm(number, rank, [ranks[peer] for peer in peers], now):
                 continue
-            continues = self._wish.recovery and any(ranks[peer].ended for peer in peers)
-            _say(
-                f"{waiting.in_vain_words(number, peers, rank)}: "
-                + ("the call fails" if continues else "the job cannot continue, and is ended")
+            continues = self._wish.recovery and any(self._ranks[peer].ended for peer in peers)
+            verdict = f"{waiting.in_vain_words(number, peers, rank)}: " + (
+                "the call fails" if continues else "the job cannot continue, and is ended"
             )
+            if not continues and self._release({number, *peers}, ranks):
+                self._verdicts |= {number: verdict} if waiting.is_at_end(rank) else {}
+                return
+            _say(verdict)
             if not continues:
                 self._fail(1)
                 return
             for peer in set(peers) - self._buried:
                 self._bury(peer)
+
+    def _release(self, numbers: set[int], ranks: list[waiting.Waiter]) -> bool:
+        """Release those that stay at their end; return whether there are any."""
+        staying = {number for number in numbers if waiting.is_at_end(ranks[number])}
+        for number in staying:
+            self._released[number] = time.monotonic()
+            job_memory.release(self._memory, number)
+        return bool(staying)
 
     def _tell_of_waits(self) -> None:
         """Say what the other ranks wait for, as far as they do within half a second."""

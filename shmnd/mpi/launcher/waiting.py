@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from shmnd.mpi.transport.job_memory import Wait
 
-_VAIN_SECONDS: Final = 1.6
+VAIN_SECONDS: Final = 1.6
 """Seconds since the end of a rank, and of a wait for it, after which that wait has no end."""
 _LOOKS: Final = 3
 """Looks at which it must be so."""
@@ -17,6 +17,8 @@ _APART: Final = 0.15
 
 _LAST_CALL: Final = "Finalize"
 """What a rank waits in whose program has ended, and that has no part in a collective."""
+_LAST_PART: Final = "a collective at Finalize"
+"""What it waits in if it has: it continues that, and nothing else."""
 
 
 class Waiter(NamedTuple):
@@ -41,11 +43,12 @@ def in_vain(rank: Waiter, peers: list[Waiter]) -> bool:
 
     What they had sent is in the lanes, and would have ended the wait; a process that is stopped, or
     in a function of the program that reduces, may not have read it yet. A rank that has come to
-    its end, and stays for others, begins nothing.
+    its end, and stays for others, begins nothing; it sends nothing but parts of collectives.
     """
     if rank.ended is not None or rank.wait is None or rank.wait.others:
         return False
-    return _lasts(rank) and all(map(_is_gone, peers))
+    last = (_LAST_CALL,) if rank.wait.schedule else (_LAST_CALL, _LAST_PART)
+    return _lasts(rank) and all(_is_gone(peer, last) for peer in peers)
 
 
 class Looks:
@@ -74,10 +77,16 @@ class Looks:
         return looks >= _LOOKS
 
 
-def _is_gone(peer: Waiter) -> bool:
+def is_at_end(rank: Waiter) -> bool:
+    """Return whether a rank that runs stays only for what its program left."""
+    wait = rank.wait if rank.ended is None else None
+    return wait is not None and wait.call in (_LAST_CALL, _LAST_PART)
+
+
+def _is_gone(peer: Waiter, last: tuple[str, ...]) -> bool:
     if peer.ended is not None:
-        return time.monotonic() - peer.ended >= _VAIN_SECONDS
-    return peer.wait is not None and peer.wait.call == _LAST_CALL and _lasts(peer)
+        return time.monotonic() - peer.ended >= VAIN_SECONDS
+    return peer.wait is not None and peer.wait.call in last and _lasts(peer)
 
 
 def _lasts(rank: Waiter) -> bool:
@@ -85,7 +94,7 @@ def _lasts(rank: Waiter) -> bool:
     return (
         wait is not None
         and wait.idle
-        and seconds(wait) >= _VAIN_SECONDS
+        and seconds(wait) >= VAIN_SECONDS
         and not _is_stopped(rank.process)
     )
 

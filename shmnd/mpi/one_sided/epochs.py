@@ -95,7 +95,7 @@ class Epochs:
         self._assertion(assertion, "Start")
         self._no_epoch("Start", exposed=False)
         for place in places:
-            state.comm.Recv(_nothing(), place, _POSTED)
+            state.receive(place, _POSTED, "Start")
         state.close(None)
         state.open(places)
         state.started = places
@@ -117,7 +117,7 @@ class Epochs:
         self._assertion(assertion, "Post")
         if state.posted is not None:
             self._out_of_turn("Post", "an exposure epoch is open; call Wait first")
-        state.posted = [state.comm.Irecv(_nothing(), place, _DONE) for place in places]
+        state.posted = [state.post_receive(place, _DONE, "Wait") for place in places]
         for place in places:
             state.comm.Send(_nothing(), place, _POSTED)
 

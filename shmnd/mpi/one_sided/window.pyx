@@ -15,6 +15,8 @@ from libc.string cimport memset
 
 from shmnd.mpi.buffers.buffer cimport buffer, view_at
 from shmnd.mpi.communicators.comm_state cimport CommState, check_context
+from shmnd.mpi.point_to_point.calls cimport post_receive_as, receive_as
+from shmnd.mpi.point_to_point.request cimport Request
 from shmnd.mpi.transport.engine cimport (
     E, SHMPI_OTHERS_END, SHMPI_POLLS, forked, note, note_end, poll, refuse_forked, wait_end,
 )
@@ -202,6 +204,14 @@ cdef class WinState(State):
             refuse_forked(f"Win.Unlock of {self.title()}")
         self.held[rank] = 0
         shmpi_gate_leave(&self.gates[rank], writes)
+
+    def receive(self, int place, int tag, str call) -> None:
+        """Receive an empty message; the wait for it is published as one of `call`."""
+        receive_as(self.comm, bytearray(), place, tag, call)
+
+    def post_receive(self, int place, int tag, str call) -> Request:
+        """Start to receive an empty message; the wait for it is published as one of `call`."""
+        return post_receive_as(self.comm, bytearray(), place, tag, call)
 
     # -- access epochs --
 

@@ -9,6 +9,11 @@ cdef class Pair(Operation):
     cdef Point sending, receiving
 
 
+# Under the name of another call.
+cdef int receive_as(PointCalls comm, buf, source, tag, str call) except -1
+cdef Request post_receive_as(PointCalls comm, buf, source, tag, str call)
+
+
 cdef class PointCalls(CommBase):
     cdef Point _sending(self, buf, dest, tag, int mode, str call)
     cdef Point _receiving(self, buf, source, tag, str call)

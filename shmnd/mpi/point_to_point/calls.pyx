@@ -181,7 +181,7 @@ cdef class PointCalls(CommBase):
 
     def Irecv(self, buf: Any, source: int = -1, tag: int = -1) -> Request:
         """Nonblocking receive."""
-        return _started(self._receiving(buf, source, tag, "Irecv"))
+        return post_receive_as(self, buf, source, tag, "Irecv")
 
     def Recv_init(self, buf: Any, source: int = -1, tag: int = -1) -> Prequest:
         """Create a persistent request for a receive."""
@@ -402,3 +402,14 @@ cdef object _run(Operation op, Status status):
 cdef Request _started(Operation op):
     op.begin()
     return request_of(op)
+
+
+cdef int receive_as(PointCalls comm, buf, source, tag, str call) except -1:
+    """Receive, under the name of a call."""
+    _run(comm._receiving(buf, source, tag, call), None)
+    return 0
+
+
+cdef Request post_receive_as(PointCalls comm, buf, source, tag, str call):
+    """Start to receive, under the name of a call."""
+    return _started(comm._receiving(buf, source, tag, call))

@@ -26,6 +26,8 @@ cdef class Operation(State):
     cdef int leave(self) except -1
     # Publish that the program waits for it, as one of `count` operations.
     cdef int publish(self, unsigned int count) except -1
+    # The flags of its note: 0, or SHMPI_SCHEDULE.
+    cdef unsigned int flags(self) noexcept
     # The rank of the job that ends it, -1 if that is not known.
     cdef int awaited(self) except? -2
     cdef void recycle(self) noexcept

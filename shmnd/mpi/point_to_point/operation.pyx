@@ -71,6 +71,9 @@ cdef class Operation(State):
     cdef int publish(self, unsigned int count) except -1:
         return note(count | SHMPI_OTHERS_END, -1, -1, "a request", "")
 
+    cdef unsigned int flags(self) noexcept:
+        return 0
+
     cdef int awaited(self) except? -2:
         return -1
 
@@ -322,10 +325,7 @@ cdef class Point(Operation):
         cdef shmpi_req *r = self.req
         self.active = False
         if r == NULL:
-            if self.receives:
-                null_status(status)
-            else:
-                empty_status(status)
+            self.peek(status)
             return None
         try:
             set_status(status, self.state, r)

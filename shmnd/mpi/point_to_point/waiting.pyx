@@ -40,8 +40,10 @@ cdef int publish_wait(list ops, bint for_all) except -1:
     waiting = [op for op in ops if op is not None and not (<Operation>op).ready()]
     if waiting:
         ranks = awaited_ranks(waiting)
-        if not for_all and len(waiting) > 1 and (len(ranks) > 1 or -1 in ranks):
-            others = SHMPI_OTHERS_END
+        if not for_all and len(waiting) > 1:
+            others = SHMPI_OTHERS_END if len(ranks) > 1 or -1 in ranks else 0
+            for op in waiting:
+                others |= (<Operation>op).flags()
         (<Operation>waiting[0]).publish(len(waiting) | others)
     return 0
 

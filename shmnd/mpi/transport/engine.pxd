@@ -17,6 +17,7 @@ cdef extern from "transport/collectives.h" nogil:
         SHMPI_ANY
         SHMPI_OTHERS_END
         SHMPI_POLLS
+        SHMPI_SCHEDULE
         SHMPI_OK
         SHMPI_TRUNCATED
         SHMPI_NO_MEMORY

@@ -25,7 +25,7 @@
 #include "wire/atomics.h"
 
 enum {
-    SHMPI_LAYOUT = 6,
+    SHMPI_LAYOUT = 7,
     SHMPI_MOST_RANKS = 1024,
     SHMPI_LINE = 64,
     SHMPI_SHARES = 16,     /* messages of one lane that both sides copy at a time */
@@ -59,10 +59,11 @@ struct shmpi_rank {
     shmnd_word32 bell;   /* producers add to it, the owner sleeps at it */
     shmnd_word32 asleep; /* the owner: 0, or SHMPI_ASLEEP and what for */
     char gap[120];
-    shmnd_word32 dead; /* the launcher, before it counts: the number of the death */
-    shmnd_word32 pid;  /* the owner, once; 0 again before others may have it: the launcher */
-    shmnd_word32 left; /* the owner, once, or the launcher at its end: leaving.h */
-    char gap2[116];
+    shmnd_word32 dead;     /* the launcher, before it counts: the number of the death */
+    shmnd_word32 pid;      /* the owner, once; 0 again before others may have it: the launcher */
+    shmnd_word32 left;     /* the owner, once, or the launcher at its end: leaving.h */
+    shmnd_word32 released; /* the launcher, once: leaving.h */
+    char gap2[112];
     shmnd_word32 notes; /* the owner writes this line, see wait_notes.h; odd: it is at it */
     shmnd_word32 count; /* of operations that it waits for, and a flag; 0: it does not wait */
     shmnd_word32 peer, tag;

@@ -33,10 +33,12 @@ cdef extern from "transport/collectives.h" nogil:
     flag shmpi_job_fits(const shmpi_job *job, uint64_t n)
     uint32_t shmpi_job_bury(shmpi_job *job, uint32_t rank)
     void shmpi_job_leave(shmpi_job *job, uint32_t rank)
+    void shmpi_job_release(shmpi_job *job, uint32_t rank)
     shmpi_rank *shmpi_job_rank(shmpi_job *job, uint32_t rank)
     enum:
         SHMPI_OTHERS_END
         SHMPI_POLLS
+        SHMPI_SCHEDULE
     flag shmpi_read_note(const shmpi_rank *rank, shmpi_wait *w)
     void shmpi_wake(shmpi_rank *rank)
     uint32_t shmnd_relaxed32(const word32 *w)
@@ -54,6 +56,7 @@ class Wait(NamedTuple):
     comm: str
     others: bool = False    # whether other ranks than the peer may end the wait
     idle: bool = True       # whether the rank sleeps, or polls: it is in no function of the program
+    schedule: bool = False  # whether a rank at its end may end it, by its part of a collective
 
 
 def job_bytes(size: int, lane_bytes: int) -> int:
@@ -119,8 +122,9 @@ def wait_of(memory: object, rank: int) -> Wait | None:
     comm = (<bytes>w.comm).decode("utf-8", "replace")
     others = bool(w.count & SHMPI_OTHERS_END)
     idle = bool(w.count & SHMPI_POLLS) or shmnd_relaxed32(&block.asleep) != 0
-    calls = w.count & ~(SHMPI_OTHERS_END | SHMPI_POLLS)
-    return Wait(calls, w.peer, w.tag, w.since_ns, call, comm, others, idle)
+    schedule = bool(w.count & SHMPI_SCHEDULE)
+    calls = w.count & ~(SHMPI_OTHERS_END | SHMPI_POLLS | SHMPI_SCHEDULE)
+    return Wait(calls, w.peer, w.tag, w.since_ns, call, comm, others, idle, schedule)
 
 
 def bury(memory: object, rank: int) -> int:
@@ -133,6 +137,12 @@ def leave(memory: object, rank: int) -> None:
     """Announce that a rank sends nothing more, because its process has ended."""
     cdef unsigned char[::1] view = memory
     shmpi_job_leave(_job(view, rank), rank)
+
+
+def release(memory: object, rank: int) -> None:
+    """Let a rank at its end stay for nothing any more."""
+    cdef unsigned char[::1] view = memory
+    shmpi_job_release(_job(view, rank), rank)
 
 
 def wake(memory: object, rank: int) -> None:

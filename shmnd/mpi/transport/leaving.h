@@ -122,12 +122,23 @@ static inline void shmpi_add_posted(const struct shmpi_engine *e, struct shmpi_r
         }
 }
 
+/* The launcher, for a rank at its end that another one waits for in vain: it stays no longer, and its
+ * exit code is the one that counts. The word orders nothing: a rank that misses the bell reads it
+ * after SHMPI_SLEEP_NS. */
+static inline void shmpi_job_release(struct shmpi_job *job, uint32_t rank)
+{
+    shmnd_put32(&shmpi_job_rank(job, rank)->released, 1);
+    shmpi_wake(shmpi_job_rank(job, rank));
+}
+
 /* What keeps a rank at its end. Before it has left only sends do, without those of collectives:
  * ranks may each wait for the other's. */
 static inline struct shmpi_remains shmpi_remaining(const struct shmpi_engine *e, bool has_left)
 {
     struct shmpi_remains rest = {-1, SHMPI_ANY, false, false};
     int running = has_left ? shmpi_first_running(e) : -1;
+    if (shmnd_relaxed32(&e->mine->released))
+        return rest;
     shmpi_add_begun(e, &rest, running);
     shmpi_add_posted(e, &rest, running);
     return rest;

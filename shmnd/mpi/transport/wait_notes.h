@@ -17,9 +17,10 @@
 
 #define SHMPI_OTHERS_END 0x80000000u /* with the count: other ranks may end the wait, too */
 #define SHMPI_POLLS 0x40000000u      /* with the count: the rank polls, and does not sleep */
+#define SHMPI_SCHEDULE 0x20000000u   /* with the count: it waits in a schedule */
 
 struct shmpi_wait {
-    uint32_t count;    /* operations, SHMPI_OTHERS_END, SHMPI_POLLS; 0: the rank does not wait */
+    uint32_t count;    /* operations, with the flags above; 0: the rank does not wait */
     int32_t peer, tag; /* rank of the job, or -1: any */
     uint64_t since_ns; /* of CLOCK_MONOTONIC */
     char call[32 + 1]; /* its name */

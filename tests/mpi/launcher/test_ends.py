@@ -240,12 +240,12 @@ HELD = {
     "Start": (
         "pass",
         "win.Start(comm.group.Incl([1]))",
-        "rank 1 has ended, and rank 2 waits for it in Recv of my window for rank 1",
+        "rank 1 has ended, and rank 2 waits for it in Start of my window for rank 1",
     ),
     "Wait": (
         "pass",
         "win.Post(comm.group.Incl([1])); win.Wait()",
-        "rank 1 has ended, and rank 2 waits for it in Irecv of my window for rank 1",
+        "rank 1 has ended, and rank 2 waits for it in Wait of my window for rank 1",
     ),
     "Fence": (
         "pass",

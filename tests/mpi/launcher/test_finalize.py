@@ -132,21 +132,45 @@ else:
     assert said == "well\n"
 
 
+STAYS = {
+    "for a message": ("Irecv(come, MPI.ANY_SOURCE, 3)", "comm.Ssend(small, 0, 9)", 0),
+    "for a collective": ("Ibarrier()", "comm.recv(source=0, tag=9)", 0),
+    "with an exit code": ("Irecv(come, MPI.ANY_SOURCE, 3)", "comm.recv(source=0, tag=9)", 7),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("call", ["comm.recv(source=0, tag=9)", "comm.Ssend(small, 0, 9)"])
-def test_a_wait_for_a_rank_that_stays_for_others_ends_the_job(call: str) -> None:
+@pytest.mark.parametrize("stays", STAYS)
+def test_a_wait_for_a_rank_that_stays_for_others_ends_the_job(stays: str) -> None:
+    left, call, code = STAYS[stays]
     _, errors = run(
         f"""
 if rank:
     {call} if rank == 1 else time.sleep(30)
 else:
-    kept = comm.Irecv(come, MPI.ANY_SOURCE, 3)
+    kept = comm.{left}
+    sys.exit({code})
 """,
         ranks=3,
-        expect=1,
+        expect=code or 1,
     )
-    assert "rank 0 has ended, and rank 1 waits for it in" in errors
+    if code:
+        assert f"ended with exit code {code}" in errors
+    else:
+        assert "rank 0 has ended, and rank 1 waits for it in" in errors
     assert "tag 9" in errors
+
+
+@pytest.mark.slow
+def test_the_exit_code_of_a_rank_whose_send_no_rank_receives_is_that_of_the_job() -> None:
+    run(
+        """
+if not rank:
+    comm.Isend(mine, 1, 3)
+    sys.exit(7)
+""",
+        expect=7,
+    )
 
 
 def test_a_death_ends_a_job_whose_rank_stays() -> None:

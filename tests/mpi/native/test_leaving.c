@@ -78,9 +78,34 @@ static void a_message_that_is_not_to_come_is_not_waited_for(void)
         round_with(false, k % 2 ? 1 : SHMPI_ANY);
 }
 
+static void a_rank_that_is_released_stays_for_nothing(void)
+{
+    struct shmpi_job *job = guard_alloc(shmpi_job_bytes(2, 8192));
+    shmpi_job_lay_out(job, 2, 8192, true);
+    CHECK((rank[0] = shmpi_engine_new(job, 0)) != NULL);
+    char into[BYTES];
+    struct shmpi_req *r = shmpi_req_new(rank[0]);
+    r->peer = 1;
+    r->tag = 3;
+    r->context = 16;
+    r->buffer = into;
+    r->bytes = BYTES;
+    CHECK(shmpi_start_receive(rank[0], r));
+    EQUAL(shmpi_remaining(rank[0], true).peer, 1);
+    shmpi_job_release(job, 1);
+    EQUAL(shmpi_remaining(rank[0], true).peer, 1);
+    shmpi_job_release(job, 0);
+    EQUAL(shmpi_remaining(rank[0], true).peer, -1);
+    shmpi_cancel(rank[0], r);
+    shmpi_req_free(rank[0], r);
+    engine_destroy(rank[0]);
+    guard_free_all();
+}
+
 static const struct check_test tests[] = {
     TEST(a_message_before_the_end_is_received),
     TEST(a_message_that_is_not_to_come_is_not_waited_for),
+    TEST(a_rank_that_is_released_stays_for_nothing),
 };
 
 MAIN(tests)
