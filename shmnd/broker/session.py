@@ -266,7 +266,7 @@ class Session:
     ) -> list[int]:
         """Find the events of a datagram, and the replies that are awaited; change nothing else.
 
-        Returns the descriptors that nobody takes. No data is the end.
+        Returns the descriptors that no message takes. No data is the end.
         """
         data, fds, cut = contents(arrived)
         unused = list(fds) if cut else []

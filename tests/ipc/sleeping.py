@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a thread that waits sleeps, or looks again and again."""
+"""Whether a thread that waits sleeps, or polls again and again."""
 
 import time
 from pathlib import Path

@@ -42,7 +42,7 @@ CASES: Final = [
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("program", "flavour"), CASES)
 def test_program(program: str, flavour: str, tmp_path: Path) -> None:
     binary = tmp_path / program
@@ -52,7 +52,7 @@ def test_program(program: str, flavour: str, tmp_path: Path) -> None:
         [*command, "-o", str(binary)], capture_output=True, text=True, check=False, timeout=200
     )
     assert built.returncode == 0, built.stderr
-    ran = subprocess.run([binary], capture_output=True, text=True, check=False, timeout=150)
+    ran = subprocess.run([binary], capture_output=True, text=True, check=False, timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert re.search(r"^[1-9]\d* tests passed$", ran.stdout, re.MULTILINE), ran.stdout
 

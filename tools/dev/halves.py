@@ -18,7 +18,7 @@ from typing import Final
 
 TESTS: Final = Path(__file__).parents[2] / "tests"
 FIRST: Final = frozenset(
-    {"docs", "fuzz", "ipc", "link", "model", "native", "nd1", "reference", "soak", "unit"}
+    {"docs", "fuzz", "ipc", "link", "model", "native", "reference", "soak", "unit"}
 )
 """Folders of the first half; all others are the second. Both take about the same time."""
 ALONE: Final = (

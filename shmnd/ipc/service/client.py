@@ -119,7 +119,7 @@ class Client(Answers, Closing):
             self._put(pending, item, left_until(end), call)
             return pending._result(left_until(end), call)
         except BaseException:
-            self._end_stream(pending)  # nobody can get the answer any more
+            self._end_stream(pending)  # the answer has no taker any more
             raise
 
     async def acall(self, value: Any = None, timeout: float | None = None) -> Answer:

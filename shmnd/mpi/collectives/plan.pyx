@@ -11,8 +11,8 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memmove
 
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_CALLBACK, SHMPI_FAILED_PEER, SHMPI_SCHEDULE, note, sched_peer, sched_start, see_failures,
-    shmpi_reduce, shmpi_sched_free, shmpi_sched_new, stop_sched, uint64_t,
+    E, SHMPI_CALLBACK, SHMPI_FAILED_PEER, SHMPI_SCHEDULE, note, sched_peer, sched_start,
+    see_failures, shmpi_reduce, shmpi_sched_free, shmpi_sched_new, stop_sched, uint64_t,
 )
 from shmnd.mpi.communicators.comm_state cimport empty_status
 from shmnd.mpi.collectives.lines cimport (

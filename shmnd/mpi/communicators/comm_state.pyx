@@ -246,8 +246,10 @@ cdef class CommBase(Keyed):
         if fault == SHMPI_TRUNCATED:
             mpi_error(
                 self, constants.ERR_TRUNCATE,
+                f"Comm.{call} of {self.title(c)}: a rank sends more bytes than this one expects; "
+                "counts and types of all ranks have to agree" if r == NULL else
                 f"Comm.{call}: a message{at} of {self.title(c)} is longer than the buffer of "
-                f"{r.bytes if r != NULL else 0} bytes",
+                f"{r.bytes} bytes",
             )
         if fault == SHMPI_NO_MEMORY:
             mpi_error(self, constants.ERR_NO_MEM, f"Comm.{call}: no memory for a message{at}")

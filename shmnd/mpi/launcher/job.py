@@ -113,7 +113,7 @@ class Job:
         self._ranks: list[Rank] = []
         self._running: set[Rank] = set()
         self._buried: set[int] = set()
-        self._looks: Final = waiting.Looks()
+        self._checks: Final = waiting.Checks()
         self._released: dict[int, float] = {}
         self._verdicts: dict[int, str] = {}
         self._pipes = 0
@@ -300,7 +300,7 @@ class Job:
         now = time.monotonic()
         for number, rank in enumerate(ranks):
             peers = waiting.awaited(number, ranks)
-            if not self._looks.confirm(number, rank, [ranks[peer] for peer in peers], now):
+            if not self._checks.confirm(number, rank, [ranks[peer] for peer in peers], now):
                 continue
             continues = self._wish.recovery and any(self._ranks[peer].ended for peer in peers)
             verdict = f"{waiting.in_vain_words(number, peers, rank)}: " + (
@@ -333,10 +333,8 @@ class Job:
             time.sleep(_PATIENCE / 20)
             waits = {number: job_memory.wait_of(self._memory, number) for number in running}
         for number, wait in list(waits.items())[:_TOLD]:
-            if wait is not None:
-                _say(f"rank {number} waited in {waiting.words(wait)}")
-            else:
-                _say(f"rank {number} did not wait")
+            did = f"waited in {waiting.words(wait)}" if wait is not None else "did not wait"
+            _say(f"rank {number} {did}")
 
     # -- recovery --
 

@@ -10,8 +10,8 @@ from shmnd.mpi.transport.job_memory import Wait
 
 VAIN_SECONDS: Final = 1.6
 """Seconds since the end of a rank, and of a wait for it, after which that wait has no end."""
-_LOOKS: Final = 3
-"""Looks at which it must be so."""
+_CHECKS: Final = 3
+"""Checks at which it must be so."""
 _APART: Final = 0.15
 """Seconds between two of them at least: with the above two seconds as a rule."""
 
@@ -51,30 +51,30 @@ def in_vain(rank: Waiter, peers: list[Waiter]) -> bool:
     return _lasts(rank) and all(_is_gone(peer, last) for peer in peers)
 
 
-class Looks:
-    """Waits that were in vain at several looks.
+class Checks:
+    """Waits that were in vain at several checks.
 
-    After the machine itself stood still, its clock has gone on, but no rank has run: a rank may
-    have a message that it has not read. It reads it between two looks.
+    After the machine itself stood still, its clock has advanced, but no rank has run: a rank may
+    have a message that it has not read. It reads it between two checks.
     """
 
     def __init__(self) -> None:
         self._found: dict[int, tuple[int, int, float]] = {}
-        """Of each rank the begin of its wait, the looks at it, and when the last one was."""
+        """Of each rank the begin of its wait, the checks of it, and when the last one was."""
 
     def confirm(self, number: int, rank: Waiter, peers: list[Waiter], now: float) -> bool:
-        """Look at a rank. Return whether its wait is in vain, and was so at the looks before."""
+        """Check a rank. Return whether its wait is in vain, and was so at the checks before."""
         if rank.wait is None or not in_vain(rank, peers):
             self._found.pop(number, None)
             return False
         begin = rank.wait.since_ns
-        known, looks, last = self._found.get(number, (begin, 0, -math.inf))
+        known, checks, last = self._found.get(number, (begin, 0, -math.inf))
         if known != begin:
-            looks, last = 0, -math.inf
+            checks, last = 0, -math.inf
         if now - last >= _APART:
-            looks, last = looks + 1, now
-        self._found[number] = (begin, looks, last)
-        return looks >= _LOOKS
+            checks, last = checks + 1, now
+        self._found[number] = (begin, checks, last)
+        return checks >= _CHECKS
 
 
 def is_at_end(rank: Waiter) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests whose answers nobody can get any more are not computed."""
+"""Requests whose answers have no taker any more are not computed."""
 
 import asyncio
 import multiprocessing

@@ -10,11 +10,11 @@ PATIENCE: Final = 100
 """Seconds that a job may take on a machine that has other things to do."""
 
 AT_ONCE: Final = 4
-"""Jobs beside each other, where each of them mostly sleeps."""
+"""Jobs at the same time, where each of them mostly sleeps."""
 
 UNTIL_WAITS: Final = """
 def until_waits(rank, call):
-    # Return the process of a rank that waits in the call named. Looks without a call of its own.
+    # Return the process of a rank that waits in the call named. Reads the job's memory, without a call of MPI.
     import mmap, os, time
     from shmnd.mpi.transport import job_memory
     memory = mmap.mmap(int(os.environ["SHMND_MPI_JOB"]), 0, prot=mmap.PROT_READ)

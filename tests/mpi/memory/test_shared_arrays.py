@@ -82,6 +82,13 @@ else:
     else:
         raise AssertionError("a message that is too long")
     assert short[-1] == 9 and (short[:-1] == shared[:-1]).all()
+try:
+    comm.Bcast(shared[:-1] if rank else shared, 0)
+except MPI.Exception as error:
+    assert rank and error.Get_error_class() == MPI.ERR_TRUNCATE
+    assert "sends more bytes than this one expects" in str(error), error
+else:
+    assert not rank
 total = np.empty(n, np.float64)
 comm.Allreduce(np.full(n, 1.5), total)
 assert (total == 3).all()

@@ -324,7 +324,7 @@ def connected():
         connector.complete_connect().result(20)
     return cq, qp, connector
 
-def over():  # the active side decides, and the passive one is told
+def over():  # the active side decides, and tells the passive one
     return select.select([0], [], [], 0)[0] if listener else time.monotonic() > deadline and ends
 
 deadline = time.monotonic() + 3
