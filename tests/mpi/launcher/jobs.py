@@ -14,7 +14,7 @@ AT_ONCE: Final = 4
 
 UNTIL_WAITS: Final = """
 def until_waits(rank, call):
-    # Return the process of a rank that waits in the call named. Reads the job's memory, without a call of MPI.
+    # Return the process of a rank that waits in the call named, as the memory of the job has it.
     import mmap, os, time
     from shmnd.mpi.transport import job_memory
     memory = mmap.mmap(int(os.environ["SHMND_MPI_JOB"]), 0, prot=mmap.PROT_READ)
