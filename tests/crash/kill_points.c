@@ -31,6 +31,7 @@
 
 #define ROUNDS 24
 #define BYTES 80000u
+#define LARGE 70000u
 #define MOST 4000u
 #define ENDED 4001u /* the context of a window that the other side has ended */
 
@@ -193,10 +194,32 @@ static void find_no_room(struct actor *a, bool computes)
     out->read_pos = read_pos;
 }
 
+/* Announces a large message, and makes no call until the reader has claimed its chunks, or for a
+ * while. */
+static void leave_to_reader(struct actor *a)
+{
+    struct shmnd_qp *q = &a->pair->q;
+    struct shmnd_sge s = sge(a->memory, LARGE, a->token);
+    struct timespec moment = {.tv_nsec = 300000};
+    bool kept;
+    uint64_t context = next_context(a);
+    uint32_t status = shmnd_post_send(q, (void *)(uintptr_t)context, &s, 1, 0, &kept);
+    count(a, status);
+    if (status != SHMND_SUCCESS || shmnd_tx_advance(q) != SHMND_RUN ||
+        q->tx_job.kind != SHMND_JOB_CHUNKS)
+        return;
+    const struct shmnd_job *job = &q->tx_job;
+    for (int i = 0; i < 100 && !child_ended; i++) {
+        if (!shmnd_chunks_unclaimed(shmnd_relaxed64(&job->share->claim), &job->chunks))
+            return;
+        (void)nanosleep(&moment, NULL);
+    }
+}
+
 /* One round of everything; `salt` tells the rounds apart. */
 static void act(struct actor *a, uint32_t salt)
 {
-    static const uint32_t sizes[] = {8, 500, 2000, 5000, 70000};
+    static const uint32_t sizes[] = {8, 500, 2000, 5000, LARGE};
     struct shmnd_arming *arming = &a->queue->cq.arming;
     for (int i = 0; i < 9; i++)
         take_in(a, BYTES, (salt + (uint32_t)i) % 3 == 2);
@@ -211,9 +234,12 @@ static void act(struct actor *a, uint32_t salt)
             carry_on(a);
     }
     carry_on(a);
+    if (salt % 8 == 2)
+        leave_to_reader(a);
+    carry_on(a);
     shmnd_bell_disarm(arming);
     reach_over(a, SHMND_WRITE, 4000);
-    reach_over(a, SHMND_READ, 70000);
+    reach_over(a, SHMND_READ, LARGE);
     lend(a);
     give_back(a);
     carry_on(a);

@@ -22,7 +22,8 @@ POINTS = sorted(
     {
         name
         for path in RING.rglob("*.h")
-        for name in re.findall(r'SHMND_KILL_POINT\("([^"]+)"\)', path.read_text())
+        for names in re.findall(r"SHMND_KILL_POINT\(([^)]+)\)", path.read_text())
+        for name in re.findall(r'"([^"]+)"', names)
     }
 )
 BOUND = 5_000_000

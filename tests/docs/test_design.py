@@ -100,7 +100,8 @@ def test_tests_are_there(page: Path) -> None:
 def test_steps_that_are_named_are_taken(page: Path) -> None:
     steps = {name for name in quoted(page) if re.fullmatch(r"[a-z]+(-[a-z]+)+", name)}
     labels = set(re.findall(r"SYNC ([a-z-]+)", SOURCES))
-    taken = set(re.findall(r"(?:KILL_POINT|step)\(\"([a-z-]+)\"\)", SOURCES))
+    named = " ".join(re.findall(r"\b(?:SHMND_KILL_POINT|step)\(([^)]+)\)", SOURCES))
+    taken = set(re.findall(r'"([a-z-]+)"', named))
     assert steps - labels - taken == set()
 
 

@@ -188,14 +188,13 @@ static inline uint32_t shmnd_run_chunks(struct shmnd_peer *peer, struct shmnd_jo
                                         bool reading)
 {
     const struct shmnd_chunks *c = &job->chunks;
-    bool last = reading && c->length <= SHMND_FROM_BOTH_ENDS_MAX;
     bool by_kernel = job->to.remote || job->from.remote;
     uint32_t most = by_kernel && c->size < SHMND_CALL_BYTES ? SHMND_CALL_BYTES / c->size : 1;
     for (job->piece = 0; job->piece < SHMND_PIECE;) {
-        struct shmnd_claim claim = shmnd_chunks_claim_up_to(job->share, c, last, most);
+        struct shmnd_claim claim = shmnd_chunks_claim_up_to(job->share, c, reading, most);
         if (!claim.count)
             break;
-        SHMND_KILL_POINT("chunk-claimed");
+        SHMND_KILL_POINT(reading ? "back-claimed" : "front-claimed");
         struct shmnd_spans to, from;
         uint64_t off = claim.first * c->size, n = shmnd_claim_bytes(c, claim);
         shmnd_spans_slice(&job->to, off, n, &to);
@@ -204,9 +203,9 @@ static inline uint32_t shmnd_run_chunks(struct shmnd_peer *peer, struct shmnd_jo
         if (status != SHMND_SUCCESS)
             return status; /* the chunks stay claimed and uncounted; the connection ends */
         job->piece += n;
-        SHMND_KILL_POINT("chunk-copied");
+        SHMND_KILL_POINT(reading ? "back-copied" : "front-copied");
         shmnd_chunks_complete(job->share, claim.count);
-        SHMND_KILL_POINT("chunk-done");
+        SHMND_KILL_POINT(reading ? "back-counted" : "front-counted");
     }
     return SHMND_SUCCESS;
 }

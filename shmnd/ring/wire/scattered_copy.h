@@ -8,12 +8,14 @@
  *
  * Chunks: the sender of a large message publishes a claim word, tagged with the message's number.
  * Each side claims chunks by compare-and-swap and counts each chunk that it has copied. The sender
- * claims from the front and the reader from the back, so that in a reused buffer each finds the
- * bytes that it copied last time in its own cache. Of a message too long for that, both claim the
- * first chunk left.
+ * claims from the front and the reader from the back, until they meet. So each copies one contiguous
+ * half: in a reused buffer it finds the bytes that it copied last time in its own cache, and the two
+ * sides do not write neighbouring pages.
  *
- * Argument. A claim succeeds only while the word has the message's tag, so a side that is late for
- * one message cannot claim a chunk of the next. A message is finished when all its chunks are
+ * Argument. The counts of both ends are in one word, and a claim swaps the word in which it found
+ * chunks left: no chunk is claimed twice, also when the two ends meet. A claim succeeds only while
+ * the word has the message's tag, so a side that is late for one message cannot claim a chunk of the
+ * next. A message is finished when all its chunks are
  * counted. No side reads its source or writes its target after that, since each claimed chunk is
  * counted when it was copied (SYNC chunk-done). The counts form one chain of read-modify-writes,
  * so the side that loads the last count sees the bytes copied before each count. A claimed chunk is
@@ -39,8 +41,6 @@
 #define SHMND_CHUNKS_MAX 64u
 /* The limit of a chunk, however many chunks result: a call copies a few of them at most. */
 #define SHMND_CHUNK_MAX (1u << 20)
-/* Up to this length a reused buffer is still in the caches. */
-#define SHMND_FROM_BOTH_ENDS_MAX (2u << 20)
 
 struct shmnd_span {
     uint64_t at; /* a pointer here, or an address in the peer's process */
