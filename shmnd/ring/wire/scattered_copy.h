@@ -14,13 +14,12 @@
  *
  * Argument. The counts of both ends are in one word, and a claim swaps the word in which it found
  * chunks left: no chunk is claimed twice, also when the two ends meet. A claim succeeds only while
- * the word has the message's tag, so a side that is late for one message cannot claim a chunk of the
- * next. A message is finished when all its chunks are
- * counted. No side reads its source or writes its target after that, since each claimed chunk is
- * counted when it was copied (SYNC chunk-done). The counts form one chain of read-modify-writes,
- * so the side that loads the last count sees the bytes copied before each count. A claimed chunk is
- * copied within the same call, so neither side ever waits for a chunk that the other holds between
- * two of its calls.
+ * the word has the message's tag, so a side that is late for one message cannot claim a chunk of
+ * the next. A message is finished when all its chunks are counted. No side reads its source or
+ * writes its target after that, since each claimed chunk is counted when it was copied (SYNC
+ * chunk-done). The counts form one chain of read-modify-writes, so the side that loads the last
+ * count sees the bytes copied before each count. A claimed chunk is copied within the same call, so
+ * neither side ever waits for a chunk that the other holds between two of its calls.
  * The two words of a message are reused only when its receiver has taken it: a sender that finishes
  * first must not overwrite the count from which the receiver learns that the message is finished.
  * If a process dies while it holds a claimed chunk, the message stays unfinished and the connection
