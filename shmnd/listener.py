@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from shmnd.address import into, pack_sockaddr, parse
 from shmnd.broker.protocol import written
 from shmnd.common.arguments import within
+from shmnd.common.haste import require_leisure
 from shmnd.common.steps import step
 from shmnd.connector import Connector
 from shmnd.handshake.port import TCP, Port, PortHolder
@@ -106,7 +107,7 @@ class Listener(PortHolder):
             self._numbers[overlapped] = connector._number
             self._pending[overlapped] = None
             try:
-                with self._engine.rpc:
+                with self._engine.conversing(call):
                     self._arm(call, port.object, connector._number)
                     step("request-armed")
                     self._engine.broker_state.armed[port.object, connector._number] = None
@@ -124,6 +125,7 @@ class Listener(PortHolder):
         if self._engine.client.alive and len(self._numbers) <= _CERTAINLY_TAKEN:
             self._engine.post("request", object=listener, connector=connector)
         else:
+            require_leisure(call)
             self._engine.call("request", caller=call, object=listener, connector=connector)
 
     def _cancel_request(self, overlapped: Overlapped) -> bool:

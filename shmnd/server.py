@@ -12,6 +12,7 @@ from shmnd.broker.place import place_of
 from shmnd.broker.protocol import written
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, left_until
+from shmnd.common.haste import TooLate
 from shmnd.connection import Connection
 from shmnd.messaging.endpoints import READS, Arrival, Ends, Offer, Plan, SharedAdapter
 from shmnd.messaging.fragments import Terms
@@ -110,7 +111,7 @@ async def aconnect(
 
 
 class _Attempt:
-    """A connection that is asked for, in a thread that may wait for the broker."""
+    """A connection that is asked for, if need be in a thread that may wait for the broker."""
 
     def __init__(
         self,
@@ -126,10 +127,11 @@ class _Attempt:
         self._shared: SharedAdapter | None = None
         self._ends: Ends | None = None
         self._given_up = False
+        self.asking: Final = Errand(self._ask)
 
     def begin(self) -> None:
-        """Begin to open an adapter, and to ask for the connection."""
-        self.asking: Errand[Overlapped] = Aside.of(self._place).begin(self._ask)
+        """Open an adapter, and ask for the connection, or begin to."""
+        Aside.of(self._place).begin(self.asking, self._release)
 
     def _ask(self) -> Overlapped:
         if self._given_up:
@@ -173,8 +175,7 @@ class _Attempt:
     def close(self) -> None:
         """Release everything, as soon as the thread is done with it: nothing came of it."""
         self._given_up = True
-        if hasattr(self, "asking"):
-            self.asking.when_over(self._release)
+        self.asking.when_over(self._release)
 
     def _release(self) -> None:
         ends, self._ends = self._ends, None
@@ -233,7 +234,10 @@ class Server(Closing):
         return self._closed
 
     def accept(self, timeout: float | None = None) -> Connection:
-        """Wait for a connection and return it; TimeoutError when `timeout` seconds end first."""
+        """Wait for a connection and return it; TimeoutError when `timeout` seconds end first.
+
+        With 0 it does what can be done now: a connection takes several such calls.
+        """
         call = "Server.accept"
         deadline = deadline_of(timeout, call)
         while True:
@@ -303,7 +307,9 @@ class Server(Closing):
             if self._answering is None and (
                 self._waiting is None or self._waiting.overlapped._over()
             ):
-                self._answering = errand = self._aside.begin(self._answer)
+                errand = Errand(self._answer)
+                self._aside.begin(errand)
+                self._answering = errand
                 errand.when_over(self._ring)
             return ready, Overlapped(engine, None, None, call, self._is_news)
 
@@ -321,7 +327,7 @@ class Server(Closing):
         return None
 
     def _is_news(self) -> Status | None:
-        """Return SUCCESS if a waiting call finds something new, otherwise None."""
+        """Return SUCCESS if a waiting call finds something new."""
         errand, waiting = self._answering, self._waiting
         asked = waiting is None or waiting.overlapped._over() if errand is None else errand.over
         now = time.monotonic()
@@ -330,8 +336,9 @@ class Server(Closing):
         return None
 
     def _answer(self) -> None:
-        """Accept the request that has come, and ask for the next one; in a thread, which may wait
-        for the broker.
+        """Accept the request that has come, and ask for the next one.
+
+        A call in haste that ends with TooLate leaves the rest to the next one.
         """
         offer, adapter = self._waiting, self._shared.adapter
         if offer is not None and offer.overlapped._over():
@@ -363,6 +370,11 @@ class Server(Closing):
             overlapped = connector.accept(ends.qp, READS, READS, ends.terms())
             overlapped._waiters.append(self._ring)
             return Arrival(ends, overlapped, time.monotonic() + _PATIENCE)
+        except TooLate:
+            self._waiting = offer
+            if ends is not None:
+                ends.close_queues()
+            raise
         except BaseException as exc:
             if ends is not None:
                 ends.close()
@@ -372,9 +384,7 @@ class Server(Closing):
             raise
 
     def _ring(self) -> None:
-        """Have a poll ask for news: not every poll does, and one that ends an operation may have
-        done so before.
-        """
+        """Have a poll ask for news: one that ended an operation may have done so before."""
         engine = self._shared.adapter._engine
         if engine.alive:
             engine.ring()

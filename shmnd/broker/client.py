@@ -22,6 +22,7 @@ from shmnd.broker.place import place_of
 from shmnd.broker.protocol import VERSION, Descriptor, encode
 from shmnd.broker.session import Event, Lost, Session
 from shmnd.broker.spawn import IDLE_SECONDS, START_SECONDS, reach
+from shmnd.common.haste import too_late
 from shmnd.common.steps import step
 from shmnd.status import NdError, Status, error
 
@@ -92,6 +93,32 @@ class BrokerClient(Session):
         self._enter(who, time.monotonic() + self._timeout)
         try:
             reply = self._exchange_somehow(who, op, fds, fields)
+        finally:
+            self._lock.release()
+            self._after_leaving()
+        if reply["status"]:
+            raise error(reply["status"], who, reply["message"])
+        return reply
+
+    def call_by(
+        self, until: float, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
+    ) -> dict[str, Any]:
+        """Call as `call` does, but wait no longer than until a moment: TooLate.
+
+        The broker may do later what it was asked for, unless the caller asks for the opposite: the
+        session continues. A broker that is gone is not replaced: TooLate.
+        """
+        who = caller or f"broker {op}"
+        until = min(until, time.monotonic() + self._timeout)
+        self._require_own()
+        if not self._take_lock(0.0) and not self._take_lock(until - time.monotonic()):
+            raise too_late(who)
+        try:
+            if not self.alive:
+                raise too_late(who)
+            reply = self._exchange(who, op, fds, fields, until, hasty=True)
+        except Lost:
+            raise too_late(who) from None
         finally:
             self._lock.release()
             self._after_leaving()

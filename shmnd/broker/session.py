@@ -30,6 +30,7 @@ from shmnd.broker.protocol import (
     send,
     split,
 )
+from shmnd.common.haste import too_late
 from shmnd.status import NdError, Status, error
 
 __all__ = ["Event", "Lost", "Session"]
@@ -73,6 +74,7 @@ class Session:
         self._posts: deque[bytes] = deque()
         self._flushing = False
         self._wants_room = False
+        self._interest = select.EPOLLIN
         self._announced = False
         # Readable when the socket is, or when another thread's call has met events; and the
         # same descriptor for the whole life, whatever socket is behind it.
@@ -94,6 +96,7 @@ class Session:
         return os.getpid() != self._pid
 
     def _begin(self, sock: socket.socket) -> None:
+        self._interest = select.EPOLLIN
         self._epoll.register(sock.fileno(), select.EPOLLIN)
         self._posts.clear()  # for a broker that is no more
         self._asked.clear()
@@ -142,15 +145,31 @@ class Session:
     # --- exchanges -----------------------------------------------------------------------------
 
     def _exchange(
-        self, who: str, op: str, fds: Sequence[int], fields: dict[str, Any], deadline: float
+        self,
+        who: str,
+        op: str,
+        fds: Sequence[int],
+        fields: dict[str, Any],
+        deadline: float,
+        *,
+        hasty: bool = False,
     ) -> dict[str, Any]:
-        """Send a request and wait for its reply. Lost when the session ends before it comes."""
+        """Send a request and wait for its reply. Lost when the session ends before it comes.
+
+        A time-out or an interruption ends the session. When the caller is `hasty`, a time-out is
+        TooLate, and the session continues: the caller asks for the opposite of what it asked for.
+        """
         ident = self._next_id
         self._next_id += 1
         data = self._written(who, {"op": op, "id": ident, **fields})
         sock = self._sock
+        fd = -1 if sock is None else sock.fileno()
         self._expected.add(ident)
         try:
+            if fd >= 0:
+                # What arrives is for this thread to read; it would wake the others for nothing,
+                # again and again until it is read.
+                self._epoll.modify(fd, 0)
             self._flush_all(who, deadline)
             while not self._send(data, fds):
                 self._wait(select.POLLIN | select.POLLOUT, who, deadline)
@@ -162,13 +181,21 @@ class Session:
                 if self._sock is not sock:
                     raise Lost  # a call within this one met the loss, and found another broker
         except BaseException as exc:
-            if self._sock is sock:
+            late = hasty and isinstance(exc, NdError) and exc.status is Status.IO_TIMEOUT
+            if self._sock is sock and not late:
                 # Whether the broker did it is unknown now; a new session makes it known.
                 self._hang_up()
             if not isinstance(exc, Lost) or ident not in self._replies:
                 self._replies.pop(ident, None)
+                if late:
+                    raise too_late(who) from None
                 raise
         finally:
+            # First of all, and by no function of Python, at whose beginning a handler may raise.
+            try:
+                self._epoll.modify(fd, self._interest)
+            except (OSError, ValueError):
+                pass  # the session is over
             self._expected.discard(ident)
         return self._replies.pop(ident)
 
@@ -359,8 +386,8 @@ class Session:
     def _want_room(self, wanted: bool) -> None:
         """Become readable for the owner when posts can be sent again."""
         if self._sock is not None and wanted != self._wants_room:
-            events = select.EPOLLIN | (select.EPOLLOUT if wanted else 0)
-            self._epoll.modify(self._sock.fileno(), events)
+            self._interest = select.EPOLLIN | (select.EPOLLOUT if wanted else 0)
+            self._epoll.modify(self._sock.fileno(), self._interest)
             self._wants_room = wanted
 
     def _announce_events(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.broker.protocol import encode_private, written
+from shmnd.common.haste import require_leisure
 from shmnd.common.steps import step
 from shmnd.runtime.broker.state import Live
 from shmnd.status import Status, error
@@ -106,10 +107,11 @@ class BrokerSide:
             "answer": attempt.mine.wire(),
             "size": link.size,
         }
-        with self._engine.rpc:
+        with self._engine.conversing(call):
             asked = self._engine.ask(end, "accept", [link.fd], caller=call, **fields)
             self.await_answer(asked)
             if not asked:
+                require_leisure(call)
                 self._engine.call("accept", [link.fd], caller=call, **fields)
             step("answer-sent")
             self.record_live(attempt)
@@ -117,6 +119,7 @@ class BrokerSide:
     def refuse(self, attempt: Attempt, call: str, private: bytes) -> None:
         """Send the refusal of a Reject."""
         data = encode_private(private)
+        require_leisure(call)
         self._engine.call("reject", caller=call, connection=attempt.connection, private=data)
         step("refusal-sent")
 

@@ -116,6 +116,10 @@ class Ends:
     def close(self) -> None:
         """Close the objects made for a connection that failed."""
         self.connector.close()
+        self.close_queues()
+
+    def close_queues(self) -> None:
+        """Close all of them but the connector."""
         self.qp.close()
         self.messages.close()
         self.region.close()

@@ -316,6 +316,11 @@ class BrokerLike(Protocol):
     ) -> dict[str, Any]:
         """Ask and wait for the reply. Raise NdError for an error reply."""
 
+    def call_by(
+        self, until: float, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any
+    ) -> dict[str, Any]:
+        """Ask and wait until a moment: TooLate, and the session continues."""
+
     def ask(self, op: str, fds: Sequence[int] = (), *, caller: str = "", **fields: Any) -> int:
         """Ask without a wait; the reply comes as an event `answer`. 0: it could not be asked."""
 

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that may wait for the broker, made in a thread of their own.
+"""Calls that may wait for the broker: made at once if it answers, else in a thread of their own.
 
-Their caller waits as long as it wants to, whatever locks such a call waits for, and its event loop
-runs meanwhile. A call that is abandoned continues to its end: ended in the midst of an exchange,
-it would take the session of the whole process along.
+A call is first made by its caller, in haste (`shmnd.common.haste`). When the broker does not answer
+at once, what the call did is taken back, and a thread makes it again. The caller then waits as long
+as it wants to, whatever locks such a call waits for, and its event loop runs meanwhile. A call that
+is abandoned continues to its end: ended in the midst of an exchange, it would take the session of
+the whole process along.
 
-The thread exists as long as there are calls, one for each namespace: all its calls would wait for
-the same broker. No lock is taken here by a caller, which a signal handler might interrupt.
+The thread is the exception, because it and its caller take turns with the lock of the interpreter,
+each turn after the switch interval of 5 ms. It exists as long as there are calls that wait, one
+for each namespace: all its calls wait for the same broker, and a caller that finds it there does
+not try by itself. No lock is taken here by a caller, which a signal handler might interrupt.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
+from shmnd.common.haste import TooLate, hasty
 from shmnd.runtime.awaited import resolve_from_elsewhere
 
 if TYPE_CHECKING:
@@ -52,6 +57,24 @@ class Errand(Generic[_T]):
         del call
         self.over = True
         self._tell()
+
+    def run_hasty(self, take_back: Callable[[], object]) -> bool:
+        """Make the call in haste; return whether it is over. If not, it can be made again."""
+        assert self._call is not None
+        try:
+            self._value = hasty(self._call)
+        except TooLate:
+            try:
+                take_back()
+            except BaseException as exc:
+                self._error = exc
+            else:
+                return False
+        except BaseException as exc:
+            self._error = exc
+        self._call = None
+        self.over = True
+        return True
 
     def when_over(self, callback: Callable[[], object]) -> None:
         """Call a function when the call is over: there, or here when it is over already."""
@@ -111,9 +134,15 @@ class Aside:
         """Return the one of a namespace."""
         return cls._all.setdefault(place.directory, cls())
 
-    def begin(self, call: Callable[[], _T]) -> Errand[_T]:
-        """Begin a call."""
-        errand = Errand(call)
+    def begin(self, errand: Errand[Any], take_back: Callable[[], object] = lambda: None) -> None:
+        """Make a call at once, or have the thread make it.
+
+        `take_back` undoes what a call has done that ended with TooLate.
+        """
+        if self._thread is not None or self._errands or not errand.run_hasty(take_back):
+            self._leave_to_thread(errand)
+
+    def _leave_to_thread(self, errand: Errand[Any]) -> None:
         self._errands.append(errand)
         thread = self._thread
         if thread is None or not thread.is_alive():
@@ -123,7 +152,6 @@ class Aside:
                 thread.start()
             except RuntimeError:
                 self._run()  # the interpreter is ending, or has no room for a thread
-        return errand
 
     def _run(self) -> None:
         while True:

@@ -17,15 +17,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from shmnd.broker.protocol import close_all
+from shmnd.common.haste import TooLate, hasty_until, require_leisure
 from shmnd.common.steps import step
 from shmnd.runtime.broker.events import EventDispatch, EventTarget
 from shmnd.runtime.broker.state import BrokerState
 from shmnd.runtime.doorbells import Doorbells
 from shmnd.runtime.peers import Peers
-from shmnd.runtime.polling import Attempted
+from shmnd.runtime.polling import Attempted, InTime
 from shmnd.status import Status, error
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from shmnd.runtime.broker.announcements import Names
     from shmnd.runtime.broker.meetings import Meetings
     from shmnd.runtime.interfaces import BrokerLike, DataPlaneLike, Event, PeerLike, SegmentOwner
@@ -36,6 +39,9 @@ __all__ = ["BrokerExchange"]
 
 _MOST_ASKED: Final = 1024
 """Requests without an answer, beyond which a request waits for it."""
+_SORTING_SECONDS: Final = 0.001
+"""So long a poll waits for another thread that is sorting messages of the broker: as long as these
+are not read, the poll would begin again and again, and take the interpreter from that thread."""
 _LOG: Final = logging.getLogger("shmnd.broker")
 
 
@@ -83,6 +89,27 @@ class BrokerExchange(EventDispatch):
         with self.rpc:
             return self.client.call(op, fds, caller=caller, **fields)
 
+    def conversing(self, call: str) -> AbstractContextManager[Any]:
+        """Return `rpc` for a `with` block. TooLate for a thread in haste, if it is not free."""
+        until = hasty_until()
+        return self.rpc if until is None else InTime(self.rpc, until, call)
+
+    def _call_or_undo(
+        self, undo: Callable[[], None], op: str, fds: Sequence[int], caller: str, **fields: Any
+    ) -> None:
+        """Call. A thread in haste that finds the broker slow calls `undo`, and gets TooLate."""
+        until = hasty_until()
+        if until is None:
+            self.call(op, fds, caller=caller, **fields)
+            return
+        self.check(caller)
+        try:
+            with InTime(self.rpc, until, caller):
+                self.client.call_by(until, op, fds, caller=caller, **fields)
+        except TooLate:
+            undo()
+            raise
+
     def post(self, op: str, **fields: Any) -> None:
         """Send the broker a message that needs no reply. Never wait and never raise."""
         if self.alive:
@@ -95,6 +122,7 @@ class BrokerExchange(EventDispatch):
 
         `bound` takes the local port, before anything else can happen.
         """
+        require_leisure(caller)
         with self.rpc:  # no other thread takes an answer before it is known whom it is for
             reply = self.call("connect", caller=caller, **fields)
             connection: int = reply["connection"]
@@ -122,17 +150,18 @@ class BrokerExchange(EventDispatch):
         self.check(caller)
         if not self.client.alive or len(self._asking) >= _MOST_ASKED:
             return 0
-        with self.rpc:  # no other thread takes the answer before it is known whom it is for
+        # With the lock, no other thread takes the answer before it is known whom it is for.
+        with self.conversing(caller):
             ident = self.client.ask(op, fds, caller=caller, **fields)
             if ident:
                 self.follow_answer(ident, end, hold)
             return ident
 
     def hear(self) -> None:
-        """Map the segments that were announced to us. Wait neither for the broker nor for a thread
-        that does so.
+        """Map the segments that were announced to us. Wait neither for the broker nor, longer than
+        a moment, for a thread that does so.
         """
-        with Attempted(self.rpc) as free:
+        with Attempted(self.rpc, _SORTING_SECONDS) as free:
             if free:
                 self._intake()
 
@@ -280,21 +309,30 @@ class BrokerExchange(EventDispatch):
 
     def register_adapter(self, adapter: SegmentOwner, table: Mapping[str, Any]) -> None:
         """Make an adapter and its segments known."""
-        with self.rpc:
-            self.call("adapter", caller="open_adapter", key=adapter._key, table=table)
+        caller = "open_adapter"
+        with self.conversing(caller):
+            self._call_or_undo(
+                lambda: self.post("adapter_close", adapter=adapter.uid),
+                "adapter",
+                (),
+                caller,
+                key=adapter._key,
+                table=table,
+            )
             step("adapter-told")
             self.broker_state.adapters[adapter.uid] = weakref.ref(adapter), table
         for segment in adapter._segments():
-            self.announce_segment(adapter, *segment, "open_adapter")
+            self.announce_segment(adapter, *segment, caller)
 
     def announce_segment(
         self, adapter: SegmentOwner, seg: int, size: int, fd: int, writable: bool, caller: str
     ) -> None:
         """Share a segment that a call needs with every process connected with its adapter."""
-        self.call(
+        self._call_or_undo(
+            lambda: self.withdraw_segment(adapter, seg),
             "segment",
             [fd],
-            caller=caller,
+            caller,
             adapter=adapter.uid,
             seg=seg,
             size=size,

@@ -13,8 +13,11 @@ import shmnd
 from processes.kit import PATIENCE, Child, broker_pid, stopped
 from shmnd import server as server_module
 from shmnd.broker.client import BrokerClient
+from shmnd.broker.observer import visit
 from shmnd.broker.place import place_of
+from shmnd.common import haste
 from shmnd.messaging.fragments import Terms
+from shmnd.runtime.broker.aside import Aside
 from shmnd.runtime.progress import ProgressEngine
 
 pytestmark = pytest.mark.slow
@@ -38,6 +41,55 @@ def test_connect_waits_for_a_stopped_broker_no_longer_than_it_was_told() -> None
             with pytest.raises(TimeoutError, match=r"broker.sock did not answer within 0.05 s"):
                 asyncio.run(shmnd.aconnect(server.address, timeout=0.05))
         connect_once(server)
+
+
+def test_time_outs_beside_a_stopped_broker_leave_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another one would end the undecided connections of the process."""
+    with shmnd.listen() as server:
+        client = server.adapter._engine.client
+        assert isinstance(client, BrokerClient)
+        session = client._sock
+        with stopped(broker_pid()):
+            with pytest.raises(TimeoutError, match="did not answer within 0 s"):
+                shmnd.connect(server.address, timeout=0)
+            with pytest.raises(TimeoutError, match="nothing connected"):
+                server.accept(0)
+        connect_once(server)
+        assert client._sock is session
+
+
+def test_connecting_begins_no_thread_while_the_broker_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(haste, "MOMENT", PATIENCE)
+
+    def refuse(_errand: object) -> None:
+        raise AssertionError("a thread is begun")
+
+    async def both(server: shmnd.Server) -> None:
+        accepting = asyncio.create_task(server.aaccept())
+        with await shmnd.aconnect(server.address), await accepting:
+            pass
+
+    with shmnd.listen() as server:
+        monkeypatch.setattr(Aside.of(place_of()), "_leave_to_thread", refuse)
+        connect_once(server)
+        asyncio.run(both(server))
+
+
+def test_calls_that_are_taken_back_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that answers none at once: all is begun, taken back, and done by the thread."""
+    monkeypatch.setattr(haste, "MOMENT", 0.0)
+    with shmnd.listen() as server:
+        for _ in range(8):
+            connect_once(server)
+        server.adapter._engine.call("sync")
+        with visit(place_of()) as observer:
+            assert observer is not None
+            status = observer.counts()
+        assert (status["adapters"], status["connections"]) == (1, 0), status
 
 
 def connect_once(server: shmnd.Server) -> None:

@@ -5,6 +5,7 @@ import ctypes
 import functools
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType, SimpleNamespace
 from typing import Any, ClassVar
@@ -12,7 +13,11 @@ from typing import Any, ClassVar
 import pytest
 
 import shmnd
-from shmnd.runtime.polling import Attempted
+from shmnd.common.haste import TooLate
+from shmnd.runtime.polling import Attempted, InTime
+
+PATIENCE = 60.0
+"""Seconds, in which a slow machine does anything."""
 
 
 class Interrupted(BaseException):
@@ -92,3 +97,46 @@ def test_a_lock_that_another_thread_has_is_not_waited_for() -> None:
     thread.start()
     thread.join()
     assert found == [False, True, True]
+
+
+def test_a_lock_is_waited_for_as_long_as_said() -> None:
+    lock = threading.RLock()
+    order: list[object] = []
+
+    def attempt() -> None:
+        with Attempted(lock, PATIENCE) as free:
+            order.append(free)
+
+    with lock:
+        thread = threading.Thread(target=attempt)
+        thread.start()
+        order.append("held")
+    thread.join()
+    assert order == ["held", True]
+
+
+def test_a_lock_that_is_not_free_in_time_is_too_late() -> None:
+    lock = threading.RLock()
+    outcomes: list[object] = []
+
+    def attempt(until: float) -> None:
+        try:
+            with InTime(lock, until, "mine"):
+                outcomes.append("held")
+        except TooLate as exc:
+            outcomes.append(str(exc))
+
+    with lock:
+        thread = threading.Thread(target=attempt, args=[time.monotonic()])
+        thread.start()
+        thread.join()
+        thread = threading.Thread(target=attempt, args=[time.monotonic() + PATIENCE])
+        thread.start()
+    thread.join()
+    attempt(0.0)
+    assert outcomes[0].startswith("mine: the broker did not answer")  # type: ignore[attr-defined]
+    assert outcomes[1:] == ["held", "held"]
+    thread = threading.Thread(target=attempt, args=[0.0])
+    thread.start()
+    thread.join()
+    assert outcomes[3:] == ["held"], "it was released each time"
