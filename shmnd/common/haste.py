@@ -9,6 +9,7 @@ same haste: `TooLate` is an IO_TIMEOUT to it.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -66,3 +67,14 @@ def require_leisure(call: str) -> None:
     """Refuse a thread in haste what cannot be taken back: TooLate."""
     if hasty_until() is not None:
         raise too_late(call)
+
+
+def _after_fork_in_child() -> None:
+    """The other threads are the parent's; new ones may get their numbers."""
+    me = threading.get_ident()
+    for thread in list(_in_haste):
+        if thread != me:
+            del _in_haste[thread]
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

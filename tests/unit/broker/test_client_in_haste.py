@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls in haste: a broker that is slow costs a moment, and not the session."""
 
+import os
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,6 +10,7 @@ import pytest
 
 from shmnd.broker.place import Place
 from shmnd.broker.service.server import Server
+from shmnd.common import haste
 from shmnd.common.haste import TooLate, hasty, hasty_until, require_leisure
 from shmnd.status import Status
 from unit.broker.client_kit import KEY, Make, greeted, readable
@@ -109,3 +112,22 @@ def test_haste_is_of_one_thread_and_ends_with_the_call() -> None:
             hasty(lambda: 1 // 0)
         assert hasty_until() is None
         require_leisure("mine")
+
+
+def test_a_forked_child_has_no_thread_in_haste() -> None:
+    """Its threads may get the numbers of the parent's."""
+    begun, over = threading.Event(), threading.Event()
+
+    def call() -> None:
+        begun.set()
+        over.wait(PATIENCE)
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(hasty, call)
+        assert begun.wait(PATIENCE)
+        child = os.fork()
+        if child == 0:
+            os._exit(len(haste._in_haste))
+        over.set()
+        done.result(PATIENCE)
+    assert os.waitpid(child, 0)[1] == 0
