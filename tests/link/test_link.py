@@ -257,6 +257,46 @@ def test_a_publisher_that_goes_ends_its_samples_in_order(
             until(lambda: sub.publishers == 0)
 
 
+@pytest.mark.parametrize(("policy", "overlap"), [("drop_oldest", False), ("block", True)])
+def test_publishers_that_come_as_others_go_lose_nothing(
+    policy: str, overlap: bool, started: Links, here: str, there: str
+) -> None:
+    """Each sends at once when it has a subscriber, which is the link or none."""
+    _, second = started.pair(here, there, *ALL)
+    rounds, number = 6, 100
+    got: list[int] = []
+
+    def send() -> None:
+        before: ipc.Publisher | None = None
+        for turn in range(rounds):
+            pub = ipc.Publisher("t", "i8", namespace=here)
+            pub.wait_for_subscribers(1, PATIENCE)
+            if before is not None and overlap:
+                before.close()
+            for place in range(number):
+                pub.send(np.int64(turn * number + place))
+            if not overlap:
+                pub.close()
+            before = pub
+        assert before is not None
+        before.close()
+
+    with ipc.Subscriber("t", "i8", overflow=policy, buffer=256, namespace=there) as sub:
+        sender = threading.Thread(target=send)
+        sender.start()
+        while len(got) + sub.lost < rounds * number:
+            got.append(int(sub.receive(PATIENCE).value))
+        sender.join(PATIENCE)
+        for turn in range(rounds):
+            mine = [value for value in got if value // number == turn]
+            assert mine == sorted(set(mine))
+        lost = sub.lost
+    (row,) = second.stop()
+    assert row["number"] + row["lost"] == rounds * number
+    assert row["number"] == len(got) + lost
+    assert policy != "block" or (lost, row["lost"]) == (0, 0)
+
+
 @pytest.mark.crash
 @pytest.mark.parametrize("side", [0, 1], ids=["sender", "receiver"])
 @pytest.mark.parametrize("policy", ["drop_oldest", "block"])

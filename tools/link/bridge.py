@@ -80,8 +80,6 @@ class Link:
         self._endings: list[threading.Thread] = []
         self._offered: dict[str, Offered] = {}
         self._asking: dict[tuple[str, str], Asking] = {}
-        self._of_links: set[str] = set()
-        """The publishers of this host that links have made, by their adapters."""
         self._closed = False
         self._adapter = shmnd.open_adapter(namespace=namespace)
         directory = Directory(self._adapter)
@@ -154,7 +152,6 @@ class Link:
             kind.changes()
         topics, seats, services, links = (kind.entries for kind in self._kinds)
         pids = {entry.pid for entry in links} | {os.getpid()}
-        self._of_links = {entry.adapter for entry in topics if entry.pid in pids}
         self._offer_topics([entry for entry in topics if entry.pid not in pids])
         self._offer_services(
             {
@@ -164,17 +161,18 @@ class Link:
             }
         )
         wanted: dict[str, str] = {}
+        seated: dict[str, set[tuple[str, int]]] = {}
         for entry in seats:
             if entry.pid not in pids:
+                seated.setdefault(entry.name, set()).add(entry.key)
                 waits = entry.data.get("policy") == _BLOCK
                 if waits or entry.name not in wanted:
                     wanted[entry.name] = WAITING if waits else LATEST
         for incoming in self._incoming.values():
             kept = LATEST if incoming.history else None
-            incoming.want(wanted.get(incoming.publisher_uid, kept))
-
-    def _made_by_link(self, uid: str) -> bool:
-        return uid in self._of_links
+            uid = incoming.publisher_uid
+            incoming.seat(seated.get(uid, set()))
+            incoming.want(wanted.get(uid, kept))
 
     def _offer_topics(self, entries: Sequence[Entry]) -> None:
         there = {entry.adapter for entry in entries}
@@ -201,7 +199,6 @@ class Link:
                     self._counts("out", "topic", entry.name),
                     self._namespace,
                     self._say,
-                    self._made_by_link,
                     objects=self._objects,
                 )
             self._publishers[entry.adapter] = self._routes[entry.adapter] = entry.name
@@ -266,7 +263,6 @@ class Link:
             self._seen.pop(uid, None),
             self._say,
         )
-        self._of_links.add(incoming.publisher_uid)
         self._incoming[origin, uid] = incoming
 
     def _end(self, incoming: Incoming) -> None:

@@ -86,6 +86,7 @@ class Incoming:
         self._came = threading.Condition()
         self._ended = threading.Event()
         self._closed = self._withdrawn = False
+        self._seated: set[tuple[str, int]] = set()
         form = forms.form_from_text(json.dumps(told["type"]))
         self._objects = bool(told.get("objects"))
         self._fixed = form.kind in (forms.FIXED, forms.DESCRIBED)
@@ -105,6 +106,18 @@ class Incoming:
     def publisher_uid(self) -> str:
         """Return the adapter of the publisher here."""
         return self.publisher._adapter.uid
+
+    def seat(self, found: set[tuple[str, int]]) -> None:
+        """Have the publisher here take in its subscribers, before samples come for them.
+
+        Its board gets the length that they ask for; the samples may come faster than that.
+        """
+        if found - self._seated:
+            try:
+                _ = self.publisher.subscribers
+            except ipc.Closed:
+                return
+        self._seated = found
 
     def want(self, mode: str | None) -> None:
         """Have the far link send samples in this manner, or none."""
@@ -160,7 +173,7 @@ class Incoming:
             if last is None:
                 self.last = message.sequence - 1
             return
-        if last is not None:
+        if last is not None and not (message.kind == END and self.mode is None):
             if message.sequence <= last and message.kind != END:
                 return  # it came before, by the subscription that this one replaces
             self._traffic.lost += max(0, message.sequence - last - 1)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,6 +13,7 @@ from shmnd import ipc
 from shmnd.ipc.types import forms
 
 from . import wire
+from .chosen import Chosen, Start
 from .incoming import WAITING, WINDOW, Traffic
 from .wire import Message
 
@@ -25,7 +27,7 @@ __all__ = ["Outgoing"]
 _POLL_SECONDS: Final = 0.25
 """Seconds after which the thread of a topic checks whether it is to end."""
 _GRACE: Final = 1.0
-"""Seconds that the first sample of a publisher waits for a link that wants it."""
+"""Seconds in which a publisher that has just come is read from its first sample on."""
 _BEHIND: Final = 256
 _MOST_DRAINED: Final = 1 << 16
 
@@ -44,7 +46,6 @@ class Outgoing:
         traffic: Traffic,
         namespace: str | None,
         complain: Callable[[str], None],
-        made_by_link: Callable[[str], bool],
         *,
         objects: bool,
     ) -> None:
@@ -54,7 +55,6 @@ class Outgoing:
         self._traffic = traffic
         self._namespace = namespace
         self._complain = complain
-        self._made_by_link = made_by_link
         self._objects = objects
         self._changed = threading.Condition()
         self._tokens: dict[str, Any] = {}
@@ -65,8 +65,11 @@ class Outgoing:
         self._begun: set[tuple[str, str]] = set()
         """Each publisher and link for which BEGIN was sent."""
         self._next: dict[str, int] = {}
+        self._totals: dict[str, int] = {}
+        """How many samples each publisher had sent when it was read for the last time."""
+        self._fresh: dict[str, float] = {}
+        """The publishers that came while the topic was wanted: when."""
         self._ended: list[str] = []
-        self._awaited: set[str] = set()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"link to {name}")
         self._thread.start()
@@ -76,6 +79,8 @@ class Outgoing:
     def enter(self, uid: str, told: str) -> None:
         """Offer a publisher to other links."""
         with self._changed:
+            if self._wanted():
+                self._fresh[uid] = time.monotonic()
             self._tokens[uid] = self._session.token(wire.key("pub", self._here, uid, told))
 
     def leave(self, uid: str) -> None:
@@ -122,20 +127,22 @@ class Outgoing:
 
     # -- the thread of the topic
 
-    def _policy(self) -> str | None:
+    def _wishes(self) -> tuple[str | None, set[str]]:
+        """Return the policy of the subscriber, and the publishers that are wanted."""
         with self._changed:
-            modes = {m for wants in self._wants.values() for each in wants.values() for m in each}
+            wanted = {uid for uid, wants in self._wants.items() if wants}
+            modes = {m for uid in wanted for each in self._wants[uid].values() for m in each}
         if not modes:
-            return None
-        return "block" if WAITING in modes else "drop_oldest"
+            return None, wanted
+        return "block" if WAITING in modes else "drop_oldest", wanted
 
     def _run(self) -> None:
-        sub: ipc.Subscriber | None = None
+        sub: Chosen | None = None
         try:
             while not self._closed.is_set():
-                policy = self._policy()
-                if (None if sub is None else sub.overflow) != policy:
-                    sub = self._replaced(sub, policy)
+                sub = self._as_wished(sub)
+                if sub is not None:
+                    self._begin(sub)
                 self._end_those_that_ended(sub)
                 if sub is None:
                     with self._changed:
@@ -152,7 +159,7 @@ class Outgoing:
                     sub = None
                     continue
                 with sample:
-                    self._send(sample, newest=not sub.ready())
+                    self._send(sub, sample, newest=not sub.ready())
         finally:
             if sub is not None:
                 sub.close()
@@ -160,15 +167,50 @@ class Outgoing:
     def _wanted(self) -> bool:
         return any(self._wants.values())
 
-    def _replaced(self, old: ipc.Subscriber | None, policy: str | None) -> ipc.Subscriber | None:
+    def _as_wished(self, sub: Chosen | None) -> Chosen | None:
+        """Return a subscriber of the publishers that are wanted, and of the policy for them."""
+        policy, wanted = self._wishes()
+        if (None if sub is None else sub.overflow) != policy:
+            sub = self._replaced(sub, policy)
+        if sub is not None:
+            for uid in sub.chosen - wanted:
+                sub.leave(uid)
+            for uid in wanted - sub.chosen:
+                sub.choose(uid, self._start(uid))
+        return sub
+
+    def _start(self, uid: str) -> Start:
+        came = self._fresh.pop(uid, None)
+        return Start(early=came is not None and time.monotonic() - came < _GRACE)
+
+    def _begin(self, sub: Chosen) -> None:
+        """Send each link that wants a publisher the number with which its samples begin.
+
+        They may be dropped, here or on the way: a link counts those that are missing from there on.
+        """
+        with self._changed:
+            wishes = {(uid, far) for uid, wants in self._wants.items() for far in wants}
+            news = {uid for uid, _ in wishes - self._begun}
+        for uid in news:
+            first = sub.first(uid)
+            if first is None:
+                continue  # it is not read yet
+            number = max(first, self._next.get(uid, 0))
+            begin = wire.pack(Message(wire.BEGIN, number))
+            with self._changed:
+                self._begun |= {(uid, far) for far in self._wants.get(uid, ())}
+            self._session.send(wire.key("data", self._here, uid), b"", begin, block=True)
+
+    def _replaced(self, old: Chosen | None, policy: str | None) -> Chosen | None:
         """Return a subscriber of this policy; the one before gives what it has first."""
         new = None
         if policy is not None:
-            new = ipc.Subscriber(
+            new = Chosen(
                 self.name,
+                self._totals,
+                {uid: Start(history=0) for uid in (() if old is None else old.chosen)},
                 overflow=policy,
                 buffer=WINDOW if policy == "block" else _BEHIND,
-                history=None if old is None else 0,
                 namespace=self._namespace,
             )
         if old is not None:
@@ -177,15 +219,15 @@ class Outgoing:
             old.close()
         return new
 
-    def _drain(self, sub: ipc.Subscriber) -> None:
+    def _drain(self, sub: Chosen) -> None:
         for _ in range(_MOST_DRAINED):
             sample = sub.try_receive()
             if sample is None or self._closed.is_set():
                 return
             with sample:
-                self._send(sample, newest=not sub.ready())
+                self._send(sub, sample, newest=not sub.ready())
 
-    def _end_those_that_ended(self, sub: ipc.Subscriber | None) -> None:
+    def _end_those_that_ended(self, sub: Chosen | None) -> None:
         with self._changed:
             ended, self._ended = self._ended, []
         if not ended:
@@ -193,28 +235,24 @@ class Outgoing:
         if sub is not None:
             _ = sub.publishers  # hears of all that came and went
             self._drain(sub)
+            sub.note_totals()
         for uid in ended:
-            message = wire.pack(Message(wire.END, self._next.get(uid, 0)))
+            total = max(self._totals.pop(uid, 0), self._next.pop(uid, 0))
+            message = wire.pack(Message(wire.END, total))
             self._session.send(wire.key("data", self._here, uid), b"", message, block=True)
             with self._changed:
                 token = self._tokens.pop(uid, None)
                 for far in self._wants.pop(uid, ()):
                     self._begun.discard((uid, far))
-                self._awaited.discard(uid)
+                self._fresh.pop(uid, None)
             self._session.end([token] if token is not None else [])
 
-    def _send(self, sample: Any, *, newest: bool = False) -> None:
+    def _send(self, sub: Chosen, sample: Any, *, newest: bool = False) -> None:
         """Send a sample. The newest one is never dropped on the way: none may come after it."""
         uid = sample.publisher.uid
+        self._begin(sub)
         with self._changed:
             wants = self._wants.get(uid)
-            if not wants and uid not in self._awaited and not self._made_by_link(uid):
-                # A publisher that has just come: the other links may not have answered yet.
-                self._awaited.add(uid)
-                self._changed.wait_for(
-                    lambda: self._wants.get(uid) or self._closed.is_set(), _GRACE
-                )
-                wants = self._wants.get(uid)
             if not wants:
                 return
             waited = [far for far, modes in wants.items() if WAITING in modes]
@@ -225,14 +263,7 @@ class Outgoing:
                 wants = self._wants.get(uid, {})
                 waited = [far for far in waited if WAITING in wants.get(far, ())]
             self._next[uid] = max(self._next.get(uid, 0), sample.sequence + 1)
-            begun = {(uid, far) for far in wants}
-            begins = not begun <= self._begun
-            self._begun |= begun
         key = wire.key("data", self._here, uid)
-        if begins:
-            # The first sample may be dropped on the way: its number is sent by itself.
-            begin = wire.pack(Message(wire.BEGIN, sample.sequence))
-            self._session.send(key, b"", begin, block=True)
         if sample._kind == forms.OBJECT and not self._objects:
             self._traffic.lost += 1
             return

@@ -192,6 +192,12 @@ cdef class Source(Origin):
         return shmnd_acquire64(&self.r.head.state) == SHMND_BOARD_CLOSED
 
     @property
+    def written(self):
+        """How many samples the publisher has sent."""
+        # SYNC written: acquire, pairs with release in shmnd_board_publish()
+        return shmnd_acquire64(&self.r.head.written)
+
+    @property
     def lost(self):
         """How many samples the policy has dropped."""
         return shmnd_reading_lost(&self.r)

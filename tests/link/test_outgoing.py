@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two halves of a link by themselves, over a wire that is a table of functions."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from link.kit import PATIENCE, unique, until
+from shmnd import ipc
+from shmnd.directory import Directory
+from shmnd_tools.link import wire
+from shmnd_tools.link.incoming import LATEST, WAITING, Incoming, Traffic
+from shmnd_tools.link.outgoing import Outgoing
+from shmnd_tools.link.wire import Message
+
+
+class Table:
+    """Stands for a session: messages go at once to those that listen, and are kept."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Message]] = []
+        self._heard: dict[str, Callable[[str, bytes, bytes], None]] = {}
+
+    def send(self, key: str, payload: bytes, attachment: bytes = b"", *, block: bool) -> None:
+        self.sent.append((key, wire.unpack(attachment)))
+        if key in self._heard:
+            self._heard[key](key, payload, attachment)
+
+    def listen(self, key: str, heard: Callable[[str, bytes, bytes], None]) -> str:
+        self._heard[key] = heard
+        return key
+
+    def token(self, key: str) -> str:
+        return key
+
+    def end(self, declared: Any) -> None:
+        for key in declared:
+            self._heard.pop(key, None)
+
+    def kinds_of(self, uid: str) -> list[tuple[int, int]]:
+        found = wire.key("data", "here", uid)
+        return [(told.kind, told.sequence) for key, told in self.sent if key == found]
+
+
+@pytest.fixture
+def namespace() -> str:
+    return unique("half")
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+@pytest.fixture
+def outgoing(table: Table, namespace: str) -> Iterator[Outgoing]:
+    traffic = Traffic("out", "topic", "t")
+    made = Outgoing(
+        cast("Any", table), "here", "t", traffic, namespace, lambda _: None, objects=False
+    )
+    yield made
+    made.close()
+
+
+def _uid(pub: ipc.Publisher) -> str:
+    return pub._adapter.uid
+
+
+def _offer(outgoing: Outgoing, pub: ipc.Publisher, mode: str = LATEST) -> None:
+    outgoing.enter(_uid(pub), "{}")
+    outgoing.want(_uid(pub), "far", mode, wanted=True)
+
+
+@pytest.mark.parametrize("mode", [LATEST, WAITING])
+def test_a_publisher_that_no_link_wants_has_no_subscriber(
+    mode: str, table: Table, outgoing: Outgoing, namespace: str
+) -> None:
+    """The one that links want ends as the next one comes, which waits for a subscriber."""
+    with ipc.Publisher("t", "i8", namespace=namespace) as second:
+        with ipc.Publisher("t", "i8", namespace=namespace) as first:
+            _offer(outgoing, first, mode)
+            first.wait_for_subscribers(1, PATIENCE)
+            first.send(np.int64(0))
+            until(lambda: len(table.kinds_of(_uid(first))) == 2)
+            assert second.subscribers == 0
+        outgoing.enter(_uid(second), "{}")
+        outgoing.leave(_uid(first))
+        until(lambda: table.kinds_of(_uid(first))[-1] == (wire.END, 1))
+        assert second.subscribers == 0
+        outgoing.want(_uid(second), "far", mode, wanted=True)
+        second.wait_for_subscribers(1, PATIENCE)
+        for number in range(50):
+            second.send(np.int64(number))
+        outgoing.leave(_uid(second))
+        until(lambda: table.kinds_of(_uid(second))[-1:] == [(wire.END, 50)])
+        begin, *samples, _ = table.kinds_of(_uid(second))
+        assert begin == (wire.BEGIN, 0)
+        assert [sequence for _, sequence in samples] == list(range(50))
+
+
+def test_the_first_samples_of_one_more_publisher_are_carried(
+    table: Table, outgoing: Outgoing, namespace: str
+) -> None:
+    """It sends before the links have answered, as the topic was wanted before it came."""
+    with ipc.Publisher("t", "i8", namespace=namespace) as first:
+        _offer(outgoing, first)
+        first.wait_for_subscribers(1, PATIENCE)
+        with ipc.Publisher("t", "i8", namespace=namespace) as second:
+            for number in range(20):
+                second.send(np.int64(number))
+            outgoing._fresh[_uid(second)] = float("inf")  # it came just now, however slow this is
+            outgoing.want(_uid(second), "far", LATEST, wanted=True)
+            until(lambda: len(table.kinds_of(_uid(second))) == 21)
+            assert [number for _, number in table.kinds_of(_uid(second))] == [0, *range(20)]
+
+
+def test_a_publisher_that_no_link_wants_any_longer_is_left(
+    table: Table, outgoing: Outgoing, namespace: str
+) -> None:
+    with (
+        ipc.Publisher("t", "i8", namespace=namespace) as first,
+        ipc.Publisher("t", "i8", namespace=namespace) as second,
+    ):
+        for pub in (first, second):
+            _offer(outgoing, pub)
+            pub.wait_for_subscribers(1, PATIENCE)
+        outgoing.want(_uid(first), "far", LATEST, wanted=False)
+        until(lambda: first.subscribers == 0)
+        assert second.subscribers == 1
+        outgoing.want(_uid(first), "far", LATEST, wanted=True)
+        first.wait_for_subscribers(1, PATIENCE)
+        first.send(np.int64(1))
+        until(lambda: table.kinds_of(_uid(first))[-1:] == [(1, 0)])
+
+
+@pytest.fixture
+def incoming(table: Table, namespace: str) -> Iterator[Incoming]:
+    told = {"name": "t", "type": '"i8"', "attributes": {}, "history": 0}
+    with ipc.Publisher("type", "i8", namespace=namespace) as pub:
+        told["type"] = json.loads(pub._form.text)
+    made = Incoming(
+        cast("Any", table), "there", "here", "far", told, Traffic("in", "topic", "t"),
+        namespace, None, lambda _: None,
+    )  # fmt: skip
+    yield made
+    made.close(drain=False)
+
+
+def _arrive(incoming: Incoming, kind: int, sequence: int) -> None:
+    array = np.array(sequence, "i8")
+    meta = b"" if kind in (wire.BEGIN, wire.END) else wire.forms.description(array)
+    incoming._hear("", array.tobytes(), wire.pack(Message(kind, sequence, None, meta)))
+
+
+@pytest.mark.parametrize(("mode", "lost"), [(LATEST, 8), (None, 2)])
+def test_the_end_counts_what_did_not_come(mode: str | None, lost: int, incoming: Incoming) -> None:
+    """But not what no subscriber wanted any longer."""
+    incoming.want(LATEST)
+    _arrive(incoming, wire.BEGIN, 0)
+    for sequence in (2, 3):
+        _arrive(incoming, wire.forms.FIXED, sequence)
+    until(lambda: incoming.last == 3)
+    incoming.want(mode)
+    _arrive(incoming, wire.END, 10)
+    until(incoming._ended.is_set)
+    assert (incoming._traffic.number, incoming._traffic.lost) == (2, lost)
+
+
+_READER = """
+import sys
+from shmnd import ipc
+with ipc.Subscriber("t", "i8", buffer=256, namespace=sys.argv[1]) as sub:
+    print(sub.publishers, flush=True)
+    sys.stdin.readline()
+    print([int(sub.receive(30).value) for _ in range(100)] == list(range(100)), sub.lost)
+"""
+
+
+def test_samples_that_come_at_once_find_the_room_that_was_asked_for(
+    incoming: Incoming, namespace: str
+) -> None:
+    """A board is as long as its subscribers ask for before the far link hears of them."""
+    reader = subprocess.Popen(
+        [sys.executable, "-c", _READER, namespace],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "1\n"
+        directory = Directory(incoming.publisher._adapter)
+        seats = {seat.key for seat in directory.find("ipc.seat", incoming.publisher_uid)}
+        incoming.seat(seats)
+        assert incoming.publisher._seats.count == 1  # before the first sample
+        incoming.want(LATEST)
+        for sequence in range(100):
+            _arrive(incoming, wire.forms.FIXED, sequence)
+        until(lambda: incoming._traffic.number == 100)
+        out, _ = reader.communicate("\n", timeout=PATIENCE)
+        assert out == "True 0\n"
+    finally:
+        reader.kill()
+        reader.communicate()
