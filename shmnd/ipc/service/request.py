@@ -17,7 +17,7 @@ from shmnd.ipc.queue.waits import ROOM
 from shmnd.ipc.service.service_values import Loan, conforming, failure_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from shmnd.ipc.queue.queueing import Queue
 
@@ -27,6 +27,8 @@ AHEAD: Final = 64
 """Values of a stream that wait for their client before the server does."""
 _BETWEEN: Final = 16
 """Values of a stream after which other tasks run in any case."""
+_UNDER_WAY: Final[set[asyncio.Task[None]]] = set()
+"""Streams that continue in event loops, which hold their tasks by weak references alone."""
 _SHORT: Final = 20
 """Milliseconds of that after which the server sleeps until the client takes one, or dies."""
 PATIENCE: Final = 1.0
@@ -54,6 +56,8 @@ class Request:
         self._answers = answers
         self._number = number
         self._sent = 0
+        self._rest: asyncio.Task[None] | None = None
+        """The rest of a stream that continues in an event loop."""
         self._pid = os.getpid()
         self._member = client[0]
         self.client: Final[int] = client[1]
@@ -69,7 +73,7 @@ class Request:
     @property
     def answered(self) -> bool:
         """Whether it needs no answer any more."""
-        return self._answers is None
+        return self._answers is None or self._rest is not None
 
     def _send(self, kind: str, value: Any) -> None:
         answers = self._answers
@@ -78,13 +82,22 @@ class Request:
         answers._put_or_drop((self._number, kind, self._sent, os.getpid(), value))
         self._sent += 1
 
+    def _refuse_in_stream(self) -> None:
+        if self._rest is not None and self._answers is not None:
+            raise RuntimeError("Request: a stream of it is under way; a request has one answer")
+
     def respond(self, value: Any) -> None:
         """Answer with a value."""
+        self._refuse_in_stream()
         self._send("value", conforming(value, self._server.response, "Request.respond"))
         self._answers = None
 
     def fail(self, exception: BaseException) -> None:
         """Answer with an exception: a built-in one as itself, others as `ipc.RemoteError`."""
+        self._refuse_in_stream()
+        self._fail(exception)
+
+    def _fail(self, exception: BaseException) -> None:
         self._send("failure", failure_of(exception))
         self._answers = None
 
@@ -97,20 +110,57 @@ class Request:
             dtype = getattr(wanted, "dtype", wanted if wanted is not None else "u1")
         return Loan(self, np.empty(shape, dtype))
 
-    def stream(self, values: Iterable[Any]) -> None:
+    def stream(self, values: Iterable[Any]) -> asyncio.Task[None] | None:
         """Answer with any number of values, one after the other.
 
-        It returns before the last one when the client has closed the stream.
+        It returns before the last one when the client has closed the stream. It waits for a client
+        that is slow, except in an event loop: there the rest continues in a task, which is returned.
         """
+        self._refuse_in_stream()
         try:
-            for value in values:
-                self._part_now(value)
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None
+        each, rest = iter(values), None
+        try:
+            for value in each:
+                self._send_part(value, "Request.stream")
+                if loop is not None:
+                    if self._sent % AHEAD == 0 or self._ahead():
+                        rest = self._go_on(loop, values, each)
+                        return rest
+                else:
+                    self._wait_for_room()
                 if self._is_ended():
                     break
         finally:
-            if inspect.isgenerator(values):
+            if rest is None and inspect.isgenerator(values):
                 values.close()  # the caller may keep it
         self._finish()
+        return None
+
+    def _go_on(
+        self, loop: asyncio.AbstractEventLoop, values: Iterable[Any], each: Iterator[Any]
+    ) -> asyncio.Task[None]:
+        """Have an event loop send the rest of a stream, and not wait."""
+        self._rest = rest = loop.create_task(self._send_rest(values, each))
+        _UNDER_WAY.add(rest)
+        rest.add_done_callback(_end_of_rest)
+        return rest
+
+    async def _send_rest(self, values: Iterable[Any], each: Iterator[Any]) -> None:
+        try:
+            await self._room()
+            if self._is_ended():
+                if inspect.isgenerator(values):
+                    values.close()
+                self._finish()
+            else:
+                await self.astream(values if inspect.isgenerator(values) else each)
+        except BaseException as exc:
+            if self._answers is not None:
+                self._fail(exc)
+            raise
 
     def _is_ended(self) -> bool:
         """Whether the client has closed the stream of the answer."""
@@ -120,8 +170,7 @@ class Request:
     def _send_part(self, value: Any, call: str) -> None:
         self._send("part", conforming(value, self._server.response, call))
 
-    def _part_now(self, value: Any) -> None:
-        self._send_part(value, "Request.stream")
+    def _wait_for_room(self) -> None:
         tries = 0
         while self._ahead():
             tries += 1
@@ -154,6 +203,9 @@ class Request:
         self._send_part(value, "Request.astream")
         if self._sent % _BETWEEN == 0:
             await asyncio.sleep(0)  # its client may read as fast as values come
+        await self._room()
+
+    async def _room(self) -> None:
         tries = 0
         while self._ahead():
             tries += 1
@@ -199,6 +251,12 @@ class Request:
     def __repr__(self) -> str:
         state = "answered" if self.answered else "open"
         return f"<Request {self._number} of process {self.client}, {state}>"
+
+
+def _end_of_rest(rest: asyncio.Task[None]) -> None:
+    _UNDER_WAY.discard(rest)
+    if not rest.cancelled():
+        rest.exception()  # its client has it, and the task that awaits this one
 
 
 def fail(request: Request, exc: BaseException) -> None:

@@ -358,6 +358,8 @@ class Server(Closing):
                 await request.astream(result)
                 return
             result = await result
+            if request._rest is not None:
+                await request._rest  # what ends this task ends its stream
             if inspect.isgenerator(result) or inspect.isasyncgen(result):
                 await request.astream(result)
             elif not request.answered:

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Request.stream` in an event loop: no client that reads slowly holds up the others."""
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from shmnd import ipc
+
+PATIENCE = 60.0
+
+
+def _failing() -> Iterator[int]:
+    yield from range(200)
+    raise LookupError("no more")
+
+
+class _Server:
+    """Serves in a loop of a thread of its own, by handlers that call `Request.stream`."""
+
+    def __init__(self) -> None:
+        self.closed: list[bool] = []
+        self.refused: list[str] = []
+        self._server = ipc.Server("s")
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+        self._thread.start()
+
+    def _endless(self) -> Iterator[int]:
+        try:
+            yield from itertools.count()
+        finally:
+            self.closed.append(True)
+
+    async def _handle(self, request: Any) -> Any:
+        if request.value == "endless":
+            request.stream(self._endless())
+        elif request.value == "awaited":
+            await request.stream(range(200))
+        elif request.value == "short":
+            assert request.stream(iter([1, 2])) is None
+        elif request.value == "failing":
+            request.stream(_failing())
+        elif request.value == "twice":
+            request.stream(range(200))
+            with pytest.raises(RuntimeError, match="under way"):
+                request.respond(1)
+            with pytest.raises(RuntimeError, match="under way"):
+                request.stream([1])
+        return request.value  # that of a call
+
+    async def _serve(self) -> None:
+        serving = self._server.serve(self._handle)
+        assert serving is not None
+        await serving
+
+    def close(self) -> None:
+        self._server.close()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def served() -> Iterator[tuple[_Server, ipc.Client]]:
+    server = _Server()
+    try:
+        with ipc.Client("s") as client:
+            yield server, client
+    finally:
+        server.close()
+
+
+def test_a_client_that_reads_nothing_holds_up_no_other() -> None:
+    with served() as (server, client), ipc.Client("s") as other:
+        with client.stream("endless") as values:
+            assert next(values).value == 0
+            for number in range(5):
+                assert other.call(number, PATIENCE).value == number
+            assert [next(values).value for _ in range(300)] == list(range(1, 301))
+        while not server.closed:  # the server learns it meanwhile
+            assert other.call("call", PATIENCE).value == "call"
+
+
+@pytest.mark.parametrize("word", ["awaited", "twice"])
+def test_all_values_come_in_order(word: str) -> None:
+    with served() as (_, client):
+        for _ in range(3):
+            assert [each.value for each in client.stream(word)] == list(range(200))
+        assert [each.value for each in client.stream("short")] == [1, 2]
+
+
+def test_what_the_values_raise_goes_to_the_client() -> None:
+    with served() as (_, client):
+        values = client.stream("failing")
+        assert [next(values).value for _ in range(200)] == list(range(200))
+        with pytest.raises(LookupError, match="no more"):
+            next(values)
+
+
+def test_the_end_of_the_server_ends_the_stream() -> None:
+    with served() as (server, client):
+        values = client.stream("endless")
+        assert next(values).value == 0
+        server.close()
+        with pytest.raises(ipc.RemoteError):
+            for _ in values:
+                pass
+        assert server.closed
