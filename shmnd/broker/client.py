@@ -4,8 +4,9 @@
 A call is one exchange and waits for its reply, with a bound. Events that come meanwhile are kept
 for `events()`. When the broker is gone, the next call finds or starts another one, lets the owner
 of this client tell it what the process holds (`on_reconnect`), and then goes ahead. The same
-happens after a call whose outcome is unknown (it timed out or was interrupted): a new session and
-a replay leave no doubt about what the broker believes.
+happens after a call whose outcome is unknown, as it timed out or was interrupted: a new session and
+a replay leave no doubt about what the broker believes. An interrupted request that is harmless, or
+that its caller undoes by a post, ends no session: its reply is dropped.
 """
 
 from __future__ import annotations
@@ -248,6 +249,9 @@ class BrokerClient(Session):
                 self._hang_up()  # half told is worse than nothing told
                 raise
         raise self._keeps_leaving("broker reconnect")
+
+    def _may_abandon(self, op: str) -> bool:
+        return not self._replaying and super()._may_abandon(op)
 
     def _replay(self) -> None:
         self._replaying = True

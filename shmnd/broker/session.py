@@ -31,6 +31,7 @@ from shmnd.broker.protocol import (
     split,
 )
 from shmnd.common.haste import too_late
+from shmnd.common.interruption import is_interruption
 from shmnd.status import NdError, Status, error
 
 __all__ = ["Event", "Lost", "Session"]
@@ -41,6 +42,10 @@ _POSTS_MAX: Final = 65536
 _LONGEST_WAIT: Final = 0.02
 """Seconds of one wait for a reply. A signal handler, or a finaliser, that asks the broker too may
 read the reply in the moment before the wait begins."""
+
+_ABANDONED: Final = frozenset({"announce", "find", "meet", "sync", "watch"})
+"""Requests that a handler of a signal may end by an exception, without an end of the session. They
+change nothing, or their callers post what undoes them; the broker takes that after the request."""
 
 Event = tuple[dict[str, Any], list[int]]
 
@@ -182,7 +187,8 @@ class Session:
                     raise Lost  # a call within this one met the loss, and found another broker
         except BaseException as exc:
             late = hasty and isinstance(exc, NdError) and exc.status is Status.IO_TIMEOUT
-            if self._sock is sock and not late:
+            abandoned = self._may_abandon(op) and is_interruption(exc)
+            if self._sock is sock and not (late or abandoned):
                 # Whether the broker did it is unknown now; a new session makes it known.
                 self._hang_up()
             if not isinstance(exc, Lost) or ident not in self._replies:
@@ -198,6 +204,10 @@ class Session:
                 pass  # the session is over
             self._expected.discard(ident)
         return self._replies.pop(ident)
+
+    def _may_abandon(self, op: str) -> bool:
+        """Return whether the session may continue without the reply, which is dropped later."""
+        return op in _ABANDONED
 
     def _submit(self, who: str, op: str, fds: Sequence[int], fields: dict[str, Any]) -> int:
         """Send a request whose reply becomes an event; 0 when there is no room to send it now."""

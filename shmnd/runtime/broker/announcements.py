@@ -71,12 +71,17 @@ class Names:
         """Follow the records of a kind, or of a name."""
         watch = Watch(kind, name, self._progress)
         key = kind, name
-        with self._engine.rpc:
-            self._engine.call("watch", caller="Directory.watch", kind=kind, name=name)
-            self._broker = self._engine.client.broker
-            self._watches.setdefault(key, weakref.WeakSet()).add(watch)
-            for entry in _pages(self._engine.client, kind, name):
-                watch.take(entry, gone=False)
+        try:
+            with self._engine.rpc:
+                self._engine.call("watch", caller="Directory.watch", kind=kind, name=name)
+                self._broker = self._engine.client.broker
+                self._watches.setdefault(key, weakref.WeakSet()).add(watch)
+                for entry in _pages(self._engine.client, kind, name):
+                    watch.take(entry, gone=False)
+        except BaseException:
+            self._watches.setdefault(key, weakref.WeakSet())
+            self._unwatch(watch)  # the broker may have heard of it
+            raise
         watch.end = lambda: self._unwatch(watch)
         return watch
 

@@ -139,6 +139,33 @@ def test_a_handler_that_raises_keeps_no_other_thread_out(make: Make, broker: Ser
     assert at > 50
 
 
+@pytest.mark.parametrize(("op", "same"), [("sync", True), ("status", False)])
+def test_an_interrupted_call_ends_no_session_that_need_not_end(
+    make: Make, broker: Server, op: str, same: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler raises while the reply is awaited; the reply comes later, and answers nothing."""
+    client = make()
+    wait = client._wait
+
+    def interrupted(*arguments: Any, **keywords: Any) -> Any:
+        handler(sys._getframe())
+
+    def handler(frame: FrameType) -> None:
+        raise Interrupted
+
+    before = client._sock
+    for _ in range(3):
+        monkeypatch.setattr(client, "_wait", interrupted)
+        with pytest.raises(Interrupted):
+            client.call(op)
+        monkeypatch.setattr(client, "_wait", wait)
+        assert (client._sock is before) is same
+        assert client.call("status")["processes"] == 1
+        assert not client._replies
+        assert not client._expected
+        before = client._sock
+
+
 @pytest.mark.parametrize("at", ["the wait", "the read"])
 def test_a_call_within_a_call_that_reads_its_reply(
     make: Make, broker: Server, at: str, monkeypatch: pytest.MonkeyPatch

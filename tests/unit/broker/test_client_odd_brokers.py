@@ -110,7 +110,7 @@ def test_an_interrupted_call_starts_afresh(
         with monkeypatch.context() as patch:
             patch.setattr(client, "_drain", interrupt)
             with pytest.raises(KeyboardInterrupt):
-                client.call("sync")
+                client.call("status")
         assert not client.alive
         assert client.call("status")["listeners"] == 1
 
