@@ -114,7 +114,7 @@ class Request:
         """Answer with any number of values, one after the other.
 
         It returns before the last one when the client has closed the stream. It waits for a client
-        that is slow, except in an event loop: there the rest continues in a task, which is returned.
+        that is slow, except in an event loop: a task, which is returned, sends the rest there.
         """
         self._refuse_in_stream()
         try:

@@ -111,3 +111,29 @@ def test_the_end_of_the_server_ends_the_stream() -> None:
             for _ in values:
                 pass
         assert server.closed
+
+
+def test_streams_of_any_length_in_the_loop_of_their_client() -> None:
+    """Around the number of values that are sent without a task, all at once."""
+    lengths = [0, 1, 63, 64, 65, 127, 128, 500]
+
+    async def handle(request: Any) -> None:
+        request.stream(range(request.value))
+
+    async def read(client: ipc.Client, length: int) -> list[int]:
+        return [each.value async for each in client.stream(length)]
+
+    async def main() -> None:
+        with ipc.Server("s") as server, ipc.Client("s") as client:
+            answering = server.serve(handle)
+            assert answering is not None
+            serving = asyncio.ensure_future(answering)
+            found = await asyncio.gather(*(read(client, length) for length in lengths))
+            assert found == [list(range(length)) for length in lengths]
+            async for answer in client.stream(1 << 20):
+                if answer.value == 5:
+                    break
+            assert await read(client, 3) == [0, 1, 2]
+            serving.cancel()
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
