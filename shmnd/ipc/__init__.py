@@ -1,5 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays and objects from process to process, without a copy where that is possible."""
+"""Arrays and objects from process to process, without a copy where that is possible.
+
+- Topics: a `Publisher` sends samples to every `Subscriber` of its name.
+- Queues: `Queue` and `JoinableQueue` replace those of `multiprocessing`.
+- Services: a `Client` calls a `Server`, and gets one answer or a stream of them.
+- Events: a `Notifier` signals numbers to every `Listener` of its name.
+- Blackboards: a `BlackboardReader` reads the newest value of each key of a `Blackboard`.
+- A `WaitSet` waits for several of them; `topics`, `services`, `events`, `blackboards` and `watch`
+  find what there is.
+
+Both ends name the same name; neither has to be there first. Every object has `close()` and works in
+a `with` statement.
+"""
 
 from shmnd.ipc.blackboard.reader import BlackboardReader
 from shmnd.ipc.blackboard.writer import Blackboard

@@ -66,11 +66,12 @@ class SlowSubscriber:
 class Publisher(Lender, Closing):
     """Sends samples to all subscribers of a topic.
 
-    With `history` so many samples are kept for those who come late. `max_sample` and `slots` bound
-    the memory: how large a sample is, and how many are on loan, unread or held, besides the
-    history. Without them it grows by size classes. Memory that is not used for some seconds is
-    given back to the system. `max_subscribers` bounds how many
-    subscribers it grants memory to. `attributes` are shown to others.
+    It keeps the last `history` samples for subscribers that come late. `max_sample` bounds the
+    bytes of a sample, `slots` how many samples are on loan, unread or held, besides the history.
+    Without them the memory grows by size classes. Memory that is not used for some seconds is given
+    back to the system. `max_subscribers` bounds how many subscribers there may be. Other processes
+    see the `attributes`. `on_slow`, a function, is called with a `SlowSubscriber` when a subscriber
+    begins to lose samples or to block.
     """
 
     def __init__(

@@ -187,7 +187,7 @@ cdef class Sample:
 
     @property
     def publisher(self):
-        """Who sent it."""
+        """The publisher that sent it: hashable, and printed with its topic and process."""
         return None if self.origin is None else self.origin.publisher
 
     @property

@@ -45,9 +45,9 @@ class Subscriber(ReaderCore, Closing):
 
     It may fall `buffer` samples behind; `overflow` says what happens then: 'drop_oldest',
     'drop_newest', 'conflate' (only the newest is received) or 'block' (the publisher waits).
-    `history` bounds how many samples of before it came it receives; None: all that are kept.
-    `max_held` bounds how many samples it holds at once. Without `wait_for_publisher` a receive
-    raises NoPublisher when there is none.
+    `history` bounds how many samples it receives that were sent before it was opened; None: all
+    that are kept. `max_held` bounds how many samples it holds at once. Without
+    `wait_for_publisher` a receive raises NoPublisher when there is none.
     """
 
     def __init__(
