@@ -88,6 +88,12 @@ MPI_ERRORS: dict[str, list[tuple[Call, str]]] = {
         (lambda: comm.Bcast([a, 1, loose]), "not committed"),
         (lambda: comm.Allreduce([a, 1, loose], [b, 1, loose], MPI.MAX), "not committed"),
         (lambda: comm.Alltoallw([a, [1], [0], [loose]], [b, [1], [0], [loose]]), "not committed"),
+        (lambda: MPI.Status().Get_count(loose), "Status.Get_count: the datatype is not committed"),
+        (lambda: MPI.Status().Get_elements(loose), "Status.Get_elements: the datatype is not"),
+        (lambda: loose.Pack(a, bytearray(99), 0, comm), "Datatype.Pack: the datatype is not comm"),
+        (lambda: loose.Unpack(a, 0, b, comm), "Datatype.Unpack: the datatype is not committed"),
+        (lambda: loose.Pack_external("external32", a, bytearray(99), 0), "Pack_external: the data"),
+        (lambda: loose.Unpack_external("external32", a, 0, b), "Unpack_external: the datatype is"),
         (lambda: MPI.DOUBLE.Free(), "Datatype.Free: DOUBLE is predefined"),
     ],
     "ERR_COUNT": [

@@ -16,7 +16,7 @@ from shmnd.mpi.datatypes.type_state cimport TypeState
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.transport.engine cimport (
     E, SHMPI_FAILED_PEER, SHMPI_REVOKED, flag, note, note_end, progress, see_failures,
-    shmpi_awaited, turn_for, uint32_t, uint64_t,
+    shmpi_awaited, tell_call, turn_for, uint32_t, uint64_t,
 )
 
 from shmnd.mpi import constants
@@ -45,6 +45,9 @@ cdef extern from "collectives/lines.h" nogil:
 cdef enum:
     LOOKS = 16          # at a word, before the engine makes progress
     LOOKS_CROWDED = 4   # before the core is left to others: with more ranks than cores it takes one
+
+# By enum shmpi_line_kind of lines.h.
+_NAMES = ("", "Barrier", "Bcast", "Reduce", "Allreduce", "Gather", "Allgather")
 
 
 # -- waiting --
@@ -81,9 +84,12 @@ cdef int _wait_long(
             if E.revocations and c.news_of_revocation():
                 comm.fail(SHMPI_REVOKED, call, NULL, c)
             if k and shmpi_lines_elsewhere(c.lines, k, place):
-                _disagree(comm, c, place, call)
-            if not noted and idle >= E.awake_polls + E.yields:
+                _disagree(comm, c, 0, place, call)
+            if noted:
+                c.agree(c.context + 1, c.tag_of(call))
+            elif idle >= E.awake_polls + E.yields:
                 noted = True
+                tell_call(<int> c.lines.rank[place], c.context + 1, c.tag_of(call))
                 note(1, <int> c.lines.rank[place], -1, call, comm.title(c))
     finally:
         if noted:
@@ -91,11 +97,19 @@ cdef int _wait_long(
     return 0
 
 
-cdef int _disagree(CommBase comm, CommState c, int place, str call) except -1:
+cdef int _disagree(CommBase comm, CommState c, uint64_t k, int place, str call) except -1:
+    """Raise the error of a collective in whose place a member has another one, with its name if it
+    has shown an entry of collective k."""
+    cdef int kind, n
+    shown = ""
+    for kind in range(SHMPI_LINE_BARRIER, SHMPI_LINE_ALLGATHER + 1):
+        n = shmpi_lines_bytes(c.lines, k, place, kind)
+        if k and n >= 0:
+            shown = f" ({_NAMES[kind]} with {n})"
     mpi_error(
         comm, constants.ERR_TRUNCATE,
         f"Comm.{call} of {comm.title(c)}: rank {place} is in another collective, or in one of "
-        "another number of bytes; all ranks begin the same collectives in the same order",
+        f"another number of bytes{shown}; all ranks begin the same collectives in the same order",
     )
     return 0
 
@@ -131,7 +145,7 @@ cdef inline Py_ssize_t _entry(
     _wait(comm, c, &a, k, place, call)
     cdef Py_ssize_t n = shmpi_lines_bytes(c.lines, k, place, kind)
     if n < 0 or n > most:
-        _disagree(comm, c, place, call)
+        _disagree(comm, c, k, place, call)
     return n
 
 
@@ -152,7 +166,7 @@ cdef int lines_check(CommBase comm, CommState c, uint64_t k, str call) except -1
     for i in range(c.size):
         for kind in range(SHMPI_LINE_BARRIER, SHMPI_LINE_ALLGATHER + 1):
             if shmpi_lines_bytes(c.lines, k, i, kind) >= 0:
-                _disagree(comm, c, i, call)
+                _disagree(comm, c, k, i, call)
     return 0
 
 
@@ -209,7 +223,7 @@ cdef int lines_reduce(
     try:
         for i in range(lines.size):
             if i != lines.place and _entry(comm, c, k, i, kind, n, call) != n:
-                _disagree(comm, c, i, call)
+                _disagree(comm, c, k, i, call)
             row[i] = rows + i * SHMPI_LINE_MOST
             source = given if i == lines.place else shmpi_lines_entry(lines, k, i).data
             if n:

@@ -33,7 +33,7 @@ class ObjectCollectives:
         state = self.ob
         if state is None:
             raise_error(self, constants.ERR_COMM, f"Comm.{call}: the communicator is null")
-        if state.revoked:
+        if state.is_revoked(call):
             raise_error(self, constants.ERR_REVOKED, f"Comm.{call}: the communicator is revoked")
         lock_table(self).setdefault(call, threading.Lock())
         return state, state.context + 1, next_tag(state, call)

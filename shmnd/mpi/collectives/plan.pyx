@@ -12,7 +12,8 @@ from libc.string cimport memmove
 
 from shmnd.mpi.transport.engine cimport (
     E, SHMPI_CALLBACK, SHMPI_FAILED_PEER, SHMPI_SCHEDULE, note, sched_peer, sched_start,
-    see_failures, shmpi_reduce, shmpi_sched_free, shmpi_sched_new, stop_sched, uint64_t,
+    see_failures, shmpi_reduce, shmpi_sched_free, shmpi_sched_new, stop_sched, tell_call,
+    uint64_t,
 )
 from shmnd.mpi.communicators.comm_state cimport empty_status
 from shmnd.mpi.collectives.lines cimport (
@@ -111,7 +112,7 @@ cdef Plan new_plan(CommBase comm, CommState c, str call):
     if plan.s == NULL:
         raise MemoryError("shmnd.mpi: no memory for a collective")
     plan.s.context = c.context + 1
-    plan.s.tag = c.next_tag()
+    plan.s.tag = c.next_tag(call)
     plan.comm = comm
     plan.state = c
     plan.call = call
@@ -186,14 +187,17 @@ cdef class Plan(Operation):
             see_failures()  # a rank that knew of a death earlier may have had its buffer back
         if E.failures and not self.s.stopped and self.state.dead():
             stop_sched(self.s, SHMPI_FAILED_PEER)
-        if self.lasts and self.number and not self.s.done:
+        if self.lasts and not self.s.done:
             self.agrees()
         return self.s.done
 
     cdef int agrees(self) except -1:
-        """End with an error where another member does not go by messages, and sends none."""
+        """End with an error where another member is in another collective, or does not go by
+        messages, and sends none."""
         try:
-            lines_check(self.comm, self.state, self.number, self.call)
+            self.state.agree(self.s.context, self.s.tag)
+            if self.number:
+                lines_check(self.comm, self.state, self.number, self.call)
         except BaseException as error:
             self.failure = error
             stop_sched(self.s, SHMPI_CALLBACK)
@@ -201,6 +205,7 @@ cdef class Plan(Operation):
 
     cdef int publish(self, unsigned int count) except -1:
         self.lasts = True
+        tell_call(sched_peer(self.s), self.s.context, self.s.tag)
         return note(count | SHMPI_SCHEDULE, sched_peer(self.s), -1, self.call,
                     self.comm.title(self.state))
 

@@ -50,6 +50,12 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
             raise_error(self, constants.ERR_COMM, f"Comm.{call}: the communicator is null")
         return self.ob
 
+    def _communicating(self, call: str) -> Any:
+        """Return the state for a call that communicates with other ranks."""
+        state = self._state(call)
+        engine.require_open(f"Comm.{call} of {self.title(state)}")
+        return state
+
     @classmethod
     def fromhandle(cls, handle: int) -> Any:
         """Create an object from the number of a handle."""
@@ -212,7 +218,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
 
     def Dup(self, info: Info | None = None) -> Self:
         """Duplicate a communicator."""
-        self._state("Dup")
+        self._communicating("Dup")
         new: Self = self._made(self._twin(self._agreed_contexts(2)))
         if info is not None:
             new.Set_info(info)
@@ -224,7 +230,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
 
     def Idup(self, info: Info | None = None) -> tuple[Self, Request]:
         """Nonblocking duplicate a communicator."""
-        state = self._state("Idup")
+        state = self._communicating("Idup")
         if state.inter:
             return self.Dup(info), ended()
         news = bytearray(8)
@@ -249,7 +255,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
 
     def Create(self, group: Group) -> Any:
         """Create communicator from group."""
-        state = self._state("Create")
+        state = self._communicating("Create")
         if group.ob is None:
             raise_error(self, constants.ERR_GROUP, "Comm.Create: the group is null")
         kind = "Intercomm" if state.inter else "Intracomm"
@@ -266,7 +272,7 @@ class Comm(ReduceCalls, ObjectCollectives, PartitionedCalls, FaultCalls, Handlin
 
     def Split(self, color: int = 0, key: int = 0) -> Any:
         """Split communicator by color and key."""
-        state = self._state("Split")
+        state = self._communicating("Split")
         color, key = rank_or_tag(color, "Split", "color"), rank_or_tag(key, "Split", "key")
         if color < 0 and color != constants.UNDEFINED:
             raise_error(

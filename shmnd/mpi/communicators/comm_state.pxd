@@ -42,7 +42,9 @@ cdef class CommState(State):
     cdef int dead(self) noexcept
 
     cdef shmpi_group as_group(self) noexcept
-    cdef int next_tag(self) noexcept
+    cdef int next_tag(self, str call) except -1
+    cdef int tag_of(self, str call) except -1
+    cdef int agree(self, uint32_t context, int tag) except -1
 
 
 cdef class CommBase(Keyed):

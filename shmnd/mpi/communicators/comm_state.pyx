@@ -14,8 +14,8 @@ from libc.stdlib cimport free, malloc
 
 from shmnd.mpi.transport.engine cimport (
     E, SHMPI_BROKEN, SHMPI_FAILED_PEER, SHMPI_NO_MEMORY, SHMPI_TRUNCATED,
-    SHMPI_REVOKED, SHMPI_SPOILED, death_of, forked, is_revoked, new_contexts, refuse_forked, revoke,
-    shmpi_job,
+    SHMPI_CALL_BITS, SHMPI_REVOKED, SHMPI_SPOILED, death_of, is_revoked, new_contexts, other_call,
+    refuse, revoke, shmpi_job, shut,
 )
 from shmnd.mpi.objects.errhandler cimport mpi_error
 
@@ -34,6 +34,17 @@ CONTEXTS = 8
 """Contexts of one communicator."""
 TWIN = 4
 """The first context of its twin, from its own first."""
+
+_VECTORS = ("Gather", "Scatter", "Allgather", "Alltoall")
+_BUFFERS = ("Barrier", "Bcast", *_VECTORS, *[name + "v" for name in _VECTORS], "Alltoallw",
+            "Reduce", "Allreduce", "Reduce_scatter", "Reduce_scatter_block", "Scan", "Exscan")
+_OBJECTS = ("bcast", "gather", "scatter", "allgather", "alltoall", "reduce", "allreduce", "scan",
+            "exscan")
+_NAMES = ("another collective", *_OBJECTS, *_BUFFERS, *["I" + name.lower() for name in _BUFFERS],
+          *[name + "_init" for name in _BUFFERS])
+_KINDS = {name: number for number, name in enumerate(_NAMES)}
+"""The number of a call in the tags of its messages."""
+_CALLS = _NAMES + _NAMES[:1] * ((1 << SHMPI_CALL_BITS) - len(_NAMES))
 
 _known = WeakValueDictionary()
 
@@ -122,8 +133,8 @@ cdef class CommState(State):
         return g
 
     cdef bint news_of_revocation(self, str call=None) except -1:
-        if forked:
-            refuse_forked(f"Comm.{call} of {self.title()}" if call else "")
+        if shut:
+            refuse(f"Comm.{call} of {self.title()}" if call else "")
         if not self.was_revoked and is_revoked(self.context):
             # The news passes on once, so that it reaches all even if the first rank dies meanwhile.
             self.was_revoked = True
@@ -134,6 +145,10 @@ cdef class CommState(State):
     def revoked(self) -> bool:
         """Whether it is revoked, as far as this rank knows."""
         return self.news_of_revocation()
+
+    def is_revoked(self, call: str) -> bool:
+        """Return the same, or raise the error of a call that this process may not make."""
+        return self.news_of_revocation(call)
 
     def revoke(self) -> None:
         """Revoke it for all its ranks."""
@@ -157,10 +172,29 @@ cdef class CommState(State):
             self.dead_members = len(self.failed())
         return self.dead_members
 
-    cdef int next_tag(self) noexcept:
+    cdef int next_tag(self, str call) except -1:
         """The tag of the next collective: all ranks begin them in one order."""
         self.collectives += 1
-        return self.collectives & TAG_MOST
+        return self.tag_of(call)
+
+    cdef int tag_of(self, str call) except -1:
+        """The tag of the collective that was begun last."""
+        cdef unsigned int kind = _KINDS.get(call, 0)
+        return <int>((self.collectives << SHMPI_CALL_BITS | kind) & <unsigned int>TAG_MOST)
+
+    cdef int agree(self, uint32_t context, int tag) except -1:
+        """Raise the error of a collective in whose place another rank is known to call another."""
+        cdef int peer = -1
+        cdef int other = other_call(context, tag, &peer)
+        if other < 0:
+            return 0
+        cdef int mask = (1 << SHMPI_CALL_BITS) - 1
+        mine, theirs = _CALLS[tag & mask], _CALLS[other & mask]
+        raise MPIException(
+            constants.ERR_TRUNCATE,
+            f"Comm.{mine} of {self.title()}: rank {self.from_job[peer]} is in another collective, "
+            f"{theirs}; all ranks begin the same collectives in the same order",
+        )
 
 
 cdef CommState known(uint32_t context):

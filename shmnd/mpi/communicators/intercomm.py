@@ -36,7 +36,7 @@ class Intercomm(Comm):
         cls, local: Intracomm, leader: int, peers: Intracomm, remote_leader: int, tag: int
     ) -> Intercomm:
         """Connect two groups by their leaders, who share the communicator `peers`."""
-        state = local._state("Create_intercomm")
+        state = local._communicating("Create_intercomm")
         group = state.group
         if not 0 <= leader < len(group):
             raise_error(

@@ -34,7 +34,7 @@ class Intracomm(Comm, ScanCalls, ObjectScans):
 
     def Create_group(self, group: Group, tag: int = 0) -> Any:
         """Create communicator from group."""
-        state = self._state("Create_group")
+        state = self._communicating("Create_group")
         if group.ob is None:
             raise_error(self, constants.ERR_GROUP, "Comm.Create_group: the group is null")
         members = group.ob.ranks
@@ -52,6 +52,7 @@ class Intracomm(Comm, ScanCalls, ObjectScans):
         errhandler: Any = None,
     ) -> Intracomm:
         """Create communicator from group."""
+        engine.require_open("Intracomm.Create_from_group")
         self = cls()
         members = group.ob.ranks
         tag = zlib.crc32(stringtag.encode()) & constants.TAG_LIMIT

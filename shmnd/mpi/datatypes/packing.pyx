@@ -38,8 +38,13 @@ def address(location: Any) -> int:
     return <size_t> as_buffer(location, True).view.buf
 
 
-cdef Py_ssize_t _fitting(TypeState type, buffer items) except -1:
+cdef Py_ssize_t _fitting(TypeState type, buffer items, str call) except -1:
     """Return how many items the memory holds."""
+    if not type.committed:
+        raise MPIException(
+            constants.ERR_TYPE,
+            f"Datatype.{call}: the datatype is not committed; call its Commit first",
+        )
     cdef Py_ssize_t count, last = type.true_lb + type.true_extent
     if type.extent <= 0 or items.view.len < last or type.true_lb < 0:
         return 1 if type.size and 0 <= type.true_lb and last <= items.view.len else 0
@@ -76,7 +81,7 @@ def pack(state: TypeState, inbuf: Any, outbuf: Any, position: int) -> int:
     cdef TypeState type = state
     cdef buffer items = as_buffer(inbuf, True)
     cdef buffer packed = as_buffer(outbuf, False)
-    cdef Py_ssize_t count = _fitting(type, items)
+    cdef Py_ssize_t count = _fitting(type, items, "Pack")
     cdef char *there = _room(packed, position, count * type.size, "Pack")
     type.pack(<char *> items.view.buf, count, there)
     return position + count * type.size
@@ -87,7 +92,7 @@ def unpack(state: TypeState, inbuf: Any, position: int, outbuf: Any) -> int:
     cdef TypeState type = state
     cdef buffer packed = as_buffer(inbuf, True)
     cdef buffer items = as_buffer(outbuf, False)
-    cdef Py_ssize_t count = _fitting(type, items)
+    cdef Py_ssize_t count = _fitting(type, items, "Unpack")
     cdef char *there = _room(packed, position, count * type.size, "Unpack")
     type.unpack(there, count, <char *> items.view.buf)
     return position + count * type.size
@@ -129,7 +134,7 @@ def pack_external(
     """Pack all items of a buffer in a representation, and return the position after them."""
     cdef buffer items = as_buffer(inbuf, True)
     cdef buffer packed = as_buffer(outbuf, False)
-    cdef Py_ssize_t count = _fitting(state, items)
+    cdef Py_ssize_t count = _fitting(state, items, "Pack_external")
     cdef Py_ssize_t needed = external_size(state, datarep, count)
     _external(state, items, count, _room(packed, position, needed, "Pack_external"), False)
     return position + needed
@@ -141,7 +146,7 @@ def unpack_external(
     """Unpack all items of a buffer from a representation, and return the position after them."""
     cdef buffer packed = as_buffer(inbuf, True)
     cdef buffer items = as_buffer(outbuf, False)
-    cdef Py_ssize_t count = _fitting(state, items)
+    cdef Py_ssize_t count = _fitting(state, items, "Unpack_external")
     cdef Py_ssize_t needed = external_size(state, datarep, count)
     _external(state, items, count, _room(packed, position, needed, "Unpack_external"), True)
     return position + needed

@@ -18,7 +18,7 @@ from shmnd.mpi.communicators.comm_state cimport CommState, check_context
 from shmnd.mpi.point_to_point.calls cimport post_receive_as, receive_as
 from shmnd.mpi.point_to_point.request cimport Request
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_OTHERS_END, SHMPI_POLLS, forked, note, note_end, poll, refuse_forked, wait_end,
+    E, SHMPI_OTHERS_END, SHMPI_POLLS, note, note_end, poll, refuse, shut, wait_end,
 )
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.objects.handle cimport Handle
@@ -140,8 +140,8 @@ cdef class WinState(State):
         return _view(self.mapped[rank], self.sizes[rank], self.data)
 
     cdef int enter(self, int rank, bint writes) except -1:
-        if forked:
-            refuse_forked(f"Win.Lock of {self.title()}")
+        if shut:
+            refuse(f"Win.Lock of {self.title()}")
         cdef Wait wait = Wait(0, False)
         cdef int told = -1
         try:
@@ -168,8 +168,8 @@ cdef class WinState(State):
         return 0
 
     cdef int take(self, int rank) except -1:
-        if forked:
-            refuse_forked(f"a one-sided call of {self.title()}")
+        if shut:
+            refuse(f"a one-sided call of {self.title()}")
         while not shmpi_gate_take(&self.gates[rank]):
             _yield(self)
         return 0
@@ -200,8 +200,8 @@ cdef class WinState(State):
 
     def unlock(self, int rank, bint writes) -> None:
         """Return the lock of a rank."""
-        if forked:
-            refuse_forked(f"Win.Unlock of {self.title()}")
+        if shut:
+            refuse(f"Win.Unlock of {self.title()}")
         self.held[rank] = 0
         shmpi_gate_leave(&self.gates[rank], writes)
 

@@ -10,8 +10,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from shmnd.mpi.communicators.comm_state cimport CommState, check_context, known
 from shmnd.mpi.point_to_point.left_requests cimport leave_request
 from shmnd.mpi.transport.engine cimport (
-    E, Wait, cancel, note, req_free, req_new, shmpi_req, start_receive, start_send, wait_end,
-    wait_turn,
+    E, Wait, cancel, note, req_free, req_new, shmpi_req, start_receive, start_send, shut,
+    tell_call, wait_end, wait_turn,
 )
 
 
@@ -23,7 +23,7 @@ def next_tag(CommState state, call: str) -> int:
     state.call = call
     if E.failures:
         check_context(state.context)
-    return state.next_tag()
+    return state.next_tag(call)
 
 
 def to_job(CommState state, int place) -> int:
@@ -43,16 +43,20 @@ cdef shmpi_req *_begin(int peer, unsigned int context, int tag) except NULL:
 
 cdef int _wait(shmpi_req *r, unsigned int context) except -1:
     cdef Wait wait = Wait(0, False)
-    cdef CommState c
+    cdef CommState c = known(context)
+    cdef bint counted = context % 4 == 1 and c is not None  # a collective: its tag is a number
     try:
         while not r.done:
             if E.failures or E.revocations:
                 check_context(context)
             if wait_turn(&wait):
-                c = known(context)
                 call = "an exchange" if c is None or c.call is None else c.call
                 title = "" if c is None else c.title()
                 note(1, r.peer, -1, call, title)
+                if counted:
+                    tell_call(r.peer, context, r.tag)
+            if wait.noted and counted:
+                c.agree(context, r.tag)
     finally:
         wait_end(&wait)
     return 0
@@ -72,6 +76,8 @@ def exchange(
     cdef list open_ = []
     cdef size_t each
     cdef Py_ssize_t at = 0
+    if shut:
+        check_context(context)
     try:
         for peer in receives:
             r = _begin(peer, context, tag)

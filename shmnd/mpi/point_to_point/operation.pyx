@@ -240,8 +240,7 @@ cdef class Point(Operation):
         r.receives = self.receives
         r.bytes = self.length
         r.grows = self.receives and self.is_object and self.spec is None
-        if not r.grows:
-            r.buffer = self._address()
+        r.buffer = NULL if r.grows else self._address()
         return 0
 
     cdef bint ready(self) except -1:
@@ -372,6 +371,7 @@ cdef class Point(Operation):
             return
         if self.persistent or self.handle or self.req != NULL or self.is_plain:
             return
+        self._drop_message()  # one to or from PROC_NULL ended without a request of the engine
         self.comm = self.state = self.call = None
         self.requested = self.sync = self.is_object = self.buffered = self.doubtful = False
         self.length = 0

@@ -9,7 +9,7 @@ They are messages of a context of their own, so that they match no others.
 from typing import Any
 
 from shmnd.mpi.communicators.comm_state cimport CommBase, CommState
-from shmnd.mpi.transport.engine cimport forked, poll, refuse_forked
+from shmnd.mpi.transport.engine cimport poll, refuse, shut
 from shmnd.mpi.objects.errhandler cimport mpi_error
 from shmnd.mpi.point_to_point.operation cimport Point
 from shmnd.mpi.point_to_point.persistent cimport Prequest, prequest_of
@@ -41,8 +41,8 @@ cdef class Partitioned(Point):
 
     def pready(self, int low, int high) -> None:
         """Mark partitions from `low` to `high`, both included."""
-        if forked:
-            refuse_forked("Prequest.Pready")
+        if shut:
+            refuse("Prequest.Pready")
         for partition in range(low, high + 1):
             if not self.active or self.receives or partition not in self.open_:
                 mpi_error(

@@ -6,7 +6,7 @@
 from collections.abc import Sequence
 
 from shmnd.mpi.point_to_point.operation cimport Operation
-from shmnd.mpi.transport.engine cimport forked, refuse_forked
+from shmnd.mpi.transport.engine cimport refuse, shut
 
 from shmnd.mpi import constants
 from shmnd.mpi.objects.errors import Exception as MPIException
@@ -30,8 +30,8 @@ cdef class Prequest(Request):
         """Initiate a communication with a persistent request."""
         self._require(constants.ERR_REQUEST, "Start")
         cdef Operation op = <Operation>self.ob
-        if forked:
-            refuse_forked("Prequest.Start")
+        if shut:
+            refuse("Prequest.Start")
         if op.active:
             raise MPIException(
                 constants.ERR_REQUEST, "Prequest.Start: it is under way; wait for it first"

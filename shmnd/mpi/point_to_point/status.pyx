@@ -19,9 +19,16 @@ cdef Py_ssize_t _six = 6
 
 
 cdef TypeState _type(object datatype, str call):
+    cdef TypeState type
     if (<Datatype?> datatype).ob is None:
         raise MPIException(constants.ERR_TYPE, f"Status.{call}: the datatype is null")
-    return <TypeState> (<Datatype> datatype).ob
+    type = <TypeState> (<Datatype> datatype).ob
+    if not type.committed and call != "Set_elements":
+        raise MPIException(
+            constants.ERR_TYPE,
+            f"Status.{call}: the datatype is not committed; call its Commit first",
+        )
+    return type
 
 
 cdef class Status:

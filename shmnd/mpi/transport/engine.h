@@ -33,8 +33,10 @@ struct shmpi_peer {
     bool no_writing;        /* it does not let us write there */
     bool broken;
     bool dead;
-    bool left;       /* as seen at our end: leaving.h */
-    uint32_t shares; /* words of our lane to it that are in use */
+    bool left;             /* as seen at our end: leaving.h */
+    uint32_t shares;       /* words of our lane to it that are in use */
+    uint32_t call_context; /* of the collective in which it has waited for us for long; 0: none */
+    int call_tag;
     struct shmpi_ways ways;
 };
 

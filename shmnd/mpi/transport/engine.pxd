@@ -26,6 +26,7 @@ cdef extern from "transport/collectives.h" nogil:
         SHMPI_CALLBACK
         SHMPI_REVOKED
         SHMPI_SPOILED
+        SHMPI_CALL_BITS
 
     struct shmpi_job:
         uint32_t size
@@ -95,10 +96,15 @@ cdef extern from "transport/collectives.h" nogil:
 
 # What touches the engine is one module's code: others call it through these.
 cdef shmpi_engine *E
-# This process was forked from a rank of a job of several processes, and is not one of them.
-cdef bint forked
+# Why calls that communicate are refused: this process was forked from a rank of a job of several
+# processes, and is not one of them; or MPI is finalized. 0: they are not.
+cdef enum:
+    FORKED = 1
+    FINALIZED = 2
+cdef int shut
 
-cdef int refuse_forked(str call) except -1
+cdef int refuse(str call) except -1
+cdef void close() noexcept
 
 cdef void *arena() noexcept
 cdef shmpi_req *req_new() except NULL
@@ -136,5 +142,7 @@ cdef void stop_sched(shmpi_sched *s, int fault) noexcept
 cdef void stop_req(shmpi_req *r, int fault) noexcept
 cdef int note(uint32_t count, int peer, int tag, str call, str comm) except -1
 cdef int sched_peer(shmpi_sched *s) noexcept
+cdef void tell_call(int peer, uint32_t context, int tag) noexcept
+cdef int other_call(uint32_t context, int tag, int *peer) noexcept
 cdef void note_end() noexcept
 cdef void see_failures() noexcept

@@ -49,6 +49,8 @@ cdef extern from "transport/collectives.h" nogil:
     void shmpi_sched_stop(shmpi_engine *e, shmpi_sched *s, int fault)
     void shmpi_stop(shmpi_engine *e, shmpi_req *r, int fault)
     int shmpi_sched_peer(shmpi_engine *e, shmpi_sched *s)
+    void shmpi_tell_call(shmpi_engine *e, int peer, uint32_t context, int tag)
+    int shmpi_find_other_call(shmpi_engine *e, uint32_t context, int tag, int *peer)
     void shmpi_note_mine(shmpi_engine *e, uint32_t count, int peer, int tag, const char *call,
                          const char *comm)
     void shmpi_note_mine_end(shmpi_engine *e)
@@ -230,6 +232,17 @@ cdef int sched_peer(shmpi_sched *s) noexcept:
     return shmpi_sched_peer(E, s)
 
 
+cdef void tell_call(int peer, uint32_t context, int tag) noexcept:
+    """Send a rank the tag of the collective in which this one waits for it."""
+    if peer >= 0 and peer != E.rank:
+        shmpi_tell_call(E, peer, context, tag)
+
+
+cdef int other_call(uint32_t context, int tag, int *peer) noexcept:
+    """The tag of another collective in the place of this one, -1: none is known."""
+    return shmpi_find_other_call(E, context, tag, peer)
+
+
 cdef int note(uint32_t count, int peer, int tag, str call, str comm) except -1:
     """Publish what this rank waits for; `peer` is a rank of the job, or -1: any, also this one."""
     if peer < 0 and len(sys._current_frames()) > 1:
@@ -263,8 +276,8 @@ cdef int turn_for(unsigned int *idle, const shmpi_awaited *a) except -1:
     if idle[0] < E.awake_polls:
         shmnd_pause()
         return 0
-    if forked:
-        refuse_forked("")
+    if shut == FORKED:
+        refuse("")
     cdef unsigned int beyond = idle[0] - E.awake_polls
     shmpi_idle_begin(E)
     with nogil:
@@ -309,8 +322,8 @@ cdef int poll() except -1:
     _vain += 1
     if _vain > E.awake_polls:
         _vain = 0
-        if forked:
-            refuse_forked("")
+        if shut == FORKED:
+            refuse("")
         with nogil:
             sched_yield()
         PyErr_CheckSignals()
@@ -358,21 +371,37 @@ def abort(code: int) -> NoReturn:
 
 def _forked() -> None:
     """Make the engine of a forked child inert: what it has under way is the rank's."""
-    global forked
+    global shut
     if _memory is not None:
-        forked = True
+        shut = FORKED
         if not shmpi_become_inert(E, _memory.shape[0]):
             os._exit(1)  # it would write into the memory of the ranks
 
 
-cdef int refuse_forked(str call) except -1:
-    """Raise the error of a call in a forked child."""
+cdef void close() noexcept:
+    """Have all calls that communicate refused, where communicators look for a revocation."""
+    global shut
+    shut = FINALIZED
+    E.revocations += 1
+
+
+cdef int refuse(str call) except -1:
+    """Raise the error of a call in a forked child, or after MPI was finalized."""
+    call = call or "a call of MPI"
+    if shut == FINALIZED:
+        raise MPIException(constants.ERR_OTHER, f"{call}: MPI is finalized (Finalize)")
     raise MPIException(
         constants.ERR_OTHER,
-        f"{call or 'a call of MPI'}: process {os.getpid()} was forked from rank {E.rank} and is "
+        f"{call}: process {os.getpid()} was forked from rank {E.rank} and is "
         "not a rank of the job; a child process that uses MPI has to be a program of its own "
         "(subprocess, or multiprocessing with the start method 'spawn'), and is a job of one rank",
     )
+
+
+def require_open(call: str) -> None:
+    """Raise the error of a call that communicates, where this process may not."""
+    if shut:
+        refuse(call)
 
 
 def flush() -> None:

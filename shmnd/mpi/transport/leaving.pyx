@@ -8,7 +8,7 @@ import sys
 from shmnd.mpi.transport import hooks
 
 from shmnd.mpi.transport.engine cimport (
-    E, SHMPI_OTHERS_END, Wait, flag, forked, note, notify_holders, shmpi_awaited, shmpi_engine,
+    E, SHMPI_OTHERS_END, Wait, close, flag, note, notify_holders, shmpi_awaited, shmpi_engine, shut,
     wait_end, wait_turn_for,
 )
 
@@ -31,7 +31,7 @@ def finalize() -> None:
     Not after an exception that the program did not catch: the job is to end now.
     """
     global _finalized
-    if _finalized or forked:
+    if _finalized or shut:
         return
     _finalized = True
     if not hasattr(sys, "last_value"):
@@ -39,6 +39,7 @@ def finalize() -> None:
         shmpi_leave(E)
         _stay(True)
     notify_holders()
+    close()
 
 
 cdef int _stay(bint has_left) except -1:

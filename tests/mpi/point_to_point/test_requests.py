@@ -304,3 +304,24 @@ def test_a_bytearray_keeps_its_size_while_it_is_received_into() -> None:
     into.extend(b"more")
     empty.extend(b"more")
     assert (into, empty) == (b"defmore", b"more")
+
+
+NOWHERE = """
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+other = 1 - comm.rank
+for buffer in bytearray(40), [bytearray(40), 5, MPI.DOUBLE]:
+    for _ in range(3):
+        comm.Irecv(buffer, MPI.PROC_NULL).Wait()
+        comm.Isend(buffer, MPI.PROC_NULL).Wait()
+        requests = [comm.irecv(source=other), comm.isend("object", other)]
+        assert MPI.Request.waitall(requests) == ["object", None]
+        requests = [comm.Irecv(buffer, MPI.PROC_NULL), comm.irecv(source=other)]
+        requests.append(comm.issend({"of": comm.rank}, other))
+        assert MPI.Request.waitall(requests) == [None, {"of": other}, None]
+print("well")
+"""
+
+
+def test_a_request_that_comes_after_one_with_no_rank_has_no_part_of_it() -> None:
+    assert launch(2, "-c", NOWHERE).stdout.count("well") == 2

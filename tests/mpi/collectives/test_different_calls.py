@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that call different collectives: an error that names both calls, where they would wait."""
+
+import pytest
+
+from ..launcher.jobs import launch
+
+_BEGIN = """
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+rank = comm.rank
+z = np.zeros
+"""
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "names"),
+    [
+        ("comm.gather(1)", "comm.bcast(None)", ("gather", "bcast")),
+        ("comm.allreduce(1)", "comm.barrier()", ("allreduce", "Barrier")),
+        ("comm.Allreduce(z(9999), z(9999))", "comm.allgather(3)", ("Allreduce", "allgather")),
+        ("comm.Gather(z(1), z(2))", "comm.bcast(None)", ("Gather", "bcast")),
+        ("comm.Ibcast(z(50), 1).Wait()", "comm.scatter(None)", ("Ibcast", "scatter")),
+    ],
+)
+def test_two_calls_that_wait_for_each_other(mine: str, theirs: str, names: tuple[str, str]) -> None:
+    program = f"""{_BEGIN}
+try:
+    {mine} if rank == 0 else {theirs}
+except MPI.Exception as error:
+    assert error.Get_error_class() == MPI.ERR_TRUNCATE, error
+    print(error)
+assert comm.sendrecv(rank, 1 - rank, source=1 - rank) == 1 - rank
+"""
+    said = launch(2, "-c", program).stdout
+    for each, (own, other) in enumerate((names, names[::-1])):
+        text = f"Comm.{own} of MPI_COMM_WORLD: rank {1 - each} is in another collective, {other}; "
+        assert text in said, said
+
+
+@pytest.mark.parametrize(
+    "call", ["comm.bcast(1, root=1)", "comm.Bcast(z(50), 1)", "comm.Ibcast(z(50), 1).Wait()"]
+)
+def test_a_message_of_another_collective_is_not_taken_for_this_one(call: str) -> None:
+    program = f"""{_BEGIN}
+if rank == 1:
+    comm.gather("wrong", root=0)
+    comm.recv(source=0)
+else:
+    try:
+        {call}
+    except MPI.Exception as error:
+        assert "rank 1 is in another collective, gather; " in str(error), error
+        print("well")
+    comm.send(None, 1)
+"""
+    assert launch(2, "-c", program).stdout == "well\n"
+
+
+def test_it_is_told_in_large_communicators_too_and_in_those_of_two_groups() -> None:
+    program = f"""{_BEGIN}
+half = comm.Split(rank % 2).Create_intercomm(0, comm, 1 - rank % 2)
+for each in comm, half:
+    try:
+        each.allgather(1) if rank == 5 else each.alltoall([1] * each.Get_size())
+    except MPI.Exception as error:
+        print("well" if "another collective, all" in str(error) else error)
+    request = comm.Ibarrier()
+    while not request.Test():
+        pass
+"""
+    assert "well" in launch(18, "-c", program).stdout
+
+
+def test_equal_calls_whose_ranks_come_late_go_on() -> None:
+    program = f"""{_BEGIN}
+import time
+calls = [
+    lambda: comm.gather(rank), lambda: comm.allreduce(rank), lambda: comm.Barrier(),
+    lambda: comm.Allreduce(z(9999), z(9999)), lambda: comm.bcast(rank, root=1),
+    lambda: MPI.Request.Waitall([comm.Ibarrier(), comm.Ibcast(z(5), 2)][::-1]),
+]
+for i, call in enumerate(calls):
+    if rank == i % 3:
+        time.sleep(0.08)
+    call()
+print("well")
+"""
+    assert launch(3, "-c", program).stdout.count("well") == 3

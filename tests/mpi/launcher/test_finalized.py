@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls after Finalize: those that communicate are an error that names them."""
+
+import pytest
+
+from .jobs import launch
+
+_PROGRAM = """
+import numpy as np
+from mpi4py import MPI
+comm, one, other = MPI.COMM_WORLD, np.zeros(1), np.zeros(1)
+dup, window = comm.Dup(), MPI.Win.Allocate(8)
+prepared = comm.Send_init(one, 0)
+MPI.Finalize()
+CALLS = {
+    "Comm.Barrier of MPI_COMM_WORLD": comm.Barrier,
+    "Comm.bcast of MPI_COMM_WORLD": lambda: comm.bcast(1),
+    "Comm.Bcast of": lambda: comm.Bcast(one),
+    "Comm.Allreduce of": lambda: comm.Allreduce(one, other),
+    "Comm.allreduce of MPI_COMM_SELF": lambda: MPI.COMM_SELF.allreduce(1),
+    "Comm.Ibarrier of": comm.Ibarrier,
+    "Comm.Send of": lambda: comm.Send(one, 0),
+    "Comm.send of": lambda: comm.send(1, 0),
+    "Comm.Irecv of": lambda: comm.Irecv(one),
+    "Comm.Iprobe of": comm.Iprobe,
+    "Comm.Dup of": dup.Dup,
+    "Comm.Split of": comm.Split,
+    "Comm.Create_group of": lambda: comm.Create_group(comm.Get_group()),
+    "Comm.Create_intercomm of": lambda: comm.Create_intercomm(0, comm, 0),
+    "Intracomm.Create_from_group": lambda: comm.Create_from_group(comm.Get_group()),
+    "Prequest.Start": prepared.Start,
+    "Win.Lock of": lambda: window.Lock(0),
+}
+for name, call in CALLS.items():
+    try:
+        call()
+    except MPI.Exception as error:
+        assert f"{name}" in str(error) and "MPI is finalized" in str(error), (name, error)
+        assert error.Get_error_class() == MPI.ERR_OTHER
+    else:
+        raise AssertionError(name)
+assert MPI.Is_finalized() and comm.rank < comm.size  # what asks no other rank stays
+print("well")
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_calls_that_communicate(ranks: int) -> None:
+    assert launch(ranks, "-c", _PROGRAM).stdout.count("well") == ranks
