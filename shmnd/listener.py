@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from shmnd.address import into, pack_sockaddr, parse
 from shmnd.broker.protocol import written
 from shmnd.common.arguments import within
-from shmnd.common.haste import require_leisure
+from shmnd.common.brief_waits import refuse_brief_wait
 from shmnd.common.steps import step
 from shmnd.connector import Connector
 from shmnd.handshake.port import TCP, Port, PortHolder
@@ -125,7 +125,7 @@ class Listener(PortHolder):
         if self._engine.client.alive and len(self._numbers) <= _CERTAINLY_TAKEN:
             self._engine.post("request", object=listener, connector=connector)
         else:
-            require_leisure(call)
+            refuse_brief_wait(call)
             self._engine.call("request", caller=call, object=listener, connector=connector)
 
     def _cancel_request(self, overlapped: Overlapped) -> bool:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from shmnd.broker.place import place_of
 from shmnd.broker.protocol import written
+from shmnd.common.brief_waits import TooLate
 from shmnd.common.closing import Closing
 from shmnd.common.deadline import deadline_of, left_until
-from shmnd.common.haste import TooLate
 from shmnd.connection import Connection
 from shmnd.messaging.endpoints import READS, Arrival, Ends, Offer, Plan, SharedAdapter
 from shmnd.messaging.fragments import Terms
@@ -338,7 +338,7 @@ class Server(Closing):
     def _answer(self) -> None:
         """Accept the request that has come, and ask for the next one.
 
-        A call in haste that ends with TooLate leaves the rest to the next one.
+        A call with brief waits that ends with TooLate leaves the rest to the next one.
         """
         offer, adapter = self._waiting, self._shared.adapter
         if offer is not None and offer.overlapped._over():

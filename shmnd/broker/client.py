@@ -23,7 +23,7 @@ from shmnd.broker.place import place_of
 from shmnd.broker.protocol import VERSION, Descriptor, encode
 from shmnd.broker.session import Event, Lost, Session
 from shmnd.broker.spawn import IDLE_SECONDS, START_SECONDS, reach
-from shmnd.common.haste import too_late
+from shmnd.common.brief_waits import too_late
 from shmnd.common.steps import step
 from shmnd.status import NdError, Status, error
 
@@ -117,7 +117,7 @@ class BrokerClient(Session):
         try:
             if not self.alive:
                 raise too_late(who)
-            reply = self._exchange(who, op, fds, fields, until, hasty=True)
+            reply = self._exchange(who, op, fds, fields, until, brief=True)
         except Lost:
             raise too_late(who) from None
         finally:

@@ -30,7 +30,7 @@ from shmnd.broker.protocol import (
     send,
     split,
 )
-from shmnd.common.haste import too_late
+from shmnd.common.brief_waits import too_late
 from shmnd.common.interruption import is_interruption
 from shmnd.status import NdError, Status, error
 
@@ -157,11 +157,11 @@ class Session:
         fields: dict[str, Any],
         deadline: float,
         *,
-        hasty: bool = False,
+        brief: bool = False,
     ) -> dict[str, Any]:
         """Send a request and wait for its reply. Lost when the session ends before it comes.
 
-        A time-out or an interruption ends the session. When the caller is `hasty`, a time-out is
+        A time-out or an interruption ends the session. When the caller is `brief`, a time-out is
         TooLate, and the session continues: the caller asks for the opposite of what it asked for.
         """
         ident = self._next_id
@@ -186,7 +186,7 @@ class Session:
                 if self._sock is not sock:
                     raise Lost  # a call within this one met the loss, and found another broker
         except BaseException as exc:
-            late = hasty and isinstance(exc, NdError) and exc.status is Status.IO_TIMEOUT
+            late = brief and isinstance(exc, NdError) and exc.status is Status.IO_TIMEOUT
             abandoned = self._may_abandon(op) and is_interruption(exc)
             if self._sock is sock and not (late or abandoned):
                 # Whether the broker did it is unknown now; a new session makes it known.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from shmnd.broker.protocol import encode_private, written
-from shmnd.common.haste import require_leisure
+from shmnd.common.brief_waits import refuse_brief_wait
 from shmnd.common.steps import step
 from shmnd.runtime.broker.state import Live
 from shmnd.status import Status, error
@@ -111,7 +111,7 @@ class BrokerSide:
             asked = self._engine.ask(end, "accept", [link.fd], caller=call, **fields)
             self.await_answer(asked)
             if not asked:
-                require_leisure(call)
+                refuse_brief_wait(call)
                 self._engine.call("accept", [link.fd], caller=call, **fields)
             step("answer-sent")
             self.record_live(attempt)
@@ -119,7 +119,7 @@ class BrokerSide:
     def refuse(self, attempt: Attempt, call: str, private: bytes) -> None:
         """Send the refusal of a Reject."""
         data = encode_private(private)
-        require_leisure(call)
+        refuse_brief_wait(call)
         self._engine.call("reject", caller=call, connection=attempt.connection, private=data)
         step("refusal-sent")
 

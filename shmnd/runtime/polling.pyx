@@ -11,7 +11,7 @@ from collections import deque
 
 from cpython.pythread cimport PyThread_get_thread_ident
 
-from shmnd.common.haste import too_late
+from shmnd.common.brief_waits import too_late
 from shmnd.ring.process.waiting cimport Sleepers, WaitSetCore
 
 

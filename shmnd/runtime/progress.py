@@ -27,8 +27,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from shmnd.broker.protocol import name_of
+from shmnd.common.brief_waits import brief_until, too_late
 from shmnd.common.descriptors import taking_from_the_system
-from shmnd.common.haste import hasty_until, too_late
 from shmnd.runtime import pending
 from shmnd.runtime.broker.announcements import Names
 from shmnd.runtime.broker.events import EventTarget
@@ -80,7 +80,7 @@ class ProgressEngine(BrokerExchange):
                 " patched",
             )
         key = place_of(namespace, group=group).directory
-        if hasty_until() is not None:
+        if brief_until() is not None:
             engine = cls._taken(key)
             if engine is None:
                 raise too_late("open_adapter")

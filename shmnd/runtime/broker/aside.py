@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls that may wait for the broker: made at once if it answers, else in a thread of their own.
 
-A call is first made by its caller, in haste (`shmnd.common.haste`). When the broker does not answer
+A call is first made by its caller, with brief waits (`brief_waits`). If the broker does not answer
 at once, what the call did is taken back, and a thread makes it again. The caller then waits as long
 as it wants to, whatever locks such a call waits for, and its event loop runs meanwhile. A call that
 is abandoned continues to its end: ended in the midst of an exchange, it would take the session of
@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
-from shmnd.common.haste import TooLate, hasty
+from shmnd.common.brief_waits import TooLate, briefly
 from shmnd.runtime.awaited import resolve_from_elsewhere
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ class Errand(Generic[_T]):
         self.over = True
         self._tell()
 
-    def run_hasty(self, take_back: Callable[[], object]) -> bool:
-        """Make the call in haste; return whether it is over. If not, it can be made again."""
+    def run_briefly(self, take_back: Callable[[], object]) -> bool:
+        """Make the call with brief waits; return whether it is over. If not, it can be repeated."""
         assert self._call is not None
         try:
-            self._value = hasty(self._call)
+            self._value = briefly(self._call)
         except TooLate:
             try:
                 take_back()
@@ -139,7 +139,7 @@ class Aside:
 
         `take_back` undoes what a call has done that ended with TooLate.
         """
-        if self._thread is not None or self._errands or not errand.run_hasty(take_back):
+        if self._thread is not None or self._errands or not errand.run_briefly(take_back):
             self._leave_to_thread(errand)
 
     def _leave_to_thread(self, errand: Errand[Any]) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from shmnd.broker.protocol import close_all
-from shmnd.common.haste import TooLate, hasty_until, require_leisure
+from shmnd.common.brief_waits import TooLate, brief_until, refuse_brief_wait
 from shmnd.common.steps import step
 from shmnd.runtime.broker.events import EventDispatch, EventTarget
 from shmnd.runtime.broker.state import BrokerState
@@ -90,15 +90,15 @@ class BrokerExchange(EventDispatch):
             return self.client.call(op, fds, caller=caller, **fields)
 
     def conversing(self, call: str) -> AbstractContextManager[Any]:
-        """Return `rpc` for a `with` block. TooLate for a thread in haste, if it is not free."""
-        until = hasty_until()
+        """Return `rpc` for a `with` block. TooLate if it is not free and the waits are brief."""
+        until = brief_until()
         return self.rpc if until is None else InTime(self.rpc, until, call)
 
     def _call_or_undo(
         self, undo: Callable[[], None], op: str, fds: Sequence[int], caller: str, **fields: Any
     ) -> None:
-        """Call. A thread in haste that finds the broker slow calls `undo`, and gets TooLate."""
-        until = hasty_until()
+        """Call. With brief waits a call that finds the broker slow calls `undo`: TooLate."""
+        until = brief_until()
         if until is None:
             self.call(op, fds, caller=caller, **fields)
             return
@@ -122,7 +122,7 @@ class BrokerExchange(EventDispatch):
 
         `bound` takes the local port, before anything else can happen.
         """
-        require_leisure(caller)
+        refuse_brief_wait(caller)
         with self.rpc:  # no other thread takes an answer before it is known whom it is for
             reply = self.call("connect", caller=caller, **fields)
             connection: int = reply["connection"]

@@ -15,7 +15,7 @@ from shmnd import server as server_module
 from shmnd.broker.client import BrokerClient
 from shmnd.broker.observer import visit
 from shmnd.broker.place import place_of
-from shmnd.common import haste
+from shmnd.common import brief_waits
 from shmnd.messaging.fragments import Terms
 from shmnd.runtime.broker.aside import Aside
 from shmnd.runtime.progress import ProgressEngine
@@ -63,7 +63,7 @@ def test_time_outs_beside_a_stopped_broker_leave_the_session(
 def test_connecting_begins_no_thread_while_the_broker_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(haste, "MOMENT", PATIENCE)
+    monkeypatch.setattr(brief_waits, "BRIEF_SECONDS", PATIENCE)
 
     def refuse(_errand: object) -> None:
         raise AssertionError("a thread is begun")
@@ -81,7 +81,7 @@ def test_connecting_begins_no_thread_while_the_broker_answers(
 
 def test_calls_that_are_taken_back_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that answers none at once: all is begun, taken back, and done by the thread."""
-    monkeypatch.setattr(haste, "MOMENT", 0.0)
+    monkeypatch.setattr(brief_waits, "BRIEF_SECONDS", 0.0)
     with shmnd.listen() as server:
         for _ in range(8):
             connect_once(server)

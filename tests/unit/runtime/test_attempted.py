@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 import shmnd
-from shmnd.common.haste import TooLate
+from shmnd.common.brief_waits import TooLate
 from shmnd.runtime.polling import Attempted, InTime
 
 PATIENCE = 60.0

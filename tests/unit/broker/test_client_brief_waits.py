@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls in haste: a broker that is slow costs a moment, and not the session."""
+"""Calls with brief waits: a broker that is slow costs a moment, and not the session."""
 
 import os
 import threading
@@ -10,8 +10,8 @@ import pytest
 
 from shmnd.broker.place import Place
 from shmnd.broker.service.server import Server
-from shmnd.common import haste
-from shmnd.common.haste import TooLate, hasty, hasty_until, require_leisure
+from shmnd.common import brief_waits
+from shmnd.common.brief_waits import TooLate, brief_until, briefly, refuse_brief_wait
 from shmnd.status import Status
 from unit.broker.client_kit import KEY, Make, greeted, readable
 from unit.broker.wire import PATIENCE
@@ -57,7 +57,7 @@ def test_a_broker_that_leaves_or_is_gone_is_not_replaced(place: Place, make: Mak
             assert not client.alive
 
 
-def test_a_call_in_haste_waits_for_no_other_thread(place: Place, make: Make) -> None:
+def test_a_call_with_brief_waits_waits_for_no_other_thread(place: Place, make: Make) -> None:
     with greeted(place, make) as (broker, client), ThreadPoolExecutor(1) as pool:
         call = pool.submit(client.call, "sync")
         asked = broker.read()
@@ -67,9 +67,9 @@ def test_a_call_in_haste_waits_for_no_other_thread(place: Place, make: Make) -> 
         assert call.result(PATIENCE)["re"] == asked["id"]
 
 
-@pytest.mark.parametrize("in_haste", [False, True])
+@pytest.mark.parametrize("brief", [False, True])
 def test_a_reply_wakes_the_thread_that_waits_for_it_alone(
-    place: Place, make: Make, in_haste: bool
+    place: Place, make: Make, brief: bool
 ) -> None:
     """Others, which cannot read it, would try again and again until it is read."""
     seen: list[bool] = []
@@ -82,9 +82,7 @@ def test_a_reply_wakes_the_thread_that_waits_for_it_alone(
 
         client._wait = wait_and_look  # type: ignore[method-assign]
         until = time.monotonic() + PATIENCE
-        call = (
-            pool.submit(client.call_by, until, "a") if in_haste else pool.submit(client.call, "a")
-        )
+        call = pool.submit(client.call_by, until, "a") if brief else pool.submit(client.call, "a")
         asked = broker.read()
         broker.say(re=asked["id"], status=0, message="")
         call.result(PATIENCE)
@@ -95,26 +93,26 @@ def test_a_reply_wakes_the_thread_that_waits_for_it_alone(
         assert [event["ev"] for event, _ in client.events()] == ["doorbell"]
 
 
-def test_haste_is_of_one_thread_and_ends_with_the_call() -> None:
+def test_brief_waits_are_of_one_thread_and_end_with_the_call() -> None:
     with ThreadPoolExecutor(1) as pool:
-        assert hasty_until() is None
+        assert brief_until() is None
 
         def call() -> str:
-            hasty(lambda: None)  # as in the handler of a signal
-            assert hasty_until() is not None
-            assert pool.submit(hasty_until).result(PATIENCE) is None
+            briefly(lambda: None)  # as in the handler of a signal
+            assert brief_until() is not None
+            assert pool.submit(brief_until).result(PATIENCE) is None
             with pytest.raises(TooLate, match=r"^mine: "):
-                require_leisure("mine")
+                refuse_brief_wait("mine")
             return "made"
 
-        assert hasty(call) == "made"
+        assert briefly(call) == "made"
         with pytest.raises(ZeroDivisionError):
-            hasty(lambda: 1 // 0)
-        assert hasty_until() is None
-        require_leisure("mine")
+            briefly(lambda: 1 // 0)
+        assert brief_until() is None
+        refuse_brief_wait("mine")
 
 
-def test_a_forked_child_has_no_thread_in_haste() -> None:
+def test_a_forked_child_has_no_thread_with_brief_waits() -> None:
     """Its threads may get the numbers of the parent's."""
     begun, over = threading.Event(), threading.Event()
 
@@ -123,11 +121,11 @@ def test_a_forked_child_has_no_thread_in_haste() -> None:
         over.wait(PATIENCE)
 
     with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(hasty, call)
+        done = pool.submit(briefly, call)
         assert begun.wait(PATIENCE)
         child = os.fork()
         if child == 0:
-            os._exit(len(haste._in_haste))
+            os._exit(len(brief_waits._brief))
         over.set()
         done.result(PATIENCE)
     assert os.waitpid(child, 0)[1] == 0
